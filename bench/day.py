@@ -38,7 +38,7 @@ from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
-from tollgauge.core.watch.watch import RAW_DAYS
+from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune, score

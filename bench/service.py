@@ -48,7 +48,7 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.sale.payment import Payment
-from tollgauge.core.similarity.ranking import SimilarityIndex
+from tollgauge.core.similarity.similarity_index import SimilarityIndex
 from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.monitor import scoring
@@ -58,7 +58,7 @@ from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes.probes import NewProbe
 from tollgauge.store.scores import scores
 from tollgauge.web.edge.middleware import EdgeSettings
-from tollgauge.web.paid.settings import SaleSettings
+from tollgauge.web.paid.sale_settings import SaleSettings
 from tollgauge.web.settings import ServerSettings, listen
 
 CATALOGUE: Final = 2_000

@@ -26,7 +26,12 @@ from bench.catalogue import Offer, catalogue
 from bench.measurement import Measurement, Report, peak_mb
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.similarity.inverted_index import SCALE, build_index
-from tollgauge.core.similarity.ranking import FLOOR, IndexedEndpoint, Match, SimilarityIndex
+from tollgauge.core.similarity.similarity_index import (
+    FLOOR,
+    IndexedEndpoint,
+    Match,
+    SimilarityIndex,
+)
 from tollgauge.core.similarity.tokenizer import WeightedTerms, provider_text, weigh_terms
 from tollgauge.db import schema
 from tollgauge.db.engine import Store

@@ -34,7 +34,7 @@ from tollgauge.clients.webhooks import WatchSettings, destination_context, watch
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.watch.changes import delisting
-from tollgauge.core.watch.watch import PERIOD_MS, Kind, WatchState
+from tollgauge.core.watch.watch_rules import PERIOD_MS, DestinationKind, WatchState
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
@@ -166,7 +166,7 @@ def insert_watches(
         row = Destination(
             id=target,
             watch_id=id_,
-            kind=Kind.JSON,
+            kind=DestinationKind.JSON,
             sealed_url=sealed,
             masked=f"https://{host}/…",
             created_at=now,

@@ -25,13 +25,13 @@ from tollgauge.core.probe.outcome import OUTCOMES, Outcome
 from tollgauge.core.score.evidence import ChainEvidence, TermChange
 from tollgauge.core.score.score import Score
 from tollgauge.demo.behaviours import perfect_v2
-from tollgauge.demo.seller import Request
+from tollgauge.demo.seller import DemoRequest
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.monitor.ranking import SITE_ROWS, SIZE
 
 _START: Final = 20_600 * DAY_MS
 _SELLER: Final = SELLERS[0]
-_402: Final = perfect_v2(_SELLER, Request(method="GET", path=_SELLER.path), _START).answer
+_402: Final = perfect_v2(_SELLER, DemoRequest(method="GET", path=_SELLER.path), _START).answer
 FREE: Final = "nothing"
 _503: Final = Answer(status=503)
 _NOW: Final = _START + 30 * DAY_MS - MINUTE_MS

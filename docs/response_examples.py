@@ -19,7 +19,7 @@ from tollgauge.core.calibration.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.guard.bundle import PaidAddress, TrustRecord
-from tollgauge.core.guard.preflight import Offer, decide
+from tollgauge.core.guard.preflight import PreflightOffer, decide
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint, extract_figures
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
@@ -40,7 +40,7 @@ from tollgauge.monitor.reports.leaderboard import Leaderboard
 from tollgauge.monitor.reports.snapshots import Snapshot, build_snapshot
 from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
 from tollgauge.monitor.scoring import scored
-from tollgauge.monitor.statistics import Bin, Statistics
+from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.wire import calibration_answers, lists, snapshots, trust
 from tollgauge.web.wire.calibration_answers import CalibrationResponse
@@ -119,7 +119,7 @@ def preflight() -> Any:
         flags=(),
         as_of=AS_OF,
     )
-    verdict = decide(record, Offer(pay_to=f"0x{'12' * 20}", amount="10000"))
+    verdict = decide(record, PreflightOffer(pay_to=f"0x{'12' * 20}", amount="10000"))
     return _json(preflight_response(verdict, record, resource=RESOURCE))
 
 
@@ -178,9 +178,9 @@ def stats() -> Any:
 
 
 def _statistics() -> Statistics:
-    def bins(edges: Sequence[int], *counts: int) -> tuple[Bin, ...]:
+    def bins(edges: Sequence[int], *counts: int) -> tuple[HistogramBin, ...]:
         limits = zip((0, *edges), (*edges, None), counts, strict=True)
-        return tuple(Bin(*values) for values in limits)
+        return tuple(HistogramBin(*values) for values in limits)
 
     return Statistics(
         as_of=AS_OF,

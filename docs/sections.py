@@ -20,7 +20,7 @@ from tollgauge.web import routes
 from tollgauge.web.mcp.tools import PRICE, Tools
 from tollgauge.web.paid.product import Product
 from tollgauge.web.paid.products import all_products
-from tollgauge.web.paid.settings import micro_usd
+from tollgauge.web.paid.sale_settings import micro_usd
 
 _DOCS: Final = Path(__file__).parent
 _FREE_ROUTES: Final = {

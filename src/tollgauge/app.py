@@ -162,7 +162,7 @@ class Opened:
         cadence, catch_up = config.probe.cadence, config.probe.catch_up
         plan = partial(schedule.run, store, cadence=cadence, catch_up=catch_up, clock=clock)
         yield Job("schedule", plan, every_s=120, timeout_s=120, exclusive=True)
-        lateness = schedule.Lateness(store=store, clock=clock, late_ms=config.probe.late_ms)
+        lateness = schedule.LatenessMonitor(store=store, clock=clock, late_ms=config.probe.late_ms)
         yield Job("lateness", lateness.run, every_s=10, timeout_s=60)
         yield Job("alert", partial(alert.run, self.alerts()), every_s=1, timeout_s=120)
         compute = partial(score.run, store, settings=config.score, cadence=cadence, clock=clock)

@@ -19,7 +19,7 @@ from tollgauge.clients import webhooks
 from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.webhooks import Sealer, SealError, Sent, Signing, WatchSettings
 from tollgauge.core.watch import changes, notice
-from tollgauge.core.watch.watch import Kind
+from tollgauge.core.watch.watch_rules import DestinationKind
 
 KEY = bytes(range(32))
 SECRET = webhooks.new_secret(KEY)
@@ -47,7 +47,7 @@ async def egress(world: Receivers) -> AsyncIterator[Egress]:
     await client.close()
 
 
-async def send(egress: Egress, host: str, kind: Kind, path: str = "/hook") -> Sent:
+async def send(egress: Egress, host: str, kind: DestinationKind, path: str = "/hook") -> Sent:
     now = time.time_ns() // 1_000_000
     url = f"https://{host}{path}"
     return await webhooks.send(egress, url=url, kind=kind, event=TOLD, signing=SIGNING, now=now)
@@ -56,7 +56,7 @@ async def send(egress: Egress, host: str, kind: Kind, path: str = "/hook") -> Se
 async def test_the_public_library_verifies_a_delivery_with_the_secret(
     world: Receivers, egress: Egress
 ) -> None:
-    assert (await send(egress, ALERTS, Kind.JSON)).ok
+    assert (await send(egress, ALERTS, DestinationKind.JSON)).ok
     (delivery,) = world.got
     assert Webhook(SECRET).verify(delivery.body, delivery.headers) == json.loads(json.dumps(TOLD))
     assert delivery.headers["webhook-id"] == "evt_0123"
@@ -66,7 +66,7 @@ async def test_the_public_library_verifies_a_delivery_with_the_secret(
 async def test_the_public_library_refuses_a_changed_delivery(
     world: Receivers, egress: Egress
 ) -> None:
-    await send(egress, ALERTS, Kind.JSON)
+    await send(egress, ALERTS, DestinationKind.JSON)
     (delivery,) = world.got
     forged = delivery.body.replace(b"delisting", b"relisting")
     with pytest.raises(WebhookVerificationError):
@@ -79,7 +79,7 @@ async def test_the_public_library_refuses_a_changed_delivery(
 async def test_x_signature_is_keyed_by_the_hex_hash_of_the_secret(
     world: Receivers, egress: Egress
 ) -> None:
-    await send(egress, ALERTS, Kind.JSON)
+    await send(egress, ALERTS, DestinationKind.JSON)
     (delivery,) = world.got
     key = hashlib.sha256(SECRET.encode()).hexdigest().encode()
     wanted = hmac.new(key, delivery.body, hashlib.sha256).hexdigest()
@@ -87,7 +87,7 @@ async def test_x_signature_is_keyed_by_the_hex_hash_of_the_secret(
 
 
 async def test_slack_gets_blocks_and_no_signature(world: Receivers, egress: Egress) -> None:
-    assert (await send(egress, SLACK, Kind.SLACK, "/services/T/B/x")).ok
+    assert (await send(egress, SLACK, DestinationKind.SLACK, "/services/T/B/x")).ok
     (delivery,) = world.got
     assert delivery.path == "/services/T/B/x"
     assert [block["type"] for block in delivery.json["blocks"]][:2] == ["header", "section"]
@@ -96,7 +96,7 @@ async def test_slack_gets_blocks_and_no_signature(world: Receivers, egress: Egre
 
 
 async def test_discord_gets_an_embed_and_mentions_nobody(world: Receivers, egress: Egress) -> None:
-    assert (await send(egress, DISCORD, Kind.DISCORD, "/api/webhooks/1/x")).ok
+    assert (await send(egress, DISCORD, DestinationKind.DISCORD, "/api/webhooks/1/x")).ok
     (delivery,) = world.got
     assert delivery.json["allowed_mentions"] == {"parse": []}
     assert delivery.json["embeds"][0]["url"] == "https://trust.example.com/endpoint/1"
@@ -105,22 +105,22 @@ async def test_discord_gets_an_embed_and_mentions_nobody(world: Receivers, egres
 @pytest.mark.parametrize(
     ("status", "kind", "ok", "gone"),
     [
-        (200, Kind.JSON, True, False),
-        (204, Kind.JSON, True, False),
-        (301, Kind.JSON, False, False),
-        (404, Kind.JSON, False, False),
-        (410, Kind.JSON, False, True),
-        (404, Kind.SLACK, False, True),
-        (410, Kind.SLACK, False, True),
-        (403, Kind.SLACK, False, False),
-        (404, Kind.DISCORD, False, True),
-        (401, Kind.DISCORD, False, True),
-        (429, Kind.DISCORD, False, False),
-        (500, Kind.JSON, False, False),
+        (200, DestinationKind.JSON, True, False),
+        (204, DestinationKind.JSON, True, False),
+        (301, DestinationKind.JSON, False, False),
+        (404, DestinationKind.JSON, False, False),
+        (410, DestinationKind.JSON, False, True),
+        (404, DestinationKind.SLACK, False, True),
+        (410, DestinationKind.SLACK, False, True),
+        (403, DestinationKind.SLACK, False, False),
+        (404, DestinationKind.DISCORD, False, True),
+        (401, DestinationKind.DISCORD, False, True),
+        (429, DestinationKind.DISCORD, False, False),
+        (500, DestinationKind.JSON, False, False),
     ],
 )
 async def test_only_2xx_is_success_and_some_answers_are_the_end(
-    world: Receivers, egress: Egress, status: int, kind: Kind, ok: bool, gone: bool
+    world: Receivers, egress: Egress, status: int, kind: DestinationKind, ok: bool, gone: bool
 ) -> None:
     world.answers[ALERTS] = [status]
     sent = await send(egress, ALERTS, kind)
@@ -130,14 +130,14 @@ async def test_only_2xx_is_success_and_some_answers_are_the_end(
 async def test_retry_after_is_read_in_both_forms(world: Receivers, egress: Egress) -> None:
     world.answers[ALERTS] = [429, 503, 503]
     world.headers[ALERTS] = {"retry-after": "7"}
-    assert (await send(egress, ALERTS, Kind.JSON)).retry_after_ms == 7_000
+    assert (await send(egress, ALERTS, DestinationKind.JSON)).retry_after_ms == 7_000
     later = time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 100))
     world.headers[ALERTS] = {"retry-after": later}
-    waited = (await send(egress, ALERTS, Kind.JSON)).retry_after_ms
+    waited = (await send(egress, ALERTS, DestinationKind.JSON)).retry_after_ms
     assert waited is not None
     assert 90_000 < waited <= 100_000
     world.headers[ALERTS] = {"retry-after": "soon"}
-    assert (await send(egress, ALERTS, Kind.JSON)).retry_after_ms is None
+    assert (await send(egress, ALERTS, DestinationKind.JSON)).retry_after_ms is None
 
 
 async def test_a_receiver_that_does_not_answer_fails_within_the_deadline(
@@ -145,12 +145,12 @@ async def test_a_receiver_that_does_not_answer_fails_within_the_deadline(
 ) -> None:
     world.stuck.add(ALERTS)
     async with asyncio.timeout(15):
-        sent = await send(egress, ALERTS, Kind.JSON)
+        sent = await send(egress, ALERTS, DestinationKind.JSON)
     assert (sent.ok, sent.error) == (False, "timeout")
 
 
 async def test_a_destination_that_is_not_public_is_never_asked(egress: Egress) -> None:
-    sent = await send(egress, "169.254.169.254", Kind.JSON)
+    sent = await send(egress, "169.254.169.254", DestinationKind.JSON)
     assert (sent.ok, sent.error) == (False, "address-not-public")
 
 

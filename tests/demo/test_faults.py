@@ -24,9 +24,9 @@ from tollgauge.demo.behaviours import play
 from tollgauge.demo.control import ControlError, run_control
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH
 from tollgauge.demo.faults import DEARER, SLOW_MS, FaultError, Faults, Kind
-from tollgauge.demo.market import Market, run_market
+from tollgauge.demo.market import DemoMarket, run_market
 from tollgauge.demo.receiver import RECEIVER_HOST, Receiver
-from tollgauge.demo.seller import Reply, Request, Seller, offer_at
+from tollgauge.demo.seller import DemoRequest, Reply, Seller, offer_at
 from tollgauge.demo.sellers import SELLERS
 
 _NOW = 1_795_000_000_000
@@ -38,7 +38,7 @@ def _named(label: str) -> Seller:
 
 
 def _asked(faults: Faults, seller: Seller) -> Reply:
-    request = Request(method=seller.method, path=seller.path)
+    request = DemoRequest(method=seller.method, path=seller.path)
     return faults.spoiled(seller, play(faults.present(seller), request, _NOW))
 
 
@@ -125,7 +125,7 @@ def test_what_does_not_exist_is_refused_with_what_does(faults: Faults) -> None:
     assert all(kind in odd.value.hint for kind in Kind)
 
 
-async def _get(http: httpx.AsyncClient, market: Market, host: str, path: str) -> httpx.Response:
+async def _get(http: httpx.AsyncClient, market: DemoMarket, host: str, path: str) -> httpx.Response:
     address, port = market.mapped[host]
     return await http.get(
         f"https://{address}:{port}{path}",

@@ -22,7 +22,7 @@ from x402.schemas import PaymentRequired
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.demo.directory import MALFORMED, items_at
-from tollgauge.demo.market import Market, run_market
+from tollgauge.demo.market import DemoMarket, run_market
 from tollgauge.demo.seller import Seller, Wire, listed, offer_at
 from tollgauge.demo.sellers import SELLERS
 
@@ -92,7 +92,7 @@ _ELSEWHERE = {
 class Visitor:
     """Asks sellers by name, with the market's own authority as the only one trusted."""
 
-    market: Market
+    market: DemoMarket
     http: httpx.AsyncClient
     now: int = _NOW
 

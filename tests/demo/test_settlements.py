@@ -16,7 +16,7 @@ from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.demo.anvil import ChainError
 from tollgauge.demo.chain import run_chain
-from tollgauge.demo.customers import DEMAND, SLOT_MS, Purchase, first_sales, purchases, sale_at
+from tollgauge.demo.customers import DEMAND, SLOT_MS, DemoPurchase, first_sales, purchases, sale_at
 from tollgauge.demo.envelopes import BASE
 from tollgauge.demo.seed import configuration, forget_chain, load_past
 from tollgauge.demo.seller import offer_at
@@ -32,7 +32,7 @@ _START = _END - 30 * DAY_MS
 _MONTH = list(purchases(_START, _END, present=_END))
 
 
-def _of(label: str) -> list[Purchase]:
+def _of(label: str) -> list[DemoPurchase]:
     return [purchase for purchase in _MONTH if purchase.seller.label == label]
 
 

@@ -26,8 +26,8 @@ from tollgauge.db.engine import Store
 from tollgauge.demo import behaviours
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.customers import purchases
-from tollgauge.demo.market import Market, run_market
-from tollgauge.demo.seller import PROBER, Request, Seller, offer_at
+from tollgauge.demo.market import DemoMarket, run_market
+from tollgauge.demo.seller import PROBER, DemoRequest, Seller, offer_at
 from tollgauge.demo.sellers.tricks import TRICKS
 from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
@@ -58,7 +58,7 @@ def honest(seller: Seller) -> Seller:
 @cache
 def month(seller: Seller, *, until: int = NOW, days: int = 30, agent: str = PROBER) -> History:
     """What probes every half hour find, as whoever."""
-    request = Request(method=seller.method, path=seller.path, agent=agent)
+    request = DemoRequest(method=seller.method, path=seller.path, agent=agent)
     start = until - days * DAY_MS
 
     def behave(at: int) -> Any:
@@ -109,7 +109,7 @@ ERROR = behaviours.problem(503, "down")
 
 
 def silent_answer(seller: Seller, at: int) -> Any:
-    return play(seller, Request(method="GET", path=seller.path), at).answer
+    return play(seller, DemoRequest(method="GET", path=seller.path), at).answer
 
 
 def test_a_fresh_path_is_no_better_than_what_its_site_was() -> None:
@@ -177,13 +177,13 @@ def test_paying_oneself_buys_three_points_at_most(kind: str, most: int) -> None:
 
 
 @pytest.fixture
-async def market(tmp_path: Path) -> AsyncIterator[Market]:
+async def market(tmp_path: Path) -> AsyncIterator[DemoMarket]:
     async with run_market(lambda: NOW, tmp_path, latency=lambda *_: 0) as running:
         yield running
 
 
 @pytest.fixture
-async def prober(store: Store, market: Market) -> AsyncIterator[Prober]:
+async def prober(store: Store, market: DemoMarket) -> AsyncIterator[Prober]:
     egress = Egress(EgressSettings(mapped=market.mapped, ca_file=str(market.ca_file)))
     egress.start()
     yield Prober(store=store, egress=egress, clock=lambda: NOW, cadence=Cadence(host_gap_ms=0))
@@ -231,7 +231,7 @@ async def test_as_many_paths_as_may_sell_the_same_are_none(prober: Prober) -> No
 
 
 async def test_the_address_of_a_prober_that_names_itself_is_what_a_cloaker_looks_for(
-    store: Store, market: Market
+    store: Store, market: DemoMarket
 ) -> None:
     results = []
     for agent in ("tollgauge/1 (contact: a@b.example)", "somebody/1 (contact: a@b.example)"):

@@ -19,7 +19,7 @@ from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.directory import items_at
 from tollgauge.demo.past import BODY_CAP, DEADLINE_MS, exchanges, first_listed
-from tollgauge.demo.seller import Request, Seller, Wire
+from tollgauge.demo.seller import DemoRequest, Seller, Wire
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import BUYER_FUNDS, World
 
@@ -156,7 +156,7 @@ def test_overlapping_spans_agree() -> None:
 
 def test_an_instant_of_the_past_is_what_a_live_request_would_have_got() -> None:
     seller = _one("price-changing")
-    request = Request(method=seller.method, path=seller.path)
+    request = DemoRequest(method=seller.method, path=seller.path)
     for item in _month(seller)[::48]:
         if isinstance(item.result, Answer) and item.result.status == 402:
             assert item.result == play(seller, request, item.at).answer

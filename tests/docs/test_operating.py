@@ -10,7 +10,7 @@ from tollgauge.cli.serve import work
 from tollgauge.clients.chain.rpc import RpcSettings
 from tollgauge.config import Config
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.watch import watch
+from tollgauge.core.watch import watch_rules
 from tollgauge.jobs.discover import Source, SourceKind
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -27,19 +27,19 @@ def test_the_table_of_retention_says_how_long_each_kind_of_row_is_kept() -> None
     text = (PAGES / "database.md").read_text(encoding="utf-8").split("## Retention")[1]
     text = text.split("\n## ")[0]
     assert {what: int(days) * DAY_MS for what, days in ROW.findall(text)} == {
-        "probes and day sums": watch.RAW_DAYS * DAY_MS,
-        "changes of endpoints": watch.CHANGES_MS,
-        "discovery events": watch.DISCOVERY_EVENTS_MS,
-        "crawls": watch.CRAWLS_MS,
-        "forecasts": watch.FORECASTS_MS,
-        "evidence": watch.EVIDENCE_MS,
-        "announced changes of payto": watch.ANNOUNCEMENTS_MS,
-        "answers that were paid for": watch.ANSWERS_MS,
-        "rejected payments": watch.REJECTED_MS,
-        "deliveries": watch.DELIVERIES_MS,
-        "watches": watch.WATCHES_MS,
-        "endpoints that were never public": watch.UNLISTED_MS,
-        "settlements": watch.SETTLEMENTS_MS,
+        "probes and day sums": watch_rules.RAW_DAYS * DAY_MS,
+        "changes of endpoints": watch_rules.CHANGES_MS,
+        "discovery events": watch_rules.DISCOVERY_EVENTS_MS,
+        "crawls": watch_rules.CRAWLS_MS,
+        "forecasts": watch_rules.FORECASTS_MS,
+        "evidence": watch_rules.EVIDENCE_MS,
+        "announced changes of payto": watch_rules.ANNOUNCEMENTS_MS,
+        "answers that were paid for": watch_rules.ANSWERS_MS,
+        "rejected payments": watch_rules.REJECTED_MS,
+        "deliveries": watch_rules.DELIVERIES_MS,
+        "watches": watch_rules.WATCHES_MS,
+        "endpoints that were never public": watch_rules.UNLISTED_MS,
+        "settlements": watch_rules.SETTLEMENTS_MS,
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.lists.rated_endpoint import Sort
-from tollgauge.core.similarity.ranking import QUERY_FLOOR, QUERY_FRACTION
+from tollgauge.core.similarity.similarity_index import QUERY_FLOOR, QUERY_FRACTION
 from tollgauge.monitor.alternatives import FIRST_S
 from tollgauge.monitor.lists import LIST_ROWS, Match
 from tollgauge.web.free.endpoint_lists import (

@@ -21,8 +21,8 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.demo.behaviours import play
-from tollgauge.demo.market import Market, run_market
-from tollgauge.demo.seller import Request, Seller
+from tollgauge.demo.market import DemoMarket, run_market
+from tollgauge.demo.seller import DemoRequest, Seller
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor.probing import Prober
@@ -51,7 +51,7 @@ def of(*kinds: str) -> list[Endpoint]:
 class MarketWorld:
     """The market with its clock, and a worker on a store of its own for each test."""
 
-    market: Market
+    market: DemoMarket
     egress: Egress
     clock: Clock
 
@@ -128,7 +128,7 @@ async def test_a_429_is_not_held_against_a_seller_and_its_retry_after_is_kept(lo
     clock.now = next(
         at
         for at in range(START, START + DAY_MS, 30 * MINUTE_MS)
-        if play(busy, Request(method=busy.method, path=busy.path), at).answer.status == 429
+        if play(busy, DemoRequest(method=busy.method, path=busy.path), at).answer.status == 429
     )
     quick = replace(loop.settings, cadence=Cadence(every_ms=MINUTE_MS))
     loop.settings = quick

@@ -15,7 +15,7 @@ from tests.support.statements import fetch
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.watch.changes import delisting
-from tollgauge.core.watch.watch import RAW_DAYS
+from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import space
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune

@@ -12,7 +12,7 @@ from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.jobs import rank
 from tollgauge.monitor import ranking
-from tollgauge.monitor.ranking import REFRESH_MS, USE_MS, Example
+from tollgauge.monitor.ranking import REFRESH_MS, USE_MS, ExampleEndpoint
 from tollgauge.monitor.reports.counts import ecosystem
 from tollgauge.store.endpoints import endpoints
 
@@ -33,7 +33,7 @@ async def keep(store: Store, *, now: int = NOW) -> dict[str, object]:
     return await rank.run(store, clock=lambda: now)
 
 
-async def examples(store: Store, *, now: int = NOW) -> list[Example]:
+async def examples(store: Store, *, now: int = NOW) -> list[ExampleEndpoint]:
     return list((await store.reading(ranking.current, now=now)).examples)
 
 
@@ -42,9 +42,9 @@ async def test_the_best_the_median_and_the_worst_are_examples(store: Store) -> N
     paths = ["/1", "/2", "/3", "/4"]
     await add(store, *paths)
     assert await examples(store) == [
-        Example(role="best", rank=1, endpoint_id=endpoint("/1").id),
-        Example(role="median", rank=2, endpoint_id=endpoint("/2").id),
-        Example(role="worst", rank=4, endpoint_id=endpoint("/4").id),
+        ExampleEndpoint(role="best", rank=1, endpoint_id=endpoint("/1").id),
+        ExampleEndpoint(role="median", rank=2, endpoint_id=endpoint("/2").id),
+        ExampleEndpoint(role="worst", rank=4, endpoint_id=endpoint("/4").id),
     ]
 
 

@@ -14,14 +14,14 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db.engine import Store
 from tollgauge.jobs import rank
 from tollgauge.monitor import discovery, ranking, statistics
-from tollgauge.monitor.statistics import Bin
+from tollgauge.monitor.statistics import HistogramBin
 from tollgauge.store.endpoints import crawls, endpoints
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 BASE = Quote(network="eip155:8453", asset=USDC, amount=5_000, pay_to="0x1")
 
 
-def filled(bins: tuple[Bin, ...]) -> dict[tuple[int, int | None], int]:
+def filled(bins: tuple[HistogramBin, ...]) -> dict[tuple[int, int | None], int]:
     return {(row.least, row.below): row.count for row in bins if row.count}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from tests.support.statements import execute
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.chain.blocks import Header
+from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.chain.settlement import Deposit
 from tollgauge.core.sale.payment import State
 from tollgauge.db.engine import Store
@@ -27,9 +27,9 @@ PAY_TO, OLD_PAY_TO = "0x" + "ab" * 20, "0x" + "cd" * 20
 ANN, BEN = "0x" + "0a" * 20, "0x" + "0b" * 20
 
 
-def header(number: int, *, fork: str = "", at: int = NOON) -> Header:
+def header(number: int, *, fork: str = "", at: int = NOON) -> BlockHeader:
     digest = hashlib.sha256(f"{number}{fork}".encode()).digest()
-    return Header(number, digest, bytes(32), at)
+    return BlockHeader(number, digest, bytes(32), at)
 
 
 def nonce(number: int) -> str:
@@ -37,7 +37,7 @@ def nonce(number: int) -> str:
 
 
 def came(
-    block: Header,
+    block: BlockHeader,
     index: int,
     value: int = 5_000,
     *,
@@ -63,7 +63,7 @@ async def opened(store: Store, *addresses: str, at: int = NOON) -> Cursor:
 
 
 async def advanced(
-    store: Store, cursor: Cursor, headers: Sequence[Header], *deposits: Deposit, **rest: Any
+    store: Store, cursor: Cursor, headers: Sequence[BlockHeader], *deposits: Deposit, **rest: Any
 ) -> Cursor:
     return await store.writing(
         chains.advance, cursor, headers, [], received=deposits, finalized=100, **rest

@@ -36,7 +36,7 @@ from tollgauge.web.edge.problem import Problem, store_unavailable
 from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.sale import HeldClaim, Sale
-from tollgauge.web.paid.settle import Settlement
+from tollgauge.web.paid.settle import Settler
 
 POINTS: Final = (
     "after the claim",
@@ -83,11 +83,11 @@ class KillableGate(Gate):
         return answer
 
     @property
-    def settlement(self) -> Settlement:
+    def settlement(self) -> Settler:
         return KillableSettlement(self.store, self.facilitator, self.clock, self.chain)
 
 
-class KillableSettlement(Settlement):
+class KillableSettlement(Settler):
     """The gate's settlement, with the points after its steps."""
 
     async def store_intent(self, *arguments: Any, **more: Any) -> Any:

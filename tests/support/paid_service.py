@@ -25,7 +25,7 @@ from tests.support.http_service import PAY_TO
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
-from tollgauge.web.paid.settings import micro_usd
+from tollgauge.web.paid.sale_settings import micro_usd
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 

@@ -31,8 +31,8 @@ from tollgauge.web import routes as web
 from tollgauge.web.paid import gate
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.sale import HeldClaim
-from tollgauge.web.paid.settings import SaleSettings
-from tollgauge.web.paid.settle import Settlement
+from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.settle import Settler
 from tollgauge.web.settings import ServerSettings
 
 KEY: Final = "a key of at least thirty-two characters"
@@ -40,9 +40,9 @@ STEPS: Final[dict[str, type]] = {
     "_claim": Gate,
     "_verify": Gate,
     "_compute": Gate,
-    "store_intent": Settlement,
+    "store_intent": Settler,
     "settle": Facilitator,
-    "conclude": Settlement,
+    "conclude": Settler,
 }
 """The steps of a sale, with a point after each."""
 WRITES: Final = ("before the product writes", "after the product wrote")

@@ -26,7 +26,7 @@ from tollgauge.demo.buyer import buy
 from tollgauge.web.pages.docs import AUTHORIZATION
 from tollgauge.web.pages.snippets import Language
 from tollgauge.web.paid.products.trace import EXAMPLE as TRACE_EXAMPLE
-from tollgauge.web.paid.settings import micro_usd
+from tollgauge.web.paid.sale_settings import micro_usd
 from tollgauge.web.wire.watch_models import EXAMPLE_ID
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -32,7 +32,7 @@ from typer.main import get_command
 
 from tollgauge import app, cli
 from tollgauge.clients.peer import public_authorities
-from tollgauge.web.paid.settings import micro_usd
+from tollgauge.web.paid.sale_settings import micro_usd
 
 USES_DATABASE: Final[dict[str, tuple[str, ...]]] = {
     "status": (),

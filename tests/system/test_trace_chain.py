@@ -18,7 +18,7 @@ from tollgauge.clients.chain.transactions import (
     Transactions,
 )
 from tollgauge.core.chain.trace.answer import trace_files, trace_json
-from tollgauge.core.chain.trace.result import Model, Status, TracedPayment
+from tollgauge.core.chain.trace.result import Model, TracedPayment, TraceStatus
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
 
@@ -85,7 +85,11 @@ async def test_a_direct_call_is_decoded_from_its_call_data(
     tx_hash = await world.send(USDC, signed.call(method, form))
     trace = await asks.trace(NETWORK, tx_hash.upper().replace("0X", "0x"))
     assert [says(payment) for payment in trace.payments] == [expected(method, signed)]
-    assert (trace.status, trace.decoder, trace.reason) == (Status.SUCCESS, Model.CALLDATA, None)
+    assert (trace.status, trace.decoder, trace.reason) == (
+        TraceStatus.SUCCESS,
+        Model.CALLDATA,
+        None,
+    )
     assert trace.payments[0].log_index == await transfer_index(world, tx_hash, 0)
     assert trace.submitter == world.sender(2).lower()
     tx, receipt, calls = await world.captured(tx_hash)
@@ -217,12 +221,12 @@ async def test_a_reverted_transaction_has_no_payments(world: World, asks: Transa
     signed = world.sign("Transfer", world.sender(3), 10**15)
     tx_hash = await world.send(USDC, signed.call("transfer", "vrs"))
     trace = await asks.trace(NETWORK, tx_hash)
-    assert (trace.status, trace.payments) == (Status.REVERTED, ())
+    assert (trace.status, trace.payments) == (TraceStatus.REVERTED, ())
     assert trace.reason is not None
     assert str(10**15) in trace.reason
     tx, receipt, calls = await world.captured(tx_hash)
-    assert trace_files(tx, receipt).status is Status.REVERTED
-    assert trace_files(tx, None, calls=calls).status is Status.REVERTED
+    assert trace_files(tx, receipt).status is TraceStatus.REVERTED
+    assert trace_files(tx, None, calls=calls).status is TraceStatus.REVERTED
 
 
 async def test_a_plain_transfer_is_no_payment_by_authorization(
@@ -230,7 +234,7 @@ async def test_a_plain_transfer_is_no_payment_by_authorization(
 ) -> None:
     data = encoded("transfer(address,uint256)", world.sender(3), 0)
     trace = await asks.trace(NETWORK, await world.send(USDC, data))
-    assert (trace.status, trace.payments) == (Status.SUCCESS, ())
+    assert (trace.status, trace.payments) == (TraceStatus.SUCCESS, ())
     assert "plain ERC-20 transfer" in str(trace.reason)
 
 
@@ -240,7 +244,7 @@ async def test_calls_that_failed_inside_are_no_payments(world: World, asks: Tran
     tx_hash = await world.send(world.places["Batcher"], data)
     for model in (None, *Model):
         trace = await asks.trace(NETWORK, tx_hash, model)
-        assert (trace.status, trace.payments) == (Status.SUCCESS, ())
+        assert (trace.status, trace.payments) == (TraceStatus.SUCCESS, ())
 
 
 async def test_an_unknown_token_is_no_dollar_whatever_it_emits(
@@ -276,7 +280,7 @@ async def test_every_model_agrees_on_what_was_paid(world: World, asks: Transacti
 
 async def test_an_unknown_hash_is_not_found(asks: Transactions) -> None:
     trace = await asks.trace(NETWORK, "0x" + "ab" * 32)
-    assert (trace.status, trace.payments, trace.submitter) == (Status.NOT_FOUND, (), None)
+    assert (trace.status, trace.payments, trace.submitter) == (TraceStatus.NOT_FOUND, (), None)
 
 
 async def test_a_transaction_in_the_pool_is_pending_and_moved_nothing_yet(
@@ -289,13 +293,13 @@ async def test_a_transaction_in_the_pool_is_pending_and_moved_nothing_yet(
         tx_hash = str(await world.chain.rpc("eth_sendTransaction", call | {"gas": "0x30d40"}))
         for model in (None, *Model):
             trace = await asks.trace(NETWORK, tx_hash, model)
-            assert trace.status is Status.PENDING
+            assert trace.status is TraceStatus.PENDING
             assert trace.block is None
             assert "nothing had moved" in str(trace.reason)
     finally:
         await world.chain.rpc("evm_setAutomine", True)
         await world.chain.rpc("evm_mine")
-    assert (await asks.trace(NETWORK, tx_hash)).status is Status.SUCCESS
+    assert (await asks.trace(NETWORK, tx_hash)).status is TraceStatus.SUCCESS
 
 
 async def test_finality_grows_with_the_chain(world: World, asks: Transactions) -> None:

@@ -44,10 +44,10 @@ from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.sale.payment import State as PaymentState
 from tollgauge.core.watch.change_state import ChangeState, Liveness, Probed, advance, step
 from tollgauge.core.watch.changes import EVENTS, Change
-from tollgauge.core.watch.watch import Kind, WatchState
+from tollgauge.core.watch.watch_rules import DestinationKind, WatchState
 from tollgauge.demo import past
 from tollgauge.demo.behaviours import play, problem
-from tollgauge.demo.seller import Request, Seller, offer_at
+from tollgauge.demo.seller import DemoRequest, Seller, offer_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import alert
@@ -86,7 +86,7 @@ class WatchedSeller:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         request = WebRequest(scope, receive)
         self.asked += 1
-        asked = Request(method=request.method, path=request.url.path)
+        asked = DemoRequest(method=request.method, path=request.url.path)
         reply: Answer = play(self.seller, asked, self.clock()).answer
         if request.url.path != self.seller.path:
             reply = problem(404, "no").answer
@@ -127,7 +127,7 @@ async def watched(service: root.Opened, resource: str, *, now: int) -> tuple[str
     target = Destination(
         id="dst_1",
         watch_id=watch.id,
-        kind=Kind.JSON,
+        kind=DestinationKind.JSON,
         sealed_url=sealer.seal(
             f"https://{ALERTS}/a".encode(), context=destination_context("dst_1")
         ),

@@ -32,7 +32,7 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
-from tollgauge.core.watch.watch import Kind, WatchRequest, WatchState
+from tollgauge.core.watch.watch_rules import DestinationKind, WatchRequest, WatchState
 from tollgauge.db import schema
 from tollgauge.monitor import discovery, probing
 from tollgauge.monitor.observation import Observation
@@ -88,7 +88,7 @@ async def watch_all(service: root.Opened, urls: list[str]) -> dict[tuple[str, in
         kept = Destination(
             id=target,
             watch_id=id_,
-            kind=Kind.JSON,
+            kind=DestinationKind.JSON,
             sealed_url=sealer.seal(place, context=destination_context(target)),
             masked="",
             created_at=NOW,

@@ -115,7 +115,7 @@ def check_resource(url: str) -> None:
 def limits_of(max_price: str, network: str) -> Limits:
     """The buyer's limits. Raises typer.BadParameter for a text that is no amount of dollars."""
     from tollgauge.clients.spending import Limits
-    from tollgauge.web.paid.settings import micro_usd
+    from tollgauge.web.paid.sale_settings import micro_usd
 
     try:
         return Limits(network=network, max_amount=micro_usd(max_price))

@@ -166,7 +166,7 @@ def _disk(disk: Size) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class StatusCheck:
     """What was asked, whether it will do, and what it said or what is wrong with it."""
 
     name: str
@@ -193,7 +193,7 @@ _NOBODY: Final = (
 )
 
 
-async def _checks(config: Config) -> list[Check]:
+async def _checks(config: Config) -> list[StatusCheck]:
     from tollgauge.clients.egress.client import Egress
 
     egress, nodes = Egress(config.egress), config.rpc.nodes()
@@ -225,14 +225,14 @@ def _questions(
         yield f"reference {url}", _reference(egress, url)
 
 
-async def _check(name: str, asking: Awaitable[str]) -> Check:
+async def _check(name: str, asking: Awaitable[str]) -> StatusCheck:
     try:
         async with asyncio.timeout(TIMEOUT_S):
-            return Check(name, good=True, words=await asking)
+            return StatusCheck(name, good=True, words=await asking)
     except TimeoutError:
-        return Check(name, good=False, words=f"It did not answer within {TIMEOUT_S} seconds.")
+        return StatusCheck(name, good=False, words=f"It did not answer within {TIMEOUT_S} seconds.")
     except TollgaugeError as error:
-        return Check(name, good=False, words=str(error))
+        return StatusCheck(name, good=False, words=str(error))
 
 
 async def _facilitator(config: Config) -> str:

@@ -318,7 +318,7 @@ def _resend(tx: Connection, ids: list[str], *, now: int) -> int:
     return outbox.resend(tx, delivery_ids, now=now)
 
 
-def _delivery(delivery: outbox.Delivery) -> dict[str, Any]:
+def _delivery(delivery: outbox.OutboxDelivery) -> dict[str, Any]:
     """A delivery as the operator sees it, without its destination: `watch show` has that."""
     from tollgauge.web.wire.figures import iso
 

@@ -37,7 +37,7 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.endpoint.identity import ResourceError
 from tollgauge.core.probe.exchange import Answer, Fault, retry_after_ms
 from tollgauge.core.watch import notice
-from tollgauge.core.watch.watch import Kind
+from tollgauge.core.watch.watch_rules import DestinationKind
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the form of a secret, not one
 SECRET_BYTES: Final = 32
@@ -46,10 +46,10 @@ _FORM: Final = b"\x01"
 _MARK: Final = 4  # bytes
 _NONCE: Final = 12  # bytes
 _JSON: Final = ("Content-Type", "application/json")
-_GONE: Final[Mapping[Kind, frozenset[int]]] = {
-    Kind.JSON: frozenset({410}),
-    Kind.SLACK: frozenset({404, 410}),
-    Kind.DISCORD: frozenset({401, 403, 404, 410}),
+_GONE: Final[Mapping[DestinationKind, frozenset[int]]] = {
+    DestinationKind.JSON: frozenset({410}),
+    DestinationKind.SLACK: frozenset({404, 410}),
+    DestinationKind.DISCORD: frozenset({401, 403, 404, 410}),
 }
 
 
@@ -154,7 +154,7 @@ async def send(
     egress: Egress,
     *,
     url: str,
-    kind: Kind,
+    kind: DestinationKind,
     event: Mapping[str, Any],
     signing: Signing | None,
     now: int,
@@ -169,16 +169,16 @@ async def send(
 
 
 def prepared(
-    url: str, kind: Kind, event: Mapping[str, Any], *, signing: Signing | None, now: int
+    url: str, kind: DestinationKind, event: Mapping[str, Any], *, signing: Signing | None, now: int
 ) -> Request:
     """The request of an attempt. Raises ValueError for JSON without a signing key."""
-    if kind is Kind.JSON:
+    if kind is DestinationKind.JSON:
         if signing is None:
             raise ValueError("a JSON delivery is signed")
         body = orjson.dumps(event)
         headers = (_JSON, *signature(body, str(event["event_id"]), signing, now=now))
         return Request(url=url, method="POST", headers=headers, body=body)
-    shape = notice.slack(event) if kind is Kind.SLACK else notice.discord(event)
+    shape = notice.slack(event) if kind is DestinationKind.SLACK else notice.discord(event)
     return Request(url=url, method="POST", headers=(_JSON,), body=orjson.dumps(shape))
 
 
@@ -197,7 +197,7 @@ def signature(
     )
 
 
-def judged(result: Answer | Fault, kind: Kind, *, now: int) -> Sent:
+def judged(result: Answer | Fault, kind: DestinationKind, *, now: int) -> Sent:
     """What a receiver's answer, or its absence, means for the delivery."""
     if isinstance(result, Fault):
         return Sent(error=result.kind.value)

@@ -43,7 +43,7 @@ from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
 from tollgauge.web.edge.demo import DemoSettings
-from tollgauge.web.paid.settings import SaleSettings
+from tollgauge.web.paid.sale_settings import SaleSettings
 from tollgauge.web.settings import ServerSettings
 from tollgauge.web.signing import SigningSettings
 

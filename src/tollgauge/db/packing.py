@@ -31,7 +31,7 @@ import zstandard
 
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
-from tollgauge.core.probe.probe import HOLDS_MIN_MS, HistoryRow, Judgement, ProbeResult
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, HistoryRow, ProbeJudgement, ProbeResult
 from tollgauge.db.codec import (
     finding_fields,
     finding_from_fields,
@@ -168,9 +168,9 @@ def _from_kind(kind: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _judgement(kind: Sequence[Any]) -> Judgement:
+def _judgement(kind: Sequence[Any]) -> ProbeJudgement:
     fields = dict(zip(_KIND, kind, strict=True))
-    return Judgement(
+    return ProbeJudgement(
         outcome=Outcome(fields["outcome"]),
         attribution=Attribution(fields["attribution"]),
         up=fields["up"],

@@ -19,7 +19,15 @@ from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.probe.exchange import Answer
 from tollgauge.demo.envelopes import Json, v1_envelope, v2_envelope
 from tollgauge.demo.pseudorandom import chance, roll
-from tollgauge.demo.seller import Behaviour, Offer, Reply, Request, Seller, offer_at, on_route
+from tollgauge.demo.seller import (
+    Behaviour,
+    DemoOffer,
+    DemoRequest,
+    Reply,
+    Seller,
+    offer_at,
+    on_route,
+)
 
 Twist = Callable[[Json], Json]
 
@@ -34,7 +42,7 @@ _HUGE: Final = b'{"preview":"' + b"lorem ipsum " * 60_000 + b'"}'
 """Past the 512 KB that a prober reads."""
 
 
-def play(seller: Seller, request: Request, now: int) -> Reply:
+def play(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """What the seller answers to a request at `now`."""
     if not on_route(seller, request.path):
         return problem(404, "No such route")
@@ -52,29 +60,29 @@ def problem(status: int, message: str, *headers: tuple[str, str]) -> Reply:
 # Right answers
 
 
-def perfect_v2(seller: Seller, request: Request, now: int) -> Reply:
+def perfect_v2(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """x402 v2 as it should be: the header, its extension, CORS, and nothing cached."""
     return Reply(answer=_v2(seller, offer_at(seller, now), request.path))
 
 
-def perfect_v1(seller: Seller, _request: Request, now: int) -> Reply:
+def perfect_v1(seller: Seller, _request: DemoRequest, now: int) -> Reply:
     """x402 v1 as it should be: the envelope in the body."""
     return Reply(answer=_v1(seller, offer_at(seller, now)))
 
 
-def dual(seller: Seller, request: Request, now: int) -> Reply:
+def dual(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """A v2 header for new clients and a v1 body for old ones."""
     offer = offer_at(seller, now)
     body = _v1(seller, offer).body
     return Reply(answer=_v2(seller, offer, request.path, body=body))
 
 
-def header_only(seller: Seller, request: Request, now: int) -> Reply:
+def header_only(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """A v2 header over an empty body."""
     return Reply(answer=_v2(seller, offer_at(seller, now), request.path, body=b""))
 
 
-def plain_v2(seller: Seller, request: Request, now: int) -> Reply:
+def plain_v2(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """v2 that works, without CORS, cache or discovery manners: warnings, no error."""
     return Reply(
         answer=_v2(
@@ -89,7 +97,7 @@ def plain_v2(seller: Seller, request: Request, now: int) -> Reply:
 def twisted(twist: Twist) -> Behaviour:
     """v2 with one thing changed in the envelope."""
 
-    def behave(seller: Seller, request: Request, now: int) -> Reply:
+    def behave(seller: Seller, request: DemoRequest, now: int) -> Reply:
         return Reply(answer=_v2(seller, offer_at(seller, now), request.path, twist=twist))
 
     return behave
@@ -138,7 +146,7 @@ def nothing_accepted(envelope: Json) -> Json:
     return envelope | {"accepts": []}
 
 
-def base64url(seller: Seller, request: Request, now: int) -> Reply:
+def base64url(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """The header in the URL-safe alphabet and without padding, which stock clients refuse."""
     answer = _v2(seller, offer_at(seller, now), request.path)
     headers = tuple(
@@ -150,7 +158,7 @@ def base64url(seller: Seller, request: Request, now: int) -> Reply:
     return Reply(answer=Answer(status=402, headers=headers, body=answer.body))
 
 
-def huge_body(seller: Seller, request: Request, now: int) -> Reply:
+def huge_body(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """A right header over a body that no prober should read to its end."""
     return Reply(answer=_v2(seller, offer_at(seller, now), request.path, body=_HUGE))
 
@@ -158,13 +166,13 @@ def huge_body(seller: Seller, request: Request, now: int) -> Reply:
 # Not asking to be paid
 
 
-def slow(seller: Seller, request: Request, now: int) -> Reply:
+def slow(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """A right answer after some seconds."""
     answer = _v2(seller, offer_at(seller, now), request.path)
     return Reply(answer=answer, delay_ms=1_800 + roll(seller.host, now // MINUTE_MS) % 1_400)
 
 
-def flapping(seller: Seller, request: Request, now: int) -> Reply:
+def flapping(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Up for ten minutes, perhaps down for the next ten."""
     if chance(330, "flap", seller.host, now // (10 * MINUTE_MS)):
         return problem(503, "upstream connect error or disconnect/reset before headers")
@@ -174,7 +182,7 @@ def flapping(seller: Seller, request: Request, now: int) -> Reply:
 def failing(status: int, message: str, *headers: tuple[str, str]) -> Behaviour:
     """Always the same error."""
 
-    def behave(_seller: Seller, _request: Request, _now: int) -> Reply:
+    def behave(_seller: Seller, _request: DemoRequest, _now: int) -> Reply:
         return problem(status, message, *headers)
 
     return behave
@@ -183,7 +191,7 @@ def failing(status: int, message: str, *headers: tuple[str, str]) -> Behaviour:
 def validating(status: int, field: str) -> Behaviour:
     """Looks at the input before it asks to be paid."""
 
-    def behave(seller: Seller, request: Request, now: int) -> Reply:
+    def behave(seller: Seller, request: DemoRequest, now: int) -> Reply:
         if field not in request.query and field.encode() not in request.body:
             return problem(status, f"Missing required field: {field}")
         return perfect_v2(seller, request, now)
@@ -191,25 +199,25 @@ def validating(status: int, field: str) -> Behaviour:
     return behave
 
 
-def throttled(seller: Seller, request: Request, now: int) -> Reply:
+def throttled(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Mostly too busy for strangers."""
     if chance(700, "throttle", seller.host, now // (30 * MINUTE_MS)):
         return problem(429, "Too many requests", ("retry-after", "900"))
     return perfect_v2(seller, request, now)
 
 
-def redirecting(seller: Seller, _request: Request, _now: int) -> Reply:
+def redirecting(seller: Seller, _request: DemoRequest, _now: int) -> Reply:
     """Moved to a name that is not listed."""
     target = f"https://new-{seller.host}{seller.path}"
     return Reply(answer=Answer(status=308, headers=(("location", target),)))
 
 
-def unpaid(seller: Seller, _request: Request, _now: int) -> Reply:
+def unpaid(seller: Seller, _request: DemoRequest, _now: int) -> Reply:
     """Gives away what it lists for sale."""
     return Reply(answer=Answer(status=200, headers=(_JSON,), body=seller.example.encode()))
 
 
-def challenge_page(_seller: Seller, _request: Request, _now: int) -> Reply:
+def challenge_page(_seller: Seller, _request: DemoRequest, _now: int) -> Reply:
     """A bot wall in front of the paid route."""
     body = b"<!doctype html><title>Just a moment...</title><p>Checking your browser.</p>"
     headers = (("content-type", "text/html; charset=utf-8"), ("cache-control", "no-store"))
@@ -234,7 +242,7 @@ def _unchanged(envelope: Json) -> Json:
 @lru_cache(maxsize=2048)
 def _v2(
     seller: Seller,
-    offer: Offer,
+    offer: DemoOffer,
     path: str,
     *,
     twist: Twist = _unchanged,
@@ -248,6 +256,6 @@ def _v2(
 
 
 @lru_cache(maxsize=2048)
-def _v1(seller: Seller, offer: Offer) -> Answer:
+def _v1(seller: Seller, offer: DemoOffer) -> Answer:
     body = json.dumps(v1_envelope(seller, offer), separators=(",", ":")).encode()
     return Answer(status=402, headers=_CAREFUL, body=body)

@@ -53,7 +53,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Purchase:
+class DemoPurchase:
     """One payment by authorization: atomic USDC from a payer to a seller's payee, at ms UTC.
 
     `number` tells purchases apart; `returned_to` is who gets the money from the payee, if anybody.
@@ -107,7 +107,7 @@ follows by other ways.
 """
 
 
-def purchases(start: int, end: int, *, present: int) -> Iterator[Purchase]:
+def purchases(start: int, end: int, *, present: int) -> Iterator[DemoPurchase]:
     """The purchases after `start` and up to `end` (ms UTC), oldest first, in a past that ends at
     `present`. Nobody buys from a seller that no directory listed yet.
     """
@@ -120,14 +120,14 @@ def purchases(start: int, end: int, *, present: int) -> Iterator[Purchase]:
                 yield from _of_slot(seller, DEMAND[seller.label], slot, at)
 
 
-def first_sales(at: int) -> Iterator[Purchase]:
+def first_sales(at: int) -> Iterator[DemoPurchase]:
     """The purchases of a market that opens at `at`: the first customers of those who sell most."""
     for seller in _SOLD[:_OPENING]:
         for which in range(min(DEMAND[seller.label].customers, _EARLY)):
             yield _purchase(seller, DEMAND[seller.label], which, at, number=which)
 
 
-def sale_at(at: int) -> Purchase:
+def sale_at(at: int) -> DemoPurchase:
     """The purchase that is made at `at`: a seller as often as its demand says, and a customer."""
     weighted = [seller for seller in _SOLD for _ in range(DEMAND[seller.label].monthly)]
     seller = weighted[roll("sale", at) % len(weighted)]
@@ -147,17 +147,17 @@ _SOLD: Final = tuple(
 )
 
 
-def _of_slot(seller: Seller, demand: Demand, slot: int, at: int) -> Iterator[Purchase]:
+def _of_slot(seller: Seller, demand: Demand, slot: int, at: int) -> Iterator[DemoPurchase]:
     for number in range(-(-demand.monthly // _SLOTS)):
         if chance(demand.monthly * 1000 // _SLOTS, "buys", seller.label, slot, number):
             which = roll("which", seller.label, slot, number) % demand.customers
             yield _purchase(seller, demand, which, at, number=number)
 
 
-def _purchase(seller: Seller, demand: Demand, which: int, at: int, *, number: int) -> Purchase:
+def _purchase(seller: Seller, demand: Demand, which: int, at: int, *, number: int) -> DemoPurchase:
     offer = offer_at(seller, at)
     payer, returned_to = _parties(seller.label, demand.buyers, which)
-    return Purchase(
+    return DemoPurchase(
         seller=seller,
         payer=payer,
         pay_to=offer.pay_to,

@@ -16,7 +16,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.probe.exchange import Answer
 from tollgauge.demo.envelopes import Json, bazaar, v1_entry, v2_entry
 from tollgauge.demo.pseudorandom import roll
-from tollgauge.demo.seller import DOMAIN, Offer, Request, Seller, listed, offer_at
+from tollgauge.demo.seller import DOMAIN, DemoOffer, DemoRequest, Seller, listed, offer_at
 from tollgauge.demo.sellers import SELLERS
 
 DIRECTORY_HOST: Final = f"directory.{DOMAIN}"
@@ -45,7 +45,7 @@ def items_at(at: int, *, present: int, sellers: tuple[Seller, ...] = SELLERS) ->
     return items
 
 
-def answer(request: Request, now: int, *, sellers: tuple[Seller, ...] = SELLERS) -> Answer:
+def answer(request: DemoRequest, now: int, *, sellers: tuple[Seller, ...] = SELLERS) -> Answer:
     """The directory's answer to a request, of `sellers` as they are at `now`."""
     if request.path != DIRECTORY_PATH or request.method != "GET":
         return _json(404, {"error": "not found"})
@@ -64,7 +64,7 @@ def answer(request: Request, now: int, *, sellers: tuple[Seller, ...] = SELLERS)
 def _item(seller: Seller, at: int) -> Json:
     offer = offer_at(seller, at)
     if seller.listed_amount is not None:
-        offer = Offer(amount=seller.listed_amount, pay_to=offer.pay_to)
+        offer = DemoOffer(amount=seller.listed_amount, pay_to=offer.pay_to)
     updated = at // DAY_MS * DAY_MS - roll("updated", seller.host, at // DAY_MS) % (6 * HOUR_MS)
     return (
         _v1_item(seller, offer, updated)
@@ -73,7 +73,7 @@ def _item(seller: Seller, at: int) -> Json:
     )
 
 
-def _v1_item(seller: Seller, offer: Offer, updated: int) -> Json:
+def _v1_item(seller: Seller, offer: DemoOffer, updated: int) -> Json:
     url = seller.url.replace("https://", "http://") if seller.listed_http else seller.url
     when = datetime.fromtimestamp(updated / 1000, UTC)
     return {
@@ -86,7 +86,7 @@ def _v1_item(seller: Seller, offer: Offer, updated: int) -> Json:
     }
 
 
-def _v2_item(seller: Seller, offer: Offer, updated: int) -> Json:
+def _v2_item(seller: Seller, offer: DemoOffer, updated: int) -> Json:
     entry = v2_entry(seller, offer)
     if seller.kind == _BARE_NETWORK:
         entry["network"] = "base"

@@ -12,7 +12,7 @@ import re
 from typing import Any, Final
 
 from tollgauge.core.base.units import NETWORK_NAMES
-from tollgauge.demo.seller import Offer, Seller
+from tollgauge.demo.seller import DemoOffer, Seller
 
 Json = dict[str, Any]
 
@@ -34,7 +34,7 @@ _ASSETS: Final[dict[str, tuple[str, Json]]] = {
 }
 
 
-def v2_entry(seller: Seller, offer: Offer) -> Json:
+def v2_entry(seller: Seller, offer: DemoOffer) -> Json:
     """One `accepts` entry of x402 v2."""
     asset, extra = _ASSETS[seller.network]
     return {
@@ -48,7 +48,7 @@ def v2_entry(seller: Seller, offer: Offer) -> Json:
     }
 
 
-def v2_envelope(seller: Seller, offer: Offer, path: str) -> Json:
+def v2_envelope(seller: Seller, offer: DemoOffer, path: str) -> Json:
     """The object of a `PAYMENT-REQUIRED` header for a request to `path`."""
     return {
         "x402Version": 2,
@@ -65,7 +65,7 @@ def v2_envelope(seller: Seller, offer: Offer, path: str) -> Json:
     }
 
 
-def v1_entry(seller: Seller, offer: Offer) -> Json:
+def v1_entry(seller: Seller, offer: DemoOffer) -> Json:
     """One `accepts` entry of x402 v1."""
     asset, extra = _ASSETS[seller.network]
     return {
@@ -83,7 +83,7 @@ def v1_entry(seller: Seller, offer: Offer) -> Json:
     }
 
 
-def v1_envelope(seller: Seller, offer: Offer) -> Json:
+def v1_envelope(seller: Seller, offer: DemoOffer) -> Json:
     """The body of an x402 v1 challenge."""
     return {
         "x402Version": 1,

@@ -86,7 +86,7 @@ class _OursOnly(logging.Filter):
         return any(isinstance(value, OSError) for value in (raised, *arguments))
 
 
-class Facilitator:
+class DemoFacilitator:
     """The state of one facilitator: which authorizations are being settled or were."""
 
     def __init__(
@@ -175,7 +175,7 @@ async def run_facilitator(
         threads = stack.enter_context(
             ThreadPoolExecutor(_THREADS, thread_name_prefix="facilitator")
         )
-        facilitator = Facilitator(
+        facilitator = DemoFacilitator(
             rpc_url=rpc_url, key=key, payees=payees, threads=threads, chain_ready=chain_ready
         )
         async with serve(facilitator.app()) as port:

@@ -26,7 +26,7 @@ from tollgauge.demo.behaviours import play
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH, answer
 from tollgauge.demo.faults import Faults
 from tollgauge.demo.receiver import RECEIVER_HOST, Receiver
-from tollgauge.demo.seller import Request, Seller, Wire, latency_at
+from tollgauge.demo.seller import DemoRequest, Seller, Wire, latency_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import closed_port, serve
 from tollgauge.web.edge.listen import LOOPBACK
@@ -44,7 +44,7 @@ _SELLER_AT: Final = {(seller.host, seller.path): seller for seller in SELLERS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Market:
+class DemoMarket:
     """Where every host is: host name to (address, port), the authority to trust, and what the
     market's webhook received.
     """
@@ -62,7 +62,7 @@ class Market:
 @contextlib.asynccontextmanager
 async def run_market(
     clock: Clock, folder: Path, *, latency: Latency = latency_at, faults: Faults | None = None
-) -> AsyncIterator[Market]:
+) -> AsyncIterator[DemoMarket]:
     """The whole market; `folder` receives the authority's certificate (PEM). `latency` is how long
     a seller usually takes; what its behaviour adds comes on top. `faults` are those that are
     switched by hand.
@@ -81,7 +81,7 @@ async def run_market(
             }
             others = dict.fromkeys((DIRECTORY_HOST, RECEIVER_HOST), (LOOPBACK, port))
             try:
-                yield Market(mapped=mapped | others, ca_file=ca_file, receiver=receiver)
+                yield DemoMarket(mapped=mapped | others, ca_file=ca_file, receiver=receiver)
             finally:
                 server.hurry.set()
 
@@ -110,7 +110,7 @@ class _MarketServer:
         await send({"type": "http.response.start", **start})
         await send({"type": "http.response.body", "body": reply.body})
 
-    def _answer(self, host: str, request: Request, now: int) -> tuple[Answer, int]:
+    def _answer(self, host: str, request: DemoRequest, now: int) -> tuple[Answer, int]:
         """The answer of a host, and how many milliseconds it takes."""
         if host == DIRECTORY_HOST:
             return answer(request, now, sellers=self._faults.listed()), 0
@@ -135,13 +135,13 @@ def _header(scope: Scope, name: bytes) -> str:
     return next(values, "")
 
 
-async def _request(scope: Scope, receive: Receive) -> Request:
+async def _request(scope: Scope, receive: Receive) -> DemoRequest:
     body, more = b"", True
     while more and len(body) <= _BODY_MAX:
         message = await receive()
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    return Request(
+    return DemoRequest(
         method=scope["method"],
         path=scope["path"],
         query=scope["query_string"].decode("latin-1"),

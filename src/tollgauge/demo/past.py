@@ -20,7 +20,7 @@ from tollgauge.core.endpoint.identity import Perimeter, parse_resource
 from tollgauge.core.probe.exchange import Answer, Defect, Exchange, Fault, FaultKind, Timings
 from tollgauge.demo.behaviours import play, problem
 from tollgauge.demo.pseudorandom import chance, roll, skewed
-from tollgauge.demo.seller import PROBER, Request, Seller, Wire, latency_at, listed
+from tollgauge.demo.seller import PROBER, DemoRequest, Seller, Wire, latency_at, listed
 from tollgauge.web.edge.listen import LOOPBACK
 
 BODY_CAP: Final = 256 * 1024
@@ -95,7 +95,7 @@ def first_listed(seller: Seller, *, start: int, present: int) -> int:
 
 
 def _result(
-    seller: Seller, request: Request, *, at: int, seed: int, outages: tuple[Outage, ...]
+    seller: Seller, request: DemoRequest, *, at: int, seed: int, outages: tuple[Outage, ...]
 ) -> tuple[Answer | Fault, int]:
     """What came back at `at`, and after how many milliseconds."""
     result = _BROKEN.get(seller.wire) or _replacement(seller, at, seed=seed, outages=outages)
@@ -153,11 +153,13 @@ def _certificate_end(at: int) -> int:
     return (at // turn + 1) * turn + 30 * DAY_MS
 
 
-def _request(seller: Seller) -> tuple[Request, str]:
+def _request(seller: Seller) -> tuple[DemoRequest, str]:
     """The prober's request and its URL, canonical as endpoints are."""
     query = urlencode(seller.query) if seller.declares else ""
     url = f"{seller.url}?{query}" if query else seller.url
     resource = parse_resource(url, Perimeter(mapped=frozenset({seller.host})))
     body = b"" if seller.method == "GET" else seller.body or b"{}"
-    request = Request(method=seller.method, path=seller.path, query=query, body=body, agent=PROBER)
+    request = DemoRequest(
+        method=seller.method, path=seller.path, query=query, body=body, agent=PROBER
+    )
     return request, resource.probe_url

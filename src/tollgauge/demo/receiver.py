@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core.probe.exchange import Answer
-from tollgauge.demo.seller import DOMAIN, Request
+from tollgauge.demo.seller import DOMAIN, DemoRequest
 
 RECEIVER_HOST: Final = f"receiver.{DOMAIN}"
 RECEIVER_URL: Final = f"https://{RECEIVER_HOST}/alerts"
@@ -25,7 +25,7 @@ class Receiver:
     def __init__(self) -> None:
         self._deliveries: deque[dict[str, Any]] = deque(maxlen=_DELIVERIES_MAX)
 
-    def answer(self, request: Request, now: int) -> Answer:
+    def answer(self, request: DemoRequest, now: int) -> Answer:
         """Take a delivery; anything else than a POST of JSON is refused."""
         if request.method != "POST":
             return Answer(status=405, headers=(("allow", "POST"),))

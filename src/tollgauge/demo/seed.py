@@ -52,7 +52,7 @@ from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
 from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.edge.middleware import EdgeSettings
-from tollgauge.web.paid.settings import SaleSettings
+from tollgauge.web.paid.sale_settings import SaleSettings
 from tollgauge.web.settings import ServerSettings
 from tollgauge.web.signing import SigningSettings, new_key
 

@@ -46,7 +46,7 @@ class Wire(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class DemoRequest:
     """The part of a request that a seller looks at. `path` is percent-decoded, `agent` the
     User-Agent.
     """
@@ -67,7 +67,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class DemoOffer:
     """What a seller asks for at an instant: atomic USDC and the address it goes to."""
 
     amount: int
@@ -134,7 +134,7 @@ class Seller:
         return "{" in self.path
 
 
-Behaviour = Callable[[Seller, Request, int], Reply]
+Behaviour = Callable[[Seller, DemoRequest, int], Reply]
 
 
 @cache
@@ -143,11 +143,11 @@ def payee(owner: str) -> str:
     return to_checksum_address(hashlib.sha256(owner.encode()).digest()[-20:])
 
 
-def offer_at(seller: Seller, now: int) -> Offer:
+def offer_at(seller: Seller, now: int) -> DemoOffer:
     """What the seller asks for at `now`."""
     turn = now // seller.turn_ms
     payees = seller.payees or (payee(seller.label),)
-    return Offer(
+    return DemoOffer(
         amount=seller.amounts[turn % len(seller.amounts)],
         pay_to=payees[turn % len(payees)],
     )

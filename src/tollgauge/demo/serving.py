@@ -34,7 +34,7 @@ async def serve(
     where that is 0 or taken.
     """
     with contextlib.closing(_listener(port)) as listener:
-        server = _Server(_config(app, tls))
+        server = _DemoServer(_config(app, tls))
         task = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             while not server.started and not task.done():  # noqa: ASYNC110 (it has no event)
@@ -52,7 +52,7 @@ def closed_port() -> socket.socket:
     return unused
 
 
-class _Server(uvicorn.Server):
+class _DemoServer(uvicorn.Server):
     """A server that does not take over the process's signals, and ends within milliseconds when
     nothing is left to answer: uvicorn's own looks every 100 ms whether it shall, and again whether
     it may.

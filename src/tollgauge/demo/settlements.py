@@ -17,7 +17,7 @@ from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 
 from tollgauge.demo.chain import CHAIN_ID, Chain, TestAccount, word
-from tollgauge.demo.customers import Purchase
+from tollgauge.demo.customers import DemoPurchase
 from tollgauge.demo.envelopes import USDC
 
 Report = Callable[[int, int], None]
@@ -53,7 +53,7 @@ class Settlements:
         self._nonces: dict[str, int] = {}
 
     async def past(
-        self, purchases: Sequence[Purchase], *, until: int, report: Report = lambda *_: None
+        self, purchases: Sequence[DemoPurchase], *, until: int, report: Report = lambda *_: None
     ) -> None:
         """Settle purchases, oldest first, each at its own time, and bring the chain to `until`
         (ms UTC). The chain must not be past the first of them.
@@ -72,14 +72,14 @@ class Settlements:
             await self._chain.mine(at=until)
         await self._chain.check(hashes)
 
-    async def now(self, purchases: Sequence[Purchase]) -> None:
+    async def now(self, purchases: Sequence[DemoPurchase]) -> None:
         """Settle purchases in one block, now. Raises ChainError as `past` does."""
         async with self._chain.by_hand():
             hashes = await self._chain.send(await self._transactions(purchases))
             await self._chain.mine()
         await self._chain.check(hashes)
 
-    async def _transactions(self, purchases: Sequence[Purchase]) -> list[dict[str, Any]]:
+    async def _transactions(self, purchases: Sequence[DemoPurchase]) -> list[dict[str, Any]]:
         """The transactions of some purchases: funding of payers, payments, returned money."""
         calls = [
             (self._submitter, data) for data in (*_funding(purchases), *map(_submission, purchases))
@@ -113,7 +113,7 @@ class Settlements:
         }
 
 
-def _funding(purchases: Sequence[Purchase]) -> list[str]:
+def _funding(purchases: Sequence[DemoPurchase]) -> list[str]:
     """Mint what the payers of purchases need. A payee that returns money gets it first, because
     the order of two senders' transactions in a block cannot be chosen.
     """
@@ -125,7 +125,7 @@ def _funding(purchases: Sequence[Purchase]) -> list[str]:
     return [_MINT + _address(owner) + word(amount) for owner, amount in sums.items()]
 
 
-def _submission(purchase: Purchase) -> str:
+def _submission(purchase: DemoPurchase) -> str:
     """The call that makes a purchase: the payer's authorization with its signature."""
     nonce = keccak(text=f"{purchase.seller.label} {purchase.at} {purchase.number}").hex()
     terms = (
@@ -143,7 +143,7 @@ def _submission(purchase: Purchase) -> str:
     return f"0x{selector}{terms}{word(v)}{word(r)}{word(s)}"
 
 
-def _return(purchase: Purchase) -> str:
+def _return(purchase: DemoPurchase) -> str:
     return _TRANSFER + _address(purchase.returned_to) + word(purchase.amount)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.demo.behaviours import perfect_v2, problem
-from tollgauge.demo.seller import PROBER, Reply, Request, Seller
+from tollgauge.demo.seller import PROBER, DemoRequest, Reply, Seller
 
 _RANDOM: Final = re.compile(r"[0-9a-f]{8,}")
 """What a path made up by a program looks like."""
@@ -26,37 +26,37 @@ def up_a_half(now: int) -> bool:
     return now // HOUR_MS % 12 < 6
 
 
-def dead(_seller: Seller, _request: Request, _now: int) -> Reply:
+def dead(_seller: Seller, _request: DemoRequest, _now: int) -> Reply:
     """Out of order for good."""
     return problem(503, "Service Unavailable")
 
 
-def failing_openly(seller: Seller, request: Request, now: int) -> Reply:
+def failing_openly(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Down for most of the day, and it says so."""
     return perfect_v2(seller, request, now) if up_a_quarter(now) else dead(seller, request, now)
 
 
-def cloaking(seller: Seller, request: Request, now: int) -> Reply:
+def cloaking(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Works for probers alone."""
     shown = request.agent.startswith(PROBER)
     return perfect_v2(seller, request, now) if shown else dead(seller, request, now)
 
 
-def selling_all_but_random_paths(seller: Seller, request: Request, now: int) -> Reply:
+def selling_all_but_random_paths(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Asks to be paid on every path, except for those that look like a check for that."""
     if _RANDOM.search(request.path):
         return problem(404, "No such route")
     return perfect_v2(seller, request, now)
 
 
-def throttling_when_down(seller: Seller, request: Request, now: int) -> Reply:
+def throttling_when_down(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Down for most of the day, and says that it is asked too often."""
     if up_a_quarter(now):
         return perfect_v2(seller, request, now)
     return problem(429, "Too many requests")
 
 
-def asking_for_silence(seller: Seller, request: Request, now: int) -> Reply:
+def asking_for_silence(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Down for half of the day, and asks not to be asked until it is up again."""
     if up_a_half(now):
         return perfect_v2(seller, request, now)

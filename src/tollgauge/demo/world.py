@@ -20,7 +20,7 @@ from tollgauge.core.endpoint.identity import Perimeter
 from tollgauge.demo.chain import BUYER, Chain, TestAccount, run_chain
 from tollgauge.demo.facilitator import run_facilitator
 from tollgauge.demo.faults import Faults
-from tollgauge.demo.market import Market, run_market
+from tollgauge.demo.market import DemoMarket, run_market
 from tollgauge.demo.seller import payee
 
 BUYER_FUNDS: Final = 25_000_000
@@ -37,7 +37,7 @@ class Sellers:
     switched by hand.
     """
 
-    market: Market
+    market: DemoMarket
     faults: Faults
 
     @property

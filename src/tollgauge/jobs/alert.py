@@ -33,8 +33,8 @@ from tollgauge.clients.webhooks import (
 )
 from tollgauge.core.base.units import SECOND_MS, Clock
 from tollgauge.core.probe.exchange import FaultKind
-from tollgauge.core.watch import watch as rules
-from tollgauge.core.watch.watch import Kind
+from tollgauge.core.watch import watch_rules as rules
+from tollgauge.core.watch.watch_rules import DestinationKind
 from tollgauge.db.engine import Store
 from tollgauge.monitor import notices
 from tollgauge.observe import CHANGES, DELIVERIES, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
@@ -172,7 +172,7 @@ async def attempt(alerts: Alerts, claimed: ClaimedDelivery) -> Sent:
 
 
 def _signing(sealer: Sealer, claimed: ClaimedDelivery) -> Signing | None:
-    if claimed.destination.kind is not Kind.JSON:
+    if claimed.destination.kind is not DestinationKind.JSON:
         return None
     if claimed.sealed_key is None:
         raise SealError("This watch has no signing key.")

@@ -34,7 +34,7 @@ from tollgauge.clients.egress.client import Egress
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import Clock, iso_seconds
 from tollgauge.core.directory.listing import ListedItem, SkippedItem, read_item
-from tollgauge.core.directory.page import Page, entries
+from tollgauge.core.directory.page import DirectoryPage, entries
 from tollgauge.core.endpoint.identity import PUBLIC, Perimeter
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
@@ -229,7 +229,7 @@ def _steps(egress: Egress, source: Source, *, offset: int, now: int) -> AsyncGen
     )
 
 
-async def first_page(egress: Egress, source: Source, *, now: int) -> Page:
+async def first_page(egress: Egress, source: Source, *, now: int) -> DirectoryPage:
     """The first page of a source, of which nothing is stored. Raises DirectoryError."""
     if source.kind == SourceKind.FILE:
         steps = file.steps(await asyncio.to_thread(file.read, Path(source.location)))
@@ -238,7 +238,7 @@ async def first_page(egress: Egress, source: Source, *, now: int) -> Page:
     async with aclosing(steps):
         async for step in steps:
             return step.page
-    return Page()
+    return DirectoryPage()
 
 
 async def run_all(

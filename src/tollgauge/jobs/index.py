@@ -26,7 +26,7 @@ from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.core.base.units import MINUTE_MS, Clock
-from tollgauge.core.chain.blocks import DeepReorgError, Header, Span, fork, linked, next_span
+from tollgauge.core.chain.blocks import BlockHeader, DeepReorgError, Span, fork, linked, next_span
 from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.jobs.index_visit import (
@@ -91,7 +91,7 @@ async def run(
             )
             log().warning("index.node", chain=chain.chain_id, node=view.node.name, why=str(error))
             deep = error if isinstance(error, DeepReorgError) else None
-        except cursors.OvertakenError:
+        except cursors.CursorOvertakenError:
             return {**tally, "overtaken": 1}
     if deep is not None:
         raise deep
@@ -210,7 +210,9 @@ async def _forward(visit: Visit, cursor: Cursor) -> Cursor | None:
     return after
 
 
-async def _next(visit: Visit, number: int, *, parent: bytes) -> tuple[list[Header], Fetched] | None:
+async def _next(
+    visit: Visit, number: int, *, parent: bytes
+) -> tuple[list[BlockHeader], Fetched] | None:
     """The blocks after one, and what they hold; None where they do not follow it."""
     span = next_span(
         number,

@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, LogSettings, UnconfirmedError, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, WINDOW_MS, Clock
-from tollgauge.core.chain.blocks import Header, Span, previous_span
+from tollgauge.core.chain.blocks import BlockHeader, Span, previous_span
 from tollgauge.db.engine import Store
 from tollgauge.store.chain import cursors, deposits, wallets
 from tollgauge.store.chain.cursors import Cursor
@@ -185,7 +185,7 @@ async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None
     return fetched
 
 
-async def _indexed(visit: Visit, span: Span) -> list[Header] | None:
+async def _indexed(visit: Visit, span: Span) -> list[BlockHeader] | None:
     """The node's headers of a span, None unless they are those that are indexed."""
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
     hashes = await visit.store.reading(cursors.kept_hashes, visit.id)

@@ -1,8 +1,8 @@
-"""The prune loop: close finished days into one row each, and forget what is too old.
+"""The prune loop: close finished days into one row each, and delete expired rows.
 
-How long each kind of row is kept is in core/watch/watch. Each step is a transaction of its own
-that touches only what is due, and at most a batch of it, so that no other writer waits long; a
-round that left something is followed by the next at once.
+core/watch/watch_rules states how long each kind of row is kept. Each step is a transaction that
+touches at most a batch of due rows, so that no other writer waits long; a round that did not finish
+is followed by the next immediately.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.store.endpoints import rated_endpoints
 
 if TYPE_CHECKING:
-    from tollgauge.core.similarity.ranking import SimilarityIndex
+    from tollgauge.core.similarity.similarity_index import SimilarityIndex
 
 
 async def run(store: Store, *, clock: Clock) -> dict[str, object]:

@@ -48,7 +48,7 @@ def _has_changed(before: HostShare, after: HostShare) -> bool:
 
 
 @dataclass(slots=True, kw_only=True)
-class Lateness:
+class LatenessMonitor:
     """Whether the probes of this service are late; `late_ms` is the limit."""
 
     store: Store

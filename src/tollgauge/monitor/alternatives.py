@@ -10,7 +10,7 @@ Rules (docs/similarity.md):
   older than REST times as long as the last one took;
 - an endpoint may be an alternative while a directory lists it, it has a score, that score's advice
   lets pay (core/score/advice.PAYABLE), and it has no confirmed outage;
-- what is expected to be payable in 24 hours comes first (core/similarity/ranking);
+- what is expected to be payable in 24 hours comes first (core/similarity/similarity_index);
 - the index only proposes: candidates are checked and ranked by their present rows, so that an
   answer never names an endpoint that has since been delisted, moved or marked `avoid`;
 - an endpoint that was never measured counts as one with score 0.
@@ -37,7 +37,7 @@ from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.store.endpoints import rated_endpoints
 
 if TYPE_CHECKING:
-    from tollgauge.core.similarity.ranking import IndexedEndpoint, SimilarityIndex
+    from tollgauge.core.similarity.similarity_index import IndexedEndpoint, SimilarityIndex
 
 PAGE: Final = 500
 REST: Final = 20
@@ -148,7 +148,7 @@ class Alternatives:
 
     async def _rebuild(self, store: ReadOnlyStore) -> SimilarityIndex:
         # It needs NumPy, which half of all commands never do.
-        from tollgauge.core.similarity.ranking import SimilarityIndex
+        from tollgauge.core.similarity.similarity_index import SimilarityIndex
 
         began = asyncio.get_running_loop().time()
         terms: _Terms = {}
@@ -244,7 +244,7 @@ def _entries(
     """The index entries of rows. Terms of texts that did not change come from `before`; those of
     all are added to `after`.
     """
-    from tollgauge.core.similarity.ranking import IndexedEndpoint
+    from tollgauge.core.similarity.similarity_index import IndexedEndpoint
 
     entries = []
     for endpoint, row in rows:

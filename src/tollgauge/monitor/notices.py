@@ -24,9 +24,9 @@ from tollgauge.core.base.units import DAY_MS, iso_seconds
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.endpoint.identity import page_url
 from tollgauge.core.watch import notice
-from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import Change
-from tollgauge.core.watch.watch import WatchState
+from tollgauge.core.watch.watch_rules import WatchState
 from tollgauge.db.engine import Store
 from tollgauge.monitor import watched_changes
 from tollgauge.store.endpoints import endpoints

@@ -34,8 +34,8 @@ from tollgauge.core.endpoint.identity import Endpoint, Resource
 from tollgauge.core.lint import lint
 from tollgauge.core.probe.attribution import (
     RECENT_MS,
-    Asked,
     LastUp,
+    NetworkProbe,
     Wave,
     attributed_to_us,
     cause,
@@ -243,7 +243,7 @@ class Prober:
         return tuple(isinstance(exchange.result, Answer) for exchange in exchanges)
 
 
-def _asked_since(tx: Connection, since: int, *, vantages: Vantages) -> tuple[Asked, ...]:
+def _asked_since(tx: Connection, since: int, *, vantages: Vantages) -> tuple[NetworkProbe, ...]:
     """What was seen from this vantage after an instant: another one has another network."""
     if vantages.is_primary:
         return probes.asked_since(tx, since)
@@ -259,7 +259,7 @@ def _as_asked(tx: Connection, observations: Sequence[Observation], *, vantages: 
         known = vantage_probes.last_up_of(tx, vantages.own, ids)
     return [
         (
-            Asked(
+            NetworkProbe(
                 host=seen.endpoint.host,
                 at=seen.result.at,
                 sign=sign(seen.result),

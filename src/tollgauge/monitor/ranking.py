@@ -50,7 +50,7 @@ class MoreOfSite:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Example:
+class ExampleEndpoint:
     """The endpoint that has a role in the ranked population, with its rank (1 is the best)."""
 
     role: Role
@@ -73,7 +73,7 @@ class Ranking:
     simulated: int
     best: tuple[Candidate, ...]
     more: tuple[MoreOfSite, ...]
-    examples: tuple[Example, ...]
+    examples: tuple[ExampleEndpoint, ...]
 
 
 _CACHED: Final = CachedValue(
@@ -116,7 +116,7 @@ def keep(tx: Connection, counted: Ranking) -> bool:
     return pays
 
 
-def _examples(tx: Connection, size: int) -> list[Example]:
+def _examples(tx: Connection, size: int) -> list[ExampleEndpoint]:
     ranks: dict[int, Role] = {}
     roles: tuple[tuple[Role, int], ...] = (
         ("best", 1),
@@ -126,7 +126,7 @@ def _examples(tx: Connection, size: int) -> list[Example]:
     for role, rank in roles if size else ():
         ranks.setdefault(rank, role)
     return [
-        Example(role=role, rank=rank, endpoint_id=id_)
+        ExampleEndpoint(role=role, rank=rank, endpoint_id=id_)
         for rank, role in ranks.items()
         if (id_ := ranking.at(tx, rank)) is not None
     ]

@@ -53,7 +53,7 @@ AT_ONCE: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ScoringResult:
     """What came of scoring a batch: the rows that were saved, and by endpoint's id why others
     cannot be scored.
     """
@@ -64,13 +64,13 @@ class Outcome:
 
 async def score_and_save(
     store: Store, endpoint_ids: Sequence[str], *, cadence: Cadence, now: int
-) -> Outcome:
+) -> ScoringResult:
     """Score endpoints from their evidence as of now, and save the scores. One that cannot be scored
     stops none of the others; unknown ids are left out.
 
     New paths come last, because the scores of their sites' other paths are part of their evidence.
     """
-    outcome = Outcome()
+    outcome = ScoringResult()
     known = await store.reading(endpoints.get_many, endpoint_ids)
     of_age: dict[bool, list[Endpoint]] = {False: [], True: []}
     for endpoint in known.values():
@@ -82,7 +82,7 @@ async def score_and_save(
 
 
 async def _score_batch(
-    store: Store, batch: Sequence[Endpoint], outcome: Outcome, *, cadence: Cadence, now: int
+    store: Store, batch: Sequence[Endpoint], outcome: ScoringResult, *, cadence: Cadence, now: int
 ) -> None:
     """Score some endpoints and save the scores in one transaction."""
     scored_rows: list[ScoreRow] = []

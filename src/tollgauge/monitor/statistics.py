@@ -33,7 +33,7 @@ NAMES_MAX: Final = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Bin:
+class HistogramBin:
     """How many endpoints have a figure of at least `least` and below `below`, None without end."""
 
     least: int
@@ -52,11 +52,11 @@ class Statistics:
 
     as_of: int
     endpoints: int
-    scores: tuple[Bin, ...]
-    uptimes: tuple[Bin, ...]
-    latencies: tuple[Bin, ...]
+    scores: tuple[HistogramBin, ...]
+    uptimes: tuple[HistogramBin, ...]
+    latencies: tuple[HistogramBin, ...]
     no_latency: int
-    prices: tuple[Bin, ...]
+    prices: tuple[HistogramBin, ...]
     other_tokens: int
     no_price: int
     recommendations: tuple[tuple[str, int], ...]
@@ -128,9 +128,9 @@ def keep(tx: Connection, counted: Statistics) -> None:
         _CACHED.drop(tx)
 
 
-def _bins(edges: Sequence[int], counts: Counter[int]) -> tuple[Bin, ...]:
+def _bins(edges: Sequence[int], counts: Counter[int]) -> tuple[HistogramBin, ...]:
     limits = zip((0, *edges), (*edges, None), strict=True)
-    return tuple(Bin(least, below, counts[at]) for at, (least, below) in enumerate(limits))
+    return tuple(HistogramBin(least, below, counts[at]) for at, (least, below) in enumerate(limits))
 
 
 def _most(counts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:

@@ -33,7 +33,7 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch import change_state
 from tollgauge.core.watch.change_state import BASELINE_MIN, ChangeState, Probed
 from tollgauge.core.watch.changes import Baseline, Change, delisting, is_slow
-from tollgauge.core.watch.watch import WatchRequest
+from tollgauge.core.watch.watch_rules import WatchRequest
 from tollgauge.db.codec import clean_quote
 from tollgauge.monitor import seller_files
 from tollgauge.store.probes import change_rows, probes

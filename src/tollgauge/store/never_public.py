@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import day_of
-from tollgauge.core.watch.watch import UNLISTED_MS
+from tollgauge.core.watch.watch_rules import UNLISTED_MS
 from tollgauge.db import meta, schema
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table

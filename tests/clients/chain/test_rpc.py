@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from tollgauge.clients.chain.rpc import (
-    Call,
     Node,
+    RpcCall,
     RpcError,
     RpcLimit,
     RpcRefused,
@@ -97,7 +97,7 @@ def error(code: int, message: str, **more: Any) -> Callable[[Any], Reply]:
 async def test_the_results_of_a_batch_come_back_in_order() -> None:
     server = Server(echo)
     async with server.served() as node:
-        calls = [Call("m", [number]) for number in range(250)]
+        calls = [RpcCall("m", [number]) for number in range(250)]
         assert await node.batch(calls) == [[number] for number in range(250)]
     assert [len(request) for request in server.asked] == [100, 100, 50]
 
@@ -113,7 +113,7 @@ async def test_a_large_batch_goes_out_in_pieces() -> None:
     server = Server(echo)
     async with server.served() as node:
         big = "x" * 400_000
-        assert await node.batch([Call("m", [big])] * 5) == [[big]] * 5
+        assert await node.batch([RpcCall("m", [big])] * 5) == [[big]] * 5
     assert [len(calls) if isinstance(calls, list) else 1 for calls in server.asked] == [2, 2, 1]
 
 
@@ -126,7 +126,7 @@ async def test_a_node_that_takes_no_batches_is_asked_one_by_one() -> None:
 
     server = Server(alone)
     async with server.served() as node:
-        calls = [Call("m", [number]) for number in range(9)]
+        calls = [RpcCall("m", [number]) for number in range(9)]
         assert await node.batch(calls) == [[number] for number in range(9)]
         before = len(server.asked)
         assert await node.batch(calls[:2]) == [[0], [1]]
@@ -140,17 +140,17 @@ async def test_a_refusal_takes_the_place_of_its_call_alone() -> None:
         return ok(replies)
 
     async with Server(half).served() as node:
-        first, second, third = await node.batch([Call("a"), Call("b"), Call("c")])
+        first, second, third = await node.batch([RpcCall("a"), RpcCall("b"), RpcCall("c")])
         assert (first, third) == ([], [])
         assert isinstance(second, RpcRefused)
         assert second.code == -32601
         with pytest.raises(RpcRefused, match="b"):
-            await node.results([Call("a"), Call("b")])
+            await node.results([RpcCall("a"), RpcCall("b")])
 
 
 async def test_an_answer_that_is_left_out_is_noticed() -> None:
     async with Server(lambda request: ok([_result(request[0])])).served() as node:
-        first, second = await node.batch([Call("a"), Call("b")])
+        first, second = await node.batch([RpcCall("a"), RpcCall("b")])
         assert first == []
         assert isinstance(second, RpcUnavailable)
 
@@ -193,7 +193,7 @@ async def test_a_limit_is_recognised_with_its_hint(
 async def test_a_node_that_throttles_says_for_how_long(reply: Callable[[Any], Reply]) -> None:
     async with Server(reply).served() as node:
         with pytest.raises(RpcThrottled) as caught:
-            await node.batch([Call("a"), Call("b")])
+            await node.batch([RpcCall("a"), RpcCall("b")])
     assert caught.value.retry_after_s == 7.0
 
 
@@ -237,7 +237,7 @@ async def test_nonsense_is_an_rpc_error_and_nothing_else(
 ) -> None:
     async with Server(lambda _: (status, [], body)).served() as node:
         try:
-            replies = await node.batch([Call("m")] * calls)
+            replies = await node.batch([RpcCall("m")] * calls)
         except RpcError:
             return
         assert all(isinstance(reply, RpcError) for reply in replies)

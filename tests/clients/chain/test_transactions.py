@@ -24,7 +24,7 @@ from tests.support.examples import examples
 
 from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable
 from tollgauge.clients.chain.transactions import DecoderUnavailable, Transactions
-from tollgauge.core.chain.trace.result import Model, Status
+from tollgauge.core.chain.trace.result import Model, TraceStatus
 from tollgauge.demo.serving import serve
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -152,7 +152,7 @@ async def test_finality_is_the_least_where_a_node_does_not_tell_it(
 async def test_a_receipt_of_a_block_that_the_node_does_not_hold_is_pending(played: Played) -> None:
     asks = played.asked(answers(**{"0x10": None}))
     trace = await asks.trace(NETWORK, TX)
-    assert (trace.status, trace.block) == (Status.PENDING, None)
+    assert (trace.status, trace.block) == (TraceStatus.PENDING, None)
 
 
 @pytest.mark.parametrize(

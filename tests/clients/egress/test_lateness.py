@@ -13,7 +13,7 @@ from tests.support.hostile_server import World, hostile_world
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.curl_loop import TICK_S, CurlLoop, Lateness
-from tollgauge.clients.egress.transfer import Plan, Transfer
+from tollgauge.clients.egress.transfer import CurlTransfer, Plan
 from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.probe.exchange import Exchange, Fault
 from tollgauge.core.probe.outcome import Attribution
@@ -158,9 +158,9 @@ async def test_the_set_up_of_other_transfers_counts_from_the_first_one_on(
     assert min(exchange.timings.delay for exchange in ends) >= (HELD_UP_S - TICK_S) * 1_000
 
 
-def _transfer(world: World, path: str) -> Transfer:
+def _transfer(world: World, path: str) -> CurlTransfer:
     address, port = world.mapped[HOST]
-    return Transfer(
+    return CurlTransfer(
         Plan(
             url=f"https://{HOST}{path}",
             host=HOST,

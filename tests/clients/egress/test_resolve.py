@@ -18,7 +18,7 @@ from tests.support.hostile_server import World, hostile_world
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
-from tollgauge.clients.egress.transfer import Plan, Transfer
+from tollgauge.clients.egress.transfer import CurlTransfer, Plan
 from tollgauge.core.endpoint.identity import ResourceError
 from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind
 
@@ -246,7 +246,7 @@ def test_the_final_socket_address_is_judged_once_more(address: tuple[object, ...
         body_cap=1,
         ca_file="",
     )
-    transfer = Transfer(plan)
+    transfer = CurlTransfer(plan)
     family = socket.AF_INET6 if ":" in str(address[0]) else socket.AF_INET
     asked = SimpleNamespace(family=family, socktype=socket.SOCK_STREAM, protocol=6, addr=address)
     assert transfer._open_socket(0, asked) == pycurl.SOCKET_BAD

@@ -7,8 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tollgauge.core.chain.blocks import (
+    BlockHeader,
     DeepReorgError,
-    Header,
     Span,
     fork,
     linked,
@@ -113,14 +113,14 @@ def test_steps_back_reach_the_floor_without_gaps(
 
 
 def test_headers_that_follow_one_another_are_linked() -> None:
-    one = Header(5, b"5", b"4", 0)
-    two = Header(6, b"6", b"5", 2)
+    one = BlockHeader(5, b"5", b"4", 0)
+    two = BlockHeader(6, b"6", b"5", 2)
     assert linked([one, two], parent=b"4")
     assert linked([one, two], parent=None)
     assert linked([], parent=b"4")
     assert not linked([one, two], parent=b"x")
-    assert not linked([one, Header(7, b"6", b"5", 2)], parent=b"4")
-    assert not linked([one, Header(6, b"6", b"x", 2)], parent=b"4")
+    assert not linked([one, BlockHeader(7, b"6", b"5", 2)], parent=b"4")
+    assert not linked([one, BlockHeader(6, b"6", b"x", 2)], parent=b"4")
 
 
 def test_a_span_counts_both_ends() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.directory.discovery import Census, carried, changes, looks_same
+from tollgauge.core.directory.discovery import CrawlCount, carried, changes, looks_same
 from tollgauge.core.endpoint.terms import Quote, UnpricedTerms
 from tollgauge.core.watch.changes import term_changes
 
@@ -74,17 +74,17 @@ def test_what_an_entry_leaves_out_is_carried_from_the_crawl_before() -> None:
 @pytest.mark.parametrize(
     ("census", "suspicious"),
     [
-        (Census(listed=1), False),
-        (Census(listed=50, complete=100), False),
-        (Census(listed=49, complete=100), True),
-        (Census(listed=49, complete=100, suspicious=40, repeated=30), False),
-        (Census(listed=29, complete=100, suspicious=40, repeated=40), True),
-        (Census(listed=40, complete=100, suspicious=40, repeated=29), True),
-        (Census(listed=60, complete=100, suspicious=40, repeated=40), False),
+        (CrawlCount(listed=1), False),
+        (CrawlCount(listed=50, complete=100), False),
+        (CrawlCount(listed=49, complete=100), True),
+        (CrawlCount(listed=49, complete=100, suspicious=40, repeated=30), False),
+        (CrawlCount(listed=29, complete=100, suspicious=40, repeated=40), True),
+        (CrawlCount(listed=40, complete=100, suspicious=40, repeated=29), True),
+        (CrawlCount(listed=60, complete=100, suspicious=40, repeated=40), False),
     ],
 )
 def test_a_crawl_that_shrank_is_suspicious_until_a_second_agrees(
-    census: Census, suspicious: bool
+    census: CrawlCount, suspicious: bool
 ) -> None:
     assert census.is_suspicious is suspicious
 

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from tollgauge.core.directory.listing import ListedItem, read_item
-from tollgauge.core.directory.page import LISTS, Page, entries, is_page, read_instant, read_page
+from tollgauge.core.directory.page import (
+    LISTS,
+    DirectoryPage,
+    entries,
+    is_page,
+    read_instant,
+    read_page,
+)
 
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 PAY_TO = "0xF9D1D63F362bBF1EE08aB9AcB36fe74aFC48d5f1"
@@ -37,15 +44,17 @@ def v2_item(**changes: Any) -> dict[str, Any]:
 
 def test_a_page_is_read_in_every_form_in_use() -> None:
     paging = {"limit": 100, "offset": 200, "total": 1_313}
-    assert read_page({"items": [1], "pagination": paging}) == Page(
+    assert read_page({"items": [1], "pagination": paging}) == DirectoryPage(
         items=(1,), total=1_313, limit=100, offset=200
     )
     crawl = {"resources": [1], "total": 9, "partial": True, "facilitatorUrl": "https://f.dev"}
-    assert read_page(crawl) == Page(items=(1,), total=9, complete=False, origin="https://f.dev")
+    assert read_page(crawl) == DirectoryPage(
+        items=(1,), total=9, complete=False, origin="https://f.dev"
+    )
     assert read_page(crawl | {"partial": False}).complete is True
-    assert read_page(["https://a.dev"]) == Page(items=("https://a.dev",))
+    assert read_page(["https://a.dev"]) == DirectoryPage(items=("https://a.dev",))
     assert read_page({"items": None, "resources": [2], "pagination": None}).items == (2,)
-    assert read_page({"items": [], "pagination": {"total": "12", "limit": -1}}) == Page()
+    assert read_page({"items": [], "pagination": {"total": "12", "limit": -1}}) == DirectoryPage()
 
 
 def opened(document: object) -> list[tuple[str, str | None, str]]:

@@ -12,7 +12,7 @@ from tests.support.guard_seller import CASES_FOLDER, record_of
 
 from tollgauge.core.base.units import BASE
 from tollgauge.core.guard.bundle import PaidAddress, TrustRecord
-from tollgauge.core.guard.preflight import Code, Decision, Offer, decide
+from tollgauge.core.guard.preflight import Code, Decision, PreflightOffer, decide
 
 _OF_A_CLIENT = {
     *("policy", "spent", "bundleAsOf", "requestUrl", "resourceUrl", "without", "now"),
@@ -65,7 +65,7 @@ def test_an_offer_is_judged_as_a_guard_judges_it(
     record = None if row is None else record_of(row)
     verdict = decide(
         record,
-        Offer(pay_to=offer["payTo"], amount=offer["amount"], network=offer["network"]),
+        PreflightOffer(pay_to=offer["payTo"], amount=offer["amount"], network=offer["network"]),
     )
     vouched = record is not None and record.recommendation in ("proceed", "caution")
     if decision == "allow" and not (vouched and record is not None and record.addresses):
@@ -76,18 +76,18 @@ def test_an_offer_is_judged_as_a_guard_judges_it(
 
 
 def test_what_is_not_said_of_an_offer_is_not_judged() -> None:
-    assert decide(KNOWN, Offer()).decision is Decision.ALLOW
+    assert decide(KNOWN, PreflightOffer()).decision is Decision.ALLOW
     caution = replace(KNOWN, recommendation="caution", grade="C")
-    assert decide(caution, Offer()).code is Code.CAUTION
-    assert decide(None, Offer()).code is Code.UNKNOWN_RESOURCE
-    assert decide(KNOWN, Offer(amount="10001")).code is Code.PRICE_JUMP
-    assert decide(KNOWN, Offer(network="eip155:1")).code is Code.NETWORK_UNKNOWN
+    assert decide(caution, PreflightOffer()).code is Code.CAUTION
+    assert decide(None, PreflightOffer()).code is Code.UNKNOWN_RESOURCE
+    assert decide(KNOWN, PreflightOffer(amount="10001")).code is Code.PRICE_JUMP
+    assert decide(KNOWN, PreflightOffer(network="eip155:1")).code is Code.NETWORK_UNKNOWN
 
 
 def test_a_refusal_goes_before_a_question() -> None:
     record = replace(KNOWN, recommendation="caution", grade="D")
-    assert decide(record, Offer(pay_to="0x" + "12" * 20)).code is Code.PAYTO_UNKNOWN
-    assert decide(None, Offer(amount="0")).code is Code.AMOUNT_INVALID
+    assert decide(record, PreflightOffer(pay_to="0x" + "12" * 20)).code is Code.PAYTO_UNKNOWN
+    assert decide(None, PreflightOffer(amount="0")).code is Code.AMOUNT_INVALID
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_a_refusal_goes_before_a_question() -> None:
 def test_an_address_is_one_of_its_network(
     pay_to: str, network: str | None, is_account: bool
 ) -> None:
-    verdict = decide(None, Offer(pay_to=pay_to, network=network))
+    verdict = decide(None, PreflightOffer(pay_to=pay_to, network=network))
     assert (verdict.code is not Code.PAYTO_MALFORMED) == is_account
 
 
 def test_unknown_payto_of_a_seller_whose_payto_varies_is_asked_about() -> None:
     varies = replace(KNOWN, flags=("payto-varies",))
-    verdict = decide(varies, Offer(pay_to="0x8ba1f109551bd432803012645ac136ddd64dba72"))
+    verdict = decide(varies, PreflightOffer(pay_to="0x8ba1f109551bd432803012645ac136ddd64dba72"))
     assert (verdict.decision, verdict.code) == (Decision.ASK, Code.PAYTO_VARIES)
-    assert decide(varies, Offer(pay_to=PAID_TO)).decision is Decision.ALLOW
-    refused = decide(KNOWN, Offer(pay_to="0x8ba1f109551bd432803012645ac136ddd64dba72"))
+    assert decide(varies, PreflightOffer(pay_to=PAID_TO)).decision is Decision.ALLOW
+    refused = decide(KNOWN, PreflightOffer(pay_to="0x8ba1f109551bd432803012645ac136ddd64dba72"))
     assert (refused.decision, refused.code) == (Decision.REFUSE, Code.PAYTO_UNKNOWN)

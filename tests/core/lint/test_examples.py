@@ -25,7 +25,7 @@ from tollgauge.core.lint import ALL_RULES, lint, read_capture
 from tollgauge.core.lint.example import FACILITATOR, PAYEE
 from tollgauge.core.lint.examples import EXAMPLES
 from tollgauge.core.lint.guide import HUNK_MAX, explained, nearest
-from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES, Kind
+from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES, RemedyKind
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 FIXES = Path(__file__).resolve().parents[3] / "src" / "tollgauge" / "core" / "lint" / "fixes"
@@ -34,7 +34,7 @@ SLUGS = [rule.slug for rule in ALL_RULES]
 
 def test_every_rule_has_an_entry_and_every_kind_is_used() -> None:
     assert list(EXAMPLES) == SLUGS, "in the order of the rules"
-    assert {entry.kind for entry in EXAMPLES.values()} == set(REMEDIES) == set(Kind)
+    assert {entry.kind for entry in EXAMPLES.values()} == set(REMEDIES) == set(RemedyKind)
     assert [explained(slug) is not None for slug in SLUGS] == [True] * len(SLUGS)
     assert explained("no-such-rule") is None
     assert (nearest("domain-wrng"), nearest("xyz")) == ("domain-wrong", None)
@@ -83,7 +83,7 @@ def test_every_kind_has_code_for_every_framework() -> None:
 
 def test_every_file_of_the_fixes_is_shown() -> None:
     folders = {path.name: path for path in FIXES.iterdir()}
-    assert set(folders) == {*Kind, "install"}
+    assert set(folders) == {*RemedyKind, "install"}
     shown = [code for remedy in REMEDIES.values() for _, code in remedy.by_framework()]
     for path in FIXES.rglob("*.txt"):
         text = path.read_text(encoding="utf-8").rstrip("\n")
@@ -139,9 +139,17 @@ async def answered(code: str, url: str = "https://api.example.com/weather") -> L
 
 
 @pytest.mark.parametrize(
-    "kind", [Kind.BODY, Kind.OPTION, Kind.ASSET, Kind.SCHEME, Kind.RESOURCE, Kind.DISCOVERY]
+    "kind",
+    [
+        RemedyKind.BODY,
+        RemedyKind.OPTION,
+        RemedyKind.ASSET,
+        RemedyKind.SCHEME,
+        RemedyKind.RESOURCE,
+        RemedyKind.DISCOVERY,
+    ],
 )
-async def test_the_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: Kind) -> None:
+async def test_the_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: RemedyKind) -> None:
     code = next(c for framework, c in REMEDIES[kind].by_framework() if framework.name == "FastAPI")
     result = await answered(code)
     assert (result.payable, result.compliant) == (True, True)
@@ -150,8 +158,8 @@ async def test_the_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: Kind
 
 
 @pytest.mark.node
-@pytest.mark.parametrize("kind", Kind)
-def test_the_typescript_code_of_a_fix_parses(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", RemedyKind)
+def test_the_typescript_code_of_a_fix_parses(kind: RemedyKind) -> None:
     node = require("node")
     for framework, code in REMEDIES[kind].by_framework():
         if framework.language == "TypeScript":

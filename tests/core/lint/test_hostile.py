@@ -16,7 +16,7 @@ from tollgauge.core.endpoint.finding import Lint, Severity
 from tollgauge.core.lint import lint, terms_of_accepts
 from tollgauge.core.lint.diagnosis import diagnose
 from tollgauge.core.lint.reading import read
-from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
+from tollgauge.core.lint.schema import SchemaVerdict, evaluate, has_external_reference
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 NAMES = """
@@ -113,7 +113,7 @@ def test_no_json_makes_it_raise(document: object) -> None:
 
 @given(DOCUMENTS, DOCUMENTS)
 def test_no_schema_makes_the_evaluation_raise(info: object, schema: object) -> None:
-    assert evaluate(info, schema) in Verdict
+    assert evaluate(info, schema) in SchemaVerdict
     assert has_external_reference(schema) in (True, False)
 
 
@@ -149,7 +149,7 @@ def test_nesting_is_no_danger_under_a_raised_recursion_limit() -> None:
     sys.setrecursionlimit(100_000)
     try:
         sane(challenge(b"[" * 120_000))
-        assert evaluate({}, {"$ref": "#"}) is Verdict.TOO_COMPLEX
+        assert evaluate({}, {"$ref": "#"}) is SchemaVerdict.TOO_COMPLEX
     finally:
         sys.setrecursionlimit(before)
 
@@ -171,19 +171,19 @@ def wide(levels: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("schema", "verdict"),
     [
-        ({"$ref": "#"}, Verdict.TOO_COMPLEX),
-        ({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}, Verdict.TOO_COMPLEX),
-        ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, Verdict.TOO_COMPLEX),
-        (doubling(5), Verdict.FITS),
-        (doubling(30), Verdict.TOO_COMPLEX),
-        (wide(3), Verdict.FITS),
-        (wide(5), Verdict.TOO_COMPLEX),
-        ({"anyOf": [{"enum": list(range(2_000))}] * 10}, Verdict.TOO_COMPLEX),
+        ({"$ref": "#"}, SchemaVerdict.TOO_COMPLEX),
+        ({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}, SchemaVerdict.TOO_COMPLEX),
+        ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, SchemaVerdict.TOO_COMPLEX),
+        (doubling(5), SchemaVerdict.FITS),
+        (doubling(30), SchemaVerdict.TOO_COMPLEX),
+        (wide(3), SchemaVerdict.FITS),
+        (wide(5), SchemaVerdict.TOO_COMPLEX),
+        ({"anyOf": [{"enum": list(range(2_000))}] * 10}, SchemaVerdict.TOO_COMPLEX),
     ],
     ids=["self", "twice", "circle", "doubling", "doubling-30", "wide", "wide-5", "enums"],
 )
 def test_a_schema_that_would_take_for_ever_is_given_up(
-    schema: dict[str, Any], verdict: Verdict
+    schema: dict[str, Any], verdict: SchemaVerdict
 ) -> None:
     started = time.process_time()
     assert evaluate({"a": 1}, schema) is verdict
@@ -211,13 +211,13 @@ def test_a_schema_that_would_take_for_ever_is_given_up(
 def test_a_value_that_is_looked_at_too_often_is_given_up(
     info: object, schema: dict[str, Any]
 ) -> None:
-    assert evaluate(info, schema) is Verdict.TOO_COMPLEX
+    assert evaluate(info, schema) is SchemaVerdict.TOO_COMPLEX
 
 
 def test_a_long_list_and_an_anchor_are_no_danger_by_themselves() -> None:
     schema = {"$defs": {"a": {"$anchor": "a", "not": {"type": "null"}}}, "items": {"$ref": "#a"}}
-    assert evaluate([1] * 100, schema) is Verdict.FITS
-    assert evaluate([1, None], schema) is Verdict.MISMATCH
+    assert evaluate([1] * 100, schema) is SchemaVerdict.FITS
+    assert evaluate([1, None], schema) is SchemaVerdict.MISMATCH
 
 
 EVIL = "(a+)+$"
@@ -264,7 +264,7 @@ VICTIM = "a" * 64 + "!"
 )
 def test_no_regular_expression_of_a_stranger_is_run(info: object, schema: dict[str, Any]) -> None:
     started = time.process_time()
-    assert evaluate(info, schema) in Verdict
+    assert evaluate(info, schema) in SchemaVerdict
     assert time.process_time() - started < 1
 
 
@@ -277,12 +277,12 @@ def test_no_regular_expression_of_a_stranger_is_run(info: object, schema: dict[s
     ],
 )
 def test_a_keyword_that_is_left_out_never_makes_a_mismatch(schema: dict[str, Any]) -> None:
-    assert evaluate("a", schema) is Verdict.FITS
+    assert evaluate("a", schema) is SchemaVerdict.FITS
 
 
 def test_an_unknown_reference_is_a_broken_schema_and_fetches_nothing() -> None:
-    assert evaluate({}, {"$ref": "#/nowhere"}) is Verdict.BROKEN
-    assert evaluate({}, {"$ref": "http://127.0.0.1:9/s.json"}) is Verdict.BROKEN
+    assert evaluate({}, {"$ref": "#/nowhere"}) is SchemaVerdict.BROKEN
+    assert evaluate({}, {"$ref": "http://127.0.0.1:9/s.json"}) is SchemaVerdict.BROKEN
 
 
 @pytest.mark.parametrize(
@@ -304,20 +304,20 @@ def test_references_out_of_the_document_count_at_any_depth(
 @pytest.mark.parametrize(
     ("info", "schema", "verdict"),
     [
-        ({"a": 1}, {"type": "object", "required": ["a"]}, Verdict.FITS),
-        ({"a": 1}, {"type": "object", "required": ["b"]}, Verdict.MISMATCH),
-        ({"a": 1}, {"properties": {"a": {"type": "string"}}}, Verdict.MISMATCH),
-        ({"a": 1}, {"properties": {}, "additionalProperties": False}, Verdict.MISMATCH),
+        ({"a": 1}, {"type": "object", "required": ["a"]}, SchemaVerdict.FITS),
+        ({"a": 1}, {"type": "object", "required": ["b"]}, SchemaVerdict.MISMATCH),
+        ({"a": 1}, {"properties": {"a": {"type": "string"}}}, SchemaVerdict.MISMATCH),
+        ({"a": 1}, {"properties": {}, "additionalProperties": False}, SchemaVerdict.MISMATCH),
         ({"a": 1}, {"$defs": {"n": {"type": "number"}}, "properties": {"a": {"$ref": "#/$defs/n"}}},
-         Verdict.FITS),
-        ({"a": 1}, True, Verdict.FITS),
-        ({"a": 1}, False, Verdict.MISMATCH),
-        ({"a": 1}, {"type": "thing"}, Verdict.BROKEN),
-        ({"a": 1}, {"properties": []}, Verdict.BROKEN),
-        ({"a": 1}, "schema", Verdict.BROKEN),
+         SchemaVerdict.FITS),
+        ({"a": 1}, True, SchemaVerdict.FITS),
+        ({"a": 1}, False, SchemaVerdict.MISMATCH),
+        ({"a": 1}, {"type": "thing"}, SchemaVerdict.BROKEN),
+        ({"a": 1}, {"properties": []}, SchemaVerdict.BROKEN),
+        ({"a": 1}, "schema", SchemaVerdict.BROKEN),
     ],
 )  # fmt: skip
 def test_an_ordinary_schema_is_evaluated_in_full(
-    info: object, schema: object, verdict: Verdict
+    info: object, schema: object, verdict: SchemaVerdict
 ) -> None:
     assert evaluate(info, schema) is verdict

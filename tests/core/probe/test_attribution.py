@@ -22,8 +22,8 @@ from tollgauge.core.probe.attribution import (
     NO_REFERENCE,
     SITES_MIN,
     SURPRISE_MS,
-    Asked,
     LastUp,
+    NetworkProbe,
     Wave,
     attributed_to_us,
     cause,
@@ -61,23 +61,23 @@ def paid(*, at: int = NOW) -> ProbeResult:
     return seen(Answer(status=402), at=at)
 
 
-def asked(host: str, result: ProbeResult, last_up: LastUp = WAS_UP) -> Asked:
-    return Asked(host=host, at=result.at, sign=sign(result), last_up=last_up)
+def asked(host: str, result: ProbeResult, last_up: LastUp = WAS_UP) -> NetworkProbe:
+    return NetworkProbe(host=host, at=result.at, sign=sign(result), last_up=last_up)
 
 
 def sites(count: int, *, first: int = 0) -> list[str]:
     return [f"api.seller{number}.com" for number in range(first, first + count)]
 
 
-def failing(count: int, last_up: LastUp = WAS_UP, *, at: int = NOW) -> list[Asked]:
+def failing(count: int, last_up: LastUp = WAS_UP, *, at: int = NOW) -> list[NetworkProbe]:
     return [asked(host, failure(at=at), last_up) for host in sites(count)]
 
 
-def answering(count: int, *, at: int = NOW) -> list[Asked]:
+def answering(count: int, *, at: int = NOW) -> list[NetworkProbe]:
     return [asked(host, paid(at=at)) for host in sites(count, first=1_000)]
 
 
-def why(minute: Sequence[Asked], *references: bool) -> str | None:
+def why(minute: Sequence[NetworkProbe], *references: bool) -> str | None:
     return cause(
         minute, answered=any(one.sign is Sign.ANSWERED for one in minute), references=references
     )
@@ -275,7 +275,7 @@ WAVES = st.lists(MEMBERS, max_size=30)
 REFERENCES = st.lists(st.booleans(), max_size=3)
 
 
-def of(wave: Wave) -> list[Asked]:
+def of(wave: Wave) -> list[NetworkProbe]:
     return [one for one, _ in wave]
 
 
@@ -337,7 +337,7 @@ def test_a_standing_follows_the_scored_probes() -> None:
 # Nobody to ask
 
 
-def nobodys(wave: Wave, *, recent: Sequence[Asked] = ()) -> list[bool]:
+def nobodys(wave: Wave, *, recent: Sequence[NetworkProbe] = ()) -> list[bool]:
     """Which results are attributed to nobody; the others must be as they were."""
     judged = unproven(wave, recent=recent)
     changed = [after != before for (_, before), after in zip(wave, judged, strict=True)]

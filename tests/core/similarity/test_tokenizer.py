@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.rated_endpoints import rated
 
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
-from tollgauge.core.similarity.ranking import IndexedEndpoint, SimilarityIndex
+from tollgauge.core.similarity.similarity_index import IndexedEndpoint, SimilarityIndex
 from tollgauge.core.similarity.tokenizer import (
     TERMS_MAX,
     WEIGHTS,

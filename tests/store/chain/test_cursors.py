@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from tests.support.statements import fetch
 
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
-from tollgauge.core.chain.blocks import Header, Span
+from tollgauge.core.chain.blocks import BlockHeader, Span
 from tollgauge.core.chain.settlement import Entry
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
@@ -22,7 +22,7 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, settlement
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import transfers, volumes, wallets
-from tollgauge.store.chain.cursors import Cursor, OvertakenError
+from tollgauge.store.chain.cursors import Cursor, CursorOvertakenError
 from tollgauge.store.endpoints import endpoints
 
 CHAIN = 8453
@@ -37,14 +37,14 @@ def text(address: bytes) -> str:
     return "0x" + address.hex()
 
 
-def header(number: int, *, fork: str = "", at: int = NOW) -> Header:
+def header(number: int, *, fork: str = "", at: int = NOW) -> BlockHeader:
     digest = hashlib.sha256(f"{number}{fork}".encode()).digest()
     parent = hashlib.sha256(f"{number - 1}{fork}".encode()).digest()
-    return Header(number, digest, parent, at)
+    return BlockHeader(number, digest, parent, at)
 
 
 def entry(
-    block: Header,
+    block: BlockHeader,
     index: int,
     wallet: bytes,
     other: bytes,
@@ -85,7 +85,7 @@ async def started(store: Store, *addresses: bytes, at: int = NOW) -> Cursor:
 
 
 async def advanced(
-    store: Store, cursor: Cursor, headers: Sequence[Header], *entries: Entry, **rest: Any
+    store: Store, cursor: Cursor, headers: Sequence[BlockHeader], *entries: Entry, **rest: Any
 ) -> Cursor:
     return await store.writing(
         chains.advance, cursor, headers, entries, finalized=rest.pop("finalized", 100), **rest
@@ -115,7 +115,7 @@ async def test_a_step_from_where_nobody_is_changes_nothing(store: Store) -> None
     cursor = await started(store, SELLER)
     block = header(101)
     await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
-    with pytest.raises(OvertakenError):
+    with pytest.raises(CursorOvertakenError):
         await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
     assert await rows(store) == [(101, "5000")]
 
@@ -126,7 +126,7 @@ async def test_a_step_that_did_not_know_a_new_wallet_is_not_applied(store: Store
     after = await store.writing(
         chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
     )
-    with pytest.raises(OvertakenError):
+    with pytest.raises(CursorOvertakenError):
         await advanced(store, cursor, [header(101)])
     await advanced(store, after, [header(101)])
 
@@ -215,7 +215,7 @@ async def test_the_same_history_is_not_filled_in_twice(store: Store) -> None:
     assert missing is not None
     rest: dict[str, Any] = {"low": 100, "low_at": NOW, "wanted_from": 0}
     await store.writing(chains.fill, cursor, missing, [entry(block, 1, SELLER, ANN, 7)], **rest)
-    with pytest.raises(OvertakenError):
+    with pytest.raises(CursorOvertakenError):
         await store.writing(chains.fill, cursor, missing, [entry(block, 1, SELLER, ANN, 7)], **rest)
     assert await rows(store) == [(100, "7")]
 
@@ -243,7 +243,7 @@ async def test_a_second_look_adds_what_is_missing_and_nothing_twice(store: Store
     )
     assert added == 1
     assert await rows(store) == [(101, "5"), (102, "6")]
-    with pytest.raises(OvertakenError):
+    with pytest.raises(CursorOvertakenError):
         await store.writing(
             chains.record_audit, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
         )

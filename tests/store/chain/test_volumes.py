@@ -7,7 +7,7 @@ import hashlib
 from tests.support.attacks import AS_OF, CENT, USD, Trade, address, market_of
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.chain.blocks import Header
+from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.chain.settlement import Entry
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
@@ -52,14 +52,14 @@ async def indexed(store: Store, trades: list[Trade]) -> None:
             quote_at=0,
         )
         await store.writing(endpoints.insert, endpoint)
-    start = await store.writing(cursors.start, CHAIN, Header(0, bytes(32), bytes(32), 0))
+    start = await store.writing(cursors.start, CHAIN, BlockHeader(0, bytes(32), bytes(32), 0))
     new = await store.reading(wallets.new_addresses, CHAIN)
     cursor = await store.writing(cursors.add_wallets, start, new)
     headers, entries = [], []
     for number, trade in enumerate(sorted(trades, key=lambda trade: -trade.days), 1):
         at = AS_OF - round(trade.days * DAY_MS)
         block_hash = hashlib.sha256(b"%d" % number).digest()
-        headers.append(Header(number, block_hash, bytes(32), at))
+        headers.append(BlockHeader(number, block_hash, bytes(32), at))
         nonce = bytes(32) if trade.authorized else None
         came = Entry(
             number,

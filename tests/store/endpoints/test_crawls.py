@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from tests.support.statements import fetch
 
 from tollgauge.core.endpoint.identity import parse_resource
-from tollgauge.core.watch.watch import CRAWLS_MS, DISCOVERY_EVENTS_MS
+from tollgauge.core.watch.watch_rules import CRAWLS_MS, DISCOVERY_EVENTS_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery

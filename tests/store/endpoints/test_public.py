@@ -32,7 +32,7 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL, Cadence
 from tollgauge.core.watch import changes as rules
-from tollgauge.core.watch.watch import PERIOD_MS, WatchRequest
+from tollgauge.core.watch.watch_rules import PERIOD_MS, WatchRequest
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune

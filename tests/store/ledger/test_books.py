@@ -39,9 +39,9 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import settle as job
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import deposits
-from tollgauge.store.chain.cursors import OvertakenError
+from tollgauge.store.chain.cursors import CursorOvertakenError
 from tollgauge.store.ledger import books, payments
-from tollgauge.web.paid.settle import Settlement
+from tollgauge.web.paid.settle import Settler
 
 MINE = Account(network=NETWORK, asset=USDC, address=PAY_TO)
 
@@ -164,7 +164,7 @@ async def test_an_account_is_filled_downwards_and_only_once(store: Store) -> Non
     block = header(60, at=NOON - HOUR_MS)
     rest = {"low": 50, "low_at": NOON - HOUR_MS}
     await store.writing(chains.fill_account, cursor, USDC, owed, [came(block, 1)], **rest)
-    with pytest.raises(OvertakenError):
+    with pytest.raises(CursorOvertakenError):
         await store.writing(chains.fill_account, cursor, USDC, owed, [came(block, 1)], **rest)
     owed = await store.writing(deposits.backlog, CHAIN, USDC)
     assert owed is not None
@@ -184,7 +184,7 @@ def of_rows(tx: Connection) -> int:
 async def test_a_step_that_did_not_know_an_address_of_ours_is_not_applied(store: Store) -> None:
     cursor = await store.writing(chains.start, CHAIN, header(100))
     after = await store.writing(chains.add_accounts, cursor, USDC, [PAY_TO], wanted_from=0)
-    with pytest.raises(OvertakenError):
+    with pytest.raises(CursorOvertakenError):
         await advanced(store, cursor, [header(101)])
     await advanced(store, after, [header(101)])
 
@@ -251,7 +251,7 @@ async def test_an_old_day_is_checked_again_when_the_gate_concludes_a_sale_of_it(
         row = await store.reading(payments.get, f"{1:032x}")
         assert row is not None
         facilitator = Facilitator(FacilitatorSettings(url="http://127.0.0.1:9"))
-        settlement = Settlement(store, facilitator, lambda: now, None)
+        settlement = Settler(store, facilitator, lambda: now, None)
         paid = ChainAnswer(proof=Proof.PAID, transaction="0x" + "77" * 32, head_s=now // 1000)
         assert (await settlement.conclude(row, paid, "")).state is State.SETTLED
         await facilitator.close()

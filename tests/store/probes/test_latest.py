@@ -17,7 +17,7 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, latest, vantages
-from tollgauge.store.probes.latest import Latest
+from tollgauge.store.probes.latest import LatestProbe
 from tollgauge.store.probes.vantages import VantageResult
 from tollgauge.store.schedule import hosts
 from tollgauge.store.schedule.hosts import HostState
@@ -59,7 +59,7 @@ SCORE = ScoreRow(
 
 
 async def test_of_an_unknown_endpoint_nothing_is_known(store: Store) -> None:
-    nothing = Latest(
+    nothing = LatestProbe(
         endpoint=None,
         host=HostState(host=RESOURCE.host),
         probe=None,

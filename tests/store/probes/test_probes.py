@@ -29,7 +29,7 @@ from tests.support.statements import fetch
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.endpoint.identity import endpoint_id
-from tollgauge.core.probe.attribution import Asked, LastUp
+from tollgauge.core.probe.attribution import LastUp, NetworkProbe
 from tollgauge.core.probe.outcome import Outcome, Sign
 from tollgauge.core.probe.probe import HistoryRow, ProbeResult
 from tollgauge.core.probe.rollup import rollup
@@ -196,9 +196,9 @@ async def test_the_last_probe_of_whoever_was_asked_lately_is_known_across_midnig
     up, down = LastUp(up_at=early), LastUp(down_since=midnight)
     before = LastUp(up_at=midnight - HOUR_MS)
     asked = [
-        Asked(host="a.com", at=early, sign=Sign.ANSWERED, last_up=up),
-        Asked(host="a.com", at=midnight, sign=Sign.TLS_FAILED, last_up=down),
-        Asked(host="b.com", at=late, sign=None, last_up=before),
+        NetworkProbe(host="a.com", at=early, sign=Sign.ANSWERED, last_up=up),
+        NetworkProbe(host="a.com", at=midnight, sign=Sign.TLS_FAILED, last_up=down),
+        NetworkProbe(host="b.com", at=late, sign=None, last_up=before),
     ]
     everybody = await store.reading(probes.asked_since, early - 1)
     assert sorted(everybody, key=lambda one: one.at) == asked

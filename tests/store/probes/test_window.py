@@ -33,7 +33,7 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.rollup import Rollup, rollup
 from tollgauge.core.probe.spans import NO_SPANS, Statement, spans, statement
 from tollgauge.core.score.evidence import RECENT_MS
-from tollgauge.core.watch.watch import RAW_DAYS
+from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints

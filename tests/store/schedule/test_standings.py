@@ -189,7 +189,7 @@ async def test_a_host_is_as_fast_as_its_probes_and_its_pauses_are(store: Store) 
 
 
 async def test_probes_are_late_when_a_host_waits_too_long(store: Store) -> None:
-    lateness = schedule.Lateness(store=store, clock=lambda: NOW, late_ms=MINUTE_MS)
+    lateness = schedule.LatenessMonitor(store=store, clock=lambda: NOW, late_ms=MINUTE_MS)
     await lateness.run()
     assert await store.reading(standings.overdue_ms, now=NOW) == {"all": 0, "watched": 0}
     watched = replace(endpoint("b.com", due=-30 * SECOND_MS), watched_until=NOW + 1)

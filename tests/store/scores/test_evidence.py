@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.statements import fetch
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.watch.watch import EVIDENCE_MS
+from tollgauge.core.watch.watch_rules import EVIDENCE_MS
 from tollgauge.db.engine import Store
 from tollgauge.store.scores import evidence
 from tollgauge.store.scores.scores import ScoreRow

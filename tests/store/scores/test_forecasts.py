@@ -7,7 +7,7 @@ from tests.support.series import HALF_HOUR, START
 
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.calibration.calibration import DAY, FORECAST, NEXT, Cell, Sums
-from tollgauge.core.watch.watch import FORECASTS_MS
+from tollgauge.core.watch.watch_rules import FORECASTS_MS
 from tollgauge.db.engine import Store
 from tollgauge.store.scores import forecasts
 

@@ -15,11 +15,11 @@ from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory.listing import ListedItem, read_item
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.watch.changes import delisting
-from tollgauge.core.watch.watch import (
+from tollgauge.core.watch.watch_rules import (
     CHANGES_MS,
     PERIOD_MS,
     READABLE_MS,
-    Kind,
+    DestinationKind,
     WatchRequest,
     WatchState,
 )
@@ -53,7 +53,7 @@ def target(number: int, watch: int = 1) -> Destination:
     return Destination(
         id=f"dst_{number}",
         watch_id=f"wat_{watch}",
-        kind=Kind.JSON,
+        kind=DestinationKind.JSON,
         sealed_url=b"sealed",
         masked="https://…",
         created_at=NOW,

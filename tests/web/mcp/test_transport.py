@@ -33,7 +33,7 @@ from tests.support.statements import fetch
 from tollgauge.core.lint.examples import EXAMPLES
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
-from tollgauge.web.paid.settings import SaleSettings
+from tollgauge.web.paid.sale_settings import SaleSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

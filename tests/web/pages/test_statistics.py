@@ -8,13 +8,15 @@ import pytest
 from tests.support.page_reader import BASE, HOSTILE, NOW, Reader, stats
 
 from tollgauge.monitor import statistics
-from tollgauge.monitor.statistics import Bin, Statistics
+from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.web.pages.statistics import statistics_html
 
 
-def bins(edges: tuple[int, ...]) -> tuple[Bin, ...]:
+def bins(edges: tuple[int, ...]) -> tuple[HistogramBin, ...]:
     limits = zip((0, *edges), (*edges, None), strict=True)
-    return tuple(Bin(least, below, 10 * number) for number, (least, below) in enumerate(limits))
+    return tuple(
+        HistogramBin(least, below, 10 * number) for number, (least, below) in enumerate(limits)
+    )
 
 
 def counted(**changes: object) -> Statistics:

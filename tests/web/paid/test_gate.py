@@ -19,7 +19,7 @@ from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment
 from tests.support.statements import execute
 
 from tollgauge.core.sale.payment import State
-from tollgauge.core.watch.watch import REJECTED_MS
+from tollgauge.core.watch.watch_rules import REJECTED_MS
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import attempts, payments, retention
 from tollgauge.web.paid import gate as gate_module

@@ -20,7 +20,13 @@ from tests.support.watch_service import QUOTE, RESOURCE, WatchService, opened, p
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.sale.payment import State as PaymentState
-from tollgauge.core.watch.watch import PERIOD_MS, READABLE_MS, Kind, Target, WatchState
+from tollgauge.core.watch.watch_rules import (
+    PERIOD_MS,
+    READABLE_MS,
+    DestinationKind,
+    Target,
+    WatchState,
+)
 from tollgauge.jobs import alert
 from tollgauge.store.ledger import payments
 from tollgauge.store.watches import outbox, watch_payments, watches
@@ -399,7 +405,7 @@ async def test_a_destination_that_took_long_to_fail_is_not_tried_again(
     watch_service: WatchService,
 ) -> None:
     """Published clients give up after 20 seconds, and would not see the secret."""
-    target = Target(url=A, kind=Kind.JSON, field="delivery.webhook_url")
+    target = Target(url=A, kind=DestinationKind.JSON, field="delivery.webhook_url")
     signing = Signing(key=bytes(32), secret_hash="0" * 64)
     impatient = replace(DeliveryTester(watch_service.running.service.server()), retry_within_s=0)
     watch_service.receivers.answers[ALERTS] = [500] * 3

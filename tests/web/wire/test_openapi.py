@@ -28,7 +28,7 @@ from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery
-from tollgauge.web.paid.settings import micro_usd
+from tollgauge.web.paid.sale_settings import micro_usd
 from tollgauge.web.wire import examples
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from tollgauge.clients.chain.rpc import (
-    Call,
     Node,
+    RpcCall,
     RpcError,
     RpcLimit,
     RpcRefused,
@@ -50,14 +50,16 @@ class Query(NamedTuple):
     words: Sequence[str]
     blocks: Blocks
 
-    def call(self, token: str) -> Call:
+    def call(self, token: str) -> RpcCall:
         """The call that asks for it."""
         first, last, block_hash = self.blocks
         topics = [self.event, *[None] * (self.position - 1), self.words]
         log_filter: dict[str, object] = {"address": token, "topics": topics}
         if block_hash is not None:
-            return Call("eth_getLogs", [log_filter | {"blockHash": block_hash}])
-        return Call("eth_getLogs", [log_filter | {"fromBlock": hex(first), "toBlock": hex(last)}])
+            return RpcCall("eth_getLogs", [log_filter | {"blockHash": block_hash}])
+        return RpcCall(
+            "eth_getLogs", [log_filter | {"fromBlock": hex(first), "toBlock": hex(last)}]
+        )
 
     def parts(self, error: RpcRefused) -> list[Query]:
         """Smaller queries that are this one together; empty when it cannot be smaller."""
@@ -144,7 +146,7 @@ class LogReader:
         return collected
 
     async def _ask(self, queries: Sequence[Query], collected: CollectedEvents) -> None:
-        calls = [Call("eth_blockNumber"), *(query.call(self._token) for query in queries)]
+        calls = [RpcCall("eth_blockNumber"), *(query.call(self._token) for query in queries)]
         try:
             head, *answers = await self.node.batch(calls)
         except RpcLimit as error:

@@ -26,9 +26,9 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.log_query import TOPICS_MAX, Blocks, LogReader, QuerySize
 from tollgauge.clients.chain.nodes import ChainNodes, View
-from tollgauge.clients.chain.rpc import Call, Node, RpcError, RpcUnavailable
+from tollgauge.clients.chain.rpc import Node, RpcCall, RpcError, RpcUnavailable
 from tollgauge.core.base.units import hex_text
-from tollgauge.core.chain.blocks import Header, Span
+from tollgauge.core.chain.blocks import BlockHeader, Span
 from tollgauge.core.chain.settlement import (
     AUTHORIZATION_USED,
     TRANSFER,
@@ -92,7 +92,7 @@ class Fetched(NamedTuple):
 
     entries: list[Entry]
     deposits: list[Deposit]
-    headers: dict[int, Header]
+    headers: dict[int, BlockHeader]
     missed: int = 0
 
     @property
@@ -165,7 +165,7 @@ class ChainLogs:
             answers[0].headers,
         )
 
-    async def tip(self, view: View, headers: Sequence[Header], watched: Watched) -> Fetched:
+    async def tip(self, view: View, headers: Sequence[BlockHeader], watched: Watched) -> Fetched:
         """What happened in exactly these blocks, by hash.
 
         RpcRefused where the node no longer has one of them.
@@ -221,7 +221,7 @@ class ChainLogs:
         )
         return self._fetched(transfers, watched, times, known)
 
-    async def _tip(self, view: View, headers: Sequence[Header], watched: Watched) -> Fetched:
+    async def _tip(self, view: View, headers: Sequence[BlockHeader], watched: Watched) -> Fetched:
         size = self._readers[view.node].size.topics
         lists = sum(ceil(len(side) / size) for side in (watched.receivers, watched.wallets))
         if len(headers) == 1 or len(headers) * lists <= self.settings.by_hash:
@@ -248,7 +248,7 @@ class ChainLogs:
         transfers: Sequence[Transfer],
         watched: Watched,
         times: dict[bytes, int],
-        headers: dict[int, Header],
+        headers: dict[int, BlockHeader],
     ) -> Fetched:
         """The transfers as entries of the wallets and as deposits to our addresses."""
         return Fetched(
@@ -297,7 +297,7 @@ class ChainLogs:
             if not pairing.unclear:
                 return pairing.transfers
             hashes = sorted({transfer.transaction for transfer in pairing.unclear})
-            calls = [Call("eth_getTransactionReceipt", [hex_text(hash_)]) for hash_ in hashes]
+            calls = [RpcCall("eth_getTransactionReceipt", [hex_text(hash_)]) for hash_ in hashes]
             receipts = await node.results(calls)
             return pairing.transfers + matched_by_receipts(
                 pairing.unclear, receipts, token=self.token
@@ -310,7 +310,7 @@ class ChainLogs:
         view: View,
         transfers: Sequence[Transfer],
         stamps: dict[bytes, int],
-        known: dict[int, Header],
+        known: dict[int, BlockHeader],
     ) -> dict[bytes, int]:
         """The times of the transfers' blocks; those that no log names are asked for."""
         numbers = {transfer.block_hash: transfer.number for transfer in transfers}

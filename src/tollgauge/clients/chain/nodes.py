@@ -15,15 +15,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from tollgauge.clients.chain.rpc import (
-    Call,
     Node,
+    RpcCall,
     RpcError,
     RpcRefused,
     RpcThrottled,
     RpcUnavailable,
     quantity,
 )
-from tollgauge.core.chain.blocks import Header
+from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.chain.settlement import LogError, word
 
 
@@ -31,7 +31,7 @@ class View(NamedTuple):
     """What one node says of its chain: its last block and the last final one's number."""
 
     node: Node
-    head: Header
+    head: BlockHeader
     finalized: int
 
 
@@ -85,9 +85,9 @@ class ChainNodes:
             pause = error.retry_after_s or self._rest_s
             self._rest_until[node] = time.monotonic() + pause
 
-    async def headers(self, view: View, numbers: Iterable[int]) -> list[Header]:
+    async def headers(self, view: View, numbers: Iterable[int]) -> list[BlockHeader]:
         """The node's blocks with these numbers, in order; those it does not have are left out."""
-        calls = [Call("eth_getBlockByNumber", [hex(number), False]) for number in numbers]
+        calls = [RpcCall("eth_getBlockByNumber", [hex(number), False]) for number in numbers]
         headers = [_header(block) for block in await view.node.results(calls) if block is not None]
         requested = [int(call.params[0], 16) for call in calls]
         if not {header.number for header in headers} <= set(requested):
@@ -113,11 +113,11 @@ class ChainNodes:
 
     async def _view(self, node: Node) -> View:
         calls = [
-            Call("eth_getBlockByNumber", ["latest", False]),
-            Call("eth_getBlockByNumber", ["finalized", False]),
+            RpcCall("eth_getBlockByNumber", ["latest", False]),
+            RpcCall("eth_getBlockByNumber", ["finalized", False]),
         ]
         if node not in self._of_this_chain:
-            calls.append(Call("eth_chainId"))
+            calls.append(RpcCall("eth_chainId"))
         latest, final, *chain = await node.batch(calls)
         if chain and (isinstance(chain[0], RpcError) or quantity(chain[0]) != self.chain_id):
             raise RpcUnavailable(f"{node.name} is no node of chain {self.chain_id}.")
@@ -133,9 +133,9 @@ class ChainNodes:
         return View(node, head, max(0, min(number, head.number)))
 
 
-def _header(value: Any) -> Header:
+def _header(value: Any) -> BlockHeader:
     try:
-        return Header(
+        return BlockHeader(
             quantity(value["number"]),
             word(value["hash"]),
             word(value["parentHash"]),

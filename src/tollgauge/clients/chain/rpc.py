@@ -98,7 +98,7 @@ class RpcSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RpcCall:
     """A method and its parameters: JSON values, or `orjson.Fragment` for prepared bytes."""
 
     method: str
@@ -140,9 +140,9 @@ class Node:
 
     async def call(self, method: str, *params: Any) -> Any:
         """The result of one call. Raises RpcError."""
-        return (await self.results([Call(method, params)]))[0]
+        return (await self.results([RpcCall(method, params)]))[0]
 
-    async def results(self, calls: Sequence[Call]) -> list[Any]:
+    async def results(self, calls: Sequence[RpcCall]) -> list[Any]:
         """The result of every call, in order. Raises the first RpcError among them."""
         results = await self.batch(calls)
         for result in results:
@@ -150,7 +150,7 @@ class Node:
                 raise result
         return results
 
-    async def batch(self, calls: Sequence[Call]) -> list[Any]:
+    async def batch(self, calls: Sequence[RpcCall]) -> list[Any]:
         """The result of every call in order, an RpcError in the place of one that the node
         refused. Raises RpcError where the node said nothing of the single calls.
         """
@@ -167,12 +167,14 @@ class Node:
                 self._batch = max(1, size // 2)
         return results
 
-    def _text(self, call: Call) -> tuple[int, bytes]:
+    def _text(self, call: RpcCall) -> tuple[int, bytes]:
         number = next(self._ids)
         message = {"jsonrpc": "2.0", "id": number, "method": call.method, "params": call.params}
         return number, orjson.dumps(message)
 
-    async def _post(self, calls: Sequence[Call], texts: Sequence[tuple[int, bytes]]) -> list[Any]:
+    async def _post(
+        self, calls: Sequence[RpcCall], texts: Sequence[tuple[int, bytes]]
+    ) -> list[Any]:
         one = len(texts) == 1
         body = texts[0][1] if one else b"[" + b",".join(text for _, text in texts) + b"]"
         status, headers, reply = await self._exchange(body)

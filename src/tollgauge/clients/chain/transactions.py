@@ -25,8 +25,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.authorization import transaction_of
 from tollgauge.clients.chain.rpc import (
-    Call,
     Node,
+    RpcCall,
     RpcError,
     RpcRefused,
     RpcSettings,
@@ -199,11 +199,11 @@ async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) ->
 async def _fetch(node: Node, network: str, tx_hash: str) -> _WithReceipt | None:
     chain, transaction, receipt_reply, safe, final = await node.batch(
         [
-            Call("eth_chainId"),
-            Call("eth_getTransactionByHash", (tx_hash,)),
-            Call("eth_getTransactionReceipt", (tx_hash,)),
-            Call("eth_getBlockByNumber", ("safe", False)),
-            Call("eth_getBlockByNumber", ("finalized", False)),
+            RpcCall("eth_chainId"),
+            RpcCall("eth_getTransactionByHash", (tx_hash,)),
+            RpcCall("eth_getTransactionReceipt", (tx_hash,)),
+            RpcCall("eth_getBlockByNumber", ("safe", False)),
+            RpcCall("eth_getBlockByNumber", ("finalized", False)),
         ]
     )
     for reply in (chain, transaction, receipt_reply):
@@ -276,7 +276,7 @@ async def _with_tokens(node: Node, trace: TraceResult) -> TraceResult:
     if not unknown:
         return trace
     calls = [
-        Call("eth_call", ({"to": address, "data": data}, "latest"))
+        RpcCall("eth_call", ({"to": address, "data": data}, "latest"))
         for address in unknown
         for data in (SYMBOL_CALL, DECIMALS_CALL)
     ]

@@ -27,7 +27,7 @@ from tollgauge.clients.directories.document import (
 )
 from tollgauge.clients.egress.client import Egress
 from tollgauge.core.directory.listing import SkippedItem
-from tollgauge.core.directory.page import Page, is_page, read_page
+from tollgauge.core.directory.page import DirectoryPage, is_page, read_page
 from tollgauge.core.probe.exchange import Answer, Fault, FaultKind, retry_after_ms
 
 LIMIT: Final = 100
@@ -69,10 +69,10 @@ async def pages(
         yield Step(page=page, next_offset=offset)
     caught_up = reader.caught_up if start == 0 else offset > start
     whole = reader.whole(offset) and not reader.shrank and caught_up
-    yield Step(page=Page(complete=whole), next_offset=offset)
+    yield Step(page=DirectoryPage(complete=whole), next_offset=offset)
 
 
-def _ended(page: Page, offset: int, limit: int) -> bool:
+def _ended(page: DirectoryPage, offset: int, limit: int) -> bool:
     if not page.items:
         return True
     if page.total is not None:
@@ -80,7 +80,7 @@ def _ended(page: Page, offset: int, limit: int) -> bool:
     return not _blame(page) and len(page.items) < min(limit, page.limit or limit)
 
 
-def _blame(page: Page) -> bool:
+def _blame(page: DirectoryPage) -> bool:
     return len(page.items) == 1 and isinstance(page.items[0], SkippedItem)
 
 
@@ -133,7 +133,7 @@ class _Reader:
         """Whether the entries up to an offset are all that the directory says it has."""
         return not self._totals or offset >= self._totals[-1]
 
-    def check(self, page: Page, offset: int) -> None:
+    def check(self, page: DirectoryPage, offset: int) -> None:
         """Take note of a page at an offset. Raises DirectoryError when going on is no use."""
         fresh = self.fresh(page)
         self._skips = self._skips + 1 if _blame(page) else 0
@@ -148,7 +148,7 @@ class _Reader:
         if page.total is not None:
             self._totals.append(page.total)
 
-    def fresh(self, page: Page) -> tuple[object, ...]:
+    def fresh(self, page: DirectoryPage) -> tuple[object, ...]:
         """The entries of a page that this crawl has not had before, now remembered."""
         fresh: list[object] = []
         for item in page.items:
@@ -158,7 +158,7 @@ class _Reader:
                 fresh.append(item)
         return tuple(fresh)
 
-    async def page(self, offset: int) -> Page:
+    async def page(self, offset: int) -> DirectoryPage:
         """The page at an offset, as many entries as fit; at least one, which may be skipped.
 
         What fits stays the measure, except after a single entry: the next may be small again.
@@ -175,9 +175,9 @@ class _Reader:
             if page is not None:
                 return page
             reason = "too-large" if answer.truncated else "unreadable"
-            return Page(items=(SkippedItem(reason=reason, excerpt=f"entry {offset}"),))
+            return DirectoryPage(items=(SkippedItem(reason=reason, excerpt=f"entry {offset}"),))
 
-    async def head(self, *, pages_max: int) -> AsyncIterator[Page]:
+    async def head(self, *, pages_max: int) -> AsyncIterator[DirectoryPage]:
         """The listing's head again, new entries only, until a page holds one that is known: what
         moves while a directory is read moves to its head.
         """
@@ -206,7 +206,7 @@ class _Reader:
         raise DirectoryError(problem)
 
 
-def _read(answer: Answer, offset: int) -> Page | None:
+def _read(answer: Answer, offset: int) -> DirectoryPage | None:
     """The page in an answer, None when it was cut or is broken JSON. Raises DirectoryError when
     the answer is something else than a page, or another page than the one asked for.
     """

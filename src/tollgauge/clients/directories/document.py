@@ -14,7 +14,7 @@ from typing import Final
 from tollgauge.clients.egress.client import Egress, Request, RequestError
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import depth
-from tollgauge.core.directory.page import Page
+from tollgauge.core.directory.page import DirectoryPage
 from tollgauge.core.endpoint.identity import ResourceError
 from tollgauge.core.probe.exchange import Answer, Fault
 
@@ -36,7 +36,7 @@ class Step:
     `page.complete` says whether the whole listing was read.
     """
 
-    page: Page
+    page: DirectoryPage
     next_offset: int
 
 

@@ -39,7 +39,7 @@ from tollgauge.clients.directories.json_reader import (
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.directory.declared import as_mapping
 from tollgauge.core.directory.listing import EXCERPT_MAX, SkippedItem
-from tollgauge.core.directory.page import LISTS, Page, is_page, opened, read_page
+from tollgauge.core.directory.page import LISTS, DirectoryPage, is_page, opened, read_page
 
 SIZE_MAX: Final = 1024 * 1024 * 1024
 """The largest file that is read, unpacked, in bytes; of other texts than JSON VALUE_MAX is read."""
@@ -87,7 +87,7 @@ async def steps(listing: DirectoryFile) -> AsyncGenerator[Step, None]:
         if end < count and not items:
             raise DirectoryError("The file changed while it was read.")
         complete = listing.complete if end == count else None
-        yield Step(page=Page(items=items, total=count, complete=complete), next_offset=end)
+        yield Step(page=DirectoryPage(items=items, total=count, complete=complete), next_offset=end)
         if end >= count:
             return
 

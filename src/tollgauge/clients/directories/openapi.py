@@ -23,7 +23,7 @@ from tollgauge.clients.egress.client import Egress
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.directory.declared import FIELDS_MAX, METHODS, SCHEMA_KEYS, as_mapping
 from tollgauge.core.directory.listing import EXCERPT_MAX, UNVERIFIED, SkippedItem, is_free
-from tollgauge.core.directory.page import Page, entries, read_page
+from tollgauge.core.directory.page import DirectoryPage, entries, read_page
 from tollgauge.core.probe.exchange import Answer, Fault
 
 _REF_HOPS: Final = 8
@@ -48,7 +48,7 @@ async def pages(egress: Egress, location: str, *, at: int) -> AsyncGenerator[Ste
     for path, read in ((_OPENAPI, from_openapi), (_WELL_KNOWN, from_well_known)):
         items, problem = _items(await ask(egress, origin + path, at=at), origin, read)
         if sells(items):
-            page = Page(items=items, total=len(items), complete=is_whole(items))
+            page = DirectoryPage(items=items, total=len(items), complete=is_whole(items))
             yield Step(page=page, next_offset=len(items))
             return
         problems.append(f"{path}: {problem}")

@@ -29,7 +29,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.egress.curl_loop import CurlLoop, LoopLateness
 from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
-from tollgauge.clients.egress.transfer import Plan, Transfer
+from tollgauge.clients.egress.transfer import CurlTransfer, Plan
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.directory.declared import METHODS
 from tollgauge.core.endpoint.identity import (
@@ -247,7 +247,7 @@ class Egress:
             with contextlib.suppress(RuntimeError):  # the event loop may have ended meanwhile
                 loop.call_soon_threadsafe(set_result, exchange, time.monotonic())
 
-        transfer = Transfer(plan)
+        transfer = CurlTransfer(plan)
         self._curl_loop.submit(transfer, on_end)
         try:
             return await ended

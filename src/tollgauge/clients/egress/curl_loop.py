@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import pycurl
 
-from tollgauge.clients.egress.transfer import Transfer
+from tollgauge.clients.egress.transfer import CurlTransfer
 from tollgauge.core.probe.exchange import Exchange
 
 OnEnd = Callable[[Exchange], None]
@@ -124,11 +124,11 @@ class CurlLoop:
     """Runs transfers until stopped. `submit`, `cancel` and `stop` may be called on any thread."""
 
     def __init__(self) -> None:
-        self._inbox: deque[tuple[Transfer, _Job | None]] = deque()
+        self._inbox: deque[tuple[CurlTransfer, _Job | None]] = deque()
         self._lock = threading.Lock()
         self._ended = False
         self._stopping = False
-        self._running: dict[Transfer, _Job] = {}
+        self._running: dict[CurlTransfer, _Job] = {}
         self._lateness = Lateness()
         self._due: float | None = None
         self._wakeup_reader, self._wakeup_writer = socket.socketpair()
@@ -144,7 +144,7 @@ class CurlLoop:
         """Start the thread. Once."""
         self._thread.start()
 
-    def submit(self, transfer: Transfer, on_end: OnEnd) -> None:
+    def submit(self, transfer: CurlTransfer, on_end: OnEnd) -> None:
         """Run a transfer; `on_end` gets its exchange, on this thread and at once if the loop has
         ended.
         """
@@ -155,7 +155,7 @@ class CurlLoop:
                 return
         on_end(transfer.failed(_NOT_RUNNING))
 
-    def cancel(self, transfer: Transfer) -> None:
+    def cancel(self, transfer: CurlTransfer) -> None:
         """Abort a transfer without calling its `on_end`. Unknown ones are ignored."""
         with self._lock:
             if not self._ended:
@@ -245,14 +245,14 @@ class CurlLoop:
             for handle, code, message in bad:
                 self._finish(multi, handle.transfer, code, message)
 
-    def _finish(self, multi: Any, transfer: Transfer, code: int, message: str) -> None:
+    def _finish(self, multi: Any, transfer: CurlTransfer, code: int, message: str) -> None:
         job = self._running.pop(transfer)
         delay = self._lateness.largest(job.since, time.monotonic())
         exchange = transfer.finished(code, message, delay_ms=int(delay * 1_000 + 0.5))
         self._drop(multi, transfer)
         job.on_end(exchange)
 
-    def _drop(self, multi: Any, transfer: Transfer) -> None:
+    def _drop(self, multi: Any, transfer: CurlTransfer) -> None:
         multi.remove_handle(transfer.handle)
         transfer.close()
 

@@ -120,7 +120,7 @@ class Plan:
     at: int = 0
 
 
-class Transfer:
+class CurlTransfer:
     """One handle from `open` to `close`. Everything after construction runs on the thread of
     clients/egress/curl_loop.
     """

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from tollgauge.core.base.errors import TollgaugeError
 
 
-class Header(NamedTuple):
+class BlockHeader(NamedTuple):
     """A block: number, hash, its parent's hash, and its time in ms UTC."""
 
     number: int
@@ -82,7 +82,7 @@ def fork(ours: Mapping[int, bytes], theirs: Mapping[int, bytes], *, head: int) -
     return None if common is None or common >= min(head, max(ours)) else common
 
 
-def linked(headers: Sequence[Header], *, parent: bytes | None) -> bool:
+def linked(headers: Sequence[BlockHeader], *, parent: bytes | None) -> bool:
     """Whether headers follow one another, the first one after `parent` (None: after any block)."""
     for before, after in pairwise(headers):
         if after.number != before.number + 1 or after.parent != before.hash:

@@ -31,7 +31,7 @@ EVENTS: Final = (LISTED, DELISTED, RELISTED, *TERM_EVENTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Census:
+class CrawlCount:
     """How many endpoints a whole crawl listed, and how many its source listed before.
 
     `complete` is the count of the source's last complete crawl, None before the first.

@@ -47,7 +47,7 @@ _RELATIVE: Final = re.compile(r"(?!//)(?:\.{0,2}/|[^\s.:/?#]+(?:[/?#]|$))")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class DirectoryPage:
     """One document of a directory. `items` are its raw entries and groups; `entries` opens the
     groups.
 
@@ -83,7 +83,7 @@ class _Group:
         return _Group(base=_joined(self.base, _base(entry)), texts={**self.texts, **own})
 
 
-def read_page(document: object) -> Page:
+def read_page(document: object) -> DirectoryPage:
     """One document: a bare array, or an object with one of LISTS, with `pagination` or `total`
     beside it, or a crawl file (`partial`, `facilitatorUrl`, `crawledAt`, the latter two also in
     its `meta`). Never raises; a document without a list of entries is a page without items.
@@ -91,7 +91,7 @@ def read_page(document: object) -> Page:
     fields = as_mapping(document)
     paging = as_mapping(fields.get("pagination"))
     partial = fields.get("partial")
-    return Page(
+    return DirectoryPage(
         items=tuple(_list(document)),
         total=_count(paging.get("total", fields.get("total"))),
         limit=_count(paging.get("limit")),
@@ -111,7 +111,7 @@ def is_page(document: object) -> bool:
     )
 
 
-def entries(page: Page) -> tuple[object, ...]:
+def entries(page: DirectoryPage) -> tuple[object, ...]:
     """The entries of a page for `read_item`, groups opened. Never raises; opening twice changes
     nothing.
     """

@@ -54,7 +54,7 @@ class Code(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offer:
+class PreflightOffer:
     """What a client knows of an offer, as the seller wrote it; None is not said. `network` is a
     CAIP-2 id, `amount` atomic units as decimal text.
     """
@@ -65,7 +65,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PreflightVerdict:
     """A decision, its code (None where it is to allow) and its reason in one sentence."""
 
     decision: Decision
@@ -73,7 +73,7 @@ class Verdict:
     reason: str
 
 
-def decide(record: TrustRecord | None, offer: Offer) -> Verdict:
+def decide(record: TrustRecord | None, offer: PreflightOffer) -> PreflightVerdict:
     """Whether an offer of the endpoint of a record may be paid: the first rule that refuses
     decides, else the first that asks. Nobody knows the endpoint where the record is None.
     """
@@ -83,10 +83,10 @@ def decide(record: TrustRecord | None, offer: Offer) -> Verdict:
             if verdict.decision is decision:
                 return verdict
     reason = "Nothing that is known of the endpoint speaks against it."
-    return Verdict(decision=Decision.ALLOW, code=None, reason=reason)
+    return PreflightVerdict(decision=Decision.ALLOW, code=None, reason=reason)
 
 
-def _of_offer(offer: Offer, record: TrustRecord | None) -> Iterator[Verdict]:
+def _of_offer(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[PreflightVerdict]:
     """Whether the offer is well formed."""
     if offer.amount is not None and not parse_amount(offer.amount):
         yield _refuse(Code.AMOUNT_INVALID, "The amount is no positive number of atomic units.")
@@ -95,7 +95,7 @@ def _of_offer(offer: Offer, record: TrustRecord | None) -> Iterator[Verdict]:
         yield _refuse(Code.PAYTO_MALFORMED, "The payTo is no address of an account.")
 
 
-def _of_record(offer: Offer, record: TrustRecord | None) -> Iterator[Verdict]:
+def _of_record(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[PreflightVerdict]:
     """What the record says against the offer; without a known address its recommendation alone."""
     if record is None:
         return
@@ -124,7 +124,7 @@ def _of_record(offer: Offer, record: TrustRecord | None) -> Iterator[Verdict]:
         yield _ask(Code.GRADE_LOW, f"Its grade {record.grade} is below {MIN_GRADE}.")
 
 
-def _of_unknown(record: TrustRecord | None) -> Iterator[Verdict]:
+def _of_unknown(record: TrustRecord | None) -> Iterator[PreflightVerdict]:
     """Whether nobody vouches for the endpoint."""
     if record is None:
         yield _ask(Code.UNKNOWN_RESOURCE, "Nothing is known of this resource.")
@@ -163,9 +163,9 @@ def _plain(pay_to: str) -> str:
     return pay_to.lower() if pay_to.startswith("0x") else pay_to
 
 
-def _refuse(code: Code, reason: str) -> Verdict:
-    return Verdict(decision=Decision.REFUSE, code=code, reason=reason)
+def _refuse(code: Code, reason: str) -> PreflightVerdict:
+    return PreflightVerdict(decision=Decision.REFUSE, code=code, reason=reason)
 
 
-def _ask(code: Code, reason: str) -> Verdict:
-    return Verdict(decision=Decision.ASK, code=code, reason=reason)
+def _ask(code: Code, reason: str) -> PreflightVerdict:
+    return PreflightVerdict(decision=Decision.ASK, code=code, reason=reason)

@@ -27,7 +27,7 @@ from tollgauge.core.lint.entry import LONG_S
 from tollgauge.core.lint.example import encoded
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.parsing import AMOUNT_KEYS, HEADER, atomic_amount, load_json, members
-from tollgauge.core.lint.reading import Entry, Reading, read
+from tollgauge.core.lint.reading import AcceptsEntry, Reading, read
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 ABSENT: Final = object()
@@ -160,7 +160,7 @@ def _parent_end(where: str) -> int:
     return max(where.rfind("."), where.rfind("["), 0)
 
 
-def _amount(entry: Entry, _: str) -> str | None:
+def _amount(entry: AcceptsEntry, _: str) -> str | None:
     """The amount in atomic units. One with a decimal point is in the token's own unit, a dollar."""
     texts = (entry.fields.get(key) for key in (entry.amount_key, *AMOUNT_KEYS.values()))
     text = str(next((one for one in texts if isinstance(one, (str, int, float))), ""))
@@ -177,18 +177,18 @@ def _amount(entry: Entry, _: str) -> str | None:
     return str(int(units)) if units is not None and whole else None
 
 
-def _timeout(entry: Entry, _: str) -> int:
+def _timeout(entry: AcceptsEntry, _: str) -> int:
     text = entry.text("maxTimeoutSeconds")
     seconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 0
     return seconds if _TIMEOUT_S <= seconds <= LONG_S else _TIMEOUT_S
 
 
-def _scheme(entry: Entry, _: str) -> str | None:
+def _scheme(entry: AcceptsEntry, _: str) -> str | None:
     plain = entry.scheme.strip().lower()
     return plain if plain in entry.schemes else None
 
 
-def _network(entry: Entry, _: str) -> str | None:
+def _network(entry: AcceptsEntry, _: str) -> str | None:
     """The network in the form of its version, where its name says which one it is."""
     text = entry.text("network").strip()
     if entry.version == 1:
@@ -202,12 +202,12 @@ def _network(entry: Entry, _: str) -> str | None:
     return f"eip155:{reference}" if plain and reference.isdecimal() else None
 
 
-def _cluster(entry: Entry, _: str) -> str | None:
+def _cluster(entry: AcceptsEntry, _: str) -> str | None:
     """A cluster of Solana by its name."""
     return legacy_network(_CLUSTERS.get(entry.network.partition(":")[2].lower(), ""))
 
 
-def _asset(entry: Entry, _: str) -> str | None:
+def _asset(entry: AcceptsEntry, _: str) -> str | None:
     """The token's address on this network: by its symbol, by the address that is part of a longer
     name, or that of the same token on another network.
     """
@@ -221,18 +221,18 @@ def _asset(entry: Entry, _: str) -> str | None:
     return next((one.address for one in named if one.symbol in symbols), None)
 
 
-def _domain(entry: Entry, key: str) -> str | None:
+def _domain(entry: AcceptsEntry, key: str) -> str | None:
     """A part of the EIP-712 domain of a known token."""
     token = known_asset(entry.network, entry.text("asset"))
     part = {"name": token.domain_name, "version": token.domain_version} if token else {}
     return part.get(key) or None
 
 
-def _absent(_: Entry | Reading, __: str) -> object:
+def _absent(_: AcceptsEntry | Reading, __: str) -> object:
     return ABSENT
 
 
-def _misplaced(entry: Entry, key: str) -> object:
+def _misplaced(entry: AcceptsEntry, key: str) -> object:
     """A member of the other version is left out, an amount once it has its right name."""
     return None if key in AMOUNT_KEYS.values() and entry.amount is None else ABSENT
 
@@ -292,7 +292,7 @@ _IN_ANSWER: Final[dict[str, Callable[[Reading, str], object]]] = {
     "bazaar-method": _method,
     "bazaar-method-mismatch": _method,
 }
-_IN_ENTRY: Final[dict[str, Callable[[Entry, str], object]]] = {
+_IN_ENTRY: Final[dict[str, Callable[[AcceptsEntry, str], object]]] = {
     "amount-form": _amount,
     "amount-padded": _amount,
     "timeout-form": _timeout,

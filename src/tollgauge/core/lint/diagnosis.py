@@ -51,7 +51,7 @@ class Detail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class DiagnosisLine:
     """A line of the decoded envelope, and the rules with a finding there."""
 
     text: str
@@ -66,7 +66,7 @@ class Diagnosis:
 
     place: str = ""
     details: tuple[Detail, ...] = ()
-    lines: tuple[Line, ...] = ()
+    lines: tuple[DiagnosisLine, ...] = ()
     correction: Correction | None = None
 
 
@@ -177,7 +177,7 @@ def quoted(value: object) -> str:
             return "nothing"
 
 
-def _lines(reading: Reading, findings: list[Finding]) -> tuple[Line, ...]:
+def _lines(reading: Reading, findings: list[Finding]) -> tuple[DiagnosisLine, ...]:
     """The decoded envelope, line by line; nothing where there is none."""
     if not reading.envelope.exists:
         return ()
@@ -186,13 +186,13 @@ def _lines(reading: Reading, findings: list[Finding]) -> tuple[Line, ...]:
     for finding in findings:
         if finding.where not in ("status", "header", "body"):
             marks.setdefault(_nearest(document, finding.where), []).append(finding.rule)
-    lines: list[Line] = []
+    lines: list[DiagnosisLine] = []
     for path, text in _written(document, "", "", ""):
         if len(lines) == LINES_MAX:
-            lines.append(Line(text="…"))
+            lines.append(DiagnosisLine(text="…"))
             break
         rules = tuple(dict.fromkeys(marks.pop(path, ())))
-        lines.append(Line(text=_cut(text, LINE_MAX), rules=rules))
+        lines.append(DiagnosisLine(text=_cut(text, LINE_MAX), rules=rules))
     return tuple(lines)
 
 

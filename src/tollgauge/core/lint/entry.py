@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.reading import FLOWS, Entry
+from tollgauge.core.lint.reading import FLOWS, AcceptsEntry
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.sale.payment import SETTLE_MARGIN_S
 
@@ -35,7 +35,7 @@ _V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "
     expected="an object of payment terms",
     fatal=True,
 )
-def entry_object(entry: Entry) -> Iterator[str]:
+def entry_object(entry: AcceptsEntry) -> Iterator[str]:
     """An element of `accepts` that is no object."""
     if not isinstance(entry.raw, dict):
         yield f"accepts[{entry.index}]"
@@ -49,7 +49,7 @@ def entry_object(entry: Entry) -> Iterator[str]:
     expected="a string of atomic units",
     fatal=True,
 )
-def amount_form(entry: Entry) -> Iterator[str]:
+def amount_form(entry: AcceptsEntry) -> Iterator[str]:
     """The amount is missing, under the other version's name, a JSON number (the official Python
     client refuses it), or not a whole number that the network's contracts can hold (a uint256 on
     EVM networks, 64 bits on Solana, 120 on TON). On networks that we do not know only a text is
@@ -67,7 +67,7 @@ def amount_form(entry: Entry) -> Iterator[str]:
     'Write the amount in atomic units, for example "10000": a decimal amount cannot be compared.',
     expected="a string of atomic units",
 )
-def amount_not_atomic(entry: Entry) -> Iterator[str]:
+def amount_not_atomic(entry: AcceptsEntry) -> Iterator[str]:
     """A text that is no whole number, on a network where that may be lawful."""
     decimal = bool(entry.text(entry.amount_key)) and entry.amount is None
     if decimal and not entry.shaped:
@@ -75,7 +75,7 @@ def amount_not_atomic(entry: Entry) -> Iterator[str]:
 
 
 @warning("amount-padded", "Write the amount without leading zeros.", expected="no leading zeros")
-def amount_padded(entry: Entry) -> Iterator[str]:
+def amount_padded(entry: AcceptsEntry) -> Iterator[str]:
     """Leading zeros. Clients read the number, but whoever compares texts sees another price."""
     if entry.amount is not None and str(entry.amount) != entry.text(entry.amount_key):
         yield entry.at(entry.amount_key)
@@ -86,7 +86,7 @@ def amount_padded(entry: Entry) -> Iterator[str]:
     "Ask for more than nothing, or serve the resource without a 402.",
     expected="more than zero",
 )
-def amount_zero(entry: Entry) -> Iterator[str]:
+def amount_zero(entry: AcceptsEntry) -> Iterator[str]:
     """An amount of zero. Clients sign it, so it can be paid, but it settles nothing."""
     if entry.amount == 0:
         yield entry.at(entry.amount_key)
@@ -98,7 +98,7 @@ def amount_zero(entry: Entry) -> Iterator[str]:
     " limit.",
     expected="at most one dollar",
 )
-def amount_above_cap(entry: Entry) -> Iterator[str]:
+def amount_above_cap(entry: AcceptsEntry) -> Iterator[str]:
     """More than $1 in a token whose decimals are known."""
     for terms in entry.terms:
         if (terms.quote().micro_usd or 0) > CLIENT_CAP_MICRO_USD:
@@ -111,7 +111,7 @@ def amount_above_cap(entry: Entry) -> Iterator[str]:
     expected="a positive whole number of seconds",
     fatal=True,
 )
-def timeout_form(entry: Entry) -> Iterator[str]:
+def timeout_form(entry: AcceptsEntry) -> Iterator[str]:
     """The time-out is missing, quoted, fractional or not positive. JavaScript clients add it to
     the clock: a quoted one concatenates into the year 60000, a missing one gives NaN. Only asked
     of schemes and networks that we know, and in version 1: others may leave it out.
@@ -126,7 +126,7 @@ def timeout_form(entry: Entry) -> Iterator[str]:
     expected="at least 6 seconds",
     fatal=True,
 )
-def timeout_too_short(entry: Entry) -> Iterator[str]:
+def timeout_too_short(entry: AcceptsEntry) -> Iterator[str]:
     """An EVM payment that is too old for a facilitator at the moment it is signed."""
     if entry.evm and entry.timeout is not None and entry.timeout < SETTLE_MARGIN_S:
         yield entry.at("maxTimeoutSeconds")
@@ -137,7 +137,7 @@ def timeout_too_short(entry: Entry) -> Iterator[str]:
     "Raise maxTimeoutSeconds to 60: a slow network leaves no time to settle.",
     expected="at least 10 seconds",
 )
-def timeout_tight(entry: Entry) -> Iterator[str]:
+def timeout_tight(entry: AcceptsEntry) -> Iterator[str]:
     """6 to 9 seconds."""
     if entry.timeout in range(SETTLE_MARGIN_S, TIGHT_S):
         yield entry.at("maxTimeoutSeconds")
@@ -148,14 +148,14 @@ def timeout_tight(entry: Entry) -> Iterator[str]:
     "Lower maxTimeoutSeconds to an hour or less: a signed payment stays spendable that long.",
     expected="at most 3,600 seconds",
 )
-def timeout_long(entry: Entry) -> Iterator[str]:
+def timeout_long(entry: AcceptsEntry) -> Iterator[str]:
     """More than an hour. Clients sign whatever they are asked. Circle Gateway needs a week."""
     if entry.timeout is not None and entry.timeout > LONG_S and not entry.gateway:
         yield entry.at("maxTimeoutSeconds")
 
 
 @error("extra-object", "Make extra an object, or leave it out.", expected="an object", fatal=True)
-def extra_object(entry: Entry) -> Iterator[str]:
+def extra_object(entry: AcceptsEntry) -> Iterator[str]:
     """`extra` is there and no object."""
     if not isinstance(entry.fields.get("extra"), dict | None):
         yield entry.at("extra")
@@ -167,7 +167,7 @@ def extra_object(entry: Entry) -> Iterator[str]:
     expected="authorization, upfront or escrow",
     fatal=True,
 )
-def flow_unknown(entry: Entry) -> Iterator[str]:
+def flow_unknown(entry: AcceptsEntry) -> Iterator[str]:
     """A payment flow that the official clients do not know: they leave the entry out."""
     if entry.extra.get("paymentFlow") not in FLOWS:
         yield entry.at("extra.paymentFlow")
@@ -178,7 +178,7 @@ def flow_unknown(entry: Entry) -> Iterator[str]:
     "Payment is taken before the work: a failed request is charged too.",
     expected="authorization, if failed requests should not be charged",
 )
-def flow_upfront(entry: Entry) -> Iterator[str]:
+def flow_upfront(entry: AcceptsEntry) -> Iterator[str]:
     """`paymentFlow` is `upfront`. Clients prefer any other entry to it."""
     if entry.extra.get("paymentFlow") == "upfront":
         yield entry.at("extra.paymentFlow")
@@ -190,7 +190,7 @@ def flow_upfront(entry: Entry) -> Iterator[str]:
     expected="the resource's URL",
     fatal=True,
 )
-def v1_resource(entry: Entry) -> Iterator[str]:
+def v1_resource(entry: AcceptsEntry) -> Iterator[str]:
     """Version 1 keeps the resource in the entry, and the official Python client demands it."""
     if entry.version == 1 and not isinstance(entry.fields.get("resource"), str):
         yield entry.at("resource")
@@ -202,7 +202,7 @@ def v1_resource(entry: Entry) -> Iterator[str]:
     expected="a string, and an object for outputSchema",
     fatal=True,
 )
-def v1_texts(entry: Entry) -> Iterator[str]:
+def v1_texts(entry: AcceptsEntry) -> Iterator[str]:
     """A version 1 member of a type that the official Python client refuses."""
     if entry.version != 1:
         return
@@ -219,7 +219,7 @@ def v1_texts(entry: Entry) -> Iterator[str]:
     " version 2: the amount is called amount, the rest belongs to the top-level resource.",
     expected="no such member in version 2",
 )
-def v1_fields(entry: Entry) -> Iterator[str]:
+def v1_fields(entry: AcceptsEntry) -> Iterator[str]:
     """Members of version 1 in an entry of version 2."""
     if entry.version == 2:
         yield from (entry.at(key) for key in _V1_KEYS if key in entry.fields)
@@ -230,7 +230,7 @@ def v1_fields(entry: Entry) -> Iterator[str]:
     "Call the amount maxAmountRequired in version 1.",
     expected="no such member in version 1",
 )
-def v2_amount(entry: Entry) -> Iterator[str]:
+def v2_amount(entry: AcceptsEntry) -> Iterator[str]:
     """The version 2 name of the amount in an entry of version 1."""
     if entry.version == 1 and "amount" in entry.fields:
         yield entry.at("amount")

@@ -15,8 +15,8 @@ from tollgauge.core.endpoint.finding import SIGNED_OFFER_MISMATCH
 from tollgauge.core.lint.parsing import members
 from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, note, warning
-from tollgauge.core.lint.schema import Verdict
-from tollgauge.core.lint.signed_offer import Standing
+from tollgauge.core.lint.schema import SchemaVerdict
+from tollgauge.core.lint.signed_offer import OfferStanding
 from tollgauge.core.probe.exchange import BODY_METHODS
 
 _QUERY_METHODS: Final = frozenset({"GET", "HEAD", "DELETE"})
@@ -93,7 +93,7 @@ def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
     entry of `accepts`, or was not signed by payTo or a key of the host. Who relies on the signature
     has no proof of the terms.
     """
-    yield from (path for path, kind in reading.signed_offers if kind is Standing.MISMATCH)
+    yield from (path for path, kind in reading.signed_offers if kind is OfferStanding.MISMATCH)
 
 
 @note(
@@ -107,7 +107,7 @@ def signed_offer_unchecked(reading: Reading) -> Iterator[str]:
     and the keys of the host were not fetched or could not be read. The linter itself fetches
     nothing.
     """
-    yield from (path for path, kind in reading.signed_offers if kind is Standing.UNCHECKED)
+    yield from (path for path, kind in reading.signed_offers if kind is OfferStanding.UNCHECKED)
 
 
 @note(
@@ -148,7 +148,7 @@ def schema_mismatch(reading: Reading) -> Iterator[str]:
     """The example does not fit its own schema: facilitators then drop the listing silently.
     Keywords with regular expressions are not evaluated.
     """
-    if reading.example is Verdict.MISMATCH:
+    if reading.example is SchemaVerdict.MISMATCH:
         yield "extensions.bazaar.info"
 
 
@@ -159,7 +159,7 @@ def schema_mismatch(reading: Reading) -> Iterator[str]:
 )
 def schema_broken(reading: Reading) -> Iterator[str]:
     """The schema itself cannot be evaluated."""
-    if reading.example is Verdict.BROKEN:
+    if reading.example is SchemaVerdict.BROKEN:
         yield "extensions.bazaar.schema"
 
 
@@ -170,7 +170,7 @@ def schema_broken(reading: Reading) -> Iterator[str]:
 )
 def schema_too_complex(reading: Reading) -> Iterator[str]:
     """The evaluation was given up: deep or multiplying references."""
-    if reading.example is Verdict.TOO_COMPLEX:
+    if reading.example is SchemaVerdict.TOO_COMPLEX:
         yield "extensions.bazaar.schema"
 
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Final
 
 from tollgauge.core.endpoint.finding import Severity
-from tollgauge.core.lint.examples import EXAMPLES, Entry
+from tollgauge.core.lint.examples import EXAMPLES, RuleExamples
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.lint.remedy import REMEDIES, Remedy
 from tollgauge.core.lint.rule import Rule
@@ -25,7 +25,7 @@ class Explanation:
     """Everything that is known of a rule."""
 
     rule: Rule[Any]
-    entry: Entry
+    entry: RuleExamples
     remedy: Remedy
 
     @property
@@ -72,20 +72,20 @@ class Explanation:
             yield from (f"  {line}".rstrip() for line in code.split("\n"))
 
     @property
-    def excerpts(self) -> tuple[list[Line], list[Line]]:
+    def excerpts(self) -> tuple[list[ExampleLine], list[ExampleLine]]:
         """The wrong example and the right one where they differ, with some lines around."""
         return _excerpts(self.entry.wrong.lines(), self.entry.right.lines())
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ExampleLine:
     """A line of an example; `differs` from the other example."""
 
     text: str
     differs: bool = False
 
 
-_GAP: Final = Line("…")
+_GAP: Final = ExampleLine("…")
 
 
 def explained(slug: str) -> Explanation | None:
@@ -107,7 +107,7 @@ def _rules() -> Mapping[str, Rule[Any]]:
     return {rule.slug: rule for rule in ALL_RULES}
 
 
-def _excerpts(wrong: list[str], right: list[str]) -> tuple[list[Line], list[Line]]:
+def _excerpts(wrong: list[str], right: list[str]) -> tuple[list[ExampleLine], list[ExampleLine]]:
     matcher = SequenceMatcher(a=wrong, b=right, autojunk=False)
     groups = list(matcher.get_grouped_opcodes(CONTEXT_LINES))
     in_wrong = [[(tag == "equal", first, last) for tag, first, last, _, _ in g] for g in groups]
@@ -115,14 +115,14 @@ def _excerpts(wrong: list[str], right: list[str]) -> tuple[list[Line], list[Line
     return _shown(wrong, in_wrong), _shown(right, in_right)
 
 
-def _shown(lines: list[str], groups: list[list[tuple[bool, int, int]]]) -> list[Line]:
+def _shown(lines: list[str], groups: list[list[tuple[bool, int, int]]]) -> list[ExampleLine]:
     """The lines of groups of (equal, first, last), with a gap wherever lines are left out."""
-    shown: list[Line] = []
+    shown: list[ExampleLine] = []
     for group in groups:
         if group[0][1] > 0:
             shown.append(_GAP)
         for equal, first, last in group:
-            shown += [Line(text, not equal) for text in lines[first:last][:HUNK_MAX]]
+            shown += [ExampleLine(text, not equal) for text in lines[first:last][:HUNK_MAX]]
             if last - first > HUNK_MAX:
                 shown.append(_GAP)
         if group[-1][2] < len(lines):
@@ -130,6 +130,6 @@ def _shown(lines: list[str], groups: list[list[tuple[bool, int, int]]]) -> list[
     return _without_repeated_gaps(shown)
 
 
-def _without_repeated_gaps(lines: list[Line]) -> list[Line]:
+def _without_repeated_gaps(lines: list[ExampleLine]) -> list[ExampleLine]:
     pairs = zip(lines, [None, *lines], strict=False)
     return [line for line, before in pairs if line is not _GAP or before is not _GAP]

@@ -24,7 +24,7 @@ from typing import Final
 
 from tollgauge.core.endpoint.finding import Finding, Lint, Severity
 from tollgauge.core.lint import envelope, extensions, resource, transport
-from tollgauge.core.lint.reading import Entry, Reading, read
+from tollgauge.core.lint.reading import AcceptsEntry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
 from tollgauge.core.lint.selection import ENTRY_RULES, SHAPE_RULES, TERM_RULES, is_payable
 from tollgauge.core.lint.signed_offer import HostKeys
@@ -33,7 +33,7 @@ from tollgauge.core.probe.exchange import Exchange
 ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(transport, envelope, resource, extensions)
 """Every rule about the answer as a whole, in the order of the findings."""
 
-ALL_RULES: Final[tuple[Rule[Reading] | Rule[Entry], ...]] = (*ANSWER_RULES, *ENTRY_RULES)
+ALL_RULES: Final[tuple[Rule[Reading] | Rule[AcceptsEntry], ...]] = (*ANSWER_RULES, *ENTRY_RULES)
 """Every rule of the linter, in the order of the findings."""
 
 ERROR_RULES: Final = RuleSet(
@@ -85,7 +85,7 @@ def _findings_of(rules: Sequence[Rule[Subject]], subjects: Sequence[Subject]) ->
     return findings
 
 
-def _any_payable(entries: Sequence[Entry], findings: Sequence[Finding]) -> bool:
+def _any_payable(entries: Sequence[AcceptsEntry], findings: Sequence[Finding]) -> bool:
     """Whether a client pays by any entry; `findings` are those of all entries."""
     if len(entries) == 1:
         return not any(finding.rule in _FATAL_ENTRY_RULES for finding in findings)

@@ -20,7 +20,7 @@ from tollgauge.core.base.units import (
     V1_NETWORKS_DIVIDED,
 )
 from tollgauge.core.lint.parsing import atomic_amount, fits_other_chain, solana_key, ton_address
-from tollgauge.core.lint.reading import Entry
+from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import error, note, warning
 
 MEMO_MAX: Final = 256
@@ -41,7 +41,7 @@ _MINTS: Final = frozenset(address for network, address in ASSETS if network in S
     expected="a scheme in lower case",
     fatal=True,
 )
-def scheme_form(entry: Entry) -> Iterator[str]:
+def scheme_form(entry: AcceptsEntry) -> Iterator[str]:
     """`scheme` is missing, not a text, or a known scheme in capitals or with white space: clients
     compare it letter by letter.
     """
@@ -59,7 +59,7 @@ def scheme_form(entry: Entry) -> Iterator[str]:
     expected="a scheme that the official clients have on this network",
     fatal=True,
 )
-def scheme_unknown(entry: Entry) -> Iterator[str]:
+def scheme_unknown(entry: AcceptsEntry) -> Iterator[str]:
     """A scheme that no official client has on this kind of network in this version, or a transfer
     by ERC-7710, which is specified and which none implements. Clients of its maker may pay by it,
     so it breaks nothing, but a stock client cannot.
@@ -78,7 +78,7 @@ def scheme_unknown(entry: Entry) -> Iterator[str]:
     expected="a CAIP-2 network in version 2, a plain name in version 1",
     fatal=True,
 )
-def network_form(entry: Entry) -> Iterator[str]:
+def network_form(entry: AcceptsEntry) -> Iterator[str]:
     """The network's name is missing, in the other version's form, or has another word than
     `eip155` or `solana` before the colon. Clients of version 2 demand the colon and compare the
     namespace letter by letter; clients of version 1 know a closed list of plain names.
@@ -96,7 +96,7 @@ def network_form(entry: Entry) -> Iterator[str]:
     expected="eip155: and a decimal chain id",
     fatal=True,
 )
-def network_chain(entry: Entry) -> Iterator[str]:
+def network_chain(entry: AcceptsEntry) -> Iterator[str]:
     """`eip155:` with something that is no chain id, or one above 2^53, which JavaScript cannot
     hold: the signature's domain cannot be built.
     """
@@ -112,7 +112,7 @@ def network_chain(entry: Entry) -> Iterator[str]:
     " of reference (letters, digits, - and _).",
     expected="a namespace of 3 to 8 characters, a colon, a reference of at most 32",
 )
-def network_caip2(entry: Entry) -> Iterator[str]:
+def network_caip2(entry: AcceptsEntry) -> Iterator[str]:
     """A network with a colon that CAIP-2 does not allow. Some official mechanisms do it (Algorand
     writes its base64 genesis hash), so it is no error.
     """
@@ -128,7 +128,7 @@ def network_caip2(entry: Entry) -> Iterator[str]:
     expected="a network name of version 1",
     fatal=True,
 )
-def network_unknown(entry: Entry) -> Iterator[str]:
+def network_unknown(entry: AcceptsEntry) -> Iterator[str]:
     """A version 1 network name that no official client knows: they stop with an error."""
     name = entry.text("network")
     plain = entry.version == 1 and name and ":" not in name
@@ -141,7 +141,7 @@ def network_unknown(entry: Entry) -> Iterator[str]:
     "Offer this network in version 2 too: the official clients of version 1 do not agree on it.",
     expected="this network in version 2 too",
 )
-def network_divided(entry: Entry) -> Iterator[str]:
+def network_divided(entry: AcceptsEntry) -> Iterator[str]:
     """A version 1 network name that one official client does not register, or takes for another
     chain id than the other does.
     """
@@ -154,7 +154,7 @@ def network_divided(entry: Entry) -> Iterator[str]:
     "No change is needed: this network is not evaluated, only EVM networks, Solana and TON are.",
     expected="an EVM network, Solana or TON, to be evaluated",
 )
-def network_not_evaluated(entry: Entry) -> Iterator[str]:
+def network_not_evaluated(entry: AcceptsEntry) -> Iterator[str]:
     """A chain whose rules are not known here. Whether a client can pay there is not said."""
     if entry.chain and not entry.evaluated:
         yield entry.at("network")
@@ -165,7 +165,7 @@ def network_not_evaluated(entry: Entry) -> Iterator[str]:
     "Write an account of this network in payTo.",
     expected="an account of this network",
 )
-def payto_network(entry: Entry) -> Iterator[str]:
+def payto_network(entry: AcceptsEntry) -> Iterator[str]:
     """On a chain that is not evaluated, a payee that does not look like one of its accounts: an
     EVM address on Stellar, say.
     """
@@ -182,7 +182,7 @@ def payto_network(entry: Entry) -> Iterator[str]:
     expected="a cluster by its genesis hash",
     fatal=True,
 )
-def solana_cluster(entry: Entry) -> Iterator[str]:
+def solana_cluster(entry: AcceptsEntry) -> Iterator[str]:
     """A cluster of Solana that clients do not know; `solana:mainnet` is none."""
     if entry.network.startswith("solana:") and entry.network not in SOLANA_NETWORKS:
         yield entry.at("network")
@@ -195,7 +195,7 @@ def solana_cluster(entry: Entry) -> Iterator[str]:
     expected="the token's mint on this cluster",
     fatal=True,
 )
-def solana_mint(entry: Entry) -> Iterator[str]:
+def solana_mint(entry: AcceptsEntry) -> Iterator[str]:
     """A known mint of another cluster. Clients read the mint from the chain before they sign, and
     it is not there.
     """
@@ -211,7 +211,7 @@ def solana_mint(entry: Entry) -> Iterator[str]:
     expected="at most 256 bytes",
     fatal=True,
 )
-def solana_memo(entry: Entry) -> Iterator[str]:
+def solana_memo(entry: AcceptsEntry) -> Iterator[str]:
     """A memo that clients refuse to put into the transaction."""
     memo = entry.extra.get("memo")
     if entry.solana and isinstance(memo, str) and len(memo.encode("utf-8", "replace")) > MEMO_MAX:
@@ -225,7 +225,7 @@ def solana_memo(entry: Entry) -> Iterator[str]:
     expected="the facilitator's account",
     fatal=True,
 )
-def fee_payer_missing(entry: Entry) -> Iterator[str]:
+def fee_payer_missing(entry: AcceptsEntry) -> Iterator[str]:
     """An entry on Solana without the account that pays the network's fee."""
     if entry.solana and not entry.extra.get("feePayer"):
         yield entry.at("extra.feePayer")
@@ -237,7 +237,7 @@ def fee_payer_missing(entry: Entry) -> Iterator[str]:
     expected="a base58 key of 32 bytes",
     fatal=True,
 )
-def fee_payer_form(entry: Entry) -> Iterator[str]:
+def fee_payer_form(entry: AcceptsEntry) -> Iterator[str]:
     """A fee payer that is no account of Solana."""
     payer = entry.extra.get("feePayer")
     if entry.solana and payer and solana_key(payer) is None:
@@ -250,7 +250,7 @@ def fee_payer_form(entry: Entry) -> Iterator[str]:
     expected="tvm:-239 or tvm:-3",
     fatal=True,
 )
-def ton_network(entry: Entry) -> Iterator[str]:
+def ton_network(entry: AcceptsEntry) -> Iterator[str]:
     """A network of TON that clients do not know."""
     if entry.ton and entry.network not in TON_NETWORKS:
         yield entry.at("network")
@@ -263,7 +263,7 @@ def ton_network(entry: Entry) -> Iterator[str]:
     expected="true",
     fatal=True,
 )
-def ton_fees(entry: Entry) -> Iterator[str]:
+def ton_fees(entry: AcceptsEntry) -> Iterator[str]:
     """`exact` on TON that does not say that the facilitator pays the fees."""
     if entry.ton and entry.extra.get("areFeesSponsored") is not True:
         yield entry.at("extra.areFeesSponsored")
@@ -276,7 +276,7 @@ def ton_fees(entry: Entry) -> Iterator[str]:
     expected="a whole number of nanotons, an address of TON, a bag of cells in base64, or none",
     fatal=True,
 )
-def ton_transfer(entry: Entry) -> Iterator[str]:
+def ton_transfer(entry: AcceptsEntry) -> Iterator[str]:
     """Members of a jetton transfer (TEP-74) from which clients on TON cannot build it."""
     if not entry.ton:
         return

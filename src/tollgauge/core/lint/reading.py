@@ -36,8 +36,8 @@ from tollgauge.core.lint.parsing import (
     timeout_seconds,
     ton_address,
 )
-from tollgauge.core.lint.schema import Verdict, evaluate, has_external_reference
-from tollgauge.core.lint.signed_offer import HostKeys, Standing, judge_offers
+from tollgauge.core.lint.schema import SchemaVerdict, evaluate, has_external_reference
+from tollgauge.core.lint.signed_offer import HostKeys, OfferStanding, judge_offers
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 FLOWS: Final = (None, "authorization", "upfront", "escrow")
@@ -58,7 +58,7 @@ Python 2.25). `tvm` is TON. A test asks the installed clients.
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class AcceptsEntry:
     """One element of `accepts`. What several rules ask of it is computed once."""
 
     index: int
@@ -251,11 +251,12 @@ class Envelope:
         return self.document.get("accepts")
 
     @cached_property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[AcceptsEntry, ...]:
         """The entries that are judged, at most ENTRIES_MAX."""
         judged = self.accepts[:ENTRIES_MAX] if isinstance(self.accepts, list) else ()
         return tuple(
-            Entry(index=index, version=self.version, raw=raw) for index, raw in enumerate(judged)
+            AcceptsEntry(index=index, version=self.version, raw=raw)
+            for index, raw in enumerate(judged)
         )
 
     @cached_property
@@ -308,7 +309,7 @@ class Reading:
         return members(members(self.bazaar.get("info")).get("input"))
 
     @cached_property
-    def signed_offers(self) -> tuple[tuple[str, Standing], ...]:
+    def signed_offers(self) -> tuple[tuple[str, OfferStanding], ...]:
         """Each signed offer of a version 2 envelope: its path, and what is known of it."""
         extension = members(self.envelope.extensions.get("offer-receipt"))
         if self.envelope.version != 2 or not extension:
@@ -323,7 +324,7 @@ class Reading:
         return any(has_external_reference(schema) for schema in schemas)
 
     @cached_property
-    def example(self) -> Verdict | None:
+    def example(self) -> SchemaVerdict | None:
         """Whether `bazaar.info` fits `bazaar.schema`, None when there is nothing to evaluate.
         Evaluated once, because that is slow.
         """

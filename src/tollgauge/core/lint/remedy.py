@@ -19,7 +19,7 @@ from importlib import resources
 from typing import Final
 
 
-class Kind(StrEnum):
+class RemedyKind(StrEnum):
     """What has to be changed to mend a rule."""
 
     ORDER = "order"
@@ -47,7 +47,7 @@ class Framework:
 class Remedy:
     """The fix of a kind of rules: its title, and what to do in words."""
 
-    kind: Kind
+    kind: RemedyKind
     title: str
     advice: str
 
@@ -82,14 +82,14 @@ FRAMEWORKS: Final = (
 
 _ALL: Final = (
     Remedy(
-        kind=Kind.ORDER,
+        kind=RemedyKind.ORDER,
         title="Let the payment middleware answer first",
         advice="An unpaid request has to reach the payment middleware before anything else can "
         "refuse or serve it: before logins, rate limits, redirects and the validation of the "
         "request. The route's key has to name the method and the path that are listed.",
     ),
     Remedy(
-        kind=Kind.ENVELOPE,
+        kind=RemedyKind.ENVELOPE,
         title="Let the middleware write the envelope",
         advice="The middlewares of version 2 write PAYMENT-REQUIRED themselves: one header, "
         "standard base64, the right version and members. Remove code that writes the header or "
@@ -97,35 +97,35 @@ _ALL: Final = (
         "check that no proxy drops, repeats or rewraps the header.",
     ),
     Remedy(
-        kind=Kind.HEADERS,
+        kind=RemedyKind.HEADERS,
         title="Send the headers beside the envelope",
         advice="The middlewares of version 2 send Cache-Control: no-store with the 402; a proxy or "
         "a CDN must not replace it. They send no CORS headers: those come from the framework, "
         "around the payment middleware, so that the 402 has them too.",
     ),
     Remedy(
-        kind=Kind.BODY,
+        kind=RemedyKind.BODY,
         title="Mend the body for clients of version 1, or leave it empty",
         advice="Clients of version 2 read the header alone, so the default body, {}, is enough. "
         "Write a body of version 1 only if your server also settles payments of version 1, and "
         "make it from the same price and payTo as the route.",
     ),
     Remedy(
-        kind=Kind.OPTION,
+        kind=RemedyKind.OPTION,
         title="Set the payment option",
         advice="scheme, network, price, payTo and the timeout stand in each option of the route. "
         'From a price in dollars ("$0.01") the middleware computes the atomic amount of the '
         "network's default token.",
     ),
     Remedy(
-        kind=Kind.ASSET,
+        kind=RemedyKind.ASSET,
         title="Name the token and its signature domain",
         advice="With a price in dollars the middleware takes the network's default token, with its "
         "address and its EIP-712 domain. For another token write the price as an amount of it, and "
         "the name and version of the domain exactly as the token's contract has them.",
     ),
     Remedy(
-        kind=Kind.SCHEME,
+        kind=RemedyKind.SCHEME,
         title="Register the scheme, and let the facilitator fill its terms in",
         advice="What a scheme needs in extra (the fee payer on Solana, the facilitator's address "
         "of upto, the terms of a channel or a capture) comes from the scheme's server class and "
@@ -133,13 +133,13 @@ _ALL: Final = (
         "facilitator that supports the scheme there.",
     ),
     Remedy(
-        kind=Kind.RESOURCE,
+        kind=RemedyKind.RESOURCE,
         title="Describe the resource",
         advice="Set resource to the public URL: left out, it is built from the request, and behind "
         "a proxy that names an internal host or http. The description is what agents choose by.",
     ),
     Remedy(
-        kind=Kind.DISCOVERY,
+        kind=RemedyKind.DISCOVERY,
         title="Declare the input for directories",
         advice="Declare an example of the input and of the output with the helper of the package: "
         "it writes info and schema so that they fit. The method comes from the route's key. Keep "

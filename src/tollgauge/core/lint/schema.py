@@ -48,7 +48,7 @@ _BROKEN_SCHEMA: Final = (
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError]]
 
 
-class Verdict(StrEnum):
+class SchemaVerdict(StrEnum):
     """The outcome of an evaluation."""
 
     FITS = "fits"
@@ -114,22 +114,22 @@ _LimitedValidator: Final[Any] = (
 _EMPTY_REGISTRY: Final[Registry[Any]] = Registry()
 
 
-def evaluate(info: object, schema: object) -> Verdict:
+def evaluate(info: object, schema: object) -> SchemaVerdict:
     """Return whether `info` fits `schema`, within the limits above. Never raises."""
     if isinstance(schema, bool):
-        return Verdict.FITS if schema else Verdict.MISMATCH
+        return SchemaVerdict.FITS if schema else SchemaVerdict.MISMATCH
     if not isinstance(schema, dict):
-        return Verdict.BROKEN
+        return SchemaVerdict.BROKEN
     before = _BUDGET.set(_Budget(parts=_parts(schema)))
     try:
         fits = _LimitedValidator(_without_dialect(schema), registry=_EMPTY_REGISTRY).is_valid(info)
     except (_ExhaustedError, RecursionError):
-        return Verdict.TOO_COMPLEX
+        return SchemaVerdict.TOO_COMPLEX
     except _BROKEN_SCHEMA:
-        return Verdict.BROKEN
+        return SchemaVerdict.BROKEN
     finally:
         _BUDGET.reset(before)
-    return Verdict.FITS if fits or _doubtful(schema) else Verdict.MISMATCH
+    return SchemaVerdict.FITS if fits or _doubtful(schema) else SchemaVerdict.MISMATCH
 
 
 def has_external_reference(value: object) -> bool:

@@ -18,7 +18,7 @@ from tollgauge.core.lint.parsing import (
     solana_key,
     strict_evm_address,
 )
-from tollgauge.core.lint.reading import Entry
+from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import error, warning
 
 WITHDRAW_DELAY: Final = range(900, 2_592_001)
@@ -41,11 +41,11 @@ _EXACT_METHODS: Final = (None, "eip3009", "permit2", "erc7710")
 _CHANNEL_METHODS: Final = (None, "eip3009", "permit2")
 
 
-def _is(entry: Entry, scheme: str) -> bool:
+def _is(entry: AcceptsEntry, scheme: str) -> bool:
     return entry.evm and entry.scheme == scheme and entry.version == 2
 
 
-def _is_solana_upto(entry: Entry) -> bool:
+def _is_solana_upto(entry: AcceptsEntry) -> bool:
     return entry.solana and entry.scheme == "upto"
 
 
@@ -65,7 +65,7 @@ def _account_named(value: object) -> bool:
     expected="the facilitator's address",
     fatal=True,
 )
-def upto_facilitator(entry: Entry) -> Iterator[str]:
+def upto_facilitator(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` without the address of the facilitator, which the payer's signature names: only that
     one can settle it.
     """
@@ -79,7 +79,7 @@ def upto_facilitator(entry: Entry) -> Iterator[str]:
     " permit (EIP-2612) that spares the payer a transaction of his own.",
     expected="the EIP-712 domain of the token",
 )
-def upto_domain(entry: Entry) -> Iterator[str]:
+def upto_domain(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` without name or version. Clients sign the payment without them, but not the permit."""
     if _is(entry, "upto"):
         yield from entry.domain_gaps()
@@ -91,7 +91,7 @@ def upto_domain(entry: Entry) -> Iterator[str]:
     expected="the base58 key of the seller's signer",
     fatal=True,
 )
-def upto_authorizer(entry: Entry) -> Iterator[str]:
+def upto_authorizer(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` on Solana without the account whose vouchers take money out of the payment channel."""
     authorizer = solana_key(entry.extra.get("receiverAuthorizer"))
     if _is_solana_upto(entry) and authorizer in (None, ZERO_KEY):
@@ -104,7 +104,7 @@ def upto_authorizer(entry: Entry) -> Iterator[str]:
     expected="a whole number of seconds from 1 to 4294967295",
     fatal=True,
 )
-def upto_delay(entry: Entry) -> Iterator[str]:
+def upto_delay(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` on Solana without the grace period of the payment channel, or with one that does not
     fit into 32 bits.
     """
@@ -121,7 +121,7 @@ def upto_delay(entry: Entry) -> Iterator[str]:
     expected="SPL Token, Token-2022 or none",
     fatal=True,
 )
-def upto_token_program(entry: Entry) -> Iterator[str]:
+def upto_token_program(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` on Solana with a token program that clients do not know."""
     program = entry.extra.get("tokenProgram")
     if _is_solana_upto(entry) and program not in (None, "", *TOKEN_PROGRAMS):
@@ -133,7 +133,7 @@ def upto_token_program(entry: Entry) -> Iterator[str]:
     "Write eip3009 or permit2 in extra.assetTransferMethod, or leave it out.",
     expected="eip3009, permit2 or none",
 )
-def transfer_method(entry: Entry) -> Iterator[str]:
+def transfer_method(entry: AcceptsEntry) -> Iterator[str]:
     """`exact` with a way of moving the token that the specification does not name: clients sign
     an EIP-3009 authorization for it.
     """
@@ -148,7 +148,7 @@ def transfer_method(entry: Entry) -> Iterator[str]:
     " the token's contract, so that it cannot settle. Only Circle's own client can pay by it.",
     expected="an entry without Circle Gateway before this one",
 )
-def gateway_only(entry: Entry) -> Iterator[str]:
+def gateway_only(entry: AcceptsEntry) -> Iterator[str]:
     """An offer of Circle Gateway (`extra.name` is `GatewayWalletBatched`), which is signed over the
     contract in `extra.verifyingContract` by npm @circle-fin/x402-batching.
     """
@@ -162,7 +162,7 @@ def gateway_only(entry: Entry) -> Iterator[str]:
     expected="version 1 and the address of the Gateway wallet",
     fatal=True,
 )
-def gateway_terms(entry: Entry) -> Iterator[str]:
+def gateway_terms(entry: AcceptsEntry) -> Iterator[str]:
     """An offer of Circle Gateway from which Circle's client cannot sign."""
     if not entry.gateway:
         return
@@ -179,7 +179,7 @@ def gateway_terms(entry: Entry) -> Iterator[str]:
     expected="the address that signs for the seller",
     fatal=True,
 )
-def batch_authorizer(entry: Entry) -> Iterator[str]:
+def batch_authorizer(entry: AcceptsEntry) -> Iterator[str]:
     """`batch-settlement` without the authorizer that is part of the channel's identity."""
     if _is(entry, "batch-settlement") and not _account_named(entry.extra.get("receiverAuthorizer")):
         yield entry.at("extra.receiverAuthorizer")
@@ -191,7 +191,7 @@ def batch_authorizer(entry: Entry) -> Iterator[str]:
     expected="a whole number of seconds from 900 to 2592000",
     fatal=True,
 )
-def batch_delay(entry: Entry) -> Iterator[str]:
+def batch_delay(entry: AcceptsEntry) -> Iterator[str]:
     """`batch-settlement` without the delay that is part of the channel's identity, or with one
     that the contract refuses.
     """
@@ -206,7 +206,7 @@ def batch_delay(entry: Entry) -> Iterator[str]:
     expected="eip3009, permit2 or none",
     fatal=True,
 )
-def batch_method(entry: Entry) -> Iterator[str]:
+def batch_method(entry: AcceptsEntry) -> Iterator[str]:
     """`batch-settlement` with a deposit that clients cannot make."""
     method = entry.extra.get("assetTransferMethod")
     if _is(entry, "batch-settlement") and method not in _CHANNEL_METHODS:
@@ -219,7 +219,7 @@ def batch_method(entry: Entry) -> Iterator[str]:
     expected="the EIP-55 checksum, or lower case",
     fatal=True,
 )
-def address_strict(entry: Entry) -> Iterator[str]:
+def address_strict(entry: AcceptsEntry) -> Iterator[str]:
     """An address without its EIP-55 checksum in a scheme that hashes it as it is written
     (`batch-settlement`, `auth-capture`): the official TypeScript client refuses it.
     """
@@ -236,7 +236,7 @@ def address_strict(entry: Entry) -> Iterator[str]:
     expected="an address with its EIP-55 checksum or in lower case",
     fatal=True,
 )
-def capture_account(entry: Entry) -> Iterator[str]:
+def capture_account(entry: AcceptsEntry) -> Iterator[str]:
     """`auth-capture` without one of the two accounts that the payer's signature names."""
     if not _is(entry, "auth-capture"):
         return
@@ -252,7 +252,7 @@ def capture_account(entry: Entry) -> Iterator[str]:
     expected="whole numbers in the right order and within the contract's limits",
     fatal=True,
 )
-def capture_terms(entry: Entry) -> Iterator[str]:
+def capture_terms(entry: AcceptsEntry) -> Iterator[str]:
     """`auth-capture` with a deadline or a fee that is missing, no whole number, too large for the
     contract, or in the wrong order.
     """
@@ -274,7 +274,7 @@ def capture_terms(entry: Entry) -> Iterator[str]:
     expected="a deployed escrow, or none",
     fatal=True,
 )
-def capture_escrow(entry: Entry) -> Iterator[str]:
+def capture_escrow(entry: AcceptsEntry) -> Iterator[str]:
     """`auth-capture` with an escrow that clients do not know."""
     escrow = entry.extra.get("authCaptureEscrow")
     if not _is(entry, "auth-capture") or "authCaptureEscrow" not in entry.extra or escrow == "":

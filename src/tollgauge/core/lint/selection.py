@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from tollgauge.core.lint import entry, network, scheme, token
-from tollgauge.core.lint.reading import Entry
+from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import Rule, rules_of
 
-SHAPE_RULES: Final[tuple[Rule[Entry], ...]] = (entry.entry_object,)
+SHAPE_RULES: Final[tuple[Rule[AcceptsEntry], ...]] = (entry.entry_object,)
 """The rule about an entry that is no object, which breaks no other."""
 
-TERM_RULES: Final[tuple[Rule[Entry], ...]] = tuple(
+TERM_RULES: Final[tuple[Rule[AcceptsEntry], ...]] = tuple(
     rule for rule in rules_of(entry, network, token, scheme) if rule not in SHAPE_RULES
 )
 """Every rule about an entry that is an object, in the order of the findings."""
@@ -34,7 +34,7 @@ _PREFERRED_FLOWS: Final = (None, "authorization")
 _FATAL: Final = tuple(rule for rule in TERM_RULES if rule.fatal)
 
 
-def is_payable(accepts: Sequence[Entry]) -> bool:
+def is_payable(accepts: Sequence[AcceptsEntry]) -> bool:
     """Whether the client of at least one family signs. Where no family is offered, whether any
     entry has no fatal finding: on networks that are not evaluated, nothing is known of clients.
     """
@@ -47,14 +47,14 @@ def is_payable(accepts: Sequence[Entry]) -> bool:
     return any(_is_valid(one) for one in accepts)
 
 
-def select_entry(accepts: Sequence[Entry], family: str) -> Entry | None:
+def select_entry(accepts: Sequence[AcceptsEntry], family: str) -> AcceptsEntry | None:
     """The entry that the stock client of a family pays by, None where it supports none."""
     supported = [one for one in accepts if one.chain == family and one.supported]
     preferred = (one for one in supported if one.extra.get("paymentFlow") in _PREFERRED_FLOWS)
     return next(preferred, supported[0] if supported else None)
 
 
-def alternative_entry(accepts: Sequence[Entry], family: str) -> Entry | None:
+def alternative_entry(accepts: Sequence[AcceptsEntry], family: str) -> AcceptsEntry | None:
     """A good entry beside the one at which the stock client of a family stops: one of the same
     family if there is any. None where the client does not stop, or nothing else is good.
     """
@@ -65,13 +65,13 @@ def alternative_entry(accepts: Sequence[Entry], family: str) -> Entry | None:
     return min(good, key=lambda one: (one.chain != family, one.gateway), default=None)
 
 
-def _is_valid(subject: Entry) -> bool:
+def _is_valid(subject: AcceptsEntry) -> bool:
     """Whether an entry is an object for which no fatal rule fires."""
     if not isinstance(subject.raw, dict):
         return False
     return not any(next(rule.check(subject), None) for rule in _FATAL)
 
 
-def _is_signed(subject: Entry) -> bool:
+def _is_signed(subject: AcceptsEntry) -> bool:
     """Whether a stock client signs an entry so that it can settle."""
     return _is_valid(subject) and not subject.gateway

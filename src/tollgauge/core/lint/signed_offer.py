@@ -47,7 +47,7 @@ _OFFER_TYPE: Final = keccak(
 )
 
 
-class Standing(StrEnum):
+class OfferStanding(StrEnum):
     """What is known of a signed offer. `UNCHECKED`: its terms are right, and who signed it was not
     found out.
     """
@@ -71,7 +71,7 @@ class HostKeys:
 
 def judge_offers(
     info: object, accepts: object, keys: HostKeys | None = None
-) -> Iterator[tuple[str, Standing]]:
+) -> Iterator[tuple[str, OfferStanding]]:
     """Each signed offer in the `info` of the extension: its path there, and what is known of it.
     `keys` are those of the seller's host, None if they were not fetched.
     """
@@ -79,7 +79,7 @@ def judge_offers(
     if offers is None:
         return
     if not isinstance(offers, list):
-        yield "offers", Standing.MISMATCH
+        yield "offers", OfferStanding.MISMATCH
         return
     entries = accepts if isinstance(accepts, list) else []
     sold = frozenset(_terms(entry) for entry in map(members, entries))
@@ -115,48 +115,52 @@ def read_host_keys(
 
 def _judge(
     offer: Mapping[str, object], sold: frozenset[tuple[object, ...]], keys: HostKeys | None
-) -> Standing:
+) -> OfferStanding:
     form, signature = offer.get("format"), offer.get("signature")
     if not isinstance(signature, str) or len(signature) > _SIGNATURE_MAX:
-        return Standing.MISMATCH
+        return OfferStanding.MISMATCH
     header: dict[str, object] = {}
     payload = members(offer.get("payload"))
     if form == "jws":
         header, payload = _read_jws(signature)
     if not _is_offer(payload) or _terms(payload) not in sold:
-        return Standing.MISMATCH
+        return OfferStanding.MISMATCH
     if form == "eip712":
         return _judge_wallet(payload, signature, keys)
     if form == "jws" and header.get("alg") in _ALGORITHMS:
         return _judge_jws(header, signature, keys)
-    return Standing.MISMATCH
+    return OfferStanding.MISMATCH
 
 
-def _judge_wallet(payload: Mapping[str, object], signature: str, keys: HostKeys | None) -> Standing:
+def _judge_wallet(
+    payload: Mapping[str, object], signature: str, keys: HostKeys | None
+) -> OfferStanding:
     try:
         signer = recovered(_digest(payload), bytes.fromhex(signature.removeprefix("0x")))
     except ValueError:
-        return Standing.MISMATCH
+        return OfferStanding.MISMATCH
     if signer is None:
-        return Standing.MISMATCH
+        return OfferStanding.MISMATCH
     if signer == str(payload["payTo"]).lower() or (keys and signer in keys.addresses):
-        return Standing.GOOD
-    return Standing.MISMATCH if keys and keys.complete else Standing.UNCHECKED
+        return OfferStanding.GOOD
+    return OfferStanding.MISMATCH if keys and keys.complete else OfferStanding.UNCHECKED
 
 
-def _judge_jws(header: Mapping[str, object], signature: str, keys: HostKeys | None) -> Standing:
+def _judge_jws(
+    header: Mapping[str, object], signature: str, keys: HostKeys | None
+) -> OfferStanding:
     if keys is None:
-        return Standing.UNCHECKED
+        return OfferStanding.UNCHECKED
     kid = header.get("kid")
     name = kid if isinstance(kid, str) else ""
     named = [jwk for id_, jwk in keys.jwks if id_ and id_ in (name, name.rpartition("#")[2])]
     if any(_verifies(signature, jwk) for jwk in named or (jwk for _, jwk in keys.jwks)):
-        return Standing.GOOD
+        return OfferStanding.GOOD
     if named:
-        return Standing.MISMATCH
+        return OfferStanding.MISMATCH
     # A key of another identity: whether it may sign for this host is not found out here.
     foreign = name.startswith("did:") and name.partition("#")[0] != keys.did
-    return Standing.MISMATCH if keys.complete and not foreign else Standing.UNCHECKED
+    return OfferStanding.MISMATCH if keys.complete and not foreign else OfferStanding.UNCHECKED
 
 
 def _is_offer(payload: Mapping[str, object]) -> bool:

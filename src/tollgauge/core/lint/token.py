@@ -12,7 +12,7 @@ from typing import Final
 
 from tollgauge.core.base.units import ASSETS, Asset
 from tollgauge.core.lint.parsing import NATIVE_COIN, ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS
-from tollgauge.core.lint.reading import Entry
+from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import error, warning
 
 _SYMBOLS: Final = {
@@ -37,15 +37,15 @@ X402_CONTRACTS: Final = frozenset(
 """Contracts that x402 settles through, on every EVM network."""
 
 
-def _malformed(entry: Entry, field: str) -> bool:
+def _malformed(entry: AcceptsEntry, field: str) -> bool:
     return not (entry.account(field) if entry.shaped else entry.text(field))
 
 
-def _token(entry: Entry) -> Asset | None:
+def _token(entry: AcceptsEntry) -> Asset | None:
     return ASSETS.get((entry.network, entry.account("asset") or ""))
 
 
-def _is_excluded(entry: Entry) -> bool:
+def _is_excluded(entry: AcceptsEntry) -> bool:
     """Whether the table lists the token of an address elsewhere, and another address for it here.
     One address can be a token on two networks, so an address that is only unknown here is not
     excluded.
@@ -62,7 +62,7 @@ def _is_excluded(entry: Entry) -> bool:
     expected="the token's address on this network",
     fatal=True,
 )
-def asset_form(entry: Entry) -> Iterator[str]:
+def asset_form(entry: AcceptsEntry) -> Iterator[str]:
     """The asset is missing, no text, or no address of the network: the signature names it."""
     if _malformed(entry, "asset"):
         yield entry.at("asset")
@@ -75,7 +75,7 @@ def asset_form(entry: Entry) -> Iterator[str]:
     expected="one account of this network",
     fatal=True,
 )
-def payto_form(entry: Entry) -> Iterator[str]:
+def payto_form(entry: AcceptsEntry) -> Iterator[str]:
     """The payee is missing, no text, a placeholder, or no account of the network."""
     if _malformed(entry, "payTo"):
         yield entry.at("payTo")
@@ -86,7 +86,7 @@ def payto_form(entry: Entry) -> Iterator[str]:
     "Write the address with its EIP-55 checksum or all in lower case: one digit may be wrong.",
     expected="the EIP-55 checksum, or lower case",
 )
-def address_checksum(entry: Entry) -> Iterator[str]:
+def address_checksum(entry: AcceptsEntry) -> Iterator[str]:
     """Mixed case that is not the EIP-55 checksum. The official clients pay it all the same by
     `exact` and `upto`.
     """
@@ -103,7 +103,7 @@ def address_checksum(entry: Entry) -> Iterator[str]:
     expected="a real account, or a real token",
     fatal=True,
 )
-def address_zero(entry: Entry) -> Iterator[str]:
+def address_zero(entry: AcceptsEntry) -> Iterator[str]:
     """The zero address (on Solana the system program), to which tokens refuse transfers; or the
     address that stands for a chain's own coin, which is no token.
     """
@@ -120,7 +120,7 @@ def address_zero(entry: Entry) -> Iterator[str]:
     expected="your own account",
     fatal=True,
 )
-def payto_asset(entry: Entry) -> Iterator[str]:
+def payto_asset(entry: AcceptsEntry) -> Iterator[str]:
     """The payee is the token itself (USDC refuses such a transfer), a known token, as when asset
     and payTo are mixed up, or a contract that x402 settles through.
     """
@@ -138,7 +138,7 @@ def payto_asset(entry: Entry) -> Iterator[str]:
     " network's on the main network, or the other way round).",
     expected="the token's address on this network",
 )
-def asset_network(entry: Entry) -> Iterator[str]:
+def asset_network(entry: AcceptsEntry) -> Iterator[str]:
     """The address of a known token on another network, whose address on this network is known to be
     another one. Clients sign it, and only the chain knows what is at that address, so the entry may
     be payable.
@@ -153,7 +153,7 @@ def asset_network(entry: Entry) -> Iterator[str]:
     " refuse others unless their owner allows them.",
     expected="a token that the official clients pay without being asked",
 )
-def asset_not_default(entry: Entry) -> Iterator[str]:
+def asset_not_default(entry: AcceptsEntry) -> Iterator[str]:
     """A token outside the official clients' table of default tokens for this network."""
     token = _token(entry)
     unknown = token is None and entry.account("asset") is not None
@@ -168,7 +168,7 @@ def asset_not_default(entry: Entry) -> Iterator[str]:
     expected="the EIP-712 domain of the token",
     fatal=True,
 )
-def domain_missing(entry: Entry) -> Iterator[str]:
+def domain_missing(entry: AcceptsEntry) -> Iterator[str]:
     """No name or version for a payment that is signed over the token's domain (EIP-3009, and the
     auth-capture scheme always); the official TypeScript client then refuses to sign. Permit2 needs
     none.
@@ -186,7 +186,7 @@ def domain_missing(entry: Entry) -> Iterator[str]:
     expected="the EIP-712 domain of the token",
     fatal=True,
 )
-def domain_wrong(entry: Entry) -> Iterator[str]:
+def domain_wrong(entry: AcceptsEntry) -> Iterator[str]:
     """A known token under another name or version: every signature over it is invalid."""
     token = _token(entry) if entry.eip3009 else None
     if token is None:
@@ -202,7 +202,7 @@ def domain_wrong(entry: Entry) -> Iterator[str]:
     expected="the transfer method of this token",
     fatal=True,
 )
-def asset_permit2(entry: Entry) -> Iterator[str]:
+def asset_permit2(entry: AcceptsEntry) -> Iterator[str]:
     """A known token without EIP-3009 that is offered without Permit2: what clients sign for it
     can never settle.
     """

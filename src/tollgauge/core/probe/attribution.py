@@ -83,7 +83,7 @@ class LastUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class NetworkProbe:
     """One probe: the host that was asked, when (ms UTC), what that says of our network (None:
     nothing), and when the endpoint was last up, before this probe or with it.
     """
@@ -110,7 +110,7 @@ class Asked:
         return down_since is not None and down_since <= self.at - SURPRISE_MS
 
 
-Wave = Sequence[tuple[Asked, ProbeResult]]
+Wave = Sequence[tuple[NetworkProbe, ProbeResult]]
 """The results of probes that were sent together."""
 
 
@@ -151,13 +151,15 @@ def least_suspicious(sites: int) -> int:
     return max(failures, SITES_MIN)
 
 
-def suspicious(minute: Iterable[Asked]) -> bool:
+def suspicious(minute: Iterable[NetworkProbe]) -> bool:
     """Whether more sites failed surprisingly in a minute than chance explains."""
     failed, answered = _by_site(minute)
     return len(failed) >= least_suspicious(len(failed.keys() | answered.keys()))
 
 
-def cause(minute: Sequence[Asked], *, answered: bool, references: Sequence[bool]) -> str | None:
+def cause(
+    minute: Sequence[NetworkProbe], *, answered: bool, references: Sequence[bool]
+) -> str | None:
     """Why failures are ours: NO_CONNECTIVITY, COMMON_MODE, or None if they are not.
 
     `minute` is what all our processes saw in the last minute, these failures included; `answered`
@@ -188,7 +190,7 @@ def attributed_to_us(
 
 
 def unresolved(
-    wave: Wave, results: Sequence[ProbeResult], *, minute: Iterable[Asked], resolving: bool
+    wave: Wave, results: Sequence[ProbeResult], *, minute: Iterable[NetworkProbe], resolving: bool
 ) -> tuple[ProbeResult, ...]:
     """The results of a wave, in the order given, where name servers that gave no answer are the
     target's own failure if our resolver works: another site answered in the minute, or we are known
@@ -205,7 +207,7 @@ def unresolved(
     )
 
 
-def unproven(wave: Wave, *, recent: Iterable[Asked] = ()) -> tuple[ProbeResult, ...]:
+def unproven(wave: Wave, *, recent: Iterable[NetworkProbe] = ()) -> tuple[ProbeResult, ...]:
     """The results of a wave without any answer where there was no reference to ask.
 
     A name that is not found or leads to a private address, and a TLS failure, is attributed to
@@ -223,7 +225,7 @@ def unproven(wave: Wave, *, recent: Iterable[Asked] = ()) -> tuple[ProbeResult, 
     doubt_tls = len(tls_sites) >= TLS_SITES_MIN
     doubt_all = len({site(asked.host) for asked in failed}) >= SITES_MIN
 
-    def works(asked: Asked) -> bool:
+    def works(asked: NetworkProbe) -> bool:
         """Whether our resolver, trust anchors and clock worked: another site answered within the
         minute.
         """
@@ -256,7 +258,7 @@ def shared_slowness(wave: Sequence[tuple[str, bool]]) -> bool:
     return len(slow) >= SITES_MIN and 2 * len(slow) > len(answered)
 
 
-def _by_site(minute: Iterable[Asked]) -> tuple[dict[str, int], dict[str, int]]:
+def _by_site(minute: Iterable[NetworkProbe]) -> tuple[dict[str, int], dict[str, int]]:
     """When each site last failed surprisingly, unless it answered then or later; and when each last
     answered.
     """
@@ -272,7 +274,7 @@ def _by_site(minute: Iterable[Asked]) -> tuple[dict[str, int], dict[str, int]]:
     return still_failed, answered
 
 
-def _silent(minute: Sequence[Asked]) -> bool:
+def _silent(minute: Sequence[NetworkProbe]) -> bool:
     """Whether SITES_MIN sites failed surprisingly in a row, without an answer from anybody at the
     same moments or in between.
     """

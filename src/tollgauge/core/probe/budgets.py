@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.probe.schedule import Cadence, Demand, Standing, round_for, shared_ms
+from tollgauge.core.probe.schedule import Cadence, ProbeDemand, Standing, round_for, shared_ms
 
 ALL: Final = "*"
 """The name of the budget of all probes together; no site has it."""
@@ -55,7 +55,7 @@ class HostShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class BudgetPlan:
     """The shares of all hosts, and the budgets: the time of one probe in microseconds, by site, and
     of all probes together under the name ALL.
     """
@@ -64,7 +64,7 @@ class Plan:
     gaps_us: Mapping[str, int]
 
 
-def plan(loads: Iterable[HostLoad], cadence: Cadence, *, catch_up: int) -> Plan:
+def plan(loads: Iterable[HostLoad], cadence: Cadence, *, catch_up: int) -> BudgetPlan:
     """The plan for these hosts."""
     by_site: dict[str, list[HostLoad]] = {}
     for load in loads:
@@ -95,7 +95,7 @@ def plan(loads: Iterable[HostLoad], cadence: Cadence, *, catch_up: int) -> Plan:
         )
     if rate:
         gaps_us[ALL] = max(_SCALE * _US_PER_MS // (catch_up * rate), 1)
-    return Plan(shares=shares, gaps_us=gaps_us)
+    return BudgetPlan(shares=shares, gaps_us=gaps_us)
 
 
 def _endpoints(loads: Iterable[HostLoad]) -> int:
@@ -110,13 +110,13 @@ def _host_round(load: HostLoad, cadence: Cadence) -> int:
     return round_for(_demands([load], {load.host: 0}), cadence, gap_ms=gap_ms)
 
 
-def _demands(hosts: Iterable[HostLoad], rounds: Mapping[str, int]) -> list[Demand]:
+def _demands(hosts: Iterable[HostLoad], rounds: Mapping[str, int]) -> list[ProbeDemand]:
     """What hosts want together, added up for each standing and round."""
     counts: Counter[tuple[Standing, int]] = Counter()
     for load in hosts:
         for standing, number in load.endpoints.items():
             counts[standing, rounds[load.host]] += number
     return [
-        Demand(standing=standing, endpoints=number, round_ms=round_ms)
+        ProbeDemand(standing=standing, endpoints=number, round_ms=round_ms)
         for (standing, round_ms), number in sorted(counts.items())
     ]

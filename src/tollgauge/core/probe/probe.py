@@ -168,7 +168,7 @@ def _compliance(lint: Lint) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Judgement:
+class ProbeJudgement:
     """What many probes of a day have in common, in the words of ProbeResult. Compared by identity,
     so that it is a quick key for what is computed from it.
     """
@@ -182,7 +182,7 @@ class Judgement:
     confirms: bool = False
 
 
-HistoryRow = tuple[int, int, Judgement]
+HistoryRow = tuple[int, int, ProbeJudgement]
 """The instant of a probe (ms UTC), how long it took in all (ms), and its judgement. A plain tuple,
 because an answer has tens of thousands.
 """

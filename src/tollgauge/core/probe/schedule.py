@@ -144,7 +144,7 @@ def is_dead(endpoint: Endpoint, *, now: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class ProbeDemand:
     """So many endpoints of one standing, none of which gets a shorter interval than a host's
     `round_ms` allows (0: no such limit).
     """
@@ -154,7 +154,7 @@ class Demand:
     round_ms: int = 0
 
 
-def round_for(demands: Sequence[Demand], cadence: Cadence, *, gap_ms: int) -> int:
+def round_for(demands: Sequence[ProbeDemand], cadence: Cadence, *, gap_ms: int) -> int:
     """How long a round of endpoints that share a budget of one probe in `gap_ms` takes: the
     interval of one with weight 1, of which the others get a share by weight. 0 where the budget is
     large enough for the cadence of all.
@@ -176,7 +176,7 @@ def round_for(demands: Sequence[Demand], cadence: Cadence, *, gap_ms: int) -> in
     return high
 
 
-def shared_ms(demand: Demand, cadence: Cadence, round_ms: int) -> int:
+def shared_ms(demand: ProbeDemand, cadence: Cadence, round_ms: int) -> int:
     """How often each endpoint of a demand is probed in rounds of `round_ms`."""
     return _interval_ms(demand.standing, cadence, max(round_ms, demand.round_ms))
 

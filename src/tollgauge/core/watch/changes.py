@@ -45,9 +45,10 @@ SLOW_MS: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change of an endpoint, or an event of a watch itself (core/watch/watch). `at` is ms UTC;
-    `before`, `after` and `evidence` are small JSON objects. A liveness change is for the watches of
-    one `sensitivity`, those that wait for that many misses; it is None for every other type.
+    """One change of an endpoint, or an event of a watch itself (core/watch/watch_rules). `at` is
+    ms UTC; `before`, `after` and `evidence` are small JSON objects. A liveness change is for the
+    watches of one `sensitivity`, those that wait for that many misses; it is None for every other
+    type.
     """
 
     type: str

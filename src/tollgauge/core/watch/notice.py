@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import iso_seconds
-from tollgauge.core.watch import changes, watch
+from tollgauge.core.watch import changes, watch_rules
 from tollgauge.core.watch.changes import Change
 
 VALUE_MAX: Final = 300
@@ -42,10 +42,10 @@ TITLES: Final[Mapping[str, str]] = {
     changes.RECOVERED: "Up again",
     changes.FLAPPING: "Flapping",
     changes.LATENCY: "Slower than usual",
-    watch.EXPIRING: "This watch ends soon",
-    watch.EXPIRED: "This watch has ended",
-    watch.DIGEST: "Daily digest",
-    watch.CONNECTION_TEST: "Connection test",
+    watch_rules.EXPIRING: "This watch ends soon",
+    watch_rules.EXPIRED: "This watch has ended",
+    watch_rules.DIGEST: "Daily digest",
+    watch_rules.CONNECTION_TEST: "Connection test",
 }
 """Each type of event in words."""
 _COLOURS: Final = {"error": 0xB3261E, "warn": 0x9A6700, "info": 0x1A7F37}

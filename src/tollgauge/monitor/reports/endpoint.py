@@ -20,7 +20,7 @@ from tollgauge.core.score.policy import Cap
 from tollgauge.core.score.score import Activity, Component, Score, Settlement, score_from_json
 from tollgauge.core.score.signals.flag import Flag
 from tollgauge.core.score.window import DayScore, with_silent_days
-from tollgauge.core.watch.watch import RAW_DAYS
+from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.monitor.reports.snapshots import Snapshot, find_improvements, read_snapshot
 from tollgauge.store.endpoints import listings, rated_endpoints

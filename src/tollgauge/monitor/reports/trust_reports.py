@@ -20,7 +20,7 @@ from tollgauge.monitor.ranking import Role
 from tollgauge.monitor.reports.pace import Pace, pace
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes, vantages
-from tollgauge.store.probes.latest import Latest
+from tollgauge.store.probes.latest import LatestProbe
 from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import evidence, scores
 from tollgauge.store.scores.scores import ScoreRow
@@ -94,7 +94,7 @@ def scored_again(tx: Connection, endpoint: Endpoint, *, cadence: Cadence, now: i
     return Scored(endpoint=endpoint, score=score, row=row)
 
 
-def shared(tx: Connection, latest: Latest, probe: ProbeResult) -> TrustReport | None:
+def shared(tx: Connection, latest: LatestProbe, probe: ProbeResult) -> TrustReport | None:
     """The report of a probe that was scored already; None while the latest score of its endpoint
     was not computed from it, and for an unknown endpoint.
     """

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.chain.blocks import Header, Span
+from tollgauge.core.chain.blocks import BlockHeader, Span
 from tollgauge.core.chain.settlement import Deposit, Entry
 from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
@@ -54,7 +54,7 @@ chain_header = sa.Table(
 )
 
 
-class OvertakenError(TollgaugeError):
+class CursorOvertakenError(TollgaugeError):
     """Another worker indexed the same blocks first; nothing was changed."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ def cursor(tx: Connection, chain: int) -> Cursor | None:
     return None if row is None else rows.from_columns(Cursor, row)
 
 
-def start(tx: Connection, chain: int, header: Header) -> Cursor:
+def start(tx: Connection, chain: int, header: BlockHeader) -> Cursor:
     """Begin to index a chain after a final block. Raises OvertakenError if another worker began
     after a different one.
     """
@@ -104,7 +104,7 @@ def start(tx: Connection, chain: int, header: Header) -> Cursor:
     tx.execute(upsert(chain_header).values(first).on_conflict_do_nothing())
     started = cursor(tx, chain)
     if started is None or started.hash != header.hash:
-        raise OvertakenError
+        raise CursorOvertakenError
     return started
 
 
@@ -154,7 +154,7 @@ def add_accounts(
 def advance(
     tx: Connection,
     before: Cursor,
-    headers: Sequence[Header],
+    headers: Sequence[BlockHeader],
     entries: Sequence[Entry],
     *,
     finalized: int,
@@ -220,7 +220,7 @@ def fill(
     if not wallets.fill(
         tx, before.chain, missing, low=low, low_at=low_at, done=low_at <= wanted_from
     ):
-        raise OvertakenError
+        raise CursorOvertakenError
     wallets.touch(tx, before.chain, transfers.replace(tx, before.chain, entries))
 
 
@@ -228,7 +228,7 @@ def fill_account(
     tx: Connection,
     before: Cursor,
     asset: str,
-    missing: deposits.Backlog,
+    missing: deposits.DepositBacklog,
     received: Sequence[Deposit],
     *,
     low: int,
@@ -241,7 +241,7 @@ def fill_account(
     """
     _lock(tx, before)
     if not deposits.fill(tx, before.chain, asset, missing, received, low=low, low_at=low_at):
-        raise OvertakenError
+        raise CursorOvertakenError
 
 
 def record_audit(
@@ -270,7 +270,7 @@ def _move(
     change = chain_cursor.update().where(*_at(before), *conditions).values(values)
     row = tx.execute(change.returning(*chain_cursor.c)).one_or_none()
     if row is None:
-        raise OvertakenError
+        raise CursorOvertakenError
     return rows.from_columns(Cursor, row)
 
 
@@ -280,7 +280,7 @@ def _lock(tx: Connection, before: Cursor) -> None:
     """
     locked = sa.select(chain_cursor.c.number).where(*_at(before)).with_for_update()
     if tx.execute(locked).scalar_one_or_none() is None:
-        raise OvertakenError
+        raise CursorOvertakenError
 
 
 def _at(before: Cursor) -> tuple[sa.ColumnElement[bool], ...]:

@@ -65,7 +65,7 @@ deposit = sa.Table(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog:
+class DepositBacklog:
     """An account whose past is missing below block `low`, back to `wanted_from` (ms UTC)."""
 
     address: bytes
@@ -111,7 +111,7 @@ def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
     return {bytes.fromhex(address[2:]): low for address, low in tx.execute(query)}
 
 
-def backlog(tx: Connection, chain: int, asset: str) -> Backlog | None:
+def backlog(tx: Connection, chain: int, asset: str) -> DepositBacklog | None:
     """The account to back-fill next, the one nearest to the cursor; None if all are done."""
     query = (
         sa.select(account.c.address, account.c.low, account.c.wanted_from)
@@ -123,14 +123,14 @@ def backlog(tx: Connection, chain: int, asset: str) -> Backlog | None:
     row = tx.execute(query).one_or_none()
     if row is None:
         return None
-    return rows.from_columns(Backlog, row, address=bytes.fromhex(row.address[2:]))
+    return rows.from_columns(DepositBacklog, row, address=bytes.fromhex(row.address[2:]))
 
 
 def fill(
     tx: Connection,
     chain: int,
     asset: str,
-    missing: Backlog,
+    missing: DepositBacklog,
     deposits: Sequence[Deposit],
     *,
     low: int,

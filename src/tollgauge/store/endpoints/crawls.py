@@ -17,8 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.directory.discovery import Census
-from tollgauge.core.watch.watch import CRAWLS_MS
+from tollgauge.core.directory.discovery import CrawlCount
+from tollgauge.core.watch.watch_rules import CRAWLS_MS
 from tollgauge.db.schema import crawl as crawl_table
 from tollgauge.db.schema import listing as listing_table
 from tollgauge.db.schema import upsert
@@ -116,7 +116,7 @@ def shared_with(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     return dict(by_source)
 
 
-def census(tx: Connection, crawl: Crawl) -> Census:
+def census(tx: Connection, crawl: Crawl) -> CrawlCount:
     """How many endpoints a crawl has listed so far, beside the earlier crawls of its source."""
     ended = sa.select(crawl_table.c.id, crawl_table.c.listed, crawl_table.c.complete).where(
         crawl_table.c.source == crawl.source,
@@ -127,7 +127,7 @@ def census(tx: Connection, crawl: Crawl) -> Census:
     newest = tx.execute(ended).first()
     complete = tx.execute(ended.where(crawl_table.c.complete.is_(True))).first()
     suspicious = newest if newest and not newest.complete else None
-    return Census(
+    return CrawlCount(
         listed=_seen_by(tx, crawl.source, crawl.id),
         complete=complete.listed if complete else None,
         suspicious=suspicious.listed if suspicious else None,

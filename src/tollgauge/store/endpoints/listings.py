@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import Advertised
-from tollgauge.core.watch.watch import DISCOVERY_EVENTS_MS
+from tollgauge.core.watch.watch_rules import DISCOVERY_EVENTS_MS
 from tollgauge.db import schema
 from tollgauge.db.codec import terms_from_json, terms_to_json
 from tollgauge.store import rows

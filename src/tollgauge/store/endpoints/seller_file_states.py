@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.directory.seller_file import Announcement, SellerFile
-from tollgauge.core.watch.watch import ANNOUNCEMENTS_MS
+from tollgauge.core.watch.watch_rules import ANNOUNCEMENTS_MS
 from tollgauge.db.schema import ForeignText, metadata, upsert
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows

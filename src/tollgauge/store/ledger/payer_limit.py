@@ -86,7 +86,7 @@ _LIMITS: Final = _limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class PayerLimits:
     """Until when no answer is computed for a payer, and until when no sale is begun that needs a
     host (ms UTC); None below the limit.
     """
@@ -95,7 +95,7 @@ class Limits:
     host_until: int | None
 
 
-def limits(tx: Connection, row: LedgerRow, host: str, *, now: int) -> Limits:
+def limits(tx: Connection, row: LedgerRow, host: str, *, now: int) -> PayerLimits:
     """The limits of a row's payer, and of a host that its sale needs (`for_probe` or
     `for_delivery`), "" where it needs none.
 
@@ -116,7 +116,7 @@ def limits(tx: Connection, row: LedgerRow, host: str, *, now: int) -> Limits:
     }
     counted = tx.execute(_LIMITS, values).one()
     is_closed = counted.attempts >= HOST_MOST and counted.payers >= HOST_PAYERS
-    return Limits(
+    return PayerLimits(
         payer_until=None if counted.payer_at is None else int(counted.payer_at) + WITHIN_MS,
         host_until=int(counted.host_at) + HOST_WITHIN_MS if is_closed else None,
     )

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.sale.payment import CONCLUDED, State
-from tollgauge.core.watch.watch import ANSWERS_MS, REJECTED_MS
+from tollgauge.core.watch.watch_rules import ANSWERS_MS, REJECTED_MS
 from tollgauge.store.ledger.answers import payment_answer
 from tollgauge.store.ledger.attempts import payment_attempt
 from tollgauge.store.ledger.payments import payment

@@ -24,7 +24,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.window import NO_DAYS, ClosedDay, ClosedDays, DayScore, day_of_probes
-from tollgauge.core.watch.watch import RAW_DAYS
+from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import meta
 from tollgauge.db.packing import pack, unpack
 from tollgauge.db.schema import probe as probe_table

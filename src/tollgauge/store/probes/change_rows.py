@@ -23,7 +23,7 @@ from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.watch import change_state
 from tollgauge.core.watch.change_state import PUBLIC_N, ChangeState
 from tollgauge.core.watch.changes import Change
-from tollgauge.core.watch.watch import CHANGES_MS
+from tollgauge.core.watch.watch_rules import CHANGES_MS
 from tollgauge.db import meta, schema
 from tollgauge.db.schema import ForeignText, Serial, metadata
 from tollgauge.store import rows

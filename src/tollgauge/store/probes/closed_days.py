@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.window import NO_DAYS, ClosedDay, ClosedDays
-from tollgauge.core.watch.watch import RAW_DAYS
+from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows

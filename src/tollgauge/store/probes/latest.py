@@ -46,7 +46,7 @@ _LATEST: Final = sa.select(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Latest:
+class LatestProbe:
     """What is known last of an endpoint; None where there is nothing. `host` has the defaults of
     HostState where it is unknown. `probe` is the last one unless its day is closed already,
     `named_at` when a sold report named the evidence of the score last (ms UTC);
@@ -61,14 +61,14 @@ class Latest:
     seen_by_vantages: bool
 
 
-def of(tx: Connection, resource: Resource) -> Latest:
+def of(tx: Connection, resource: Resource) -> LatestProbe:
     """What is known last of the endpoint of a resource."""
     row = tx.execute(_LATEST, {"id_": resource.id, "host_": resource.host}).one()
     values = iter(row)
     known, at_host, last, scored = (
         _part(row_type._make(islice(values, len(row_type._fields)))) for row_type in _ROW_TYPES
     )
-    return Latest(
+    return LatestProbe(
         endpoint=None if known is None else from_row(known),
         host=HostState(host=resource.host)
         if at_host is None

@@ -7,7 +7,7 @@ from typing import Any
 from tollgauge.core.base.units import day_of
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
-from tollgauge.core.probe.probe import HistoryRow, Judgement, ProbeResult
+from tollgauge.core.probe.probe import HistoryRow, ProbeJudgement, ProbeResult
 from tollgauge.db.codec import (
     findings_from_json,
     findings_to_json,
@@ -71,7 +71,7 @@ def result_from_row(row: Any) -> ProbeResult:
 def history_row(row: Any) -> HistoryRow:
     """What a history says of a row of `probe`."""
     judgement = rows.from_columns(
-        Judgement,
+        ProbeJudgement,
         row,
         outcome=Outcome(row.outcome),
         attribution=Attribution(row.attribution),

@@ -26,7 +26,7 @@ from msgspec import structs
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
-from tollgauge.core.probe.attribution import Asked, LastUp, sign
+from tollgauge.core.probe.attribution import LastUp, NetworkProbe, sign
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import HistoryRow, ProbeResult
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
@@ -296,12 +296,12 @@ def history_rows(
             yield sorted(seen, key=itemgetter(0))
 
 
-def asked_since(tx: Connection, since: int) -> tuple[Asked, ...]:
+def asked_since(tx: Connection, since: int) -> tuple[NetworkProbe, ...]:
     """The last probe of every endpoint that was probed after an instant (ms UTC), of days that are
     not closed yet, with how the endpoint stands after it.
     """
     return tuple(
-        Asked(host=row.host, at=row.at, sign=sign(row), last_up=_last_up(row))
+        NetworkProbe(host=row.host, at=row.at, sign=sign(row), last_up=_last_up(row))
         for row in tx.execute(ASKED_SINCE, {"since_": since})
     )
 

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing
-from tollgauge.core.probe.attribution import Asked, LastUp, sign
+from tollgauge.core.probe.attribution import LastUp, NetworkProbe, sign
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.vantage import VantageState
@@ -187,7 +187,7 @@ def states(tx: Connection, ids: Iterable[str]) -> dict[str, tuple[VantageState, 
     return by_id
 
 
-def asked_since(tx: Connection, vantage: str, since: int) -> tuple[Asked, ...]:
+def asked_since(tx: Connection, vantage: str, since: int) -> tuple[NetworkProbe, ...]:
     """The last probe from a vantage of every endpoint that it probed after an instant (ms UTC)."""
     query = (
         sa.select(vantage_probe, endpoint_table.c.host)
@@ -195,7 +195,7 @@ def asked_since(tx: Connection, vantage: str, since: int) -> tuple[Asked, ...]:
         .where(vantage_probe.c.vantage == vantage, vantage_probe.c.at > since)
     )
     return tuple(
-        Asked(host=row.host, at=row.at, sign=sign(row), last_up=_last_up(row))
+        NetworkProbe(host=row.host, at=row.at, sign=sign(row), last_up=_last_up(row))
         for row in tx.execute(query)
     )
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Listing
-from tollgauge.core.probe.budgets import HostLoad, HostShare, Plan
+from tollgauge.core.probe.budgets import BudgetPlan, HostLoad, HostShare
 from tollgauge.core.probe.schedule import ASKED_MS, DEAD_MS, Standing
 from tollgauge.db.schema import SOME_WATCHED
 from tollgauge.db.schema import endpoint as endpoint_table
@@ -73,7 +73,7 @@ def census(tx: Connection, *, now: int) -> Census:
     )
 
 
-def save(tx: Connection, plan: Plan, changed: Mapping[str, HostShare]) -> None:
+def save(tx: Connection, plan: BudgetPlan, changed: Mapping[str, HostShare]) -> None:
     """Store the budgets of a plan, and the shares of those hosts that changed."""
     budgets.put(tx, plan.gaps_us)
     if not changed:

@@ -1,7 +1,7 @@
 """The evidence that sold reports name by its digest, so that a buyer can have it later.
 
 A score keeps the evidence that it was computed from only until the next score. What a report named
-stays for 90 days after it was named last (core/watch/watch).
+stays for 90 days after it was named last (core/watch/watch_rules).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.watch.watch import EVIDENCE_MS
+from tollgauge.core.watch.watch_rules import EVIDENCE_MS
 from tollgauge.db.compression import compress, decompress
 from tollgauge.db.schema import metadata, upsert
 from tollgauge.db.schema import score as score_table

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, day_of
 from tollgauge.core.calibration.calibration import BASELINES, Cell, Forecast, Sums
-from tollgauge.core.watch.watch import FORECASTS_MS
+from tollgauge.core.watch.watch_rules import FORECASTS_MS
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows

@@ -19,10 +19,17 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.watch.watch import Kind, WatchState, masked_host
+from tollgauge.core.watch.watch_rules import DestinationKind, WatchState, masked_host
 from tollgauge.store import rows
 from tollgauge.store.watches.destinations import Destination, destination
-from tollgauge.store.watches.outbox import DEAD, QUEUED, SENT, Delivery, delivery, delivery_from_row
+from tollgauge.store.watches.outbox import (
+    DEAD,
+    QUEUED,
+    SENT,
+    OutboxDelivery,
+    delivery,
+    delivery_from_row,
+)
 from tollgauge.store.watches.watches import watch
 
 _OF_DESTINATION: Final = (
@@ -39,7 +46,7 @@ class ClaimedDelivery:
     and its secret's hash.
     """
 
-    delivery: Delivery
+    delivery: OutboxDelivery
     destination: Destination
     sealed_key: bytes | None
     secret_hash: str
@@ -191,7 +198,7 @@ def _claimed(row: Any) -> ClaimedDelivery:
         Destination,
         row,
         id=row.destination_id,
-        kind=Kind(row.kind),
+        kind=DestinationKind(row.kind),
         created_at=row.destination_created_at,
     )
     return ClaimedDelivery(

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.watch.watch import Kind
+from tollgauge.core.watch.watch_rules import DestinationKind
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 
@@ -54,7 +54,7 @@ class Destination:
 
     id: str
     watch_id: str
-    kind: Kind
+    kind: DestinationKind
     sealed_url: bytes
     masked: str
     created_at: int
@@ -94,6 +94,6 @@ def of_watches(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[Dest
         .order_by(destination.c.created_at, destination.c.id)
     )
     for row in rows.with_any(tx, query, destination.c.watch_id, ids):
-        stored = rows.from_columns(Destination, row, kind=Kind(row.kind))
+        stored = rows.from_columns(Destination, row, kind=DestinationKind(row.kind))
         by_watch[row.watch_id].append(stored)
     return {watch_id: tuple(destinations) for watch_id, destinations in by_watch.items()}

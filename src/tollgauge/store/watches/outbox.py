@@ -19,7 +19,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.watch.watch import DELIVERIES_MS, WatchState
+from tollgauge.core.watch.watch_rules import DELIVERIES_MS, WatchState
 from tollgauge.db.schema import ForeignText, metadata, upsert
 from tollgauge.store import rows
 from tollgauge.store.watches.destinations import destination
@@ -73,7 +73,7 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class OutboxDelivery:
     """A notice and its state. `due` and `done_at` are ms UTC. `last_error` is a word of ours, never
     the receiver's.
     """
@@ -142,7 +142,7 @@ def waiting(tx: Connection, *, now: int) -> bool:
     return rows.exist(tx, delivery.c.state == QUEUED, delivery.c.due <= now)
 
 
-def dead(tx: Connection, *, limit: int, watch_id: str | None = None) -> tuple[Delivery, ...]:
+def dead(tx: Connection, *, limit: int, watch_id: str | None = None) -> tuple[OutboxDelivery, ...]:
     """The newest dead letters, of one watch or of all."""
     query = _NEWEST.where(delivery.c.state == DEAD).limit(limit)
     if watch_id is not None:
@@ -150,7 +150,7 @@ def dead(tx: Connection, *, limit: int, watch_id: str | None = None) -> tuple[De
     return tuple(delivery_from_row(row) for row in tx.execute(query))
 
 
-def of_watch(tx: Connection, watch_id: str, *, limit: int) -> tuple[Delivery, ...]:
+def of_watch(tx: Connection, watch_id: str, *, limit: int) -> tuple[OutboxDelivery, ...]:
     """The newest deliveries of a watch."""
     query = _NEWEST.where(delivery.c.watch_id == watch_id).limit(limit)
     return tuple(delivery_from_row(row) for row in tx.execute(query))
@@ -203,6 +203,6 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
     return tx.execute(delivery.delete().where(delivery.c.id.in_(old))).rowcount
 
 
-def delivery_from_row(row: Any) -> Delivery:
+def delivery_from_row(row: Any) -> OutboxDelivery:
     """The delivery of a row."""
-    return rows.from_columns(Delivery, row, notice=rows.from_columns(Notice, row))
+    return rows.from_columns(OutboxDelivery, row, notice=rows.from_columns(Notice, row))

@@ -15,8 +15,8 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.watch import watch as rules
-from tollgauge.core.watch.watch import WatchRequest
+from tollgauge.core.watch import watch_rules as rules
+from tollgauge.core.watch.watch_rules import WatchRequest
 from tollgauge.db.schema import Serial, metadata
 from tollgauge.store import rows
 

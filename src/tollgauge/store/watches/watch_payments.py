@@ -18,8 +18,8 @@ from sqlalchemy import Connection
 
 from tollgauge.core.sale.payment import CONCLUDED
 from tollgauge.core.sale.payment import State as PaymentState
-from tollgauge.core.watch import watch as rules
-from tollgauge.core.watch.watch import WATCHES_MS, WatchState
+from tollgauge.core.watch import watch_rules as rules
+from tollgauge.core.watch.watch_rules import WATCHES_MS, WatchState
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.ledger.payments import payment

@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.watch import watch as rules
-from tollgauge.core.watch.watch import WatchRequest, WatchState
+from tollgauge.core.watch import watch_rules as rules
+from tollgauge.core.watch.watch_rules import WatchRequest, WatchState
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows

@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import ConfigDict, Field
 from starlette.responses import Response
 
-from tollgauge.core.guard.preflight import Offer, decide
+from tollgauge.core.guard.preflight import PreflightOffer, decide
 from tollgauge.monitor import trust_records
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free.api import json_response
@@ -69,5 +69,7 @@ class Preflights:
         """The verdict about an offer from JSON. Raises Problem 422."""
         request = PreflightRequest.read(document, self.dependencies.perimeter)
         record = await self.dependencies.read_now(trust_records.record, request.resource.id)
-        offer = Offer(pay_to=request.pay_to, amount=request.amount, network=request.network)
+        offer = PreflightOffer(
+            pay_to=request.pay_to, amount=request.amount, network=request.network
+        )
         return preflight(decide(record, offer), record, resource=request.resource.url)

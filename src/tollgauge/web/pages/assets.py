@@ -20,7 +20,7 @@ _MEDIA_TYPES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asset:
+class StaticFile:
     """One file: its media type, its bytes, and a digest that changes with the bytes."""
 
     media_type: str
@@ -28,13 +28,13 @@ class Asset:
     digest: str
 
 
-def _load() -> Iterator[tuple[str, Asset]]:
+def _load() -> Iterator[tuple[str, StaticFile]]:
     for entry in resources.files("tollgauge.web.pages").joinpath("static").iterdir():
         media_type = _MEDIA_TYPES.get(entry.name.rpartition(".")[2])
         if media_type is not None:
             body = entry.read_bytes()
-            yield entry.name, Asset(media_type, body, hashlib.sha256(body).hexdigest()[:12])
+            yield entry.name, StaticFile(media_type, body, hashlib.sha256(body).hexdigest()[:12])
 
 
-ASSETS: Final[dict[str, Asset]] = dict(_load())
+ASSETS: Final[dict[str, StaticFile]] = dict(_load())
 """Every asset by its name."""

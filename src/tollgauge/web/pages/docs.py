@@ -35,7 +35,7 @@ _READERS_OWN: Final = frozenset({"delivery"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class DocsEntry:
     """A route with its programs; a free one has only `command`. `larger` are routes that the same
     programs can call: those of larger tiers of the same tool.
     """
@@ -113,14 +113,14 @@ def _guard(resource: str, base: str, fingerprint: str) -> str:
     return "\n".join(shlex.join(line) for line in lines)
 
 
-def _free(route: DocumentedRoute, base: str, resource: str) -> Entry:
+def _free(route: DocumentedRoute, base: str, resource: str) -> DocsEntry:
     if route.method == "GET":
         query = (route.example or "").replace(RESOURCE, quote(resource, safe="/:"))
         saving = f"-o {route.saved_as} " if route.saved_as else ""
         command = f"curl -s {saving}{shlex.quote(base + route.path + query)}"
     else:
         command = snippets.post(base + route.path, _body(route.example, resource))
-    return Entry(route=route, anchor=_anchor(route), command=command)
+    return DocsEntry(route=route, anchor=_anchor(route), command=command)
 
 
 def _paid(
@@ -130,13 +130,13 @@ def _paid(
     network: str,
     *,
     replaceable: str | None,
-) -> Entry:
+) -> DocsEntry:
     """Return the entry of the routes that share a tool."""
     route, *larger = routes
     if route.path == similar.PRODUCT.path:
         resource = replaceable or resource
     programs = tuple(_programs(route, base, resource, network))
-    return Entry(route=route, anchor=_anchor(route), larger=tuple(larger), programs=programs)
+    return DocsEntry(route=route, anchor=_anchor(route), larger=tuple(larger), programs=programs)
 
 
 def _programs(

@@ -9,14 +9,14 @@ from markupsafe import Markup
 
 from tollgauge.core.base.units import dollars
 from tollgauge.monitor.reports.counts import Ecosystem
-from tollgauge.monitor.statistics import Bin, Statistics
+from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts.bars import component_bar, grade_strip
 from tollgauge.web.pages.render import render
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class StatisticsRow:
     """One row of a table: `share` is tenths of a percent of all that the table counts."""
 
     label: str
@@ -33,7 +33,7 @@ class Table:
     key: str
     title: str
     head: str
-    rows: tuple[Row, ...]
+    rows: tuple[StatisticsRow, ...]
 
 
 def statistics_html(statistics: Statistics, stats: Ecosystem, *, base_url: str) -> bytes:
@@ -101,7 +101,7 @@ def _table(key: str, title: str, head: str, rows: Sequence[tuple[str, str, int]]
         title=title,
         head=head,
         rows=tuple(
-            Row(
+            StatisticsRow(
                 label=label,
                 note=note,
                 count=number,
@@ -113,11 +113,13 @@ def _table(key: str, title: str, head: str, rows: Sequence[tuple[str, str, int]]
     )
 
 
-def _binned(bins: Iterable[Bin], write: Callable[[int], str]) -> list[tuple[str, str, int]]:
+def _binned(
+    bins: Iterable[HistogramBin], write: Callable[[int], str]
+) -> list[tuple[str, str, int]]:
     return [(_range(row, write), "", row.count) for row in bins]
 
 
-def _range(row: Bin, write: Callable[[int], str]) -> str:
+def _range(row: HistogramBin, write: Callable[[int], str]) -> str:
     if row.below is None:
         return f"{write(row.least)} or more"
     if not row.least:

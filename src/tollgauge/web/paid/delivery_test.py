@@ -20,9 +20,9 @@ from tollgauge.clients.webhooks import Sent, Signing, destination_context
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.probe.exchange import FaultKind
 from tollgauge.core.watch import notice
-from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import Change
-from tollgauge.core.watch.watch import Target
+from tollgauge.core.watch.watch_rules import Target
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.web.edge.problem import Invalid, Problem

@@ -70,7 +70,7 @@ from tollgauge.web.paid.request import (
     unpaid_reason,
 )
 from tollgauge.web.paid.sale import HeldClaim, Sale
-from tollgauge.web.paid.settle import OvertakenError, Settlement
+from tollgauge.web.paid.settle import OvertakenError, Settler
 
 LEASE_MS: Final = 60_000
 """How long a worker may take from claim to intent before another may take the payment over."""
@@ -113,9 +113,9 @@ class Gate:
     )
 
     @property
-    def settlement(self) -> Settlement:
+    def settlement(self) -> Settler:
         """How payments are settled, with the same resources."""
-        return Settlement(self.store, self.facilitator, self.clock, self.chain)
+        return Settler(self.store, self.facilitator, self.clock, self.chain)
 
     async def serve(self, request: Request, sale: Sale) -> Response:
         """Answer one HTTP request to a paid route. Raises Problem."""

@@ -37,7 +37,7 @@ from tollgauge.monitor.probing import Prober
 from tollgauge.observe import LIVE_PROBES
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.probes import latest as latest_rows
-from tollgauge.store.probes.latest import Latest
+from tollgauge.store.probes.latest import LatestProbe
 from tollgauge.store.schedule import hosts
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.admission import Waiting
@@ -139,7 +139,7 @@ class LiveProbe:
         except TimeoutError:
             raise _busy(resource.host, waited=True) from None
 
-    def check(self, tx: Connection, resource: Resource) -> tuple[Latest, ProbeResult | None]:
+    def check(self, tx: Connection, resource: Resource) -> tuple[LatestProbe, ProbeResult | None]:
         """What is known of a resource's endpoint, and a result that is young enough to stand for
         an answer. Raises Problem 503 for one of a host on hold without such a result.
         """
@@ -243,7 +243,7 @@ class LiveProbe:
         raise AssertionError("the pauses never end")
 
 
-def recent_result(latest: Latest, *, now: int, age_ms: int = SHARE_MS) -> ProbeResult | None:
+def recent_result(latest: LatestProbe, *, now: int, age_ms: int = SHARE_MS) -> ProbeResult | None:
     """The last result of an endpoint if that is young enough to be shared and tells of the target:
     what our own fault made, or what nobody can vouch for, is probed again.
     """

@@ -44,7 +44,7 @@ from tollgauge.web.edge.problem import Problem, payment_header_too_large
 from tollgauge.web.paid.admission import pause_s
 from tollgauge.web.paid.product import Call, PaidDependencies, Product
 from tollgauge.web.paid.sale import Sale
-from tollgauge.web.paid.settings import SaleSettings
+from tollgauge.web.paid.sale_settings import SaleSettings
 from tollgauge.web.wire import examples, openapi
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -61,7 +61,7 @@ class OvertakenError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class Settler:
     """What settling needs: the ledger's store, the facilitator, the clock (milliseconds UTC), and
     the chain where the operator names a node.
     """

@@ -20,7 +20,7 @@ from tollgauge.clients import webhooks
 from tollgauge.clients.webhooks import SealError, Signing, destination_context, watch_context
 from tollgauge.core.base.units import iso_seconds
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.watch.watch import Kind, Target, WatchState
+from tollgauge.core.watch.watch_rules import DestinationKind, Target, WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import destinations, outbox, watches
 from tollgauge.store.watches.destinations import Destination
@@ -61,7 +61,7 @@ class DestinationResponse(SnakeCaseResponse):
     """A destination; its URL is masked."""
 
     destination: str
-    kind: Annotated[str, OneOf(Kind)]
+    kind: Annotated[str, OneOf(DestinationKind)]
     state: Annotated[str, OneOf(("active", "disabled"))]
     reason: str
 
@@ -102,7 +102,7 @@ class Watching:
             raise Problem(422, "nothing-to-change", f"Name what is to be changed: {names}.")
         new = await self._test_new(watch, changes.targets, secret)
         sealed_key = None
-        if any(target.kind is Kind.JSON for target in new):
+        if any(target.kind is DestinationKind.JSON for target in new):
             key = webhooks.secret_key(secret) or b""
             sealed_key = self.dependencies.sealer.seal(key, context=watch_context(watch.id))
         await self.dependencies.store.writing(self._edit, watch.id, changes, new, sealed_key)
@@ -173,7 +173,10 @@ class Watching:
         return dict(zip(new, sealed, strict=True))
 
     def _is_replaced(
-        self, destination: Destination, wanted: dict[str, Kind], kinds: frozenset[Kind]
+        self,
+        destination: Destination,
+        wanted: dict[str, DestinationKind],
+        kinds: frozenset[DestinationKind],
     ) -> bool:
         """Whether a destination is removed when the `wanted` URLs replace those of some `kinds`.
         One that is wanted as it is stays. Another is removed if it is of these kinds, or if its URL
@@ -183,7 +186,7 @@ class Watching:
         unchanged = wanted.get(url) is destination.kind and not destination.disabled_at
         return not unchanged and (url in wanted or destination.kind in kinds)
 
-    def _urls_and_kinds(self, old: tuple[Destination, ...]) -> set[tuple[str, Kind]]:
+    def _urls_and_kinds(self, old: tuple[Destination, ...]) -> set[tuple[str, DestinationKind]]:
         """The URLs and formats of destinations. Disabled ones are left out, so that naming one
         again tests it again.
         """

@@ -19,9 +19,9 @@ from starlette.responses import Response
 from tollgauge.core.base.units import MINUTE_MS, iso_seconds
 from tollgauge.core.endpoint.identity import Endpoint, page_url
 from tollgauge.core.watch import notice
-from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import EVENTS
-from tollgauge.core.watch.watch import WatchState
+from tollgauge.core.watch.watch_rules import WatchState
 from tollgauge.monitor import watched_changes
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import change_rows as changes

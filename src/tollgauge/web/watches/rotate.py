@@ -21,7 +21,7 @@ from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.webhooks import watch_context
 from tollgauge.core.base.signature import recovered, text_digest
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.watch.watch import WatchState, rotation_text
+from tollgauge.core.watch.watch_rules import WatchState, rotation_text
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.clients import webhooks
-from tollgauge.core.watch.watch import WatchState
+from tollgauge.core.watch.watch_rules import WatchState
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies

@@ -10,7 +10,7 @@ from tollgauge.web.wire.response_model import ResponseModel
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
     from tollgauge.monitor.reports.counts import Ecosystem
-    from tollgauge.monitor.statistics import Bin, Statistics
+    from tollgauge.monitor.statistics import HistogramBin, Statistics
 
 
 class CountedBinResponse(ResponseModel):
@@ -109,7 +109,7 @@ def _distributions(counted: Statistics) -> DistributionsResponse:
     )
 
 
-def _bins(bins: Iterable[Bin], write: Callable[[int], float]) -> list[CountedBinResponse]:
+def _bins(bins: Iterable[HistogramBin], write: Callable[[int], float]) -> list[CountedBinResponse]:
     return [
         CountedBinResponse(
             at_least=write(row.least),

@@ -9,7 +9,7 @@ from fastapi import Path, Query
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.identity import ID_PATTERN, URL_MAX, parse_resource
 from tollgauge.core.watch.changes import EVENTS, PAYTO
-from tollgauge.core.watch.watch import CHANGES_MS
+from tollgauge.core.watch.watch_rules import CHANGES_MS
 from tollgauge.web.wire import examples
 from tollgauge.web.wire.request_model import ENDPOINT_URL, NETWORK
 from tollgauge.web.wire.response_model import OneOf

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from tollgauge.core.guard.bundle import TrustRecord
-from tollgauge.core.guard.preflight import Code, Decision, Verdict
+from tollgauge.core.guard.preflight import Code, Decision, PreflightVerdict
 from tollgauge.web.wire.figures import iso, tenths
 from tollgauge.web.wire.response_model import Grade, OneOf, Percent, Recommendation, ResponseModel
 
@@ -31,7 +31,9 @@ class PreflightResponse(ResponseModel):
     as_of: str | None
 
 
-def preflight(verdict: Verdict, record: TrustRecord | None, *, resource: str) -> PreflightResponse:
+def preflight(
+    verdict: PreflightVerdict, record: TrustRecord | None, *, resource: str
+) -> PreflightResponse:
     """A verdict as JSON, with the record that it rests on, None where nothing is known."""
     return PreflightResponse(
         decision=verdict.decision,

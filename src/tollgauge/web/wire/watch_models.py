@@ -16,9 +16,9 @@ from pydantic import ConfigDict, FailFast, Field, PlainValidator, ValidationInfo
 
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.endpoint.identity import URL_MAX, Perimeter, ResourceError, parse_resource
-from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import EVENTS
-from tollgauge.core.watch.watch import Kind, Target, WatchRequest, WatchState
+from tollgauge.core.watch.watch_rules import DestinationKind, Target, WatchRequest, WatchState
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.wire.request_model import RequestModel, invalid, refuse
 from tollgauge.web.wire.response_model import OneOf, ResponseModel
@@ -55,7 +55,10 @@ def links(base_url: str, watch_id: str, *names: str) -> dict[str, str]:
     return {name: urls[name] for name in names}
 
 
-_KINDS: Final = {"webhook_url": (Kind.JSON,), "slack_url": (Kind.SLACK, Kind.DISCORD)}
+_KINDS: Final = {
+    "webhook_url": (DestinationKind.JSON,),
+    "slack_url": (DestinationKind.SLACK, DestinationKind.DISCORD),
+}
 _NEW: Final = WatchRequest()
 _NAME_MAX: Final = 90
 
@@ -184,7 +187,7 @@ class WatchFields(RequestModel):
         return self.delivery.targets if self.delivery else ()
 
     @property
-    def replaced_kinds(self) -> frozenset[Kind]:
+    def replaced_kinds(self) -> frozenset[DestinationKind]:
         """The formats whose destinations an edit replaces: a field that `delivery` leaves out keeps
         its own, and null names both (a merge patch, RFC 7396). Which field once named a URL is not
         kept: signed JSON counts as `webhook_url`'s, Slack's and Discord's formats as `slack_url`'s.

@@ -32,8 +32,8 @@ from tollgauge.core.chain.trace.nesting import ARRAYS
 from tollgauge.core.chain.trace.result import (
     DECODERS,
     Model,
-    Status,
     TraceResult,
+    TraceStatus,
     named_model,
     named_network,
 )
@@ -72,7 +72,11 @@ TWA, RWA = "transferWithAuthorization", "receiveWithAuthorization"
 def test_logs_say_what_was_paid_and_the_call_says_how() -> None:
     result = trace_files(sent(call()), receipt_with(used(), moved()))
     assert paid(result) == [(TWA, 5, USDC)]
-    assert (result.status, result.decoder, result.reason) == (Status.SUCCESS, Model.CALLDATA, None)
+    assert (result.status, result.decoder, result.reason) == (
+        TraceStatus.SUCCESS,
+        Model.CALLDATA,
+        None,
+    )
     assert result.payments[0].log_index == 4
     assert result.payments[0].valid_before == 2**256 - 1
 
@@ -138,7 +142,7 @@ def test_a_second_authorization_replaces_one_that_moved_nothing() -> None:
 def test_a_reverted_transaction_moved_nothing_whatever_it_asked_for() -> None:
     for logs in ([], [used(), moved()]):
         result = trace_files(sent(call()), receipt_with(*logs, status="0x0"))
-        assert (result.status, result.payments) == (Status.REVERTED, ())
+        assert (result.status, result.payments) == (TraceStatus.REVERTED, ())
         assert "asks for transferWithAuthorization of 5" in str(result.reason)
 
 
@@ -159,7 +163,7 @@ def test_a_receipt_without_logs_says_only_whether_it_held() -> None:
     receipt = receipt_with()
     del receipt["logs"]
     result = trace_files(sent(call()), receipt)
-    assert (result.status, paid(result)) == (Status.SUCCESS, [(TWA, 5, USDC)])
+    assert (result.status, paid(result)) == (TraceStatus.SUCCESS, [(TWA, 5, USDC)])
     with pytest.raises(TraceInputError, match="needs a receipt"):
         trace_files(sent(call()), receipt, "receipt-logs")
 
@@ -185,7 +189,7 @@ def test_filtered_list_of_logs_does_not_prove_that_no_authorization_was_used(cal
 def test_a_receipt_from_before_status_existed_held_where_it_has_logs() -> None:
     receipt = receipt_with(used(), moved())
     del receipt["status"]
-    assert trace_files(sent(call()), receipt).status is Status.SUCCESS
+    assert trace_files(sent(call()), receipt).status is TraceStatus.SUCCESS
 
 
 def test_without_a_receipt_it_is_not_known_whether_it_moved() -> None:
@@ -201,15 +205,15 @@ def test_without_a_receipt_it_is_not_known_whether_it_moved() -> None:
 
 def test_a_receipt_without_logs_or_status_leaves_it_unknown() -> None:
     held = trace_files(sent(call()), {"transactionHash": TX, "status": "0x1"})
-    assert (held.status, held.proven) == (Status.SUCCESS, False)
+    assert (held.status, held.proven) == (TraceStatus.SUCCESS, False)
     assert "has no logs, so it is not known whether it moved" in str(held.reason)
     nothing = trace_files(sent(call()), {"transactionHash": TX})
-    assert nothing.status is Status.UNKNOWN
+    assert nothing.status is TraceStatus.UNKNOWN
 
 
 def test_a_call_trace_alone_is_not_proof_that_the_transaction_held() -> None:
     result = trace_files(sent(call()), None, calls=frame(call()))
-    assert (result.status, paid(result)) == (Status.UNKNOWN, [(TWA, 5, USDC)])
+    assert (result.status, paid(result)) == (TraceStatus.UNKNOWN, [(TWA, 5, USDC)])
     assert "not known whether it moved" in str(result.reason)
 
 
@@ -226,7 +230,7 @@ def test_call_data_that_was_cut_is_incomplete(kind: str, to_logs: str | None) ->
     }[kind]
     result = trace_files(sent(data), receipt_with(used(), moved()) if to_logs else None)
     assert "is incomplete" in str(result.reason)
-    assert result.status is (Status.SUCCESS if to_logs else Status.UNKNOWN)
+    assert result.status is (TraceStatus.SUCCESS if to_logs else TraceStatus.UNKNOWN)
     assert [payment.method for payment in result.payments] == ([None] if to_logs else [])
     assert "holds no" not in str(result.reason)
     assert "is incomplete" in str(trace_files(sent(data), receipt_with(status="0x0")).reason)
@@ -247,14 +251,14 @@ def test_a_pending_transaction_has_moved_nothing_yet() -> None:
     pending = sent(call(), blockNumber=None, blockHash=None)
     for model in (None, "receipt-logs", "calldata", "call-trace"):
         result = trace_files(pending, None, model)
-        assert result.status is Status.PENDING
+        assert result.status is TraceStatus.PENDING
         assert "nothing had moved" in str(result.reason)
 
 
 def test_a_null_transaction_is_not_known() -> None:
     for value in (None, {"jsonrpc": "2.0", "id": 1, "result": None}):
         result = trace_files(value)
-        assert (result.status, result.payments) == (Status.NOT_FOUND, ())
+        assert (result.status, result.payments) == (TraceStatus.NOT_FOUND, ())
 
 
 def test_the_signature_names_the_token_behind_an_unknown_proxy() -> None:
@@ -326,7 +330,7 @@ def test_frames_that_failed_or_only_delegate_are_not_counted() -> None:
 
 def test_a_trace_whose_outermost_frame_failed_is_reverted() -> None:
     result = trace_files(sent(call()), None, calls=frame(call(), error="execution reverted"))
-    assert (result.status, result.payments) == (Status.REVERTED, ())
+    assert (result.status, result.payments) == (TraceStatus.REVERTED, ())
 
 
 def test_a_very_deep_trace_is_read() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.support.trace_capture import BLOCK, OTHER, PAYEE, PAYER, TX, USDC, call, moved, used
 
 from tollgauge.core.chain.trace.answer import trace_files, trace_json
-from tollgauge.core.chain.trace.result import Status, TraceResult
+from tollgauge.core.chain.trace.result import TraceResult, TraceStatus
 from tollgauge.core.chain.trace.transaction import TraceInputError
 
 SENDER = OTHER
@@ -263,17 +263,17 @@ def test_a_receipt_of_any_form_says_that_it_reverted(form: str) -> None:
 def test_a_transaction_alone_says_that_it_is_not_known_whether_it_moved(form: str) -> None:
     result = trace_files(FORMS[form][0])
     told_itself = form in ("Blockscout", "Etherscan")
-    assert result.status is (Status.SUCCESS if told_itself else Status.UNKNOWN)
+    assert result.status is (TraceStatus.SUCCESS if told_itself else TraceStatus.UNKNOWN)
     assert "not known whether it moved" in str(result.reason)
     assert not result.proven
 
 
 def test_a_transaction_of_blockscout_says_itself_that_it_failed_or_waits() -> None:
     failed = trace_files(blockscout() | {"status": "error", "result": "execution reverted"})
-    assert (failed.status, failed.payments) == (Status.REVERTED, ())
+    assert (failed.status, failed.payments) == (TraceStatus.REVERTED, ())
     waits = blockscout() | {"status": None, "result": "pending", "block_number": None}
     waits["timestamp"] = None
-    assert trace_files(waits).status is Status.PENDING
+    assert trace_files(waits).status is TraceStatus.PENDING
     older = blockscout()
     older["block"] = older.pop("block_number")
     assert trace_json(trace_files(older))["block"]["timestamp"] == "2025-11-02T11:04:23Z"
@@ -281,7 +281,7 @@ def test_a_transaction_of_blockscout_says_itself_that_it_failed_or_waits() -> No
 
 def test_a_transaction_of_blockscout_may_stand_for_its_receipt() -> None:
     result = trace_files({"hash": TX, "input": call(), "to": USDC}, blockscout())
-    assert (result.status, len(result.payments), result.proven) == (Status.SUCCESS, 1, False)
+    assert (result.status, len(result.payments), result.proven) == (TraceStatus.SUCCESS, 1, False)
 
 
 def test_one_object_may_hold_the_transaction_and_its_receipt() -> None:
@@ -290,12 +290,16 @@ def test_one_object_may_hold_the_transaction_and_its_receipt() -> None:
     checked(trace_files(tx | receipt))
     failed = gettxinfo()
     failed["result"] |= {"success": False, "logs": []}
-    assert trace_files(failed).status is Status.REVERTED
+    assert trace_files(failed).status is TraceStatus.REVERTED
 
 
 def test_a_receipt_alone_is_enough_for_what_its_logs_prove() -> None:
     result = trace_files(rpc()[1])
-    assert (result.status, result.payments[0].amount, result.proven) == (Status.SUCCESS, 5, True)
+    assert (result.status, result.payments[0].amount, result.proven) == (
+        TraceStatus.SUCCESS,
+        5,
+        True,
+    )
     assert result.payments[0].method is None
 
 
@@ -305,7 +309,7 @@ def test_a_page_of_logs_does_not_say_that_there_are_no_others() -> None:
     assert some.proven
     assert "there may be more payments" in str(some.reason)
     none = trace_files(blockscout(), blockscout_logs(**more) | {"items": []})
-    assert (none.status, none.proven) == (Status.SUCCESS, False)
+    assert (none.status, none.proven) == (TraceStatus.SUCCESS, False)
     assert "logs are incomplete, so it is not known whether it moved" in str(none.reason)
     whole = trace_files(blockscout(), blockscout_logs() | {"items": []})
     assert "Nothing moved" in str(whole.reason)

@@ -13,7 +13,7 @@ import pytest
 
 from tollgauge.core.chain.trace.answer import trace_files, trace_json
 from tollgauge.core.chain.trace.nesting import _SIGNATURES, _WRAPPERS
-from tollgauge.core.chain.trace.result import Model, Status, TraceResult
+from tollgauge.core.chain.trace.result import Model, TraceResult, TraceStatus
 
 ONCHAIN = Path(__file__).parents[4] / "shared" / "data" / "onchain"
 pytestmark = pytest.mark.skipif(
@@ -88,7 +88,7 @@ def test_a_real_payment_decodes_to_what_its_file_says(name: str) -> None:
     checked(saved, trace_files({"jsonrpc": "2.0", "id": 1, "result": transaction(saved)}))
     if (saved_receipt := receipt(saved)) is not None:
         result = trace_files(transaction(saved), saved_receipt)
-        assert result.status is Status.SUCCESS
+        assert result.status is TraceStatus.SUCCESS
         checked(saved, result)
 
 

@@ -22,7 +22,7 @@ from tests.support.http_service import NOW
 from tests.support.paid_service import USDC, PaidService, header, opened
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
-from tollgauge.core.chain.blocks import Header
+from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.chain.settlement import Entry
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.endpoint.terms import Quote
@@ -226,9 +226,9 @@ async def test_the_payers_are_those_who_paid_most_and_a_hundred_at_most(shop: Pa
 
 def _paid_by(tx: Connection, payers: int) -> None:
     """So many wallets paid the payTo, each as many atomic units as its number."""
-    start = cursors.start(tx, 8453, Header(1, bytes(32), bytes(32), NOW - HOUR_MS))
+    start = cursors.start(tx, 8453, BlockHeader(1, bytes(32), bytes(32), NOW - HOUR_MS))
     before = cursors.add_wallets(tx, start, [QUOTE.pay_to])
-    block = Header(2, bytes(range(32)), bytes(32), NOW - MINUTE_MS)
+    block = BlockHeader(2, bytes(range(32)), bytes(32), NOW - MINUTE_MS)
     wallet = bytes.fromhex(QUOTE.pay_to[2:])
     entries = [
         Entry(2, block.hash, n, wallet, n.to_bytes(20), True, n, bytes(32), bytes(32), block.at)

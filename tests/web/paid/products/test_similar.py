@@ -303,7 +303,7 @@ async def test_what_is_new_is_found_after_a_refresh_and_only_what_changed_is_rea
         read.append(wording.description)
         return weigh_terms(wording)
 
-    monkeypatch.setattr(module, "terms_of", spy)
+    monkeypatch.setattr(module, "weigh_terms", spy)
     alternatives = Alternatives()
     first = await alternatives.refresh(store)
     assert len(read) == first.size == 11

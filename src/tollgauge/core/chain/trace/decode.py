@@ -28,7 +28,7 @@ from tollgauge.core.base.units import known_asset
 from tollgauge.core.chain.trace import reason
 from tollgauge.core.chain.trace.calldata import AuthorizedTransfer
 from tollgauge.core.chain.trace.nesting import transfers_anywhere, transfers_in
-from tollgauge.core.chain.trace.result import Model, Status, Token, TracedPayment, TraceResult
+from tollgauge.core.chain.trace.result import Model, Token, TracedPayment, TraceResult, TraceStatus
 from tollgauge.core.chain.trace.transaction import Receipt, TraceInputError, Transaction
 from tollgauge.core.chain.trace.transfers import (
     CallTrace,
@@ -62,7 +62,7 @@ def decode(
         block=(receipt.block if receipt else None) or tx.block,
         submitter=tx.sender or (receipt.sender if receipt else None),
     )
-    if result.status is Status.REVERTED:
+    if result.status is TraceStatus.REVERTED:
         result = replace(result, reason=reason.reverted(tx, _calls(tx, trace)))
     elif receipt and receipt.logs is not None and (receipt.whole or logged_transfers(receipt.logs)):
         # a whole list of logs shows what moved, a part of one only where it holds a payment
@@ -75,7 +75,7 @@ def decode(
 def not_found(tx_hash: str | None, *, network: str) -> TraceResult:
     """The result for a transaction that the chain does not know."""
     return TraceResult(
-        tx_hash=tx_hash, network=network, status=Status.NOT_FOUND, reason=reason.NOT_FOUND
+        tx_hash=tx_hash, network=network, status=TraceStatus.NOT_FOUND, reason=reason.NOT_FOUND
     )
 
 
@@ -97,14 +97,14 @@ def _check(
         raise TraceInputError("The decoder call-trace needs a call trace.")
 
 
-def _status(tx: Transaction, receipt: Receipt | None, trace: CallTrace | None) -> Status:
+def _status(tx: Transaction, receipt: Receipt | None, trace: CallTrace | None) -> TraceStatus:
     if receipt is not None and receipt.ok is not None:
-        return Status.SUCCESS if receipt.ok else Status.REVERTED
+        return TraceStatus.SUCCESS if receipt.ok else TraceStatus.REVERTED
     if trace is not None and not trace.ok:
-        return Status.REVERTED
+        return TraceStatus.REVERTED
     if receipt is not None and receipt.logs:
-        return Status.SUCCESS  # before status existed (EIP-658): a reverted one has no logs
-    return Status.PENDING if tx.pending and receipt is None else Status.UNKNOWN
+        return TraceStatus.SUCCESS  # before status existed (EIP-658): a reverted one has no logs
+    return TraceStatus.PENDING if tx.pending and receipt is None else TraceStatus.UNKNOWN
 
 
 def _calls(tx: Transaction, trace: CallTrace | None) -> tuple[AuthorizedTransfer, ...]:
@@ -243,7 +243,7 @@ def _from_calls(
     )
     if not payments and tx.data is not None and trace is None:
         payments = tuple(_guessed(tx.data, result.network))
-    pending = result.status is Status.PENDING
+    pending = result.status is TraceStatus.PENDING
     reasons = [reason.PENDING if pending else reason.unproven(receipt)]
     if not payments:
         reasons.insert(0, reason.unshown(tx, calls))

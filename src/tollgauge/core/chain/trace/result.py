@@ -95,7 +95,7 @@ def network_name(network: str) -> str:
     return next((name for name, caip in NETWORKS.items() if caip == network), network)
 
 
-class Status(StrEnum):
+class TraceStatus(StrEnum):
     """What became of a transaction; `unknown` where nothing that was given tells it."""
 
     SUCCESS = "success"
@@ -159,7 +159,7 @@ class TraceResult:
 
     tx_hash: str | None
     network: str
-    status: Status
+    status: TraceStatus
     block: Block | None = None
     submitter: str | None = None
     decoder: Model = Model.RECEIPT_LOGS

@@ -24,7 +24,7 @@ from tollgauge.core.directory.discovery import EVENTS
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.outcome import Attribution, Outcome
-from tollgauge.core.probe.probe import HistoryRow, Judgement
+from tollgauge.core.probe.probe import HistoryRow, ProbeJudgement
 from tollgauge.core.score.evidence import PayerVolume
 from tollgauge.monitor.reports.endpoint import history
 from tollgauge.store.chain import volumes
@@ -219,7 +219,7 @@ def _stored(
     if endpoint is None:
         return None
     events = listings.events(tx, endpoint_id, since=since, until=until)
-    texts: dict[Judgement, _Text] = {}
+    texts: dict[ProbeJudgement, _Text] = {}
     days = history(tx, endpoint_id, since=since, until=until)
     probes = b",".join(_rows(day, texts) for day in days)
     return endpoint, events, _payers(tx, endpoint, until=until), probes
@@ -244,7 +244,7 @@ def _payer(row: PayerVolume) -> dict[str, Any]:
     }
 
 
-def _rows(day: Iterable[HistoryRow], texts: dict[Judgement, _Text]) -> bytes:
+def _rows(day: Iterable[HistoryRow], texts: dict[ProbeJudgement, _Text]) -> bytes:
     """A day's probes as the inside of a JSON array; `texts` keeps what those of one judgement have
     in common.
     """
@@ -259,7 +259,7 @@ def _rows(day: Iterable[HistoryRow], texts: dict[Judgement, _Text]) -> bytes:
     return ",".join(parts).encode()
 
 
-def _text(judgement: Judgement) -> _Text:
+def _text(judgement: ProbeJudgement) -> _Text:
     """The text of a row between the instant and the latency, and the text after the latency."""
     before: dict[str, Any] = {
         "outcome": judgement.outcome.value,

@@ -35,9 +35,9 @@ from tollgauge.core.chain.trace.result import (
     DEFAULT_NETWORK,
     NETWORKS,
     Model,
-    Status,
     TracedPayment,
     TraceResult,
+    TraceStatus,
     network_name,
 )
 from tollgauge.core.endpoint.identity import Resource
@@ -176,7 +176,7 @@ class PaymentTraceResponse(ResponseModel):
     authorization: AuthorizationUseResponse | None = None
     network: str
     chain_id: int
-    status: Annotated[str, OneOf(Status)]
+    status: Annotated[str, OneOf(TraceStatus)]
     block: BlockResponse | None
     submitter: str | None
     decoder: Annotated[str, OneOf(Model)]
@@ -246,7 +246,7 @@ async def _answer(
     """The whole answer. Raises Problem 404 for an unknown hash, 503 where nobody can tell."""
     network = NETWORKS[request.network]
     result = await _traced(dependencies.transactions, request, network)
-    if result.status is Status.NOT_FOUND and request.tx_hash is not None:
+    if result.status is TraceStatus.NOT_FOUND and request.tx_hash is not None:
         raise Problem(
             404,
             "unknown-transaction",

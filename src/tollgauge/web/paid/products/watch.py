@@ -31,9 +31,9 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource
 from tollgauge.core.probe.exchange import FaultKind
 from tollgauge.core.probe.outcome import OUTCOMES
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.watch import watch as rules
+from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import EVENTS
-from tollgauge.core.watch.watch import Kind, WatchRequest
+from tollgauge.core.watch.watch_rules import DestinationKind, WatchRequest
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payer_limit
@@ -79,7 +79,7 @@ class TestResponse(SnakeCaseResponse):
 
     __test__ = False
     destination: str
-    kind: Annotated[str, OneOf(Kind)]
+    kind: Annotated[str, OneOf(DestinationKind)]
     ok: bool
     tries: int
     result: str
@@ -179,7 +179,7 @@ async def _create(
     )
     warnings = await _check_watchable(dependencies, request.watched, claim)
     now = dependencies.clock()
-    signed = any(target.kind is Kind.JSON for target in request.targets)
+    signed = any(target.kind is DestinationKind.JSON for target in request.targets)
     watch = Watch(
         id=watch_id,
         secret_hash=signing.secret_hash,
@@ -333,7 +333,7 @@ def _example() -> dict[str, Any]:
     answer = watch_document(watch, resource=resource, secret=secret, base_url=EXAMPLE_BASE_URL)
     test = {
         "destination": "https://alerts.example.com/…",
-        "kind": Kind.JSON.value,
+        "kind": DestinationKind.JSON.value,
         "ok": True,
         "tries": 1,
         "result": "ok",

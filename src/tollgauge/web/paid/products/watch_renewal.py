@@ -8,7 +8,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import iso_seconds
-from tollgauge.core.watch.watch import WatchState
+from tollgauge.core.watch.watch_rules import WatchState
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.web.edge.problem import Problem

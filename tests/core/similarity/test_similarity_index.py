@@ -19,7 +19,7 @@ from tests.support.rated_endpoints import rated
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.lists.rated_endpoint import Filter
 from tollgauge.core.similarity.inverted_index import SCALE
-from tollgauge.core.similarity.ranking import (
+from tollgauge.core.similarity.similarity_index import (
     FLOOR,
     MAX_COUNT,
     IndexedEndpoint,

@@ -72,7 +72,7 @@ class WatchState(StrEnum):
     EXPIRED = "expired"
 
 
-class Kind(StrEnum):
+class DestinationKind(StrEnum):
     """The format of the messages that a destination gets."""
 
     JSON = "webhook"
@@ -94,7 +94,7 @@ class Target:
     """A destination as it was asked for: its URL, its format, and the field that named it."""
 
     url: str
-    kind: Kind
+    kind: DestinationKind
     field: str = ""
 
     @property
@@ -111,7 +111,7 @@ class Target:
         return f"{masked_host(self.host)}…{tail}"
 
 
-def kind_of(url: str, *, slack: bool = False) -> Kind:
+def kind_of(url: str, *, slack: bool = False) -> DestinationKind:
     """The format of a destination's URL: Slack's and Discord's own hosts and paths are
     recognised, and a URL that was given as Slack's gets Slack's format wherever it leads, as
     Slack-compatible receivers want it (Discord's `/slack` among them).
@@ -119,10 +119,14 @@ def kind_of(url: str, *, slack: bool = False) -> Kind:
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
     if host == "hooks.slack.com":
-        return Kind.SLACK
+        return DestinationKind.SLACK
     if _DISCORD.fullmatch(host) and _DISCORD_PATH.match(parts.path):
-        return Kind.SLACK if parts.path.rstrip("/").endswith("/slack") else Kind.DISCORD
-    return Kind.SLACK if slack else Kind.JSON
+        return (
+            DestinationKind.SLACK
+            if parts.path.rstrip("/").endswith("/slack")
+            else DestinationKind.DISCORD
+        )
+    return DestinationKind.SLACK if slack else DestinationKind.JSON
 
 
 def masked_host(host: str) -> str:

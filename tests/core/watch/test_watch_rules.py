@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.watch import watch
-from tollgauge.core.watch.watch import Kind, Target, kind_of, retry_at
+from tollgauge.core.watch import watch_rules
+from tollgauge.core.watch.watch_rules import DestinationKind, Target, kind_of, retry_at
 
 NOW = 1_795_000_000_000
 WAITS = [
@@ -53,24 +53,24 @@ def test_retry_after_can_only_make_it_later(asked: int, waited: int | None) -> N
 @pytest.mark.parametrize(
     ("url", "slack", "kind"),
     [
-        ("https://hooks.slack.com/services/T0/B0/abc", False, Kind.SLACK),
-        ("https://discord.com/api/webhooks/1/abc", False, Kind.DISCORD),
-        ("https://discordapp.com/api/webhooks/1/abc", False, Kind.DISCORD),
-        ("https://ptb.discord.com/api/v10/webhooks/1/abc", True, Kind.DISCORD),
-        ("https://discord.com/api/webhooks/1/abc/slack", False, Kind.SLACK),
-        ("https://discord.com.evil.example/api/webhooks/1/abc", False, Kind.JSON),
-        ("https://discord.com/channels/1", False, Kind.JSON),
-        ("https://hooks.slack.com.evil.example/services/x", False, Kind.JSON),
-        ("https://alerts.example.com/x", False, Kind.JSON),
-        ("https://mattermost.example.com/hooks/x", True, Kind.SLACK),
+        ("https://hooks.slack.com/services/T0/B0/abc", False, DestinationKind.SLACK),
+        ("https://discord.com/api/webhooks/1/abc", False, DestinationKind.DISCORD),
+        ("https://discordapp.com/api/webhooks/1/abc", False, DestinationKind.DISCORD),
+        ("https://ptb.discord.com/api/v10/webhooks/1/abc", True, DestinationKind.DISCORD),
+        ("https://discord.com/api/webhooks/1/abc/slack", False, DestinationKind.SLACK),
+        ("https://discord.com.evil.example/api/webhooks/1/abc", False, DestinationKind.JSON),
+        ("https://discord.com/channels/1", False, DestinationKind.JSON),
+        ("https://hooks.slack.com.evil.example/services/x", False, DestinationKind.JSON),
+        ("https://alerts.example.com/x", False, DestinationKind.JSON),
+        ("https://mattermost.example.com/hooks/x", True, DestinationKind.SLACK),
     ],
 )
-def test_the_url_says_which_format_it_gets(url: str, slack: bool, kind: Kind) -> None:
+def test_the_url_says_which_format_it_gets(url: str, slack: bool, kind: DestinationKind) -> None:
     assert kind_of(url, slack=slack) is kind
 
 
 def masked(url: str) -> str:
-    return Target(url=url, kind=Kind.JSON).masked
+    return Target(url=url, kind=DestinationKind.JSON).masked
 
 
 def test_a_masked_url_does_not_give_its_secret_away() -> None:
@@ -82,11 +82,20 @@ def test_a_masked_url_does_not_give_its_secret_away() -> None:
 
 def test_what_is_left_is_kept_when_a_watch_is_renewed() -> None:
     left = NOW + 3 * DAY_MS
-    assert watch.renewed_until(left, now=NOW) == left + 30 * DAY_MS
-    assert watch.renewed_until(NOW - DAY_MS, now=NOW) == NOW + 30 * DAY_MS
+    assert watch_rules.renewed_until(left, now=NOW) == left + 30 * DAY_MS
+    assert watch_rules.renewed_until(NOW - DAY_MS, now=NOW) == NOW + 30 * DAY_MS
 
 
 def test_an_event_has_one_id_in_polls_and_deliveries_and_another_for_every_watch() -> None:
-    one = watch.message_id("wat_1", "flip:7")
-    assert one == watch.message_id("wat_1", "flip:7")
-    assert len({one, watch.message_id("wat_2", "flip:7"), watch.message_id("wat_1", "flip:8")}) == 3
+    one = watch_rules.message_id("wat_1", "flip:7")
+    assert one == watch_rules.message_id("wat_1", "flip:7")
+    assert (
+        len(
+            {
+                one,
+                watch_rules.message_id("wat_2", "flip:7"),
+                watch_rules.message_id("wat_1", "flip:8"),
+            }
+        )
+        == 3
+    )
