@@ -16,7 +16,7 @@ from tollgauge.monitor.ranking import SITE_ROWS
 from tollgauge.monitor.reports.leaderboard import leaderboard
 from tollgauge.store.scores import scores
 
-DAYS = 12
+DAYS = 9
 """Long enough for an A."""
 UNSEEN = {"cloaks-by-agent", "sybil-wallets", "recirculated-money", "ring"}
 """Kinds that are always payable as far as a probe can see, and were paid by nobody here."""

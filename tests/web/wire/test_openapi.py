@@ -326,7 +326,7 @@ async def fuzz(app: Any, folder: Path, settings: str, *options: str) -> None:
             "run",
             f"http://127.0.0.1:{port}/openapi.json",
             "--checks=all",
-            f"--max-examples={12 if THOROUGH else 6}",
+            f"--max-examples={12 if THOROUGH else 4}",
             "--seed=8402",
             "--generation-database=none",
             "--no-color",
