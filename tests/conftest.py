@@ -1,8 +1,8 @@
-"""Shared fixtures: real databases. And in which order the tests run.
+"""Shared fixtures: real databases, and the order of the tests.
 
-`store` is an open, migrated Store, once on SQLite and once on PostgreSQL; `database` is the URL
-of such a database, for tests that open it more than once. PostgreSQL is a server of our own from
-Debian's binaries, one a test process, on a Unix socket in a directory that goes with it.
+`store` is an open Store with tables, once on SQLite and once on PostgreSQL. `database` is the URL
+of such a database, for tests that open it more than once. Each test process starts a PostgreSQL
+server from Debian's binaries, on a Unix socket in a temporary directory.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from tollgauge.db.engine import Store
 from tollgauge.demo.anvil import ChainError, find_anvil
 
 QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden", "store"))
-"""Folders whose files take a few seconds each."""
+"""Folders with short files."""
 DATABASES = ("sqlite", pytest.param("postgres", marks=pytest.mark.postgres))
 
 DAY_S: Final = 86_400
 LONGEST_S: Final = 60
-"""How long a test of one day takes at most, on a busy machine."""
+"""Upper limit for the duration of a test that uses `one_day`, on a busy machine."""
 
 PREPARED = pytest.StashKey[int]()
 settings.register_profile(
     "tests",
     max_examples=examples(100),
     deadline=None,
-    # What is tried is the same each time, so that a commit that passed passes again; `make
-    # test-all` tries what nobody tried before.
+    # The same examples each time, so that a commit that passed passes again. `make test-all` tries
+    # new ones.
     derandomize=not THOROUGH,
     suppress_health_check=[HealthCheck.too_slow],  # a busy machine is
 )
@@ -58,13 +58,14 @@ gc.set_threshold(10_000)  # as the command does: at Python's 700, imports take t
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long go first: at the end, workers must not wait for one of them."""
+    """Run long files first, so that no worker waits for one of them at the end."""
     items.sort(key=lambda item: item.nodeid.startswith(QUICK))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What was imported stays to the end: to look through it again for garbage took a sixth of the
-    time that the tests take. What libraries import when they are first used is there as well.
+    """Import and freeze everything before the workers are forked.
+
+    Frozen objects are not scanned by the garbage collector, which took a sixth of the tests' time.
     """
     quick_start.install(pytest.MonkeyPatch())
     asyncio.run(first_use())
@@ -73,7 +74,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 async def first_use() -> None:
-    """Once what every service does, before the processes that would each do it are forked."""
+    """Start one service, so that the forked processes inherit what libraries import lazily."""
     public_authorities()
     async with opened(configuration()) as running:
         await running.get("/healthz")
@@ -87,15 +88,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True)
 def unchanged_logs() -> Iterator[None]:
-    """A command that ran in this process configured the logs; the next test has the defaults."""
+    """Reset the logs after each test: a command in this process may have configured them."""
     yield
     structlog.reset_defaults()
 
 
 @pytest.fixture
 def one_day() -> None:
-    """The test begins and ends on the same day (UTC), because it looks at the sums of a day by the
-    clock of this machine: shortly before midnight it waits for the next one.
+    """Make the test begin and end on the same UTC day: shortly before midnight, wait for the next.
+
+    For tests that read the sums of a day by the clock of this machine.
     """
     left = DAY_S - time.time() % DAY_S
     if left < LONGEST_S:
@@ -113,21 +115,21 @@ def anvil() -> Path:
 
 @pytest.fixture(scope="session")
 def postgres_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the data directory is that every PostgreSQL server begins with."""
+    """The data directory of which every PostgreSQL server gets a copy."""
     return tmp_path_factory.getbasetemp() / "postgres-data"
 
 
 @pytest.fixture(scope="session")
 def postgres(postgres_data: Path) -> Iterator[Postgres]:
-    """A PostgreSQL server of this test process alone."""
+    """The PostgreSQL server of this test process."""
     with server(postgres_data) as running:
         yield running.postgres
 
 
 @pytest.fixture(scope="module")
 def killable_postgres(postgres_data: Path, postgres: Postgres) -> Iterator[Server]:
-    """A server that tests may kill, which keeps what was committed."""
-    assert postgres.template  # the running one has made the data directory
+    """A server that tests may kill. It keeps committed data."""
+    assert postgres.template  # the data directory exists
     with server(postgres_data, {**SETTINGS, "synchronous_commit": "on"}) as running:
         yield running
 
@@ -139,7 +141,7 @@ def postgres_databases(postgres: Postgres) -> Databases:
 
 @pytest.fixture(scope="session")
 def empty_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file to copy."""
+    """An SQLite file with tables, to copy."""
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
     asyncio.run(migrated(f"sqlite:///{path}"))
     return path
@@ -152,7 +154,7 @@ def database_numbers() -> Iterator[int]:
 
 @pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty, migrated database."""
+    """The URL of a database with tables and without rows."""
     if request.param == "sqlite":
         path = tmp_path / "tollgauge.db"
         shutil.copy(request.getfixturevalue("empty_sqlite"), path)
@@ -175,7 +177,7 @@ async def store(database: str) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def open_store(database: str) -> AsyncIterator[Callable[[], Store]]:
-    """Opens further stores on the same database, as other processes would; closes them."""
+    """Open further stores on the same database, as other processes would; close them."""
     stores: list[Store] = []
 
     def another() -> Store:
@@ -189,8 +191,9 @@ async def open_store(database: str) -> AsyncIterator[Callable[[], Store]]:
 
 @pytest.fixture(scope="session")
 def market_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], str]:
-    """Copies a database that holds some days of the market; the URL of the copy. One worker makes
-    it for all.
+    """Copy a database with three days of the demo market to a path; return the copy's URL.
+
+    One worker builds the original for all.
     """
     folder = tmp_path_factory.getbasetemp()
     template = folder / "market.db"

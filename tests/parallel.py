@@ -1,8 +1,8 @@
-"""A plugin of pytest: `-p tests.parallel --processes 5` runs files of tests side by side.
+"""A pytest plugin: `-p tests.parallel --processes 5` runs test files concurrently.
 
-The tests are imported once and the processes forked afterwards, since to import them takes longer
-than most files take to run. A process takes the next file when it has none; a file stays with one
-process, as its fixtures do. Where a process dies, the test that it was at has failed.
+The tests are imported once, then the workers are forked, because the imports take longer than most
+files. A worker takes the next file when it has finished one, so the fixtures of a file stay in one
+process. If a worker dies, the test that it was running has failed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run the tests; None leaves them to pytest's own loop."""
+    """Run the tests; return None to leave them to pytest's own loop."""
     options = session.config.option
     if options.processes < 2 or options.collectonly or session.testsfailed:
         return None
@@ -41,7 +41,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def files(items: list[pytest.Item]) -> list[Range]:
-    """Where each file's tests begin and end."""
+    """Return the range of each file's tests."""
     ranges = []
     start = 0
     for _, tests in itertools.groupby(items, key=lambda item: item.path):
@@ -53,19 +53,19 @@ def files(items: list[pytest.Item]) -> list[Range]:
 
 @dataclass
 class Worker:
-    """A process that runs tests, as the first process sees it."""
+    """A worker, as the main process sees it."""
 
     pid: int
     connection: Connection
     at: str = ""
-    """The test that it is at."""
+    """The ID of the current test."""
     whole: bool = False
-    """Whether it has come to its end."""
+    """Whether it has run all its tests."""
 
 
 @dataclass(eq=False)
 class Runs:
-    """What a worker does: tests, each told to the first process."""
+    """The loop of a worker. It sends the report of each test to the main process."""
 
     session: pytest.Session
     queue: int
@@ -79,7 +79,7 @@ class Runs:
         )
 
     def run(self) -> None:
-        """Run files until none is left."""
+        """Run files until the queue is empty."""
         items = self.session.items
         following = self._next_file()
         while following is not None:
@@ -102,10 +102,10 @@ class Runs:
 
 
 def run(session: pytest.Session, processes: int) -> None:
-    """Fork the workers and report what they tell, until the last has ended."""
+    """Fork the workers and publish their reports until the last one has ended."""
     ranges = files(session.items)
     queue, filling = os.pipe()
-    # Reads of a pipe are whole: that is all the scheduling there is.
+    # The queue is a pipe of file numbers. Reads of two bytes are atomic, so it needs no lock.
     os.write(filling, b"".join(map(NUMBER.pack, range(len(ranges)))))
     os.close(filling)
     session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one for all
@@ -129,7 +129,7 @@ def run(session: pytest.Session, processes: int) -> None:
 
 
 def forked(session: pytest.Session, queue: int, ranges: list[Range]) -> Worker:
-    """A new worker."""
+    """Fork a worker."""
     ours, its = Pipe(duplex=False)
     pid = os.fork()
     if pid:
@@ -155,7 +155,7 @@ def forked(session: pytest.Session, queue: int, ranges: list[Range]) -> Worker:
 
 
 def messages(workers: list[Worker]) -> Iterator[tuple[Worker, tuple[str, Any]]]:
-    """What the workers tell, in the order in which it comes. A death is told as a report."""
+    """Yield the messages of the workers as they arrive. The death of a worker is a report."""
     open_workers = {worker.connection: worker for worker in workers}
     while open_workers:
         for ready in cast("list[Connection]", wait(list(open_workers))):
@@ -169,13 +169,13 @@ def messages(workers: list[Worker]) -> Iterator[tuple[Worker, tuple[str, Any]]]:
 
 
 def death(nodeid: str) -> dict[str, Any]:
-    """The report of a test in which the process died."""
+    """Return the report of a test in which the process died."""
     died = pytest.TestReport(
         nodeid=nodeid,
         location=(nodeid.split("::")[0], None, nodeid),
         keywords={},
         outcome="failed",
-        longrepr="The process died in this test; what followed it in its file was not run.",
+        longrepr="The process died in this test; the rest of its file was not run.",
         when="call",
     )
     return {"$report_type": "TestReport", **died._to_json()}

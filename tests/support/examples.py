@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: all in `make test-all`, a third in `make test`."""
+"""The number of examples for a property: all in `make test-all`, a third in `make test`."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ LEAST: Final = 25
 
 
 def examples(number: int) -> int:
-    """The part of `number` that this run has time for."""
+    """Return `number`, or a third of it in `make test`, at least LEAST."""
     return number if THOROUGH else min(number, max(LEAST, number // 3))

@@ -1,9 +1,8 @@
-"""A process that has imported everything and forks commands from itself.
+"""A process that has imported the service and forks commands from itself.
 
-To import the service takes two seconds of a core, which tests of commands would spend hundreds of
-times. `command` names a program to start in place of one of ours; what runs is a process of its
-own, with its own streams, which signals reach (launcher.py). A few tests start the installed
-program itself.
+Importing the service takes two seconds of a core, and tests start hundreds of commands. `command`
+returns what to start instead of `tollgauge`: a process of its own with its own streams, which
+receives signals (launcher.py). A few tests start the installed program.
 """
 
 from __future__ import annotations
@@ -33,19 +32,20 @@ from tollgauge import cli
 
 LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
 ADDRESSES: Final[list[str]] = []
-"""That of the prepared process of these tests, once it was started."""
+"""The address of the prepared process, after `start`."""
 QUIET: Final = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
-"""What Python does not show unless it is asked."""
+"""Warnings that Python ignores by default."""
 
 
 def command(*words: str) -> list[str]:
-    """What to start for `tollgauge …`, `-m MODULE …` or `-c PROGRAM …`."""
+    """Return the command to start for `tollgauge …`, `-m MODULE …` or `-c PROGRAM …`."""
     return [sys.executable, "-I", "-S", LAUNCHER, ADDRESSES[0], *words]
 
 
 def program(folder: Path, name: str = "tollgauge", *words: str) -> Path:
-    """A file in a folder, for commands that find it on the path; `words` are those of `command`
-    where they are not the file's name.
+    """Write an executable file that starts a command, for programs that search the path.
+
+    `words` are the arguments of `command`. Default: the file's name.
     """
     folder.mkdir(exist_ok=True)
     file = folder / name
@@ -55,7 +55,7 @@ def program(folder: Path, name: str = "tollgauge", *words: str) -> Path:
 
 
 def start() -> int:
-    """Fork the prepared process, which ends with this one at the latest; its number."""
+    """Fork the prepared process and return its ID. It ends with this process at the latest."""
     address = f"tollgauge-tests-{os.getpid()}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind("\0" + address)
@@ -72,13 +72,13 @@ def start() -> int:
 
 
 class Prepared:
-    """Waits for orders and for the ends of what it forked."""
+    """Waits for orders and for the ends of its children."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
         self._waiting = selectors.DefaultSelector()
         self._processes: dict[int, tuple[int, socket.socket]] = {}
-        """By the descriptor that tells of its end."""
+        """Process ID and connection of each child, by its pidfd."""
 
     def serve(self) -> NoReturn:
         self._waiting.register(self._listener, selectors.EVENT_READ, self._fork)
@@ -108,7 +108,7 @@ class Prepared:
             connection.sendall(process.to_bytes(4, "big"))
 
     def _kill(self, ending: int) -> None:
-        """Its launcher is gone."""
+        """Kill a child whose launcher is gone."""
         process, connection = self._processes[ending]
         self._waiting.unregister(connection)
         os.kill(process, signal.SIGKILL)
@@ -126,7 +126,7 @@ class Prepared:
 
 
 Order = tuple[list[str], str, dict[bytes, bytes], list[int]]
-"""The words of a command, its folder, its environment, and its three streams."""
+"""The arguments of a command, its folder, its environment and its three streams."""
 
 
 def received(connection: socket.socket) -> Order | None:
