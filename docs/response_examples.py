@@ -35,18 +35,17 @@ from tollgauge.monitor import statistics
 from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.lists import EndpointPage, Search, SearchResult
 from tollgauge.monitor.ranking import MoreOfSite
-from tollgauge.monitor.reports.counts import Ecosystem
-from tollgauge.monitor.reports.leaderboard import Leaderboard
+from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
 from tollgauge.monitor.reports.snapshots import Snapshot, build_snapshot
 from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
 from tollgauge.monitor.scoring import scored
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.scores.scores import ScoreRow
+from tollgauge.web.free.preflight import preflight as preflight_response
 from tollgauge.web.wire import calibration_answers, lists, snapshots, trust
 from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.counts import ecosystem
 from tollgauge.web.wire.examples import BASE_URL, PAY_TO, RESOURCE
-from tollgauge.web.wire.preflight_answers import preflight as preflight_response
 from tollgauge.web.wire.response_model import ResponseModel, dump
 from tollgauge.web.wire.trust import short
 

@@ -23,7 +23,7 @@ from tollgauge.demo.seller import offer_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.settlements import Settlements
 from tollgauge.demo.world import World
-from tollgauge.monitor.reports.counts import Ecosystem, ecosystem
+from tollgauge.monitor.reports.overview import Ecosystem, ecosystem
 from tollgauge.store.scores import scores
 
 pytestmark = pytest.mark.usefixtures("anvil")

@@ -33,8 +33,8 @@ from tollgauge.core.score.advice import RECOMMENDATIONS
 from tollgauge.demo.serving import serve
 from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.web.free.bundle_download import CHECK_MS
+from tollgauge.web.free.preflight import PreflightResponse
 from tollgauge.web.signing import SigningSettings
-from tollgauge.web.wire.preflight_answers import PreflightResponse
 from tollgauge_guard.decision import STALE_S
 
 PAGE = (Path(__file__).parents[2] / "docs/bundle.md").read_text(encoding="utf-8")

@@ -13,7 +13,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import rank
 from tollgauge.monitor import ranking
 from tollgauge.monitor.ranking import REFRESH_MS, USE_MS, ExampleEndpoint
-from tollgauge.monitor.reports.counts import ecosystem
+from tollgauge.monitor.reports.overview import ecosystem
 from tollgauge.store.endpoints import endpoints
 
 

@@ -15,9 +15,8 @@ from tollgauge.core.probe.rollup import SLOT_MS
 from tollgauge.core.score.policy import POLICY, Cap
 from tollgauge.core.score.score import Activity, Component
 from tollgauge.core.score.signals.flag import Flag
-from tollgauge.monitor.reports.counts import Ecosystem
 from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent
-from tollgauge.monitor.reports.leaderboard import Leaderboard
+from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
 from tollgauge.monitor.reports.snapshots import Snapshot
 
 NOW = 1_764_000_000_000

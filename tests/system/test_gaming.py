@@ -13,7 +13,7 @@ from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.sellers.tricks import TRICKS
 from tollgauge.demo.world import World
 from tollgauge.monitor.ranking import SITE_ROWS
-from tollgauge.monitor.reports.leaderboard import leaderboard
+from tollgauge.monitor.reports.overview import leaderboard
 from tollgauge.store.scores import scores
 
 DAYS = 9

@@ -152,7 +152,7 @@ def score(
     from tollgauge.core.score.advice import AVOIDED
     from tollgauge.core.score.evidence import EvidenceError
     from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
-    from tollgauge.web.wire.improvements import improvement_responses
+    from tollgauge.web.wire.scores import improvement_responses
 
     document = read_input(evidence)
     try:

@@ -156,7 +156,7 @@ def _read_books(tx: Connection, sale: SaleSettings, *, days: int, now: int) -> d
 
 
 def _account(account: Account) -> dict[str, Any]:
-    from tollgauge.web.wire.figures import iso
+    from tollgauge.web.wire.response_model import iso
 
     return {
         "network": account.network,
@@ -170,10 +170,10 @@ def _account(account: Account) -> dict[str, Any]:
 def _day(day: Day) -> dict[str, Any]:
     """A day's books; amounts are strings of atomic units."""
     from tollgauge.core.base.units import DAY_MS
-    from tollgauge.web.wire import figures as wire_figures
+    from tollgauge.web.wire.response_model import day as date_of
 
     return {
-        "day": wire_figures.day(day.day * DAY_MS),
+        "day": date_of(day.day * DAY_MS),
         "network": day.account.network,
         "asset": day.account.asset,
         "payTo": day.account.address,
@@ -192,7 +192,7 @@ def _day(day: Day) -> dict[str, Any]:
 
 def _unattributed(deposit: UnattributedDeposit) -> dict[str, Any]:
     """A transfer that paid for nothing; `payment` is the one that has its authorization."""
-    from tollgauge.web.wire.figures import iso
+    from tollgauge.web.wire.response_model import iso
 
     payment = {
         "paymentId": deposit.payment_id,
@@ -216,7 +216,7 @@ def _unattributed(deposit: UnattributedDeposit) -> dict[str, Any]:
 def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
     """A payment as the operator sees it: neither what was signed nor the answer that it bought."""
     from tollgauge.core.sale.payment import State
-    from tollgauge.web.wire.figures import iso
+    from tollgauge.web.wire.response_model import iso
 
     return {
         "paymentId": row.id,

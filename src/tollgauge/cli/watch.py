@@ -247,7 +247,7 @@ def watch_resend(
 def _watches(tx: Connection, *, limit: int) -> dict[str, Any]:
     from tollgauge.store.endpoints import endpoints
     from tollgauge.store.watches import outbox, watches
-    from tollgauge.web.wire.figures import iso
+    from tollgauge.web.wire.response_model import iso
 
     rows = watches.latest(tx, limit=limit)
     known = endpoints.get_many(tx, {row.endpoint_id for row in rows})
@@ -272,7 +272,7 @@ def _watch(tx: Connection, watch_id: str) -> dict[str, Any]:
     """A watch as the operator sees it. Raises TollgaugeError if there is none."""
     from tollgauge.store.endpoints import endpoints
     from tollgauge.store.watches import destinations, outbox, watch_events, watches
-    from tollgauge.web.wire.figures import iso
+    from tollgauge.web.wire.response_model import iso
 
     watch = watches.get(tx, watch_id)
     if watch is None:
@@ -320,7 +320,7 @@ def _resend(tx: Connection, ids: list[str], *, now: int) -> int:
 
 def _delivery(delivery: outbox.OutboxDelivery) -> dict[str, Any]:
     """A delivery as the operator sees it, without its destination: `watch show` has that."""
-    from tollgauge.web.wire.figures import iso
+    from tollgauge.web.wire.response_model import iso
 
     return {
         "id": delivery.notice.id,

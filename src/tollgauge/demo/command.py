@@ -33,7 +33,7 @@ from tollgauge.demo.settlements import Settlements
 from tollgauge.demo.tour import tour_at
 from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.runner import run_jobs
-from tollgauge.monitor.reports.leaderboard import leaderboard
+from tollgauge.monitor.reports.overview import leaderboard
 from tollgauge.web.edge.listen import Listeners
 from tollgauge.web.signing import new_key
 

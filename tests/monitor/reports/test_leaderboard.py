@@ -20,7 +20,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import rank
 from tollgauge.monitor import ranking, scoring
 from tollgauge.monitor.ranking import MORE_MAX, PAGE, MoreOfSite
-from tollgauge.monitor.reports.leaderboard import Leaderboard, leaderboard
+from tollgauge.monitor.reports.overview import Leaderboard, leaderboard
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow

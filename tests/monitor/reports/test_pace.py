@@ -17,7 +17,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import schedule
 from tollgauge.monitor import scoring
 from tollgauge.monitor.reports.endpoint import view
-from tollgauge.monitor.reports.pace import Pace
+from tollgauge.monitor.reports.snapshots import Pace
 from tollgauge.monitor.reports.trust_reports import live
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes

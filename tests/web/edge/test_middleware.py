@@ -20,7 +20,7 @@ from tests.support.http_service import (
     with_edge,
 )
 
-from tollgauge.monitor.reports.leaderboard import leaderboard
+from tollgauge.monitor.reports.overview import leaderboard
 from tollgauge.web.edge.cache import CACHE_BYTES, FRESH_SECONDS, STALE_SECONDS
 from tollgauge.web.edge.middleware import Edge, EdgeSettings
 

@@ -31,7 +31,7 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.monitor import discovery
 from tollgauge.store.probes import probes
-from tollgauge.web.wire.figures import iso
+from tollgauge.web.wire.response_model import iso
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

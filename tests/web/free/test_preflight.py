@@ -12,7 +12,7 @@ from tests.support.http_service import NOW, Running, configuration, opened
 from tests.support.score_rows import endpoint
 
 from tollgauge.core.base.units import HOUR_MS
-from tollgauge.web.wire.figures import iso
+from tollgauge.web.wire.response_model import iso
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -12,8 +12,8 @@ from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader
 from tests.support.prices import BULK
 
 from tollgauge.core.sale.payment import Offer
-from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.docs import docs_html
+from tollgauge.web.pages.render import ASSETS
 from tollgauge.web.pages.snippets import Language
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE

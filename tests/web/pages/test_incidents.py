@@ -15,7 +15,7 @@ from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.watch import changes as core_changes
 from tollgauge.core.watch.changes import Change
-from tollgauge.monitor.reports.incidents import PAGE_ROWS, Incidents, incidents
+from tollgauge.monitor.reports.overview import PAGE_ROWS, Incidents, incidents
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.pages.incidents import incidents_html

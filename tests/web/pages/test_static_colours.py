@@ -7,7 +7,7 @@ import re
 import pytest
 
 from tollgauge.web.pages import badge
-from tollgauge.web.pages.assets import ASSETS
+from tollgauge.web.pages.render import ASSETS
 
 CSS = ASSETS["tollgauge.css"].body.decode()
 TEXT = 4.5

@@ -17,7 +17,7 @@ from tollgauge.core.sale.payment import Offer
 from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.monitor.reports.snapshots import Snapshot
 from tollgauge.store.endpoints import endpoints
-from tollgauge.web.pages.assets import ASSETS
+from tollgauge.web.pages.render import ASSETS
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid.sale_settings import SaleSettings
 

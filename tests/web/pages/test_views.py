@@ -38,7 +38,7 @@ from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEve
 from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
-from tollgauge.web.pages.assets import ASSETS
+from tollgauge.web.pages.render import ASSETS
 
 
 def endpoint(shown: EndpointView) -> bytes:

@@ -21,8 +21,13 @@ from tollgauge.core.score.score import Activity, Component, Score, Settlement, s
 from tollgauge.core.score.signals.flag import Flag
 from tollgauge.core.score.window import DayScore, with_silent_days
 from tollgauge.core.watch.watch_rules import RAW_DAYS
-from tollgauge.monitor.reports.pace import Pace, pace
-from tollgauge.monitor.reports.snapshots import Snapshot, find_improvements, read_snapshot
+from tollgauge.monitor.reports.snapshots import (
+    Pace,
+    Snapshot,
+    find_improvements,
+    pace,
+    read_snapshot,
+)
 from tollgauge.store.endpoints import listings, rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile

@@ -1,4 +1,4 @@
-"""Snapshots: the cached view of one endpoint, and of a host's."""
+"""Snapshots of one endpoint and of a host's endpoints, and how often an endpoint is probed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import orjson
 from msgspec.structs import asdict, replace
 from sqlalchemy import Connection
 
+from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.vantage import VantageState, partly_reachable
 from tollgauge.core.score.evidence import from_stored
@@ -20,6 +22,7 @@ from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 from tollgauge.store.probes import vantages
+from tollgauge.store.schedule.hosts import HostState
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
@@ -156,3 +159,31 @@ def provider(tx: Connection, host: str, after: str | None = None) -> Provider | 
         next_after=rows[-1].id if len(listed) > PROVIDER_ROWS else None,
         seller_file=seller_files.get(tx, host),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """An endpoint is probed every `every_ms`, because `sharing` endpoints share the budget of its
+    host or its site.
+    """
+
+    every_ms: int
+    sharing: int
+
+    @property
+    def reason(self) -> str:
+        """The same in a sentence."""
+        hours = self.every_ms >= HOUR_MS
+        number = round(self.every_ms / (HOUR_MS if hours else MINUTE_MS))
+        every = f"{number} {'h' if hours else 'min'}"
+        because = f"{self.sharing:,} paths share what its host can be asked"
+        return f"Probed every {every}, because {because}."
+
+
+def pace(host: HostState, row: ScoreRow | None) -> Pace | None:
+    """The pace in the evidence of a score; None without a score, and for an endpoint that is probed
+    as usual.
+    """
+    if not host.sharing or row is None:
+        return None
+    return Pace(every_ms=orjson.loads(row.evidence)["interval"], sharing=host.sharing)

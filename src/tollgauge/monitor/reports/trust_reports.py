@@ -17,7 +17,7 @@ from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.monitor import ranking, scoring
 from tollgauge.monitor.ranking import Role
-from tollgauge.monitor.reports.pace import Pace, pace
+from tollgauge.monitor.reports.snapshots import Pace, pace
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes, vantages
 from tollgauge.store.probes.latest import LatestProbe

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tollgauge.core.chain.trace.result import DECODERS, NETWORKS, Model
 from tollgauge.core.sale.answer_signature import Typ
 from tollgauge.monitor import calibration, statistics
-from tollgauge.monitor.reports import counts, trust_reports
-from tollgauge.monitor.reports import leaderboard as reports_leaderboard
+from tollgauge.monitor.reports import overview, trust_reports
 from tollgauge.monitor.reports.snapshots import detailed
 from tollgauge.monitor.reports.trust_reports import evidence_of
 from tollgauge.web.dependencies import Dependencies
@@ -22,7 +22,7 @@ from tollgauge.web.wire import calibration_answers, snapshots, trust
 from tollgauge.web.wire.counts import ecosystem
 from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery
 from tollgauge.web.wire.request_model import RequestModel, resource_of
-from tollgauge.web.wire.response_model import ResponseModel, dump
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump
 from tollgauge.web.wire.snapshots import LeaderboardResponse
 from tollgauge.web.wire.trust import PreviewResponse
 
@@ -62,12 +62,12 @@ class FreeApi:
 
     async def best(self) -> LeaderboardResponse:
         """What the leaderboard shows."""
-        board = await self.dependencies.read_now(reports_leaderboard.leaderboard)
+        board = await self.dependencies.read_now(overview.leaderboard)
         return snapshots.leaderboard(board, base_url=self.dependencies.base_url)
 
     async def stats(self) -> Response:
         """The ecosystem's counts."""
-        stats = await self.dependencies.read_now(counts.ecosystem)
+        stats = await self.dependencies.read_now(overview.ecosystem)
         spread = await self.dependencies.read_now(statistics.current)
         return json_response(ecosystem(stats, spread))
 
@@ -117,3 +117,40 @@ class FreeApi:
 def json_response(model: ResponseModel) -> Response:
     """A response as the body of a response."""
     return Response(dump(model), media_type="application/json")
+
+
+class ModelResponse(ResponseModel):
+    """A decoder: the node's methods that it needs, what it gives, and its price in dollars, which
+    comes on top of the route's.
+    """
+
+    id: Annotated[str, OneOf(Model)]
+    needs: list[str]
+    gives: str
+    price_usd: float
+
+
+class ModelsResponse(ResponseModel):
+    """The catalogue, cheapest first, and the networks that requests can name."""
+
+    models: list[ModelResponse]
+    networks: list[str]
+
+
+CATALOGUE: Final = ModelsResponse(
+    models=[
+        ModelResponse(
+            id=decoder.model.value,
+            needs=list(decoder.needs),
+            gives=decoder.gives,
+            price_usd=decoder.price_usd,
+        )
+        for decoder in DECODERS
+    ],
+    networks=list(NETWORKS),
+)
+
+
+async def models() -> Response:
+    """Each decoder with what it needs of a node, and its price."""
+    return json_response(CATALOGUE)

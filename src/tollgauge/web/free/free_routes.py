@@ -11,8 +11,16 @@ import orjson
 from tollgauge.core.sale.answer_signature import JWKS
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free import bundle_download as bundle
-from tollgauge.web.free import endpoint_lists, lint, models, preflight
-from tollgauge.web.free.api import EMPTY_OBJECT, PREVIEW, PREVIEW_PATH, FreeApi
+from tollgauge.web.free import endpoint_lists, lint, preflight
+from tollgauge.web.free.api import (
+    CATALOGUE,
+    EMPTY_OBJECT,
+    PREVIEW,
+    PREVIEW_PATH,
+    FreeApi,
+    ModelsResponse,
+    models,
+)
 from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesResponse
 from tollgauge.web.free.feeds import ATOM, Feeds
 from tollgauge.web.free.keys import (
@@ -24,6 +32,7 @@ from tollgauge.web.free.keys import (
     example_keys,
     jwks,
 )
+from tollgauge.web.free.preflight import PreflightResponse
 from tollgauge.web.free.sitemap import XML, Sitemap
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import examples, lists, openapi
@@ -31,7 +40,6 @@ from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.counts import EcosystemResponse
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.lint_answers import LintResponse
-from tollgauge.web.wire.preflight_answers import PreflightResponse
 from tollgauge.web.wire.snapshots import LeaderboardResponse, SnapshotResponse
 from tollgauge.web.wire.trust import PreviewResponse
 
@@ -63,7 +71,7 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     snapshot = partial(openapi.free, SnapshotResponse, read_example("snapshot", base_url))
     by_url, by_id = map(openapi.signed, (snapshot(_UNKNOWN | _INVALID), snapshot(_UNKNOWN)))
     samples = openapi.signed(openapi.free(PreviewResponse, read_example("preview")))
-    decoders = openapi.free(models.ModelsResponse, models.CATALOGUE.model_dump(by_alias=True))
+    decoders = openapi.free(ModelsResponse, CATALOGUE.model_dump(by_alias=True))
     calibration = openapi.free(CalibrationResponse, read_example("calibration"))
     document = openapi.document(read_example("evidence"), _UNKNOWN_EVIDENCE)
     query = f"?resource={examples.RESOURCE}"
@@ -80,7 +88,7 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         (PREVIEW_PATH, PREVIEW, api.preview, samples, ""),
         ("/calibration.json", calibrated, api.calibration, calibration, ""),
         ("/evidence/{digest}", "What a score was computed from", api.evidence, document, None),
-        ("/v1/models", decoding, models.models, decoders, None),
+        ("/v1/models", decoding, models, decoders, None),
     ):
         id_ = f"get_{handler.__name__}"
         yield get(path, summary, handler, id_, answers, example=example, strict_query=True)

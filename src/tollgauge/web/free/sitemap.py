@@ -23,9 +23,9 @@ from tollgauge.monitor import ranking
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.wire.figures import day
 from tollgauge.web.wire.lint_answers import RULES_PATH
 from tollgauge.web.wire.parameters import SitemapPart
+from tollgauge.web.wire.response_model import day
 
 XML: Final = "application/xml"
 PART_MAX: Final = 2_000

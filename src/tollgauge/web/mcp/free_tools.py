@@ -20,7 +20,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import FreeApi
 from tollgauge.web.free.endpoint_lists import EndpointLists, SearchRequest
 from tollgauge.web.free.lint import CAPTURE_WORDS, Capture, Linting
-from tollgauge.web.free.preflight import PreflightRequest, Preflights
+from tollgauge.web.free.preflight import PreflightRequest, PreflightResponse, Preflights
 from tollgauge.web.mcp.output_schema import Schema, of_model
 from tollgauge.web.watches.edit import EditRequest, StateResponse, Watching
 from tollgauge.web.watches.poll import CURSOR, Polling, PollResponse
@@ -28,7 +28,6 @@ from tollgauge.web.watches.watch_auth import own_watch
 from tollgauge.web.wire import lists
 from tollgauge.web.wire.counts import EcosystemResponse
 from tollgauge.web.wire.lint_answers import brief
-from tollgauge.web.wire.preflight_answers import PreflightResponse
 from tollgauge.web.wire.request_model import RequestModel
 from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.snapshots import LeaderboardResponse

@@ -15,7 +15,7 @@ from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import DAY_MS, day_of, iso_seconds
 from tollgauge.core.watch import changes, notice
 from tollgauge.core.watch.watch_rules import CHANGES_MS
-from tollgauge.monitor.reports.incidents import Incidents
+from tollgauge.monitor.reports.overview import Incidents
 from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.render import render

@@ -21,8 +21,8 @@ from tollgauge.core.endpoint.finding import is_lint
 from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint
 from tollgauge.core.probe.outcome import OUTCOMES
 from tollgauge.core.score.signals.flag import Flag
-from tollgauge.web.wire import figures
 from tollgauge.web.wire.lint_answers import rule_page
+from tollgauge.web.wire.response_model import day as iso_day
 
 if TYPE_CHECKING:
     from tollgauge.monitor.reports.snapshots import Snapshot
@@ -74,12 +74,12 @@ def _cleaned(line: str) -> str:
 
 def date(at: int | None) -> str:
     """`YYYY-MM-DD` of an instant in milliseconds UTC."""
-    return DASH if at is None else figures.day(at)
+    return DASH if at is None else iso_day(at)
 
 
 def day_date(day: int) -> str:
     """`YYYY-MM-DD` of a UTC day."""
-    return figures.day(day * DAY_MS)
+    return iso_day(day * DAY_MS)
 
 
 def age(at: int, now: int) -> str:

@@ -1,13 +1,17 @@
-"""Render: the template engine of the pages.
+"""The template engine of the pages, and the files that pages load.
 
-Rules: every expression is cleaned of invisible characters and then escaped; a name that a template
-misspells is an error; each function of web/pages/labels is a filter.
+Every expression is cleaned of invisible characters and then escaped; a misspelt name in a template
+is an error; each function of web/pages/labels is a filter.
 """
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from importlib import resources
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -18,7 +22,6 @@ from tollgauge.core.base.units import iso_seconds as iso
 from tollgauge.core.base.units import minute
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
-from tollgauge.web.pages.assets import ASSETS
 
 
 def render(name: str, base_url: str, **values: object) -> bytes:
@@ -89,3 +92,31 @@ def _engine() -> Environment:
 
 
 _ENGINE: Final = _engine()
+
+
+_MEDIA_TYPES: Final = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """One file: its media type, its bytes, and a digest that changes with the bytes."""
+
+    media_type: str
+    body: bytes
+    digest: str
+
+
+def _load() -> Iterator[tuple[str, StaticFile]]:
+    for entry in resources.files("tollgauge.web.pages").joinpath("static").iterdir():
+        media_type = _MEDIA_TYPES.get(entry.name.rpartition(".")[2])
+        if media_type is not None:
+            body = entry.read_bytes()
+            yield entry.name, StaticFile(media_type, body, hashlib.sha256(body).hexdigest()[:12])
+
+
+ASSETS: Final[dict[str, StaticFile]] = dict(_load())
+"""Every asset by its name."""

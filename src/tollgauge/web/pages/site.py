@@ -10,18 +10,16 @@ from starlette.responses import HTMLResponse, Response
 from tollgauge.core.score.policy import POLICY
 from tollgauge.monitor import calibration, statistics
 from tollgauge.monitor.reports import endpoint as reports_endpoint
-from tollgauge.monitor.reports import incidents as reports_incidents
-from tollgauge.monitor.reports import leaderboard as reports_leaderboard
-from tollgauge.monitor.reports import snapshots
-from tollgauge.monitor.reports.counts import ecosystem
+from tollgauge.monitor.reports import overview, snapshots
+from tollgauge.monitor.reports.overview import ecosystem
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
-from tollgauge.web.pages.assets import ASSETS
 from tollgauge.web.pages.compare import asked_for, compare_html
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.incidents import DAYS, incidents_html
+from tollgauge.web.pages.render import ASSETS
 from tollgauge.web.pages.search import offer_of, report_offer
 from tollgauge.web.pages.statistics import statistics_html
 from tollgauge.web.pages.upgrade import upgrade_html
@@ -50,7 +48,7 @@ class Site:
 
     async def home(self) -> Response:
         """The first page."""
-        board = await self.dependencies.read_now(reports_leaderboard.leaderboard)
+        board = await self.dependencies.read_now(overview.leaderboard)
         stats = await self.dependencies.read_now(ecosystem)
         html = views.home_html(
             board,
@@ -62,7 +60,7 @@ class Site:
 
     async def leaderboard(self) -> Response:
         """The whole leaderboard."""
-        board = await self.dependencies.read_now(reports_leaderboard.leaderboard)
+        board = await self.dependencies.read_now(overview.leaderboard)
         stats = await self.dependencies.read_now(ecosystem)
         html = views.leaderboard_html(
             board,
@@ -101,7 +99,7 @@ class Site:
         after: AfterIncident = None,
     ) -> Response:
         """What changed at all endpoints."""
-        incidents = await self.dependencies.read_now(reports_incidents.incidents, type, days, after)
+        incidents = await self.dependencies.read_now(overview.incidents, type, days, after)
         return HTMLResponse(incidents_html(incidents, base_url=self.dependencies.base_url))
 
     async def statistics(self) -> Response:
@@ -123,7 +121,7 @@ class Site:
 
     async def docs(self) -> Response:
         """The documentation, with examples about the best endpoint."""
-        board = await self.dependencies.read_now(reports_leaderboard.leaderboard)
+        board = await self.dependencies.read_now(overview.leaderboard)
         ids = [row.id for row in board.rows]
         better = await self.dependencies.store.reading(rated_endpoints.count_better, ids)
         key = self.dependencies.signing_key

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from tollgauge.core.base.units import dollars
-from tollgauge.monitor.reports.counts import Ecosystem
+from tollgauge.monitor.reports.overview import Ecosystem
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.web.pages import labels
-from tollgauge.web.pages.charts.bars import component_bar, grade_strip
+from tollgauge.web.pages.charts.pictures import component_bar, grade_strip
 from tollgauge.web.pages.render import render
 
 

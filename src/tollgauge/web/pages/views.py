@@ -29,17 +29,19 @@ from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.scoring import FLAG_RULES
 from tollgauge.core.score.signals.flag import Flag, FlagRule
 from tollgauge.monitor.calibration import Calibration
-from tollgauge.monitor.reports.counts import Ecosystem
 from tollgauge.monitor.reports.endpoint import EndpointView
-from tollgauge.monitor.reports.leaderboard import Leaderboard
+from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
 from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.charts import days
-from tollgauge.web.pages.charts.bars import component_bar, grade_strip
-from tollgauge.web.pages.charts.gauge import gauge
-from tollgauge.web.pages.charts.reliability import reliability_diagram
-from tollgauge.web.pages.charts.timeline import timeline
+from tollgauge.web.pages.charts.pictures import (
+    component_bar,
+    gauge,
+    grade_strip,
+    reliability_diagram,
+    timeline,
+)
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid.products import similar, trust
 

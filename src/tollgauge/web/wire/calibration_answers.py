@@ -20,8 +20,7 @@ from tollgauge.core.calibration.calibration import (
     qualities,
     reliability,
 )
-from tollgauge.web.wire.figures import day, iso, permille
-from tollgauge.web.wire.response_model import ResponseModel
+from tollgauge.web.wire.response_model import ResponseModel, day, iso, permille
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
     from tollgauge.monitor.calibration import Calibration

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
-from tollgauge.web.wire.response_model import ResponseModel
+from tollgauge.web.wire.response_model import ResponseModel, iso, micro_usd, permille, tenths
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
-    from tollgauge.monitor.reports.counts import Ecosystem
+    from tollgauge.monitor.reports.overview import Ecosystem
     from tollgauge.monitor.statistics import HistogramBin, Statistics
 
 

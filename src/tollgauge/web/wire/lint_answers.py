@@ -11,8 +11,14 @@ from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.lint.diagnosis import Detail, diagnose, stored_details
 from tollgauge.core.lint.guide import explained
 from tollgauge.core.probe.exchange import Exchange
-from tollgauge.web.wire.figures import iso, micro_usd
-from tollgauge.web.wire.response_model import OneOf, ResponseModel, Severity, absent_if_null
+from tollgauge.web.wire.response_model import (
+    OneOf,
+    ResponseModel,
+    Severity,
+    absent_if_null,
+    iso,
+    micro_usd,
+)
 
 RULES_PATH: Final = "/lint/rules"
 BRIEF_BYTES: Final = 3_000

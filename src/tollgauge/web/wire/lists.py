@@ -12,13 +12,14 @@ from tollgauge.core.base.text import shortened
 from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.monitor.lists import EndpointPage, Match, Search, SearchResult
-from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.response_model import (
     Chance,
     OneOf,
     ResponseModel,
     camel,
     dump,
+    iso,
+    micro_usd,
 )
 from tollgauge.web.wire.scores import DownResponse, RatedResponse, rated_fields
 from tollgauge.web.wire.trust import AdvertisedBy

@@ -1,14 +1,15 @@
-"""A score as JSON: what follows from the score alone, whatever report carries it."""
+"""A score as JSON, whatever report carries it, and what would raise it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
 from tollgauge.core.lists.rated_endpoint import ScoreFigures
+from tollgauge.core.score.improvement import Improvement
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Activity, Down, Score, Settlement
 from tollgauge.core.score.scoring import FIXES
-from tollgauge.web.wire.figures import iso, micro_usd, permille, tenths
 from tollgauge.web.wire.response_model import (
     Chance,
     Grade,
@@ -18,6 +19,10 @@ from tollgauge.web.wire.response_model import (
     ResponseModel,
     Severity,
     absent_if_null,
+    iso,
+    micro_usd,
+    permille,
+    tenths,
 )
 
 VANTAGE: Final = (
@@ -325,3 +330,32 @@ def _stats(score: Score) -> StatsResponse:
         pay_to_changes30d=stats.payto_changes,
         settled_volume_usd30d=micro_usd(score.settlement.volume if score.settlement else 0),
     )
+
+
+class ImprovementResponse(ResponseModel):
+    """One thing that the seller could change: the slug of a flag, or the name of a component. It
+    gains `points`, to `score` and `grade`, within `inDays` days: 0 with the next probe. Nothing
+    else of the evidence is changed.
+    """
+
+    code: str
+    points: Percent
+    score: Percent
+    grade: Grade
+    fix: str
+    in_days: int
+
+
+def improvement_responses(rows: Iterable[Improvement]) -> list[ImprovementResponse]:
+    """Improvements as JSON, in their order."""
+    return [
+        ImprovementResponse(
+            code=row.code,
+            points=tenths(row.points_tenths),
+            score=tenths(row.score_tenths),
+            grade=row.grade,
+            fix=row.fix,
+            in_days=row.in_days,
+        )
+        for row in rows
+    ]

@@ -9,20 +9,28 @@ from pydantic import Field, WithJsonSchema
 from tollgauge.core.base.units import HOUR_MS, is_test_network, minute
 from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.core.score.improvement import SHOWN
-from tollgauge.web.wire.figures import day, iso, micro_usd, permille
-from tollgauge.web.wire.improvements import ImprovementResponse, improvement_responses
 from tollgauge.web.wire.response_model import (
     Chance,
     OneOf,
     Percent,
     ResponseModel,
     absent_if_null,
+    day,
+    iso,
+    micro_usd,
+    permille,
 )
-from tollgauge.web.wire.scores import DownResponse, RatedResponse, rated_fields
+from tollgauge.web.wire.scores import (
+    DownResponse,
+    ImprovementResponse,
+    RatedResponse,
+    improvement_responses,
+    rated_fields,
+)
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
     from tollgauge.monitor.ranking import MoreOfSite
-    from tollgauge.monitor.reports.leaderboard import Leaderboard
+    from tollgauge.monitor.reports.overview import Leaderboard
     from tollgauge.monitor.reports.snapshots import Snapshot
     from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 

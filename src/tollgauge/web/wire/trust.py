@@ -15,7 +15,6 @@ from tollgauge.core.endpoint.finding import is_lint
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.vantage import VantageState
-from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.lint_answers import rule_page
 from tollgauge.web.wire.response_model import (
     OneOf,
@@ -24,6 +23,8 @@ from tollgauge.web.wire.response_model import (
     Severity,
     absent_if_null,
     dump,
+    iso,
+    micro_usd,
 )
 from tollgauge.web.wire.scores import (
     DownResponse,
@@ -32,7 +33,7 @@ from tollgauge.web.wire.scores import (
 )
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
-    from tollgauge.monitor.reports.pace import Pace
+    from tollgauge.monitor.reports.snapshots import Pace
     from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
 
 

@@ -18,7 +18,6 @@ from tollgauge.core.score.score import Down
 from tollgauge.core.score.window import DayScore
 from tollgauge.monitor.reports.endpoint import DayBar, TimelineEvent
 from tollgauge.web.pages.badge import badge_svg
-from tollgauge.web.pages.charts.bars import component_bar, grade_strip
 from tollgauge.web.pages.charts.days import (
     day_uptime,
     latency_lines,
@@ -28,9 +27,8 @@ from tollgauge.web.pages.charts.days import (
     uptime_bars,
     uptime_text,
 )
-from tollgauge.web.pages.charts.gauge import gauge
+from tollgauge.web.pages.charts.pictures import component_bar, gauge, grade_strip, timeline
 from tollgauge.web.pages.charts.svg import element, number
-from tollgauge.web.pages.charts.timeline import timeline
 
 GRADES = (("A", 810), ("B", 650), ("C", 500), ("D", 350), ("F", 0))
 KINDS = (

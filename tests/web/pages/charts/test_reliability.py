@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree as ET
 
 from tollgauge.core.calibration.calibration import Bin
-from tollgauge.web.pages.charts.reliability import reliability_diagram
+from tollgauge.web.pages.charts.pictures import reliability_diagram
 
 
 def drawn(*bins: Bin) -> ET.Element:

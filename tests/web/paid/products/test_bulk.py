@@ -36,7 +36,7 @@ from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web import routes as web
 from tollgauge.web.paid.products import bulk
 from tollgauge.web.paid.sale_settings import micro_usd
-from tollgauge.web.wire.figures import iso
+from tollgauge.web.wire.response_model import iso
 
 QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
 FRESH = NOW - 15 * MINUTE_MS

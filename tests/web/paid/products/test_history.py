@@ -39,7 +39,7 @@ from tollgauge.store.probes import archive, probes
 from tollgauge.web.edge.compress import accepts_gzip
 from tollgauge.web.paid.products import history
 from tollgauge.web.paid.products.history import HistoryResponse
-from tollgauge.web.wire.figures import iso
+from tollgauge.web.wire.response_model import iso
 
 RESOURCE = parse_resource("https://api.example.com/v1/weather")
 PATH = "/v1/x402-history"

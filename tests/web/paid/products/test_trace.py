@@ -36,7 +36,7 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payment_lookup, payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.free.models import ModelsResponse, models
+from tollgauge.web.free.api import ModelsResponse, models
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.product import PaidDependencies
 from tollgauge.web.paid.products import trace

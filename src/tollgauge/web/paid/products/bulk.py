@@ -32,7 +32,6 @@ from tollgauge.store.scores import scores
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Brief, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
-from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.request_model import (
     RequestedResource,
     RequestModel,
@@ -50,6 +49,8 @@ from tollgauge.web.wire.response_model import (
     absent_if_null,
     camel,
     dump,
+    iso,
+    micro_usd,
 )
 from tollgauge.web.wire.scores import FlagResponse, ScoreRange, score_alone
 

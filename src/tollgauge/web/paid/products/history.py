@@ -33,10 +33,9 @@ from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Brief, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
-from tollgauge.web.wire import figures
-from tollgauge.web.wire.figures import iso, micro_usd
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
-from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null, iso, micro_usd
+from tollgauge.web.wire.response_model import day as iso_day
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "days": 7}
 ANSWER: Final = {
@@ -297,7 +296,7 @@ def _instant(at: int) -> str:
 
 @lru_cache(maxsize=256)
 def _date(day: int) -> str:
-    return figures.day(day * DAY_MS)
+    return iso_day(day * DAY_MS)
 
 
 def _event(event: DiscoveryEvent) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from tollgauge.monitor.alternatives import Alternative, IndexBuilding, RankedAlt
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
-from tollgauge.web.wire.figures import micro_usd, permille, tenths
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
 from tollgauge.web.wire.response_model import (
     Chance,
@@ -27,6 +26,9 @@ from tollgauge.web.wire.response_model import (
     ResponseModel,
     camel,
     dump,
+    micro_usd,
+    permille,
+    tenths,
 )
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "limit": 5, "minScoreDelta": 5}

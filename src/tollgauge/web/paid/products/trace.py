@@ -48,9 +48,8 @@ from tollgauge.store.ledger.payment_lookup import Key, PaymentSummary, payment_o
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
-from tollgauge.web.wire.figures import iso
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
-from tollgauge.web.wire.response_model import OneOf, ResponseModel, camel
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, camel, iso
 
 DEADLINE_S: Final = 25.0
 """How long the nodes may take: well inside a claim's lease (web/paid/gate)."""
