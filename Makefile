@@ -8,7 +8,7 @@ ARGS ?=
 demo: setup  ## the whole service at work on this machine, until Ctrl-C
 	$(VENV)/bin/tollgauge demo --history-days 30 $(ARGS)
 
-test: setup-test  ## every gate: format, lint, types, layers, tests, the demo round
+test: setup-test  ## every gate: format, lint, types, layers, tests
 	bash scripts/test.sh
 
 test-all: setup-test  ## the same with long schedules, then the other supported Pythons

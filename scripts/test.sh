@@ -41,11 +41,9 @@ step "format and lint";  $bin/ruff format --check --quiet . && $bin/ruff check -
 # The tests are imported on one core; beside that, and where they wait, the types are checked.
 start "types" $bin/mypy
 start "layers" $bin/lint-imports --no-logo
-start "one round of the demo" $bin/tollgauge demo --once --json
 step "tests";            $bin/python "${tests[@]}"
 finish "types"
 finish "layers"
-finish "one round of the demo"
 
 if [ "${1:-}" = all ]; then
   # On the other Pythons that this machine has: judgement, and one round of everything.

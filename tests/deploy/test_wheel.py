@@ -91,7 +91,7 @@ def test_the_locked_packages_are_what_it_requires(wheel: Path) -> None:
 def demo(
     command: Sequence[str | Path], folder: Path, environment: dict[str, str], *more: str
 ) -> tuple[dict[str, object], str]:
-    """What one round of the demo printed as JSON, and what it said beside that."""
+    """Run one round of the demo; return the JSON that it printed, and its standard error."""
     empty = folder / "empty"
     empty.mkdir()
     done = subprocess.run(
