@@ -108,7 +108,7 @@ class Facilitator:
             verify=public_authorities(),
             limits=httpx.Limits(max_connections=settings.sales_at_once),
         )
-        self._breakers = {"verify": Breaker(), "settle": Breaker()}
+        self._breakers = {verb: Breaker() for verb in ("verify", "settle", "supported")}
 
     @property
     def sales_at_once(self) -> int:
@@ -127,29 +127,19 @@ class Facilitator:
         await self._http.aclose()
 
     async def networks(self) -> frozenset[str]:
-        """The networks on which it settles `exact` payments of our version of x402. Raises
-        FacilitatorUnavailable.
+        """The networks on which it settles `exact` payments of our version of x402.
+
+        Raises:
+            FacilitatorUnavailable: without an answer that says so.
         """
-        url, timeout_s = (
-            f"{self._settings.url.rstrip('/')}/supported",
-            self._settings.verify_timeout_s,
-        )
+        status, reply = await self._exchange("supported", self._settings.verify_timeout_s)
+        if status != 200:
+            raise FacilitatorUnavailable(f"The facilitator answered {status} to supported.")
         try:
-            async with (
-                asyncio.timeout(timeout_s),
-                self._http.stream("GET", url, timeout=timeout_s) as response,
-            ):
-                reply = await _body(response)
-            if response.status_code != 200:
-                words = f"The facilitator answered {response.status_code} to supported."
-                raise FacilitatorUnavailable(words)
             answer = SupportedResponse.model_validate(strictjson.loads(reply))
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
-            raise FacilitatorUnavailable("The facilitator did not answer supported.") from error
         except (strictjson.StrictJsonError, ValidationError) as error:
-            raise FacilitatorUnavailable(
-                "The facilitator's supported reply is malformed."
-            ) from error
+            problem = "The facilitator's supported reply is malformed."
+            raise FacilitatorUnavailable(problem) from error
         return frozenset(
             kind.network
             for kind in answer.kinds
@@ -210,27 +200,36 @@ class Facilitator:
             "paymentPayload": payment.document,
             "paymentRequirements": requirements,
         }
-        url = f"{self._settings.url.rstrip('/')}/{verb}"
         # ASCII, because a payer's text may hold half a surrogate pair, which UTF-8 cannot carry.
         content = json.dumps(body, separators=(",", ":")).encode()
+        status, reply = await self._exchange(verb, timeout_s, content)
+        try:
+            return status, strictjson.loads(reply)
+        except strictjson.StrictJsonError as error:
+            raise FacilitatorUnavailable(f"The {verb} reply is not JSON.") from error
+
+    async def _exchange(
+        self, verb: str, timeout_s: float, content: bytes | None = None
+    ) -> tuple[int, bytes]:
+        """Status and body of a POST of `content`, or of a GET. Raises FacilitatorUnavailable."""
+        url, breaker = f"{self._settings.url.rstrip('/')}/{verb}", self._breakers[verb]
+        method = "GET" if content is None else "POST"
         try:
             # httpx's time-out is for each read: a reply that drips would outlast a lease.
             async with (
                 asyncio.timeout(timeout_s),
-                self._http.stream("POST", url, content=content, timeout=timeout_s) as response,
+                self._http.stream(method, url, content=content, timeout=timeout_s) as response,
             ):
                 reply = await _body(response)
-            self._breakers[verb].answered()
-            return response.status_code, strictjson.loads(reply)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             if isinstance(error, httpx.TimeoutException | TimeoutError):
-                self._breakers[verb].stayed_silent(asyncio.get_running_loop().time())
+                breaker.stayed_silent(asyncio.get_running_loop().time())
             raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
         except FacilitatorUnavailable:  # a reply that cannot be used is a reply
-            self._breakers[verb].answered()
+            breaker.answered()
             raise
-        except strictjson.StrictJsonError as error:
-            raise FacilitatorUnavailable(f"The {verb} reply is not JSON.") from error
+        breaker.answered()
+        return response.status_code, reply
 
 
 async def _body(response: httpx.Response) -> bytes:

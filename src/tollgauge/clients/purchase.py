@@ -29,7 +29,13 @@ from x402.http.utils import (
 )
 from x402.schemas import PaymentRequired
 
-from tollgauge.clients.spending import KeptPayment, Limits, PurchaseError, check_limits, payable
+from tollgauge.clients.spending import (
+    KeptPayment,
+    Limits,
+    PurchaseError,
+    check_limits,
+    payable,
+)
 from tollgauge.core.base.signature import address_of
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.core.base.units import dollars
@@ -261,42 +267,30 @@ def _transaction(answer: httpx.Response) -> str:
 
 def _refused(answer: httpx.Response, payment: Payment, *, is_first: bool) -> RefusedError:
     """What a 4xx to a payment means."""
-    ends = datetime.fromtimestamp(payment.valid_before + EXPIRY_GRACE_S, UTC)
-    again = (
-        f"Nothing was charged. Until {ends:%H:%M} UTC the same command sends the same payment "
-        f"(nonce {payment.nonce}), and only then a new one: nothing is charged twice."
-    )
-    status = answer.status_code
+    message = f"The service answered {answer.status_code}{_why(answer)}"
+    is_unpaid = False
     if _document(answer).get("code") == SETTLED_UNKNOWN:
-        return RefusedError(
-            f"The service answered {status}{_why(answer)}",
-            hint=f"It was charged before (payment nonce {payment.nonce}). No other is signed for "
-            "this request while the kept payment exists.",
-            is_unpaid=False,
-            is_first=False,
+        is_first = False
+        hint = (
+            f"It was charged before (payment nonce {payment.nonce}). No other is signed for "
+            "this request while the kept payment exists."
         )
-    if status != httpx.codes.PAYMENT_REQUIRED:
-        return RefusedError(
-            f"The service answered {status}{_why(answer)}",
-            hint=f"Nothing was charged now (payment nonce {payment.nonce}).",
-            is_unpaid=False,
-            is_first=is_first,
+    elif answer.status_code != httpx.codes.PAYMENT_REQUIRED:
+        hint = f"Nothing was charged now (payment nonce {payment.nonce})."
+    else:
+        is_unpaid = True
+        ends = datetime.fromtimestamp(payment.valid_before + EXPIRY_GRACE_S, UTC)
+        hint = (
+            f"Nothing was charged. Until {ends:%H:%M} UTC the same command sends the same payment "
+            f"(nonce {payment.nonce}), and only then a new one: nothing is charged twice."
         )
-    reason = str(_document(answer).get("error", "without a reason"))[:_TEXT_MAX]
-    if "insufficient" in reason:
-        return RefusedError(
-            f"{payment.payer} has too little USDC on {payment.network} to pay "
-            f"{dollars(payment.value)}.",
-            hint=f"Send USDC to it on that network, or pay with another key. {again}",
-            is_unpaid=True,
-            is_first=is_first,
-        )
-    return RefusedError(
-        f"The service refused the payment: {reason}.",
-        hint=again,
-        is_unpaid=True,
-        is_first=is_first,
-    )
+        reason = str(_document(answer).get("error", "without a reason"))[:_TEXT_MAX]
+        message = f"The service refused the payment: {reason}."
+        if "insufficient" in reason:
+            price = dollars(payment.value)
+            message = f"{payment.payer} has too little USDC on {payment.network} to pay {price}."
+            hint = f"Send USDC to it on that network, or pay with another key. {hint}"
+    return RefusedError(message, hint=hint, is_unpaid=is_unpaid, is_first=is_first)
 
 
 def _why(answer: httpx.Response) -> str:

@@ -121,16 +121,13 @@ class Tally(CrawlEnding):
 
 @dataclass(slots=True)
 class _Count:
-    """The tally while it grows, the ids of the endpoints that this crawl has had, and what of it
-    is not recorded yet.
+    """A tally that grows, with the ids of the crawl's endpoints and the unrecorded entries.
+
+    `figures` are the fields of Tally that are numbers, by name.
     """
 
     source: str
-    items: int = 0
-    new: int = 0
-    seen: int = 0
-    merged: int = 0
-    unverified: int = 0
+    figures: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[str]] = field(default_factory=dict)
     events: Counter[str] = field(default_factory=Counter)
@@ -138,9 +135,8 @@ class _Count:
     unrecorded: list[ListedItem] = field(default_factory=list)
 
     def take(self, items: tuple[object, ...], perimeter: Perimeter) -> None:
-        """Count a page's entries, and keep those to record, each endpoint once a crawl."""
+        """Count a page's entries, and keep those to record, each endpoint once per crawl."""
         for raw in items:
-            self.items += 1
             item = read_item(raw, perimeter)
             if isinstance(item, SkippedItem):
                 self.skipped[item.reason] += 1
@@ -148,17 +144,17 @@ class _Count:
                 if item.excerpt and len(shown) < EXAMPLES_MAX and item.excerpt not in shown:
                     shown.append(item.excerpt)
             elif item.resource.id in self.ids:
-                self.merged += 1
+                self.figures["merged"] += 1
             else:
                 self.ids.add(item.resource.id)
-                self.unverified += item.unverified
+                self.figures["unverified"] += item.unverified
                 self.unrecorded.append(item)
+        self.figures["items"] += len(items)
 
     def add(self, page: discovery.PageTally) -> None:
-        """Count what brought that which is recorded by now."""
+        """Count a page that was recorded."""
         self.unrecorded.clear()
-        self.new += page.new
-        self.seen += page.seen - page.new
+        self.figures.update(new=page.new, seen=page.seen - page.new)
         self.events.update(page.kinds)
 
     def tally(self, ending: CrawlEnding) -> Tally:
@@ -166,14 +162,14 @@ class _Count:
         events = self.events + Counter(delisted=ending.delisted)
         return Tally(
             source=self.source,
-            items=self.items,
-            new=self.new,
-            seen=self.seen,
-            merged=self.merged,
-            unverified=self.unverified,
             skipped=tuple(sorted(self.skipped.items())),
             examples=tuple((name, tuple(shown)) for name, shown in sorted(self.examples.items())),
             events=tuple(sorted(events.items())),
+            items=self.figures["items"],
+            new=self.figures["new"],
+            seen=self.figures["seen"],
+            merged=self.figures["merged"],
+            unverified=self.figures["unverified"],
             **asdict(ending),
         )
 
@@ -328,7 +324,7 @@ async def _record(
                     await record()
                     recorded = offset
                 if progress is not None:
-                    progress(count.items, step.page.total or 0)
+                    progress(count.figures["items"], step.page.total or 0)
     except DirectoryError as error:
         problem = str(error)
     if offset > recorded or count.unrecorded:

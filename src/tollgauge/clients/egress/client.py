@@ -39,7 +39,7 @@ from tollgauge.core.endpoint.identity import (
     ResourceError,
     parse_resource,
 )
-from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind, Timings
+from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _VALUE: Final = re.compile(r"[\x20-\x7e\t]*", re.ASCII)
@@ -213,14 +213,11 @@ class Egress:
             exchange, end = await self._transfer(plan)
         total = _milliseconds(begin, end)
         late = self._lateness.largest(begin, time.monotonic())
-        phases = exchange.timings
-        timings = Timings(
+        timings = replace(
+            exchange.timings,
             dns=dns,
-            connect=phases.connect,
-            tls=phases.tls,
-            ttfb=phases.ttfb,
             total=total,
-            delay=max(phases.delay, _milliseconds(0, late)),
+            delay=max(exchange.timings.delay, _milliseconds(0, late)),
             overrun=max(0, total - self._settings.deadline_ms),
         )
         return replace(exchange, timings=timings)
