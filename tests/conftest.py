@@ -22,7 +22,7 @@ from typing import Final
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
-from tests.support import open_files, prepared, programs, quick_start
+from tests.support import command_server, open_files, programs, quick_start
 from tests.support.examples import THOROUGH, examples
 from tests.support.http_service import configuration, fill, opened
 from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrated, server
@@ -41,7 +41,7 @@ DAY_S: Final = 86_400
 LONGEST_S: Final = 60
 """Upper limit for the duration of a test that uses `one_day`, on a busy machine."""
 
-PREPARED = pytest.StashKey[int]()
+COMMAND_SERVER = pytest.StashKey[int]()
 settings.register_profile(
     "tests",
     max_examples=examples(100),
@@ -52,7 +52,7 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],  # a busy machine is
 )
 settings.load_profile("tests")
-open_files.install()  # before the workers and the prepared process are forked
+open_files.install()  # before the workers and the command server are forked
 programs.install()
 gc.set_threshold(10_000)  # as the command does: at Python's 700, imports take twice as long
 
@@ -70,7 +70,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     quick_start.install(pytest.MonkeyPatch())
     asyncio.run(first_use())
     gc.freeze()
-    session.stash[PREPARED] = prepared.start()
+    session.stash[COMMAND_SERVER] = command_server.start()
 
 
 async def first_use() -> None:
@@ -81,7 +81,7 @@ async def first_use() -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    if (process := session.stash.get(PREPARED, None)) is not None:
+    if (process := session.stash.get(COMMAND_SERVER, None)) is not None:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
 

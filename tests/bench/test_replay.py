@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.forecasts import HALF_HOUR, START, half_hours
 from tests.support.probe_rows import spans_by_day
-from tests.support.series import HALF_HOUR, START, half_hours
 
 from bench.replay import (
     SHORT_OUTAGE,

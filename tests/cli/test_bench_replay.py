@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import Command
-from tests.support.series import half_hours
+from tests.support.forecasts import half_hours
 
 from bench import replay_report
 from bench.replay import Line

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 from tests.support.command_line import TOLLGAUGE, Command, captured
-from tests.support.prepared import command as prepared_command
+from tests.support.command_server import command as prepared_command
 from tests.support.rated_endpoints import whole_report
 from typer.main import get_command
 

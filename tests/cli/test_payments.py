@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.books import (
+from tests.support.reconciliation import (
     PAY_TO,
     advanced,
     came,

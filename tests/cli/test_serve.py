@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import TOLLGAUGE, Command
-from tests.support.prepared import command as prepared_command
+from tests.support.command_server import command as prepared_command
 
 CAP_NET_BIND_SERVICE = 10
 PR_CAPBSET_DROP = 24

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from tests.support.command_server import command as prepared_command
 from tests.support.postgres import Postgres
-from tests.support.prepared import command as prepared_command
 from tests.support.statements import execute, fetch
 
 from tollgauge.core.base.units import DAY_MS

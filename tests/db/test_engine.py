@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from tests.support.prepared import command as prepared_command
+from tests.support.command_server import command as prepared_command
 from tests.support.statements import execute, fetch, open_transaction
 
 from tollgauge.db import meta

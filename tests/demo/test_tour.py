@@ -12,7 +12,7 @@ from typing import Final
 
 import orjson
 import pytest
-from tests.support.prepared import command, program
+from tests.support.command_server import command, program
 from tests.support.processes import free_port
 
 from tollgauge.demo.sellers import SELLERS

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.command_server import program
 from tests.support.packaging import ROOT
-from tests.support.prepared import program
 
 from tollgauge.db.backup import examine
 

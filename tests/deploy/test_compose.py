@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.support.command_server import command as prepared_command
+from tests.support.command_server import program
 from tests.support.packaging import ROOT, stages, values
 from tests.support.postgres import Postgres
-from tests.support.prepared import command as prepared_command
-from tests.support.prepared import program
 from tests.support.processes import free_port
 from tests.support.signing import KEY, PRIVATE_JWK
 

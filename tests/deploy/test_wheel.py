@@ -15,8 +15,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from tests.support.command_server import command as prepared_command
 from tests.support.packaging import ROOT, build_wheel, install, registry
-from tests.support.prepared import command as prepared_command
 from tests.support.programs import require
 
 from tollgauge.demo.anvil import VERSION

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 from standardwebhooks import Webhook
+from tests.support.command_server import command, program
 from tests.support.postgres import Postgres
-from tests.support.prepared import command, program
 from tests.support.processes import free_port
 
 DOCS = Path(__file__).parents[2] / "docs"

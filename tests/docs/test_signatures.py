@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from tests.support import http_service
+from tests.support.command_server import command
 from tests.support.http_service import configuration, fill
-from tests.support.prepared import command
 from tests.support.processes import free_port
 from tests.support.signing import KEY
 

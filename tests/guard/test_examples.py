@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.support.bundles import Publisher, bundle_of, packed, row_of
+from tests.support.command_server import command, program
 from tests.support.paying_clients import node
-from tests.support.prepared import command, program
 from tests.support.seller_world import SellerWorld, seller_world
 from tests.support.sellers import Record
 from tests.support.storefront import WEATHER, storefront

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.support.chain_nodes import balance
+from tests.support.command_server import command
 from tests.support.guarded_clients import (
     Setup,
     guarded_httpx,
@@ -30,7 +31,6 @@ from tests.support.paying_clients import (
     start_node,
 )
 from tests.support.paying_process import HELD
-from tests.support.prepared import command
 from tests.support.seller_world import FUNDS, SellerWorld, seller_world
 from tests.support.sellers import KNOWN_PRICE, TAKERS
 from tests.support.trace_world import trace_service, traced

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.forecasts import HOUR, probed, record, scored
+from tests.support.forecasts import HALF_HOUR, HOUR, START, probed, record, scored
 from tests.support.probe_loop import Clock
-from tests.support.series import HALF_HOUR, START
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.calibration.calibration import DAY, FORECAST, KEPT, NOW, qualities, sample

@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from tests.support.chain_nodes import balance
+from tests.support.command_server import command as prepared_command
 from tests.support.examples import THOROUGH
-from tests.support.prepared import command as prepared_command
 from tests.support.statements import fetch
 from tests.support.trace_world import World, encoded
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.forecasts import HOUR, probed, record, row, scored
-from tests.support.series import HALF_HOUR, START
+from tests.support.forecasts import HALF_HOUR, HOUR, START, probed, record, row, scored
 
 from bench.replay import Line, probe_of
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from tests.support.probe_loop import endpoint
-from tests.support.series import HALF_HOUR, START
 
 from bench.replay import Line, probe_of
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.calibration.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score, score_to_json
@@ -21,6 +21,15 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.forecasts import ForecastRow
+
+START = 20_000 * DAY_MS
+HALF_HOUR = 30 * MINUTE_MS
+
+
+def half_hours(states: Sequence[bool], *, start: int = START) -> list[Line]:
+    """One line every half hour."""
+    return [Line(start + HALF_HOUR * number, up) for number, up in enumerate(states)]
+
 
 HOUR = START // (2 * HALF_HOUR)
 """The hour since the epoch that begins at START."""

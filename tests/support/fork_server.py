@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.prepared import command as prepared_command
+from tests.support.command_server import command as prepared_command
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tests.support.command_server import command as prepared_command
 from tests.support.fork_server import ROOT
-from tests.support.prepared import command as prepared_command
 from tests.support.probing_process import Order
 
 from tollgauge.app import now_ms

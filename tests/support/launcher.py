@@ -1,6 +1,6 @@
-"""What a test starts in place of a program: it lets a prepared process run it (prepared.py).
+"""What a test starts in place of a program: it lets the command server run it (command_server.py).
 
-Arguments: the prepared process's address, then the command. Its input, output, folder and
+Arguments: the address of the command server, then the command. Its input, output, folder and
 environment become the command's, signals are passed on, and it ends as the command ends; where it
 is killed, so is the command. It imports little, since it starts often.
 """

@@ -3,7 +3,7 @@
 Closing any descriptor of a file drops all POSIX locks that the process holds on it, SQLite's too
 (https://sqlite.org/howtocorrupt.html, section 2.2). Another process that closes the database then
 deletes the log, and what was committed to it is lost. conftest.py installs the hook before it
-forks, so all test workers and all prepared processes have it.
+forks, so all test workers and all commands of the command server have it.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
 from tests.support.chain_nodes import balance
-from tests.support.lost_payment import forget_payment
-from tests.support.prepared import command as prepared_command
+from tests.support.command_server import command as prepared_command
+from tests.support.reconciliation import forget_payment
 from tests.support.statements import fetch
 from tests.support.trace_world import World as Signer
 from tests.support.trace_world import encoded

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from tests.support.command_line import Done
+from tests.support.command_server import command as prepared_command
 from tests.support.edge_server import Relay, relay
-from tests.support.prepared import command as prepared_command
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 from tollgauge.demo.chain import ACCOUNTS, BUYER

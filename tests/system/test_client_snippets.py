@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.support.prepared import command as prepared_command
-from tests.support.prepared import program
+from tests.support.command_server import command as prepared_command
+from tests.support.command_server import program
 from tests.support.programs import require
 from tests.support.rated_endpoints import add_better_alternative
 from tests.support.storefront import WEATHER, Storefront, storefront

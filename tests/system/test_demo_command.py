@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.bundles import content
-from tests.support.prepared import command
+from tests.support.command_server import command
 from tests.support.processes import free_port
 from tests.support.signing import verify
 

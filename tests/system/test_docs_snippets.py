@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 import pytest_asyncio
-from tests.support.prepared import command as prepared_command
+from tests.support.command_server import command as prepared_command
 from tests.support.prices import BULK, PRICES, RENEW, TRACE, TRUST, WATCH
 from tests.support.programs import require
 from tests.support.rated_endpoints import add_better_alternative

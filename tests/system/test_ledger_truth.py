@@ -13,7 +13,7 @@ import orjson
 import pytest
 from tests.support.killable_worker import Worker
 from tests.support.ledger_world import VALID_S, LedgerWorld
-from tests.support.lost_payment import forget_payment
+from tests.support.reconciliation import forget_payment
 from typer.testing import CliRunner
 
 from tollgauge import cli

@@ -24,8 +24,8 @@ from typing import Final
 import httpx
 import pytest
 from tests.support import paid_service, prices
+from tests.support.command_server import command
 from tests.support.http_service import PAY_TO, WEATHER
-from tests.support.prepared import command
 from tests.support.processes import free_port
 from typer.core import TyperGroup
 from typer.main import get_command

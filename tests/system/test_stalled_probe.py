@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.command_server import command as prepared_command
 from tests.support.hostile_server import World, hostile_world
-from tests.support.prepared import command as prepared_command
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "good.sellers.example"

@@ -27,7 +27,7 @@ from starlette.requests import Request as WebRequest
 from starlette.responses import Response
 from tests.support import http_service
 from tests.support.alert_process import KEY
-from tests.support.prepared import command as prepared_command
+from tests.support.command_server import command as prepared_command
 from tests.support.receivers import ALERTS, Receivers, receivers
 from tests.support.statements import execute
 

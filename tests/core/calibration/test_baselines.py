@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.series import HALF_HOUR, START
+from tests.support.forecasts import HALF_HOUR, START
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.calibration.baselines import Baselines

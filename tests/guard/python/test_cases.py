@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.guard_cases import CASES_FOLDER
+from tests.support.guard_seller import CASES_FOLDER
 
 from tollgauge_guard.budget import Exposure, add_exposure
 from tollgauge_guard.decision import Spent, is_over_losses, over_budget

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.command_server import command
 from tests.support.guard_payments import (
     PAYER,
     authorization,
@@ -25,7 +26,6 @@ from tests.support.guard_payments import (
     purchase,
     terms,
 )
-from tests.support.prepared import command
 
 from tollgauge_guard import journal_file
 from tollgauge_guard.budget import DAY_S

@@ -15,8 +15,8 @@ from guard.cases import sample_bundle as sample
 from guard.cases.sample_bundle import BASE, PAYEE, Row
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from tests.support.command_server import command
 from tests.support.guard_seller import OTHER_PAYEE, USDC
-from tests.support.prepared import command
 from x402 import x402Client
 from x402.schemas import PaymentRequired
 

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from structlog.testing import capture_logs
-from tests.support.books import (
+from tests.support.reconciliation import (
     ANN,
     BEN,
     CHAIN,

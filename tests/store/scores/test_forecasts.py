@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.forecasts import HOUR, probed, row
-from tests.support.series import HALF_HOUR, START
+from tests.support.forecasts import HALF_HOUR, HOUR, START, probed, row
 
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.calibration.calibration import DAY, FORECAST, NEXT, Cell, Sums

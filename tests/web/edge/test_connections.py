@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.command_server import command as prepared_command
 from tests.support.edge_server import HEALTH, SHORT_MS, STATS, Server, served, settings
 from tests.support.http_service import WEATHER
-from tests.support.prepared import command as prepared_command
 from tests.support.processes import free_port
 from tests.support.unsigned_payment import payment
 

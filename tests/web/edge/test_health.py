@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from tests.support import paid_service, prices
+from tests.support.command_server import command as prepared_command
 from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened, ready
 from tests.support.paid_service import PaidService
 from tests.support.postgres import Server, server
-from tests.support.prepared import command as prepared_command
 from tests.support.statements import fetch, open_transaction
 
 from tollgauge.core.endpoint.identity import parse_resource

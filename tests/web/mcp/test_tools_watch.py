@@ -22,8 +22,8 @@ import pytest_asyncio
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
+from tests.support.command_server import command as prepared_command
 from tests.support.http_service import BASE, PAY_TO
-from tests.support.prepared import command as prepared_command
 from tests.support.programs import require
 from tests.support.watch_service import QUOTE, RESOURCE, WatchService, opened, path
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from tests.support.command_server import command as prepared_command
 from tests.support.http_service import PAY_TO, configuration, opened
-from tests.support.prepared import command as prepared_command
 from tests.support.programs import require
 
 from tollgauge.demo.serving import serve

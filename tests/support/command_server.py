@@ -32,7 +32,7 @@ from tollgauge import cli
 
 LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
 ADDRESSES: Final[list[str]] = []
-"""The address of the prepared process, after `start`."""
+"""The address of the command server, after `start`."""
 QUIET: Final = (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning)
 """Warnings that Python ignores by default."""
 
@@ -55,7 +55,7 @@ def program(folder: Path, name: str = "tollgauge", *words: str) -> Path:
 
 
 def start() -> int:
-    """Fork the prepared process and return its ID. It ends with this process at the latest."""
+    """Fork the command server and return its process ID. It ends with this process at the latest."""
     address = f"tollgauge-tests-{os.getpid()}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind("\0" + address)
@@ -66,12 +66,12 @@ def start() -> int:
         end_with_parent()
         for number in (0, 1, 2):
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
-        Prepared(listener).serve()
+        CommandServer(listener).serve()
     listener.close()
     return process
 
 
-class Prepared:
+class CommandServer:
     """Waits for orders and for the ends of its children."""
 
     def __init__(self, listener: socket.socket) -> None:

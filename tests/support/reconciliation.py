@@ -1,4 +1,4 @@
-"""Sales and transfers for the tests of the books."""
+"""Sales and transfers to reconcile, and a payment that the ledger lost."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from sqlalchemy import Connection
 from tests.support.statements import execute
 
 from tollgauge.core.base.units import DAY_MS
@@ -17,6 +18,9 @@ from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import deposits
 from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.ledger import payments
+from tollgauge.store.ledger.answers import payment_answer
+from tollgauge.store.ledger.attempts import payment_attempt
+from tollgauge.store.ledger.payments import payment
 
 CHAIN = 8453
 NETWORK = f"eip155:{CHAIN}"
@@ -105,3 +109,10 @@ async def sold(
         "updated_at": at,
     }
     await execute(store, payments.payment.insert().values(values))
+
+
+def forget_payment(tx: Connection, payment_id: str) -> None:
+    """Delete a payment with its answer and its attempts."""
+    tx.execute(payment_answer.delete().where(payment_answer.c.payment_id == payment_id))
+    tx.execute(payment_attempt.delete().where(payment_attempt.c.payment_id == payment_id))
+    tx.execute(payment.delete().where(payment.c.id == payment_id))
