@@ -55,7 +55,7 @@ def program(folder: Path, name: str = "tollgauge", *words: str) -> Path:
 
 
 def start() -> int:
-    """Fork the command server and return its process ID. It ends with this process at the latest."""
+    """Fork the command server and return its process ID. It ends with this process."""
     address = f"tollgauge-tests-{os.getpid()}"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind("\0" + address)
