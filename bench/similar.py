@@ -153,7 +153,7 @@ class BruteForce:
         return cls(list(entries), rows.indptr, rows.indices, rows.weights, places, size)
 
     def search(self, entry: IndexedEndpoint) -> tuple[Match, ...]:
-        """What Index.search must find."""
+        """What SimilarityIndex.search must find."""
         own = slice(*self.starts[self.places[entry.endpoint.id] :][:2])
         wanted = np.zeros(self.size, np.int64)
         wanted[self.term[own]] = self.step[own]

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from tollgauge import cli
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store
 
 

@@ -12,7 +12,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.guard.bundle import Variant
 from tollgauge.core.probe.schedule import NORMAL
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment_state import State
 from tollgauge.db import meta, schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import status

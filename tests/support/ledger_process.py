@@ -30,7 +30,7 @@ from tests.support.processes import end_with_parent
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.web.edge.problem import Problem, store_unavailable
 from tollgauge.web.paid import gate as gate_module

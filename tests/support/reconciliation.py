@@ -12,7 +12,7 @@ from tests.support.statements import execute
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.chain.settlement import Deposit
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import deposits

@@ -23,7 +23,7 @@ from tollgauge import app
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.peer import public_authorities
 from tollgauge.core.endpoint.identity import endpoint_id
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment_state import State
 from tollgauge.demo.seed import configuration
 from tollgauge.demo.serving import serve
 from tollgauge.demo.world import World

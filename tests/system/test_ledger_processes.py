@@ -34,7 +34,8 @@ from tests.support.postgres import Server
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.peer import public_authorities
-from tollgauge.core.sale.payment import State, decode
+from tollgauge.core.sale.payment import decode
+from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import settle

@@ -14,7 +14,8 @@ from tests.support.ledger_world import OTHER, LedgerWorld, clients
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node, RpcError, RpcUnavailable
-from tollgauge.core.sale.payment import Authorization, Proof
+from tollgauge.core.sale.payment import Authorization
+from tollgauge.core.sale.payment_state import Proof
 
 Bend = Callable[[str, list[Any], dict[str, Any]], dict[str, Any]]
 

@@ -21,7 +21,7 @@ from tests.support.killable_worker import Crash, Worker
 from tests.support.ledger_chain import Use, word
 from tests.support.ledger_world import OTHER, VALID_S, Answer, LedgerWorld
 
-from tollgauge.core.sale.payment import EXPIRY_GRACE_S, FINAL_MS, State
+from tollgauge.core.sale.payment_state import EXPIRY_GRACE_S, FINAL_MS, State
 from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.store.ledger import attempts, payer_limit, payments

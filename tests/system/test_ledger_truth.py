@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 from tollgauge import cli
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.sale.payment import EXPIRY_GRACE_S, FINAL_MS, State, decode
+from tollgauge.core.sale.payment import decode
+from tollgauge.core.sale.payment_state import EXPIRY_GRACE_S, FINAL_MS, State
 from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.observe import LEDGER_ALARMS

@@ -33,7 +33,8 @@ from tollgauge import app
 from tollgauge.clients.peer import public_authorities
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.identity import Perimeter, parse_resource
-from tollgauge.core.sale.payment import Proof, State, decode
+from tollgauge.core.sale.payment import decode
+from tollgauge.core.sale.payment_state import Proof, State
 from tollgauge.core.score.scoring import recompute
 from tollgauge.db import schema
 from tollgauge.demo.buyer import buy

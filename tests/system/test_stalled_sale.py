@@ -35,7 +35,8 @@ from tests.support.receivers import ALERTS, NAMES, SELLER, Receivers, receivers
 
 from tollgauge.clients.peer import public_authorities
 from tollgauge.core.endpoint.identity import parse_resource
-from tollgauge.core.sale.payment import State, decode
+from tollgauge.core.sale.payment import decode
+from tollgauge.core.sale.payment_state import State
 from tollgauge.core.watch.watch_rules import PERIOD_MS, WatchState
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve

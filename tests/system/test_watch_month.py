@@ -41,7 +41,7 @@ from tollgauge.core.lint import lint
 from tollgauge.core.probe.exchange import Answer, Timings
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.schedule import Cadence
-from tollgauge.core.sale.payment import State as PaymentState
+from tollgauge.core.sale.payment_state import State as PaymentState
 from tollgauge.core.watch.change_state import ChangeState, Liveness, Probed, advance, step
 from tollgauge.core.watch.changes import EVENTS, Change
 from tollgauge.core.watch.watch_rules import DestinationKind, WatchState

@@ -215,7 +215,7 @@ def _unattributed(deposit: UnattributedDeposit) -> dict[str, Any]:
 
 def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
     """A payment as the operator sees it: neither what was signed nor the answer that it bought."""
-    from tollgauge.core.sale.payment import State
+    from tollgauge.core.sale.payment_state import State
     from tollgauge.web.wire.response_model import iso
 
     return {

@@ -40,13 +40,8 @@ from tollgauge.core.base.signature import address_of
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.core.base.units import dollars
 from tollgauge.core.sale.answer_signature import HEADER as SIGNATURE
-from tollgauge.core.sale.payment import (
-    EXPIRY_GRACE_S,
-    SETTLED_UNKNOWN,
-    Payment,
-    canonical_body,
-    decode,
-)
+from tollgauge.core.sale.payment import SETTLED_UNKNOWN, Payment, canonical_body, decode
+from tollgauge.core.sale.payment_state import EXPIRY_GRACE_S
 
 # EVM libraries raise it, and then deeply nested JSON can crash the process.
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))

@@ -21,7 +21,7 @@ from tollgauge.clients.chain.authorization import ChainAnswer
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.core.chain.blocks import Span
 from tollgauge.core.chain.settlement import Deposit, Entry
-from tollgauge.core.sale.payment import FINAL_MS, REST_MS, State, proven_state
+from tollgauge.core.sale.payment_state import FINAL_MS, REST_MS, State, proven_state
 from tollgauge.core.watch.watch_rules import SETTLEMENTS_MS
 from tollgauge.db.engine import Store
 from tollgauge.store import rows

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Listing
-from tollgauge.core.sale.payment import CONCLUDED
+from tollgauge.core.sale.payment_state import CONCLUDED
 from tollgauge.db.schema import crawl, endpoint, host
 from tollgauge.store import rows
 from tollgauge.store.chain.cursors import Cursor, chain_cursor

@@ -10,18 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.sale.payment import (
-    EXPIRY_GRACE_S,
-    TRANSITIONS,
     Offer,
     Payment,
     PaymentHeaderError,
-    Proof,
-    State,
     canonical_body,
     decode,
-    proven_state,
     refusal,
     request_digest,
+)
+from tollgauge.core.sale.payment_state import (
+    EXPIRY_GRACE_S,
+    TRANSITIONS,
+    Proof,
+    State,
+    proven_state,
 )
 
 NOW = 1_800_000_000

@@ -27,7 +27,8 @@ from tests.support.http_service import NOW, PAY_TO, WEATHER, Running, configurat
 from tests.support.signing import canonical, header_of
 
 from tollgauge.clients.facilitator import FacilitatorSettings
-from tollgauge.core.sale.payment import State, canonical_body, decode, request_digest
+from tollgauge.core.sale.payment import canonical_body, decode, request_digest
+from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payments

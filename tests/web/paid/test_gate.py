@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment, settled
 from tests.support.statements import execute
 
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment_state import State
 from tollgauge.core.watch.watch_rules import REJECTED_MS
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import attempts, payments, retention

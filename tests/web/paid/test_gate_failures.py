@@ -17,7 +17,8 @@ from tests.support.paid_service import PaidService
 from tests.support.postgres import Postgres, Server, server
 from tests.support.statements import fetch
 
-from tollgauge.core.sale.payment import State, decode
+from tollgauge.core.sale.payment import decode
+from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import attempts, payer_limit, payments
 from tollgauge.store.ledger.answers import StoredAnswer

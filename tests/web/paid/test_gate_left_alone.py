@@ -11,7 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.support.gate_world import GateClient, World, opened, payment
 
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module

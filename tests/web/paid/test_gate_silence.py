@@ -20,7 +20,7 @@ from tests.support.signed_payments import signed
 from tollgauge.clients import peer
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.clients.peer import SILENT
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.store.ledger import payments

@@ -19,7 +19,7 @@ from tests.support.watch_service import QUOTE, RESOURCE, WatchService, opened, p
 
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.sale.payment import State as PaymentState
+from tollgauge.core.sale.payment_state import State as PaymentState
 from tollgauge.core.watch.watch_rules import (
     PERIOD_MS,
     READABLE_MS,

@@ -10,7 +10,7 @@ What is true here (docs/payments.md):
 - a node of another chain is not believed.
 
 The nodes are asked in order, and the first that answers is taken. Raises RpcError only. What a
-proof does to a ledger row is core/sale/payment's judgement.
+proof does to a ledger row is decided in core/sale/payment_state.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from tollgauge.core.chain.settlement import (
     events,
     paired,
 )
-from tollgauge.core.sale.payment import Authorization, Proof
+from tollgauge.core.sale.payment import Authorization
+from tollgauge.core.sale.payment_state import Proof
 
 AUTHORIZATION_STATE: Final = "0xe94a0102"
 """Selector of `authorizationState(address,bytes32)`, EIP-3009."""

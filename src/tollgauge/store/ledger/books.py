@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, chain_of, day_of
 from tollgauge.core.sale.books import Account, Day, ReceivedTransfer, UnmatchedSale, books_of_day
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment_state import State
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain.cursors import chain_cursor

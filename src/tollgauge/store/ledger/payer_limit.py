@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import site
-from tollgauge.core.sale.payment import BEFORE_SETTLEMENT, NEVER_PAID, State
+from tollgauge.core.sale.payment_state import BEFORE_SETTLEMENT, NEVER_PAID, State
 from tollgauge.store.ledger.attempts import payment_attempt
 from tollgauge.store.ledger.payments import LedgerRow, payment
 

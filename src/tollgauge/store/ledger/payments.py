@@ -2,7 +2,7 @@
 
 Rules (docs/payments.md):
 - the key is unique over (network, asset, payer, nonce); inserting it is the claim;
-- a row's state changes only as core/sale/payment.TRANSITIONS allows, by compare-and-swap on
+- a row's state changes only as core/sale/payment_state.TRANSITIONS allows, by compare-and-swap on
   (state, owner), so that a worker that lost its lease can no longer write; the attempts
   (store/ledger/attempts) are written in the same transaction;
 - `lease_until` is until when a row is left alone (ms UTC): by other workers while one works on it,
@@ -20,15 +20,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.sale.payment import (
-    CHECKED_ON_CHAIN,
-    PATHS,
-    TRANSITIONS,
-    Authorization,
-    Offer,
-    Payment,
-    State,
-)
+from tollgauge.core.sale.payment import Authorization, Offer, Payment
+from tollgauge.core.sale.payment_state import CHECKED_ON_CHAIN, PATHS, TRANSITIONS, State
 from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
 from tollgauge.store.ledger import answers
@@ -212,8 +205,8 @@ def move(
     The row is left alone for `lease_ms`, under a new `owner` if one is given; `attempts` are added
     to those of the payment. An empty `transaction` removes the one that a facilitator had named.
     The header of a rejected payment is not kept: nothing will be settled with it, and anyone can
-    send 16 KB of it. Raises ValueError for a change that core/sale/payment.TRANSITIONS does not
-    allow, and for settling without an answer.
+    send 16 KB of it. Raises ValueError for a change that is not in
+    core/sale/payment_state.TRANSITIONS, and for settling without an answer.
     """
     if state not in TRANSITIONS[row.state]:
         raise ValueError(f"a payment cannot go from {row.state} to {state}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.sale.payment import CONCLUDED, State
+from tollgauge.core.sale.payment_state import CONCLUDED, State
 from tollgauge.core.watch.watch_rules import ANSWERS_MS, REJECTED_MS
 from tollgauge.store.ledger.answers import payment_answer
 from tollgauge.store.ledger.attempts import payment_attempt

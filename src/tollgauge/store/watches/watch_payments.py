@@ -16,8 +16,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.sale.payment import CONCLUDED
-from tollgauge.core.sale.payment import State as PaymentState
+from tollgauge.core.sale.payment_state import CONCLUDED
+from tollgauge.core.sale.payment_state import State as PaymentState
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.watch_rules import WATCHES_MS, WatchState
 from tollgauge.db.schema import metadata

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 import orjson
 from pydantic import ConfigDict, Field, create_model
 
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment_state import State
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Brief, PaidDependencies

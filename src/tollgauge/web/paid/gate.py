@@ -34,13 +34,8 @@ from tollgauge.clients.chain.authorization import ChainAnswer, Prover
 from tollgauge.clients.facilitator import Facilitator, FacilitatorUnavailable, Refused
 from tollgauge.core.base.units import Clock
 from tollgauge.core.sale.payment import (
-    BEFORE_SETTLEMENT,
     EXPIRED,
-    IN_DOUBT,
-    IN_WORK,
     Payment,
-    Proof,
-    State,
     canonical_body,
     may_have_paid,
     refusal,
@@ -48,6 +43,7 @@ from tollgauge.core.sale.payment import (
     request_digest,
     signed_transfer,
 )
+from tollgauge.core.sale.payment_state import BEFORE_SETTLEMENT, IN_DOUBT, IN_WORK, Proof, State
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.observe import alarm, log, place_of
 from tollgauge.store.ledger import answers, payments

@@ -29,14 +29,13 @@ from x402.schemas import PaymentRequired, PaymentRequirements, ResourceInfo, Set
 from tollgauge.core.sale.payment import (
     EXTENSION,
     HEADER_MAX,
-    NEVER_PAID,
     SETTLED_UNKNOWN,
     Offer,
     Payment,
     PaymentHeaderError,
-    State,
     decode,
 )
+from tollgauge.core.sale.payment_state import NEVER_PAID, State
 from tollgauge.observe import PAID_REQUESTS, log
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.compress import compressed

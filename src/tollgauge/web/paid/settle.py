@@ -27,14 +27,8 @@ from tollgauge.clients.chain.authorization import ChainAnswer, Prover
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.facilitator import Facilitator, SettledReply, Unclear
 from tollgauge.core.base.units import Clock
-from tollgauge.core.sale.payment import (
-    FINAL_MS,
-    Authorization,
-    Offer,
-    Proof,
-    State,
-    decode,
-)
+from tollgauge.core.sale.payment import Authorization, Offer, decode
+from tollgauge.core.sale.payment_state import FINAL_MS, Proof, State
 from tollgauge.db.engine import Store, Work
 from tollgauge.monitor.settlement import apply_proof
 from tollgauge.observe import alarm

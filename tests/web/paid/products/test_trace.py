@@ -26,7 +26,8 @@ from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.chain.trace.result import NETWORKS, Model
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.sale.payment import Offer, State, decode
+from tollgauge.core.sale.payment import Offer, decode
+from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC

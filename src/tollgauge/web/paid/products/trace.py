@@ -42,7 +42,7 @@ from tollgauge.core.chain.trace.result import (
 )
 from tollgauge.core.endpoint.identity import Resource
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.sale.payment import State
+from tollgauge.core.sale.payment_state import State
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger.payment_lookup import Key, PaymentSummary, payment_of
 from tollgauge.web.edge.problem import Problem
