@@ -8,20 +8,21 @@ from typing import Any, Final
 
 from solders.pubkey import Pubkey
 from solders.transaction import VersionedTransaction
+from x402.mechanisms.svm.constants import (
+    COMPUTE_BUDGET_PROGRAM_ADDRESS,
+    MEMO_PROGRAM_ADDRESS,
+    TOKEN_2022_PROGRAM_ADDRESS,
+    TOKEN_PROGRAM_ADDRESS,
+)
 from x402.mechanisms.svm.utils import derive_ata
 
 from tollgauge_guard.offer import SOLANA
 from tollgauge_guard.signed import Authorization, Payload, SignedError, common_fields
 
-_COMPUTE: Final = "ComputeBudget111111111111111111111111111111"
-_MEMO: Final = "MemoSq4gqABAXKb96qnH8TysNcWxMyWCqXgDLGmfcHr"
-_TOKEN_PROGRAMS: Final = (
-    "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA",
-    "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb",
-)
+_TOKEN_PROGRAMS: Final = (TOKEN_PROGRAM_ADDRESS, TOKEN_2022_PROGRAM_ADDRESS)
+_OTHERS: Final = (COMPUTE_BUDGET_PROGRAM_ADDRESS, MEMO_PROGRAM_ADDRESS)
 _TRANSFER_CHECKED: Final = 12
 _TRANSFER_LENGTH: Final = 10
-_VALID_S: Final = 60  # about the life of a blockhash; the chain's height decides, not this
 
 
 def read_transaction(payload: Payload) -> Authorization:
@@ -52,7 +53,7 @@ def _read(payload: Payload, transaction: VersionedTransaction) -> Authorization:
         program = str(keys[instruction.program_id_index])
         if program in _TOKEN_PROGRAMS and transfer is None:
             transfer = instruction
-        elif program not in (_COMPUTE, _MEMO):
+        elif program not in _OTHERS:
             raise SignedError("The transaction contains another instruction than a transfer.")
     if transfer is None or len(transfer.accounts) != 4:
         raise SignedError("The transaction contains no transfer by its owner alone.")
