@@ -291,6 +291,36 @@ def test_payment_that_a_running_program_waits_for_is_not_written_off(
     assert (code, "A program is waiting for the answer" in err) == (2, True)
 
 
+def test_quote_judges_each_offer_and_pays_nothing(run: Run, bundle: Path, seller: Seller) -> None:
+    code, out, _ = run("quote", f"{seller.url}/data")
+    assert (code, out) == (0, f"allow  5000 to {sample.PAYEE} on {sample.BASE}\n")
+    seller.amount = "20000"
+    code, out, _ = run("quote", f"{seller.url}/data", "--method", "POST", "--data", "x")
+    assert (code, "unknown-resource: " in out) == (1, True)
+    seller.amount = "2000000"
+    code, out, _ = run("quote", f"{seller.url}/data", "--json")
+    quoted = json.loads(out)
+    assert (code, quoted["decision"], quoted["code"]) == (1, "refuse", "over-call-cap")
+    assert "`max_call`" in quoted["remedy"]
+    assert not seller.payments
+    assert [call.body for call in seller.calls] == [b"", b"x", b""]
+
+
+def test_quote_of_what_costs_nothing_is_a_failure(run: Run, bundle: Path, seller: Seller) -> None:
+    seller.unpaid = lambda _call: Answer(200)
+    assert "answers 200, not 402" in run("quote", f"{seller.url}/data")[2]
+    seller.unpaid = lambda _call: Answer(402, {}, b"pay me")
+    assert "cannot be read" in run("quote", f"{seller.url}/data")[2]
+
+
+def test_try_shows_a_purchase_and_a_refusal(run: Run) -> None:
+    code, out, _ = run("try")
+    assert code == 0
+    assert "good seller: 200" in out
+    assert "delivered" in out
+    assert "bad seller: payto-unknown" in out
+
+
 def test_an_empty_journal_says_so(run: Run, tmp_path: Path) -> None:
     Journal(tmp_path / "new").close()
     assert run("journal", "--journal", str(tmp_path / "new"))[1] == "Nothing was paid yet.\n"

@@ -36,6 +36,7 @@ from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.codes import REMEDIES, Code
 from tollgauge_guard.guard import HANDLE
+from tollgauge_guard.httpx_client import GuardedTransport
 from tollgauge_guard.journal import Journal
 from tollgauge_guard.payment import Payment, State
 
@@ -139,6 +140,37 @@ async def test_an_answer_to_a_payment_that_redirects_is_followed_and_not_paid_ag
         seller.unpaid = lambda call: Answer() if call.path == "/data?again" else None
         assert await status(http, f"{seller.url}/data") == 200
     assert [call.path for call in seller.calls if call.payment] == ["/data"] * 2
+
+
+async def test_transport_in_a_plain_client_does_not_pay_after_a_redirect(
+    seller: Seller, opened: Open, payer: x402Client
+) -> None:
+    """httpx copies the extensions of a request to its redirects, and with them the call."""
+    seller.answer = lambda _call: Answer(307, {"Location": "/data?again"})
+    async with opened() as guarded_http:
+        transport = GuardedTransport(guarded_http.guard, payer, httpx.AsyncHTTPTransport())
+        async with httpx.AsyncClient(transport=transport, follow_redirects=True) as http:
+            assert (await http.get(f"{seller.url}/data")).status_code == 402
+        (payment,) = guarded_http.guard.journal.payments()
+    assert [call.path for call in seller.calls] == ["/data", "/data", "/data?again"]
+    assert payment.state == State.OPEN
+
+
+async def test_more_than_ten_redirects_are_not_followed(seller: Seller, opened: Open) -> None:
+    numbers = itertools.count()
+    seller.unpaid = lambda _call: Answer(302, {"Location": f"/{next(numbers)}"})
+    async with opened(follow_redirects=True) as http:
+        with pytest.raises(httpx.TooManyRedirects):
+            await http.get(f"{seller.url}/data")
+    assert len(seller.calls) == 11
+
+
+async def test_request_object_that_is_sent_twice_is_two_calls(seller: Seller, opened: Open) -> None:
+    async with opened() as http:
+        request = http.build_request("GET", f"{seller.url}/data")
+        for _ in range(2):
+            assert (await http.send(request)).status_code == 200
+    assert len(seller.payments) == 2
 
 
 async def test_402_that_names_another_host_is_a_warning_if_payto_and_price_are_known(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -270,3 +271,35 @@ async def test_a_client_and_a_server_work_through_the_command(
     (entry,) = Journal(tmp_path / "journal.sqlite").payments()
     assert entry.state == State.DELIVERED
     assert len(log.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("form", ["object", "JSON", "base64", "nested"])
+async def test_payment_inside_the_arguments_does_not_pass(
+    gate: ToolGate, payer: x402Client, form: str
+) -> None:
+    payment = await paid(payer, required())
+    text = json.dumps(payment)
+    hidden: Any = {
+        "object": payment,
+        "JSON": text,
+        "base64": base64.b64encode(text.encode()).decode(),
+        "nested": [{"a": [text]}],
+    }[form]
+    message = {
+        "jsonrpc": "2.0",
+        "id": 9,
+        "method": "tools/call",
+        "params": {"name": "weather", "arguments": {"city": "Bern", "note": hidden}},
+    }
+    assert code(gate.to_server(message)) == "signed-differs"
+
+
+def test_ordinary_arguments_pass(gate: ToolGate) -> None:
+    arguments = {"x402Version": 2, "text": "payload " * 50, "image": "iVBORw0KGgo" * 50}
+    message = {
+        "jsonrpc": "2.0",
+        "id": 9,
+        "method": "tools/call",
+        "params": {"name": "weather", "arguments": arguments},
+    }
+    assert gate.to_server(message) is None

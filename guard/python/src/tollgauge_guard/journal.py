@@ -161,6 +161,9 @@ class Journal:
         values: dict[str, Any] = {"nonce": signed.nonce, "payload": payload}
         if signed.valid_before:
             values["valid_before"] = signed.valid_before
+        if signed.method == CHANNEL and self.signed(signed) is not None:
+            # The same voucher again, after its call has ended: it takes nothing more.
+            values["nonce"] = f"{signed.nonce}#{payment}"
         try:
             is_changed = self.change(
                 payment, Event.SIGNED, now, expected=State.RESERVED, **values, **found
@@ -286,6 +289,7 @@ class Journal:
                 f"INSERT INTO refusals ({', '.join(names)}) VALUES ({marks})",  # noqa: S608
                 [getattr(refusal, name) for name in names],
             )
+            _prune_refusals(rows, refusal.at)
 
     def refusals(self) -> tuple[Refusal, ...]:
         """Return the recorded refusals, oldest first."""
@@ -337,11 +341,14 @@ def _prune(rows: sqlite3.Connection, now: int) -> None:
     )
     oldest = (now - DAY_S) // BUCKET_S - 12  # an hour more, for clocks that are set back
     rows.execute("DELETE FROM budgets WHERE bucket > 0 AND bucket < ?", (oldest,))
-    rows.execute("DELETE FROM refusals WHERE at <= ?", (now - KEEP_REFUSALS_S,))
-    rows.execute(
-        "DELETE FROM refusals WHERE id <= (SELECT max(id) FROM refusals) - ?", (MAX_REFUSALS,)
-    )
+    _prune_refusals(rows, now)
     rows.execute("DELETE FROM approvals WHERE expires_at <= ?", (now - KEEP_REFUSALS_S,))
+
+
+def _prune_refusals(rows: sqlite3.Connection, now: int) -> None:
+    rows.execute("DELETE FROM refusals WHERE at <= ?", (now - KEEP_REFUSALS_S,))
+    newest = "(SELECT max(id) FROM refusals)"
+    rows.execute(f"DELETE FROM refusals WHERE id <= {newest} - ?", (MAX_REFUSALS,))  # noqa: S608
 
 
 def _is_channel_busy(rows: sqlite3.Connection, terms: Terms, payer: str) -> bool:

@@ -6,13 +6,17 @@ The SDK's own MCP clients do not work with mcp 2 (x402 2.25), so this module add
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from pydantic import BaseModel
 from x402 import x402Client
 from x402.http.utils import encode_payment_signature_header
 
+from tollgauge_guard.approval import describe
+from tollgauge_guard.decision import Ask
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.http_clients import GuardedHTTPClient
 from tollgauge_guard.mcp_messages import (
@@ -23,6 +27,7 @@ from tollgauge_guard.mcp_messages import (
     tool_url,
 )
 from tollgauge_guard.request import Attempt, asking
+from tollgauge_guard.resource import parse
 
 
 class Session(Protocol):
@@ -31,6 +36,18 @@ class Session(Protocol):
     @property
     def call_tool(self) -> Callable[..., Awaitable[BaseModel]]:
         """Calls a tool by name with arguments and `meta`."""
+
+
+class Context(Protocol):
+    """The context of a tool call: `mcp.server.mcpserver.Context`."""
+
+    @property
+    def session(self) -> Any:
+        """The session with the client."""
+
+    @property
+    def elicit(self) -> Callable[..., Awaitable[Any]]:
+        """Asks the user of the client."""
 
 
 class GuardedTools:
@@ -88,3 +105,40 @@ class GuardedTools:
 
 def _json(result: BaseModel) -> object:
     return result.model_dump(by_alias=True, mode="json")
+
+
+class Elicitation:
+    """Asks the user of an MCP client, for a guard inside a server's tool.
+
+    Give it to the guard as `ask`, and enter `during(context)` in each tool that pays. A client that
+    did not declare elicitation cannot answer, so the payment is refused.
+    """
+
+    def __init__(self) -> None:
+        self._context: ContextVar[Context | None] = ContextVar("elicitation", default=None)
+
+    @contextmanager
+    def during(self, context: Context) -> Iterator[None]:
+        """Ask through this context of a tool call."""
+        token = self._context.set(context)
+        try:
+            yield
+        finally:
+            self._context.reset(token)
+
+    async def __call__(self, question: Ask, url: str) -> bool:
+        """Return whether the user allowed the payment."""
+        from mcp.types import ClientCapabilities, ElicitationCapability  # an optional dependency
+
+        context = self._context.get()
+        needed = ClientCapabilities(elicitation=ElicitationCapability())
+        if context is None or not context.session.check_client_capability(needed):
+            return False
+        result = await context.elicit(describe(question, parse(url).host), _Consent)
+        return result.action == "accept" and result.data.allow is True
+
+
+class _Consent(BaseModel):
+    """What the user answers."""
+
+    allow: bool

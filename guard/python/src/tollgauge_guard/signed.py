@@ -75,8 +75,8 @@ def read_signed(payload: Payload) -> Authorization:
 def difference(signed: Authorization, terms: Terms, now: int) -> str | None:
     """Return in what an authorization differs from the terms that were allowed."""
     latest = now + terms.timeout + CLOCK_SLACK_S
-    # A Solana transaction ends with its blockhash, a voucher never.
-    is_timed = signed.method in (EIP_3009, PERMIT2)
+    # A Solana transaction ends with its blockhash, a voucher without a deposit never.
+    is_timed = signed.method in (EIP_3009, PERMIT2) or signed.valid_before > 0
     checks = (
         ("scheme", signed.scheme == terms.scheme),
         ("method", signed.method == terms.method),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from x402.mechanisms.evm.batch_settlement.constants import PERMIT2_DEPOSIT_COLLECTOR_ADDRESS
 from x402.mechanisms.evm.batch_settlement.types import ChannelConfig
 from x402.mechanisms.evm.batch_settlement.utils import compute_channel_id
 
@@ -20,6 +21,7 @@ from tollgauge_guard.signed import (
 from tollgauge_guard.units import parse_amount
 
 _PARTS: Final = {"type", "channelConfig", "voucher", "deposit"}
+_COLLECTOR: Final = PERMIT2_DEPOSIT_COLLECTOR_ADDRESS.lower()
 
 
 def read_channel(payload: Payload) -> Authorization:
@@ -48,6 +50,7 @@ def read_channel(payload: Payload) -> Authorization:
     price = parse_amount(getattr(getattr(payload, "accepted", None), "amount", None))
     if cumulative is None or price is None:
         raise SignedError("The voucher names no amount.")
+    exposed, valid_before = _read_deposit(inner.get("deposit"), token)
     return Authorization(
         **common,
         method=CHANNEL,
@@ -55,19 +58,37 @@ def read_channel(payload: Payload) -> Authorization:
         pay_to=pay_to,
         value=price,
         valid_after=0,
-        valid_before=0,
+        valid_before=valid_before,
         nonce=f"{channel}:{cumulative}",
         signature=signature,
         evidence=channel,
-        exposed=_read_deposit(inner.get("deposit")),
+        exposed=exposed,
     )
 
 
-def _read_deposit(deposit: object) -> int:
-    """Return the atomic units that a deposit moves into the channel, 0 without one."""
+def _read_deposit(deposit: object, token: str | None) -> tuple[int, int]:
+    """Return what a deposit moves into the channel (atomic units) and until when it is valid.
+
+    Both are 0 without a deposit.
+    """
     if deposit is None:
-        return 0
-    amount = parse_amount(deposit.get("amount")) if isinstance(deposit, Mapping) else None
-    if amount is None:
-        raise SignedError("The deposit names no amount.")
-    return amount
+        return 0, 0
+    fields = deposit if isinstance(deposit, Mapping) else {}
+    amount, found = parse_amount(fields.get("amount")), fields.get("authorization")
+    authorization = found if isinstance(found, Mapping) and len(found) == 1 else {}
+    transfer = authorization.get("erc3009Authorization")
+    permit = authorization.get("permit2Authorization")
+    valid_before = None
+    if isinstance(transfer, Mapping):
+        valid_before = parse_amount(transfer.get("validBefore"))
+    elif isinstance(permit, Mapping):
+        valid_before = parse_amount(permit.get("deadline"))
+        permitted = permit.get("permitted")
+        what = permitted if isinstance(permitted, Mapping) else {}
+        spender = parse_address(permit.get("spender"))
+        is_same = parse_amount(what.get("amount")) == amount
+        if not is_same or parse_address(what.get("token")) != token or spender != _COLLECTOR:
+            raise SignedError("The deposit permits another token, amount or contract.")
+    if amount is None or valid_before is None:
+        raise SignedError("The deposit names no amount, or is valid for ever.")
+    return amount, valid_before
