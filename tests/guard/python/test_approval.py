@@ -179,7 +179,7 @@ async def test_user_of_an_mcp_client_is_asked(seller: Seller, opened: Open, answ
             return ElicitResult(action="decline")
         return ElicitResult(action="accept", content={"allow": answer == "yes"})
 
-    callback = None if answer == "not declared" else respond
+    callback: Any = None if answer == "not declared" else respond
     # Elicitation during a call exists in the versions with a handshake.
     async with Client(agent, elicitation_callback=callback, mode="legacy") as session:
         result = await session.call_tool("buy", {})
