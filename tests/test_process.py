@@ -12,7 +12,7 @@ from tollgauge import process
 from tollgauge.app import opened
 from tollgauge.config import Config
 from tollgauge.db.engine import StoreSettings
-from tollgauge.web.edge.listen import Listeners
+from tollgauge.web.settings import Listeners
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,8 @@ from tollgauge.core.base.units import SECOND_MS
 from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.web import admin
 from tollgauge.web.edge.connections import Connections
-from tollgauge.web.edge.listen import Listeners
 from tollgauge.web.edge.protocol import CountedProtocol
-from tollgauge.web.settings import ServerSettings
+from tollgauge.web.settings import Listeners, ServerSettings
 
 SWITCH_INTERVAL_S: Final = 0.0005
 """How long a computing thread, such as one that builds an index, may hold the interpreter. Python's

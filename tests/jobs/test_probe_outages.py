@@ -23,7 +23,7 @@ from tollgauge.core.probe.schedule import CONFIRM_AFTER_MS
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import closed_port
 from tollgauge.store.probes import probes
-from tollgauge.web.edge.listen import LOOPBACK
+from tollgauge.web.settings import LOOPBACK
 
 # Without a market: ports that are closed, and a server that counts
 

@@ -27,7 +27,7 @@ from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.scores import scores
-from tollgauge.web.edge.listen import LOOPBACK
+from tollgauge.web.settings import LOOPBACK
 
 START = 1_795_000_000_000 // DAY_MS * DAY_MS
 

@@ -17,7 +17,7 @@ from tollgauge.core.base.units import dollars
 from tollgauge.demo.tour import SERVICE_PORT
 
 if TYPE_CHECKING:
-    from tollgauge.web.edge.listen import Listeners
+    from tollgauge.web.settings import Listeners
 
 _PLACES: Final = (
     ("leaderboard", "leaderboard"),
@@ -52,7 +52,7 @@ def demo(
     """The whole business on this machine: sellers, a directory, a chain, the service, a sale."""
     if context.invoked_subcommand is not None:
         return
-    from tollgauge.web.edge.listen import LOOPBACK, listening
+    from tollgauge.web.settings import LOOPBACK, listening
 
     # Bind first: a demo whose port is taken must not have started anything, and says so at once.
     with listening(LOOPBACK, 0 if once else port, setting="--port") as listeners:

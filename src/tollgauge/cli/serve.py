@@ -15,7 +15,7 @@ from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
-    from tollgauge.web.edge.listen import Listeners
+    from tollgauge.web.settings import Listeners
 
 
 def run(config: ConfigFile = None) -> None:

@@ -28,7 +28,7 @@ from tollgauge.clients.peer import public_authorities
 from tollgauge.core.base.signature import address_of
 from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.envelopes import USDC
-from tollgauge.web.edge.listen import LOOPBACK
+from tollgauge.web.settings import LOOPBACK
 
 CHAIN_ID: Final = 8453
 CHAIN_NAME: Final = "tollgauge demo chain"

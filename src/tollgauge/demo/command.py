@@ -34,7 +34,7 @@ from tollgauge.demo.tour import tour_at
 from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs.runner import run_jobs
 from tollgauge.monitor.reports.overview import leaderboard
-from tollgauge.web.edge.listen import Listeners
+from tollgauge.web.settings import Listeners
 from tollgauge.web.signing import new_key
 
 SALE_SECONDS: Final = 7.0

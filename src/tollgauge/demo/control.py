@@ -23,7 +23,7 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.demo.faults import FaultError, Faults, Kind
 from tollgauge.demo.receiver import Receiver
 from tollgauge.demo.serving import serve
-from tollgauge.web.edge.listen import LOOPBACK
+from tollgauge.web.settings import LOOPBACK
 
 _HOSTS: Final = re.compile(r"(127\.0\.0\.1|localhost)(:\d+)?")
 _TIMEOUT_SECONDS: Final = 30.0

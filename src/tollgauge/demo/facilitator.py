@@ -34,7 +34,7 @@ from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.demo.chain import NETWORK
 from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import serve
-from tollgauge.web.edge.listen import LOOPBACK
+from tollgauge.web.settings import LOOPBACK
 
 # EVM libraries raise it, and then deeply nested JSON can crash the process.
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))

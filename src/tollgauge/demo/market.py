@@ -29,7 +29,7 @@ from tollgauge.demo.receiver import RECEIVER_HOST, Receiver
 from tollgauge.demo.seller import DemoRequest, Seller, Wire, latency_at
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.serving import closed_port, serve
-from tollgauge.web.edge.listen import LOOPBACK
+from tollgauge.web.settings import LOOPBACK
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send

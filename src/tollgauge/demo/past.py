@@ -21,7 +21,7 @@ from tollgauge.core.probe.exchange import Answer, Defect, Exchange, Fault, Fault
 from tollgauge.demo.behaviours import play, problem
 from tollgauge.demo.pseudorandom import chance, roll, skewed
 from tollgauge.demo.seller import PROBER, DemoRequest, Seller, Wire, latency_at, listed
-from tollgauge.web.edge.listen import LOOPBACK
+from tollgauge.web.settings import LOOPBACK
 
 BODY_CAP: Final = 256 * 1024
 """Bytes of a body that a prober keeps."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
-from tollgauge.web.edge.listen import LOOPBACK
+from tollgauge.web.settings import LOOPBACK
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp

@@ -38,7 +38,7 @@ FORGET_WALLETS: Final = 500
 SUMS_AT_ONCE: Final = 5_000
 """The sums of how many wallets one transaction writes."""
 ACCOUNT_PAST_MS: Final = 366 * DAY_MS
-"""An address of ours is filled in back to the ledger's first day, but no further than this."""
+"""Our own addresses are indexed back to the ledger's first day, but no further than this."""
 
 
 def new_accounts(

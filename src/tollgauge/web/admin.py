@@ -3,9 +3,9 @@
 Rules:
 - `/metrics` always answers: figures of a database that cannot be read are left out, and
   `tollgauge_database_up` is 0;
-- `/readyz` is what `tollgauge status --json` prints: 200 while the database can be read, whatever
-  needs attention, else 503. The public `/readyz` (web/edge/health) says whether the service can
-  sell;
+- `/readyz` is the output of `tollgauge status --json`: 200 while the database can be read, even if
+  something needs attention, otherwise 503. The public `/readyz` (web/edge/health) states whether
+  the service can sell;
 - only requests to a name of loopback, or to a configured one, are answered: a web page whose name
   was pointed at loopback (DNS rebinding) reads nothing;
 - the database is read at most every EVERY_S seconds, however many requests come.
@@ -52,15 +52,15 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 def create(read_status: Callable[[], Awaitable[Status]], *, hosts: Sequence[str] = ()) -> ASGIApp:
-    """The ASGI application of the admin port. `read_status` gives the status (monitor/status);
-    `hosts` are names by which it may be asked beside those of loopback.
+    """Make the ASGI application of the admin port. `read_status` returns the status
+    (monitor/status); `hosts` are allowed Host names in addition to those of loopback.
     """
     allowed = (*_LOOPBACK, *hosts)
     return TrustedHostMiddleware(_Admin(read_status), allowed, www_redirect=False)
 
 
 class _Admin:
-    """What answers requests to an allowed name."""
+    """Answers requests to an allowed name."""
 
     def __init__(self, read_status: Callable[[], Awaitable[Status]]) -> None:
         self._read_status = read_status
@@ -87,7 +87,7 @@ class _Admin:
         return Response(metrics_text(), media_type="text/plain; version=0.0.4")
 
     async def _recent(self) -> Status | None:
-        """The status, at most EVERY_S seconds old; None where the database cannot be read."""
+        """Return the status, at most EVERY_S seconds old; None if the database cannot be read."""
         async with self._lock:
             if time.monotonic() >= self._read_at + EVERY_S:
                 try:

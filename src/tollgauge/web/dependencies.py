@@ -20,10 +20,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies(PaidDependencies):
-    """What any route may use. A product is given the same object as PaidDependencies: its store
-    only reads there, because a sale writes under its payment's claim alone (docs/payments.md).
-    Probes are late when a host has waited for `late_ms`. `public_keys` are those of all signatures,
-    also of older ones. `demo` and `loading` say something in `tollgauge demo` alone.
+    """The resources of all routes. A product gets the same object as PaidDependencies, whose store
+    is read-only, because a sale writes only under its payment's claim (docs/payments.md).
+
+    Probes are late when a host has waited for `late_ms`. `public_keys` include those of older
+    signatures. `demo` and `loading` are only used by `tollgauge demo`.
     """
 
     store: Store
@@ -35,7 +36,7 @@ class Dependencies(PaidDependencies):
     loading: Loading
 
     async def read_now(self, read: Callable[..., R], *arguments: object) -> R:
-        """The result of a function of monitor/reports as of now."""
+        """Call a function of monitor/reports as of now."""
         return await self.store.reading(read, *arguments, now=self.clock())
 
     async def read_endpoint(
@@ -53,7 +54,7 @@ class Dependencies(PaidDependencies):
 
 
 def unknown_resource() -> Problem:
-    """404 for a resource that nobody knows, or that is not public."""
+    """404 for a resource that is not known, or not public."""
     return Problem(
         404,
         "unknown-resource",

@@ -1,7 +1,7 @@
 """The table of errors: which answer the caller gets for an exception of a handler.
 
-A caller sees an `application/problem+json` document (RFC 9457), or a page where a browser asked
-for one. No answer ever holds a traceback or the text of a foreign exception.
+A caller gets an `application/problem+json` document (RFC 9457), or a page if a browser asked for
+one. No answer ever holds a traceback or the text of a foreign exception.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def add_error_handlers(app: FastAPI, *, base_url: str) -> None:
 
 
 def error_response(problem: Problem, accepts: str, *, base_url: str) -> Response:
-    """The answer to a problem: a page where a client `accepts` one, else the document."""
+    """Return the answer to a problem: a page if the client `accepts` one, or the document."""
     if not accepts_page(accepts):
         return problem.response()
     html = views.error_html(problem, base_url=base_url)

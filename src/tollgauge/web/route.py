@@ -6,17 +6,14 @@ The rows stand in the `routes` module of each folder of `web`. The cache, the do
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from inspect import signature
 from typing import Any, Final
 
 from fastapi import Depends, FastAPI, params
-from fastapi.routing import APIRoute
-from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.web.edge.query import query_check
+from tollgauge.web.edge.input import query_check
 from tollgauge.web.wire import openapi
 
 INVALID_QUERY: Final = {422: "A query parameter that is unknown or has no such value"}
@@ -64,19 +61,6 @@ class Route(DocumentedRoute):
     unlimited: bool = False
     internal: bool = False
     strict_query: bool = False
-
-
-class PlainRoute(APIRoute):
-    """A route whose handler takes the request alone: it is called at once, because FastAPI has
-    nothing to read, validate or convert for it.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler itself, unless other arguments or dependencies come with it."""
-        if self.dependencies or list(signature(self.endpoint).parameters) != ["request"]:
-            return super().get_route_handler()
-        handler: Callable[[Request], Coroutine[Any, Any, Response]] = self.endpoint
-        return handler
 
 
 def serve(app: FastAPI, route: Route) -> None:

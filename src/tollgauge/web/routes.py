@@ -33,7 +33,7 @@ from tollgauge.web.pages.page_routes import page_routes
 from tollgauge.web.paid import request
 from tollgauge.web.paid.product import Product
 from tollgauge.web.paid.products import all_products
-from tollgauge.web.route import PlainRoute, Route, describe, serve
+from tollgauge.web.route import Route, describe, serve
 from tollgauge.web.watches import edit, poll, rotate
 from tollgauge.web.watches.watch_auth import SECURITY
 from tollgauge.web.wire import openapi
@@ -67,10 +67,9 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
 def create(dependencies: Dependencies) -> Edge:
     """The whole ASGI application."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    app.router.route_class = PlainRoute
     routes = table(dependencies)
-    # A request is held against one after the other. Most of those for a cached answer end before
-    # they come here, so the others are first, and of them what costs a payment.
+    # Routes are tried one after the other. Most requests for a cached answer end before this, so
+    # the other routes come first, paid ones before free ones.
     for route in sorted(routes, key=lambda route: (route.cached, route.micro_usd is None)):
         serve(app, route)
     add_error_handlers(app, base_url=dependencies.base_url)

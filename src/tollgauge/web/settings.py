@@ -1,19 +1,30 @@
-"""Where the server listens and what it calls itself: the `server` section of the configuration."""
+"""Where the server listens: the `server` section of the configuration, and a process's sockets.
+
+Sockets are bound before a process starts anything else, and listen immediately, so that of two
+processes only one gets an address. An address that cannot be bound is a ListenError of one line; a
+worker whose metrics port is in use runs without metrics, and logs that.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import re
-from dataclasses import field
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.observe import log
 from tollgauge.web.edge.connections import ConnectionSettings
-from tollgauge.web.edge.listen import Listeners, listening
 from tollgauge.web.edge.middleware import EdgeSettings
 
+LOOPBACK: Final = "127.0.0.1"
+_PRIVILEGED: Final = 1024
 _BASE_URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?", re.ASCII)
 
 
@@ -26,7 +37,7 @@ def _public_url(url: str) -> str:
 Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     """Where we listen, and what we call ourselves."""
 
@@ -54,8 +65,90 @@ class ServerSettings:
             raise ValueError("port and admin_port must differ")
 
 
+class ListenError(TollgaugeError):
+    """An address that this process cannot listen on; `setting` names its port."""
+
+    def __init__(self, host: str, port: int, setting: str, error: OSError) -> None:
+        super().__init__(f"Cannot listen on {host}, port {port}: {_advice(port, setting, error)}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listeners:
+    """Listening sockets: for the routes and for the metrics, each may be absent."""
+
+    public: socket.socket | None
+    admin: socket.socket | None
+
+    @property
+    def port(self) -> int:
+        """The port of the routes."""
+        return 0 if self.public is None else int(self.public.getsockname()[1])
+
+
 def listen(server: ServerSettings, *, serve: bool) -> contextlib.AbstractContextManager[Listeners]:
-    """Take the addresses of a process, before its resources are opened. Raises ListenError when it
-    is entered.
-    """
+    """Bind the sockets of a process, before its resources are opened. Raises ListenError."""
     return listening(server.host, server.port, admin_port=server.admin_port, serve=serve)
+
+
+@contextlib.contextmanager
+def listening(
+    host: str, port: int, *, admin_port: int = 0, serve: bool = True, setting: str = "server.port"
+) -> Iterator[Listeners]:
+    """Bind the sockets of a process: with `serve` one for its routes (port 0 takes any free one),
+    and one for its metrics on loopback (`admin_port` 0: none). They are closed at the end. Raises
+    ListenError.
+    """
+    with contextlib.ExitStack() as stack:
+        public = stack.enter_context(_bound(host, port, setting)) if serve else None
+        admin = None
+        try:
+            if admin_port:
+                bound = _bound(LOOPBACK, admin_port, "server.admin_port")
+                admin = stack.enter_context(bound)
+        except ListenError as error:
+            if serve:
+                raise
+            log().warning("metrics.off", problem=str(error))
+        yield Listeners(public=public, admin=admin)
+
+
+def _bound(host: str, port: int, setting: str) -> socket.socket:
+    """A listening socket at an address of this machine. Raises ListenError.
+
+    The protocol is set to TCP, because asyncio disables Nagle's algorithm only for sockets that
+    name it. The socket listens immediately, because Linux lets several sockets bind an address on
+    which none listens.
+    """
+    try:
+        addresses = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE
+        )
+        family, kind, protocol, _, address = addresses[0]
+        listener = socket.socket(family, kind, protocol)
+        with contextlib.ExitStack() as on_error:
+            on_error.callback(listener.close)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen()
+            on_error.pop_all()
+    except OSError as error:
+        raise ListenError(host, port, setting, error) from error
+    return listener
+
+
+def _advice(port: int, setting: str, error: OSError) -> str:
+    """What is wrong with an address, and what to do."""
+    if isinstance(error, socket.gaierror):
+        return "this name has no address; set server.host to an address of this machine"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"another program listens there; stop it, or set {setting} to another port"
+        case errno.EACCES | errno.EPERM if port < _PRIVILEGED:
+            return (
+                f"ports below {_PRIVILEGED} need a privilege that this user lacks; set {setting} "
+                "to a higher port, and put a proxy in front"
+            )
+        case errno.EADDRNOTAVAIL:
+            return "this machine has no such address; set server.host to one that it has"
+        case _:
+            return f"this machine does not allow it; set server.host or {setting}"

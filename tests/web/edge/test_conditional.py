@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import Headers
 
-from tollgauge.web.edge.conditional import asked_range, http_date, is_unmodified
+from tollgauge.web.edge.headers import http_date, is_unmodified, requested_range
 
 ETAG = '"abc"'
 MODIFIED = 784_111_777_000
@@ -15,7 +15,7 @@ SIZE = 10_000
 
 def asked(value: str, if_range: str | None = None) -> range | None:
     headers = {"range": value} | ({} if if_range is None else {"if-range": if_range})
-    return asked_range(Headers(headers), SIZE, etag=ETAG, modified=MODIFIED)
+    return requested_range(Headers(headers), SIZE, etag=ETAG, modified=MODIFIED)
 
 
 def test_a_date_is_written_as_http_has_it() -> None:

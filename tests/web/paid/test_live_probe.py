@@ -30,10 +30,10 @@ from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
-from tollgauge.web.edge.listen import LOOPBACK
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.admission import Waiting
 from tollgauge.web.paid.live_probe import LiveProbe
+from tollgauge.web.settings import LOOPBACK
 
 START = 1_795_000_000_000
 REFERENCE = "https://reference.example/"

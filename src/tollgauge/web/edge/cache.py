@@ -1,11 +1,11 @@
-"""Cache of whole answers to the free routes that are read most, each for FRESH_SECONDS.
+"""Cache of whole answers to the most requested free routes.
 
 Rules:
-- an answer is built once, with its headers, its `ETag`, its gzipped form and its 304; sending it
-  again only copies bytes;
-- the key is path and query as they were sent, and whether gzip and whether CSV is accepted;
-- while one request builds a new answer, and where that fails, other requests get the old one, for
-  STALE_SECONDS at most;
+- an answer is built once, with its headers, `ETag` and gzipped form, and sent unchanged for
+  FRESH_SECONDS;
+- the key is path and query as sent, and whether gzip and CSV are accepted;
+- while one request builds a new answer, and if that fails, other requests get the old one, for at
+  most STALE_SECONDS;
 - all answers together hold at most CACHE_BYTES; the least recently used is dropped first.
 """
 
@@ -19,9 +19,7 @@ from typing import Final
 
 from starlette.types import Message
 
-from tollgauge.web.edge.compress import MIN_BYTES, gzipped
-from tollgauge.web.edge.conditional import names_tag
-from tollgauge.web.edge.headers import EVERY_ANSWER
+from tollgauge.web.edge.headers import EVERY_ANSWER, MIN_BYTES, gzipped, names_tag
 
 FRESH_SECONDS: Final = 5.0
 STALE_SECONDS: Final = 3_600.0
@@ -36,68 +34,47 @@ _OF_BODY: Final = frozenset({b"content-length", b"content-encoding"})
 """Headers that an answer without a body leaves out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
-    """A whole answer as two ASGI messages. Raises ValueError for a header that holds a line break:
-    a server would write it as it is.
-    """
-
-    start: Message
-    body: Message
-    size: int
-    """The bytes of the body and the headers."""
-
-    @classmethod
-    def of(cls, status: int, headers: Sequence[Header], body: bytes = b"") -> Ready:
-        """The two messages of an answer."""
-        fields = [part for header in headers for part in header]
-        if any(b"\r" in part or b"\n" in part for part in fields):
-            raise ValueError("a header holds a line break")
-        return cls(
-            {"type": "http.response.start", "status": status, "headers": list(headers)},
-            {"type": "http.response.body", "body": body},
-            len(body) + sum(map(len, fields)),
-        )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedAnswer:
-    """An answer of a route. Only a 200 has an `etag`, and `unmodified`, the 304 to a request that
-    names this `etag`. It is sent until `fresh_until`, and until `stale_until` where no new one can
-    be built; both are monotonic seconds.
+    """An answer of a route; only a 200 has an `etag`. It is sent until `fresh_until`, and until
+    `stale_until` if no new one can be built (monotonic seconds).
     """
 
     status: int
-    whole: Ready
-    unmodified: Ready | None = None
+    headers: list[Header]
+    body: bytes
     etag: bytes = b""
     fresh_until: float = 0.0
     stale_until: float = 0.0
 
     @property
     def size(self) -> int:
-        """The bytes of its forms."""
-        return self.whole.size + (self.unmodified.size if self.unmodified else 0)
+        """The bytes of body and headers."""
+        return len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
 
-    def reply(self, if_none_match: bytes | None) -> Ready:
-        """What answers a request with this `If-None-Match` (RFC 9110: weak comparison, or `*`)."""
-        if self.unmodified is None or if_none_match is None:
-            return self.whole
-        if if_none_match == self.etag:
-            return self.unmodified
-        return self.unmodified if names_tag(if_none_match, self.etag) else self.whole
+    def messages(self, if_none_match: bytes | None) -> tuple[Message, Message]:
+        """Return the ASGI messages of the answer, or of a 304 if `If-None-Match` names this version
+        (RFC 9110: weakly, or `*`).
+        """
+        status, headers, body = self.status, self.headers, self.body
+        if self.etag and if_none_match is not None and names_tag(if_none_match, self.etag):
+            headers = [pair for pair in headers if pair[0] not in _OF_BODY]
+            status, body = 304, b""
+        return (
+            {"type": "http.response.start", "status": status, "headers": headers},
+            {"type": "http.response.body", "body": body},
+        )
 
 
 async def cached_answer(
     status: int, headers: Sequence[Header], body: bytes, *, gzip: bool
 ) -> CachedAnswer:
-    """An answer from a route's status, headers and body, with the headers of every answer; with
-    `gzip`, a large body is compressed.
+    """Make an answer from a route's status, headers and body. It gets the headers of every answer;
+    with `gzip`, a large body is compressed.
     """
-    if status != 200:
-        whole = Ready.of(status, [*headers, *EVERY_ANSWER], body)
-        return CachedAnswer(status=status, whole=whole)
     fields = list(headers)
+    if status != 200:
+        return CachedAnswer(status=status, headers=[*fields, *EVERY_ANSWER], body=body)
     if len(body) >= MIN_BYTES:
         fields.append((b"vary", b"Accept-Encoding"))
         if gzip:
@@ -109,25 +86,19 @@ async def cached_answer(
     fields.append((b"etag", etag))
     if all(name != b"cache-control" for name, _ in fields):
         fields.append((b"cache-control", b"public, max-age=60"))
-    fields += EVERY_ANSWER
-    return CachedAnswer(
-        status=status,
-        whole=Ready.of(status, fields, body),
-        unmodified=Ready.of(304, [pair for pair in fields if pair[0] not in _OF_BODY]),
-        etag=etag,
-    )
+    return CachedAnswer(status=status, headers=[*fields, *EVERY_ANSWER], body=body, etag=etag)
 
 
 @dataclass(slots=True)
 class AnswerCache:
-    """Answers by key. Instants are monotonic seconds."""
+    """Answers by key. Times are monotonic seconds."""
 
     answers: OrderedDict[Key, CachedAnswer] = field(default_factory=OrderedDict)
     size: int = 0
     """Bytes of all keys and answers."""
 
     def fresh(self, key: Key, now: float) -> CachedAnswer | None:
-        """The answer that may be sent as it is."""
+        """Return an answer that may be sent without asking its route."""
         answer = self.answers.get(key)
         if answer is None or now >= answer.fresh_until:
             return None
@@ -135,8 +106,8 @@ class AnswerCache:
         return answer
 
     def stale(self, key: Key, now: float) -> CachedAnswer | None:
-        """The old answer, while the caller builds a new one; for other requests it is fresh again
-        meanwhile.
+        """Return the old answer for the caller, which builds a new one. It counts as fresh for
+        other requests meanwhile.
         """
         answer = self.answers.get(key)
         if answer is None or now >= answer.stale_until:
@@ -145,9 +116,9 @@ class AnswerCache:
         return answer
 
     def keep(self, key: Key, answer: CachedAnswer, now: float) -> None:
-        """Keep a new answer in place of the old one, if it is a 200 that is not too large."""
+        """Replace the old answer if the new one is a 200 that is not too large."""
         self._drop(key)
-        if answer.status != 200 or len(answer.whole.body["body"]) > CACHE_BODY_MAX:
+        if answer.status != 200 or len(answer.body) > CACHE_BODY_MAX:
             return
         self.answers[key] = replace(
             answer, fresh_until=now + FRESH_SECONDS, stale_until=now + STALE_SECONDS

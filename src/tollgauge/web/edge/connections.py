@@ -1,15 +1,15 @@
-"""Connections: how long a client may keep us waiting, and how many connections it may hold.
+"""Deadlines and limits of client connections.
 
 Rules:
-- each wait for a client has a deadline: for the whole head of a request, for its whole body, and
-  for the next request on a kept connection or for reading an answer;
-- one address (IPv6: one /64) holds a limited number of connections, a trusted proxy any number;
-- all together hold at most half of the file descriptors of the process: the others are kept for
-  the database, the log and probes;
-- at a cap the connection that has waited longest for its client is closed for the new one: an
-  honest client sends its request at once, a half-open connection never does;
-- where no connection waits, because all are being answered, a few more are taken for the health
-  routes alone, so that a busy process does not look dead.
+- each wait for a client has a deadline: for the head of a request, for its body, and for the next
+  request on an idle connection or for reading an answer;
+- one address (IPv6: one /64) may hold a limited number of connections, a trusted proxy any number;
+- all connections use at most half of the file descriptors of the process; the rest is for the
+  database, the log and probes;
+- at a cap, the connection that has waited longest for its client is closed in favour of the new
+  one: an honest client sends its request immediately, a half-open connection never does;
+- if no connection waits, because all are being answered, a few more are accepted only for the
+  health routes, so that a busy process does not look dead.
 
 web/edge/protocol reports when a connection begins to wait and when it is being answered.
 """
@@ -30,11 +30,11 @@ from tollgauge.observe import log
 from tollgauge.web.edge.rate import address_key
 
 TOTAL_MAX: Final = 16_384
-"""Connections at once, however many descriptors there are: each costs some kilobytes of memory."""
+"""Concurrent connections, even with more descriptors: each uses some kilobytes of memory."""
 HEALTH_ONLY_MAX: Final = 32
-"""Connections above a cap that are taken for the health routes alone."""
+"""Connections above a cap, only for the health routes."""
 LOG_EVERY_S: Final = 60.0
-"""Seconds between two log lines that a cap is reached; each has the count since the last."""
+"""Seconds between two log lines about a reached cap; each states the count since the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,20 +74,18 @@ class Phase(Enum):
 
 
 class Held(Protocol):
-    """A connection that is counted: the `key` of its address, whether it is being answered, and how
-    to end it.
-    """
+    """A counted connection: the `key` of its address, and whether it is being answered."""
 
     key: str
     answered: bool
 
     def end(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
 
 
 _ByWait = OrderedDict[Held, None]
-"""Connections, the one that has waited longest for its client first. Those that are being answered
-keep their place, and are not closed for another.
+"""Connections by how long they have waited for their clients, longest first. Those that are being
+answered keep their position and are not closed in favour of another.
 """
 
 
@@ -100,7 +98,7 @@ class Admission(Enum):
 
 
 class Connections:
-    """The connections of one server, `most` in all. `proxies` have no cap of their own."""
+    """The connections of one server, at most `most`. `proxies` have no cap per address."""
 
     def __init__(
         self,
@@ -120,7 +118,7 @@ class Connections:
         self._logged_at: float | None = None
 
     def admit(self, new: Held) -> Admission:
-        """Count a new connection; at a cap, close the one that waits longest for its client."""
+        """Count a new connection. At a cap, close the one that has waited longest."""
         crowded = self._crowded(new.key)
         if crowded or self._full():
             self._log_cap(new.key, per_address=crowded)
@@ -134,13 +132,13 @@ class Connections:
         return admission
 
     def wait(self, connection: Held) -> None:
-        """A connection begins to wait for its client, after all others."""
+        """Move a connection that begins to wait for its client behind all others."""
         if connection in self._held:
             self._held.move_to_end(connection)
             self._held_by_key[connection.key].move_to_end(connection)
 
     def leave(self, connection: Held) -> None:
-        """A connection is gone. Those that are not counted are ignored."""
+        """Remove a closed connection. Uncounted ones are ignored."""
         if connection not in self._held:
             return
         del self._held[connection]
@@ -174,6 +172,6 @@ class Connections:
 
 
 def total_cap() -> int:
-    """How many connections this process may hold: half of its file descriptors (RLIMIT_NOFILE)."""
+    """Return half of this process's file descriptors (RLIMIT_NOFILE), at most TOTAL_MAX."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return TOTAL_MAX if soft == resource.RLIM_INFINITY else min(TOTAL_MAX, max(1, soft // 2))

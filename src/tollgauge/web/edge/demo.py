@@ -1,10 +1,10 @@
-"""What only `tollgauge demo` has: a wallet in its pages, and how far its past is loaded.
+"""Parts of `tollgauge demo`: a wallet in its pages, and the progress of loading its history.
 
 Rules:
 - nothing of the wallet is served unless the configuration names the demo's buyer, which
   config/rules refuses for a service that others reach;
 - the wallet has one account of the local chain. Everyone knows its key, which is worth nothing on
-  any other chain, so the server signs for whoever asks;
+  any other chain, so the server signs for every caller;
 - pages of the demo refuse every other wallet: the local chain has the number of a real one, and a
   real wallet would sign a payment that is good there too.
 """
@@ -47,8 +47,8 @@ class DemoSettings:
 
 @dataclass(slots=True)
 class Loading:
-    """How much of the demo's past is loaded, which changes meanwhile: `percent` of so many `days`,
-    None where nothing is being loaded.
+    """Progress of loading the demo's history: `percent` of `days`, None if nothing is loading. It
+    changes over time.
     """
 
     days: int = 0
@@ -56,7 +56,7 @@ class Loading:
 
     @property
     def words(self) -> str:
-        """What pages say of it: `loading 30 days of history: 42%`, or nothing."""
+        """The text on pages, such as `loading 30 days of history: 42%`, or nothing."""
         if self.percent is None:
             return ""
         what = f"{self.days} days of history" if self.days else "the first round"

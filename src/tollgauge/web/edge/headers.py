@@ -1,9 +1,24 @@
-"""The headers that the edge itself adds to answers."""
+"""HTTP headers: those of every answer, content negotiation, gzip, conditional requests and ranges
+(RFC 9110, sections 12 to 14).
+
+The ledger stores the plain bytes of paid answers, so that a stored one serves every caller; the
+cache of free answers (web/edge/cache) holds both forms.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import re
+from email.utils import formatdate, parsedate_to_datetime
+from functools import lru_cache
 from typing import Final
 
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.sale import answer_signature
 
 EVERY_ANSWER: Final = (
@@ -31,13 +46,109 @@ PREFLIGHT: Final = (
     (b"access-control-allow-headers", b"*, Authorization"),
     (b"access-control-max-age", b"600"),
 )
+MIN_BYTES: Final = 8_192
+"""Smaller answers are not compressed."""
+GZIP_LEVEL: Final = 5
+"""At most a tenth larger than the best level on histories, in a quarter of its time."""
+_CACHED_HEADER_MAX: Final = 128
+"""Longer `Accept-Encoding` headers are parsed each time, shorter ones are cached (bytes)."""
+_RANGE: Final = re.compile(r"bytes=[ \t]*([0-9]{0,18})-([0-9]{0,18})[ \t]*", re.ASCII)
 
 
 def accepts_csv(header: bytes) -> bool:
-    """Whether an `Accept` asks for CSV, which some lists have beside JSON."""
+    """Whether an `Accept` asks for CSV, the second format of some lists."""
     return b"text/csv" in header
 
 
 def accepts_page(header: str) -> bool:
     """Whether an `Accept` is a browser's, which shows pages to a person."""
     return "text/html" in header
+
+
+async def compressed(request: Request, response: Response) -> Response:
+    """Return the answer, gzipped if it is large and the caller accepts that."""
+    body = bytes(response.body)
+    if len(body) < MIN_BYTES or "content-encoding" in response.headers:
+        return response
+    response.headers["Vary"] = ", ".join(
+        filter(None, (response.headers.get("Vary"), "Accept-Encoding"))
+    )
+    if accepts_gzip(request.headers.get("accept-encoding", "").encode("latin-1")):
+        response.body = await gzipped(body)
+        response.headers["Content-Encoding"] = "gzip"
+        response.headers["Content-Length"] = str(len(response.body))
+    return response
+
+
+async def gzipped(body: bytes) -> bytes:
+    """Return a body in gzip; equal bodies give equal bytes."""
+    return await asyncio.to_thread(gzip.compress, body, GZIP_LEVEL, mtime=0)
+
+
+def accepts_gzip(header: bytes) -> bool:
+    """Whether an `Accept-Encoding` takes gzip: named, or under `*`, and not with `q=0`."""
+    return (_takes_gzip if len(header) > _CACHED_HEADER_MAX else _known_takes_gzip)(header)
+
+
+def _takes_gzip(header: bytes) -> bool:
+    weights: dict[str, str] = {}
+    for part in header.decode("latin-1").lower().split(","):
+        coding, *parameters = (piece.strip() for piece in part.split(";"))
+        weight = next((p[2:] for p in parameters if p.startswith("q=")), "1")
+        weights[coding] = weight
+    chosen = weights.get("gzip", weights.get("x-gzip", weights.get("*", "0")))
+    return chosen.strip("0.") != ""
+
+
+_known_takes_gzip: Final = lru_cache(maxsize=256)(_takes_gzip)
+
+
+def names_tag(if_none_match: bytes, etag: bytes) -> bool:
+    """Whether an `If-None-Match` names an entity tag, by weak comparison, or any (`*`)."""
+    tags = [tag.strip().removeprefix(b"W/") for tag in if_none_match.split(b",")]
+    return etag in tags or tags == [b"*"]
+
+
+def http_date(timestamp: int) -> str:
+    """Format a timestamp (ms UTC) for `Last-Modified`, in whole seconds."""
+    return formatdate(timestamp // SECOND_MS, usegmt=True)
+
+
+def is_unmodified(headers: Headers, *, etag: str, modified: int) -> bool:
+    """Whether a client has the version of time `modified` (ms UTC). A date counts only without
+    `If-None-Match`.
+    """
+    tags = headers.get("if-none-match")
+    if tags is not None:
+        return names_tag(tags.encode("latin-1"), etag.encode("latin-1"))
+    since = _seconds(headers.get("if-modified-since", ""))
+    return since is not None and modified // SECOND_MS <= since
+
+
+def requested_range(headers: Headers, size: int, *, etag: str, modified: int) -> range | None:
+    """Return the positions of the requested bytes in a file of `size` bytes; empty if the file has
+    none of them.
+
+    None means the whole file: there is no `Range`, it may be ignored (several ranges, another unit,
+    a mistake), or `If-Range` names another version.
+    """
+    match = _RANGE.fullmatch(headers.get("range", ""))
+    if match is None or not _is_version(headers.get("if-range"), etag=etag, modified=modified):
+        return None
+    first, last = match[1], match[2]
+    if not first:
+        return range(max(0, size - int(last)), size) if last else None
+    stop = int(last) + 1 if last else size
+    return range(int(first), min(stop, size)) if int(first) < stop or not last else None
+
+
+def _is_version(if_range: str | None, *, etag: str, modified: int) -> bool:
+    return if_range is None or if_range == etag or if_range == http_date(modified)
+
+
+def _seconds(date: str) -> float | None:
+    """Return the unix seconds of an HTTP date, None for an invalid one."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None

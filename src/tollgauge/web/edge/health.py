@@ -1,11 +1,11 @@
-"""Health: whether the database takes what a sale needs, and if not, why.
+"""Health: whether the database accepts the writes of a sale, and if not, why.
 
 Rules:
-- what a sale writes is tried and rolled back (store/readiness), at most every EVERY_MS however
-  many requests come; those that come meanwhile share the result;
-- the cause is described in our own words: no path, no address, no text of a driver;
-- the log has a line when the cause changes, and one when the database works again;
-- late probes are reported beside `ready`, because what is stored can still be sold.
+- the writes of a sale are tried and rolled back (store/readiness) at most every EVERY_MS; all
+  requests in between share the result;
+- the cause is a fixed sentence without paths, addresses or texts of the driver;
+- a change of the cause is logged;
+- late probes are reported next to `ready`, because stored results can still be sold.
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ from tollgauge.web.edge.problem import Problem
 
 EVERY_MS: Final = 5 * SECOND_MS
 TRY_SECONDS: Final = 4.0
-"""How long a try may take: health checks seldom wait longer."""
+"""How long a try may take; health checks rarely wait longer."""
 LATE_SECONDS: Final = 1.0
-"""How long it may take to read how late probes are; where it takes longer, what was read before
-stands.
-"""
+"""How long reading the delay of probes may take; otherwise the last result is reported."""
 
 UNSIGNED: Final = "Nothing is signed: there is no signing key (TOLLGAUGE_SIGNING_KEY)."
 CAUSES: Final[dict[Cause, str]] = {
@@ -53,9 +51,8 @@ async def healthz() -> Response:
 
 @dataclass(slots=True)
 class Readiness:
-    """Whether one process can sell. `clock` gives milliseconds UTC; probes are late when a host has
-    waited for `late_ms`. `signs` says whether there is a signing key. `loading` is that of the
-    demo's past.
+    """Whether one process can sell. Probes are late when a host has waited for `late_ms`; `signs`
+    is whether there is a signing key, `loading` the progress of the demo's history.
     """
 
     store: Store
@@ -69,7 +66,7 @@ class Readiness:
     _overdue: Mapping[str, int] = field(default_factory=dict)
 
     async def readyz(self) -> Response:
-        """200 where the database takes what a sale writes, else 503 with the cause."""
+        """Answer 200 if the database accepts the writes of a sale, otherwise 503 with the cause."""
         now = self.clock()
         old = not self._at <= now < self._at + EVERY_MS
         if self._trial is None or (old and self._trial.done()):
@@ -92,7 +89,7 @@ class Readiness:
         cause = None
         try:
             await self.store.try_write(rehearse_sale, seconds=TRY_SECONDS)
-            # A server that hangs from now on is the next try's to find: this answer waits for none.
+            # If the database hangs from here on, the next try finds out; this answer does not wait.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LATE_SECONDS):
                     self._overdue = await self.store.reading(standings.overdue_ms, now=self.clock())

@@ -21,19 +21,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tollgauge.core.sale.payment import HEADER_MAX
 from tollgauge.observe import log
 from tollgauge.web.edge.cache import AnswerCache, CachedAnswer, Key, cached_answer
-from tollgauge.web.edge.compress import accepts_gzip
-from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT, accepts_csv
-from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
-from tollgauge.web.edge.problem import (
-    Problem,
+from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT, accepts_csv, accepts_gzip
+from tollgauge.web.edge.input import (
+    BODY_MAX,
+    HEADERS_MAX,
+    URL_MAX,
     body_too_large,
-    internal_error,
     payment_header_too_large,
 )
+from tollgauge.web.edge.problem import Problem, internal_error
 from tollgauge.web.edge.rate import Clients, RateLimit, parse_address
 
 HEALTH_ONLY: Final = "health_only"
-"""In the state of a request: its connection was taken above a cap, for the health routes alone."""
+"""Key in a request's state: its connection was accepted above a cap, only for health routes."""
 
 _PAYMENT_HEADERS: Final = frozenset({b"payment-signature", b"x-payment"})
 """Those of x402 version 2 and version 1."""
@@ -48,8 +48,8 @@ def _ip_address(text: str) -> str:
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeSettings:
-    """The rate limit of one address, which may send a whole minute's requests at once, and the
-    proxies that are believed.
+    """The rate limit of one address, which may send a whole minute's requests in one burst, and
+    the trusted proxies.
     """
 
     free_per_minute: PositiveInt = 600
@@ -60,9 +60,9 @@ class EdgeSettings:
 
 @dataclass(slots=True)
 class Edge:
-    """The ASGI app in front of the routes. `cached` are exact paths, `cached_under` prefixes;
-    paths in `unlimited` have no rate limit. `refuse` makes the answer to a problem, by what the
-    client accepts.
+    """The ASGI app in front of the routes. `cached` are exact paths, `cached_under` prefixes; paths
+    in `unlimited` have no rate limit. `refuse` makes the answer to a problem from the request's
+    `Accept`.
     """
 
     app: ASGIApp
@@ -119,12 +119,12 @@ class Edge:
             await _answer(self.app, scope, receive, complete)
             return
         cached = await self._cached_or_new(scope, receive)
-        ready = cached.reply(_header(scope, b"if-none-match"))
-        await send(ready.start)
-        await send(_NO_BODY if head else ready.body)
+        start, body = cached.messages(_header(scope, b"if-none-match"))
+        await send(start)
+        await send(_NO_BODY if head else body)
 
     def _refused(self, problem: Problem, scope: Scope) -> Response:
-        """The answer to a problem. Who asks too much gets none that costs more than a document."""
+        """Return the answer to a problem. Rate-limited clients always get the JSON document."""
         if problem.retry_after is not None:
             return problem.response()
         return self.refuse(problem, (_header(scope, b"accept") or b"").decode("latin-1"))
@@ -141,7 +141,7 @@ class Edge:
             )
 
     async def _cached_or_new(self, scope: Scope, receive: Receive) -> CachedAnswer:
-        """The cached answer, or a new one. While one request builds a new one, and where that
+        """Return the cached answer or a new one. While one request builds a new one, and if that
         fails, the others get the cached one.
         """
         gzip = accepts_gzip(_header(scope, b"accept-encoding") or b"")
@@ -194,8 +194,8 @@ async def _run_route(app: ASGIApp, scope: Scope, receive: Receive, *, gzip: bool
 
 
 def check_host(scope: Scope) -> None:
-    """Refuse a request that does not name exactly one host: Problem 400 (RFC 9112 section 3.2). Of
-    several names a proxy and we could each use another. HTTP/1.0 may name none.
+    """Refuse a request without exactly one Host header: Problem 400 (RFC 9112 section 3.2). With
+    several, a proxy and this service could each use another one. HTTP/1.0 may have none.
     """
     hosts = sum(name == b"host" for name, _ in scope["headers"])
     if hosts > 1 or (not hosts and scope.get("http_version") == "1.1"):
@@ -203,7 +203,7 @@ def check_host(scope: Scope) -> None:
 
 
 def check_sizes(scope: Scope) -> None:
-    """Refuse what is too large before anything reads it: Problem 414, 431 or 413."""
+    """Refuse requests that are too large before anything reads them: Problem 414, 431 or 413."""
     if len(scope.get("raw_path") or b"") + len(scope["query_string"]) >= URL_MAX:
         raise Problem(414, "url-too-long", f"Keep the URL under {URL_MAX} bytes.")
     total = 0
@@ -234,7 +234,7 @@ def _key(scope: Scope, *, gzip: bool, csv: bool) -> Key:
 
 
 def _header(scope: Scope, wanted: bytes) -> bytes | None:
-    """A header's value; of a repeated one the last, which the nearest proxy has written."""
+    """Return a header's value; of a repeated one the last, which the nearest proxy wrote."""
     return next((value for name, value in reversed(scope["headers"]) if name == wanted), None)
 
 

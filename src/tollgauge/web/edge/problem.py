@@ -1,6 +1,6 @@
 """Problem: every error that a caller sees, as `application/problem+json` (RFC 9457).
 
-`code` is a stable slug; nothing here ever holds a foreign exception's text.
+`code` is a stable slug; the text of a foreign exception is never shown.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import orjson
 from starlette.responses import Response
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.sale.payment import HEADER_MAX
-from tollgauge.web.edge.limits import BODY_MAX
 
 _AGAIN: Final = "Send the same request again; a payment that came with it is never charged twice."
 
@@ -28,9 +26,11 @@ class Invalid:
 
 
 class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
-    """An answer other than success. `retry_after` is in seconds. `wasted`: the request failed after
-    work was done for it, and not because of us; `host` is the one because of which it failed
-    (store/ledger/payer_limit), None where it was not a host.
+    """An answer other than success.
+
+    `retry_after` is in seconds. `wasted` marks a request that failed after work was done for it,
+    through no fault of this service; `host` is the host that caused it, if any
+    (store/ledger/payer_limit).
     """
 
     def __init__(
@@ -80,23 +80,12 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         return headers
 
 
-def body_too_large() -> Problem:
-    """413 for a body above the limit."""
-    return Problem(413, "body-too-large", f"Keep the body under {BODY_MAX} bytes.")
-
-
-def payment_header_too_large() -> Problem:
-    """431 for a payment above the limit."""
-    detail = f"Keep the payment under {HEADER_MAX} bytes."
-    return Problem(431, "payment-header-too-large", detail)
-
-
 def store_unavailable() -> Problem:
-    """503 while our database cannot serve."""
+    """503 while the database cannot serve."""
     detail = f"Our database cannot serve now. {_AGAIN}"
     return Problem(503, "store-unavailable", detail, retry_after=5)
 
 
 def internal_error() -> Problem:
     """500 for an unexpected exception."""
-    return Problem(500, "internal", f"This is a fault of ours. {_AGAIN}")
+    return Problem(500, "internal", f"This is an error of the service. {_AGAIN}")

@@ -22,7 +22,7 @@ from tollgauge.db.engine import StoreUnavailable
 from tollgauge.store.scores import bundles
 from tollgauge.store.scores.bundles import StoredBundle
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.conditional import asked_range, http_date, is_unmodified
+from tollgauge.web.edge.headers import http_date, is_unmodified, requested_range
 from tollgauge.web.edge.problem import Problem
 
 PATH: Final = "/trust/bundle"
@@ -79,7 +79,7 @@ class Bundles:
             headers[answer_signature.HEADER] = stored.signature
         if is_unmodified(request.headers, etag=etag, modified=stored.as_of):
             return Response(status_code=304, headers=headers)
-        part = asked_range(request.headers, len(body), etag=etag, modified=stored.as_of)
+        part = requested_range(request.headers, len(body), etag=etag, modified=stored.as_of)
         if part is None:
             return _sent(body, range(len(body)), headers)
         if not part:

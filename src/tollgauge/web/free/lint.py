@@ -21,8 +21,7 @@ from tollgauge.core.lint.examples import EXAMPLES
 from tollgauge.core.probe.exchange import Exchange
 from tollgauge.monitor.reports import lint_reports
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.body import read_body
-from tollgauge.web.edge.limits import BODY_MAX
+from tollgauge.web.edge.input import BODY_MAX, read_body
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.free.api import json_response
 from tollgauge.web.wire import lint_answers

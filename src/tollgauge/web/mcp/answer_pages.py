@@ -1,4 +1,4 @@
-"""Pages of a long paid answer: an agent reads everything that a tool returns, so a page has at most
+"""Pages of a long paid answer: agents read everything that a tool returns, so a page has at most
 PAGE_BYTES.
 
 The ledger stores the whole answer with its payment. `answerId` names it: the payment's id and a
@@ -121,7 +121,7 @@ def page(body: bytes, brief: Brief, request: PageRequest, *, tool: str) -> bytes
 
 
 def _fitting(rows: list[Any], room: int) -> list[Any]:
-    """The first rows that fit into so many bytes of a result, at least one."""
+    """Return the first rows that fit into `room` bytes of a result, at least one."""
     shown: list[Any] = []
     for row in rows:
         room -= _bytes_in_result(row)

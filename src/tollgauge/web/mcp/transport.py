@@ -6,11 +6,11 @@ one of 2026. What the tools do is web/mcp/tools'.
 Rules:
 - there are no sessions: a POST is a whole exchange and gets one JSON answer, so that any worker can
   serve any call;
-- the SDK's session manager lives for one exchange, so that nothing has to run beside the app;
+- the SDK's session manager lives for one exchange, so that no background task is needed;
 - a body that is not strict JSON of one JSON-RPC message does not reach the SDK, which would show a
   parser's message;
-- `Host` and `Origin` must be ours or this machine's, else a page could reach a service on its
-  visitor's machine under a name of its own (DNS rebinding).
+- `Host` and `Origin` must be those of this service or machine: otherwise a page could reach a
+  service on its visitor's machine under its own name (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ REQUEST: Final = {
         "content": {"application/json": {"schema": _MESSAGE, "example": _EXAMPLE}},
     }
 }
-"""What OpenAPI says of the request."""
+"""The request in OpenAPI."""
 _ERROR: Final = {
     "type": "object",
     "description": "A JSON-RPC 2.0 error",

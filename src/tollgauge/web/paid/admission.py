@@ -41,7 +41,7 @@ HOST_RETRY_S: Final = 10
 def refused(
     payment: Payment, in_work: Collection[Payment], facilitator: Facilitator
 ) -> Problem | None:
-    """Why no sale is begun for a payment beside those that are in work, None if one may be."""
+    """Return the reason why no sale may begin for a payment now, or None if one may."""
     slots = facilitator.sales_at_once
     id_ = payment.id
     copies = sum([other.id == id_ for other in in_work])
@@ -75,17 +75,17 @@ def refused(
 
 
 def pause_s(payment_id: str, least_s: int = RETRY_S) -> int:
-    """After how many whole seconds a payment may be sent again: `least_s` or a few more, by its id,
-    so that copies of it are told the same.
+    """Return after how many seconds a payment may be sent again: `least_s` or a few more, depending
+    only on its ID, so that all copies get the same answer.
     """
     return least_s + int(payment_id, 16) % SPREAD_S
 
 
 def _exceeds_share(payment: Payment, in_work: Collection[Payment], slots: int) -> bool:
-    """Whether the payer has his share of all sales in work.
+    """Whether the payer has used up the share of one payer.
 
-    Before the facilitator has looked at a signature anybody can name any payer. So where the share
-    is in use, payments that the payer's own key signed are held to their own number alone.
+    Until the facilitator has verified a signature, anyone can name any payer. So once the share is
+    used up, payments that the payer's own key signed are only counted against each other.
     """
     share = max(1, slots // PAYER_SHARE)
     same_payer = {other.id: other for other in in_work if other.payer == payment.payer}
@@ -97,8 +97,8 @@ def _exceeds_share(payment: Payment, in_work: Collection[Payment], slots: int) -
 
 
 def _has_room(payment: Payment, in_work: Collection[Payment], slots: int) -> bool:
-    """Whether there is room among all sales in work. Payments that nobody's key is known to have
-    signed (forged ones, and those of contract wallets) leave three eighths to the others.
+    """Whether there is room for another sale. Payments without a proven signature (forged ones, and
+    those of contract wallets) may use at most five eighths.
     """
     if 2 * len(in_work) < slots:
         return True
@@ -109,8 +109,8 @@ def _has_room(payment: Payment, in_work: Collection[Payment], slots: int) -> boo
 
 
 def check(tx: Connection, row: LedgerRow, hosts: tuple[str, ...], *, now: int) -> None:
-    """Make nothing more for a payer whose answers stay unpaid (Problem 429), nor what needs a host
-    that wasted too much work (Problem 503): then what was claimed in this transaction is not.
+    """Refuse a payer with too many unpaid answers (Problem 429), and an order for a host that
+    wasted too much work (Problem 503). The claim of this transaction is then rolled back.
     """
     for host in hosts or ("",):
         limits = payer_limit.limits(tx, row, host, now=now)

@@ -30,8 +30,8 @@ from tollgauge.web.paid.product import PaidDependencies
 
 TRIES: Final = 3
 RETRY_WITHIN_S: Final = 5.0
-"""No try begins later after the first: with the time-out of a delivery (egress) the last one ends
-before published clients give up, which is after 20 seconds.
+"""No try begins later than this after the first: with the delivery timeout (egress), the last one
+ends before published clients give up, after 20 seconds.
 """
 PAUSE_S: Final = 0.5
 """Between two tries."""
@@ -58,7 +58,7 @@ class DeliveryTester:
     retry_within_s: float = RETRY_WITHIN_S
 
     def check_ready(self, targets: Sequence[Target]) -> None:
-        """Raises Problem 503 where there are destinations and no key to seal them."""
+        """Raises Problem 503 if there are destinations and no key to encrypt them."""
         if targets and not self.dependencies.sealer.ready:
             raise Problem(
                 503,
@@ -72,7 +72,7 @@ class DeliveryTester:
     async def test(
         self, targets: Sequence[Target], *, watch_id: str, resource: str, signing: Signing
     ) -> list[dict[str, Any]]:
-        """Test every destination, all at once; returns the results as the answer shows them. Raises
+        """Test every destination concurrently; return the results as the answer shows them. Raises
         Problem 422 if any failed, 503 if too many tests are in work.
         """
         with self.dependencies.deliveries.on({target.host for target in targets}):

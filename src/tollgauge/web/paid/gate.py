@@ -1,21 +1,20 @@
-"""The payment gate: what happens between a request to a paid route and its answer.
+"""The payment gate: from a request to a paid route to its answer.
 
 It reads top to bottom (docs/payments.md):
 
-1. `serve` answers 402 at once where no payment came, whatever the body is; else it reads the
+1. `serve` answers 402 to requests without a payment, whatever their body is; otherwise it reads the
    payment (400, 431) and the request (400, 413).
-2. `sell` validates the request (422), compares what was signed with the offer (402, or 409 if the
-   chain shows that it has paid us), and begins no sale that there is no room for (429, 503).
+2. `sell` validates the request (422), compares the signed payment with the offer (402, or 409 if
+   the chain shows that it has already paid this service), and limits concurrent sales (429, 503).
 3. `_carry_out` is the sale, step by step: claim the payment in the ledger, verify it with the
    facilitator (402, 409, 503), compute the whole answer, store it with the intent to settle, settle
    and prove. A payment that was claimed before is answered from its row instead (409).
-4. `_release` gives out the answer that the row allows.
+4. `_release` returns the answer that the row allows.
 
-Nothing is charged before the answer is stored, and no answer leaves before it is paid. An outcome
-that nobody knows is 503 and never 402, because a 402 makes clients sign and pay again. What a
-caller is told of each state is in web/paid/request; how a payment is settled, and every change of
-its row after the claim, in web/paid/settle. Where another worker wrote the row first, the
-caller is answered from that.
+Nothing is charged before the answer is stored, and no answer is sent before it is paid. An unknown
+outcome is 503 and never 402, because a 402 makes clients sign and pay again. The answers to each
+state are in web/paid/request; settlement and every change of the row after the claim are in
+web/paid/settle. If another worker wrote the row first, the caller is answered from that row.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ from tollgauge.store.ledger import answers, payments
 from tollgauge.store.ledger.answers import StoredAnswer
 from tollgauge.store.ledger.attempts import Attempt
 from tollgauge.store.ledger.payments import Claim, LedgerRow
-from tollgauge.web.edge.body import read_body
+from tollgauge.web.edge.input import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import admission
 from tollgauge.web.paid.request import (
@@ -71,7 +70,7 @@ from tollgauge.web.paid.settle import OvertakenError, Settler
 LEASE_MS: Final = 60_000
 """How long a worker may take from claim to intent before another may take the payment over."""
 WAITS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
-"""How a second copy of a payment in flight waits for the first."""
+"""Pauses of a second copy of a payment while the first is being answered."""
 ANSWER_S: Final = 50.0
 """How long a caller waits at most: many proxies and clients give up after 60 seconds. The sale
 itself goes on, and its answer is fetched with the same payment."""
@@ -79,15 +78,15 @@ COSTLY_REFUSAL: Final = 422
 """The status of a refusal after work was done for the request: it counts against the payer. A 404
 costs one look into the database."""
 HEAD_START_MS: Final = 5_000
-"""For so long after a settlement, a secret is shown only to the request that bought it, where the
-payment repeats no ticket."""
+"""For this long after a settlement, a secret is shown only to the request that bought it, if the
+payment does not repeat the ticket."""
 SALE: Final = "sale"
 """The name of a task that sells. A process that shuts down lets these finish."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What became of a payment: its row, and whether this request itself settled it."""
+    """The outcome of a payment: its row, and whether this request settled it."""
 
     row: LedgerRow
     settled_here: bool
@@ -96,7 +95,7 @@ class _Outcome:
 @dataclass(frozen=True, slots=True)
 class Gate:
     """The gate's resources: the ledger's store, the facilitator, the clock (milliseconds UTC),
-    and the chain where the operator names a node. `contact` is where buyers ask about a payment.
+    and the chain if a node is configured. `contact` is where buyers ask about a payment.
     """
 
     store: Store
@@ -228,10 +227,12 @@ class Gate:
     async def _claim(
         self, sale: Sale, payment: Payment, order: object, digest: str
     ) -> tuple[Claim, object]:
-        """Insert the payment's key before any work: a ledger that cannot be written takes no
-        payment. The claim, and what the sale's `check` returned if it is ours. Raises Problem for
-        an order that is not begun now, and StoreUnavailable; then nothing is claimed. An answer
-        that is paid and stored is read where nothing can be written.
+        """Insert the payment's key before any work, so that no payment is accepted while the ledger
+        cannot be written.
+
+        Returns the claim, and the result of the sale's `check` if this request claimed it. Raises
+        Problem for an order that cannot be served now, and StoreUnavailable; then nothing is
+        claimed. A paid and stored answer is still returned while nothing can be written.
         """
 
         def insert(tx: Connection) -> tuple[Claim, object]:
@@ -281,13 +282,13 @@ class Gate:
         await self.settlement.give_back(row, reply.reason, attempt)
         if answer is not None:
             self._check_not_settled(payment, answer)
-        # The facilitator's node may be ahead of ours; without a node nobody can tell at all.
+        # The facilitator's node may be ahead of ours; without a node there is no way to tell.
         if reports_used_nonce(reply.reason) and (answer is None or answer.proof is Proof.UNUSED):
             raise chain_unavailable()
         return payment_required(sale, reply.reason)
 
     async def _ask_about_refused(self, row: LedgerRow, attempt: Attempt) -> ChainAnswer | None:
-        """What the chain says of a payment that the facilitator refused; None without a node. A
+        """Ask the chain about a payment that the facilitator refused; None without a node. A
         node that does not answer gives the claim back: Problem 503.
         """
         answer = await self.settlement.ask_chain(row)
@@ -323,7 +324,7 @@ class Gate:
         """
         try:
             return await self.settlement.store_intent(
-                held.row, verified, answer=answer, beside=held.with_answer
+                held.row, verified, answer=answer, also=held.with_answer
             )
         except OvertakenError:
             raise
@@ -379,7 +380,7 @@ class Gate:
 
 
 def _log_failure(task: asyncio.Task[Response | _Outcome]) -> None:
-    """Log a fault of ours in a sale that nobody waits for any more. A refusal is in its row."""
+    """Log an internal error in a sale whose caller has gone. A refusal is in its row."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, Problem | StoreUnavailable):
         log().error("sale.fail", error=type(error).__name__, where=place_of(error))

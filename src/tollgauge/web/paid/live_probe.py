@@ -1,14 +1,13 @@
-"""The live probe behind a paid report: who waits for which host, and who shares a result.
+"""Live probes for paid reports: queueing for hosts, and sharing of results.
 
 Rules:
-- at most one live probe a host and 10 seconds; callers that come meanwhile share its result,
-  unless it was made by a fault of ours or nobody can vouch for it;
-- a resource that nobody monitors yet is adopted with its first result;
-- a target that is down is a result; a fault of ours is 503 and costs nothing;
-- a resource that asked for silence (Retry-After) is left alone as long as it asked for, its host
-  for ten minutes: what was seen of a resource within the last ten minutes is its answer; without it
-  the request is refused at once;
-- callers wait for a host in turn, a few at most, and none for longer than a published client does.
+- at most one live probe per host in 10 seconds; callers in that time share its result, unless it
+  shows a failure of this service or one without a clear cause;
+- a resource that is not monitored yet is adopted with its first result;
+- a target that is down is a result; a failure of this service is 503 and costs nothing;
+- a resource that sent Retry-After is not probed until then, its host for at most ten minutes. A
+  result of the last ten minutes is the answer meanwhile; without one the request is refused;
+- a few callers may wait for a host, in order, and no longer than published clients wait.
 
 The probe itself is monitor/probing.
 """
@@ -46,13 +45,13 @@ from tollgauge.web.paid.sale import HeldClaim
 SHARE_MS: Final = 10 * SECOND_MS
 LEASE_MS: Final = 45 * SECOND_MS
 STAND_IN_MS: Final = 10 * MINUTE_MS
-"""How old a result may be that stands for a host on hold."""
+"""The age up to which a stored result replaces a probe of a host on hold."""
 HOLD_MS: Final = 5 * SECOND_MS
-"""A longer pause of a host is not waited for."""
+"""Callers do not wait for a host with a longer pause."""
 WAIT_S: Final = 12.0
 """How long a caller waits for its turn: published clients give up after 20 seconds."""
 WAITING_MAX: Final = 8
-"""So many resources of one host wait for it at most: each holds a sale that others need."""
+"""Resources of one host that may wait for it: each occupies a sale that others need."""
 PAUSES_S: Final = (0.25, 0.5, 1.0)
 """How long to wait for a host that another process probes; the last is repeated."""
 
@@ -72,8 +71,8 @@ class Turns:
 
     @contextlib.asynccontextmanager
     async def turn(self, key: str, *, until: float) -> AsyncIterator[None]:
-        """Hold a key exclusively. Raises TimeoutError if it is not free by `until`, an instant of
-        the event loop's clock.
+        """Hold a key exclusively. Raises TimeoutError if it is not free by `until` (the event
+        loop's clock).
         """
         lock = self._locks.setdefault(key, asyncio.Lock())
         self._callers[key] += 1
@@ -107,8 +106,8 @@ class LiveProbe:
         *,
         accept: Callable[[ProbeResult], None] = lambda _: None,
     ) -> tuple[Endpoint, ProbeResult]:
-        """The endpoint and a result at most 10 seconds old. `accept` sees the result of a resource
-        that nobody knows and may raise Problem: then the resource is not adopted.
+        """Return the endpoint and a result at most 10 seconds old. `accept` gets the first result
+        of an unknown resource and may raise Problem: then the resource is not adopted.
 
         Raises Problem 503 when we could not probe.
         """
@@ -122,7 +121,7 @@ class LiveProbe:
         *,
         accept: Callable[[ProbeResult], None],
     ) -> tuple[Endpoint, ProbeResult]:
-        """The same, for one of those who wait."""
+        """Return the same for a caller that is counted as waiting."""
         until = asyncio.get_running_loop().time() + WAIT_S
         try:
             async with self._turns.turn(resource.id, until=until):
@@ -140,8 +139,8 @@ class LiveProbe:
             raise _busy(resource.host, waited=True) from None
 
     def check(self, tx: Connection, resource: Resource) -> tuple[LatestProbe, ProbeResult | None]:
-        """What is known of a resource's endpoint, and a result that is young enough to stand for
-        an answer. Raises Problem 503 for one of a host on hold without such a result.
+        """Return the stored state of a resource's endpoint, and a result that is recent enough to
+        be the answer. Raises Problem 503 if its host is on hold and there is no such result.
         """
         now, latest = self.prober.clock(), latest_rows.of(tx, resource)
         paused_until = latest.endpoint.paused_until if latest.endpoint else 0
@@ -168,7 +167,7 @@ class LiveProbe:
         accept: Callable[[ProbeResult], None],
         until: float,
     ) -> tuple[Endpoint, ProbeResult]:
-        """Probe a resource and record what was seen, when no other process has its host."""
+        """Take the lease of the host, probe the resource and record the result."""
         owner = f"live-{secrets.token_hex(8)}"
         shared = await self._take_host(resource, owner, until=until)
         if shared is not None:
@@ -207,7 +206,7 @@ class LiveProbe:
         accept: Callable[[ProbeResult], None],
         owner: str,
     ) -> None:
-        """Let the caller refuse a first contact; then only the host is given back."""
+        """Let the caller refuse an unknown resource; then only the host's lease is released."""
         try:
             accept(result)
         except Problem:
@@ -221,8 +220,8 @@ class LiveProbe:
     async def _take_host(
         self, resource: Resource, owner: str, *, until: float
     ) -> tuple[Endpoint, ProbeResult] | None:
-        """Take the lease of a host, and None; or, without it, what another process saw of the
-        resource meanwhile. Raises TimeoutError, or Problem 503 for a host on hold.
+        """Take the lease of a host and return None, or return the result of another process's
+        probe meanwhile. Raises TimeoutError, or Problem 503 for a host on hold.
         """
         loop = asyncio.get_running_loop()
         for pause in chain(PAUSES_S, repeat(PAUSES_S[-1])):
@@ -244,8 +243,8 @@ class LiveProbe:
 
 
 def recent_result(latest: LatestProbe, *, now: int, age_ms: int = SHARE_MS) -> ProbeResult | None:
-    """The last result of an endpoint if that is young enough to be shared and tells of the target:
-    what our own fault made, or what nobody can vouch for, is probed again.
+    """Return the last result of an endpoint if it is recent enough to be shared and is about the
+    target: after a failure of this service, or one without a clear cause, it is probed again.
     """
     last = latest.probe
     young = last is not None and now - age_ms < last.at <= now
@@ -253,7 +252,7 @@ def recent_result(latest: LatestProbe, *, now: int, age_ms: int = SHARE_MS) -> P
 
 
 def _busy(host: str, *, waited: bool = False) -> Problem:
-    """503 for a host that others have. A caller who `waited` held a sale meanwhile: wasted work."""
+    """503 for a host that is being probed for others. `waited`: the caller occupied a sale."""
     return Problem(
         503,
         "host-busy",

@@ -2,15 +2,15 @@
 described.
 
 POST buys through the gate. GET shows the terms: directories and linters ask with GET first, and
-only 402 tells them that something is sold here. Nothing is sold by GET: a payment that comes with
-it is refused with 405 and stays unused.
+only a 402 shows them that something is sold here. Nothing is sold by GET: a payment in a GET
+request is refused with 405 and stays unused.
 
-The payment header and the body are read strictly: what two parsers could take for two things is
-refused, because a payment is bound to the bytes of its request.
+The payment header and the body are parsed strictly, because a payment is bound to the bytes of its
+request: input that two parsers could read differently is refused.
 
-What is answered to a payment follows from the state of its row in the ledger (docs/payments.md).
-402 is answered only where the payment took nothing, because it makes clients sign and pay again;
-503 while nobody can tell.
+The answer to a payment follows from the state of its row in the ledger (docs/payments.md). 402
+means that the payment took nothing, because it makes clients sign and pay again; 503 means that the
+outcome is not known yet.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from tollgauge.core.sale.payment import (
 from tollgauge.core.sale.payment_state import NEVER_PAID, State
 from tollgauge.observe import PAID_REQUESTS, log
 from tollgauge.store.ledger.payments import LedgerRow
-from tollgauge.web.edge.compress import compressed
-from tollgauge.web.edge.problem import Problem, payment_header_too_large
+from tollgauge.web.edge.headers import compressed
+from tollgauge.web.edge.input import payment_header_too_large
+from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.admission import pause_s
 from tollgauge.web.paid.product import Call, PaidDependencies, Product
 from tollgauge.web.paid.sale import Sale
@@ -61,7 +62,7 @@ PAYMENT_REQUIRED: Final = "PAYMENT-SIGNATURE header is required"
 
 
 class _NotByGetProblem(Problem):
-    """405: a payment came where nothing is sold."""
+    """405: a payment in a GET request."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -121,15 +122,15 @@ def read_payment(header: str, offer: Offer) -> Payment:
 
 
 def unpaid_reason(request: Request) -> str:
-    """Why a request without `PAYMENT-SIGNATURE` is not paid, in words that a v1 client needs."""
+    """Return the reason of a 402 to a request without `PAYMENT-SIGNATURE`; v1 clients get help."""
     if "x-payment" in request.headers:
         return "This service takes x402 version 2: sign again and send PAYMENT-SIGNATURE."
     return PAYMENT_REQUIRED
 
 
 def _ticket() -> dict[str, object]:
-    """A random text that clients repeat in their payment (x402 v2, extensions). What they signed
-    is public once it settled; the stored answer goes to those alone who know this too.
+    """A random text that clients repeat in their payment (x402 v2, extensions). A signed payment is
+    public once it has settled; the stored answer is only sent to clients that know the ticket.
     """
     text = {"type": "string"}
     schema = {"type": "object", "properties": {"ticket": text}, "required": ["ticket"]}
@@ -166,8 +167,8 @@ def payment_required(sale: Sale, reason: str) -> Response:
 
 
 def response_for(sale: Sale, row: LedgerRow) -> Response:
-    """The answer that a row's state allows, or a 402 where the payment took nothing. Raises
-    Problem 503 while nobody can tell, and 410 when the stored answer has been dropped.
+    """Return the answer that a row's state allows, or a 402 if the payment took nothing. Raises
+    Problem 503 while the outcome is unknown, and 410 if the stored answer has been deleted.
     """
     if row.state is State.SETTLED:
         return _stored_answer(sale, row)
@@ -209,7 +210,7 @@ def _stored_answer(sale: Sale, row: LedgerRow) -> Response:
 
 
 def pending(payment_id: str, transaction: str | None = None) -> Problem:
-    """503: nobody can tell yet what became of a payment."""
+    """503: the outcome of a payment is not known yet."""
     return Problem(
         503,
         "payment-pending",
@@ -221,14 +222,13 @@ def pending(payment_id: str, transaction: str | None = None) -> Problem:
 
 
 def check_same_request(payment: Payment, row: LedgerRow, digest: str) -> None:
-    """Raises Problem 409 where a payment that comes again pays for another request: it must come
-    from the same payer (signature and ticket) for the same request (`digest`). A rejected row holds
-    no payment.
+    """Check that a repeated payment has the same payer (signature and ticket) and pays for the same
+    request (`digest`). A rejected row holds no payment. Raises Problem 409.
     """
     if row.state is State.REJECTED:
         return
-    # A settled signature alone proves nothing, because anyone can read it on the chain; the ticket
-    # is known to the payer alone.
+    # A settled signature proves nothing, because anyone can read it on the chain; only the payer
+    # knows the ticket.
     stored = decode(row.header)
     same_payer = (stored.signer_mark, stored.ticket) == (payment.signer_mark, payment.ticket)
     if row.digest != digest or not same_payer:
@@ -251,7 +251,7 @@ def facilitator_unavailable(payment_id: str) -> Problem:
 
 
 def chain_unavailable() -> Problem:
-    """503: nobody can tell whether a refused payment has paid."""
+    """503: whether a refused payment has paid cannot be checked."""
     return Problem(
         503,
         "chain-unavailable",
@@ -320,7 +320,7 @@ def _call(request: Request) -> Call:
 
 
 def _payment_info(price: str) -> dict[str, Any]:
-    """What directories read as "this is sold", hence left out while nothing is."""
+    """Return the extension that marks a route as paid for directories."""
     return {
         "x-payment-info": {
             "price": {"mode": "fixed", "currency": "USD", "amount": price},

@@ -1,16 +1,14 @@
-"""Settlement: what becomes of a payment after its claim, and every change of its row.
+"""Settlement of a claimed payment, and every change of its row.
 
 - `store_intent` stores the whole answer and the intent to settle: nothing is charged before;
 - `settle` has the facilitator charge it, and writes the outcome;
 - `conclude` writes what the chain proves about a row, by the rule of monitor/settlement;
 - `give_back` gives a claim back: nothing was charged.
 
-Where the operator names a node, the chain alone says *paid*, and the facilitator's word is a hint.
-Without a node its word is all there is (docs/payments.md, "Whom the ledger believes"). A worker
-moves only the rows that it holds; when another worker wrote a row first, OvertakenError carries the
-row as it is now.
-
-When this is done, and what a caller is told, is the gate's (web/paid/gate).
+If a node is configured, only the chain decides that a payment is *paid*, and the facilitator's
+answer is a hint. Without a node, the facilitator's answer decides (docs/payments.md, "Whom the
+ledger believes"). A worker moves only the rows that it holds; if another worker wrote a row first,
+OvertakenError carries the row as it is now.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ from tollgauge.web.paid.sale import Sale
 P = ParamSpec("P")
 
 SETTLE_LEASE_MS: Final = 90_000
-"""How long a settlement may take before another worker may ask what became of it."""
+"""How long a settlement may take before another worker may check its outcome."""
 PROOF_WAITS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 2.0)
 """How long a node may lag behind the facilitator's: three blocks of Base."""
 
@@ -56,8 +54,8 @@ class OvertakenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Settler:
-    """What settling needs: the ledger's store, the facilitator, the clock (milliseconds UTC), and
-    the chain where the operator names a node.
+    """Settles payments with the ledger's store, the facilitator, the clock (milliseconds UTC), and
+    the chain if a node is configured.
     """
 
     store: Store
@@ -70,18 +68,18 @@ class Settler:
         row: LedgerRow,
         *attempts: Attempt,
         answer: StoredAnswer | None = None,
-        beside: Sequence[Callable[[Connection], object]] = (),
+        also: Sequence[Callable[[Connection], object]] = (),
     ) -> LedgerRow:
-        """Store the answer and the intent to settle, in one transaction, with what a product
-        writes `beside` its answer. The intent gets an owner of its own: of two workers that try to
-        settle again, one does.
+        """Store the answer and the intent to settle in one transaction, in which the functions
+        `also` run too. The intent gets a new owner, so that of two workers that try to settle
+        again only one does.
         """
         intent = self.attempt("intent", self.clock(), "written")
 
         def move(tx: Connection, row: LedgerRow, /, **changes: Any) -> LedgerRow | None:
             moved = payments.move(tx, row, State.SETTLING, **changes)
             if moved is not None:
-                for write in beside:
+                for write in also:
                     write(tx)
             return moved
 
@@ -119,8 +117,8 @@ class Settler:
         return await self.conclude(row, answer, outcome, attempt)
 
     async def _prove(self, row: LedgerRow, reply: SettledReply | Unclear) -> ChainAnswer | None:
-        """What the chain says after a settle call. Where the facilitator says that it settled,
-        our node gets the time to catch up with its.
+        """Ask the chain after a settle call. If the facilitator reports a settlement, our node gets
+        time to catch up with the facilitator's.
         """
         answer = await self.ask_chain(row, reply.transaction)
         for pause in PROOF_WAITS_S if isinstance(reply, SettledReply) else ():
@@ -141,13 +139,13 @@ class Settler:
         )
 
     async def ask_chain(self, row: LedgerRow, transaction: str | None = None) -> ChainAnswer | None:
-        """What the chain says of a row; None without a node, or while it does not answer."""
+        """Ask the chain about a row; None without a node, or if it does not answer."""
         return await self.ask_chain_about(row.authorization, hint=transaction or row.transaction)
 
     async def ask_chain_about(
         self, authorization: Authorization, *, hint: str | None = None
     ) -> ChainAnswer | None:
-        """What the chain says of an authorization; None without a node, or without an answer."""
+        """Ask the chain about an authorization; None without a node, or without an answer."""
         if self.chain is None:
             return None
         try:

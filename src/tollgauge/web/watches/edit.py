@@ -1,8 +1,8 @@
 """What the owner of a watch changes about it: edit, cancel (docs/watching.md).
 
 Rules:
-- destinations are tested before the watch is locked; what an edit changes is decided under the
-  lock, so that of two edits at once neither is lost;
+- destinations are tested before the watch is locked; the changes are decided under the lock, so
+  that concurrent edits are not lost;
 - an ended watch cannot be changed, and can still be read for a while (web/watches/poll).
 """
 
@@ -26,7 +26,7 @@ from tollgauge.store.watches import destinations, outbox, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.body import read_body
+from tollgauge.web.edge.input import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.delivery_test import DeliveryTester
 from tollgauge.web.watches.watch_auth import (
@@ -143,7 +143,7 @@ class Watching:
         )
 
     async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
-        """End a watch at once; doing it again changes nothing."""
+        """End a watch immediately; repeating it changes nothing."""
         return answer(await self.end(await own_watch(self.dependencies, id, bearer(request))))
 
     async def end(self, watch: Watch) -> StateResponse:
@@ -194,7 +194,7 @@ class Watching:
         return {(self._url(destination), destination.kind) for destination in active}
 
     def _url(self, destination: Destination) -> str:
-        """The URL of a destination, empty where it cannot be decrypted any more."""
+        """Return the URL of a destination, empty if it cannot be decrypted."""
         context = destination_context(destination.id)
         try:
             return self.dependencies.sealer.open(destination.sealed_url, context=context).decode()

@@ -133,7 +133,7 @@ class Polling:
     async def read(
         self, watch_id: str, secret: str, *, since: str, watch_since: str
     ) -> PollResponse:
-        """What a poll answers, whatever carried it. Raises Problem 401, 404 or 422."""
+        """Return the answer to a poll, over HTTP or as a tool. Raises Problem 401, 404 or 422."""
         watch = await own_watch(self.dependencies, watch_id, secret)
         after, last_poll_at = _cursor(since, "since")
         watched_after, _ = _cursor(watch_since, "watch_since")
@@ -193,7 +193,7 @@ def _since_cursors(
 
 
 def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> _Checks:
-    """The checks until an instant. `last_poll_at` is when the last poll was answered, 0 if none."""
+    """Count the checks up to `until`. `last_poll_at` is when the last poll was answered, or 0."""
     total, scored = changes.checks(tx, watch, since=watch.created_at, until=until)
     if last_poll_at <= watch.created_at:
         return _Checks(total=total, scored=scored, since_poll=total)
@@ -202,7 +202,7 @@ def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> _
 
 
 def _cursor(text: str, name: str) -> tuple[int, int]:
-    """(id, instant) of a cursor. Raises Problem 422."""
+    """Parse a cursor into ID and timestamp. Raises Problem 422."""
     match = CURSOR.fullmatch(text)
     if match is None:
         raise invalid(name, "A cursor is what an earlier poll gave.")
@@ -210,8 +210,8 @@ def _cursor(text: str, name: str) -> tuple[int, int]:
 
 
 def _check_cursor(after: int, newest: int, name: str) -> None:
-    """Refuse a cursor ahead of everything: it is of another server, or of a database that was
-    restored since, and reading on from it would skip events. Raises Problem 422.
+    """Refuse a cursor that is ahead of all events: it is from another server, or from before a
+    restore, and reading on from it would skip events. Raises Problem 422.
     """
     if after > newest:
         raise invalid(

@@ -1,8 +1,8 @@
-"""`POST /v1/watch/{id}/rotate`: a new secret for a watch, for whoever paid for it.
+"""`POST /v1/watch/{id}/rotate`: a new secret for a watch, for the wallet that paid for it.
 
-The payer signs a text with the wallet that paid (EIP-191, `personal_sign`); the text names the
-watch, this service and an instant, so that a signature is valid here alone, for VALID_S seconds
-and once (docs/watching.md). The old secret is invalid from then on.
+The payer signs a text with the wallet that paid (EIP-191, `personal_sign`). The text names the
+watch, this service and the time, so that a signature is valid only here, once, and for VALID_S
+seconds (docs/watching.md). The old secret is invalid afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tollgauge.core.watch.watch_rules import WatchState, rotation_text
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.body import read_body
+from tollgauge.web.edge.input import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.watches.watch_auth import WatchId, answer
 from tollgauge.web.wire import openapi
@@ -34,14 +34,14 @@ from tollgauge.web.wire.watch_models import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeC
 
 _KEEP: Final = "Keep the secret: it is shown only once, and the old one has ended."
 VALID_S: Final = 600
-"""How many seconds the instant of a signature may be from our clock."""
+"""How many seconds the time of a signature may differ from the clock."""
 
 
 class RotationRequest(RequestModel):
-    """The text's signature, and the instant in it."""
+    """The signature of the text, and the time in it."""
 
     signed_at: Annotated[int, Field(ge=0, le=1 << 40)] = Field(
-        description="The instant in the signed text, in unix seconds"
+        description="The time in the signed text, in unix seconds"
     )
     signature: Annotated[
         str, Field(pattern="^0x(?:[0-9a-fA-F]{2}){65,4096}$", max_length=2 + 2 * 4096)
@@ -161,7 +161,7 @@ _EXAMPLE: Final = {
     **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url"),
     "next_steps": [_KEEP],
 }
-ROTATE: Final = "Another secret for a watch, for whoever signs as its payer"
+ROTATE: Final = "A new secret for a watch, by signature of its payer"
 REQUEST: Final = {"requestBody": RotationRequest.body(_EXAMPLE_BODY)}
 ANSWERS: Final = openapi.free(
     RotatedResponse,

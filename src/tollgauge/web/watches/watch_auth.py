@@ -1,8 +1,8 @@
-"""The owner of a watch: whoever sends its secret (docs/watching.md).
+"""Authentication of a watch's owner by its secret (docs/watching.md).
 
 Rules:
-- no bearer, or one that no watch has, is 401; the bearer of another watch is 404, whether or not
-  the watch in the path exists;
+- a missing or unknown bearer token is 401; the token of another watch is 404, whether or not the
+  watch in the path exists;
 - answers to an owner are marked `no-store, private`, so that no cache stores them.
 """
 
@@ -27,10 +27,10 @@ from tollgauge.web.wire.response_model import ResponseModel
 from tollgauge.web.wire.watch_models import EXAMPLE_ID, ID_PATTERN
 
 SECURITY: Final[dict[str, Any]] = {"security": [{"bearer": []}]}
-"""What OpenAPI says of an owner's route."""
+"""Security of an owner's route in OpenAPI."""
 REFUSED: Final = {
-    401: "No bearer, or one that nobody has",
-    404: "There is no such watch of this bearer",
+    401: "Missing or invalid bearer token",
+    404: "No watch with this ID for this token",
 }
 _BEARER: Final = re.compile(r"bearer +(\S{1,200})", re.ASCII | re.IGNORECASE)
 WatchId = Annotated[
@@ -44,7 +44,7 @@ WatchId = Annotated[
 
 
 class UnauthorizedProblem(Problem):
-    """401: no bearer, or one that nobody has."""
+    """401: missing or invalid bearer token."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -57,7 +57,7 @@ class UnauthorizedProblem(Problem):
 
 
 def bearer(request: Request) -> str:
-    """The secret that a request shows. Raises Problem 401."""
+    """Return the bearer token of a request. Raises Problem 401."""
     match = _BEARER.fullmatch(request.headers.get("authorization", ""))
     if match is None:
         raise UnauthorizedProblem
@@ -92,8 +92,8 @@ def _watch_and_waiting(tx: Connection, secret_hash: str) -> tuple[Watch | None, 
 
 
 def unknown_watch() -> Problem:
-    """404: no watch of this bearer has this id."""
-    return Problem(404, "unknown-watch", "There is no such watch of this bearer.")
+    """404: no watch with this ID for this token."""
+    return Problem(404, "unknown-watch", "No watch with this ID for this token.")
 
 
 def answer(model: ResponseModel) -> Response:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tollgauge.core.sale import answer_signature
 from tollgauge.core.sale.payment import HEADER_MAX
-from tollgauge.web.edge.limits import BODY_MAX, HEADERS_MAX, URL_MAX
+from tollgauge.web.edge.input import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.wire.response_model import ResponseModel
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _ANY_ROUTE: Final[Mapping[int, str]] = {
 }
 """What any route may answer."""
 QUERY: Final[dict[int, str]] = {422: "A query parameter that this route does not take"}
-"""The refusal of `web/edge/query.query_check`, for routes without another 422."""
+"""The refusal of `web/edge/input.query_check`, for routes without another 422."""
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "title": "Problem",
     "type": "object",

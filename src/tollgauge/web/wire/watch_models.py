@@ -3,7 +3,7 @@
 Rules (docs/watching.md):
 - events are of the published types; `liveness_sensitivity_n` is 1 to 10;
 - destinations are public https URLs, at most 5 a field and 10 in all;
-- an unknown name inside `delivery` is refused, because a watch that notifies nobody is not what was
+- an unknown name inside `delivery` is refused: the watch would send no alerts, although they were
   paid for.
 """
 
@@ -33,7 +33,7 @@ EXAMPLE_BASE_URL: Final = "https://trust.example.com"
 WatchStateName = Annotated[
     str, OneOf([state for state in WatchState if state is not WatchState.PENDING])
 ]
-"""The state of a watch that its owner sees: nobody sees one before its payment has settled."""
+"""The states of a watch that its owner can see, which begin once its payment has settled."""
 
 
 class SnakeCaseResponse(ResponseModel):
@@ -109,7 +109,7 @@ _Destinations = Annotated[
 
 
 class Delivery(RequestModel):
-    """Where notices are sent."""
+    """The destinations of alerts."""
 
     model_config = ConfigDict(extra="forbid")
 

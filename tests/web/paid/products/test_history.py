@@ -36,7 +36,7 @@ from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import archive, probes
-from tollgauge.web.edge.compress import accepts_gzip
+from tollgauge.web.edge.headers import accepts_gzip
 from tollgauge.web.paid.products import history
 from tollgauge.web.paid.products.history import HistoryResponse
 from tollgauge.web.wire.response_model import iso
@@ -424,12 +424,6 @@ def test_gzip_is_sent_only_to_who_accepts_it(header: str, accepted: bool) -> Non
     assert accepts_gzip(header.encode()) is accepted
 
 
-def test_a_fast_instant_is_the_wire_s_instant() -> None:
-    dice = random.Random(3)
-    for at in (0, DAY_MS - 1, DAY_MS, NOW, *(dice.randrange(2 * NOW) for _ in range(2_000))):
-        assert history._instant(at) == iso(at)
-
-
 async def test_the_402_describes_the_history_in_plain_words(shop: PaidServer) -> None:
     terms = await shop.running.http.get(PATH)
     described = terms.json()["resource"]["description"]
@@ -438,5 +432,5 @@ async def test_the_402_describes_the_history_in_plain_words(shop: PaidServer) ->
 
 
 def test_the_documented_answer_is_one() -> None:
-    model = HistoryResponse.model_validate(history.ANSWER)
-    assert model.model_dump(mode="json", by_alias=True, exclude_none=True) == history.ANSWER
+    shape = HistoryResponse.model_validate(history.ANSWER)
+    assert shape.model_dump(mode="json", by_alias=True, exclude_none=True) == history.ANSWER

@@ -5,8 +5,8 @@ Rules:
 - nothing is probed. A score older than 15 minutes is computed again from stored evidence and kept;
   at most `RECOMPUTE_MAX` of them and for `RECOMPUTE_MS` a call, those without a score and then the
   oldest first. The rest are answered as they were computed last, and the answer says so;
-- what nobody knows is a row as well, `found: false`, and is paid for;
-- who names an endpoint gets its score, also where it is not public, as in its history.
+- an unknown resource is a row too, with `found: false`, and is paid for;
+- a request that names an endpoint gets its score even if it is not public, as in its history.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ ANSWER: Final = {
 
 
 def _distinct(most: int, value: object, info: ValidationInfo[Perimeter]) -> tuple[Resource, ...]:
-    """The distinct resources of a list. Where some are none, the refusal names them."""
+    """Return the distinct resources of a list. The refusal names the invalid ones."""
     if not isinstance(value, list) or not value:
         refuse(invalid("", "resources must be a list of at least one URL."))
     resources: dict[str, Resource] = {}
@@ -199,8 +199,8 @@ class ToolRequest(BulkRequest):
 
 
 def _limited(model: type[Request], most: int) -> type[Request]:
-    """A request of up to so many resources. Its schema sets no `maxItems`, because duplicates count
-    once.
+    """Return the model of a request with up to `most` resources. Its schema sets no `maxItems`,
+    because duplicates count once.
     """
     listed = PlainValidator(
         partial(_distinct, most),
@@ -220,7 +220,7 @@ _COLUMNS: Final = ("resource", "recommendation", "score", "grade", "payable24h",
 
 
 def _head(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What the first page says of all rows."""
+    """Return the fields of the first page about all rows."""
     counts = Counter(row["recommendation"] for row in answer["results"])
     return {
         "recommendations": dict(counts),
@@ -338,11 +338,11 @@ _TOOL: Final = ToolSpec(
         "order of the request, as many rows as 8 KB hold: recommendation, score from 0 to 100, "
         "grade, the chance that it can be paid in 24 hours, and price. `answerId` with `offset` "
         "gives the next rows, and with `details: results` whole rows with reason, confidence, "
-        "flags and payTo; both cost nothing more for 30 days. Nothing is probed: scores older than"
-        " 15 minutes are computed again from stored evidence, a limited number per call "
+        "flags and payTo; both cost nothing more for 30 days. Nothing is probed: scores older than "
+        "15 minutes are computed again from stored evidence, a limited number per call "
         "(`recomputeLimitHit`). An endpoint that is not known is `unverified` and is paid for; "
-        "x402_trust_score probes one now. The smallest tier that fits the resources is charged, or"
-        " `tier`. Pay only if `recommendation` is `proceed` or `caution`."
+        "x402_trust_score probes one now. The smallest tier that fits the resources is charged, or "
+        "`tier`. Pay only if `recommendation` is `proceed` or `caution`."
     ),
     request=_ARGUMENTS,
     brief=Brief(lists=("results",), columns=_COLUMNS, head=_head, rows=_brief_rows),

@@ -1,17 +1,14 @@
-"""`POST /v1/x402-history`: everything that was observed of an endpoint, up to 90 days back.
+"""`POST /v1/x402-history`: all observations of an endpoint in up to 90 days.
 
 Rules:
 - `days` is any number from 1 to 90; the answer is oldest first;
-- it has every probe of the archive, never a sample; a field that was not measured is left out;
-- payers are those of the last 30 days, at most the MAX_PAYERS who paid most;
-- a watched endpoint has 26,000 probes in 90 days, so the answer is written a day at a time, as text
-  that probes of one judgement share. The models describe that text, and tests compare the two.
+- it contains every stored probe; fields that were not measured are left out;
+- payers are those of the last 30 days, at most the MAX_PAYERS who paid most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
 from itertools import groupby
 from typing import Annotated, Any, Final
 
@@ -19,10 +16,9 @@ import orjson
 from pydantic import AfterValidator, Field
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import DAY_MS, MINUTE_MS, chain_of
+from tollgauge.core.base.units import DAY_MS, chain_of
 from tollgauge.core.directory.discovery import EVENTS
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import HistoryRow, ProbeJudgement
 from tollgauge.core.score.evidence import PayerVolume
@@ -35,7 +31,6 @@ from tollgauge.web.paid.product import Brief, PaidDependencies, Product, ToolSpe
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null, iso, micro_usd
-from tollgauge.web.wire.response_model import day as iso_day
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "days": 7}
 ANSWER: Final = {
@@ -76,12 +71,8 @@ ANSWER: Final = {
     "truncated": False,
 }
 MAX_PAYERS: Final = 100
-_Text = tuple[str, str]
-"""The text of a probe's row around its latency."""
-_MINUTES: Final = tuple(f"{minute // 60:02d}:{minute % 60:02d}:" for minute in range(1_440))
-_SECONDS: Final = tuple(f"{second:02d}" for second in range(60))
-_ENDS: Final = ("Z", *(f".{ms:03d}Z" for ms in range(1, 1_000)))
-"""The parts of an instant after its date: formatting each one would be most of the work."""
+_Shared = tuple[dict[str, Any], dict[str, Any]]
+"""The fields of a probe before its latency, and after it."""
 
 
 class HistoryEventResponse(ResponseModel):
@@ -158,7 +149,7 @@ _LATEST: Final = 5
 
 
 def _head(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """What the first page says of the whole history."""
+    """Return the fields of the first page about the whole history."""
     return {
         **{name: answer[name] for name in ("resource", "from", "to", "days")},
         **{name: len(answer[name]) for name in ("probes", "discovery", "payers")},
@@ -183,7 +174,7 @@ def _spans(answer: Mapping[str, Any]) -> list[list[Any]]:
 async def _answer(
     dependencies: PaidDependencies, request: HistoryRequest, _claim: HeldClaim
 ) -> bytes:
-    """The whole answer. Raises Problem 404 for a resource that nobody knows."""
+    """Make the whole answer. Raises Problem 404 for an unknown resource."""
     until = dependencies.clock()
     since = until - round(request.days * DAY_MS)
     stored = await dependencies.store.reading(
@@ -205,22 +196,22 @@ async def _answer(
         "discovery": [_event(event) for event in events],
         "payers": [_payer(payer) for payer in payers],
     }
-    return orjson.dumps(head)[:-1] + b',"probes":[' + probes + b'],"truncated":false}'
+    return orjson.dumps(head | {"probes": orjson.Fragment(probes), "truncated": False})
 
 
 def _stored(
     tx: Connection, endpoint_id: str, *, since: int, until: int
 ) -> tuple[Endpoint, tuple[DiscoveryEvent, ...], tuple[PayerVolume, ...], bytes] | None:
-    """An endpoint with its events, its payers and its probes, these as the inside of a JSON
-    array.
+    """Read an endpoint with its events, its payers and its probes, the probes as a JSON array: a
+    watched endpoint has 26,000 of them, which would hold up the event loop.
     """
     endpoint = endpoints.get(tx, endpoint_id)
     if endpoint is None:
         return None
     events = listings.events(tx, endpoint_id, since=since, until=until)
-    texts: dict[ProbeJudgement, _Text] = {}
+    shared: dict[ProbeJudgement, _Shared] = {}
     days = history(tx, endpoint_id, since=since, until=until)
-    probes = b",".join(_rows(day, texts) for day in days)
+    probes = orjson.dumps([_probe(row, shared) for day in days for row in day])
     return endpoint, events, _payers(tx, endpoint, until=until), probes
 
 
@@ -243,60 +234,34 @@ def _payer(row: PayerVolume) -> dict[str, Any]:
     }
 
 
-def _rows(day: Iterable[HistoryRow], texts: dict[ProbeJudgement, _Text]) -> bytes:
-    """A day's probes as the inside of a JSON array; `texts` keeps what those of one judgement have
-    in common.
-    """
-    parts: list[str] = []
-    for at, total, judgement in day:
-        text = texts.get(judgement)
-        if text is None:
-            text = texts[judgement] = _text(judgement)
-        before, after = text
-        latency = total if judgement.up else ""
-        parts.append(f'{{"ts":"{_instant(at)}",{before}{latency}{after}')
-    return ",".join(parts).encode()
+def _probe(row: HistoryRow, shared: dict[ProbeJudgement, _Shared]) -> dict[str, Any]:
+    """Return a probe as JSON. `shared` caches the fields that probes of one judgement share."""
+    at, total_ms, judgement = row
+    fields = shared.get(judgement)
+    if fields is None:
+        fields = shared[judgement] = _shared_fields(judgement)
+    verdict, price = fields
+    latency = {"latencyMs": total_ms} if judgement.up else {}
+    return {"ts": iso(at), **verdict, **latency, **price}
 
 
-def _text(judgement: ProbeJudgement) -> _Text:
-    """The text of a row between the instant and the latency, and the text after the latency."""
-    before: dict[str, Any] = {
+def _shared_fields(judgement: ProbeJudgement) -> _Shared:
+    verdict: dict[str, Any] = {
         "outcome": judgement.outcome.value,
         "up": judgement.up,
         "compliant": judgement.compliant,
         "attribution": judgement.attribution.value,
     }
     if judgement.status is not None:
-        before["status"] = judgement.status
-    after = {} if judgement.quote is None else _price(judgement.quote)
+        verdict["status"] = judgement.status
+    price: dict[str, Any] = {}
+    if judgement.quote is not None:
+        price["amount"] = str(judgement.quote.amount)
+        if judgement.quote.micro_usd is not None:
+            price["amountUsd"] = micro_usd(judgement.quote.micro_usd)
     if judgement.confirms:
-        after = {**after, "confirms": True}
-    latency = ',"latencyMs":' if judgement.up else ""
-    return _inside(before) + latency, ("," if after else "") + _inside(after) + "}"
-
-
-def _inside(fields: Mapping[str, Any]) -> str:
-    """A JSON object without its braces."""
-    return orjson.dumps(fields).decode()[1:-1]
-
-
-def _price(quote: Quote) -> dict[str, Any]:
-    dollars = quote.micro_usd
-    priced = {} if dollars is None else {"amountUsd": micro_usd(dollars)}
-    return {"amount": str(quote.amount), **priced}
-
-
-def _instant(at: int) -> str:
-    """`wire.iso`, twenty times as fast where many instants share few days."""
-    day, rest = divmod(at, DAY_MS)
-    minute, rest = divmod(rest, MINUTE_MS)
-    second, ms = divmod(rest, 1_000)
-    return f"{_date(day)}T{_MINUTES[minute]}{_SECONDS[second]}{_ENDS[ms]}"
-
-
-@lru_cache(maxsize=256)
-def _date(day: int) -> str:
-    return iso_day(day * DAY_MS)
+        price["confirms"] = True
+    return verdict, price
 
 
 def _event(event: DiscoveryEvent) -> dict[str, Any]:
@@ -322,9 +287,9 @@ PRODUCT: Final = Product(
         name="x402_history",
         title="Observation history of a pay-per-call endpoint",
         description=(
-            "What was observed of a pay-per-call (x402) endpoint in up to 90 days. The answer is a"
-            " table of spans, oldest first, as many as 8 KB hold: consecutive probes with the same"
-            " outcome, price and compliance are one row. `answerId` with `offset` gives the next "
+            "What was observed of a pay-per-call (x402) endpoint in up to 90 days. The answer is a "
+            "table of spans, oldest first, as many as 8 KB hold: consecutive probes with the same "
+            "outcome, price and compliance are one row. `answerId` with `offset` gives the next "
             "spans, and with `details` the single `probes`, the `discovery` events (changes of "
             "listing, price, payTo, network) or the `payers` who paid most; all cost nothing more "
             "for 30 days."

@@ -187,9 +187,9 @@ PRODUCT: Final = Product(
         title="Better alternatives to a pay-per-call endpoint",
         description=(
             "Find pay-per-call (x402) endpoints that serve the same purpose as the given one and "
-            "score better, with score, grade, recommendation, similarity and price. Those that are"
-            " expected to be payable come first. If there are none, nothing is charged and "
-            "`reason` says why."
+            "score better, with score, grade, recommendation, similarity and price. Those that are "
+            "expected to be payable come first. If there are none, nothing is charged and `reason` "
+            "says why."
         ),
     ),
     refusals={

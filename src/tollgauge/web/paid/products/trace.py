@@ -2,9 +2,9 @@
 
 Rules:
 - a network without a node and an invalid request are refused before a payment is taken;
-- in place of a transaction's hash, payer and nonce of an authorization find it; one that nobody
-  has used is an answer;
-- an unknown hash and a node that cannot tell cost nothing;
+- payer and nonce of an authorization can replace a transaction's hash; an unused authorization is
+  an answer;
+- an unknown hash and a node that cannot answer cost nothing;
 - a transaction without a payment, one that reverted and one that is pending are answers;
 - of a payment to this service the ledger shows its id, route, time and state.
 
@@ -233,7 +233,7 @@ class TraceRequest(RequestModel):
 def _prepare(
     dependencies: PaidDependencies, request: TraceRequest, _call: Call | None
 ) -> TraceRequest:
-    """Raises Problem 503 where the network has no node."""
+    """Raises Problem 503 if the network has no node."""
     if not dependencies.transactions.configured(NETWORKS[request.network]):
         raise _not_configured(request.network)
     return request
@@ -242,7 +242,7 @@ def _prepare(
 async def _answer(
     dependencies: PaidDependencies, request: TraceRequest, _claim: HeldClaim
 ) -> bytes:
-    """The whole answer. Raises Problem 404 for an unknown hash, 503 where nobody can tell."""
+    """Make the whole answer. Raises Problem 404 for an unknown hash, 503 if no node can answer."""
     network = NETWORKS[request.network]
     result = await _traced(dependencies.transactions, request, network)
     if result.status is TraceStatus.NOT_FOUND and request.tx_hash is not None:
@@ -337,10 +337,10 @@ def _ledger(row: PaymentSummary | None) -> dict[str, Any]:
 
 
 def hinted(resource: Resource, quote: Quote | None, result: TraceResult) -> dict[str, Any]:
-    """Whether a payment of the trace fits an advertised price; nulls where none is known.
+    """Return whether a payment of the trace fits an advertised price; nulls if none is known.
 
-    The amount is compared for payments to the advertised wallet, or for all where none went there;
-    dollars are compared with dollars, whatever chain they are on.
+    The amount is compared for payments to the advertised wallet, or for all payments if none went
+    there. Dollars are compared with dollars, across chains too.
     """
     hint: dict[str, Any] = {"resource": resource.url, "payToMatches": None, "amountMatches": None}
     if quote is None:

@@ -3,14 +3,14 @@
 Rules (docs/watching.md):
 - destinations are tested after the payment is verified and before it is settled; a watch begins
   when its payment has settled (store/watches/watch_payments);
-- an endpoint that was never seen to ask for payment is probed before the charge. What answers, and
-  asks for none, is no pay-per-call endpoint: refused, unless a directory lists it. What is down
-  may come up: sold, and the answer says so;
-- the secret is 256 random bits, shown in this answer and nowhere else. The ledger keeps a paid
-  answer for 30 days, to give it again to the same payment: it lies there sealed and is opened on
-  its way out, so no watch is sold without a key to seal with;
-- whoever reads the chain can copy a payment that repeats no ticket: such a request gets the answer
-  without the secret, and how the payer gets another one (web/watches/rotate).
+- an endpoint that has never asked for payment is probed before the charge. One that answers without
+  asking for payment is refused, unless a directory lists it. One that is down is accepted, and the
+  answer states that;
+- the secret is 256 random bits, shown only in this answer. The ledger stores paid answers for 30
+  days, to send them again to the same payment: this one is stored encrypted, so no watch is sold
+  without a key;
+- anyone can copy a payment without a ticket from the chain: such a request gets the answer without
+  the secret, and how the payer gets another one (web/watches/rotate).
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ _NO_TERMS: Final = (
 class TestResponse(SnakeCaseResponse):
     """The result of a destination's connection test; the URL is masked."""
 
-    __test__ = False
     destination: str
     kind: Annotated[str, OneOf(DestinationKind)]
     ok: bool
@@ -148,7 +147,7 @@ class CreateRequest(WatchFields, _Watched):
 def _prepare(
     dependencies: PaidDependencies, request: CreateRequest, _call: Call | None
 ) -> CreateRequest:
-    """Raises Problem 503 where no secret can be kept."""
+    """Raises Problem 503 if no secret can be stored."""
     if not dependencies.sealer.ready:
         raise Problem(
             503,
@@ -218,9 +217,10 @@ def _add(
 async def _check_watchable(
     dependencies: PaidDependencies, resource: Resource, claim: HeldClaim
 ) -> list[str]:
-    """Check that a resource can be watched, with a probe where it was never seen to ask for
-    payment; returns what its buyer must know of its state. Raises Problem 422 for what is no
-    pay-per-call endpoint, 503 when we could not probe.
+    """Check that a resource can be watched, with a probe if it has never asked for payment.
+
+    Returns warnings about its state for the buyer. Raises Problem 422 if it is not a pay-per-call
+    endpoint, 503 if it could not be probed.
     """
     store = dependencies.store
     endpoint = await store.reading(endpoints.get, resource.id)
