@@ -46,14 +46,10 @@ class ForeignText(sa.TypeDecorator[str]):
         return None if value is None else plain(value)
 
 
-def upsert(table: sa.Table) -> postgresql.Insert:
-    """Return an INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`.
-
-    SQLite has PostgreSQL's ON CONFLICT clause, and SQLAlchemy compiles PostgreSQL's class for both.
-    """
-    return postgresql.insert(table)
-
-
+upsert: Final = postgresql.insert
+"""An INSERT with `on_conflict_do_nothing` and `on_conflict_do_update`. SQLite has PostgreSQL's ON
+CONFLICT clause, and SQLAlchemy compiles PostgreSQL's class for both.
+"""
 NEVER: Final = 2**62
 """The instant of what is not due, because there is nothing to do."""
 _WATCHED: Final = sa.text("watched_until > 0")
