@@ -38,7 +38,7 @@ from tollgauge.store.endpoints import endpoints as endpoint_rows
 from tollgauge.store.endpoints import listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent, StoredListing
 from tollgauge.store.probes import archive, probes
-from tollgauge.store.schedule import due_hosts
+from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 
 TEMPLATES: Final = 180
@@ -100,7 +100,7 @@ async def fill(
     if len(everywhere) > len(templates):
         copied = range(day_of(now) - days, day_of(now) + 1) if probes_too else range(0)
         await _copy_all(store, everywhere, copied, now=now)
-    await store.writing(due_hosts.compute, {place.host for place in everywhere}, now=now)
+    await store.writing(hosts.compute_due, {place.host for place in everywhere}, now=now)
 
 
 def _insert(tx: Connection, lives: Sequence[Life], *, now: int) -> None:

@@ -21,7 +21,7 @@ from tollgauge.db.engine import Store
 from tollgauge.store.chain import volumes
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.change_rows import change
-from tollgauge.store.schedule import standings
+from tollgauge.store.schedule import budgets
 from tollgauge.store.scores import scores
 
 NOW = BEGIN + DAY_MS // 2
@@ -82,7 +82,7 @@ async def test_the_score_of_every_copy_knows_what_its_pay_to_was_paid(store: Sto
 
 
 async def test_hosts_are_due_with_the_first_of_their_endpoints(store: Store) -> None:
-    census = await store.reading(standings.census, now=NOW)
+    census = await store.reading(budgets.census, now=NOW)
     assert census.forgotten == {}
     assert {load.host for load in census.loads} == {place.host for place in lives.places(400)}
 

@@ -19,12 +19,11 @@ from tests.support.statements import execute, fetch
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
-from tollgauge.db import backup, postgres_backup, space, sqlite_to_postgres
+from tollgauge.db import backup, disk, postgres_backup
 from tollgauge.db.backup import BackupDamagedError, BackupError
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.ledger.answers import payment_answer
-from tollgauge.store.ledger.attempts import payment_attempt
+from tollgauge.store.ledger.attempts import payment_answer, payment_attempt
 
 STAMP = "20260102T030405Z"
 PAIRS = 40
@@ -119,7 +118,7 @@ async def test_a_restored_copy_of_an_older_file_can_give_space_back(
     backup.save(running, copy, force=False, progress=quiet)
     backup.restore(copy, running, stamp=STAMP, progress=quiet)
     with closing(sqlite3.connect(running)) as restored:
-        assert restored.execute("PRAGMA auto_vacuum").fetchone() == (space.INCREMENTAL,)
+        assert restored.execute("PRAGMA auto_vacuum").fetchone() == (disk.INCREMENTAL,)
         assert restored.execute("PRAGMA page_size").fetchone() == (8192,)
         assert restored.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
@@ -330,7 +329,9 @@ async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
     postgres.sql("CREATE DATABASE moved")
     progress: list[tuple[int, int]] = []
     url = postgres.url("moved")
-    saved = await sqlite_to_postgres.move(copy, url, progress=lambda *step: progress.append(step))
+    saved = await postgres_backup.move_from_sqlite(
+        copy, url, progress=lambda *step: progress.append(step)
+    )
     assert saved.rows["endpoint"] == 1
     assert progress[-1][0] == progress[-1][1] >= 2_403
     store = Store.open(url)
@@ -343,7 +344,7 @@ async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
     assert (await fetch(store, newest)).scalar_one() == 2_402
     await store.close()
     with pytest.raises(BackupError, match="into an empty one"):
-        await sqlite_to_postgres.move(copy, url, progress=quiet)
+        await postgres_backup.move_from_sqlite(copy, url, progress=quiet)
 
 
 @pytest.mark.postgres
@@ -358,14 +359,16 @@ async def test_a_move_that_fails_leaves_the_database_empty(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        await sqlite_to_postgres.move(copy, postgres.url("stopped"), progress=stop)
+        await postgres_backup.move_from_sqlite(copy, postgres.url("stopped"), progress=stop)
     await postgres_backup.check_empty(postgres.url("stopped"))
 
 
 async def test_what_is_no_whole_copy_is_not_moved(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.sqlite"
     damaged.write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
-    assert sqlite_to_postgres.is_sqlite_file(damaged)
-    assert not sqlite_to_postgres.is_sqlite_file(tmp_path / "none")
+    assert postgres_backup.is_sqlite_file(damaged)
+    assert not postgres_backup.is_sqlite_file(tmp_path / "none")
     with pytest.raises(BackupDamagedError):
-        await sqlite_to_postgres.move(damaged, "postgresql://nobody@localhost/none", progress=quiet)
+        await postgres_backup.move_from_sqlite(
+            damaged, "postgresql://nobody@localhost/none", progress=quiet
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgauge.db.compression import compress, decompress
+from tollgauge.db.codec import compress, decompress
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[" + b"1," * 9_000 + b"1]"])

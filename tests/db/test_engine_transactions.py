@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 from tests.support.statements import fetch, open_transaction
 
-from tollgauge.db import meta, schema, write_queue
+from tollgauge.db import meta, schema, sqlite_transaction
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.db.sqlite_transaction import run_transaction
 from tollgauge.store.endpoints import endpoints
@@ -244,7 +244,7 @@ async def test_those_who_wait_for_their_turn_share_a_commit(
         transactions += 1
         return run_transaction(*args, **kwargs)
 
-    monkeypatch.setattr(write_queue, "run_transaction", counted)
+    monkeypatch.setattr(sqlite_transaction, "run_transaction", counted)
     await asyncio.gather(*(store.writing(meta.put, f"row {n}", "written") for n in range(50)))
     assert 1 <= transactions <= 3
     assert await store.reading(meta.get, "row 49") == "written"

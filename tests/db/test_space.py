@@ -9,7 +9,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from tests.support.statements import execute, fetch
 
-from tollgauge.db import meta, space
+from tollgauge.db import disk, meta
 from tollgauge.db.engine import Store
 
 BIG = "x" * 100_000
@@ -26,7 +26,7 @@ async def pages(store: Store) -> int:
 
 async def give_back(store: Store) -> int:
     given = 0
-    while more := await store.writing(space.give_back, pages=32):
+    while more := await store.writing(disk.give_back_pages, pages=32):
         given += more
     return given
 
@@ -40,7 +40,7 @@ async def test_pages_that_many_removed_rows_left_go_back_to_the_disk(tmp_path: P
     given = await give_back(store)
     assert await pages(store) == full - given
     free = (await fetch(store, sa.text("PRAGMA freelist_count"))).scalar_one()
-    assert 0 < free <= (full - given) / space.SPARE  # the next rows need no larger file
+    assert 0 < free <= (full - given) / disk.SPARE  # the next rows need no larger file
     assert await store.reading(meta.get, "big:05") == BIG
     await store.close()
 
@@ -67,4 +67,4 @@ async def test_a_database_that_cannot_give_back_is_left_alone(
     store = open_store()
     await store.writing(grow)
     await execute(store, sa.text("DELETE FROM meta"))
-    assert await store.writing(space.give_back) == 0
+    assert await store.writing(disk.give_back_pages) == 0

@@ -15,7 +15,7 @@ from tests.support.probe_loop import START, Clock, Loop, counting, endpoint, wor
 from tollgauge.app import now_ms
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.probe.schedule import NORMAL
-from tollgauge.db import leases
+from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
 from tollgauge.jobs.runner import Job, run_jobs
@@ -118,8 +118,8 @@ async def test_a_worker_that_stops_gives_its_exclusive_rounds_back(
         return Job("prune", run, every_s=0.01, timeout_s=60, exclusive=True)
 
     await run_jobs([job("one", stop)], store=store, clock=now_ms, owner="one", stop=stop)
-    assert await store.writing(leases.take, "prune", owner="three", now=now_ms(), ttl_ms=60_000)
-    await store.writing(leases.give_back, "prune", owner="three")
+    assert await store.writing(meta.take_lease, "prune", owner="three", now=now_ms(), ttl_ms=60_000)
+    await store.writing(meta.end_lease, "prune", owner="three")
     other = asyncio.Event()
     second = open_store()
     await run_jobs([job("two", other)], store=second, clock=now_ms, owner="two", stop=other)

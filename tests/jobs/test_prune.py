@@ -16,7 +16,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.watch.changes import delisting
 from tollgauge.core.watch.watch_rules import RAW_DAYS
-from tollgauge.db import space
+from tollgauge.db import disk
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune
 from tollgauge.store import never_public
@@ -102,7 +102,7 @@ async def test_no_step_of_a_round_reads_a_table_to_its_end() -> None:
     steps: dict[str, Callable[[Connection], object]] = {
         "close": lambda tx: archive.close_days(tx, before_day=DAY + 2, limit=9),
         "days": lambda tx: archive.forget(tx, now=now, limit=9),
-        "space": space.give_back,
+        "space": disk.give_back_pages,
         "unlisted": lambda tx: never_public.forget(tx, now=now, limit=9),
     }
     for name, forget in prune.FORGET.items():

@@ -12,11 +12,11 @@ import sqlalchemy as sa
 from structlog.testing import capture_logs
 from tests.support.statements import execute, fetch
 
-from tollgauge.db import leases
+from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune, runner
 from tollgauge.jobs.runner import Job, Tally, run_jobs
-from tollgauge.store.schedule import job_rounds
+from tollgauge.store import backlog
 
 HOUR_MS = 3_600_000
 
@@ -36,13 +36,13 @@ def job(run: Callable[[], object]) -> Job:
 
 
 async def until(store: Store) -> int:
-    query = sa.select(leases.lease.c.until).where(leases.lease.c.name == "index")
+    query = sa.select(meta.lease.c.until).where(meta.lease.c.name == "index")
     return int((await fetch(store, query)).scalar_one())
 
 
 async def taken_by(store: Store, owner: str) -> None:
     """Another worker has the lease, as after a pause in which this one's ended."""
-    change = leases.lease.update().where(leases.lease.c.name == "index")
+    change = meta.lease.update().where(meta.lease.c.name == "index")
     await execute(store, change.values(owner=owner, until=now_ms() + HOUR_MS))
 
 
@@ -58,7 +58,7 @@ async def test_the_work_of_a_dead_worker_is_free_within_two_minutes(store: Store
     await run_jobs([job(look)], store=store, clock=now_ms, owner="one", stop=stop)
     assert 0 < held[0] <= 120_000 - runner.RENEW_MS
     later = now_ms() + 120_000
-    assert await store.writing(leases.take, "index", owner="two", now=later, ttl_ms=1)
+    assert await store.writing(meta.take_lease, "index", owner="two", now=later, ttl_ms=1)
 
 
 async def test_a_long_round_keeps_its_lease(
@@ -73,11 +73,13 @@ async def test_a_long_round_keeps_its_lease(
         while await until(other) == first:  # noqa: ASYNC110 (a row tells no one)
             await asyncio.sleep(0.01)
         when = first + 1
-        assert not await other.writing(leases.take, "index", owner="two", now=when, ttl_ms=HOUR_MS)
+        assert not await other.writing(
+            meta.take_lease, "index", owner="two", now=when, ttl_ms=HOUR_MS
+        )
         stop.set()
 
     await run_jobs([job(long)], store=store, clock=now_ms, owner="one", stop=stop)
-    assert await store.writing(leases.take, "index", owner="two", now=now_ms(), ttl_ms=1), (
+    assert await store.writing(meta.take_lease, "index", owner="two", now=now_ms(), ttl_ms=1), (
         "given back"
     )
 
@@ -100,7 +102,7 @@ async def test_a_round_whose_lease_is_lost_is_ended(
 
     await run_jobs([job(robbed)], store=store, clock=now_ms, owner="one", stop=stop)
     assert ended == ["cancelled"]
-    assert not await store.writing(leases.take, "index", owner="one", now=now_ms(), ttl_ms=1)
+    assert not await store.writing(meta.take_lease, "index", owner="one", now=now_ms(), ttl_ms=1)
 
 
 async def test_a_round_that_cannot_renew_its_lease_ends_before_the_lease_does(
@@ -128,12 +130,12 @@ async def test_a_round_that_cannot_renew_its_lease_ends_before_the_lease_does(
 
 async def test_how_rounds_end_is_noted_when_it_changes(store: Store) -> None:
     stop = asyncio.Event()
-    noted: list[job_rounds.JobRound] = []
+    noted: list[backlog.JobRound] = []
     rounds = 0
 
     async def unlucky() -> None:
         nonlocal rounds
-        noted.extend(await store.reading(job_rounds.every))
+        noted.extend(await store.reading(backlog.job_rounds))
         rounds += 1
         if rounds == 2:
             raise KeyError("not told")
@@ -166,7 +168,7 @@ async def test_a_round_that_failed_in_one_of_its_tasks_names_the_error_not_the_g
     with capture_logs() as lines:
         await run_jobs([job(tasks)], store=store, clock=now_ms, owner="one", stop=stop)
     assert [line["error"] for line in lines if line["event"] == "job.fail"] == ["ZeroDivisionError"]
-    (noted,) = await store.reading(job_rounds.every)
+    (noted,) = await store.reading(backlog.job_rounds)
     assert noted.error.split()[0] == "ZeroDivisionError"
 
 

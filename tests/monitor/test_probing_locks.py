@@ -28,7 +28,7 @@ from tollgauge.monitor.observation import Observation
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes import vantages as vantage_probes
-from tollgauge.store.schedule import due_hosts, hosts
+from tollgauge.store.schedule import hosts
 
 OpenStore = Callable[[], Store]
 LINT = Lint(payable=False, compliant=False, version=None)
@@ -147,7 +147,7 @@ async def test_a_resource_that_nobody_knew_is_recorded_beside_a_watch_of_its_hos
         await watching(listings.lock, [known.id])
         recording = asyncio.create_task(open_store().writing(record_requested, new))
         await somebody_waits(store)
-        await watching(due_hosts.watch, known.id, now=START)
+        await watching(hosts.bring_watched_forward, known.id, now=START)
     await recording
     assert await store.reading(endpoints.get, new.id) is not None
 

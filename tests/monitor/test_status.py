@@ -17,10 +17,10 @@ from tollgauge.db import meta, schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import status
 from tollgauge.monitor.status import BACKUP_KEY, Figures
+from tollgauge.store import backlog
 from tollgauge.store.chain.cursors import chain_cursor
 from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.ledger.payments import payment
-from tollgauge.store.schedule import job_rounds
 from tollgauge.store.scores import bundles
 from tollgauge.store.scores.bundles import StoredBundle
 from tollgauge.store.watches.outbox import DEAD, QUEUED, delivery
@@ -218,7 +218,7 @@ async def test_sources_that_were_not_crawled_whole_for_a_day_are_told(store: Sto
 async def test_a_directory_and_a_node_that_never_answered_are_told_at_once(store: Store) -> None:
     async def note(name: str) -> None:
         await store.writing(
-            job_rounds.note, name, ended_at=NOW, took_ms=20, expected_by=NOW + MINUTE_MS
+            backlog.note_round, name, ended_at=NOW, took_ms=20, expected_by=NOW + MINUTE_MS
         )
 
     sources, loops = ["dir"], ["discover", "index"]
@@ -240,7 +240,12 @@ async def test_a_directory_and_a_node_that_never_answered_are_told_at_once(store
 async def test_loops_that_fail_or_stand_still_are_told(store: Store) -> None:
     async def note(name: str, at: int, **more: Any) -> None:
         await store.writing(
-            job_rounds.note, name, ended_at=at, took_ms=20, expected_by=at + 5 * MINUTE_MS, **more
+            backlog.note_round,
+            name,
+            ended_at=at,
+            took_ms=20,
+            expected_by=at + 5 * MINUTE_MS,
+            **more,
         )
 
     await note("probe", NOW - HOUR_MS)

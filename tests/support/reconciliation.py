@@ -18,8 +18,7 @@ from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import deposits
 from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.ledger import payments
-from tollgauge.store.ledger.answers import payment_answer
-from tollgauge.store.ledger.attempts import payment_attempt
+from tollgauge.store.ledger.attempts import payment_answer, payment_attempt
 from tollgauge.store.ledger.payments import payment
 
 CHAIN = 8453

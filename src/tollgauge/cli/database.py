@@ -97,7 +97,7 @@ def restore(
     copy is damaged.
     """
     from tollgauge.db import backup as files
-    from tollgauge.db import postgres_backup, sqlite_to_postgres
+    from tollgauge.db import postgres_backup
     from tollgauge.db.engine import is_sqlite, parse_url
 
     url, replaced = load_config(config).store.url, None
@@ -110,10 +110,10 @@ def restore(
                     stamp=datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ"),
                     progress=partial(progress, "pages copied"),
                 )
-        elif sqlite_to_postgres.is_sqlite_file(file):
+        elif postgres_backup.is_sqlite_file(file):
             with progress_bar() as progress:
                 rows = partial(progress, "rows moved")
-                copy = asyncio.run(sqlite_to_postgres.move(file, url, progress=rows))
+                copy = asyncio.run(postgres_backup.move_from_sqlite(file, url, progress=rows))
         else:
             errors.print("pg_restore reads the copy.")
             copy = asyncio.run(postgres_backup.restore(file, url))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
     from tollgauge.clients.chain.rpc import Node
     from tollgauge.clients.egress.client import Egress
     from tollgauge.config import Config
-    from tollgauge.db.size import Size
+    from tollgauge.db.disk import Size
     from tollgauge.jobs.discover import Source
     from tollgauge.monitor.status import Figures, Status
     from tollgauge.store.backlog import LastCrawl

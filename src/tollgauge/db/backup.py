@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Final
 
 from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.db.disk import INCREMENTAL
 from tollgauge.db.engine import is_sqlite, parse_url
 from tollgauge.db.migrations import VERSION_TABLE, newest_version
-from tollgauge.db.space import INCREMENTAL
 
 Progress = Callable[[int, int], None]
 """Called with how many pages are copied, and of how many."""
@@ -196,7 +196,7 @@ def _copy(source: Path, target: Path, progress: Progress) -> None:
 
 
 def _make_shrinkable(path: Path) -> None:
-    """Rewrite a copy of a file from before files could give space back (db/space)."""
+    """Rewrite a copy of a file from before files could give space back (db/disk)."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         (mode,) = db.execute("PRAGMA auto_vacuum").fetchone()
         if mode != INCREMENTAL:

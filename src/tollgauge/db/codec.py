@@ -8,16 +8,20 @@ Rules:
   listing that names none; a finding is
   `[rule, severity, message, where]`, cut short where the tail is empty; a statement of a probe is
   `[at, holds, up, payable, compliance]`.
+
+Long texts are compressed as Zstandard frames.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
 import orjson
+import zstandard
 
 from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.terms import Advertised, Quote, UnpricedTerms
@@ -146,3 +150,33 @@ def finding_texts(text: str) -> tuple[tuple[str, str, str], ...]:
     if text == "[]":
         return ()
     return tuple((*fields, "")[:3] for fields in orjson.loads(text))
+
+
+_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_LEVEL: Final = 1
+_MAX_BYTES: Final = 64 * 1024 * 1024
+
+
+class _Contexts(threading.local):
+    """A compressor and a decompressor of each thread: to make one takes longer than to use it, and
+    no two threads may use one at once.
+    """
+
+    def __init__(self) -> None:
+        self.compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=False)
+        self.decompressor = zstandard.ZstdDecompressor()
+
+
+_CONTEXTS: Final = _Contexts()
+
+
+def compress(text: bytes) -> bytes:
+    """The bytes to store of a text."""
+    return _CONTEXTS.compressor.compress(text)
+
+
+def decompress(stored: bytes) -> bytes:
+    """The inverse of `compress`."""
+    if not stored.startswith(_MAGIC):
+        return stored
+    return _CONTEXTS.decompressor.decompress(stored, max_output_size=_MAX_BYTES)

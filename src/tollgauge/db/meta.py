@@ -1,4 +1,4 @@
-"""Small values by key, values computed for many readers, and turns: work of one transaction."""
+"""Small values by key, turns and leases: coordination between transactions and processes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Generic, Protocol, TypeVar
 import orjson
 import sqlalchemy as sa
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Connection
+from sqlalchemy import BigInteger, Column, Connection, String, Table, or_, update
 
-from tollgauge.db import meta
 from tollgauge.db.schema import meta as meta_table
-from tollgauge.db.schema import upsert
+from tollgauge.db.schema import metadata, upsert
 
 
 def get(tx: Connection, key: str) -> str | None:
@@ -80,15 +79,40 @@ class CachedValue(Generic[T]):
 
     def put(self, tx: Connection, value: T) -> None:
         """Store a value."""
-        meta.put(tx, self.key, orjson.dumps(value).decode())
+        put(tx, self.key, orjson.dumps(value).decode())
 
     def drop(self, tx: Connection) -> None:
         """Remove the stored value."""
-        meta.drop(tx, self.key)
+        drop(tx, self.key)
 
     def _stored(self, tx: Connection) -> T | None:
-        text = meta.get(tx, self.key)
+        text = get(tx, self.key)
         try:
             return None if text is None else self.form.validate_json(text)
         except ValidationError:
             return None
+
+
+lease = Table(
+    "lease",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("owner", String(64), nullable=False),
+    Column("until", BigInteger, nullable=False),
+)
+
+
+def take_lease(tx: Connection, name: str, *, owner: str, now: int, ttl_ms: int) -> bool:
+    """Take or keep a lease until `now + ttl_ms`; False while another owner holds it."""
+    tx.execute(upsert(lease).values(name=name, owner=owner, until=0).on_conflict_do_nothing())
+    result = tx.execute(
+        update(lease)
+        .where(lease.c.name == name, or_(lease.c.owner == owner, lease.c.until <= now))
+        .values(owner=owner, until=now + ttl_ms)
+    )
+    return result.rowcount == 1
+
+
+def end_lease(tx: Connection, name: str, *, owner: str) -> None:
+    """End a lease early; nothing happens unless `owner` holds it."""
+    tx.execute(update(lease).where(lease.c.name == name, lease.c.owner == owner).values(until=0))

@@ -6,6 +6,9 @@ Rules:
 - a dump is restored into an empty database only, in one transaction: what it replaces is another
   database, which stays as it is until the operator drops it;
 - where the tools are missing, the error names the command to type, without its password.
+
+A copy of an SQLite database is moved into an empty PostgreSQL one in one transaction: the tables
+and every row, or nothing. Sequences continue after the copy's highest keys.
 """
 
 from __future__ import annotations
@@ -14,14 +17,19 @@ import os
 import re
 import shlex
 import shutil
+import sqlite3
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 from sqlalchemy.engine import URL
 
+from tollgauge.db import backup
 from tollgauge.db.backup import (
     BackupDamagedError,
     BackupError,
@@ -31,7 +39,7 @@ from tollgauge.db.backup import (
     written_beside,
 )
 from tollgauge.db.engine import Store, parse_url
-from tollgauge.db.migrations import VERSION_TABLE
+from tollgauge.db.migrations import VERSION_TABLE, upgrade
 
 _VERSION: Final = re.compile(r"^([0-9a-f]{12})$", re.MULTILINE)
 _LINE_MAX: Final = 300
@@ -150,3 +158,71 @@ def _masked(url: URL) -> str:
     """The same variables for a person to type, without the password."""
     named = {name: value for name, value in _environment(url).items() if name != "PGPASSWORD"}
     return "".join(f"{name}={shlex.quote(value)} " for name, value in named.items())
+
+
+Progress = Callable[[int, int], None]
+"""Called with how many rows are moved, and of how many."""
+
+_SQLITE_MAGIC: Final = b"SQLite format 3\x00"
+"""The first bytes of every database file: https://sqlite.org/fileformat.html section 1.3.1."""
+_BATCH: Final = 1_000
+
+
+def is_sqlite_file(path: Path) -> bool:
+    """Whether a file begins as SQLite's do."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+
+
+async def move_from_sqlite(copy: Path, url: str, *, progress: Progress) -> Copy:
+    """Put every row of a copy into an empty PostgreSQL database. Raises BackupDamagedError for a
+    copy that is not whole or not of ours, BackupError for a database that holds something, and
+    StoreUnavailable.
+    """
+    examined = backup.examine(copy)
+    await check_empty(url)
+    source = _open_copy(copy)
+    store = Store.open(url, pool_size=1)
+    try:
+        with source.connect() as read:
+            await store.writing(_copy_rows, read, progress=progress)
+    finally:
+        source.dispose()
+        await store.close()
+    return examined
+
+
+def _open_copy(copy: Path) -> sa.Engine:
+    uri = f"{copy.absolute().as_uri()}?mode=ro"
+    return sa.create_engine("sqlite://", creator=partial(sqlite3.connect, uri, uri=True))
+
+
+def _copy_rows(tx: Connection, read: Connection, *, progress: Progress) -> None:
+    tx.execute(sa.text("SET LOCAL statement_timeout = 0"))
+    upgrade(tx)
+    metadata = sa.MetaData()
+    metadata.reflect(tx)
+    tables = [table for table in metadata.sorted_tables if table.name != VERSION_TABLE]
+    total = sum(_count(read, table) for table in tables)
+    done = 0
+    for table in tables:
+        for rows in read.execute(sa.select(table)).mappings().partitions(_BATCH):
+            tx.execute(table.insert(), [dict(row) for row in rows])
+            done += len(rows)
+            progress(done, total)
+        _advance_counter(tx, table)
+
+
+def _count(read: Connection, table: sa.Table) -> int:
+    return read.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
+
+
+def _advance_counter(tx: Connection, table: sa.Table) -> None:
+    """Set the counter of a generated key to the highest key that was copied."""
+    for column in table.primary_key:
+        counter = tx.scalar(sa.select(sa.func.pg_get_serial_sequence(table.name, column.name)))
+        highest = tx.scalar(sa.select(sa.func.max(column))) if counter else None
+        if highest is not None:
+            tx.execute(sa.select(sa.func.setval(counter, highest)))

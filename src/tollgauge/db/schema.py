@@ -72,7 +72,7 @@ host = sa.Table(
     # No probe before this instant: Retry-After, or the least gap between two probes.
     sa.Column("free_at", sa.BigInteger, nullable=False, server_default="0"),
     # From when on it may be claimed for one of its endpoints, and for a watched one of them, if it
-    # is not leased; never too late, seldom too early (store/schedule/due_hosts).
+    # is not leased; never too late, seldom too early (store/schedule/hosts).
     sa.Column("next_claim", sa.BigInteger, nullable=False, server_default=str(NEVER)),
     sa.Column("next_watched", sa.BigInteger, nullable=False, server_default=str(NEVER)),
     # How long one probe takes it in all, its pause included, so what it can do in a day; 0 before
@@ -318,7 +318,7 @@ probe_day = sa.Table(
     metadata,
     sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("endpoint_id", sa.Text, primary_key=True),
-    # The probes themselves (db/packing).
+    # The probes themselves (store/probes/probe_rows).
     sa.Column("packed", sa.LargeBinary, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -333,7 +333,7 @@ score = sa.Table(
     # The canonical text of the evidence, compressed.
     sa.Column("evidence", sa.LargeBinary, nullable=False),
     sa.Column("result", sa.LargeBinary, nullable=False),
-    # When a sold report named the evidence last (store/scores/evidence).
+    # When a sold report named the evidence last (store/scores/scores).
     sa.Column("named_at", sa.BigInteger),
 )
 

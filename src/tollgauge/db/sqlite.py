@@ -1,8 +1,8 @@
 """SQLite: a thread that writes and threads that read.
 
 Rules:
-- one thread writes (db/write_queue), with BEGIN IMMEDIATE: a transaction that reads first and then
-  wants to write fails with SQLITE_BUSY, whatever its time-out;
+- one thread writes with BEGIN IMMEDIATE (db/sqlite_transaction): a transaction that reads first
+  and then wants to write fails with SQLITE_BUSY, whatever its time-out;
 - one function is one job of a thread: begin, work and commit (db/sqlite_transaction);
 - a process with a connection never opens the database file, its -wal or -shm by itself: closing
   that descriptor would drop SQLite's locks (see _check_room);
@@ -31,8 +31,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from tollgauge.db.database_errors import Cause, StoreUnavailable
-from tollgauge.db.sqlite_transaction import CheckedConnection, run_transaction
-from tollgauge.db.write_queue import WriteQueue
+from tollgauge.db.sqlite_transaction import CheckedConnection, WriteQueue, run_transaction
 
 R = TypeVar("R")
 
@@ -47,7 +46,7 @@ WAIT_S: Final = 30.0
 """How long a reader waits for one of the connections."""
 NEW_FILE: Final = ("PRAGMA page_size = 8192", "PRAGMA auto_vacuum = INCREMENTAL")
 """What a new file is made with, before anything is written to it: packed days overflow pages of
-4 KB, and free pages can be given back (db/space).
+4 KB, and free pages can be given back (db/disk).
 """
 _WAL_BYTES: Final = 64 * 1024 * 1024
 """How large the write-ahead log stays after a reader, such as a backup, has held it open."""

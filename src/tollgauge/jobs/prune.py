@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS, Clock, day_of
-from tollgauge.db import space
+from tollgauge.db import disk
 from tollgauge.db.engine import Store
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import crawls, listings
@@ -21,7 +21,7 @@ from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.ledger import retention
 from tollgauge.store.probes import archive
 from tollgauge.store.probes import change_rows as changes
-from tollgauge.store.scores import evidence, forecasts
+from tollgauge.store.scores import forecasts, scores
 from tollgauge.store.watches import outbox, watch_payments
 
 BATCH: Final = 500
@@ -40,7 +40,7 @@ FORGET: Final[Mapping[str, Forget]] = {
     "answers": retention.forget_answers,
     "rejected": retention.forget_rejected,
     "forecasts": forecasts.forget,
-    "evidence": evidence.forget,
+    "evidence": scores.forget_evidence,
     "deliveries": outbox.forget,
     "watches": watch_payments.forget,
     "changes": changes.forget,
@@ -63,7 +63,7 @@ async def run(store: Store, *, clock: Clock) -> dict[str, object]:
     for name, forget in FORGET.items():
         tally[name] = await store.writing(forget, now=now, limit=BATCH)
     unlisted = await store.writing(never_public.forget, now=now, limit=ENDPOINTS)
-    pages = await store.writing(space.give_back)
-    full = unlisted >= ENDPOINTS or pages >= space.STEP_PAGES
+    pages = await store.writing(disk.give_back_pages)
+    full = unlisted >= ENDPOINTS or pages >= disk.STEP_PAGES
     busy = full or any(count >= BATCH for count in tally.values())
     return {**tally, "unlisted": unlisted, "pages": pages, "busy": busy}

@@ -6,7 +6,7 @@ several machines take a lease first, which stopping gives back. The lease is sho
 work of a machine that died is soon taken up, and renewed for as long as the round goes on; a round
 that cannot renew it is ended before the lease is. Stopping waits for the rounds in flight.
 
-How rounds end is noted in the database (store/schedule/job_rounds), for `tollgauge status`: once a
+How rounds end is noted in the database (store/backlog), for `tollgauge status`: once a
 minute, and when a loop begins or ceases to fail.
 """
 
@@ -21,10 +21,10 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, Clock
-from tollgauge.db import leases
+from tollgauge.db import meta
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.observe import JOB_RUNS, JOB_SECONDS, cause_of, log, place_of
-from tollgauge.store.schedule import job_rounds
+from tollgauge.store import backlog
 
 LEASE_MS: Final = 100 * SECOND_MS
 """How long a lease holds that nobody renews, and so how long the work of a dead machine waits."""
@@ -86,7 +86,7 @@ class _Notes:
         pause_s = job.concurrency * job.every_s + job.timeout_s
         with contextlib.suppress(StoreUnavailable):
             await self.store.writing(
-                job_rounds.note,
+                backlog.note_round,
                 job.name,
                 ended_at=now,
                 took_ms=int((time.monotonic() - began) * SECOND_MS),
@@ -119,7 +119,7 @@ class _Loop:
             await self._pause(0.05 if busy else idle)
         if job.exclusive:
             with contextlib.suppress(StoreUnavailable):  # then it ends by itself
-                await self.store.writing(leases.give_back, job.name, owner=self.owner)
+                await self.store.writing(meta.end_lease, job.name, owner=self.owner)
 
     async def _pause(self, seconds: float) -> None:
         """Wait so long, or until it is time to stop."""
@@ -150,7 +150,7 @@ class _Loop:
 
     async def _take_lease(self) -> bool:
         return await self.store.writing(
-            leases.take, self.job.name, owner=self.owner, now=self.clock(), ttl_ms=LEASE_MS
+            meta.take_lease, self.job.name, owner=self.owner, now=self.clock(), ttl_ms=LEASE_MS
         )
 
     async def _alone(self, began: float) -> Tally:

@@ -16,7 +16,7 @@ from tollgauge.core.probe.budgets import HostShare, plan
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
 from tollgauge.observe import PROBE_OVERDUE, log
-from tollgauge.store.schedule import standings
+from tollgauge.store.schedule import budgets
 
 _CHANGE: Final = 16
 """A share is written again when it changed by more than one part in so many."""
@@ -26,16 +26,16 @@ async def run(store: Store, *, cadence: Cadence, catch_up: int, clock: Clock) ->
     """Plan once; the tally counts the hosts whose share was written again, and those that had to be
     made due earlier (`forgotten`), of which there should be none.
     """
-    census = await store.reading(standings.census, now=clock())
+    census = await store.reading(budgets.census, now=clock())
     new = plan(census.loads, cadence, catch_up=catch_up)
     changed = {
         host: share
         for host, share in new.shares.items()
         if _has_changed(census.shares[host], share)
     }
-    await store.writing(standings.save, new, changed)
+    await store.writing(budgets.save_plan, new, changed)
     if census.forgotten:
-        await store.writing(standings.remember, census.forgotten)
+        await store.writing(budgets.remember, census.forgotten)
     return {"changed": len(changed), "forgotten": len(census.forgotten)}
 
 
@@ -58,7 +58,7 @@ class LatenessMonitor:
 
     async def run(self) -> Mapping[str, object]:
         """Look once; log when probes become late, and when they no longer are."""
-        overdue = await self.store.reading(standings.overdue_ms, now=self.clock())
+        overdue = await self.store.reading(budgets.overdue_ms, now=self.clock())
         for name, overdue_ms in overdue.items():
             PROBE_OVERDUE.labels(name).set(overdue_ms / SECOND_MS)
         is_late = max(overdue.values()) > self.late_ms

@@ -6,7 +6,7 @@ Rules:
   not later (config/rules has the same of the settings);
 - nothing here names a payer, a secret, or what somebody bought, except for its route.
 
-The rows are read by store/backlog and store/schedule/job_rounds.
+The rows are read by store/backlog and store/backlog.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, iso_seconds
 from tollgauge.core.probe.schedule import Cadence
-from tollgauge.db import meta, size
-from tollgauge.db.size import Size
+from tollgauge.db import disk, meta
+from tollgauge.db.disk import Size
 from tollgauge.store import backlog
-from tollgauge.store.backlog import LastCrawl, Queue, StuckPayment
+from tollgauge.store.backlog import JobRound, LastCrawl, Queue, StuckPayment
 from tollgauge.store.chain.cursors import Cursor
-from tollgauge.store.schedule import job_rounds
-from tollgauge.store.schedule.job_rounds import JobRound
 from tollgauge.store.scores import bundles
 from tollgauge.store.scores.bundles import StoredBundle
 from tollgauge.store.watches import outbox
@@ -104,7 +102,7 @@ class Status:
 
 def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
     """What the database says. A probe is late when it is overdue by a whole period."""
-    clock, backup = size.clock_ms(tx), meta.get(tx, BACKUP_KEY)
+    clock, backup = disk.clock_ms(tx), meta.get(tx, BACKUP_KEY)
     return Figures(
         now=now,
         monitored=backlog.monitored(tx),
@@ -118,8 +116,8 @@ def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
         crawls=backlog.last_crawls(tx),
         chains=backlog.chains(tx),
         bundles=bundles.every(tx),
-        jobs=job_rounds.every(tx),
-        size=size.measure(tx),
+        jobs=backlog.job_rounds(tx),
+        size=disk.measure(tx),
         skew_ms=None if clock is None else clock - now,
         backup_at=None if backup is None else int(backup),
     )

@@ -19,8 +19,8 @@ from tollgauge.store.endpoints.listings import LISTINGS_TURN
 from tollgauge.store.endpoints.rated_endpoints import alternative_count
 from tollgauge.store.endpoints.seller_file_states import seller_file
 from tollgauge.store.probes.change_rows import change, change_state_row
-from tollgauge.store.probes.closed_days import closed_days
 from tollgauge.store.probes.vantages import vantage_probe
+from tollgauge.store.probes.window import closed_days
 from tollgauge.store.schedule.hosts import unleased
 from tollgauge.store.watches.watches import watch
 

@@ -1,35 +1,63 @@
-"""Every table of the database. Importing the modules that define tables registers them."""
+"""Every table of the database, and the rehearsal of a sale that reads and writes them.
+
+Importing the modules that define tables registers them.
+"""
 
 from __future__ import annotations
 
+import secrets
 from typing import Final
 
-from tollgauge.db import leases
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.db import meta
 from tollgauge.db.schema import metadata
+from tollgauge.store import backlog
 from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
-from tollgauge.store.ledger import answers, attempts, books, payments
+from tollgauge.store.ledger import attempts, books, payments
+from tollgauge.store.ledger.attempts import payment_answer
+from tollgauge.store.ledger.payments import payment
 from tollgauge.store.probes import change_rows as changes
-from tollgauge.store.probes import closed_days, vantages
-from tollgauge.store.schedule import job_rounds
-from tollgauge.store.scores import bundles, evidence, forecasts
+from tollgauge.store.probes import vantages, window
+from tollgauge.store.scores import bundles, forecasts, scores
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 
 _MODULES: Final = (
-    *(leases, rated_endpoints, answers, attempts, books, payments, cursors, deposits, transfers),
+    *(meta, rated_endpoints, attempts, books, payments, cursors, deposits, transfers),
     *(
         volumes,
         wallets,
         changes,
-        closed_days,
+        window,
         vantages,
-        evidence,
         forecasts,
         destinations,
         outbox,
     ),
-    *(watch_events, watch_payments, watches, job_rounds, seller_files, bundles),
+    *(watch_events, watch_payments, watches, backlog, seller_files, bundles, scores),
 )
 """The modules that define tables beside the code that uses them; the others are db/schema's."""
 TABLES: Final = tuple(metadata.sorted_tables)
+
+
+_ANSWER: Final = bytes(65_536)
+"""The size of a large answer, which does not fit on a disk that is nearly full."""
+
+
+def rehearse_sale(tx: Connection) -> None:
+    """Read a row of every table, and write an invented payment with its answer. Only for a
+    transaction that is rolled back (`Store.try_write`).
+    """
+    one_row = [sa.select(sa.literal(1)).select_from(table).limit(1) for table in TABLES]
+    tx.execute(sa.select(*(query.scalar_subquery() for query in one_row)))
+    key = secrets.token_hex(6)
+    row = {
+        column.name: 0 if isinstance(column.type, sa.Integer) else key
+        for column in payment.columns
+        if not column.nullable
+    }
+    tx.execute(payment.insert().values(row))
+    tx.execute(payment_answer.insert().values(payment_id=key, status=0, body=_ANSWER))

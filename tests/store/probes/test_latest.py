@@ -21,7 +21,7 @@ from tollgauge.store.probes.latest import LatestProbe
 from tollgauge.store.probes.vantages import VantageResult
 from tollgauge.store.schedule import hosts
 from tollgauge.store.schedule.hosts import HostState
-from tollgauge.store.scores import evidence, scores
+from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
 NOW = 1_760_000_000_000
@@ -79,7 +79,7 @@ async def test_it_is_what_each_part_says_by_itself(store: Store) -> None:
         await store.writing(record_probe, RESOURCE.id, replace(PROBE, at=at), learned="GET")
     await store.writing(record_probe, other.id, replace(PROBE, at=NOW + 1))
     await store.writing(scores.save, SCORE)
-    await store.writing(evidence.keep, SCORE, now=NOW + 7)
+    await store.writing(scores.keep_evidence, SCORE, now=NOW + 7)
     await store.writing(hosts.set_wildcards, {RESOURCE.host: False}, at=NOW)
     known = await store.reading(latest.of, RESOURCE)
     assert known.endpoint == await store.reading(endpoints.get, RESOURCE.id)

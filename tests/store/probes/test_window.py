@@ -37,7 +37,7 @@ from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import archive, closed_days, probes, window
+from tollgauge.store.probes import archive, probes, window
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.scores import scores
 from tollgauge.store.watches import watches
@@ -270,7 +270,7 @@ async def test_charts_have_ninety_days_with_the_score_of_each(store: Store) -> N
         await store.writing(record_probe, A.id, replace(GOOD, at=START + day * DAY_MS))
         await store.writing(saved, 500 + day, as_of=START + day * DAY_MS + HOUR_MS)
         await close_all(store, DAY + day + 1)
-    days = await store.reading(closed_days.all_days, A.id)
+    days = await store.reading(window.all_days, A.id)
     assert [one.day for one in days] == list(range(DAY + 10, DAY + 100))
     assert [one.score and one.score.tenths for one in days] == [500 + day for day in range(10, 100)]
 

@@ -7,7 +7,7 @@ from tests.support.statements import fetch
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.watch.watch_rules import EVIDENCE_MS
 from tollgauge.db.engine import Store
-from tollgauge.store.scores import evidence
+from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
 NOW = 1_760_000_000_000
@@ -22,24 +22,24 @@ SCORE = ScoreRow(
 
 
 async def named_at(store: Store) -> int | None:
-    rows = (await fetch(store, evidence.evidence.select())).all()
+    rows = (await fetch(store, scores.evidence_table.select())).all()
     return rows[0].named_at if rows else None
 
 
 async def test_evidence_is_kept_for_ninety_days_after_a_report_named_it_last(store: Store) -> None:
-    await store.writing(evidence.keep, SCORE, now=NOW)
+    await store.writing(scores.keep_evidence, SCORE, now=NOW)
     last = NOW + DAY_MS - 1  # nothing is written of it
-    await store.writing(evidence.keep, SCORE, now=last, named_at=await named_at(store))
+    await store.writing(scores.keep_evidence, SCORE, now=last, named_at=await named_at(store))
     assert await named_at(store) == NOW
-    assert await store.writing(evidence.forget, now=last + EVIDENCE_MS, limit=9) == 0
-    assert await store.reading(evidence.get, SCORE.digest) == SCORE.evidence
+    assert await store.writing(scores.forget_evidence, now=last + EVIDENCE_MS, limit=9) == 0
+    assert await store.reading(scores.get_evidence, SCORE.digest) == SCORE.evidence
     forgotten = NOW + EVIDENCE_MS + DAY_MS + 1
-    assert await store.writing(evidence.forget, now=forgotten, limit=9) == 1
-    assert await store.reading(evidence.get, SCORE.digest) is None
+    assert await store.writing(scores.forget_evidence, now=forgotten, limit=9) == 1
+    assert await store.reading(scores.get_evidence, SCORE.digest) is None
 
 
 async def test_evidence_that_was_named_a_day_ago_is_named_anew(store: Store) -> None:
-    await store.writing(evidence.keep, SCORE, now=NOW)
+    await store.writing(scores.keep_evidence, SCORE, now=NOW)
     later = NOW + DAY_MS
-    await store.writing(evidence.keep, SCORE, now=later, named_at=await named_at(store))
+    await store.writing(scores.keep_evidence, SCORE, now=later, named_at=await named_at(store))
     assert await named_at(store) == later

@@ -28,9 +28,9 @@ from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.db import meta
 from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.ledger.answers import payment_answer
+from tollgauge.store.ledger.attempts import payment_answer
 from tollgauge.store.ledger.payments import payment
-from tollgauge.store.schedule import standings
+from tollgauge.store.schedule import budgets
 from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
 
 
@@ -128,7 +128,7 @@ async def test_an_answer_does_not_wait_for_a_server_that_hangs_behind_the_try(
         tx.exec_driver_sql("SELECT pg_sleep(60)")
         return {"all": now}
 
-    monkeypatch.setattr(standings, "overdue_ms", hang)
+    monkeypatch.setattr(budgets, "overdue_ms", hang)
     assert await ready(running) == "ready"
     assert await ready(running) == "ready"
 

@@ -21,7 +21,7 @@ from tollgauge.core.sale.payment import decode
 from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import attempts, payer_limit, payments
-from tollgauge.store.ledger.answers import StoredAnswer
+from tollgauge.store.ledger.attempts import StoredAnswer
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid.gate import LEASE_MS

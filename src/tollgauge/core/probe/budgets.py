@@ -9,7 +9,7 @@ Rules:
 - all probes together come at most `catch_up` times as fast as the plan needs, so that after a stop
   overdue probes come one after another and not at once.
 
-Counting endpoints is store/schedule/standings' work, claiming within the budgets
+Counting endpoints is store/schedule/budgets' work, claiming within the budgets
 store/schedule/budgets'.
 """
 

@@ -122,7 +122,7 @@ _WEIGHTS: Final = {
 
 
 def standing(endpoint: Endpoint, *, now: int) -> Standing:
-    """The standing of an endpoint. store/schedule/standings says the same in SQL."""
+    """The standing of an endpoint. store/schedule/budgets says the same in SQL."""
     asked = endpoint.asked_at is not None and now - endpoint.asked_at <= ASKED_MS
     if endpoint.watched_until > now:
         return Standing.WATCHED

@@ -4,7 +4,7 @@ A day is closed when it is over: its probes are packed, and their sums never cha
 of it comes late. A day without probes has what the last statement of the day before still says, if
 anything.
 
-The rows are store/probes/closed_days' and store/probes/window's, what a score makes of them is
+The rows are store/probes/window' and store/probes/window's, what a score makes of them is
 core/score/scoring's.
 """
 

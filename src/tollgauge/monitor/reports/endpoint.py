@@ -31,7 +31,7 @@ from tollgauge.monitor.reports.snapshots import (
 from tollgauge.store.endpoints import listings, rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
-from tollgauge.store.probes import closed_days, probes, vantages, window
+from tollgauge.store.probes import probes, vantages, window
 from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
@@ -163,7 +163,7 @@ def _days(
     """One bar a UTC day, with zeros where nothing was measured."""
     today = day_of(now)
     first = max(today - PAGE_DAYS + 1, min(day_of(endpoint.first_seen), today - LEAST_DAYS + 1))
-    days = with_silent_days(closed_days.all_days(tx, endpoint.id), until=today)
+    days = with_silent_days(window.all_days(tx, endpoint.id), until=today)
     bars = {one.day: bar_of(one.sums, one.score) for one in days}
     for sums in window.read(tx, endpoint.id, as_of=now).days:
         before = bars.get(sums.day)

@@ -22,7 +22,7 @@ from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes, vantages
 from tollgauge.store.probes.latest import LatestProbe
 from tollgauge.store.schedule import hosts
-from tollgauge.store.scores import evidence, scores
+from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
 
@@ -134,7 +134,7 @@ def preview(tx: Connection, *, now: int) -> tuple[Sample, ...]:
 
 def evidence_of(tx: Connection, digest: str, *, now: int) -> bytes | None:
     """The evidence document of a digest that a sold report names, or a sample of the preview."""
-    document = evidence.get(tx, digest)
+    document = scores.get_evidence(tx, digest)
     if document is not None:
         return document
     for example in ranking.current(tx, now=now).examples:

@@ -22,7 +22,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.endpoint_rows import COLUMNS, from_row, to_row
-from tollgauge.store.schedule import due_hosts
+from tollgauge.store.schedule import hosts
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
 _NO_WILDCARD: Final = sa.exists().where(
@@ -141,7 +141,7 @@ def bring_forward(tx: Connection, endpoints: Iterable[Endpoint]) -> None:
         due[host] = min(due.get(host, at), at)
         if endpoint.watched_until:
             watched[host] = min(watched.get(host, at), at)
-    due_hosts.add(tx, due, watched=watched)
+    hosts.bring_forward(tx, due, watched=watched)
 
 
 def asked_for(tx: Connection, endpoint_id: str, *, now: int) -> None:
@@ -153,7 +153,7 @@ def asked_for(tx: Connection, endpoint_id: str, *, now: int) -> None:
 def make_due(tx: Connection, *, now: int) -> None:
     """Make every endpoint due at once."""
     tx.execute(endpoint_table.update().where(endpoint_table.c.next_due > now).values(next_due=now))
-    due_hosts.all_due(tx, now=now)
+    hosts.make_all_due(tx, now=now)
 
 
 def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.Row[Any]]:

@@ -7,12 +7,15 @@ Rules:
 - `book_day` keeps the difference of a complete day as it was reported, so that it is reported once.
 
 What the sums mean is decided in core/sale/books.
+
+`payment_of` finds the payment that a transaction settled, and returns only public fields.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -208,3 +211,66 @@ def _unattributed_deposit(row: Any) -> UnattributedDeposit:
         payment_id=row.id,
         state=None if row.state is None else State(row.state),
     )
+
+
+KEYS_MAX: Final = 500
+"""At most this many payments of one transaction are looked up: more than a block can hold."""
+_KEYS_A_QUERY: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """The key of a payment, without its network. Hex is lower case."""
+
+    asset: str
+    payer: str
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaymentSummary:
+    """A payment without its secrets. `at` is when it was first seen (ms UTC)."""
+
+    id: str
+    route: str
+    state: State
+    at: int
+
+
+def payment_of(
+    tx: Connection, keys: Sequence[Key], *, network: str, transaction: str | None
+) -> PaymentSummary | None:
+    """The oldest payment on a network that has one of these keys, else the oldest whose
+    settlement named the transaction, if there is one; None without either.
+    """
+    for chunk in rows.chunks(keys[:KEYS_MAX], _KEYS_A_QUERY):
+        matches = sa.or_(
+            *(
+                sa.and_(
+                    payment.c.asset == key.asset,
+                    payment.c.payer == key.payer,
+                    payment.c.nonce == key.nonce,
+                )
+                for key in chunk
+            )
+        )
+        oldest = _oldest(tx, sa.and_(payment.c.network == network, matches))
+        if oldest is not None:
+            return oldest
+    if transaction is None:
+        return None
+    settled_by = sa.and_(payment.c.network == network, payment.c.tx_hash == transaction)
+    return _oldest(tx, settled_by)
+
+
+def _oldest(tx: Connection, where: sa.ColumnElement[bool]) -> PaymentSummary | None:
+    query = (
+        sa.select(*payment.c["id", "route", "state", "created_at"])
+        .where(where)
+        .order_by(payment.c.created_at)
+        .limit(1)
+    )
+    row = tx.execute(query).first()
+    if row is None:
+        return None
+    return PaymentSummary(id=row.id, route=row.route, state=State(row.state), at=row.created_at)

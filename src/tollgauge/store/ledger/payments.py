@@ -7,7 +7,7 @@ Rules (docs/payments.md):
   (store/ledger/attempts) are written in the same transaction;
 - `lease_until` is until when a row is left alone (ms UTC): by other workers while one works on it,
   by the reconciler afterwards. 0 marks a settled row as final: it is not checked again;
-- the answer (store/ledger/answers) is written in the transaction of the intent to settle.
+- the answer (store/ledger/attempts) is written in the transaction of the intent to settle.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from tollgauge.core.sale.payment import Authorization, Offer, Payment
 from tollgauge.core.sale.payment_state import CHECKED_ON_CHAIN, PATHS, TRANSITIONS, State
 from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
-from tollgauge.store.ledger import answers
 from tollgauge.store.ledger import attempts as attempt_rows
-from tollgauge.store.ledger.answers import StoredAnswer, payment_answer
-from tollgauge.store.ledger.attempts import Attempt
+from tollgauge.store.ledger.attempts import Attempt, StoredAnswer, payment_answer
 
 payment = sa.Table(
     "payment",
@@ -229,7 +227,7 @@ def move(
     if tx.execute(payment.update().where(_is_held(row)).values(changes)).rowcount != 1:
         return None
     if answer is not None:
-        answers.store(tx, row.id, answer, now=now)
+        attempt_rows.store_answer(tx, row.id, answer, now=now)
     attempt_rows.add(tx, row.id, attempts)
     return moved
 

@@ -7,8 +7,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.sale.payment_state import CONCLUDED, State
 from tollgauge.core.watch.watch_rules import ANSWERS_MS, REJECTED_MS
-from tollgauge.store.ledger.answers import payment_answer
-from tollgauge.store.ledger.attempts import payment_attempt
+from tollgauge.store.ledger.attempts import payment_answer, payment_attempt
 from tollgauge.store.ledger.payments import payment
 
 

@@ -6,7 +6,7 @@ Rules:
 - one process closes at a time, and the oldest day first: the spans of a day need the last statement
   of the day before;
 - a late probe of a closed day is merged into that day alone;
-- the sums of a day go into the endpoint's row of closed days (store/probes/closed_days), with the
+- the sums of a day go into the endpoint's row of closed days (store/probes/window), with the
   score that the endpoint had when the day was closed first, if that was computed on the day or
   within SCORED_WITHIN_MS after it;
 - what is older than RAW_DAYS is removed. Watches keep counting its probes (`forget`).
@@ -26,12 +26,11 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.window import NO_DAYS, ClosedDay, ClosedDays, DayScore, day_of_probes
 from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import meta
-from tollgauge.db.packing import pack, unpack
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
-from tollgauge.store.probes import closed_days
-from tollgauge.store.probes.probe_rows import result_from_row
+from tollgauge.store.probes import window
+from tollgauge.store.probes.probe_rows import pack, result_from_row, unpack
 from tollgauge.store.scores import scores
 from tollgauge.store.watches import watches
 
@@ -106,9 +105,9 @@ def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
     results = {id_: [by[at] for at in sorted(by)] for id_, by in probes.items() if by}
     packed = [{"day": day, "endpoint_id": id_, "packed": pack(of)} for id_, of in results.items()]
     rows.put(tx, probe_day_table, packed)
-    before = closed_days.recent(tx, list(results))
+    before = window.recent_days(tx, list(results))
     latest = scores.latest_tenths(tx, list(results))
-    closed_days.add(
+    window.add_closed(
         tx,
         {
             id_: (_closed_day(day, of, before.get(id_, NO_DAYS), latest.get(id_)), of)

@@ -1,16 +1,46 @@
-"""Rows of `probe` ↔ ProbeResult."""
+"""The stored forms of a probe: a row of `probe`, and the packed probes of a day.
+
+Packed probes are the probes of one endpoint and one UTC day. Format, version 2: JSON, compressed
+by Zstandard with the raw-content dictionary `_PRIMER`. The members:
+- `v`: 2;
+- `at`: the first instant (milliseconds UTC), then each difference to the one before;
+- `kinds`: the distinct judgements of the day, in order of appearance, each
+  `[outcome, attribution, up, status, compliance, compliant, payable, version, quote, accepts,
+  [[rule, severity], …], reason, method, tls_not_after]`, `quote` as in codec.py;
+- `kind`: for each probe the index of its judgement;
+- `dns`, `connect`, `tls`, `ttfb`: columns of milliseconds or null; `rest`: the total less those;
+- `holds`: `[index, milliseconds]` of the probes that hold longer than HOLDS_MIN_MS, `confirms` the
+  indices of those that confirm a failure;
+- `full`: `[index, findings]` of the last scored probe, and of the last one that carried an
+  envelope, with the findings' messages (elsewhere only slug and severity are kept): these are what
+  a score's evidence names.
+
+Columns put like beside like, and a day has few distinct judgements: what is left is the noise of
+times.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import Any, Final
+
+import orjson
+import zstandard
 
 from tollgauge.core.base.units import day_of
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
-from tollgauge.core.probe.probe import HistoryRow, ProbeJudgement, ProbeResult
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, HistoryRow, ProbeJudgement, ProbeResult
 from tollgauge.db.codec import (
+    finding_fields,
+    finding_from_fields,
     findings_from_json,
     findings_to_json,
+    plain,
+    quote_fields,
+    quote_from_fields,
     quote_from_json,
     quote_to_json,
     small,
@@ -78,3 +108,164 @@ def history_row(row: Any) -> HistoryRow:
         quote=quote_from_json(row.quote),
     )
     return row.at, row.total, judgement
+
+
+_VERSION: Final = 2
+_LEVEL: Final = 9
+_PHASES: Final = ("dns", "connect", "tls", "ttfb")
+_KIND: Final = (
+    *("outcome", "attribution", "up", "status", "compliance", "compliant", "payable"),
+    *("version", "quote", "accepts", "findings", "reason", "method", "tls_not_after"),
+)
+_MAX_BYTES: Final = 64 * 1024 * 1024
+_PRIMER: Final = zstandard.ZstdCompressionDict(
+    b'["server-error","theirs",0,500,0,0,0,null,null,null,[],"","GET",null]'
+    b'["timeout","theirs",0,null,0,0,0,null,null,null,[],"","POST",null]'
+    b'["eip155:84532","0x036cbd53842c5426634e7929541ec2318f3dcf7e","1000","0x'
+    b'"error"],["warn"],["info"]],"rest":[1,0,1,2,1,0,0,1,2,1],"full":[[47,[]]]}'
+    b'{"v":1,"kinds":[["payment-required","theirs",true,402,100,true,true,2,'
+    b'["eip155:8453","0x833589fcd6edb6e08f4c7c32d4f71b54bda02913","10000","0x'
+    b'"],1,[],"","GET",1800000000000]],"full":[],"kind":[0,0,0,0,0,0,0,0,0,0,0,0,0,0],"at":['
+    b'1760000000000,1800000,1799000,1801000],"dns":[0,0,1,0,0,1],"connect":[',
+    dict_type=zstandard.DICT_TYPE_RAWCONTENT,
+)
+
+
+def pack(results: Sequence[ProbeResult]) -> bytes:
+    """The bytes of a day's probes, which must be in ascending order of time, at least one."""
+    kinds: dict[bytes, int] = {}
+    index = [kinds.setdefault(_kind(result), len(kinds)) for result in results]
+    columns = {name: [getattr(result.timings, name) for result in results] for name in _PHASES}
+    document = {
+        "v": _VERSION,
+        "kinds": [orjson.Fragment(kind) for kind in kinds],
+        "full": _full_findings(results),
+        "holds": [
+            (place, result.holds)
+            for place, result in enumerate(results)
+            if result.holds != HOLDS_MIN_MS
+        ],
+        "confirms": [place for place, result in enumerate(results) if result.confirms],
+        "kind": index,
+        "at": [results[0].at, *(later.at - result.at for result, later in pairwise(results))],
+        **columns,
+        "rest": [_rest(result.timings) for result in results],
+    }
+    compressor = zstandard.ZstdCompressor(
+        level=_LEVEL, dict_data=_PRIMER, write_dict_id=False, write_checksum=False
+    )
+    return compressor.compress(orjson.dumps(document))
+
+
+def unpack(data: bytes) -> tuple[ProbeResult, ...]:
+    """The inverse of `pack`, but for the messages of findings."""
+    document = _document(data)
+    kinds = [_from_kind(kind) for kind in document["kinds"]]
+    columns = zip(*(document[name] for name in (*_PHASES, "rest")), strict=True)
+    holds = dict(document["holds"])
+    confirms = frozenset(document["confirms"])
+    results = [
+        ProbeResult(
+            at=at,
+            timings=_timings(times),
+            holds=holds.get(place, HOLDS_MIN_MS),
+            confirms=place in confirms,
+            **kinds[kind],
+        )
+        for place, (at, kind, times) in enumerate(
+            zip(accumulate(document["at"]), document["kind"], columns, strict=True)
+        )
+    ]
+    for index, findings in document["full"]:
+        whole = tuple(finding_from_fields(fields) for fields in findings)
+        results[index] = replace(results[index], findings=whole)
+    return tuple(results)
+
+
+def unpack_history(data: bytes) -> list[HistoryRow]:
+    """The same probes as `unpack`, as a history shows them: a fifth of the work."""
+    document = _document(data)
+    kinds = [_judgement(kind) for kind in document["kinds"]]
+    judgements = [kinds[kind] for kind in document["kind"]]
+    for place in document["confirms"]:
+        judgements[place] = replace(judgements[place], confirms=True)
+    phases = ([value or 0 for value in document[name]] for name in _PHASES)
+    totals = map(sum, zip(*phases, document["rest"], strict=True))
+    return list(zip(accumulate(document["at"]), totals, judgements, strict=True))
+
+
+def _document(data: bytes) -> dict[str, Any]:
+    """What a day's bytes hold. Raises ValueError for an unknown version."""
+    decompressor = zstandard.ZstdDecompressor(dict_data=_PRIMER)
+    document: dict[str, Any] = orjson.loads(
+        decompressor.decompress(data, max_output_size=_MAX_BYTES)
+    )
+    if document["v"] != _VERSION:
+        raise ValueError(f"packed probes of an unknown version {document['v']}")
+    return document
+
+
+def _kind(result: ProbeResult) -> bytes:
+    rules = [finding_fields(finding, slug_only=True) for finding in result.findings]
+    return orjson.dumps(
+        [
+            result.outcome.value,
+            result.attribution.value,
+            result.up,
+            result.status,
+            result.compliance,
+            result.compliant,
+            result.payable,
+            small(result.version),
+            quote_fields(result.quote),
+            small(result.accepts),
+            rules,
+            plain(result.reason),
+            plain(result.method),
+            result.tls_not_after,
+        ]
+    )
+
+
+def _from_kind(kind: Sequence[Any]) -> dict[str, Any]:
+    fields = dict(zip(_KIND, kind, strict=True))
+    return fields | {
+        "outcome": Outcome(fields["outcome"]),
+        "attribution": Attribution(fields["attribution"]),
+        "quote": quote_from_fields(fields["quote"]),
+        "findings": tuple(finding_from_fields(finding) for finding in fields["findings"]),
+    }
+
+
+def _judgement(kind: Sequence[Any]) -> ProbeJudgement:
+    fields = dict(zip(_KIND, kind, strict=True))
+    return ProbeJudgement(
+        outcome=Outcome(fields["outcome"]),
+        attribution=Attribution(fields["attribution"]),
+        up=fields["up"],
+        compliant=fields["compliant"],
+        status=fields["status"],
+        quote=quote_from_fields(fields["quote"]),
+    )
+
+
+def _rest(timings: Timings) -> int:
+    phases = (timings.dns, timings.connect, timings.tls, timings.ttfb)
+    return timings.total - sum(value or 0 for value in phases)
+
+
+def _timings(times: Sequence[Any]) -> Timings:
+    dns, connect, tls, ttfb, rest = times
+    total = (dns or 0) + (connect or 0) + (tls or 0) + (ttfb or 0) + rest
+    return Timings(dns=dns, connect=connect, tls=tls, ttfb=ttfb, total=total)
+
+
+def _full_findings(results: Sequence[ProbeResult]) -> list[tuple[int, list[list[str]]]]:
+    scored = [index for index, result in enumerate(results) if result.scored]
+    answered = [index for index in scored if results[index].accepts is not None]
+    wanted = sorted({*scored[-1:], *answered[-1:]})
+    return [
+        (index, [finding_fields(finding) for finding in results[index].findings])
+        for index in wanted
+        if results[index].findings
+    ]

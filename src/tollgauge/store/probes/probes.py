@@ -32,15 +32,20 @@ from tollgauge.core.probe.probe import HistoryRow, ProbeResult
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
 from tollgauge.core.probe.spans import NO_SPANS, statement
 from tollgauge.db.codec import quote_fields, texts_to_json
-from tollgauge.db.packing import unpack, unpack_history
 from tollgauge.db.schema import ForeignText, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoints import dirty
-from tollgauge.store.probes import closed_days
-from tollgauge.store.probes.probe_rows import history_row, result_from_row, result_to_row
+from tollgauge.store.probes import window
+from tollgauge.store.probes.probe_rows import (
+    history_row,
+    result_from_row,
+    result_to_row,
+    unpack,
+    unpack_history,
+)
 
 _AT: Final = sa.bindparam("at_", type_=sa.BigInteger)
 _PROBED: Final = (
@@ -245,7 +250,7 @@ def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> 
         probe_day_table.c.endpoint_id == endpoint_id,
     )
     kept = set(tx.execute(closed).scalars())
-    known = closed_days.all_days(tx, endpoint_id) if kept else ()
+    known = window.all_days(tx, endpoint_id) if kept else ()
     parts = [structs.replace(one.sums, spans=NO_SPANS) for one in known if one.day in kept]
     since, until = first_day * DAY_MS - 1, (last_day + 1) * DAY_MS - 1
     by_day: dict[int, list[ProbeResult]] = {}

@@ -8,7 +8,7 @@ Rules:
 - all probes together, and the hosts of a large site, keep to their budgets
   (store/schedule/budgets).
 
-When a host may be claimed is store/schedule/due_hosts', the end of a lease store/schedule/hosts'.
+When a host may be claimed is store/schedule/hosts', the end of a lease store/schedule/hosts'.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tollgauge.db.schema import SOME_WATCHED
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store.endpoint_rows import COLUMNS, from_row
-from tollgauge.store.schedule import budgets, due_hosts
-from tollgauge.store.schedule.hosts import lease, unleased
+from tollgauge.store.schedule import budgets
+from tollgauge.store.schedule.hosts import compute_due, lease, unleased
 
 _LOOKS: Final = 4
 """How often a claim looks for further hosts in place of those that wait for their turns."""
@@ -46,7 +46,7 @@ def claim_due(
     claimed += _due_endpoints(tx, others, now=now)
     hosts = {endpoint.host for endpoint in claimed}
     if stale := {*watched, *others} - hosts:
-        due_hosts.compute(tx, stale, now=now)
+        compute_due(tx, stale, now=now)
     if claimed:
         budgets.spend(tx, now=now, probes=len(claimed), most=limit)
         lease(tx, hosts, owner=owner, now=now, lease_ms=lease_ms)

@@ -1,25 +1,108 @@
-"""Rows of hosts: leases, when a host is free, and whether its 402 means nothing.
+"""Rows of hosts: leases, when a host may be claimed, and whether its 402 means nothing.
 
-A lease keeps two probes from running at one host at once, in any process. Those of due endpoints
-are taken in store/schedule/claims.
+- A lease keeps two probes from running at one host at the same time, in any process. Leases for due
+  endpoints are taken in store/schedule/claims.
+- `next_claim` is when the first endpoint of a host is due and the pause of the host is over;
+  `next_watched` is the same for its watched endpoints. Both may be too early, never too late: a
+  claim that finds nothing due computes them again. While a host is leased they keep the values of
+  the claim.
+- A transaction that makes an endpoint due earlier brings its host forward too, so the next wave is
+  the front of an index, however many endpoints and hosts there are.
+- Locks are taken in one order: endpoints before hosts, both sorted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.db.schema import NEVER, host_lease, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
-from tollgauge.db.schema import host_lease, upsert
 from tollgauge.store import rows
 from tollgauge.store.endpoint_rows import host_row
-from tollgauge.store.schedule import due_hosts
+
+
+def bring_forward(tx: Connection, due: Mapping[str, int], *, watched: Mapping[str, int]) -> None:
+    """Add the hosts that are new, and bring the others forward to the instants (ms UTC) at which
+    endpoints of theirs are `due`, and `watched` ones among them.
+    """
+    if not due:
+        return
+    insert = upsert(host_table)
+    columns = [
+        host_row(host) | {"next_claim": due[host], "next_watched": watched.get(host, NEVER)}
+        for host in sorted(due)
+    ]
+    names = ("next_claim", "next_watched")
+    earlier = {name: _earlier(name, insert.excluded[name]) for name in names}
+    is_earlier = sa.or_(*(insert.excluded[name] < host_table.c[name] for name in names))
+    tx.execute(
+        insert.on_conflict_do_update(index_elements=["host"], set_=earlier, where=is_earlier),
+        columns,
+    )
+
+
+def bring_watched_forward(tx: Connection, endpoint_id: str, *, now: int) -> None:
+    """Bring the host of an endpoint whose watches changed forward: it may be due now."""
+    host = sa.select(endpoint_table.c.host).where(endpoint_table.c.id == endpoint_id)
+    both = {name: _earlier(name, sa.literal(now)) for name in ("next_claim", "next_watched")}
+    tx.execute(host_table.update().where(host_table.c.host == host.scalar_subquery()).values(both))
+
+
+def make_all_due(tx: Connection, *, now: int) -> None:
+    """Every host has an endpoint that is due now."""
+    both = {name: _earlier(name, sa.literal(now)) for name in ("next_claim", "next_watched")}
+    both["next_watched"] = sa.case(
+        (host_table.c.next_watched < NEVER, both["next_watched"]), else_=NEVER
+    )
+    tx.execute(host_table.update().values(both))
+
+
+def compute_due(tx: Connection, hosts: Iterable[str], *, now: int) -> None:
+    """Compute anew when hosts, which the caller has locked, may be claimed."""
+    values = _due_columns(host_table.c.free_at, now=sa.literal(now))
+    for chunk in rows.chunks(sorted(hosts)):
+        tx.execute(host_table.update().where(host_table.c.host.in_(chunk)).values(values))
+
+
+def _due_columns(free_at: sa.ColumnElement[int], *, now: sa.ColumnElement[int]) -> dict[str, Any]:
+    """The columns of a host that is free from `free_at` on."""
+    of_host = endpoint_table.c.host == host_table.c.host
+    # The literal lets both databases use the partial index of watched endpoints.
+    watched = (sa.text("watched_until > 0"), endpoint_table.c.watched_until > now)
+    return {
+        "next_claim": _first(free_at, of_host),
+        "next_watched": _first(free_at, of_host, *watched),
+    }
+
+
+def _first(
+    free_at: sa.ColumnElement[int], *conditions: sa.ColumnExpressionArgument[bool]
+) -> sa.ColumnElement[int]:
+    """When the first of some endpoints is due and its host is free, NEVER without any."""
+    first = (
+        sa.select(rows.greatest(endpoint_table.c.next_due, free_at))
+        .where(*conditions)
+        .order_by(endpoint_table.c.next_due)
+        .limit(1)
+        .scalar_subquery()
+    )
+    return sa.func.coalesce(first, NEVER)
+
+
+def _earlier(name: str, due: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
+    """A column of a host with an endpoint that is `due`, but not before the host is free. NEVER
+    stays.
+    """
+    free = sa.case((due >= NEVER, due), else_=rows.greatest(host_table.c.free_at, due))
+    return rows.least(host_table.c[name], free)
+
 
 PACE_MAX_MS: Final = 11 * MINUTE_MS
 """More than a probe and the longest pause that a host gets (core/probe/schedule) take together."""
@@ -73,7 +156,7 @@ _RELEASE: Final = (
             (host_table.c.pace_ms == 0, _TOOK), else_=(7 * host_table.c.pace_ms + _TOOK) // 8
         ),
         turn_at=0,
-        **due_hosts.instants(_FREE_AT, now=_NOW),
+        **_due_columns(_FREE_AT, now=_NOW),
     )
 )
 

@@ -1,6 +1,9 @@
 """The latest score of every endpoint: one row for each, with the evidence of which it was computed.
 An older score never replaces a newer one. The figures of a score are written to the endpoint's own
 row (store/endpoints/rated_endpoints).
+
+A score keeps its evidence until the next score. Evidence that a sold report named by its digest is
+stored for 90 days after the last report that named it (core/watch/watch).
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.core.score.score import Score, score_from_json
-from tollgauge.db.compression import compress, decompress
-from tollgauge.db.schema import FIGURES, upsert
+from tollgauge.core.watch.watch_rules import EVIDENCE_MS
+from tollgauge.db.codec import compress, decompress
+from tollgauge.db.schema import FIGURES, metadata, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
@@ -170,3 +175,48 @@ def _columns(row: ScoreRow) -> dict[str, Any]:
 def from_row(row: Any) -> ScoreRow:
     """A row of the table as it was saved."""
     return rows.from_columns(ScoreRow, row, evidence=decompress(row.evidence), figures=None)
+
+
+RENAMED_MS: Final = DAY_MS
+"""How much older than it is the instant may be at which a document was named last: one report is
+sold many times, and to write it each time would be most of what the sale writes."""
+evidence_table: Final = sa.Table(
+    "evidence",
+    metadata,
+    # SHA-256 of the canonical text, in hex.
+    sa.Column("digest", sa.Text, primary_key=True),
+    # The canonical text, compressed.
+    sa.Column("document", sa.LargeBinary, nullable=False),
+    sa.Column("named_at", sa.BigInteger, nullable=False),
+    sa.Index("ix_evidence_named", "named_at"),
+)
+
+
+def keep_evidence(tx: Connection, row: ScoreRow, *, now: int, named_at: int | None = None) -> None:
+    """Keep the evidence of a score that a report names now. Within RENAMED_MS of `named_at`, when
+    one named it last, nothing is written.
+    """
+    if named_at is not None and now - named_at < RENAMED_MS:
+        return
+    document = {"digest": row.digest, "document": compress(row.evidence), "named_at": now}
+    insert = upsert(evidence_table).values(document)
+    tx.execute(insert.on_conflict_do_update(index_elements=["digest"], set_={"named_at": now}))
+    tx.execute(
+        score_table.update()
+        .where(score_table.c.endpoint_id == row.endpoint_id, score_table.c.as_of == row.as_of)
+        .values(named_at=now)
+    )
+
+
+def get_evidence(tx: Connection, digest: str) -> bytes | None:
+    """The canonical text of a digest, None where no report has named it for 90 days."""
+    query = sa.select(evidence_table.c.document).where(evidence_table.c.digest == digest)
+    document = tx.execute(query).scalar_one_or_none()
+    return None if document is None else decompress(document)
+
+
+def forget_evidence(tx: Connection, *, now: int, limit: int) -> int:
+    """Remove up to `limit` documents that no report has named for 90 days; how many it removed."""
+    unnamed = evidence_table.c.named_at < now - EVIDENCE_MS - RENAMED_MS
+    old = sa.select(evidence_table.c.digest).where(unnamed).limit(limit)
+    return tx.execute(evidence_table.delete().where(evidence_table.c.digest.in_(old))).rowcount

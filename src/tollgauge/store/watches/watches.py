@@ -26,7 +26,7 @@ from tollgauge.core.watch.watch_rules import WatchRequest, WatchState
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
-from tollgauge.store.schedule import due_hosts
+from tollgauge.store.schedule import hosts
 from tollgauge.store.watches import destinations, watch_events
 from tollgauge.store.watches.destinations import Destination
 
@@ -301,7 +301,7 @@ def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
         endpoint_table.c.next_due > now,
     )
     tx.execute(endpoint_table.update().where(*soon).values(next_due=now))
-    due_hosts.watch(tx, endpoint_id, now=now)
+    hosts.bring_watched_forward(tx, endpoint_id, now=now)
 
 
 def _due(subject: Watch) -> int:

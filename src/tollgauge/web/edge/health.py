@@ -1,7 +1,7 @@
 """Health: whether the database accepts the writes of a sale, and if not, why.
 
 Rules:
-- the writes of a sale are tried and rolled back (store/readiness) at most every EVERY_MS; all
+- the writes of a sale are tried and rolled back (store/tables) at most every EVERY_MS; all
   requests in between share the result;
 - the cause is a fixed sentence without paths, addresses or texts of the driver;
 - a change of the cause is logged;
@@ -21,8 +21,8 @@ from starlette.responses import JSONResponse, Response
 from tollgauge.core.base.units import SECOND_MS, Clock
 from tollgauge.db.engine import Cause, Store, StoreUnavailable
 from tollgauge.observe import log
-from tollgauge.store.readiness import rehearse_sale
-from tollgauge.store.schedule import standings
+from tollgauge.store.schedule import budgets
+from tollgauge.store.tables import rehearse_sale
 from tollgauge.web.edge.demo import Loading
 from tollgauge.web.edge.problem import Problem
 
@@ -92,7 +92,7 @@ class Readiness:
             # If the database hangs from here on, the next try finds out; this answer does not wait.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LATE_SECONDS):
-                    self._overdue = await self.store.reading(standings.overdue_ms, now=self.clock())
+                    self._overdue = await self.store.reading(budgets.overdue_ms, now=self.clock())
         except StoreUnavailable as error:
             cause = error.cause
         if cause is not self._logged:

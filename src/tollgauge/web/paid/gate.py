@@ -45,9 +45,8 @@ from tollgauge.core.sale.payment import (
 from tollgauge.core.sale.payment_state import BEFORE_SETTLEMENT, IN_DOUBT, IN_WORK, Proof, State
 from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.observe import alarm, log, place_of
-from tollgauge.store.ledger import answers, payments
-from tollgauge.store.ledger.answers import StoredAnswer
-from tollgauge.store.ledger.attempts import Attempt
+from tollgauge.store.ledger import attempts, payments
+from tollgauge.store.ledger.attempts import Attempt, StoredAnswer
 from tollgauge.store.ledger.payments import Claim, LedgerRow
 from tollgauge.web.edge.input import read_body
 from tollgauge.web.edge.problem import Problem
@@ -373,7 +372,7 @@ class Gate:
         if not secret and row.answer.shown_at is None:
             if not outcome.settled_here and self.clock() - row.updated_at < HEAD_START_MS:
                 raise buyer_first(HEAD_START_MS // 1000)
-            secret = await self.store.writing(answers.show_secret, row.id, now=self.clock())
+            secret = await self.store.writing(attempts.show_secret, row.id, now=self.clock())
         response.body = await sale.reveal(row.answer.body, secret=secret)
         response.headers["Content-Length"] = str(len(response.body))
         return response

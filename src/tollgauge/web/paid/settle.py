@@ -31,8 +31,7 @@ from tollgauge.db.engine import Store, Work
 from tollgauge.monitor.settlement import apply_proof
 from tollgauge.observe import alarm
 from tollgauge.store.ledger import payments
-from tollgauge.store.ledger.answers import StoredAnswer
-from tollgauge.store.ledger.attempts import Attempt
+from tollgauge.store.ledger.attempts import Attempt, StoredAnswer
 from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.paid.sale import Sale
 

@@ -29,13 +29,12 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.db import packing
 from tollgauge.monitor import discovery, terms
 from tollgauge.store.chain import cursors
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.store.ledger import payments
-from tollgauge.store.probes import archive, probes
+from tollgauge.store.probes import archive, probe_rows, probes
 from tollgauge.web.edge.headers import accepts_gzip
 from tollgauge.web.paid.products import history
 from tollgauge.web.paid.products.history import HistoryResponse
@@ -325,7 +324,7 @@ async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
     large: PaidServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: Counter[int] = Counter()
-    unpack = packing.unpack_history
+    unpack = probe_rows.unpack_history
 
     def counted(packed: bytes) -> Any:
         seen = unpack(packed)

@@ -28,7 +28,7 @@ from tollgauge.core.sale.answer_signature import HEADER
 from tollgauge.db import schema
 from tollgauge.monitor.reports.trust_reports import TrustReport, live
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.ledger import answers
+from tollgauge.store.ledger import attempts
 from tollgauge.store.scores import scores
 from tollgauge.web import routes
 from tollgauge.web.paid.live_probe import SHARE_MS
@@ -181,7 +181,7 @@ async def test_a_paid_answer_that_cannot_be_signed_leaves_unsigned(shop: PaidSer
     paid = header(shop.payment(TRUST))
     assert (await shop.post(TRUST, ORDER, paid=paid)).status_code == 200
     body = b'{"count":9007199254740993}'  # beyond what has a canonical form
-    await execute(shop.store, sa.update(answers.payment_answer).values(body=body))
+    await execute(shop.store, sa.update(attempts.payment_answer).values(body=body))
 
     again = await shop.post(TRUST, ORDER, paid=paid)
 

@@ -16,7 +16,7 @@ from tollgauge.core.endpoint.identity import Resource
 from tollgauge.monitor.reports.trust_reports import TrustReport, live, shared
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.probes import latest as latest_rows
-from tollgauge.store.scores import evidence, scores
+from tollgauge.store.scores import scores
 from tollgauge.web.paid.live_probe import SHARE_MS, recent_result
 from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
@@ -56,7 +56,9 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
         )
         claim.with_answer.append(partial(scores.save, row=report.row))
     now, named_at = dependencies.clock(), report.named_at
-    claim.with_answer.append(partial(evidence.keep, row=report.row, now=now, named_at=named_at))
+    claim.with_answer.append(
+        partial(scores.keep_evidence, row=report.row, now=now, named_at=named_at)
+    )
     model = trust_report(report, base_url=dependencies.base_url)
     return dump(model if request.evidence == "full" else short(model))
 

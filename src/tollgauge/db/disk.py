@@ -1,13 +1,22 @@
-"""Size: what a database takes on its disk, and how much room is left there."""
+"""The database on its disk: its size, the room left, free pages, and the clock of its machine.
+
+SQLite reuses the pages of removed rows, so only free pages beyond a quarter of the file are given
+back to the disk: closing a day frees what the next day needs. Only files with `auto_vacuum =
+INCREMENTAL` can give pages back; new files have it, an older one gets it when it is restored from a
+copy (db/backup). PostgreSQL's autovacuum does the same on its own.
+"""
 
 from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
+
+from tollgauge.db.sqlite_transaction import sqlite_connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,3 +62,30 @@ def clock_ms(tx: Connection) -> int | None:
     query = sa.text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
     at: int = tx.execute(query).scalar_one()
     return at
+
+
+SPARE: Final = 4
+"""One page in so many may be free."""
+STEP_PAGES: Final = 256
+"""2 MB."""
+INCREMENTAL: Final = 2
+"""The value of `PRAGMA auto_vacuum` (https://sqlite.org/pragma.html#pragma_auto_vacuum)."""
+
+
+def give_back_pages(tx: Connection, *, pages: int = STEP_PAGES) -> int:
+    """Give back at most so many free pages; returns how many. Call it again until it returns 0."""
+    if tx.dialect.name != "sqlite" or _pragma(tx, "auto_vacuum") != INCREMENTAL:
+        return 0
+    free = _pragma(tx, "freelist_count")
+    beyond = min(free - _pragma(tx, "page_count") // SPARE, pages)
+    if beyond <= 0:
+        return 0
+    # It gives a row without columns for each page, which SQLAlchemy does not read: reading them all
+    # does the work.
+    sqlite_connection(tx).execute(f"PRAGMA incremental_vacuum({beyond})").fetchall()
+    return free - _pragma(tx, "freelist_count")
+
+
+def _pragma(tx: Connection, name: str) -> int:
+    value: int = tx.exec_driver_sql(f"PRAGMA {name}").scalar_one()
+    return value

@@ -22,7 +22,7 @@ from tests.support.probe_archive import (
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.db.packing import (
+from tollgauge.store.probes.probe_rows import (
     pack,
     unpack,
     unpack_history,
