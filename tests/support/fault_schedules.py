@@ -109,7 +109,7 @@ class World:
 
     dice: random.Random
     path: Path
-    chain: SimulatedChain = field(default_factory=SimulatedChain)
+    chain: SimulatedChain
     signed: dict[str, Signed] = field(default_factory=dict)
     processes: list[Process] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -295,7 +295,7 @@ async def step(world: World) -> None:
         case 2:
             chain.mine()
         case 3:
-            chain.pending.clear()  # dropped from the mempool
+            chain.drop()
         case 4:
             chain.reorganise(dice.randrange(1, 9))
         case 5:
@@ -384,9 +384,10 @@ def simulated(world: World) -> Iterator[None]:
             patch.stop()
 
 
-async def play(seed: int, folder: Path) -> World:
+async def play(seed: int, folder: Path, chain: SimulatedChain | None = None) -> World:
     """Play one schedule. `wrong` of the result is empty if the guard kept its promise."""
-    world = World(random.Random(seed), folder / f"{seed}.sqlite")
+    path = folder / f"{seed}.sqlite"
+    world = World(random.Random(seed), path, chain or SimulatedChain())
     with simulated(world):
         for _ in range(world.dice.choice((1, 1, 2))):
             world.start()

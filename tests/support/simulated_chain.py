@@ -30,13 +30,17 @@ FINAL_DEPTH: Final = 64
 
 @dataclass
 class SimulatedChain:
-    """EIP-3009 authorizations and when they were used. `now` is the chain's time."""
+    """EIP-3009 authorizations and when they were used. `now` is the chain's time.
+
+    `node` is the URL of a real node, if there is one.
+    """
 
     now: int = 1_800_000_000
     start: int = 1_800_000_000 - 10_000
     used: dict[str, int] = field(default_factory=dict)
     pending: dict[str, int] = field(default_factory=dict)
     valid: dict[str, int] = field(default_factory=dict)
+    node: str | None = None
 
     @property
     def height(self) -> int:
@@ -44,6 +48,15 @@ class SimulatedChain:
 
     def time_of(self, block: int) -> int:
         return self.start + block * BLOCK_S
+
+    def submit(self, payload: PaymentPayload) -> None:
+        """Broadcast the settlement of a payment."""
+        nonce, valid_before = read(payload)
+        self.pending[nonce] = valid_before
+
+    def drop(self) -> None:
+        """Drop every transaction that is not mined."""
+        self.pending.clear()
 
     def mine(self) -> None:
         """Mine every transaction whose authorization is still valid."""
@@ -98,6 +111,10 @@ class Nodes:
             raise httpx.ConnectError("no node", request=request)
         if mood is Mood.GARBAGE:
             return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": "0x"})
+        if (url := self.chain.node) is not None:
+            return httpx.post(
+                url, content=request.content, headers={"content-type": "application/json"}
+            )
         call = json.loads(request.content)
         result = self._result(mood, call["method"], call["params"])
         return httpx.Response(200, json={"jsonrpc": "2.0", "id": 1, "result": result})
@@ -166,26 +183,26 @@ class Facilitator:
     async def settle(
         self, payload: PaymentPayload, _requirements: PaymentRequirements
     ) -> SettleResponse:
-        nonce, valid_before = read(payload)
+        nonce, _ = read(payload)
         transaction = self.known.setdefault(nonce, f"0x{self.dice.getrandbits(256):064x}")
         is_ok, reason = False, None
         match self.mode:
             case Settlement.AT_ONCE:
                 is_ok = not self.chain.is_used(nonce, self.chain.height)
                 reason = None if is_ok else "invalid_exact_evm_nonce_already_used"
-                self.chain.pending[nonce] = valid_before
+                self.chain.submit(payload)
                 self.chain.mine()
             case Settlement.PENDING:
                 reason = "settlement_pending"
-                self.chain.pending[nonce] = valid_before
+                self.chain.submit(payload)
             case Settlement.FAILS:
                 reason, transaction = "insufficient_funds", ""
             case Settlement.FAILS_WRONG:
                 reason, transaction = "transaction_failed", "0x" + "ee" * 32
-                self.chain.pending[nonce] = valid_before
+                self.chain.submit(payload)
                 self.chain.mine()
             case Settlement.RAISES:
-                self.chain.pending[nonce] = valid_before
+                self.chain.submit(payload)
                 raise RuntimeError("the facilitator is restarting")
         return SettleResponse(
             success=is_ok, error_reason=reason, transaction=transaction, network=NETWORK

@@ -1,6 +1,7 @@
 """Fault schedules against the official seller: never a second authorization for one purchase.
 
-TOLLGAUGE_SCHEDULES sets the number of schedules, TOLLGAUGE_SCHEDULES_FROM the first seed.
+TOLLGAUGE_SCHEDULES sets the number of schedules, TOLLGAUGE_SCHEDULES_FROM the first seed, and
+TOLLGAUGE_SCHEDULES_ON_ANVIL the number on a real chain with moved time.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.fault_schedules import play
+from tests.support.anvil_chain import AnvilChain
+from tests.support.fault_schedules import WALLET, play
+
+from tollgauge.demo.chain import run_chain
 
 FIRST = int(os.environ.get("TOLLGAUGE_SCHEDULES_FROM", "0"))
 COUNT = int(os.environ.get("TOLLGAUGE_SCHEDULES", "300"))
 BATCHES = 10
+ON_ANVIL = int(os.environ.get("TOLLGAUGE_SCHEDULES_ON_ANVIL", "10"))
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -27,3 +32,16 @@ async def test_no_schedule_leads_to_a_second_authorization(batch: int, tmp_path:
             wrong[seed] = world.wrong
     assert wrong == {}
     assert calls > answers > 0
+
+
+async def test_no_schedule_on_anvil_leads_to_a_second_authorization(tmp_path: Path) -> None:
+    answers, settled = 0, 0
+    async with run_chain() as running:
+        await running.mint(WALLET.address, 10**9)
+        chain = AnvilChain(running)
+        for seed in range(ON_ANVIL):
+            world = await play(seed, tmp_path, chain)
+            assert world.wrong == [], seed
+            answers += world.answers
+            settled += sum(chain.is_used(nonce, chain.height) for nonce in world.signed)
+    assert settled >= answers > 0

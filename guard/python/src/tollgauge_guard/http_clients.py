@@ -60,10 +60,12 @@ class GuardedHTTPClient(x402HTTPClient):
                     continue  # an identical call was faster: look at its payment
                 guard.seal(attempt, payload)
                 return payload
-        except Exception as error:  # noqa: BLE001  # whatever fails is recorded and raised
+        except Exception as error:  # whatever fails is recorded and raised
             guard.give_up(attempt)
             raised = self.hooks.explain(attempt, error)
-            raise raised from (None if raised is error else error)
+            if raised is error:
+                raise
+            raise raised from error
         except BaseException:
             guard.give_up(attempt)
             raise
@@ -156,10 +158,12 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
                     continue  # an identical call was faster: look at its payment
                 guard.seal(attempt, payload)
                 return payload
-        except Exception as error:  # noqa: BLE001  # whatever fails is recorded and raised
+        except Exception as error:  # whatever fails is recorded and raised
             guard.give_up(attempt)
             raised = self.hooks.explain(attempt, error)
-            raise raised from (None if raised is error else error)
+            if raised is error:
+                raise
+            raise raised from error
         except BaseException:
             guard.give_up(attempt)
             raise
