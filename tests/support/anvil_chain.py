@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import httpx
-from eth_abi import encode
+from eth_abi.abi import encode
 from tests.support.simulated_chain import BLOCK_S, SimulatedChain
 from x402.schemas import PaymentPayload
 
-from tollgauge.demo.chain import ACCOUNTS, USDC, Chain
+from tollgauge.demo.chain import ACCOUNTS, Chain
+from tollgauge.demo.envelopes import USDC
 
 _TRANSFER: Final = "0xcf092995"  # transferWithAuthorization(…, bytes)
 _STATE: Final = "0xe94a0102"

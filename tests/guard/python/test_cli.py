@@ -16,10 +16,11 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from guard.cases import sample_bundle as sample
 from tests.support.guard_payments import pay
-from tests.support.guard_seller import OTHER_PAYEE, Answer, Seller
+from tests.support.guard_seller import OTHER_PAYEE, Answer, Seller, receipt
+from x402 import x402ClientSync
 
 from tollgauge.demo.serving import closed_port
-from tollgauge_guard import cli
+from tollgauge_guard import cli, cli_journal, guarded
 from tollgauge_guard.cli_journal import PAYER_KEY
 from tollgauge_guard.journal import Journal, Refusal
 from tollgauge_guard.payment import Event, Payment, State
@@ -38,8 +39,8 @@ def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "bundle.zst"
     path.write_bytes(body := sample.body(as_of=int(time.time())))
     path.with_name("bundle.zst.jws").write_text(sample.signature(body))
-    monkeypatch.setenv(cli.BUNDLE, str(path))
-    monkeypatch.setenv(cli.KEY, json.dumps(sample.public_key()))
+    monkeypatch.setenv(cli_journal.BUNDLE, str(path))
+    monkeypatch.setenv(cli_journal.KEY, json.dumps(sample.public_key()))
     return path
 
 
@@ -134,8 +135,8 @@ def test_what_would_not_be_paid_is_said_with_its_rule(
 def test_the_bundle_and_its_key_are_options_as_well(
     run: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(cli.BUNDLE)
-    monkeypatch.delenv(cli.KEY)
+    monkeypatch.delenv(cli_journal.BUNDLE)
+    monkeypatch.delenv(cli_journal.KEY)
     assert "No bundle was named" in run("check", GOOD_URL)[2]
     assert "No key was named" in run("check", GOOD_URL, "--bundle", str(bundle))[2]
     wrong = ("check", GOOD_URL, "--bundle", str(bundle), "--key", "x")
@@ -311,6 +312,31 @@ def test_quote_of_what_costs_nothing_is_a_failure(run: Run, bundle: Path, seller
     assert "answers 200, not 402" in run("quote", f"{seller.url}/data")[2]
     seller.unpaid = lambda _call: Answer(402, {}, b"pay me")
     assert "cannot be read" in run("quote", f"{seller.url}/data")[2]
+
+
+def test_open_payment_is_sent_again_by_the_command(
+    run: Run, bundle: Path, seller: Seller, payer_sync: x402ClientSync, tmp_path: Path
+) -> None:
+    file, url = tmp_path / "journal.sqlite", f"{seller.url}/other?q=1"
+    seller.answer = lambda _call: Answer(503)
+    key = json.dumps(sample.public_key())
+    with guarded(payer_sync, bundle=bundle, key=key, journal=file) as http:
+        http.get(url)
+        (payment,) = http.guard.unresolved()
+    words = ("unresolved", "retry", payment.handle, "--journal", str(file))
+    assert "needs --url" in run(*words)[2]
+    assert "cannot be sent" in run(*words, "--url", f"{seller.url}/other")[2]
+    assert run(*words, "--url", url)[0] == 1
+    seller.pay_to = OTHER_PAYEE
+    assert "cannot be sent" in run(*words, "--url", url)[2]
+    seller.pay_to, seller.answer = sample.PAYEE, lambda _call: receipt()
+    code, out, _ = run(*words, "--url", url)
+    assert (code, out) == (0, '{"ok": true}\n')
+    first, *others = seller.payments
+    assert others == [first, first]
+    (delivered,) = Journal(file).payments()
+    assert delivered.state == State.DELIVERED
+    assert "cannot be sent" in run(*words, "--url", url)[2]
 
 
 def test_try_shows_a_purchase_and_a_refusal(run: Run) -> None:

@@ -30,6 +30,7 @@ PROVIDED = {
     "httpx": {"httpx"},
     "idna": {"idna"},
     "mcp": {"mcp"},
+    "opentelemetry-api": {"opentelemetry"},
     "requests": {"requests"},
     "x402": {"x402", "pydantic", "eth_keys", "eth_utils", "solders"},
     "zstandard": {"zstandard"},

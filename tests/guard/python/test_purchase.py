@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 import pytest_asyncio
 from guard.cases.sample_bundle import PAYEE, Row
+from opentelemetry import trace
 from tests.support.guard_seller import OTHER_PAYEE, Answer, Seller, receipt
 from tests.support.paying_clients import payer_of
 from x402 import x402Client
@@ -369,6 +372,37 @@ async def test_purchase_is_named_to_a_seller_that_wants_an_identifier(
     names = [paid["extensions"]["payment-identifier"]["info"]["id"] for paid in seller.payments]
     assert names[0] == names[1] == names[2]
     assert names[3] != names[0]
+
+
+class Spans:
+    """A tracer that keeps the attributes of its spans."""
+
+    def __init__(self) -> None:
+        self.kept: list[dict[str, object]] = []
+
+    @contextlib.contextmanager
+    def start_as_current_span(self, name: str) -> Iterator[Any]:
+        attributes: dict[str, object] = {"name": name}
+        self.kept.append(attributes)
+        yield SimpleNamespace(set_attribute=attributes.__setitem__)
+
+
+async def test_payments_and_refusals_are_spans(
+    seller: Seller, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spans = Spans()
+    monkeypatch.setattr(trace, "get_tracer", lambda _name: spans)
+    async with opened() as http:
+        await http.get(f"{seller.url}/data?secret=1")
+        (payment,) = http.guard.journal.payments()
+        seller.pay_to = OTHER_PAYEE
+        with pytest.raises(PaymentRefusedError):
+            await http.get(f"{seller.url}/data?secret=2")
+    paid, refused = spans.kept
+    assert (paid["name"], paid["server.address"]) == ("tollgauge_guard.pay", "127.0.0.1")
+    assert (paid["tollgauge.handle"], paid["tollgauge.exposure"]) == (payment.handle, 5_000)
+    assert (refused["tollgauge.decision"], refused["tollgauge.code"]) == ("refuse", "payto-unknown")
+    assert "secret" not in str(spans.kept)
 
 
 class NodesThatShow(NodeReader):

@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import Final
 
 from tollgauge_guard import cli_journal, cli_quote, open_guard
-from tollgauge_guard.cli_journal import BAD, FAILED, GOOD, Commands
+from tollgauge_guard.cli_journal import BAD, BUNDLE, FAILED, GOOD, KEY, Commands
 from tollgauge_guard.decision import Allow, Asked, Decision, Spent, decide
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.lookup import look_up
@@ -25,8 +25,6 @@ from tollgauge_guard.record import Record
 from tollgauge_guard.resource import parse
 from tollgauge_guard.units import USDC, dollars
 
-BUNDLE: Final = "TOLLGAUGE_GUARD_BUNDLE"
-KEY: Final = "TOLLGAUGE_GUARD_KEY"
 BASE: Final = "eip155:8453"
 _WHICH_BUNDLE: Final = "It is the address of a service's /trust/bundle, or a file."
 _WHICH_KEY: Final = (

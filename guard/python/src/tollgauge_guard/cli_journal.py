@@ -28,6 +28,8 @@ from tollgauge_guard.statement import Delivery, likely, sign_statement
 from tollgauge_guard.units import dollars
 
 GOOD, BAD, FAILED = 0, 1, 2
+BUNDLE: Final = "TOLLGAUGE_GUARD_BUNDLE"
+KEY: Final = "TOLLGAUGE_GUARD_KEY"
 PAYER_KEY: Final = "TOLLGAUGE_GUARD_PAYER_KEY"
 APPROVER_KEY: Final = "TOLLGAUGE_GUARD_APPROVER_KEY"
 _MEANINGS: Final = {
@@ -79,10 +81,10 @@ def _add_unresolved(commands: Commands[argparse.ArgumentParser]) -> None:
     command.add_argument(
         "action",
         nargs="?",
-        choices=["list", "show", "resolve", "pay-again", "write-off"],
+        choices=["list", "show", "resolve", "retry", "pay-again", "write-off"],
         default="list",
-        help="show: print the evidence for the seller; resolve: read the chain; pay-again: let the "
-        "guard pay again; write-off: close it",
+        help="show: print the evidence for the seller; resolve: read the chain; retry: send it "
+        "again to --url; pay-again: let the guard pay again; write-off: close it",
     )
     command.add_argument("handle", nargs="?", metavar="HANDLE", help="of the payment, or its nonce")
     command.add_argument(
@@ -91,6 +93,7 @@ def _add_unresolved(commands: Commands[argparse.ArgumentParser]) -> None:
         metavar="URL",
         help="a node of the payment's network; with several, all must show it dead",
     )
+    add_request(command)
     command.add_argument("--json", action="store_true", help="print JSON")
     add_file(command)
     command.set_defaults(run=unresolved)
@@ -122,6 +125,13 @@ def _add_report(commands: Commands[argparse.ArgumentParser]) -> None:
     command.add_argument("--send", metavar="URL", help="send it there, such as …/v1/outcomes")
     add_file(command)
     command.set_defaults(run=report)
+
+
+def add_request(command: argparse.ArgumentParser) -> None:
+    """Add the options that repeat a request."""
+    command.add_argument("--url", metavar="URL", help="for retry: the URL of the call")
+    command.add_argument("--method", default="GET", help="default: %(default)s")
+    command.add_argument("--data", metavar="TEXT", help="the body")
 
 
 def add_file(command: argparse.ArgumentParser) -> None:
@@ -192,6 +202,8 @@ def unresolved(options: argparse.Namespace) -> int:
         return GOOD
     if options.action == "resolve" and not options.node:
         raise GuardError("No node was named.", hint="Add --node URL.")
+    if options.action == "retry":
+        return _retry(kept, found, options)
     nodes = NodeReader({found.network: options.node} if options.node else {})
     guard = Guard(bundles=NoBundle(), policy=Policy(), journal=kept, nodes=nodes)
     is_closed = options.action in ("pay-again", "write-off")
@@ -199,6 +211,17 @@ def unresolved(options: argparse.Namespace) -> int:
     text = f"{_line(payment)}\n    {_MEANINGS[payment.state]}"
     print(json.dumps(_row(payment)) if options.json else text)
     return BAD if payment.state in UNFINISHED else GOOD
+
+
+def _retry(kept: Journal, payment: Payment, options: argparse.Namespace) -> int:
+    """Send a payment again; the bundle and its key come from the environment."""
+    from tollgauge_guard import cli_quote, open_guard
+
+    bundle, key = os.environ.get(BUNDLE, ""), os.environ.get(KEY, "")
+    if options.url is None or not bundle or not key:
+        raise GuardError(f"`retry` needs --url, and {BUNDLE} and {KEY} in the environment.")
+    guard = open_guard(bundle=bundle, key=key, journal=kept.path)
+    return cli_quote.retry(guard, payment, options)
 
 
 def approve(options: argparse.Namespace) -> int:

@@ -9,7 +9,8 @@ once more in `create_payment_payload`, through which every transport of the SDK 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -32,6 +33,7 @@ from tollgauge_guard.purchase import RefusedStepError, Steps, make_way
 from tollgauge_guard.purchase_key import legacy_key, request_key
 from tollgauge_guard.request import CURRENT, Attempt, PaymentRefusedError, error_of
 from tollgauge_guard.resource import ResourceError
+from tollgauge_guard.telemetry import describe_payment, payment_span
 from tollgauge_guard.wallets import AnyClient, can_sign_for, find_payer, find_scheme, list_wallets
 
 Required = PaymentRequired | PaymentRequiredV1
@@ -142,6 +144,27 @@ class Hooks:
         if not isinstance(error, PaymentRefusedError):
             self.guard.record(attempt, Refuse(Code.SDK_REFUSED, str(error)[:500]))
         return error
+
+    @contextmanager
+    def tracing(self, attempt: Attempt) -> Iterator[None]:
+        """Describe the payment of an attempt in a span."""
+        try:
+            host = attempt.resource.host
+        except ResourceError:
+            host = ""
+        with payment_span(host) as span:
+            try:
+                yield
+            finally:
+                terms, refusal = attempt.terms, attempt.refusal
+                describe_payment(
+                    span,
+                    decision="allow" if refusal is None else "refuse",
+                    code=None if refusal is None else str(refusal.code),
+                    handle=attempt.handle,
+                    network=None if terms is None else terms.network,
+                    exposure=None if terms is None else terms.exposure,
+                )
 
     def see_url(self, owner: object, url: str) -> None:
         """Remember which URL answered 402. It must be the one that the transport requested."""

@@ -45,7 +45,12 @@ class GuardedHTTPClient(x402HTTPClient):
 
     async def create_payment_payload(self, payment_required: Required) -> Payload:
         """Return a payload that may leave. Raises PaymentRefusedError, or what the SDK raises."""
-        attempt, guard = current(), self.hooks.guard
+        attempt = current()
+        with self.hooks.tracing(attempt):
+            return await self._create(attempt, payment_required)
+
+    async def _create(self, attempt: Attempt, payment_required: Required) -> Payload:
+        guard = self.hooks.guard
         try:
             await self._load_bundle(attempt)
             while True:
@@ -143,7 +148,12 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
 
     def create_payment_payload(self, payment_required: Required) -> Payload:
         """Return a payload that may leave. Raises PaymentRefusedError, or what the SDK raises."""
-        attempt, guard = current(), self.hooks.guard
+        attempt = current()
+        with self.hooks.tracing(attempt):
+            return self._create(attempt, payment_required)
+
+    def _create(self, attempt: Attempt, payment_required: Required) -> Payload:
+        guard = self.hooks.guard
         try:
             attempt.bundle = guard.bundles.current()
             while True:

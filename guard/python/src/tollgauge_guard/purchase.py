@@ -118,7 +118,7 @@ def make_way(guard: Payer, purchase: Purchase, offers: Sequence[Offer]) -> Steps
     deadline = time.monotonic() + QUEUE_S
     readings: dict[int, Evidence] = {}
     while (payment := guard.journal.unfinished(purchase)) is not None:
-        offer = _offer_again(payment, purchase, offers)
+        offer = find_offer(payment, purchase.url_digest, purchase.resource, offers)
         situation = _situation(
             guard,
             payment,
@@ -247,11 +247,13 @@ def _situation(
     )
 
 
-def _offer_again(payment: Payment, purchase: Purchase, offers: Sequence[Offer]) -> Offer | None:
-    """Return the offer of the new 402 that an open payment pays, if it may be sent again."""
-    is_same_url = payment.url_digest == purchase.url_digest
+def find_offer(
+    payment: Payment, url_digest: str, resource: str, offers: Sequence[Offer]
+) -> Offer | None:
+    """Return the offer of a new 402 that an open payment pays, if it may be sent to that URL."""
+    is_same_url = payment.url_digest == url_digest
     if not payment.url_digest:  # an imported payment
-        is_same_url = payment.resource == purchase.resource
+        is_same_url = payment.resource == resource
     if payment.payload is None or not is_same_url:
         return None
     wanted = (payment.scheme, payment.network, payment.asset, payment.pay_to, str(payment.amount))
