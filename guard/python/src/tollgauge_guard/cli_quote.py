@@ -8,7 +8,7 @@ import argparse
 import json
 import sys
 import time
-from typing import Final
+from typing import Any, Final
 
 import httpx
 from pydantic import ValidationError
@@ -80,7 +80,8 @@ def retry(guard: Guard, payment: Payment, options: argparse.Namespace) -> int:
         guard.journal.change(payment.id, Event.NO_ANSWER, guard.now)
         raise
     read = read_answer(answer.status_code, answer.headers.get)
-    hint = {"status": read.status, "settlement": read.transaction or payment.settlement}
+    settlement = read.transaction or payment.settlement
+    hint: dict[str, Any] = {"status": read.status, "settlement": settlement}
     guard.journal.change(payment.id, event_of(read), guard.now, **hint)
     print(f"{url} answered {answer.status_code}.", file=sys.stderr)
     print(answer.text)
