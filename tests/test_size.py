@@ -10,8 +10,8 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "scripts" / "count-lines.py"
 
 # What scripts/count-lines.py prints. A change that raises a number states why in its commit.
-CODE_LINES_MAX = 43_059
-MODULES_MAX = 382
+CODE_LINES_MAX = 42_348
+MODULES_MAX = 362
 
 
 def test_source_is_no_larger_than_recorded() -> None:

@@ -13,16 +13,19 @@ import orjson
 import pytest
 from tests.support.command_line import Command, captured
 from tests.support.http_service import PAY_TO
+from tests.support.lint_envelopes import changed_example, encoded
 from tests.support.rated_endpoints import whole_report
 from tests.support.tls_server import serving
 
 from docs.response_examples import sample_evidence
 from tollgauge.cli.examine import _improvement_lines
-from tollgauge.core.lint.example import GOOD, changed, encoded
+from tollgauge.core.lint.example import ANSWERS
 from tollgauge.core.score.evidence import digest as evidence_digest
 from tollgauge.core.score.evidence import from_json, to_json
 from tollgauge.core.score.improvement import Improvement
 from tollgauge.web.wire.examples import read_example
+
+GOOD = ANSWERS["v2"]
 
 
 def test_lint_says_what_a_captured_exchange_asks(tollgauge: Command, tmp_path: Path) -> None:
@@ -52,7 +55,9 @@ def test_lint_exits_1_when_no_client_could_pay(tollgauge: Command, tmp_path: Pat
 
 
 def test_lint_prints_errors_first_and_offers_a_corrected_envelope(tollgauge: Command) -> None:
-    wrong = changed(changed(GOOD, "resource.url", "/weather"), "entry.amount", 0.01)
+    wrong = changed_example(
+        changed_example(GOOD, "resource.url", "/weather"), "accepts.0.amount", 0.01
+    )
     done = tollgauge("lint", "-", stdin=(wrong.capture() or "").encode())
     assert done.code == 1
     lines = done.out.splitlines()

@@ -7,8 +7,11 @@ import copy
 import json
 from typing import Any
 
+from msgspec.structs import replace
+
 from tollgauge.core.endpoint.finding import Lint, Severity
 from tollgauge.core.lint import lint
+from tollgauge.core.lint.example import Example
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 URL = "https://api.example.com/weather"
@@ -69,10 +72,7 @@ V1: dict[str, Any] = {
         }
     ],
 }
-GOOD_HEADERS = (
-    ("cache-control", "no-store"),
-    ("access-control-expose-headers", "PAYMENT-REQUIRED, PAYMENT-RESPONSE"),
-)
+GOOD_HEADERS = Example().headers
 MISSING: Any = object()
 
 
@@ -88,6 +88,11 @@ def changed(envelope: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     else:
         holder[last] = value
     return root
+
+
+def changed_example(example: Example, path: str, value: Any) -> Example:
+    """A copy of an example with one member of its envelope set, or removed if MISSING."""
+    return replace(example, envelope=changed(example.envelope, path, value))
 
 
 def encoded(document: object) -> str:

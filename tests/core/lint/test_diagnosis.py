@@ -16,7 +16,7 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 from tollgauge.core.lint import ALL_RULES, lint
 from tollgauge.core.lint.correction import Correction
 from tollgauge.core.lint.diagnosis import Diagnosis, diagnose
-from tollgauge.core.lint.examples import EXAMPLES
+from tollgauge.core.lint.example import EXAMPLES
 from tollgauge.core.probe.exchange import Exchange
 
 SELLER_ONLY = {

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from tests.support.lint_envelopes import fired
+from tests.support.lint_envelopes import PAYEE, fired
 from tests.support.programs import require
 from x402 import x402ResourceServer
 from x402.extensions.bazaar import OutputConfig, declare_discovery_extension
@@ -22,14 +22,14 @@ from x402.schemas import AssetAmount, SupportedKind, SupportedResponse
 
 from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.lint import ALL_RULES, lint, read_capture
-from tollgauge.core.lint.example import FACILITATOR, PAYEE
-from tollgauge.core.lint.examples import EXAMPLES
+from tollgauge.core.lint.example import EXAMPLES
 from tollgauge.core.lint.guide import HUNK_MAX, explained, nearest
 from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES, RemedyKind
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 FIXES = Path(__file__).resolve().parents[3] / "src" / "tollgauge" / "core" / "lint" / "fixes"
 SLUGS = [rule.slug for rule in ALL_RULES]
+FACILITATOR = "0x93053f1e7A5eFEDa532Fe69CbbE43cBEc3A0F13f"
 
 
 def test_every_rule_has_an_entry_and_every_kind_is_used() -> None:

@@ -14,12 +14,12 @@ from x402.mechanisms.evm.eip712 import hash_eip3009_authorization
 from x402.mechanisms.evm.types import ExactEIP3009Authorization
 
 from tollgauge.core.endpoint.finding import Severity
-from tollgauge.core.lint.example import GATEWAY
+from tollgauge.core.lint.example import ANSWERS
 
 ENTRY = "accepts.0."
 WALLET = "0x77777777Dcc4d5A8B6E418Fd04D8997ef11000eE"
 OFFER: dict[str, Any] = changed(
-    changed(V2, ENTRY + "extra", (GATEWAY.envelope or {})["accepts"][0]["extra"]),
+    changed(V2, ENTRY + "extra", ANSWERS["gateway"].envelope["accepts"][0]["extra"]),
     ENTRY + "maxTimeoutSeconds",
     604_900,
 )

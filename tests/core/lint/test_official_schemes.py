@@ -26,7 +26,7 @@ from x402.mechanisms.tvm.default_assets import DEFAULT_ASSETS as TON_ASSETS
 
 from tollgauge.core.base.units import ASSETS, SOLANA_NETWORKS, TON_NETWORKS, V1_NETWORKS
 from tollgauge.core.endpoint.finding import Severity
-from tollgauge.core.lint.example import SOLANA_UPTO, TON
+from tollgauge.core.lint.example import ANSWERS
 from tollgauge.core.lint.reading import SCHEMES
 
 pytestmark = pytest.mark.node
@@ -104,7 +104,7 @@ def test_default_assets_of_ton_are_those_of_the_python_sdk() -> None:
 
 
 def solana(scheme: str, network: str) -> Document:
-    base = SOLANA_UPTO.envelope if scheme == "upto" else SOLANA
+    base = ANSWERS["solana-upto"].envelope if scheme == "upto" else SOLANA
     assert isinstance(base, dict)
     asset = base["accepts"][0]["asset"] if network == MAINNET else DEVNET_USDC
     return changed(changed(base, ENTRY + "network", network), ENTRY + "asset", asset)
@@ -205,7 +205,7 @@ TON_VALUES: dict[str, list[Any]] = {
 
 
 def test_ton_is_payable_exactly_where_the_python_client_signs(node: str) -> None:
-    base = TON.envelope
+    base = ANSWERS["ton"].envelope
     assert isinstance(base, dict)
     good = judged(base)
     assert (fired(good, at_least=Severity.WARN), good.payable) == (set(), True)

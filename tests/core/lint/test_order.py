@@ -19,7 +19,7 @@ from tests.support.official_clients import (
     ton_signer,
 )
 
-from tollgauge.core.lint.example import SOLANA_UPTO, TON
+from tollgauge.core.lint.example import ANSWERS
 
 Document = dict[str, Any]
 ENTRY = "accepts.0."
@@ -47,10 +47,10 @@ ENTRIES: dict[str, Document] = {
         "extra": {"name": "USD Coin", "version": "2", "paymentFlow": "upfront"},
     },
     "solana": entry_of(SOLANA),
-    "solana upto": entry_of(SOLANA_UPTO.envelope),
+    "solana upto": entry_of(ANSWERS["solana-upto"].envelope),
     "solana broken": entry_of(SOLANA, "extra", {}),
-    "ton": entry_of(TON.envelope),
-    "ton broken": entry_of(TON.envelope, "extra", {}),
+    "ton": entry_of(ANSWERS["ton"].envelope),
+    "ton broken": entry_of(ANSWERS["ton"].envelope, "extra", {}),
 }
 NAMESPACES = {"evm": "eip155:", "svm": "solana:", "tvm": "tvm:"}
 

@@ -12,12 +12,22 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from joserfc.jwk import ECKey, OctKey, OKPKey
 from joserfc.jws import serialize_compact
-from tests.support.lint_envelopes import fired
+from tests.support.lint_envelopes import changed_example, fired
 
 from tollgauge.core.lint import lint
-from tollgauge.core.lint.example import JWS_OFFER, WALLET_OFFER, changed, with_offers
+from tollgauge.core.lint.example import ANSWERS, EXAMPLES, Example
 from tollgauge.core.lint.signed_offer import HostKeys, read_host_keys
 
+
+def read_offer(example: Example) -> Any:
+    return example.envelope["extensions"]["offer-receipt"]["info"]["offers"][0]
+
+
+OFFERS = "extensions.offer-receipt.info.offers"
+WALLET_OFFER: dict[str, Any] = read_offer(ANSWERS["signed-offer"])
+"""Signed by the payTo of its entry with npm @x402/extensions."""
+JWS_OFFER: dict[str, Any] = read_offer(EXAMPLES["signed-offer-unchecked"].wrong)
+"""Signed by a key of the host, did:web:api.example.com#key-1, with npm @x402/extensions."""
 DID = "did:web:api.example.com"
 ED_KEY = {
     "kty": "OKP",
@@ -42,7 +52,7 @@ K1_OFFER = {
     ),
 }
 """Signed by npm @x402/extensions with K1_KEY."""
-TERMS: dict[str, Any] = copy.deepcopy(WALLET_OFFER["payload"])  # type: ignore[arg-type]
+TERMS: dict[str, Any] = copy.deepcopy(WALLET_OFFER["payload"])
 OWNER = "0x" + "11" * 32
 OTHER = "0x" + "22" * 32
 FIELDS = [
@@ -64,6 +74,10 @@ def signed_jws(key: Any, alg: str, kid: str = f"{DID}#key-1", **changes: Any) ->
     header = {"alg": alg, "kid": kid}
     token = serialize_compact(header, json.dumps(TERMS | changes), key, algorithms=[alg])
     return {"format": "jws", "signature": token}
+
+
+def with_offers(*offers: object) -> Example:
+    return changed_example(ANSWERS["signed-offer"], OFFERS, list(offers))
 
 
 def found(offer: object, keys: HostKeys | None = None) -> str:
@@ -129,7 +143,7 @@ def test_garbage_is_a_mismatch(offer: object) -> None:
     [({"offers": "x"}, True), ({"offers": {}}, True), ({"offers": []}, False), ({}, False)],
 )
 def test_offers_that_are_no_list_are_a_mismatch(info: object, mismatch: bool) -> None:
-    example = changed(with_offers(), "extensions.offer-receipt.info", info)
+    example = changed_example(with_offers(), "extensions.offer-receipt.info", info)
     assert ("signed-offer-mismatch" in fired(lint(example.exchange()))) is mismatch
 
 

@@ -20,12 +20,12 @@ from tests.support.http_service import (
     opened,
     with_edge,
 )
+from tests.support.lint_envelopes import encoded
 from tests.support.statements import fetch
 
 from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import parse_resource
-from tollgauge.core.lint.example import GOOD, encoded
-from tollgauge.core.lint.examples import EXAMPLES
+from tollgauge.core.lint.example import ANSWERS, EXAMPLES
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
@@ -33,6 +33,7 @@ from tollgauge.monitor import discovery
 from tollgauge.store.probes import probes
 from tollgauge.web.wire.response_model import iso
 
+GOOD = ANSWERS["v2"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 

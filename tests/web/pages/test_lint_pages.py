@@ -14,13 +14,13 @@ import pytest
 import pytest_asyncio
 from tests.support.http_service import BASE as SERVICE
 from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened
+from tests.support.lint_envelopes import PAYEE, changed_example
 from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader, view
 from tests.support.page_reader import NOW as SHOWN_AT
 
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import ALL_RULES
-from tollgauge.core.lint.example import GOOD, PAYEE, STELLAR, UPTO, changed
-from tollgauge.core.lint.examples import EXAMPLES
+from tollgauge.core.lint.example import ANSWERS, EXAMPLES, Example
 from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES
 from tollgauge.core.score.signals.flag import Flag
 from tollgauge.web.edge.problem import Problem
@@ -29,6 +29,7 @@ from tollgauge.web.pages import views
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+GOOD = ANSWERS["v2"]
 SOURCES = {entry.source.url for entry in EXAMPLES.values()}
 
 
@@ -127,7 +128,9 @@ async def test_an_unknown_rule_is_no_page(running: Running) -> None:
 async def test_the_result_has_the_verdict_the_worst_finding_first_and_the_terms(
     running: Running,
 ) -> None:
-    two = changed(changed(GOOD, "entry.extra.name", "USDC"), "resource.description", "")
+    two = changed_example(
+        changed_example(GOOD, "accepts.0.extra.name", "USDC"), "resource.description", ""
+    )
     page = (await posted(running, capture=two.capture() or "")).text
     structure(page)
     assert "No stock client could pay this" in page
@@ -142,21 +145,21 @@ async def test_the_result_has_the_verdict_the_worst_finding_first_and_the_terms(
     ("example", "words"),
     [
         (GOOD, f"asks 0.01 USDC on Base, to {PAYEE}, signed for 60 seconds"),
-        (UPTO, f"asks at most 0.01 USDC on Base, to {PAYEE}, by the scheme upto"),
-        (changed(GOOD, "entry.amount", "1234500000"), "asks 1,234.5 USDC on Base"),
-        (changed(GOOD, "entry.network", "eip155:84532"), "of the token 0x833589"),
-        (STELLAR, "asks 10000 atomic units of the token CCW6"),
+        (ANSWERS["upto"], f"asks at most 0.01 USDC on Base, to {PAYEE}, by the scheme upto"),
+        (changed_example(GOOD, "accepts.0.amount", "1234500000"), "asks 1,234.5 USDC on Base"),
+        (changed_example(GOOD, "accepts.0.network", "eip155:84532"), "of the token 0x833589"),
+        (ANSWERS["stellar"], "asks 10000 atomic units of the token CCW6"),
     ],
 )
 async def test_terms_are_said_in_words(running: Running, example: object, words: str) -> None:
-    assert isinstance(example, type(GOOD))
+    assert isinstance(example, Example)
     page = (await posted(running, capture=example.capture() or "")).text
     assert words in plain(page)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_what_is_pasted_stays_text(running: Running, text: str) -> None:
-    bad = changed(changed(GOOD, "entry.payTo", text), "entry.network", text)
+    bad = changed_example(changed_example(GOOD, "accepts.0.payTo", text), "accepts.0.network", text)
     for capture in (text, bad.capture() or "", f"HTTP/1.1 402\nx: {text}\n\n{text}"):
         page = (await posted(running, capture=capture)).text
         structure(page)
@@ -211,7 +214,7 @@ async def test_a_pasted_url_is_looked_up_among_the_monitored_endpoints(running: 
 async def test_the_envelope_is_shown_with_the_wrong_line_marked_and_a_corrected_one(
     running: Running,
 ) -> None:
-    wrong = changed(GOOD, "entry.amount", 0.01)
+    wrong = changed_example(GOOD, "accepts.0.amount", 0.01)
     page = (await posted(running, capture=wrong.capture() or "")).text
     structure(page)
     assert 'Found 0.01 (JSON number), expected a string of atomic units: "10000".' in re.sub(

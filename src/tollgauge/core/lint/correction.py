@@ -24,7 +24,7 @@ from tollgauge.core.base.units import (
     legacy_network,
 )
 from tollgauge.core.lint.entry import LONG_S
-from tollgauge.core.lint.example import encoded
+from tollgauge.core.lint.example import encode_envelope
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.parsing import AMOUNT_KEYS, HEADER, atomic_amount, load_json, members
 from tollgauge.core.lint.reading import AcceptsEntry, Reading, read
@@ -84,7 +84,7 @@ def corrected(exchange: Exchange) -> Correction | None:
         return None
     return Correction(
         envelope=document,
-        header=encoded(document) if version == 2 else None,
+        header=encode_envelope(document) if version == 2 else None,
         remaining=tuple(dict.fromkeys(rule for rule, _ in _findings(answer))),
     )
 
@@ -133,7 +133,7 @@ def _answer_with(exchange: Exchange, document: dict[str, Any], version: int) -> 
     sent = exchange.result.headers if isinstance(exchange.result, Answer) else ()
     headers = tuple(pair for pair in sent if pair[0].lower() != HEADER)
     if version == 2:
-        headers += ((HEADER, encoded(document)),)
+        headers += ((HEADER, encode_envelope(document)),)
     body = orjson.dumps(document) if version == 1 else b""
     return replace(exchange, result=Answer(status=402, headers=headers, body=body))
 

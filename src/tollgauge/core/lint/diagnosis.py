@@ -14,7 +14,7 @@ from typing import Final
 
 from tollgauge.core.endpoint.finding import Finding, Lint
 from tollgauge.core.lint.correction import ABSENT, Correction, corrected, correction, value_at
-from tollgauge.core.lint.examples import EXAMPLES
+from tollgauge.core.lint.example import EXAMPLES
 from tollgauge.core.lint.guide import explained
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.reading import Reading, read

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Final
 
 from tollgauge.core.endpoint.finding import Severity
-from tollgauge.core.lint.examples import EXAMPLES, RuleExamples
+from tollgauge.core.lint.example import EXAMPLES, RuleExamples
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.lint.remedy import REMEDIES, Remedy
 from tollgauge.core.lint.rule import Rule

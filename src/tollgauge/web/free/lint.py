@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.core import lint as linter
-from tollgauge.core.lint.examples import EXAMPLES
+from tollgauge.core.lint.example import EXAMPLES
 from tollgauge.core.probe.exchange import Exchange
 from tollgauge.monitor.reports import lint_reports
 from tollgauge.web.dependencies import Dependencies
