@@ -19,7 +19,7 @@ _LAYOUT = frozenset(
 
 
 def count_code_lines(text: str) -> int:
-    """Count the code lines of a module. Texts that stand alone as a statement are docstrings."""
+    """Count the code lines of a module. A string that is a statement is a docstring."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in _LAYOUT:
@@ -32,7 +32,7 @@ def count_code_lines(text: str) -> int:
 
 
 def count_folders() -> tuple[Counter[str], Counter[str]]:
-    """Return the code lines and the modules of each folder, and of modules outside of one."""
+    """Return the code lines and the modules of each folder, and of modules outside of folders."""
     lines: Counter[str] = Counter()
     modules: Counter[str] = Counter()
     for path in SOURCE.rglob("*.py"):

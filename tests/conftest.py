@@ -46,15 +46,16 @@ settings.register_profile(
     "tests",
     max_examples=examples(100),
     deadline=None,
-    # The same examples each time, so that a commit that passed passes again. `make test-all` tries
-    # new ones.
+    # Use the same examples in each run, so that a commit that passed passes again. `make test-all`
+    # tries new ones.
     derandomize=not THOROUGH,
-    suppress_health_check=[HealthCheck.too_slow],  # a busy machine is
+    suppress_health_check=[HealthCheck.too_slow],  # too short on a busy machine
 )
 settings.load_profile("tests")
 open_files.install()  # before the workers and the command server are forked
 programs.install()
-gc.set_threshold(10_000)  # as the command does: at Python's 700, imports take twice as long
+# as the command does: with Python's default of 700, imports take twice as long
+gc.set_threshold(10_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -65,7 +66,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Import and freeze everything before the workers are forked.
 
-    Frozen objects are not scanned by the garbage collector, which took a sixth of the tests' time.
+    The garbage collector does not scan frozen objects. Scanning them took a sixth of the tests'
+    time.
     """
     quick_start.install(pytest.MonkeyPatch())
     asyncio.run(first_use())
@@ -74,7 +76,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 async def first_use() -> None:
-    """Start one service, so that the forked processes inherit what libraries import lazily."""
+    """Start one service, so that forked processes inherit lazily imported modules."""
     public_authorities()
     async with opened(configuration()) as running:
         await running.get("/healthz")
@@ -97,7 +99,7 @@ def unchanged_logs() -> Iterator[None]:
 def one_day() -> None:
     """Make the test begin and end on the same UTC day: shortly before midnight, wait for the next.
 
-    For tests that read the sums of a day by the clock of this machine.
+    For tests that read daily sums by the clock of this machine.
     """
     left = DAY_S - time.time() % DAY_S
     if left < LONGEST_S:
@@ -115,7 +117,7 @@ def anvil() -> Path:
 
 @pytest.fixture(scope="session")
 def postgres_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The data directory of which every PostgreSQL server gets a copy."""
+    """The data directory that every PostgreSQL server copies."""
     return tmp_path_factory.getbasetemp() / "postgres-data"
 
 

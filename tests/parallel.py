@@ -60,7 +60,7 @@ class Worker:
     at: str = ""
     """The ID of the current test."""
     whole: bool = False
-    """Whether it has run all its tests."""
+    """Whether the worker has run all its tests."""
 
 
 @dataclass(eq=False)
@@ -155,7 +155,7 @@ def forked(session: pytest.Session, queue: int, ranges: list[Range]) -> Worker:
 
 
 def messages(workers: list[Worker]) -> Iterator[tuple[Worker, tuple[str, Any]]]:
-    """Yield the messages of the workers as they arrive. The death of a worker is a report."""
+    """Yield the messages of the workers as they arrive. The death of a worker is also a message."""
     open_workers = {worker.connection: worker for worker in workers}
     while open_workers:
         for ready in cast("list[Connection]", wait(list(open_workers))):
@@ -169,7 +169,7 @@ def messages(workers: list[Worker]) -> Iterator[tuple[Worker, tuple[str, Any]]]:
 
 
 def death(nodeid: str) -> dict[str, Any]:
-    """Return the report of a test in which the process died."""
+    """Return the report of a test whose process died."""
     died = pytest.TestReport(
         nodeid=nodeid,
         location=(nodeid.split("::")[0], None, nodeid),

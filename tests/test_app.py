@@ -1,4 +1,4 @@
-"""What the composition root hands on from the configuration."""
+"""Settings that the composition root passes on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tollgauge.db.engine import StoreSettings
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
-async def test_the_database_is_opened_with_the_limits_of_the_configuration(database: str) -> None:
+async def test_database_is_opened_with_the_configured_limits(database: str) -> None:
     settings = StoreSettings(url=database, connections=3, statement_ms=4_321)
     async with opened(Config(store=settings)) as resources:
         shown = await fetch(resources.store, sa.text("SHOW statement_timeout"))

@@ -11,7 +11,7 @@ MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if path.name != "__ini
 MAX_MODULES_OF_A_NAME = 2
 
 
-def test_no_class_name_is_used_twice() -> None:
+def test_class_names_are_unique() -> None:
     places = defaultdict(list)
     for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -21,7 +21,7 @@ def test_no_class_name_is_used_twice() -> None:
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
-def test_no_module_name_is_used_more_than_twice() -> None:
+def test_module_name_is_used_at_most_twice() -> None:
     places = defaultdict(list)
     for path in MODULES:
         places[path.stem].append(str(path.relative_to(PACKAGE)))

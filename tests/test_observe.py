@@ -1,4 +1,4 @@
-"""What a worker without a server shows: its metrics, where it has a port for them."""
+"""Metrics of a worker without a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tollgauge.web.settings import listen
 
 
 async def metrics_of_a_worker(port: int, *, patience_s: float) -> int | None:
-    """The status of /metrics while a worker runs, None where nobody listens there for it."""
+    """Return the status of /metrics while a worker runs, or None if the worker has no port."""
     config = http_service.configuration()
     config = replace(config, server=replace(config.server, admin_port=port))
     stop, ready = asyncio.Event(), asyncio.Event()
@@ -39,11 +39,11 @@ async def metrics_of_a_worker(port: int, *, patience_s: float) -> int | None:
                 await working
 
 
-async def test_a_worker_shows_its_metrics() -> None:
+async def test_worker_serves_its_metrics() -> None:
     assert await metrics_of_a_worker(free_port(), patience_s=30) == 200
 
 
-async def test_a_worker_works_where_the_port_of_its_metrics_is_taken() -> None:
+async def test_worker_runs_without_metrics_if_the_port_is_taken() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -1,4 +1,4 @@
-"""Tests side by side: each is run once and told, whatever becomes of the process that runs it."""
+"""Concurrent test files: each test runs once and is reported, even if its process dies."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ SUITE = {
 
 
 def run(folder: Path, *names: str) -> tuple[int, str]:
-    """Run files of the suite in two processes: the exit code and what was printed."""
+    """Run test files in two processes; return the exit code and the output."""
     for name in names:
         (folder / name).write_text(re.sub("^ {8}", "", SUITE[name], flags=re.MULTILINE))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.parallel", "--processes", "2"]
     more = ["-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(folder), *names]
-    # The plugins that are installed take longer to import than these tests to run.
+    # Importing the installed plugins takes longer than these tests.
     environment = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         [*command, *more], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -50,7 +50,7 @@ def run(folder: Path, *names: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def test_every_test_is_told_and_a_failure_fails_the_run(tmp_path: Path) -> None:
+def test_every_test_is_reported_and_a_failure_fails_the_run(tmp_path: Path) -> None:
     code, outcome = run(tmp_path, "test_good.py", "test_bad.py")
     assert code == 1
     assert "1 failed, 6 passed" in outcome
@@ -61,7 +61,7 @@ def test_every_test_is_told_and_a_failure_fails_the_run(tmp_path: Path) -> None:
     assert run(tmp_path, "test_good.py")[0] == 0
 
 
-def test_a_process_that_dies_fails_the_test_that_it_was_at(tmp_path: Path) -> None:
+def test_process_that_dies_fails_its_current_test(tmp_path: Path) -> None:
     code, outcome = run(tmp_path, "test_dying.py", "test_good.py")
     assert code == 1
     assert "1 failed, 5 passed" in outcome

@@ -1,4 +1,4 @@
-"""External programs: all that are started are in the table that set-up installs from."""
+"""External programs: the table from which set-up installs lists all of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.programs import (
 SETUP = ROOT / "scripts/setup.sh"
 
 
-def test_each_row_has_a_package_and_targets_and_perhaps_a_service() -> None:
+def test_each_row_has_a_package_targets_and_at_most_one_service() -> None:
     for _, package, targets, *service in rows():
         assert re.fullmatch(r"[a-z0-9.+-]+", package)
         assert set(targets.split(",")) <= TARGETS
@@ -31,7 +31,7 @@ def test_each_row_has_a_package_and_targets_and_perhaps_a_service() -> None:
     assert len(PACKAGES) == len(rows())
 
 
-def test_a_program_that_is_not_in_the_table_is_not_started() -> None:
+def test_program_outside_of_the_table_is_not_started() -> None:
     with pytest.raises(UnknownProgramError, match="factor is not in"):
         subprocess.run(["factor", "6"], check=False)
     with pytest.raises(UnknownProgramError):
@@ -42,14 +42,16 @@ def test_a_program_that_is_not_in_the_table_is_not_started() -> None:
 
 @pytest.mark.parametrize("folder", ["src", "bench", "docs", "guard/python/src", "tests"])
 def test_every_program_that_the_code_looks_up_is_in_the_table(folder: str) -> None:
-    """What the service itself can do without is named here."""
+    """Programs without which the service works too are listed here."""
     optional = {"anvil", "tollgauge"}
     for file in (ROOT / folder).rglob("*.py"):
         for name in re.findall(r'which\("([^"]+)"\)', file.read_text(encoding="utf-8")):
             assert name in PACKAGES or name in optional, f"{file}: {name}"
 
 
-def test_a_missing_program_fails_where_set_up_was_done(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_program_fails_after_set_up_and_is_skipped_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("TOLLGAUGE_TEST_PROGRAMS", "required")
     with pytest.raises(pytest.fail.Exception, match="apt-get install chromium"):
@@ -60,7 +62,7 @@ def test_a_missing_program_fails_where_set_up_was_done(monkeypatch: pytest.Monke
 
 
 def run_set_up(folder: Path, path: list[str], target: str) -> subprocess.CompletedProcess[str]:
-    """Set-up in a copy of the checkout without a virtual environment, with these programs alone."""
+    """Run set-up in a copy of the checkout that has no virtual environment and few programs."""
     (folder / "scripts").mkdir()
     shutil.copy(SETUP, folder / "scripts")
     shutil.copy(TABLE, folder / "scripts")
@@ -77,8 +79,8 @@ def run_set_up(folder: Path, path: list[str], target: str) -> subprocess.Complet
     )
 
 
-def test_set_up_names_all_that_is_missing_in_one_message(tmp_path: Path) -> None:
-    """Without apt-get nothing can be installed."""
+def test_set_up_lists_everything_missing_in_one_message(tmp_path: Path) -> None:
+    """Without apt-get, nothing can be installed."""
     done = run_set_up(tmp_path, ["dirname", "grep", "paste", "python3", "sort"], "test")
     assert done.returncode == 2
     (message,) = done.stderr.splitlines()
@@ -91,8 +93,8 @@ def test_set_up_names_all_that_is_missing_in_one_message(tmp_path: Path) -> None
     assert "wrk" not in message, "only measurements need it"
 
 
-def test_the_demo_says_at_once_that_without_npm_it_has_no_chain(tmp_path: Path) -> None:
-    """It goes on, and fails here only because the copy holds no lock files."""
+def test_demo_set_up_reports_first_that_there_is_no_chain_without_npm(tmp_path: Path) -> None:
+    """Set-up continues, and fails here only because the copy has no lock files."""
     done = run_set_up(tmp_path, ["bash", "cat", "cut", "dirname", "python3", "sha256sum"], "demo")
     first, *rest = done.stderr.splitlines()
     assert first.startswith("setup: npm is missing: the demo runs without a chain")

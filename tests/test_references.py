@@ -24,11 +24,11 @@ _PATH = re.compile(rf"(?<![\w:-])(?<!\w[./])(?:\.\./)*(?:{'|'.join(PLACES)})/[\w
 _MODULE = re.compile(r"(?<![\w./-])(?:tollgauge|bench)(?:\.[a-z]\w*)+")
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`[^`\n]*`")
-"""What stands in code is no link."""
+"""Code does not contain links."""
 _FILE_NAME = re.compile(r"(?<![\w./*{-])\w[\w-]*\.(?:py|md|sh|sol)\b")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _FILES_OF_USERS = re.compile(r"tollgauge\.(toml|sqlite|service|example|db|info)\b")
-"""Not modules: names of files, and the key of our extension in a 402."""
+"""Not modules: file names, and the key of tollgauge's extension in a 402."""
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 SCRIPTS = sorted([*(ROOT / "scripts").iterdir(), ROOT / "Makefile", ROOT / "pyproject.toml"])
@@ -39,7 +39,7 @@ PYTHON = sorted(
 
 SOLIDITY = [path for top in ("src", "tests") for path in (ROOT / top).rglob("*.sol")]
 NAMES = {path.name for path in (*DOCUMENTS, *SCRIPTS, *PYTHON, *SOLIDITY)} | {"web3.py"}
-"""Names of files, and of a library that is called like one."""
+"""File names, and a library whose name is also that of a file."""
 
 
 def name_of(path: Path) -> str:
@@ -47,7 +47,7 @@ def name_of(path: Path) -> str:
 
 
 def words_of(source: str) -> Iterator[str]:
-    """The docstrings and comments of a module, and the texts under its constants."""
+    """Return the docstrings and comments of a module, and the texts under its constants."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield str(node.value.value)
@@ -57,13 +57,15 @@ def words_of(source: str) -> Iterator[str]:
 
 
 BUILT = ("guard/typescript/dist",)
-"""What is built from the files of the repository."""
+"""Folders and files that are built from the repository."""
 
 
 @cache
 def is_there(reference: str) -> bool:
-    """Whether a path is a file or folder, here or in the package; `.py` may be left out, and a
-    name of the module may follow a dot. A pattern must match something.
+    """Return whether a path is a file or folder of the repository or the package.
+
+    `.py` may be omitted, and a dot may be followed by a name of the module. A pattern must match at
+    least one file.
     """
     reference = re.sub(r"^(\.\./)+", "", reference)
     if reference.startswith(BUILT):
@@ -85,7 +87,7 @@ def is_there(reference: str) -> bool:
 
 @cache
 def module_is_there(reference: str) -> bool:
-    """Whether a dotted name leads to a module, or to a name in one."""
+    """Return whether a dotted name is a module or a name in a module."""
     parts = reference.split(".")
     top = ROOT if parts[0] == "bench" else ROOT / "src"
     for length in range(len(parts), 0, -1):
@@ -96,7 +98,7 @@ def module_is_there(reference: str) -> bool:
 
 
 def missing(text: str) -> list[str]:
-    """The files and modules that a text names and that are not there."""
+    """Return the files and modules that a text names and that do not exist."""
     modules = (name for name in _MODULE.findall(text) if not _FILES_OF_USERS.match(name))
     return [
         *(path for path in _PATH.findall(text) if not is_there(path)),
@@ -106,18 +108,18 @@ def missing(text: str) -> list[str]:
 
 
 def anchors(document: Path) -> set[str]:
-    """The headings of a page as links name them."""
+    """Return the anchors of a page's headings."""
     headings = _HEADING.findall(document.read_text(encoding="utf-8"))
     return {re.sub(r"[^\w -]", "", text.lower()).replace(" ", "-") for text in headings}
 
 
 @pytest.mark.parametrize("path", [*DOCUMENTS, *SCRIPTS], ids=name_of)
-def test_a_document_names_files_that_exist(path: Path) -> None:
+def test_document_names_only_existing_files(path: Path) -> None:
     assert missing(path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
-def test_the_links_of_a_document_lead_somewhere(path: Path) -> None:
+def test_links_of_a_document_have_targets(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for link in _LINK.findall(_CODE.sub("", text)):
         target, _, anchor = link.partition("#")
@@ -129,12 +131,12 @@ def test_the_links_of_a_document_lead_somewhere(path: Path) -> None:
             assert anchor in anchors(leads_to), link
 
 
-def test_docstrings_and_comments_name_files_that_exist() -> None:
+def test_docstrings_and_comments_name_only_existing_files() -> None:
     sources = {path: path.read_text(encoding="utf-8") for path in PYTHON}
     wrong = {
         f"{name_of(path)}: {reference}"
         for path, source in sources.items()
-        if missing(source)  # else there is nothing to find in its words
+        if missing(source)  # this test would not find anything in the text otherwise
         for words in words_of(source)
         for reference in missing(words)
     }

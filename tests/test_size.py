@@ -1,4 +1,4 @@
-"""The service does not grow unnoticed."""
+"""Limits for the size of the service."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "count-lines.py"
 
-# What scripts/count-lines.py prints. A change that raises a number states why in its commit.
+# Output of scripts/count-lines.py. A change that raises a number states the reason in its commit.
 CODE_LINES_MAX = 42_348
 MODULES_MAX = 362
 
 
-def test_source_is_no_larger_than_recorded() -> None:
+def test_source_does_not_exceed_recorded_size() -> None:
     lines, modules = runpy.run_path(str(SCRIPT))["count_folders"]()
     assert lines.total() <= CODE_LINES_MAX
     assert modules.total() <= MODULES_MAX

@@ -1,4 +1,4 @@
-"""The peer of the measurements of probing, and the seller that both ask."""
+"""The blackbox exporter that probing is benchmarked against, and the seller that both probe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tollgauge.core.lint import lint
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 
-async def test_the_exporter_verifies_the_certificate_of_the_seller(tmp_path: Path) -> None:
+async def test_blackbox_exporter_verifies_certificate_of_seller(tmp_path: Path) -> None:
     async with selling(tmp_path, hosts=2) as seller:
         (tmp_path / "trusted").mkdir()
         async with blackbox.started(tmp_path / "trusted", seller) as exporter:
@@ -25,7 +25,7 @@ async def test_the_exporter_verifies_the_certificate_of_the_seller(tmp_path: Pat
                 await exporter.exchanges(1)
 
 
-def test_each_host_of_the_seller_has_a_good_envelope_of_its_own() -> None:
+def test_every_host_of_seller_serves_valid_envelope() -> None:
     assert orjson.loads(base64.b64decode(header(7))) == envelope(7) != envelope(8)
     headers = (("payment-required", header(7)), ("cache-control", "no-store"))
     answer = Answer(status=402, headers=headers, body=b"{}")

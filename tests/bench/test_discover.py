@@ -1,4 +1,4 @@
-"""The measurement of crawls, on a small directory."""
+"""The crawl benchmark on a small directory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from bench import directory, discover
 
 
-async def test_the_second_crawl_of_a_file_finds_what_changed(tmp_path: Path) -> None:
+async def test_second_crawl_of_file_detects_changes(tmp_path: Path) -> None:
     first, second = directory.write(tmp_path, 120, changed_every=10)
     assert len(first.lines.read_text().splitlines()) == 120
     measured = await discover.from_file(str(first.crawl), str(second.crawl))

@@ -1,4 +1,4 @@
-"""A filled store: its endpoints are as if the service had probed them all along."""
+"""A filled store looks as if the service had probed all its endpoints from the beginning."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def store(filled_folder: Path, tmp_path: Path) -> AsyncIterator[Store]:
         yield store
 
 
-async def test_copies_are_probed_at_their_own_places_in_the_schedule(store: Store) -> None:
+async def test_copies_are_spread_over_the_probe_schedule(store: Store) -> None:
     known = await store.reading(everybody)
     for endpoint in known:
         assert endpoint.last_probed is not None
@@ -57,7 +57,7 @@ async def test_copies_are_probed_at_their_own_places_in_the_schedule(store: Stor
     assert len({endpoint.last_probed for endpoint in known}) > len(known) * 9 // 10
 
 
-async def test_the_last_probe_of_every_copy_is_a_row_of_today(store: Store) -> None:
+async def test_last_probe_of_every_copy_has_a_row_of_today(store: Store) -> None:
     def without(tx: Connection) -> int:
         last = sa.select(schema.probe.c.at).where(probes.LAST).correlate(schema.endpoint)
         query = sa.select(sa.func.count()).select_from(schema.endpoint).where(~sa.exists(last))
@@ -67,7 +67,7 @@ async def test_the_last_probe_of_every_copy_is_a_row_of_today(store: Store) -> N
     assert await store.reading(without) == 0
 
 
-async def test_the_score_of_every_copy_knows_what_its_pay_to_was_paid(store: Store) -> None:
+async def test_score_of_every_copy_includes_payments_to_its_pay_to(store: Store) -> None:
     known = await store.reading(everybody)
     computed = await store.reading(scores.results, [endpoint.id for endpoint in known])
     scored, indexed = [], []
@@ -81,13 +81,13 @@ async def test_the_score_of_every_copy_knows_what_its_pay_to_was_paid(store: Sto
     assert scored == indexed
 
 
-async def test_hosts_are_due_with_the_first_of_their_endpoints(store: Store) -> None:
+async def test_hosts_are_due_with_their_first_due_endpoint(store: Store) -> None:
     census = await store.reading(budgets.census, now=NOW)
     assert census.forgotten == {}
     assert {load.host for load in census.loads} == {place.host for place in lives.places(400)}
 
 
-async def test_the_next_results_of_a_filled_store_change_no_terms(store: Store) -> None:
+async def test_next_probes_of_filled_store_change_no_terms(store: Store) -> None:
     clock = Clock(NOW + HOUR_MS)
     day = Day(store, clock, ())
     (batch,) = day.seen(await day.claim(limit=15))

@@ -1,4 +1,4 @@
-"""Figures, their goals, and the page of benchmarks."""
+"""Figures, goals and the page of benchmarks."""
 
 from __future__ import annotations
 
@@ -28,14 +28,12 @@ def measured(figure: float, **fields: object) -> Measurement:
         (measured(1.0, peer="curl"), False),
     ],
 )
-def test_a_goal_bounds_the_figure_or_its_ratio_to_the_peers(
-    measurement: Measurement, met: bool
-) -> None:
+def test_goal_limits_figure_or_ratio_to_peers(measurement: Measurement, met: bool) -> None:
     assert measurement.met is met
     assert Report(measurements=(measured(0.0), measurement)).met is met
 
 
-def test_a_report_says_figure_peer_ratio_goal_and_whether_it_is_met() -> None:
+def test_report_shows_figure_peer_ratio_goal_and_result() -> None:
     report = Report(measurements=(measured(3.14159, peer="curl", peer_figure=2.0),))
     (document,) = report.document()["measurements"]
     assert document == {
@@ -52,7 +50,7 @@ def test_a_report_says_figure_peer_ratio_goal_and_whether_it_is_met() -> None:
     assert line == "probe: 3.142 ms, 1.571 of curl (2.0); goal at most 2 of curl: met"
 
 
-def test_the_page_keeps_the_sections_of_benches_that_were_not_run_again() -> None:
+def test_page_keeps_sections_of_benchmarks_that_were_not_rerun() -> None:
     def page(before: str, name: str, figure: float) -> str:
         report = Report(measurements=(measured(figure),))
         return written(before, [{"bench": name, **report.document()}], machine="A machine.")

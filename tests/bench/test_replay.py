@@ -1,4 +1,4 @@
-"""A series through the real scorer: what is forecast, and what it is held against."""
+"""Replaying a series through the real scorer: its forecasts and their outcomes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def briers(lines: list[Line], horizon: str = DAY, **options: Any) -> dict[str, f
     return {row.name: row.brier_millionths / 1_000_000 for row in qualities(sums, horizon)}
 
 
-def test_a_line_is_read_in_every_form() -> None:
+def test_reads_lines_of_every_form() -> None:
     text = b'{"site": "a", "instant": "2024-10-04T00:00:00Z", "up": true}'
     assert read_line(text) == ("a", Line(20_000 * DAY_MS, up=True))
     text = b'{"site": "a", "instant": "2024-10-04T02:00:00.5+02:00", "up": true, "status": 200}'
@@ -67,14 +67,14 @@ def test_a_line_is_read_in_every_form() -> None:
         (b'{"site": "a", "instant": 5, "up": false, "status": 42}', "has a status"),
     ],
 )
-def test_a_bad_line_is_refused_with_its_reason(text: bytes, problem: str) -> None:
+def test_rejects_invalid_line_with_reason(text: bytes, problem: str) -> None:
     with pytest.raises(SeriesError, match=problem):
         read_line(text)
 
 
-def test_a_forecast_is_held_against_the_next_line_and_the_one_a_day_later() -> None:
-    # Up for three days, then down for one line: of the 145 lines 97 have one a day
-    # later, and one more has the last one within half an hour of that.
+def test_forecast_is_compared_with_next_line_and_line_a_day_later() -> None:
+    # Up for three days, then down for one line. Of the 145 lines, 97 have a line exactly one day
+    # later; for one more, the last line is within half an hour of that time.
     lines = half_hours([True] * 144 + [False])
     assert sum(counts(lines, NOW, FORECAST).values()) == 144
     assert sum(counts(lines, DAY, FORECAST).values()) == 98
@@ -85,14 +85,14 @@ def test_a_forecast_is_held_against_the_next_line_and_the_one_a_day_later() -> N
     assert rows["last-probe"] == rows["uptime-7d"] == pytest.approx(2 / 98, abs=1e-6)
 
 
-def test_the_next_line_is_not_soon_where_it_comes_after_two_hours() -> None:
+def test_line_after_more_than_two_hours_is_not_an_outcome_of_now() -> None:
     lines = [Line(START, up=True), Line(START + 2 * HOUR_MS + 1, up=True)]
     assert counts(lines, NOW, FORECAST) == {}
     assert counts(lines, NEXT, "grade") == {"B": 1}
     assert counts([lines[0], Line(START + 2 * HOUR_MS, up=True)], NOW, FORECAST) != {}
 
 
-def test_a_day_later_is_the_nearest_line_within_half_an_hour() -> None:
+def test_day_later_outcome_is_nearest_line_within_half_an_hour() -> None:
     near = Line(START + DAY_MS + HALF_HOUR, up=True)
     first = half_hours([True, True, True])
     assert sum(counts([*first, near], DAY, FORECAST).values()) == 3
@@ -100,13 +100,13 @@ def test_a_day_later_is_the_nearest_line_within_half_an_hour() -> None:
     assert sum(counts([*first, far], DAY, FORECAST).values()) == 2
 
 
-def test_a_daily_series_is_held_against_the_next_day() -> None:
+def test_daily_series_is_compared_with_next_day() -> None:
     lines = [Line(START + number * DAY_MS, up=number != 3) for number in range(5)]
     assert sum(counts(lines, DAY, FORECAST).values()) == 4
     assert briers(lines)["last-probe"] == pytest.approx(2 / 4)
 
 
-def test_a_forecast_never_sees_what_comes_after_it() -> None:
+def test_forecast_never_uses_later_lines() -> None:
     lines = half_hours([True] * 30 + [False] * 5 + [True] * 30)
     whole = replay("site", lines, Replaying())
     for end in range(1, len(lines)):
@@ -117,7 +117,7 @@ def test_a_forecast_never_sees_what_comes_after_it() -> None:
             assert count <= whole.of(NOW, FORECAST)[value][0]
 
 
-def test_the_order_of_lines_is_irrelevant() -> None:
+def test_order_of_lines_is_irrelevant() -> None:
     lines = half_hours([True, True, False, True, False, False, True] * 9)
     backwards = replay("site", reversed(lines), Replaying())
     assert sorted(backwards.rows(), key=str) == sorted(
@@ -125,12 +125,12 @@ def test_the_order_of_lines_is_irrelevant() -> None:
     )
 
 
-def test_one_of_every_so_many_lines_is_forecast_from() -> None:
+def test_every_nth_line_is_forecast_from() -> None:
     lines = half_hours([True] * 100)
     assert sum(counts(lines, NOW, "last-probe", every=4).values()) in (24, 25)
 
 
-def test_a_confirmed_failure_is_no_a_or_b_and_an_unconfirmed_one_keeps_its_grade() -> None:
+def test_confirmed_outage_is_not_graded_a_or_b_and_unconfirmed_keeps_grade() -> None:
     lines = half_hours([True] * 48 * 20 + [False] * 10)
     confirmed = counts(lines, NEXT, SHORT_OUTAGE)
     # The first five lines of the outage are less than three hours old and have a next line.
@@ -139,11 +139,11 @@ def test_a_confirmed_failure_is_no_a_or_b_and_an_unconfirmed_one_keeps_its_grade
     assert counts(lines, NEXT, SHORT_OUTAGE, confirm=False)["A"] == 1
 
 
-def test_an_endpoint_that_was_never_payable_has_no_short_outage() -> None:
+def test_endpoint_that_was_never_payable_has_no_short_outage() -> None:
     assert counts(half_hours([False] * 48), NEXT, SHORT_OUTAGE) == {}
 
 
-def test_the_next_week_is_inside_the_range_of_an_endpoint_that_stays_as_it_is() -> None:
+def test_next_week_is_in_range_if_endpoint_does_not_change() -> None:
     sums = replay("site", half_hours([True] * 48 * 20), Replaying(every=1_000))
     count, inside = sums.of(WEEK_RANGE.horizon, WEEK_RANGE.measure)[WEEK_RANGE.value]
     assert count == inside == 13
@@ -152,14 +152,14 @@ def test_the_next_week_is_inside_the_range_of_an_endpoint_that_stays_as_it_is() 
     assert inside < count
 
 
-def test_a_filled_daily_series_knows_how_long_it_was_up() -> None:
+def test_filled_daily_series_includes_uptime_between_lines() -> None:
     lines = [Line(START + number * DAY_MS, up=True) for number in range(20)]
     assert counts(lines, NEXT, "recommendation") == {"caution": 19}
     filled = counts(lines, NEXT, "recommendation", fill=True)
     assert filled == {"caution": 1, "proceed": 18}
 
 
-def test_what_a_line_answered_decides_what_it_is() -> None:
+def test_status_of_line_determines_outcome() -> None:
     assert probe_of(Line(START, up=True), 0).payable
     opened = probe_of(Line(START, up=False, status=200), 0)
     assert (opened.up, opened.payable) == (True, False)
@@ -169,7 +169,7 @@ def test_what_a_line_answered_decides_what_it_is() -> None:
 
 
 @given(STATES, st.sampled_from([HALF_HOUR, DAY_MS]), STATUSES)
-def test_spans_that_grow_are_the_spans_of_the_whole(
+def test_incremental_spans_equal_spans_of_whole_series(
     states: list[bool], gap: int, status: int | None
 ) -> None:
     lines = [
@@ -189,7 +189,7 @@ def test_spans_that_grow_are_the_spans_of_the_whole(
 
 
 @given(STATES)
-def test_every_line_but_the_last_is_held_against_its_next(states: list[bool]) -> None:
+def test_every_line_except_the_last_is_compared_with_its_next(states: list[bool]) -> None:
     sums = replay("site", half_hours(states), Replaying())
     for name in (FORECAST, *BASELINES):
         rows = sums.of(NOW, name).values()
@@ -197,7 +197,7 @@ def test_every_line_but_the_last_is_held_against_its_next(states: list[bool]) ->
         assert sum(hits for _, hits in rows) == sum(states[1:])
 
 
-def test_the_usual_interval_is_the_median_within_its_limits() -> None:
+def test_usual_interval_is_median_within_limits() -> None:
     assert usual_interval(half_hours([True] * 5)) == HALF_HOUR
     assert usual_interval([Line(0, up=True), Line(5, up=True)]) == HALF_HOUR
     assert usual_interval([Line(0, up=True), Line(9 * DAY_MS, up=True)]) == DAY_MS

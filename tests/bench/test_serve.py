@@ -1,4 +1,4 @@
-"""The load of `bench serve`, and the application that it is compared with."""
+"""The load of `bench serve` and its baseline application."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n"
 
 @contextlib.asynccontextmanager
 async def answering(*parts: bytes) -> AsyncIterator[tuple[int, list[int]]]:
-    """A server that answers each request in these parts, and counts its answers."""
+    """Start a server that sends each response in the given parts; yield its port and a counter."""
     counts = [0]
     writers: list[asyncio.StreamWriter] = []
 
@@ -42,7 +42,7 @@ async def answering(*parts: bytes) -> AsyncIterator[tuple[int, list[int]]]:
 
 
 @pytest.mark.parametrize("parts", [(HEAD + b"123456789",), (HEAD + b"123", b"456", b"789")])
-async def test_whole_answers_are_counted_however_they_come(parts: tuple[bytes, ...]) -> None:
+async def test_counts_complete_responses_however_they_are_split(parts: tuple[bytes, ...]) -> None:
     async with answering(*parts) as (port, counts):
         count = await load(port, REQUEST, 200, 0.5)
         await asyncio.sleep(0.01)
@@ -50,7 +50,7 @@ async def test_whole_answers_are_counted_however_they_come(parts: tuple[bytes, .
         assert counts[0] - CONNECTIONS <= count <= counts[0]
 
 
-async def test_another_answer_than_the_one_that_is_measured_is_an_error() -> None:
+async def test_unexpected_status_fails_the_benchmark() -> None:
     async with answering(b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n") as (
         port,
         _,
@@ -59,7 +59,7 @@ async def test_another_answer_than_the_one_that_is_measured_is_an_error() -> Non
             await load(port, REQUEST, 200, 5)
 
 
-async def test_the_bare_application_sends_what_it_was_given() -> None:
+async def test_bare_application_sends_configured_response() -> None:
     app, sent = Bare(), list[Message]()
 
     async def send(message: Message) -> None:

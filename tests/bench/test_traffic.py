@@ -1,4 +1,4 @@
-"""The load that `bench paid` makes, and those whom the service deals with there."""
+"""The load of `bench paid` and the stub counterparties of the service."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def server(serve: Serve) -> AsyncIterator[int]:
 
 
 async def in_parts(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers every request, a few bytes at a time."""
+    """Answer every request, a few bytes at a time."""
     with contextlib.suppress(asyncio.IncompleteReadError):
         while True:
             await reader.readuntil(b"\r\n\r\n")
@@ -50,7 +50,7 @@ async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     await reader.read()
 
 
-async def test_an_answer_that_comes_in_parts_is_one_answer() -> None:
+async def test_response_in_parts_is_one_response() -> None:
     async with server(in_parts) as port:
         connection = await traffic.Connection.to(port)
         for _ in range(2):
@@ -59,7 +59,7 @@ async def test_an_answer_that_comes_in_parts_is_one_answer() -> None:
         connection.close()
 
 
-async def test_every_request_is_sent_once_whatever_the_number_of_loops() -> None:
+async def test_every_request_is_sent_once_for_any_number_of_connections() -> None:
     async with server(in_parts) as port:
         requests = iter([traffic.get(f"/{number}") for number in range(25)])
         seen = await traffic.run(port, requests, connections=4)
@@ -67,19 +67,19 @@ async def test_every_request_is_sent_once_whatever_the_number_of_loops() -> None
     assert len(seen.seconds) == 25
 
 
-async def test_what_has_no_answer_when_the_time_is_over_is_not_counted() -> None:
+async def test_requests_unanswered_at_the_deadline_are_not_counted() -> None:
     async with server(never) as port:
         until = asyncio.get_running_loop().time() - 1
         seen = await traffic.run(port, iter([traffic.get("/")] * 3), connections=1, until=until)
     assert not seen.seconds
 
 
-def test_a_percentile_is_one_of_the_answers() -> None:
+def test_percentile_is_a_measured_value() -> None:
     seen = traffic.Seen(seconds=[number / 1_000 for number in range(1, 101)])
     assert [seen.percentile_ms(at) for at in (0, 500, 990, 1_000)] == [1.0, 51.0, 100.0, 100.0]
 
 
-def test_the_stub_says_yes_in_the_words_of_x402() -> None:
+def test_stub_facilitator_answers_in_x402_format() -> None:
     signed = {"from": "0x" + "cd" * 20, "nonce": "0x" + "11" * 32}
     body = orjson.dumps({"paymentPayload": {"payload": {"authorization": signed}}})
     verified = VerifyResponse.model_validate(orjson.loads(counterparties.reply(b"/verify", body)))

@@ -1,4 +1,4 @@
-"""Choosing weights on a part of the labels and judging them on the rest."""
+"""Choosing weights on one part of the labels and evaluating them on the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def services() -> list[Service]:
     ]
 
 
-def test_halves_take_half_of_every_catalogue_and_share_nothing() -> None:
+def test_halves_split_every_catalogue_evenly_without_overlap() -> None:
     rows = services()
     for on, rest in islice(tuning.halved(rows), 4):
         assert sorted([*on, *rest]) == list(range(len(rows)))
@@ -30,13 +30,13 @@ def test_halves_take_half_of_every_catalogue_and_share_nothing() -> None:
             assert [rows[at].source for at in part].count("one") == 4
 
 
-def test_a_catalogue_left_out_is_judged_and_the_others_are_chosen_on() -> None:
+def test_left_out_catalogue_is_used_only_for_evaluation() -> None:
     on, rest = tuning.left_out(services(), "two")
     assert {services()[at].source for at in on} == {"one"}
     assert {services()[at].source for at in rest} == {"two"}
 
 
-def test_the_weights_that_are_best_where_they_are_chosen_are_judged_on_the_rest() -> None:
+def test_best_weights_of_one_part_are_evaluated_on_the_rest() -> None:
     asked: list[tuple[Weights, tuple[int, ...]]] = []
 
     def judge(weights: Weights, places: tuning.Places) -> float:
@@ -49,7 +49,7 @@ def test_the_weights_that_are_best_where_they_are_chosen_are_judged_on_the_rest(
     assert (choice["seen"], choice["unseen"]) == (float(best), 0.5)
 
 
-def test_services_that_say_their_category_are_found_whatever_the_weights() -> None:
+def test_services_that_name_their_category_are_found_with_any_weights() -> None:
     rows = services()
     judge = tuning.judge_of(rows)
     assert judge(tuning.PLAIN, range(len(rows))) == 1.0

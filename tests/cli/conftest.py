@@ -1,4 +1,4 @@
-"""Runs commands in this process."""
+"""Run commands in this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tollgauge import cli
 def tollgauge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """Runs the command line in this process, in a folder of its own."""
+    """Run the command line in this process, in its own folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DATABASE_URL", raising=False)
 
@@ -26,7 +26,7 @@ def tollgauge(
             patched.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
             for name, value in environment.items():
                 patched.setenv(name, value)
-            capsys.readouterr()  # what the test itself made somebody print
+            capsys.readouterr()  # discard output of the test itself
             with pytest.raises(SystemExit) as ended:
                 cli.main()
         output = capsys.readouterr()

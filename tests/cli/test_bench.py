@@ -1,4 +1,4 @@
-"""`tollgauge bench`: in a checkout, and from an installed package."""
+"""`tollgauge bench` in a checkout and from an installed package."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def bench(
     )
 
 
-def test_an_unknown_measurement_is_refused_with_the_names_of_all(tmp_path: Path) -> None:
+def test_unknown_benchmark_is_rejected_with_available_names(tmp_path: Path) -> None:
     done = bench("nothing", folder=tmp_path)
     assert done.returncode == 2
     assert "There is no measurement 'nothing'." in done.stderr
     assert ", ".join(BENCHES) in " ".join(done.stderr.split())
 
 
-def test_an_installed_package_says_that_the_measurements_are_in_a_checkout(tmp_path: Path) -> None:
+def test_installed_package_explains_that_benchmarks_need_a_checkout(tmp_path: Path) -> None:
     installed = tmp_path / "site-packages"
     shutil.copytree(SOURCE, installed / "tollgauge", ignore=shutil.ignore_patterns("__pycache__"))
     for words in (("paid", "--json"), ("replay", "series.jsonl")):
@@ -42,7 +42,7 @@ def test_an_installed_package_says_that_the_measurements_are_in_a_checkout(tmp_p
         assert "from a checkout" in done.stderr
 
 
-def test_the_processes_of_a_measurement_start_from_any_folder(tmp_path: Path) -> None:
+def test_benchmark_processes_start_from_any_folder(tmp_path: Path) -> None:
     # The child inherits no path to the checkout: it starts in the checkout itself.
     program = (
         "import asyncio, pathlib, sys\n"

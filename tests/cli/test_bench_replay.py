@@ -1,4 +1,4 @@
-"""`tollgauge bench replay`: files of series, results and refusals."""
+"""`tollgauge bench replay`: input files, results and errors."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ def series(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_figures_are_printed_beside_the_baselines(tollgauge: Command, series: Path) -> None:
+def test_figures_are_printed_next_to_baselines(tollgauge: Command, series: Path) -> None:
     done = tollgauge("bench", "replay", str(series))
     assert done.code == 0, done.err
     assert "policy 2: 384 lines of 2 sites, forecasts from 1 of 1" in done.out
     assert "payableNow against the next line within 2 hours: 382 forecasts" in done.out
-    # Of 382 next lines two are not what the last one was.
+    # Two of 382 next lines differ from their previous line.
     assert f"last-probe          {2 / 382:>10.6f}" in done.out
     for name in ("Brier", "AUC", "base-rate", "uptime-30d", "proceed", "not enough data"):
         assert name in done.out
     assert "next lines not payable, graded A or B: 16.67 % of 6" in done.out
 
 
-def test_json_holds_the_same(tollgauge: Command, series: Path) -> None:
+def test_json_contains_the_same_figures(tollgauge: Command, series: Path) -> None:
     report = tollgauge("bench", "replay", str(series), "--json").json
     assert (report["sites"], report["lines"], report["every"]) == (2, 384, 1)
     now = report["figures"]["payableNow"]
@@ -51,7 +51,7 @@ def test_json_holds_the_same(tollgauge: Command, series: Path) -> None:
     assert report["figures"]["failuresGradedAOrB"] == {"count": 6, "share": pytest.approx(1 / 6)}
 
 
-def test_a_packed_file_and_several_files_are_read(
+def test_reads_compressed_file_and_several_files(
     tollgauge: Command, series: Path, tmp_path: Path
 ) -> None:
     packed = tmp_path / "more.jsonl.gz"
@@ -60,21 +60,21 @@ def test_a_packed_file_and_several_files_are_read(
     assert (report["sites"], report["lines"]) == (3, 386)
 
 
-def test_a_bad_line_is_refused_with_its_number(tollgauge: Command, series: Path) -> None:
+def test_invalid_line_is_rejected_with_its_number(tollgauge: Command, series: Path) -> None:
     series.write_text(series.read_text() + '{"site": "a", "instant": "soon", "up": true}\n')
     done = tollgauge("bench", "replay", str(series))
     assert (done.code, done.out) == (2, "")
     assert "line 385 has no instant" in " ".join(done.err.split())
 
 
-def test_what_cannot_be_read_or_chosen_is_misuse(tollgauge: Command, series: Path) -> None:
+def test_unreadable_file_and_invalid_option_exit_2(tollgauge: Command, series: Path) -> None:
     assert "cannot be read" in tollgauge("bench", "replay", "nowhere.jsonl").err
     packed = series.with_suffix(".gz")
     packed.write_bytes(b"no gzip")
     assert tollgauge("bench", "replay", str(packed)).code == 2
 
 
-def test_an_empty_series_says_that_there_is_nothing(tollgauge: Command, tmp_path: Path) -> None:
+def test_empty_series_is_reported(tollgauge: Command, tmp_path: Path) -> None:
     path = tmp_path / "empty.jsonl"
     path.write_text("")
     done = tollgauge("bench", "replay", str(path))
@@ -82,7 +82,7 @@ def test_an_empty_series_says_that_there_is_nothing(tollgauge: Command, tmp_path
     assert "0 forecasts" in done.out
 
 
-def test_many_processes_count_what_one_does(
+def test_result_does_not_depend_on_number_of_processes(
     tollgauge: Command, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = tollgauge("bench", "replay", str(series), "--json").json

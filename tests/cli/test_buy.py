@@ -1,4 +1,4 @@
-"""`tollgauge buy` before anything is asked: keys, prices and files; and what was not sold."""
+"""`tollgauge buy` before the first request (keys, prices, files), and unexpected responses."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ URL = "https://api.example.com/paid"
 SERVICE = "https://trust.example.invalid"
 
 
-def test_without_a_key_nobody_is_asked_and_the_variable_is_named(
-    tollgauge: Command, tmp_path: Path
-) -> None:
+def test_missing_key_is_reported_before_any_request(tollgauge: Command, tmp_path: Path) -> None:
     done = tollgauge("buy", URL, "--service", SERVICE)
     assert (done.code, done.out) == (2, "")
     assert "There is no key to pay with: TOLLGAUGE_BUYER_KEY is not set." in done.err
@@ -27,14 +25,14 @@ def test_without_a_key_nobody_is_asked_and_the_variable_is_named(
 
 
 @pytest.mark.parametrize("key", ["0x1234", "ab" * 31 + "zz", "twelve words that nobody knows"])
-def test_a_text_that_is_no_key_is_refused_and_never_printed(tollgauge: Command, key: str) -> None:
+def test_invalid_key_is_rejected_and_never_printed(tollgauge: Command, key: str) -> None:
     done = tollgauge("buy", URL, "--service", SERVICE, TOLLGAUGE_BUYER_KEY=key)
     assert (done.code, done.out) == (2, "")
     assert "TOLLGAUGE_BUYER_KEY is no private key." in done.err
     assert key.removeprefix("0x") not in done.err
 
 
-def test_a_service_on_this_machine_is_paid_with_the_demo_s_key_and_says_so(
+def test_local_service_is_paid_with_demo_key_and_notice(
     tollgauge: Command,
 ) -> None:
     with closed_port() as unused:
@@ -46,9 +44,7 @@ def test_a_service_on_this_machine_is_paid_with_the_demo_s_key_and_says_so(
     assert "make demo" in done.err
 
 
-def test_a_demo_that_is_configured_is_paid_with_the_key_that_it_names(
-    tollgauge: Command, tmp_path: Path
-) -> None:
+def test_configured_demo_is_paid_with_its_buyer_key(tollgauge: Command, tmp_path: Path) -> None:
     other = ACCOUNTS[2]
     with closed_port() as unused:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -59,14 +55,14 @@ def test_a_demo_that_is_configured_is_paid_with_the_key_that_it_names(
     assert other.key not in done.err
 
 
-def test_an_address_without_its_scheme_is_no_service_that_is_down(tollgauge: Command) -> None:
+def test_address_without_scheme_is_invalid_not_down(tollgauge: Command) -> None:
     done = tollgauge("buy", URL, TOLLGAUGE_URL="127.0.0.1:8402")
     assert (done.code, done.out) == (2, "")
     assert "127.0.0.1:8402 is no address of a service." in done.err
     assert "http://" in done.err
 
 
-def test_the_service_is_that_of_the_configuration_unless_it_is_named(
+def test_service_is_taken_from_configuration_unless_given(
     tollgauge: Command, tmp_path: Path
 ) -> None:
     with closed_port() as unused:
@@ -78,13 +74,13 @@ def test_the_service_is_that_of_the_configuration_unless_it_is_named(
 
 
 @pytest.mark.parametrize("price", ["free", "-1", "0", "0.0000001", "nan"])
-def test_a_price_that_is_no_amount_of_dollars_is_misuse(tollgauge: Command, price: str) -> None:
+def test_invalid_max_price_exits_2(tollgauge: Command, price: str) -> None:
     done = tollgauge("buy", URL, "--service", SERVICE, f"--max-price={price}")
     assert done.code == 2
     assert "--max-price" in done.err
 
 
-def test_an_address_without_https_is_refused(tollgauge: Command) -> None:
+def test_resource_without_https_is_rejected(tollgauge: Command) -> None:
     done = tollgauge("buy", "api.example.com/paid", "--service", SERVICE)
     assert done.code == 2
     assert "api.example.com/paid is no https:// URL." in done.err
@@ -93,7 +89,7 @@ def test_an_address_without_https_is_refused(tollgauge: Command) -> None:
 @pytest.mark.parametrize(
     ("output", "words"), [("there", "there exists already"), ("a/b.json", "There is no folder a")]
 )
-def test_a_file_that_cannot_be_written_is_said_before_anything_is_paid(
+def test_unwritable_output_is_reported_before_payment(
     tollgauge: Command, tmp_path: Path, output: str, words: str
 ) -> None:
     (tmp_path / "there").mkdir()
@@ -108,7 +104,7 @@ def test_a_file_that_cannot_be_written_is_said_before_anything_is_paid(
     ("command", "file", "bought"),
     [(["buy"], "report.json", "trust report"), (["watch", "buy"], "watch.json", "watch")],
 )
-def test_an_answer_that_is_not_what_was_bought_is_kept_and_said_to_be_none(
+def test_unexpected_response_to_purchase_is_kept_and_reported(
     tollgauge: Command, tmp_path: Path, body: bytes, command: list[str], file: str, bought: str
 ) -> None:
     with selling() as seller:

@@ -1,4 +1,4 @@
-"""The command line as a person meets it: results, exit codes and messages, no traceback."""
+"""Results, exit codes and messages of the command line; no traceback is ever printed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typer.main import get_command
 from tollgauge.cli import app
 
 
-def test_a_loop_that_does_not_exist_is_named(tollgauge: Command) -> None:
+def test_unknown_loop_is_named(tollgauge: Command) -> None:
     for only, named in (("probe,nope", "nope"), ("discover", "discover")):
         done = tollgauge("work", "--only", only, DATABASE_URL="sqlite://")
         assert done.code == 2
@@ -29,7 +29,7 @@ def test_a_loop_that_does_not_exist_is_named(tollgauge: Command) -> None:
         assert all(loop in done.err for loop in ("probe", "score", "prune"))
 
 
-def test_a_command_that_does_not_exist_is_misuse(tollgauge: Command) -> None:
+def test_unknown_command_exits_2(tollgauge: Command) -> None:
     for words in (
         ("nonsense",),
         ("lint",),
@@ -39,7 +39,7 @@ def test_a_command_that_does_not_exist_is_misuse(tollgauge: Command) -> None:
         assert tollgauge(*words).code == 2
 
 
-def test_help_names_every_command(tollgauge: Command) -> None:
+def test_help_lists_every_command(tollgauge: Command) -> None:
     done = tollgauge("--help")
     assert done.code == 0
     for name in (
@@ -51,24 +51,24 @@ def test_help_names_every_command(tollgauge: Command) -> None:
 
 
 def silent_parts(command: Any, name: str) -> list[str]:
-    """The arguments and options of a command, and of those in it, without help."""
+    """Return the arguments and options of a command and its subcommands that have no help."""
     inner = getattr(command, "commands", {}).items()
     parts = [f"{name} {part.name}" for part in command.params if not getattr(part, "help", "")]
     return parts + [part for sub, inside in inner for part in silent_parts(inside, f"{name} {sub}")]
 
 
-def test_every_argument_and_option_says_what_it_is() -> None:
+def test_every_argument_and_option_has_help() -> None:
     assert silent_parts(get_command(app), "tollgauge") == []
 
 
-def test_the_version_is_that_of_the_package(tollgauge: Command) -> None:
+def test_version_is_that_of_the_package(tollgauge: Command) -> None:
     done = tollgauge("--version")
     assert (done.code, done.err) == (0, "")
     assert done.out == f"tollgauge {version('tollgauge')}\n"
 
 
-def test_a_shell_completes_commands_and_options(tmp_path: Path) -> None:
-    """What --install-completion puts into the profile of bash, read by bash."""
+def test_shell_completes_commands_and_options(tmp_path: Path) -> None:
+    """Bash reads the lines that --install-completion adds to its profile."""
     typed = """
 eval "$(tollgauge --show-completion)"
 completed() {  # as bash calls the function of `complete -F`
@@ -87,7 +87,7 @@ completed tollgauge backup --fo
     assert done.stdout.split() == ["config", "check", "--force"], done.stderr
 
 
-def test_help_loads_no_part_of_the_service() -> None:
+def test_help_does_not_import_the_service() -> None:
     asked = "import sys, tollgauge.cli; print(*(m for m in sys.modules if m in sys.argv[1:]))"
     heavy = ("sqlalchemy", "fastapi", "pycurl", "httpx", "mcp", "tollgauge.app", "tollgauge.config")
     done = subprocess.run(
@@ -96,7 +96,7 @@ def test_help_loads_no_part_of_the_service() -> None:
     assert done.stdout.strip() == ""
 
 
-def test_trace_names_the_variable_that_is_missing(tollgauge: Command) -> None:
+def test_trace_names_the_missing_variable(tollgauge: Command) -> None:
     for network, named in (
         ("base-mainnet", "TOLLGAUGE_NETWORKS_BASE_MAINNET (or TOLLGAUGE_RPC_URL)"),
         ("polygon-mainnet", "TOLLGAUGE_NETWORKS_POLYGON_MAINNET to"),
@@ -119,7 +119,7 @@ def test_trace_names_the_variable_that_is_missing(tollgauge: Command) -> None:
         ("backup", "copy.sqlite"),
     ],
 )
-def test_a_command_that_reads_makes_no_database(
+def test_reading_command_does_not_create_a_database(
     tollgauge: Command, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     done = tollgauge(*words)
@@ -133,7 +133,7 @@ def test_a_command_that_reads_makes_no_database(
 
 
 def result_commands(tmp_path: Path) -> dict[str, tuple[str, ...]]:
-    """Every command that prints a result and needs nobody else's machine."""
+    """Return every command that prints a result without a remote service."""
     (tmp_path / "exchange.json").write_text(json.dumps(captured()))
     (tmp_path / "report.json").write_bytes(orjson.dumps(whole_report()))
     (tmp_path / "tx.json").write_text('{"hash": "0x' + "ab" * 32 + '", "input": "0xa9059cbb"}')
@@ -155,7 +155,7 @@ def result_commands(tmp_path: Path) -> dict[str, tuple[str, ...]]:
     }
 
 
-def test_every_command_prints_text_unless_it_is_asked_for_json(
+def test_every_command_prints_text_by_default_and_json_on_request(
     tollgauge: Command, tmp_path: Path
 ) -> None:
     database = {"DATABASE_URL": f"sqlite:///{tmp_path}/t.sqlite"}
@@ -164,7 +164,7 @@ def test_every_command_prints_text_unless_it_is_asked_for_json(
         assert done.out, name
         assert done.out[0] not in "{[", name
         for kept in tmp_path.glob("*.replaced-*"):
-            kept.unlink()  # a second restore of the same second would not replace it
+            kept.unlink()  # a second restore within one second would not replace it
         asked = tollgauge(*words, "--json", **database)
         assert isinstance(asked.json, dict), name
         assert done.code in (0, 1), done.err
@@ -172,20 +172,22 @@ def test_every_command_prints_text_unless_it_is_asked_for_json(
 
 
 def on_a_terminal(command: list[str], stream: str, **how: Any) -> bytes:
-    """What a command prints where one of its streams is a terminal."""
+    """Run a command with one of its streams on a terminal; return its output."""
     ours, theirs = os.openpty()
     process = subprocess.Popen(command, **{"stdout": subprocess.DEVNULL} | how | {stream: theirs})
     os.close(theirs)
     seen = b""
-    with contextlib.suppress(OSError):  # what Linux says when the other end is closed
-        while part := os.read(ours, 65_536):  # it holds few bytes: who writes more waits
+    # on Linux, reading fails with EIO once the other end is closed
+    with contextlib.suppress(OSError):
+        # drain it: the buffer is small, and the command blocks when it is full
+        while part := os.read(ours, 65_536):
             seen += part
     os.close(ours)
     assert process.wait() == 0
     return seen
 
 
-def test_work_that_may_be_long_is_shown_on_a_terminal_alone(tmp_path: Path) -> None:
+def test_progress_is_shown_only_on_a_terminal(tmp_path: Path) -> None:
     settings = {"PATH": os.environ["PATH"], "TERM": "xterm", "DATABASE_URL": "sqlite://"}
     command = [TOLLGAUGE, "migrate"]
     seen = on_a_terminal(command, "stderr", cwd=tmp_path, env=settings)
@@ -200,7 +202,7 @@ def test_work_that_may_be_long_is_shown_on_a_terminal_alone(tmp_path: Path) -> N
     assert piped.stderr == b""
 
 
-def test_a_terminal_and_a_pipe_get_the_same(tmp_path: Path) -> None:
+def test_output_is_the_same_on_a_terminal_and_in_a_pipe(tmp_path: Path) -> None:
     (tmp_path / "exchange.json").write_text(json.dumps(captured()))
     for more in ((), ("--json",)):
         command = prepared_command("tollgauge", "lint", "exchange.json", *more)

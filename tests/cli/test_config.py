@@ -1,4 +1,4 @@
-"""`init`; and `config check`: every problem at once, and advice."""
+"""`init` and `config check`, which reports all problems together and gives advice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.command_line import Command
 from tests.support.http_service import PAY_TO
 
 
-def test_config_check_says_everything_at_once(tollgauge: Command, tmp_path: Path) -> None:
+def test_config_check_reports_all_problems_together(tollgauge: Command, tmp_path: Path) -> None:
     good = tollgauge("config", "check")
     assert good.code == 0
     assert "sells nothing" in good.out
@@ -32,7 +32,7 @@ def test_config_check_says_everything_at_once(tollgauge: Command, tmp_path: Path
     assert len(as_json.json["problems"]) == 4
 
 
-def test_config_check_advises_against_what_is_unwise(tollgauge: Command) -> None:
+def test_config_check_gives_advice(tollgauge: Command) -> None:
     as_text = tollgauge("config", "check", TOLLGAUGE_WACTH_KEY="hunter2")
     as_json = tollgauge("config", "check", "--json", TOLLGAUGE_WACTH_KEY="hunter2")
     assert (as_text.code, as_json.code, as_json.err) == (0, 0, "")
@@ -44,9 +44,7 @@ def test_config_check_advises_against_what_is_unwise(tollgauge: Command) -> None
     assert "hunter2" not in as_text.out + as_text.err + as_json.out
 
 
-def test_config_check_reads_another_file_and_the_environment(
-    tollgauge: Command, tmp_path: Path
-) -> None:
+def test_config_check_reads_given_file_and_environment(tollgauge: Command, tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text('[facilitator]\nurl = "https://f.example.com"\n')
     sells = tollgauge(
         "config",
@@ -66,7 +64,7 @@ def test_config_check_reads_another_file_and_the_environment(
     assert "gone.toml cannot be read" in missing.err
 
 
-def test_init_writes_a_configuration_that_is_good(tollgauge: Command, tmp_path: Path) -> None:
+def test_init_writes_a_valid_configuration(tollgauge: Command, tmp_path: Path) -> None:
     done = tollgauge("init")
     assert (done.code, done.err) == (0, "")
     assert "wrote tollgauge.toml" in done.out
@@ -76,7 +74,7 @@ def test_init_writes_a_configuration_that_is_good(tollgauge: Command, tmp_path: 
     assert tollgauge("init", "other.toml", "--json").json == {"file": "other.toml"}
 
 
-def test_init_replaces_nothing(tollgauge: Command, tmp_path: Path) -> None:
+def test_init_does_not_replace_a_file(tollgauge: Command, tmp_path: Path) -> None:
     (tmp_path / "tollgauge.toml").write_text("[server]\nport = 9000\n")
     done = tollgauge("init")
     assert (done.code, done.out) == (2, "")
@@ -84,7 +82,7 @@ def test_init_replaces_nothing(tollgauge: Command, tmp_path: Path) -> None:
     assert (tmp_path / "tollgauge.toml").read_text() == "[server]\nport = 9000\n"
 
 
-def test_init_says_why_it_cannot_write(tollgauge: Command) -> None:
+def test_init_reports_why_it_cannot_write(tollgauge: Command) -> None:
     done = tollgauge("init", "no/such/folder.toml")
     assert (done.code, done.out) == (2, "")
     assert "no/such/folder.toml cannot be written: No such file or directory" in done.err

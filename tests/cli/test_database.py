@@ -1,4 +1,4 @@
-"""`migrate`, `backup` and `restore`, and databases that cannot be used."""
+"""`migrate`, `backup` and `restore`, and unusable databases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.postgres import Postgres
 from tollgauge.db.migrations import newest_version
 
 
-def test_migrate_makes_the_database(tollgauge: Command, tmp_path: Path) -> None:
+def test_migrate_creates_the_database(tollgauge: Command, tmp_path: Path) -> None:
     for _ in range(2):
         done = tollgauge("migrate", DATABASE_URL=f"sqlite:///{tmp_path}/a/b.db")
         assert done.code == 0
@@ -37,7 +37,7 @@ def test_migrate_makes_the_database(tollgauge: Command, tmp_path: Path) -> None:
         ("sqlite:///folder", "SQLITE_CANTOPEN"),
     ],
 )
-def test_a_database_that_cannot_be_used_is_named(
+def test_unusable_database_is_named(
     tollgauge: Command, tmp_path: Path, url: str, message: str
 ) -> None:
     (tmp_path / "file.txt").write_text("this is no database " * 100)
@@ -49,7 +49,7 @@ def test_a_database_that_cannot_be_used_is_named(
 
 
 @pytest.mark.postgres
-def test_a_copy_from_sqlite_is_restored_into_an_empty_postgresql_database(
+def test_sqlite_copy_is_restored_into_empty_postgresql_database(
     tollgauge: Command, tmp_path: Path, postgres: Postgres
 ) -> None:
     before = f"sqlite:///{tmp_path}/t.sqlite"
@@ -64,7 +64,7 @@ def test_a_copy_from_sqlite_is_restored_into_an_empty_postgresql_database(
     assert "goes into an empty one" in again.err
 
 
-def test_a_copy_of_the_database_is_made_and_put_back(tollgauge: Command, tmp_path: Path) -> None:
+def test_database_is_backed_up_and_restored(tollgauge: Command, tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path}/t.sqlite"
     tollgauge("migrate", DATABASE_URL=database)
     done = tollgauge("backup", "copy.sqlite", "--json", DATABASE_URL=database)

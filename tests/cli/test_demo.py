@@ -1,4 +1,4 @@
-"""`demo fault` finds the running demo as the other commands find their service."""
+"""`demo fault` finds the running demo as other commands find their service."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def faults() -> Faults:
 
 @pytest.fixture
 async def control(faults: Faults) -> AsyncIterator[str]:
-    """The control server of a demo, at a port of its own."""
+    """Start the control server of a demo on a free port."""
     async with run_control(faults, Receiver()) as url:
         yield url
 
 
 @pytest.mark.parametrize("found_by", ["folder", "config", "service", "environment", "port"])
-async def test_fault_finds_the_demo(
+async def test_fault_finds_the_running_demo(
     tollgauge: Command, tmp_path: Path, faults: Faults, control: str, found_by: str
 ) -> None:
     port = urlsplit(control).port or 0
@@ -56,13 +56,13 @@ async def test_fault_finds_the_demo(
     assert faults.on() == {"weather": ["down"]}
 
 
-def test_fault_says_where_no_demo_answers(tollgauge: Command) -> None:
+def test_fault_reports_that_no_demo_answers(tollgauge: Command) -> None:
     done = tollgauge("demo", "fault", "--service", f"http://127.0.0.1:{free_port() - 1}")
     assert done.code == 2
     assert "No demo answers at http://127.0.0.1:" in done.err
 
 
-def test_demo_settings_are_refused_for_a_service_that_others_reach(
+def test_demo_settings_are_rejected_for_a_public_service(
     tollgauge: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "tollgauge.toml").write_text(

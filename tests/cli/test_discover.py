@@ -1,4 +1,4 @@
-"""`tollgauge discover` with files: their sources, what changed between them, what is said."""
+"""`tollgauge discover` with files: sources, detected changes and messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SERIES = Path(__file__).parents[2].parent / "shared" / "data" / "uptime-series"
 
 @dataclass(frozen=True)
 class Done:
-    """What a command did."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -34,7 +34,7 @@ class Done:
 
 
 class DiscoverCommand:
-    """The command line in a folder of its own, and the events in its database."""
+    """The command line in its own folder, and the events in its database."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
@@ -87,8 +87,8 @@ FOUR: list[list[dict[str, Any]]] = [
     [entry(n) for n in range(1, 9)] + [entry(0, amount="2000"), entry(20)],
     [entry(n) for n in range(10) if n != 1] + [entry(1, pay_to=OTHER), entry(20)],
 ]
-"""Four crawls of one directory: 8 and 9 leave, 8 is back and 0 costs more, 9 is back, 0 costs what
-it did, and 1 is paid elsewhere.
+"""Four crawls of one directory. In the second, 8 and 9 are gone; in the third, 8 is back and 0
+costs more; in the fourth, 9 is back, 0 has its old price, and 1 has another payee.
 """
 TOLD = Counter({"listed": 11, "delisted": 2, "relisted": 2, "price-changed": 2, "payto-changed": 1})
 
@@ -98,12 +98,12 @@ def crawl(number: int, **fields: Any) -> dict[str, Any]:
 
 
 def dated(number: int) -> dict[str, Any]:
-    """A crawl that says where and when it was read."""
+    """Return a crawl that states its origin and time."""
     taken = f"2026-0{number}-01T00:00:00Z"
     return crawl(number, meta={"facilitatorUrl": "https://dir.dev/x402", "generatedAt": taken})
 
 
-def test_four_crawls_of_a_named_directory_tell_what_changed(command: DiscoverCommand) -> None:
+def test_four_crawls_of_named_directory_record_every_change(command: DiscoverCommand) -> None:
     for number in (1, 2, 3, 4):
         path = command.write(f"crawl-{number}.json", dated(number))
         done = command.discover(path, "--json")
@@ -113,7 +113,7 @@ def test_four_crawls_of_a_named_directory_tell_what_changed(command: DiscoverCom
     assert next(when for event, when in at if event == "delisted") == 1_769_904_000_000  # February
 
 
-def test_four_crawls_in_one_command_are_read_oldest_first_whatever_their_order(
+def test_crawls_in_one_command_are_read_oldest_first(
     command: DiscoverCommand,
 ) -> None:
     paths = [command.write(f"{5 - number}.json", dated(number)) for number in (3, 1, 4, 2)]
@@ -123,7 +123,7 @@ def test_four_crawls_in_one_command_are_read_oldest_first_whatever_their_order(
     assert Counter(command.events()) == TOLD
 
 
-def test_four_crawls_without_an_origin_are_one_source_by_their_name(
+def test_crawls_without_origin_are_one_source_if_named(
     command: DiscoverCommand,
 ) -> None:
     paths = [command.write(f"crawl-{number}.json", crawl(number)) for number in (1, 2, 3, 4)]
@@ -133,7 +133,7 @@ def test_four_crawls_without_an_origin_are_one_source_by_their_name(
     assert done.out.count("source     dir\n") == 4
 
 
-def test_files_that_look_like_one_directory_are_not_loaded_without_a_name(
+def test_similar_files_are_not_loaded_without_a_name(
     command: DiscoverCommand,
 ) -> None:
     paths = [command.write(f"crawl-{number}.json", crawl(number)) for number in (1, 2, 3, 4)]
@@ -146,7 +146,7 @@ def test_files_that_look_like_one_directory_are_not_loaded_without_a_name(
     assert Counter(command.events()) == TOLD
 
 
-def test_a_second_file_that_looks_like_a_known_directory_asks_for_a_name(
+def test_file_similar_to_known_directory_requires_a_name(
     command: DiscoverCommand,
 ) -> None:
     assert command.discover(command.write("crawl-1.json", crawl(1))).code == 0
@@ -161,7 +161,7 @@ def test_a_second_file_that_looks_like_a_known_directory_asks_for_a_name(
     assert known.json["events"] == {"listed": 1, "delisted": 2}
 
 
-def test_a_name_of_its_own_makes_a_like_file_another_directory(command: DiscoverCommand) -> None:
+def test_similar_file_with_its_own_name_is_another_directory(command: DiscoverCommand) -> None:
     command.discover(command.write("crawl-1.json", crawl(1)))
     done = command.discover(command.write("crawl-2.json", crawl(2)), "--name", "another", "--json")
     assert (done.code, done.json["events"]) == (0, {"listed": 1})
@@ -176,7 +176,7 @@ def test_files_of_different_directories_need_no_name(command: DiscoverCommand) -
     assert Counter(command.events()) == {"listed": 30}
 
 
-def test_a_file_of_the_same_name_that_shares_nothing_asks_for_a_name(
+def test_file_of_known_name_without_common_endpoints_requires_a_name(
     command: DiscoverCommand,
 ) -> None:
     command.discover(command.write("a/list.json", {"items": [entry(n) for n in range(4)]}))
@@ -187,7 +187,7 @@ def test_a_file_of_the_same_name_that_shares_nothing_asks_for_a_name(
     assert Counter(command.events()) == {"listed": 4}
 
 
-def test_a_file_that_is_older_than_what_was_read_is_refused(command: DiscoverCommand) -> None:
+def test_file_older_than_last_crawl_is_rejected(command: DiscoverCommand) -> None:
     command.discover(command.write("new.json", dated(2)))
     asked = command.discover(command.write("old.json", dated(1)))
     assert asked.code == 2
@@ -197,7 +197,7 @@ def test_a_file_that_is_older_than_what_was_read_is_refused(command: DiscoverCom
     assert Counter(command.events()) == {"listed": 9}
 
 
-def test_a_crawl_that_shrank_by_more_than_half_is_suspicious_until_a_second_agrees(
+def test_crawl_that_shrank_by_half_is_suspicious_until_a_second_agrees(
     command: DiscoverCommand,
 ) -> None:
     def load(*numbers: int) -> Done:
@@ -209,14 +209,14 @@ def test_a_crawl_that_shrank_by_more_than_half_is_suspicious_until_a_second_agre
     assert (first["complete"], first["suspicious"], first["delisted"]) == (False, True, 0)
     assert "lists 9 endpoints, and the last complete crawl listed 20" in first["problem"]
     assert load(*range(3)).json["suspicious"] is True  # much less again: no agreement
-    assert load(*range(11, 14)).json["suspicious"] is True  # as much, but others
+    assert load(*range(11, 14)).json["suspicious"] is True  # the same number, but other endpoints
     again = load(*range(11, 15)).json
     assert (again["complete"], again["suspicious"], again["delisted"]) == (True, False, 16)
     document = load(*range(11, 15), 30).json
     assert (document["complete"], document["events"]) == (True, {"listed": 1})
 
 
-def test_the_same_file_once_more_is_no_second_crawl(command: DiscoverCommand) -> None:
+def test_the_same_file_does_not_confirm_itself(command: DiscoverCommand) -> None:
     for count, code in ((20, 0), (9, 1), (9, 2)):
         path = command.write("list.json", {"items": [entry(n) for n in range(count)]})
         done = command.discover(path, "--name", "dir")
@@ -225,7 +225,7 @@ def test_the_same_file_once_more_is_no_second_crawl(command: DiscoverCommand) ->
     assert "delisted" not in command.events()
 
 
-def test_accept_shrink_confirms_a_directory_that_shrank(command: DiscoverCommand) -> None:
+def test_accept_shrink_confirms_a_smaller_directory(command: DiscoverCommand) -> None:
     for count, words, code in (
         (20, (), 0),
         (3, (), 1),
@@ -238,24 +238,24 @@ def test_accept_shrink_confirms_a_directory_that_shrank(command: DiscoverCommand
         assert done.code == code, done.err
         assert ("--accept-shrink" in done.err) is (code == 2 or (count, code) == (3, 1))
     assert Counter(command.events()) == {"listed": 20, "delisted": 17}
-    assert command.discover(path, "--name", "dir").code == 0  # it is no suspicious file any more
+    assert command.discover(path, "--name", "dir").code == 0  # the file is no longer suspicious
 
 
-def test_accept_shrink_confirms_the_first_crawl_of_it(command: DiscoverCommand) -> None:
+def test_accept_shrink_confirms_the_first_smaller_crawl(command: DiscoverCommand) -> None:
     for count, words in ((20, ()), (3, ("--accept-shrink",))):
         path = command.write("list.json", {"items": [entry(n) for n in range(count)]})
         assert command.discover(path, "--name", "dir", *words).code == 0
     assert Counter(command.events()) == {"listed": 20, "delisted": 17}
 
 
-def test_half_of_a_directory_may_leave_at_once(command: DiscoverCommand) -> None:
+def test_half_of_a_directory_may_leave_in_one_crawl(command: DiscoverCommand) -> None:
     for count, delisted in ((20, 0), (10, 10)):
         path = command.write("list.json", {"items": [entry(n) for n in range(count)]})
         done = command.discover(path, "--json")
         assert (done.code, done.json["delisted"]) == (0, delisted)
 
 
-def test_a_directory_that_recovers_is_compared_with_its_last_complete_crawl(
+def test_recovered_directory_is_compared_with_last_complete_crawl(
     command: DiscoverCommand,
 ) -> None:
     for count, code in ((20, 0), (9, 1), (20, 0), (9, 1)):
@@ -264,7 +264,7 @@ def test_a_directory_that_recovers_is_compared_with_its_last_complete_crawl(
     assert "delisted" not in command.events()
 
 
-def test_a_suspicious_crawl_says_so_in_text_too(command: DiscoverCommand) -> None:
+def test_suspicious_crawl_is_reported_in_text(command: DiscoverCommand) -> None:
     for count in (20, 3):
         path = command.write("list.json", {"items": [entry(n) for n in range(count)]})
         done = command.discover(path)
@@ -274,7 +274,7 @@ def test_a_suspicious_crawl_says_so_in_text_too(command: DiscoverCommand) -> Non
 
 
 @pytest.mark.parametrize("first", ["1000", None])
-def test_a_new_receiver_is_told_where_the_entry_names_no_amount(
+def test_changed_payee_is_recorded_if_the_entry_has_no_amount(
     command: DiscoverCommand, first: str | None
 ) -> None:
     for amount, pay_to in ((first, ONE), (None, OTHER)):
@@ -286,7 +286,7 @@ def test_a_new_receiver_is_told_where_the_entry_names_no_amount(
     ]
 
 
-def test_what_could_not_be_read_is_counted_with_its_reason_and_examples(
+def test_skipped_entries_are_counted_with_reason_and_examples(
     command: DiscoverCommand,
 ) -> None:
     bad = [f"ftp://h{n}.dev/" for n in range(5)]
@@ -298,7 +298,7 @@ def test_what_could_not_be_read_is_counted_with_its_reason_and_examples(
     assert "5 scheme-not-http: a scheme other than https (ftp://h0.dev/, ftp://h1.dev/" in text
 
 
-def test_two_directories_are_not_asked_at_once(command: DiscoverCommand) -> None:
+def test_only_one_directory_is_queried_per_command(command: DiscoverCommand) -> None:
     asked = command.discover("https://a.dev/", "https://b.dev/")
     assert asked.code == 2
     assert "One directory is asked at a time" in asked.err
@@ -307,7 +307,7 @@ def test_two_directories_are_not_asked_at_once(command: DiscoverCommand) -> None
 @pytest.mark.skipif(
     not SERIES.is_dir(), reason="the real snapshots (../shared/data/uptime-series) are not here"
 )
-def test_real_snapshots_of_one_directory_change_from_one_to_the_next(
+def test_real_snapshots_of_one_directory_change_over_time(
     command: DiscoverCommand,
 ) -> None:
     paths = [str(path) for path in sorted(SERIES.glob("*.json.gz"))[8:88:8]]

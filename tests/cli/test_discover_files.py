@@ -1,4 +1,4 @@
-"""`discover` with a file: what is loaded, and what cannot be."""
+"""`discover` with one file: loading and rejecting it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_discover_loads_a_file_into_the_database(tollgauge: Command, tmp_path: P
         (("https://127.0.0.1/list",), 1, "address-not-public"),
     ],
 )
-def test_discover_says_what_cannot_be_loaded(
+def test_discover_reports_unreadable_files(
     tollgauge: Command, tmp_path: Path, words: tuple[str, ...], code: int, message: str
 ) -> None:
     (tmp_path / "broken.json").write_text("{x")
@@ -62,9 +62,7 @@ def test_discover_says_what_cannot_be_loaded(
     assert message in done.err
 
 
-def test_discover_exits_1_for_a_listing_that_is_not_whole(
-    tollgauge: Command, tmp_path: Path
-) -> None:
+def test_discover_exits_1_for_an_incomplete_listing(tollgauge: Command, tmp_path: Path) -> None:
     (tmp_path / "part.json").write_text(
         json.dumps({"items": ["https://api.example.com/paid"], "pagination": {"total": 2}})
     )

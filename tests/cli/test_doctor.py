@@ -1,4 +1,4 @@
-"""`tollgauge doctor`: what answers and what does not, of servers on loopback."""
+"""`tollgauge doctor` with servers on loopback that answer or fail."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def supported(*kinds: dict[str, object]) -> bytes:
 
 @contextlib.contextmanager
 def node(*, chain: int = 8453, block_age_s: int = 1) -> Iterator[str]:
-    """A node that says its chain and its newest block."""
+    """Start a node that reports its chain and newest block."""
 
     def answer(_path: str, sent: bytes) -> bytes:
         asked = json.loads(sent)
@@ -37,7 +37,7 @@ def node(*, chain: int = 8453, block_age_s: int = 1) -> Iterator[str]:
         yield f"{url}/secret-key"
 
 
-def test_whatever_answers_well_is_good(tollgauge: Command, tmp_path: Path) -> None:
+def test_reachable_services_are_good(tollgauge: Command, tmp_path: Path) -> None:
     listing = {"items": [{"resource": "https://a.example.com/x", "accepts": []}]}
     (tmp_path / "list.json").write_text(json.dumps(listing))
     (tmp_path / "tollgauge.toml").write_text(
@@ -70,7 +70,7 @@ def test_whatever_answers_well_is_good(tollgauge: Command, tmp_path: Path) -> No
         ({}, "The facilitator answered 404 to supported."),
     ],
 )
-def test_a_facilitator_that_will_not_settle_is_bad(
+def test_facilitator_that_does_not_settle_is_bad(
     tollgauge: Command, documents: dict[str, bytes], words: str
 ) -> None:
     with serving(documents) as url:
@@ -87,7 +87,7 @@ def test_a_facilitator_that_will_not_settle_is_bad(
         (lambda: node(block_age_s=7_200), "seconds old: it is behind its chain."),
     ],
 )
-def test_a_node_of_another_chain_or_behind_it_is_bad(
+def test_node_of_another_chain_or_behind_is_bad(
     tollgauge: Command, serves: Callable[[], contextlib.AbstractContextManager[str]], words: str
 ) -> None:
     with serves() as rpc:
@@ -97,7 +97,7 @@ def test_a_node_of_another_chain_or_behind_it_is_bad(
     assert "secret-key" not in done.out + done.err
 
 
-def test_what_does_not_answer_is_bad_and_the_others_are_asked(
+def test_unreachable_service_is_bad_and_the_others_are_still_queried(
     tollgauge: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "tollgauge.toml").write_text(
@@ -119,6 +119,6 @@ def test_what_does_not_answer_is_bad_and_the_others_are_asked(
     assert "gone.json" in lines[2]
 
 
-def test_a_configuration_that_names_nobody_is_good(tollgauge: Command) -> None:
+def test_configuration_without_services_is_good(tollgauge: Command) -> None:
     done = tollgauge("doctor")
     assert (done.code, done.out.startswith("The configuration names no facilitator")) == (0, True)

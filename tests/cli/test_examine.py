@@ -1,4 +1,4 @@
-"""`lint`, `score` and `probe` as a person meets them: results, exit codes and messages."""
+"""Results, exit codes and messages of `lint`, `score` and `probe`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tollgauge.web.wire.examples import read_example
 GOOD = ANSWERS["v2"]
 
 
-def test_lint_says_what_a_captured_exchange_asks(tollgauge: Command, tmp_path: Path) -> None:
+def test_lint_prints_terms_of_captured_exchange(tollgauge: Command, tmp_path: Path) -> None:
     path = tmp_path / "exchange.json"
     path.write_text(json.dumps(captured()))
     done = tollgauge("lint", str(path), "--json")
@@ -43,7 +43,7 @@ def test_lint_says_what_a_captured_exchange_asks(tollgauge: Command, tmp_path: P
     assert terms["network"] == "eip155:8453"
 
 
-def test_lint_exits_1_when_no_client_could_pay(tollgauge: Command, tmp_path: Path) -> None:
+def test_lint_exits_1_if_no_client_could_pay(tollgauge: Command, tmp_path: Path) -> None:
     path = tmp_path / "exchange.json"
     for exchange in (captured(maxAmountRequired="0.01"), {"status": 200, "headers": {}}):
         path.write_text(json.dumps(exchange))
@@ -72,7 +72,7 @@ def test_lint_prints_errors_first_and_offers_a_corrected_envelope(tollgauge: Com
     assert (again.code, again.json["compliant"]) == (0, True)
 
 
-def test_lint_reads_a_header_envelope_from_standard_input(tollgauge: Command) -> None:
+def test_lint_reads_header_envelope_from_standard_input(tollgauge: Command) -> None:
     envelope = {
         "x402Version": 2,
         "error": "payment required",
@@ -107,7 +107,7 @@ content-type: application/json
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_lint_reads_what_curl_prints_and_what_windows_saves(
+def test_lint_reads_curl_output_and_windows_encodings(
     tollgauge: Command, tmp_path: Path, encoding: str, end: str
 ) -> None:
     text = CURL.replace("\n", end) + captured()["body"]
@@ -121,7 +121,7 @@ def test_lint_reads_what_curl_prints_and_what_windows_saves(
     assert (from_pipe.code, from_pipe.json["payable"]) == (0, True)
 
 
-def test_a_status_may_be_a_text(tollgauge: Command) -> None:
+def test_status_may_be_a_string(tollgauge: Command) -> None:
     exchange = captured() | {"status": "402"}
     done = tollgauge("lint", "-", stdin=json.dumps(exchange).encode())
     assert done.code == 0, done.err
@@ -142,7 +142,7 @@ def test_a_status_may_be_a_text(tollgauge: Command) -> None:
         (".", None, ". cannot be read"),
     ],
 )
-def test_lint_exits_2_for_what_is_no_exchange(
+def test_lint_exits_2_for_invalid_exchange(
     tollgauge: Command, tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
     if content is not None:
@@ -152,7 +152,7 @@ def test_lint_exits_2_for_what_is_no_exchange(
     assert message in done.err
 
 
-def test_lint_of_an_answer_that_never_came_says_how_to_see_why(tollgauge: Command) -> None:
+def test_lint_of_empty_input_explains_how_to_see_the_cause(tollgauge: Command) -> None:
     done = tollgauge("lint", "-", stdin=b"")
     assert (done.code, done.out) == (2, "")
     assert "Standard input is empty." in done.err
@@ -160,7 +160,7 @@ def test_lint_of_an_answer_that_never_came_says_how_to_see_why(tollgauge: Comman
 
 
 @pytest.mark.parametrize("url", ["http://localhost:3000/weather", "https://localhost:3000/weather"])
-def test_an_endpoint_on_the_seller_s_machine_is_linted_by_its_answer(
+def test_lint_of_local_endpoint_explains_how_to_pipe_its_response(
     tollgauge: Command, url: str
 ) -> None:
     done = tollgauge("lint", url)
@@ -168,7 +168,7 @@ def test_an_endpoint_on_the_seller_s_machine_is_linted_by_its_answer(
     assert f"curl -si {url} | tollgauge lint -" in " ".join(done.err.split())
 
 
-def test_lint_reads_a_header_s_value_and_an_envelope_alone(tollgauge: Command) -> None:
+def test_lint_reads_bare_header_value_and_bare_envelope(tollgauge: Command) -> None:
     for text in (encoded(GOOD.envelope), json.dumps(GOOD.envelope)):
         done = tollgauge("lint", "-", stdin=text.encode())
         assert (done.code, done.err) == (0, ""), done.err
@@ -207,7 +207,7 @@ def test_lint_explains_a_rule(tollgauge: Command, name: str) -> None:
         ((), "There is nothing to check."),
     ],
 )
-def test_lint_says_what_it_could_not_explain(
+def test_lint_reports_unknown_rule(
     tollgauge: Command, arguments: tuple[str, ...], words: str
 ) -> None:
     done = tollgauge("lint", *arguments)
@@ -216,7 +216,7 @@ def test_lint_says_what_it_could_not_explain(
 
 
 @pytest.mark.parametrize("url", ["https://localhost/", "https://127.0.0.1/x", "https://"])
-def test_lint_and_probe_ask_public_addresses_only(tollgauge: Command, url: str) -> None:
+def test_lint_and_probe_request_only_public_addresses(tollgauge: Command, url: str) -> None:
     for command in ("lint", "probe"):
         done = tollgauge(command, url)
         assert (done.code, done.out) == (2, "")
@@ -250,7 +250,7 @@ def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Pat
     ("days", "words"),
     [(0, "with the next probe"), (1, "within 1 day"), (7, "within 7 days")],
 )
-def test_score_says_how_soon_the_score_would_rise(days: int, words: str) -> None:
+def test_score_prints_how_soon_the_score_would_rise(days: int, words: str) -> None:
     row = Improvement(
         code="uptime",
         fix="Answer every check.",
@@ -263,13 +263,13 @@ def test_score_says_how_soon_the_score_would_rise(days: int, words: str) -> None
     assert line == f"  +1.2 to 84.0 A {words} (uptime): Answer every check."
 
 
-def test_score_calls_nothing_certain(tollgauge: Command, tmp_path: Path) -> None:
+def test_score_does_not_claim_certainty(tollgauge: Command, tmp_path: Path) -> None:
     (tmp_path / "evidence.json").write_bytes(to_json(sample_evidence()))
     lines = tollgauge("score", "evidence.json").out.splitlines()
     assert "payable    over 99.9% in half an hour, 99.6% in 24 hours" in lines
 
 
-def test_score_exits_1_when_the_advice_is_to_avoid(tollgauge: Command, tmp_path: Path) -> None:
+def test_score_exits_1_if_the_recommendation_is_avoid(tollgauge: Command, tmp_path: Path) -> None:
     done = tollgauge("score", "-", "--json", stdin=orjson.dumps(dead_evidence()))
     assert done.code == 1, done.err
     assert done.json["recommendation"] in ("avoid", "not-payable")
@@ -286,7 +286,7 @@ def test_score_exits_1_when_the_advice_is_to_avoid(tollgauge: Command, tmp_path:
         (b"7", "could be computed from: 7 is not of type 'object'"),
     ],
 )
-def test_score_exits_2_for_what_is_no_evidence(
+def test_score_exits_2_for_invalid_evidence(
     tollgauge: Command, content: bytes, message: str
 ) -> None:
     done = tollgauge("score", "-", stdin=content)
@@ -296,7 +296,7 @@ def test_score_exits_2_for_what_is_no_evidence(
 
 
 def forged(field: str, claimed: Any) -> tuple[bytes, Any]:
-    """A report that claims something else in one field, and what it claimed before."""
+    """Return a report with one changed field, and the original value."""
     report = whole_report()
     *way, last = field.split("/")
     place = report
@@ -306,7 +306,7 @@ def forged(field: str, claimed: Any) -> tuple[bytes, Any]:
     return orjson.dumps(report), before
 
 
-def test_score_says_what_a_forged_report_claims_and_what_its_evidence_gives(
+def test_score_prints_claims_of_forged_report_and_recomputed_values(
     tollgauge: Command,
 ) -> None:
     text, before = forged("score", 99.9)
@@ -341,7 +341,7 @@ def test_score_says_what_a_forged_report_claims_and_what_its_evidence_gives(
         ("evidence/digest", "00" * 32),
     ],
 )
-def test_score_exits_1_for_any_claim_that_the_evidence_does_not_give(
+def test_score_exits_1_for_any_claim_that_contradicts_the_evidence(
     tollgauge: Command, field: str, claimed: Any
 ) -> None:
     text, before = forged(field, claimed)
@@ -353,7 +353,7 @@ def test_score_exits_1_for_any_claim_that_the_evidence_does_not_give(
 
 
 def dead_evidence() -> dict[str, Any]:
-    """Evidence of an endpoint that never answered."""
+    """Return evidence of an endpoint that never answered."""
     document: dict[str, Any] = orjson.loads(to_json(sample_evidence()))
     for day in document["days"]:
         day.update(up=0, compliant=0, payable=0, compliance=0, latency=[], latencySum=0)
@@ -365,7 +365,7 @@ def dead_evidence() -> dict[str, Any]:
 
 
 def report_of_a_dead_endpoint(tollgauge: Command) -> dict[str, Any]:
-    """An honest report that says avoid."""
+    """Return an honest report whose recommendation is avoid."""
     document = dead_evidence()
     score = tollgauge("score", "-", "--json", stdin=orjson.dumps(document)).json
     assert score["recommendation"] == "avoid"
@@ -378,13 +378,13 @@ def report_of_a_dead_endpoint(tollgauge: Command) -> dict[str, Any]:
     return honest
 
 
-def test_an_honest_report_that_says_avoid_is_not_forged(tollgauge: Command) -> None:
+def test_honest_report_with_avoid_is_not_forged(tollgauge: Command) -> None:
     report = report_of_a_dead_endpoint(tollgauge)
     done = tollgauge("score", "-", stdin=orjson.dumps(report))
     assert (done.code, done.err) == (0, ""), done.out
 
 
-def test_a_flag_that_a_report_hides_is_a_forgery(tollgauge: Command) -> None:
+def test_omitted_flag_is_a_forgery(tollgauge: Command) -> None:
     report = report_of_a_dead_endpoint(tollgauge)
     done = tollgauge("score", "-", stdin=orjson.dumps(report | {"flags": {}}))
     assert done.code == 1
@@ -393,14 +393,14 @@ def test_a_flag_that_a_report_hides_is_a_forgery(tollgauge: Command) -> None:
         assert f"report claims flags.{code} none, evidence gives" in done.out
 
 
-def test_a_claim_of_nothing_is_compared_too(tollgauge: Command) -> None:
+def test_null_claim_is_compared(tollgauge: Command) -> None:
     text, before = forged("score", None)
     done = tollgauge("score", "-", stdin=text)
     assert done.code == 1
     assert f"report claims none, evidence gives {before}" in done.out
 
 
-def test_words_and_what_no_evidence_gives_are_no_claims(tollgauge: Command) -> None:
+def test_texts_and_fields_without_evidence_are_not_claims(tollgauge: Command) -> None:
     report = whole_report()
     report |= {"advertisedBy": {"serviceName": "x", "description": "y"}, "added": "later"}
     for flag in [*report["flags"].values(), *report["flagsDetailed"]]:
@@ -412,7 +412,7 @@ def test_words_and_what_no_evidence_gives_are_no_claims(tollgauge: Command) -> N
     assert "they agree" in done.out
 
 
-def test_score_tells_evidence_that_was_changed_by_its_digest(tollgauge: Command) -> None:
+def test_score_detects_changed_evidence_by_its_digest(tollgauge: Command) -> None:
     report = whole_report()
     report["evidence"]["document"]["firstSeen"] -= 1
     done = tollgauge("score", "-", stdin=orjson.dumps(report))
@@ -427,7 +427,7 @@ def test_score_tells_evidence_that_was_changed_by_its_digest(tollgauge: Command)
         ({}, 2, "answered 404"),
     ],
 )
-def test_score_fetches_the_evidence_that_a_short_report_names(
+def test_score_fetches_evidence_of_a_short_report(
     tollgauge: Command, documents: dict[str, bytes], code: int, words: str
 ) -> None:
     report = read_example("trust_report") | {}
@@ -438,7 +438,7 @@ def test_score_fetches_the_evidence_that_a_short_report_names(
     assert words in done.out + done.err
 
 
-def test_score_tells_evidence_that_is_not_what_a_short_report_names(tollgauge: Command) -> None:
+def test_score_detects_fetched_evidence_with_another_digest(tollgauge: Command) -> None:
     other = replace(sample_evidence(), listed=False)
     report = read_example("trust_report") | {}
     with serving({"/evidence/x": to_json(other)}) as url:
@@ -448,7 +448,7 @@ def test_score_tells_evidence_that_is_not_what_a_short_report_names(tollgauge: C
     assert "report claims evidence.digest" in done.out
 
 
-def test_a_files_name_with_brackets_is_printed_as_it_is(tollgauge: Command) -> None:
+def test_brackets_in_a_file_name_are_printed_literally(tollgauge: Command) -> None:
     assert (
         r"no\[bold]such[/].json cannot be read" in tollgauge("lint", r"no\[bold]such[/].json").err
     )

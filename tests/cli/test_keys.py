@@ -1,4 +1,4 @@
-"""`tollgauge keys`: a key for its owner alone, and the entry of a retired one."""
+"""`tollgauge keys`: creating a private key file, and retiring a key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tollgauge.core.sale.answer_signature import SigningKey
         (("--pem", "--out", "mine"), "mine"),
     ],
 )
-def test_a_new_key_is_for_its_owner_alone_and_can_sign(
+def test_new_key_is_readable_only_by_its_owner_and_can_sign(
     tollgauge: Command, tmp_path: Path, words: tuple[str, ...], file: str
 ) -> None:
     done = tollgauge("keys", "new", *words)
@@ -41,7 +41,7 @@ def test_a_new_key_is_for_its_owner_alone_and_can_sign(
     assert signing.signing_key == key
 
 
-def test_no_two_keys_are_the_same_and_none_is_printed(tollgauge: Command, tmp_path: Path) -> None:
+def test_keys_are_unique_and_not_printed(tollgauge: Command, tmp_path: Path) -> None:
     one = tollgauge("keys", "new", "--out", "one", "--json")
     other = tollgauge("keys", "new", "--out", "other", "--json")
 
@@ -51,14 +51,14 @@ def test_no_two_keys_are_the_same_and_none_is_printed(tollgauge: Command, tmp_pa
     assert json.loads((tmp_path / "one").read_text())["d"] not in one.out + one.err
 
 
-def test_a_key_is_printed_where_that_is_asked_for(tollgauge: Command, tmp_path: Path) -> None:
+def test_key_is_printed_on_request(tollgauge: Command, tmp_path: Path) -> None:
     done = tollgauge("keys", "new", "--out", "-")
 
     assert SigningKey.of(done.out).fingerprint in done.err
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_exists_is_left_as_it_is(tollgauge: Command, tmp_path: Path) -> None:
+def test_existing_file_is_not_replaced(tollgauge: Command, tmp_path: Path) -> None:
     (tmp_path / "signing-key.jwk").write_text("mine")
 
     done = tollgauge("keys", "new")
@@ -68,14 +68,14 @@ def test_a_file_that_exists_is_left_as_it_is(tollgauge: Command, tmp_path: Path)
     assert (tmp_path / "signing-key.jwk").read_text() == "mine"
 
 
-def test_a_folder_that_is_not_there_is_an_error(tollgauge: Command) -> None:
+def test_missing_folder_is_an_error(tollgauge: Command) -> None:
     done = tollgauge("keys", "new", "--out", "nowhere/key")
 
     assert (done.code, done.out) == (2, "")
     assert "nowhere/key cannot be written" in done.err
 
 
-def test_the_entry_of_a_retired_key_can_be_appended_to_the_configuration(
+def test_entry_of_retired_key_can_be_appended_to_the_configuration(
     tollgauge: Command, tmp_path: Path
 ) -> None:
     (tmp_path / "old.jwk").write_text(PRIVATE_JWK)
@@ -92,7 +92,7 @@ def test_the_entry_of_a_retired_key_can_be_appended_to_the_configuration(
     assert tomllib.loads(entry.out)["signing"]["retired"][0]["exp"] == old.exp
 
 
-def test_the_configured_key_can_be_retired_and_signs_for_another_hour(tollgauge: Command) -> None:
+def test_retired_configured_key_signs_for_another_hour(tollgauge: Command) -> None:
     before = int(time.time())
     first = tollgauge("keys", "retire", "--json", TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK)
     words = tollgauge("keys", "retire", TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK).out
@@ -105,7 +105,7 @@ def test_the_configured_key_can_be_retired_and_signs_for_another_hour(tollgauge:
     assert json.loads(PRIVATE_JWK)["d"] not in words
 
 
-def test_without_a_key_there_is_nothing_to_retire(tollgauge: Command, tmp_path: Path) -> None:
+def test_retire_without_a_key_is_an_error(tollgauge: Command, tmp_path: Path) -> None:
     (tmp_path / "bytes").write_bytes(b"\x80")
 
     done = tollgauge("keys", "retire")
@@ -114,7 +114,7 @@ def test_without_a_key_there_is_nothing_to_retire(tollgauge: Command, tmp_path: 
     assert tollgauge("keys", "retire", "bytes").code == 2
 
 
-def test_a_text_that_is_no_key_is_never_printed(tollgauge: Command, tmp_path: Path) -> None:
+def test_invalid_key_is_never_printed(tollgauge: Command, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("hunter2 hunter2")
 
     for done in (

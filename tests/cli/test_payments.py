@@ -1,4 +1,4 @@
-"""`tollgauge payments` and its books as an operator meets them."""
+"""`tollgauge payments` and its reconciliation."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tollgauge.db.engine import Store
 
 
 def midnight() -> int:
-    """When this day began (ms UTC)."""
+    """Return the start of the current day (ms UTC)."""
     return time.time_ns() // 1_000_000 // DAY_MS * DAY_MS
 
 
 def yesterday() -> int:
-    """Noon of the day before (ms UTC)."""
+    """Return noon of the previous day (ms UTC)."""
     return midnight() - DAY_MS // 2
 
 
@@ -48,7 +48,7 @@ async def run(*words: str) -> Any:
 
 
 async def a_day(store: Store) -> None:
-    """Two sales yesterday, one of them shown by the chain, and money that bought nothing."""
+    """Store two sales of yesterday, one with its transfer, and transfers that paid for nothing."""
     cursor = await opened(store, at=yesterday())
     block = header(101, at=yesterday())
     await sold(store, 1, at=yesterday())
@@ -58,7 +58,7 @@ async def a_day(store: Store) -> None:
     await read_to(store, midnight() + 1)
 
 
-async def test_an_empty_ledger_says_so_in_words(store: Store) -> None:
+async def test_empty_ledger_is_reported(store: Store) -> None:
     plain, shown = await run(), await run("--json")
     assert (plain.exit_code, shown.exit_code) == (0, 0)
     assert plain.stdout == "The ledger is empty: nobody has paid for anything yet.\n"
@@ -68,7 +68,7 @@ async def test_an_empty_ledger_says_so_in_words(store: Store) -> None:
     assert books.stdout.startswith("There are no books: sale.pay_to is not set")
 
 
-async def test_transfers_that_paid_for_nothing_are_listed(store: Store) -> None:
+async def test_unattributed_transfers_are_listed(store: Store) -> None:
     await a_day(store)
     plain, shown = await run(), await run("--json")
     assert "700 from 0x" in plain.stdout
@@ -81,7 +81,7 @@ async def test_transfers_that_paid_for_nothing_are_listed(store: Store) -> None:
     assert (known["amount"], known["payment"]["state"]) == ("60", "rejected")
 
 
-async def test_books_that_match_are_good(store: Store) -> None:
+async def test_matching_books_exit_0(store: Store) -> None:
     await a_day(store)
     plain, shown = await run("--books"), await run("--books", "--days", "2", "--json")
     assert (plain.exit_code, shown.exit_code) == (0, 0), plain.output
@@ -96,7 +96,7 @@ async def test_books_that_match_are_good(store: Store) -> None:
     assert f"{day['day']}            1         5000         5760" in plain.stdout
 
 
-async def test_a_difference_on_a_complete_day_is_exit_1(store: Store) -> None:
+async def test_unexplained_difference_on_a_complete_day_exits_1(store: Store) -> None:
     await a_day(store)
     await sold(store, 2, at=yesterday())
     plain, shown = await run("--books"), await run("--books", "--days", "2", "--json")
@@ -107,7 +107,7 @@ async def test_a_difference_on_a_complete_day_is_exit_1(store: Store) -> None:
     assert [day["difference"] for day in document["days"]] == ["-5000"]
 
 
-async def test_where_the_chain_is_not_read_the_books_are_open_and_say_why(
+async def test_books_are_open_with_a_reason_if_the_chain_is_not_read(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOLLGAUGE_SALE_PAY_TO", PAY_TO)

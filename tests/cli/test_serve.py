@@ -1,4 +1,4 @@
-"""`run`, `serve`, `work` and `demo` at an address that cannot be had."""
+"""`run`, `serve`, `work` and `demo` at an unavailable address."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ FREE_PORTS = {"TOLLGAUGE_SERVER_PORT": "0", "TOLLGAUGE_SERVER_ADMIN_PORT": "0"}
 
 
 def without_privileges() -> None:
-    """In the child: root may then bind no more ports than anybody."""
+    """Run in the child: forbid root to bind privileged ports."""
     ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_NET_BIND_SERVICE)
 
 
 @pytest.fixture
 def taken_port() -> Iterator[str]:
-    """A port that another program listens on."""
+    """Listen on a port, as another program would."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -34,7 +34,7 @@ def taken_port() -> Iterator[str]:
 
 @pytest.mark.parametrize("command", ["run", "serve"])
 @pytest.mark.parametrize("setting", ["port", "admin_port"])
-def test_a_port_that_is_taken_is_one_line_and_nothing_is_made(
+def test_port_in_use_is_one_line_and_creates_nothing(
     tollgauge: Command, tmp_path: Path, taken_port: str, command: str, setting: str
 ) -> None:
     done = tollgauge(command, **FREE_PORTS | {f"TOLLGAUGE_SERVER_{setting.upper()}": taken_port})
@@ -46,7 +46,7 @@ def test_a_port_that_is_taken_is_one_line_and_nothing_is_made(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_demo_says_that_its_port_is_taken_before_it_starts(
+def test_demo_reports_port_in_use_before_it_starts(
     tollgauge: Command, tmp_path: Path, taken_port: str
 ) -> None:
     done = tollgauge("demo", "--port", taken_port, "--folder", ".")
@@ -56,7 +56,7 @@ def test_the_demo_says_that_its_port_is_taken_before_it_starts(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_work_names_its_loops_and_goes_on_without_a_port_that_is_taken(
+def test_work_lists_its_loops_and_continues_without_its_metrics_port(
     tmp_path: Path, taken_port: str
 ) -> None:
     process = subprocess.Popen(
@@ -89,7 +89,7 @@ def test_work_names_its_loops_and_goes_on_without_a_port_that_is_taken(
         ("no.such.invalid", "this name has no address"),
     ],
 )
-def test_an_address_that_cannot_be_had_is_one_line(
+def test_unavailable_address_is_one_line(
     tollgauge: Command, tmp_path: Path, host: str, message: str
 ) -> None:
     done = tollgauge("serve", **FREE_PORTS, TOLLGAUGE_SERVER_HOST=host)
@@ -100,7 +100,7 @@ def test_an_address_that_cannot_be_had_is_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_port_that_needs_a_privilege_is_one_line(tmp_path: Path) -> None:
+def test_privileged_port_is_one_line(tmp_path: Path) -> None:
     free_for_all = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
     if int(free_for_all.read_text()) <= 443:
         pytest.skip("on this machine everybody may listen on port 443")
@@ -125,9 +125,7 @@ def test_a_port_that_needs_a_privilege_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "serve"])
-def test_a_vantage_that_is_not_the_primary_one_serves_nothing(
-    tollgauge: Command, command: str
-) -> None:
+def test_secondary_vantage_does_not_serve(tollgauge: Command, command: str) -> None:
     done = tollgauge(
         command,
         TOLLGAUGE_PROBE_VANTAGE="us-iad",

@@ -1,4 +1,4 @@
-"""What commands import before they do anything: whoever waits for an error should not wait long."""
+"""Commands import little before their first check, so that errors appear quickly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ finally:
 
 
 def imported(*words: str, folder: Path, **env: str) -> tuple[set[str], str]:
-    """The modules that a command imported until its end, and what it said before."""
+    """Run a command; return the modules that it imported and its standard error."""
     done = subprocess.run(
         [sys.executable, "-c", RUN, *words],
         cwd=folder,
@@ -38,7 +38,7 @@ def imported(*words: str, folder: Path, **env: str) -> tuple[set[str], str]:
 
 
 @pytest.mark.parametrize("command", ["run", "serve", "demo"])
-def test_a_port_in_use_is_found_before_the_service_is_imported(
+def test_port_in_use_is_detected_before_the_service_is_imported(
     command: str, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
@@ -51,7 +51,7 @@ def test_a_port_in_use_is_found_before_the_service_is_imported(
     assert list(tmp_path.iterdir()) == [], "nothing was begun"
 
 
-def test_nothing_that_signs_is_imported_before_there_is_something_to_sign(tmp_path: Path) -> None:
+def test_signing_modules_are_imported_only_when_needed(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     env = {"TOLLGAUGE_URL": url, "TOLLGAUGE_BUYER_KEY": "0x" + "11" * 32}
     modules, said = imported("buy", "https://a.example/x", folder=tmp_path, **env)
@@ -60,9 +60,7 @@ def test_nothing_that_signs_is_imported_before_there_is_something_to_sign(tmp_pa
 
 
 @pytest.mark.parametrize("command", ["score", "verify"])
-def test_commands_that_judge_a_report_import_no_database_and_no_signer(
-    command: str, tmp_path: Path
-) -> None:
+def test_score_and_verify_import_no_database_and_no_signer(command: str, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text('{"score": 1}')
     (tmp_path / "report.json.jws").write_text("a.b.c")
     url = f"http://127.0.0.1:{free_port()}"

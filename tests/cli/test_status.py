@@ -1,4 +1,4 @@
-"""`tollgauge status`: from the database alone."""
+"""`tollgauge status`, which reads only the database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.http_service import configuration, opened
 from tollgauge import app
 
 
-def test_the_status_of_a_service_that_nobody_runs_needs_attention(
+def test_status_of_service_that_never_ran_needs_attention(
     tollgauge: Command, tmp_path: Path
 ) -> None:
     database = f"sqlite:///{tmp_path}/t.sqlite"
@@ -36,14 +36,14 @@ def test_the_status_of_a_service_that_nobody_runs_needs_attention(
     assert after["backupAt"] is not None
 
 
-def test_a_database_of_another_version_cannot_tell(tollgauge: Command, tmp_path: Path) -> None:
+def test_database_of_another_version_exits_2(tollgauge: Command, tmp_path: Path) -> None:
     (tmp_path / "t.sqlite").write_bytes(b"")
     done = tollgauge("status", "--json", DATABASE_URL=f"sqlite:///{tmp_path}/t.sqlite")
     assert (done.code, done.out) == (2, "")
     assert "tollgauge migrate" in done.err
 
 
-def test_a_bundle_is_told_with_its_age_and_size(
+def test_bundle_is_listed_with_age_and_size(
     tollgauge: Command, tmp_path: Path, market_database: Callable[[Path], str]
 ) -> None:
     database = market_database(tmp_path / "t.sqlite")
@@ -58,7 +58,7 @@ def test_a_bundle_is_told_with_its_age_and_size(
     )
 
 
-def test_watching_looks_again_until_it_is_stopped(
+def test_watch_option_repeats_until_interrupted(
     tollgauge: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = f"sqlite:///{tmp_path}/t.sqlite"
@@ -76,7 +76,7 @@ def test_watching_looks_again_until_it_is_stopped(
     assert done.out.count("Never run yet") == 2
 
 
-async def test_the_loops_that_are_looked_for_are_those_that_are_turned(tmp_path: Path) -> None:
+async def test_expected_loops_are_those_that_the_service_runs(tmp_path: Path) -> None:
     config = configuration(store_url=f"sqlite:///{tmp_path}/t.db")
     async with opened(config) as running:
         assert set(app.loops(config)) == {job.name for job in running.service.jobs()}

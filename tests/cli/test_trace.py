@@ -1,4 +1,4 @@
-"""`tollgauge trace`: captured files and a real node, results and exit codes."""
+"""`tollgauge trace` with captured files and a real node."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def saved(world: World, tmp_path_factory: pytest.TempPathFactory) -> Saved
 def run(
     monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> Callable[..., tuple[int, str]]:
-    """Runs the command in this process: its exit code and what it printed."""
+    """Run the command in this process; return its exit code and output."""
     monkeypatch.chdir(tmp_path)
 
     def command(*arguments: str, **environment: str) -> tuple[int, str]:
@@ -91,14 +91,14 @@ def test_captured_files_need_no_node(saved: Saved, run: Run) -> None:
         assert document["ledger"] is None
 
 
-def test_people_read_the_same(saved: Saved, run: Run) -> None:
+def test_text_output_has_the_same_facts(saved: Saved, run: Run) -> None:
     code, text = run("--tx", saved.tx, "--receipt", saved.receipt)
     assert code == 0
     assert "success, decoded from calldata" in text
     assert f"4321 atomic USDC from {saved.expected['payer']}" in text
 
 
-def test_without_a_receipt_nobody_is_told_that_money_moved(saved: Saved, run: Run) -> None:
+def test_without_receipt_does_not_claim_that_money_moved(saved: Saved, run: Run) -> None:
     code, text = run("--tx", saved.tx)
     assert code == 0
     assert text.startswith("unknown, decoded from calldata\nasks for 4321 atomic USDC")
@@ -108,7 +108,7 @@ def test_without_a_receipt_nobody_is_told_that_money_moved(saved: Saved, run: Ru
     assert "not known whether it moved" in shown["reason"]
 
 
-def test_call_data_that_was_cut_is_said_to_be_incomplete(saved: Saved, run: Run) -> None:
+def test_truncated_call_data_is_reported_as_incomplete(saved: Saved, run: Run) -> None:
     cut = json.loads(Path(saved.tx).read_text())
     cut["input"] = cut["input"][:200]
     path = saved.folder / "cut.json"
@@ -120,14 +120,14 @@ def test_call_data_that_was_cut_is_said_to_be_incomplete(saved: Saved, run: Run)
 
 
 @pytest.mark.parametrize("name", ["other", "null"])
-def test_no_payment_is_exit_1(saved: Saved, run: Run, name: str) -> None:
+def test_transaction_without_payment_exits_1(saved: Saved, run: Run, name: str) -> None:
     code, text = run("--tx", str(saved.folder / f"{name}.json"), "--json")
     assert code == 1
     assert json.loads(text)["payments"] == []
     assert json.loads(text)["reason"]
 
 
-def test_a_transaction_may_come_on_standard_input(
+def test_reads_transaction_from_standard_input(
     saved: Saved, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = io.TextIOWrapper(io.BytesIO(Path(saved.tx).read_bytes()))
@@ -153,7 +153,7 @@ def test_a_transaction_may_come_on_standard_input(
         ("--tx", "{missing}"),
     ],
 )
-def test_misuse_is_exit_2_and_prints_no_result(
+def test_invalid_arguments_exit_2_without_a_result(
     saved: Saved, run: Run, arguments: tuple[str, ...]
 ) -> None:
     names = ("tx", "receipt", "calls", "broken", "missing")
@@ -165,7 +165,7 @@ def test_misuse_is_exit_2_and_prints_no_result(
     assert (code, text) == (2, "")
 
 
-def test_a_node_is_asked_by_hash(saved: Saved, run: Run) -> None:
+def test_queries_node_by_hash(saved: Saved, run: Run) -> None:
     for name in ("TOLLGAUGE_NETWORKS_BASE_MAINNET", "TOLLGAUGE_RPC_URL"):
         code, text = run(saved.tx_hash, "--json", **{name: saved.rpc_url})
         document = json.loads(text)
@@ -176,6 +176,6 @@ def test_a_node_is_asked_by_hash(saved: Saved, run: Run) -> None:
     assert (code, json.loads(text)["status"]) == (1, "not-found")
 
 
-def test_a_dead_node_is_exit_2(saved: Saved, run: Run) -> None:
+def test_unreachable_node_exits_2(saved: Saved, run: Run) -> None:
     code, _ = run(saved.tx_hash, TOLLGAUGE_NETWORKS_BASE_MAINNET="http://127.0.0.1:9")
     assert code == 2

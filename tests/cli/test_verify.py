@@ -1,4 +1,4 @@
-"""`tollgauge verify`: what it believes, and what it says of anything else."""
+"""`tollgauge verify`: genuine, changed and unverifiable documents."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def documents() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def service(documents: dict[str, bytes]) -> Iterator[str]:
-    """A service of which nothing is left but its keys and a piece of evidence."""
+    """Serve only the keys of a service and one piece of evidence."""
     with serving(documents) as url:
         yield url
 
@@ -74,7 +74,7 @@ def reason(done: Done, name: str) -> str:
     return str(words)
 
 
-def test_a_genuine_report_passes_every_check_offline(tollgauge: Command) -> None:
+def test_genuine_report_passes_every_check_offline(tollgauge: Command) -> None:
     save(full_report(), bound=BOUND)
     done = tollgauge("verify", "report.json", "--key", PUBLIC)
 
@@ -92,7 +92,7 @@ def test_a_genuine_report_passes_every_check_offline(tollgauge: Command) -> None
     ]
 
 
-def test_the_result_is_the_same_as_json(tollgauge: Command) -> None:
+def test_json_output_has_the_same_result(tollgauge: Command) -> None:
     save(full_report(), bound=BOUND)
     done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
 
@@ -105,7 +105,7 @@ def test_the_result_is_the_same_as_json(tollgauge: Command) -> None:
     assert passed(done) == dict.fromkeys(names, True)
 
 
-def test_a_report_with_one_figure_changed_is_not_believed(tollgauge: Command) -> None:
+def test_changed_report_fails_verification(tollgauge: Command) -> None:
     save(full_report())
     changed = full_report()
     changed["score"] = 99.9
@@ -118,7 +118,7 @@ def test_a_report_with_one_figure_changed_is_not_believed(tollgauge: Command) ->
     assert "report.json cannot be believed" in done.out
 
 
-def test_a_report_that_was_signed_with_a_score_that_does_not_follow_is_told(
+def test_signed_report_with_wrong_score_fails_the_score_check(
     tollgauge: Command,
 ) -> None:
     wrong = full_report()
@@ -133,7 +133,7 @@ def test_a_report_that_was_signed_with_a_score_that_does_not_follow_is_told(
     assert reason(done, "score") == "the evidence gives another score"
 
 
-def test_evidence_that_was_changed_does_not_have_the_digest_that_the_report_names(
+def test_changed_evidence_does_not_match_its_digest(
     tollgauge: Command,
 ) -> None:
     wrong = full_report()
@@ -146,7 +146,7 @@ def test_evidence_that_was_changed_does_not_have_the_digest_that_the_report_name
     assert "evidence.digest" in reason(done, "evidence")
 
 
-def test_a_short_report_s_evidence_is_fetched_from_the_service(
+def test_evidence_of_short_report_is_fetched_from_the_service(
     tollgauge: Command, service: str
 ) -> None:
     short = read_example("trust_report")
@@ -162,7 +162,7 @@ def test_a_short_report_s_evidence_is_fetched_from_the_service(
     assert reason(offline, "evidence") == f"it is not in the report, but at {service}/evidence/x"
 
 
-def test_what_nobody_signed_makes_nobody_fetch_anything(tollgauge: Command, service: str) -> None:
+def test_evidence_url_of_unsigned_report_is_not_fetched(tollgauge: Command, service: str) -> None:
     short = read_example("trust_report")
     save(short)
     short = short | {"evidence": short["evidence"] | {"url": "http://127.0.0.1:9/trap"}}
@@ -174,9 +174,7 @@ def test_what_nobody_signed_makes_nobody_fetch_anything(tollgauge: Command, serv
     assert passed(done)["evidence"] is None
 
 
-def test_evidence_that_cannot_be_fetched_leaves_the_score_open(
-    tollgauge: Command, service: str
-) -> None:
+def test_unavailable_evidence_leaves_the_score_unverified(tollgauge: Command, service: str) -> None:
     short = read_example("trust_report")
     save(short | {"evidence": short["evidence"] | {"url": f"{service}/evidence/gone"}})
     done = tollgauge("verify", "report.json", "--url", service)
@@ -187,7 +185,7 @@ def test_evidence_that_cannot_be_fetched_leaves_the_score_open(
     assert "is what was signed, but not everything could be checked" in done.out
 
 
-def test_a_snapshot_is_verified_and_named_as_one(tollgauge: Command, service: str) -> None:
+def test_snapshot_is_verified_as_a_snapshot(tollgauge: Command, service: str) -> None:
     save(read_example("snapshot", service), typ="tollgauge-snapshot")
     done = tollgauge("verify", "report.json", TOLLGAUGE_URL=service)
 
@@ -196,7 +194,7 @@ def test_a_snapshot_is_verified_and_named_as_one(tollgauge: Command, service: st
     assert "evidence" not in done.out
 
 
-def test_the_reports_of_a_preview_are_checked_one_by_one(tollgauge: Command) -> None:
+def test_reports_of_a_preview_are_verified_separately(tollgauge: Command) -> None:
     rows = [{"role": role, "report": full_report()} for role in ("best", "worst")]
     rows[1]["report"]["grade"] = "F"
     save({"samples": rows})
@@ -207,7 +205,7 @@ def test_the_reports_of_a_preview_are_checked_one_by_one(tollgauge: Command) -> 
     assert (passed(done)["evidence 1"], passed(done)["evidence 2"]) == (True, True)
 
 
-def test_a_bundle_is_verified_with_the_headers_that_came_with_it(tollgauge: Command) -> None:
+def test_bundle_is_verified_with_its_response_headers(tollgauge: Command) -> None:
     body = b"\x28\xb5\x2f\xfd" + bytes(range(256))
     signature = KEY.sign_digest(body, "tollgauge-bundle", NOW)
     Path("bundle.zst").write_bytes(body)
@@ -224,8 +222,8 @@ def test_a_bundle_is_verified_with_the_headers_that_came_with_it(tollgauge: Comm
     assert "signature  yes of this tollgauge-bundle" in genuine.out
 
 
-def test_a_bundle_that_another_program_signed_is_verified(tollgauge: Command) -> None:
-    """The sample of the guards, whose signature is made without our code."""
+def test_bundle_signed_by_another_program_is_verified(tollgauge: Command) -> None:
+    """Uses the guards' sample, which was not signed with tollgauge's code."""
     Path("key.json").write_text(json.dumps(json.loads((CASES / "bundle.json").read_text())["key"]))
     done = tollgauge("verify", str(CASES / "bundle.zst"), "--key", "key.json", "--json")
 
@@ -234,7 +232,7 @@ def test_a_bundle_that_another_program_signed_is_verified(tollgauge: Command) ->
     assert set(passed(done).values()) == {True}
 
 
-def test_the_key_may_be_in_a_file_and_the_signature_an_option(tollgauge: Command) -> None:
+def test_key_may_be_a_file_and_signature_an_option(tollgauge: Command) -> None:
     body = orjson.dumps(full_report())
     signature = KEY.sign_document(body, "tollgauge-report", NOW)
     Path("key.json").write_text(PUBLIC)
@@ -247,7 +245,7 @@ def test_the_key_may_be_in_a_file_and_the_signature_an_option(tollgauge: Command
         assert "standard input is what was signed" in done.out
 
 
-def test_a_fingerprint_pins_one_key_of_the_service(tollgauge: Command, service: str) -> None:
+def test_fingerprint_pins_one_key_of_the_service(tollgauge: Command, service: str) -> None:
     save(full_report())
     Path("fingerprint").write_text(KEY.fingerprint + "\n")
 
@@ -256,7 +254,7 @@ def test_a_fingerprint_pins_one_key_of_the_service(tollgauge: Command, service: 
         assert done.code == code, key
 
 
-def test_a_key_that_is_not_known_is_told_and_nothing_else_is_claimed(tollgauge: Command) -> None:
+def test_unknown_key_is_reported_and_the_signature_left_open(tollgauge: Command) -> None:
     save(full_report(), key=OTHER_KEY)
     done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
 
@@ -266,7 +264,7 @@ def test_a_key_that_is_not_known_is_told_and_nothing_else_is_claimed(tollgauge: 
     assert OTHER_KEY.fingerprint in reason(done, "key")
 
 
-def test_a_retired_key_counts_for_what_it_signed_in_its_time(
+def test_retired_key_is_valid_for_signatures_of_its_time(
     tollgauge: Command, tmp_path: Path
 ) -> None:
     save(full_report())
@@ -286,7 +284,7 @@ def test_a_retired_key_counts_for_what_it_signed_in_its_time(
         ("eyJhbGciOiJIUzI1NiIsImI2NCI6ZmFsc2UsImNyaXQiOlsiYjY0Il19..AAAA", "not EdDSA"),
     ],
 )
-def test_a_text_that_is_no_signature_fails_the_check(
+def test_invalid_signature_text_fails_the_check(
     tollgauge: Command, signature: str, words: str
 ) -> None:
     save(full_report())
@@ -298,7 +296,7 @@ def test_a_text_that_is_no_signature_fails_the_check(
     assert "report.json cannot be believed" in done.out
 
 
-def test_what_is_missing_is_said_with_what_to_do(tollgauge: Command, service: str) -> None:
+def test_missing_input_is_reported_with_a_remedy(tollgauge: Command, service: str) -> None:
     save(full_report())
     Path("report.json.jws").unlink()
     Path("headers.txt").write_text("HTTP/1.1 200 OK\n\n")

@@ -16,11 +16,11 @@ from tests.support.watch_service import (
 from tollgauge.store.watches import outbox
 
 
-async def test_the_operator_lists_shows_and_resends(tollgauge: Command, tmp_path: Path) -> None:
+async def test_operator_lists_shows_and_resends(tollgauge: Command, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'service.db'}"
 
     async def command(*words: str) -> Done:
-        """What a command does while the service has the same database open."""
+        """Run a command while the service has the same database open."""
         return await asyncio.to_thread(tollgauge, "watch", *words, DATABASE_URL=url)
 
     async with opened(url, tmp_path) as watch_service:

@@ -1,4 +1,4 @@
-"""A watch's owner at the command line, where nothing is bought."""
+"""Reading the events of a watch at the command line, and errors before a purchase."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tollgauge.demo.serving import closed_port
 
 
 @pytest.mark.parametrize("text", ["no json", "[]", "{}", '{"poll_url": "x"}'])
-def test_a_file_that_holds_no_watch_is_named(tollgauge: Command, tmp_path: Path, text: str) -> None:
+def test_file_without_a_watch_is_named(tollgauge: Command, tmp_path: Path, text: str) -> None:
     (tmp_path / "watch.json").write_text(text)
     done = tollgauge("watch", "events")
     assert (done.code, done.out) == (2, "")
     assert "watch.json is not what `tollgauge watch buy` wrote." in done.err
 
 
-def test_whoever_has_no_watch_is_told_how_to_buy_one(tollgauge: Command) -> None:
+def test_missing_watch_file_explains_how_to_buy_one(tollgauge: Command) -> None:
     done = tollgauge("watch", "events")
     assert (done.code, done.out) == (2, "")
     assert "watch.json cannot be read" in done.err
     assert "tollgauge watch buy URL" in done.err
 
 
-def test_a_service_that_is_down_loses_no_event_and_prints_no_secret(
+def test_unreachable_service_loses_no_event_and_prints_no_secret(
     tollgauge: Command, tmp_path: Path
 ) -> None:
     with closed_port() as unused:
@@ -42,7 +42,7 @@ def test_a_service_that_is_down_loses_no_event_and_prints_no_secret(
 @pytest.mark.parametrize(
     "document", [b"<h1>Welcome</h1>", b"[]", b'{"events": 3}', b'{"events": [{}]}']
 )
-def test_what_is_no_answer_of_a_service_is_said_in_words(
+def test_invalid_response_of_the_service_is_reported(
     tollgauge: Command, tmp_path: Path, document: bytes
 ) -> None:
     with answering(lambda _path, _sent: document) as url:
@@ -53,16 +53,14 @@ def test_what_is_no_answer_of_a_service_is_said_in_words(
 
 
 @pytest.mark.parametrize("url", ["http://[", "ftp://127.0.0.1/", "nowhere"])
-def test_an_address_that_cannot_be_asked_is_said_in_words(
-    tollgauge: Command, tmp_path: Path, url: str
-) -> None:
+def test_invalid_poll_url_is_reported(tollgauge: Command, tmp_path: Path, url: str) -> None:
     (tmp_path / "mine").write_bytes(orjson.dumps({"poll_url": url, "secret": "do not print"}))
     done = tollgauge("watch", "events", "mine")
     assert (done.code, done.out) == (2, "")
     assert f"{url} cannot be reached" in done.err
 
 
-def test_the_secret_of_a_watch_is_not_printed(tollgauge: Command) -> None:
+def test_secret_of_a_watch_is_not_printed(tollgauge: Command) -> None:
     done = tollgauge("watch", "buy", "https://api.example.com/paid", "--output", "-")
     assert done.code == 2
     assert "The watch's secret is not printed." in done.err

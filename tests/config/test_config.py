@@ -1,4 +1,4 @@
-"""Configuration: a file and an environment, every problem at once."""
+"""Configuration from a file and the environment; all problems are reported together."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def problems(tmp_path: Path, text: str, **environment: str) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_without_a_file_everything_has_its_default() -> None:
+def test_defaults_apply_without_a_file() -> None:
     assert load(None, {}) == Config()
 
 
-def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+def test_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert loaded(tmp_path, "") == Config()
 
 
-def test_values_of_every_kind_come_from_the_file(tmp_path: Path) -> None:
+def test_reads_values_of_every_kind_from_the_file(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
         f"""
@@ -86,7 +86,7 @@ location = "listing.json"
     assert config.sources[0].pause_ms == 10
 
 
-def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
+def test_environment_overrides_file(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
         '[server]\nport = 1\nhost = "::"\n[probe.cadence]\nevery_ms = 1_000_000\n',
@@ -109,7 +109,7 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     assert config.facilitator.verify_timeout_s == 1.5
 
 
-def test_the_database_may_go_by_its_common_name() -> None:
+def test_database_url_variable_is_accepted() -> None:
     assert load(None, {"DATABASE_URL": "sqlite:///a"}).store.url == "sqlite:///a"
     both = {"DATABASE_URL": "sqlite:///a", "TOLLGAUGE_STORE_URL": "sqlite:///b"}
     assert load(None, both).store.url == "sqlite:///b"
@@ -122,7 +122,7 @@ def test_several_nodes_are_separated_by_commas() -> None:
     assert config.networks.base_mainnet == ()
 
 
-def test_a_secret_may_be_in_a_file_that_a_variable_names(tmp_path: Path) -> None:
+def test_secret_is_read_from_the_file_named_by_a_variable(tmp_path: Path) -> None:
     key, database = tmp_path / "watch_key", tmp_path / "database_url"
     key.write_text("k" * 32 + "\n")
     database.write_text("postgresql://me:hunter2@host/db\n")
@@ -133,7 +133,7 @@ def test_a_secret_may_be_in_a_file_that_a_variable_names(tmp_path: Path) -> None
     assert unused(names) == []
 
 
-def test_an_empty_file_sets_no_secret(tmp_path: Path) -> None:
+def test_empty_secret_file_sets_no_secret(tmp_path: Path) -> None:
     (tmp_path / "rpc_url").write_text("\n")
     names = {"TOLLGAUGE_RPC_URL_FILE": str(tmp_path / "rpc_url"), "TOLLGAUGE_WATCH_KEY_FILE": ""}
     assert load(None, names) == Config()
@@ -153,9 +153,7 @@ def test_an_empty_file_sets_no_secret(tmp_path: Path) -> None:
         ({"TOLLGAUGE_SERVER_PORT_FILE": "x"}, "TOLLGAUGE_SERVER_PORT_FILE (environment) is not a"),
     ],
 )
-def test_a_file_of_a_secret_that_cannot_be_used_is_named(
-    environment: dict[str, str], expected: str
-) -> None:
+def test_unusable_secret_file_is_named(environment: dict[str, str], expected: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, environment)
     (problem,) = caught.value.problems
@@ -173,7 +171,7 @@ def test_facilitator_headers_come_from_the_environment() -> None:
     assert "Bearer" not in repr(settings)
 
 
-def test_every_problem_is_said_at_once(tmp_path: Path) -> None:
+def test_reports_all_configuration_errors_together(tmp_path: Path) -> None:
     messages = problems(
         tmp_path,
         """
@@ -238,12 +236,12 @@ kind = "file"
         ("[zebra]\n", "zebra is not a section"),
     ],
 )
-def test_a_misspelt_setting_is_told_the_right_one(tmp_path: Path, text: str, expected: str) -> None:
+def test_misspelled_setting_gets_a_suggestion(tmp_path: Path, text: str, expected: str) -> None:
     assert any(problem.endswith(expected) for problem in problems(tmp_path, text))
 
 
-def test_a_problem_is_not_said_twice(tmp_path: Path) -> None:
-    """A section that could not be read holds defaults, of which nothing can be said."""
+def test_problem_is_reported_once(tmp_path: Path) -> None:
+    """An unreadable section keeps its defaults, which cause no further problems."""
     messages = problems(
         tmp_path, f'[sale]\npay_to = "{PAY_TO}"\n[facilitator]\nurl = 7\n', OTHER="x"
     )
@@ -251,14 +249,14 @@ def test_a_problem_is_not_said_twice(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [s.path for s in list_settings(Config) if s.secret])
-def test_secrets_are_refused_in_the_file(tmp_path: Path, path: str) -> None:
+def test_secrets_are_rejected_in_the_file(tmp_path: Path, path: str) -> None:
     section, _, key = path.partition(".")
     (message,) = problems(tmp_path, f'[{section}]\n{key} = "hunter2"\n')
     assert message.startswith(f"{path} is a secret: set TOLLGAUGE_{section.upper()}_{key.upper()}")
     assert "hunter2" not in message
 
 
-def test_a_database_password_is_refused_in_the_file(tmp_path: Path) -> None:
+def test_database_password_is_rejected_in_the_file(tmp_path: Path) -> None:
     text = '[store]\nurl = "postgresql://me:hunter2@host/db"\n'
     (message,) = problems(tmp_path, text)
     assert message == "store.url holds a password: set DATABASE_URL instead"
@@ -298,11 +296,11 @@ def test_a_database_password_is_refused_in_the_file(tmp_path: Path) -> None:
         ("[score]\nmax_age_ms = 86_400_001\n", "score.max_age_ms must be at most 86400000"),
     ],
 )
-def test_what_cannot_be_used_is_named(tmp_path: Path, text: str, expected: str) -> None:
+def test_invalid_value_is_named(tmp_path: Path, text: str, expected: str) -> None:
     assert any(expected in problem for problem in problems(tmp_path, text))
 
 
-def test_mapped_names_need_a_loopback_address_of_our_own(tmp_path: Path) -> None:
+def test_mapped_names_require_a_loopback_base_url(tmp_path: Path) -> None:
     mapped = '[egress.mapped]\n"a.example.com" = ["127.0.0.1", 4443]\n'
     assert loaded(tmp_path, mapped).egress.mapped
     public = '[server]\nbase_url = "https://trust.example.com"\n' + mapped
@@ -321,15 +319,13 @@ def test_mapped_names_need_a_loopback_address_of_our_own(tmp_path: Path) -> None
         ("TOLLGAUGE_PROBE_CADENCE_EVERY", "1", "is not a setting"),
     ],
 )
-def test_what_cannot_be_used_in_the_environment_is_named(
-    name: str, value: str, expected: str
-) -> None:
+def test_invalid_environment_value_is_named(name: str, value: str, expected: str) -> None:
     with pytest.raises(ConfigError, match=expected):
         load(None, {name: value})
 
 
-def test_names_of_others_in_the_environment_are_left_alone() -> None:
-    """Kubernetes writes names of its own for a service that is called tollgauge."""
+def test_unrelated_environment_variables_are_ignored() -> None:
+    """Kubernetes sets variables of its own for a service that is called tollgauge."""
     environment = {
         "TOLLGAUGE_CONFIG": "x.toml",
         "TOLLGAUGE_PORT": "tcp://10.0.0.1:8402",
@@ -339,7 +335,7 @@ def test_names_of_others_in_the_environment_are_left_alone() -> None:
     assert load(None, environment) == Config()
 
 
-def test_a_file_that_is_not_there_is_one_problem(tmp_path: Path) -> None:
+def test_missing_file_is_one_problem(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load(tmp_path / "missing.toml", {})
     with pytest.raises(ConfigError, match="cannot be read"):
@@ -350,7 +346,7 @@ def test_a_file_that_is_not_there_is_one_problem(tmp_path: Path) -> None:
         load(binary, {})
 
 
-def test_a_file_that_is_missing_is_told_from_one_that_is_wrong(tmp_path: Path) -> None:
+def test_missing_file_differs_from_invalid_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as missing:
         load(tmp_path / "gone.toml", {"TOLLGAUGE_SERVER_PORT": "high"})
     assert missing.value.unread
@@ -374,7 +370,7 @@ def test_a_file_that_is_missing_is_told_from_one_that_is_wrong(tmp_path: Path) -
         ),
     ],
 )
-def test_without_a_public_address_it_is_where_the_server_listens(
+def test_base_url_defaults_to_the_listening_address(
     environment: dict[str, str], base_url: str
 ) -> None:
     assert load(None, environment).server.base_url == base_url
@@ -412,7 +408,7 @@ def test_without_a_public_address_it_is_where_the_server_listens(
         ),
     ],
 )
-def test_what_could_not_work_is_refused_before_the_start(
+def test_invalid_configuration_is_rejected_before_startup(
     tmp_path: Path, text: str, environment: dict[str, str], expected: str
 ) -> None:
     (message,) = problems(tmp_path, text, **environment)
@@ -420,7 +416,7 @@ def test_what_could_not_work_is_refused_before_the_start(
     assert "secret" not in message
 
 
-def test_a_misspelt_variable_of_the_environment_is_noticed() -> None:
+def test_misspelled_environment_variable_is_reported() -> None:
     names = {
         "TOLLGAUGE_WACTH_KEY": "secret",
         "TOLLGAUGE_PORT_8402_TCP": "tcp://10.0.0.1:8402",
@@ -434,7 +430,7 @@ def test_a_misspelt_variable_of_the_environment_is_noticed() -> None:
     assert key.endswith("changes nothing; did you mean TOLLGAUGE_WATCH_KEY?")
 
 
-def test_a_vantage_is_one_of_those_that_are_named(tmp_path: Path) -> None:
+def test_vantage_must_be_one_of_the_configured_names(tmp_path: Path) -> None:
     probe = loaded(tmp_path, '[probe]\nvantage = "us-iad"\nvantages = ["eu-fra", "us-iad"]\n').probe
     assert probe.places.primary == "eu-fra"
     assert not probe.places.is_primary

@@ -1,4 +1,4 @@
-"""What an operator is told of a configuration that works."""
+"""Advice on a valid configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
     return load(path, environment)
 
 
-def test_a_service_that_is_set_up_in_full_gets_no_advice(tmp_path: Path) -> None:
+def test_complete_configuration_gets_no_advice(tmp_path: Path) -> None:
     config = loaded(
         tmp_path,
         f"""
@@ -51,7 +51,7 @@ location = "https://directory.example.com/discovery"
     assert advice(config) == ()
 
 
-def test_what_works_but_is_unwise_is_advised_against(tmp_path: Path) -> None:
+def test_valid_but_inadvisable_settings_get_advice(tmp_path: Path) -> None:
     for text, environment, expected in (
         ("", {}, "There are no [[sources]]"),
         ("", {}, "egress.user_agent names no contact"),
@@ -72,7 +72,7 @@ def test_what_works_but_is_unwise_is_advised_against(tmp_path: Path) -> None:
         assert any(expected in word for word in words), (expected, words)
 
 
-def test_without_references_the_hosts_that_are_named_already_are_asked(tmp_path: Path) -> None:
+def test_without_references_the_configured_hosts_are_queried(tmp_path: Path) -> None:
     text = """
 [facilitator]
 url = "https://facilitator.example.com/v2"

@@ -1,4 +1,4 @@
-"""The configuration file that `tollgauge init` writes says what the settings say of themselves."""
+"""The configuration file that `tollgauge init` writes matches the descriptions of the settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tollgauge.web.paid.products import trust
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "tollgauge.example.toml"
 VALUE = re.compile(r'^#(?=(?:\w+|".+") = |\[\[)', re.MULTILINE)
-"""The sign before a value, which is not followed by a space as that of a comment is."""
+"""The `#` before a commented value. Unlike in a comment, no space follows it."""
 
 TEXT = template()
 
@@ -32,20 +32,20 @@ FOR_OPERATORS = [
 
 
 def filled_in() -> dict[str, Any]:
-    """The file as if somebody had removed the # of every value."""
+    """Return the file with every value uncommented."""
     return tomllib.loads(VALUE.sub("", TEXT))
 
 
-def test_the_example_is_what_the_command_writes() -> None:
+def test_example_file_is_current() -> None:
     assert EXAMPLE.read_text(encoding="utf-8") == TEXT, "run: .venv/bin/python docs/generate.py"
 
 
-def test_a_file_that_was_just_written_changes_nothing() -> None:
+def test_unedited_file_changes_nothing() -> None:
     assert load(EXAMPLE, {}) == Config()
 
 
 @pytest.mark.parametrize("setting", FOR_OPERATORS, ids=lambda setting: setting.path)
-def test_it_holds_every_setting_with_its_default(setting: Setting) -> None:
+def test_file_contains_every_setting_with_its_default(setting: Setting) -> None:
     default: Any = Config()
     value: Any = filled_in()
     *path, key = setting.path.split(".")
@@ -62,14 +62,14 @@ def test_it_holds_every_setting_with_its_default(setting: Setting) -> None:
         assert value[key] == expected
 
 
-def test_it_holds_an_example_of_a_source() -> None:
+def test_file_contains_an_example_source() -> None:
     (source,) = filled_in()["sources"]
     assert Source(**source)
     assert source.keys() == {field.name for field in dataclasses.fields(Source)}
 
 
-def test_every_example_can_be_used(tmp_path: Path) -> None:
-    """But for the file and the address, which are of a machine that is not this one."""
+def test_every_example_is_valid(tmp_path: Path) -> None:
+    """Except the file and the address, which do not exist on this machine."""
     text = VALUE.sub("", TEXT)
     text = text.replace('ca_file = "ca.pem"', "").replace('source_address = "192.0.2.7"', "")
     (tmp_path / "tollgauge.toml").write_text(text, encoding="utf-8")
@@ -79,11 +79,11 @@ def test_every_example_can_be_used(tmp_path: Path) -> None:
     assert [source.kind for source in config.sources] == ["bazaar"]
 
 
-def test_a_setting_is_described_by_the_text_under_it() -> None:
+def test_setting_is_described_by_its_docstring() -> None:
     descriptions = {setting.path: setting.description for setting in list_settings(Config)}
     assert descriptions["index.steps"] == "Steps forward that a round makes at most."
     assert descriptions["index.span"] == "Final blocks asked for at once.", "of the base class"
 
 
-def test_no_line_is_too_long_to_read() -> None:
+def test_no_line_is_longer_than_100_characters() -> None:
     assert max(map(len, TEXT.splitlines())) <= 100

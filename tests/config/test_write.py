@@ -1,4 +1,4 @@
-"""A configuration as a file, and the file that `tollgauge demo` writes."""
+"""Writing a configuration, and the file that `tollgauge demo` writes."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def demo_config(tmp_path: Path) -> Config:
     )
 
 
-def test_what_is_written_is_read_as_the_same_configuration(tmp_path: Path) -> None:
+def test_written_configuration_is_read_back_unchanged(tmp_path: Path) -> None:
     config = demo_config(tmp_path)
     path = tmp_path / "tollgauge.toml"
     path.write_text(toml_text(config), encoding="utf-8")
     assert load(path, {}) == config
 
 
-def test_a_setting_with_its_default_is_not_written(tmp_path: Path) -> None:
+def test_default_values_are_not_written(tmp_path: Path) -> None:
     text = toml_text(demo_config(tmp_path))
     assert "[egress.mapped]" in text
     for absent in ("deadline_ms", "[sale]", "[score]"):
@@ -75,7 +75,7 @@ def test_a_setting_with_its_default_is_not_written(tmp_path: Path) -> None:
         ("http://127.0.0.1:8402", "https://mainnet.example.com"),
     ],
 )
-def test_a_demo_that_others_could_reach_is_refused(tmp_path: Path, server: str, node: str) -> None:
+def test_demo_on_a_public_address_is_rejected(tmp_path: Path, server: str, node: str) -> None:
     path = tmp_path / "tollgauge.toml"
     path.write_text(
         f'[server]\nbase_url = "{server}"\n[rpc]\nurl = ["{node}"]\n[demo]\nbuyer_key = "{KEY}"\n'
@@ -86,7 +86,7 @@ def test_a_demo_that_others_could_reach_is_refused(tmp_path: Path, server: str, 
     assert problem.startswith("demo is for a world on one machine")
 
 
-def test_a_file_without_a_demo_may_hold_no_secret(tmp_path: Path) -> None:
+def test_secrets_are_rejected_in_a_file_without_a_demo(tmp_path: Path) -> None:
     path = tmp_path / "tollgauge.toml"
     for demo in ("", "[demo]\n", '[demo]\nbuyer_key = ""\n', "[[demo]]\n"):
         path.write_text(f'[rpc]\nurl = ["http://127.0.0.1:1"]\n{demo}')

@@ -1,4 +1,4 @@
-"""A demo seller who announces his changes of payTo, and one who does not."""
+"""Demo sellers that do and do not announce a change of payTo."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def one(label: str) -> Seller:
     return next(seller for seller in SELLERS if seller.label == label)
 
 
-def test_the_file_announces_the_next_change_with_the_signature_of_the_present_payee() -> None:
+def test_file_announces_next_change_signed_by_current_payee() -> None:
     seller = one("mixpay")
     (turn_at, *_) = turns(seller, NOW, NOW + 30 * DAY_MS)
     for now in (turn_at - AHEAD_MS, turn_at - 1, turn_at):
@@ -44,7 +44,7 @@ def test_most_sellers_have_no_file() -> None:
     assert [seller.label for seller in SELLERS if file_at(seller, NOW)] == ["mixpay"]
 
 
-async def test_the_simulated_past_knows_which_changes_were_announced(
+async def test_simulated_history_records_which_changes_were_announced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sellers = {label: one(label) for label in ("mixpay", "drops")}

@@ -1,4 +1,4 @@
-"""The local chain: Base's id, USDC in its place, and no process left behind."""
+"""The local chain: Base's ID, USDC at its address, and no process left behind."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ async def chain() -> AsyncIterator[Chain]:
         yield running
 
 
-async def test_the_chain_has_the_id_of_base(chain: Chain) -> None:
+async def test_chain_has_the_id_of_base(chain: Chain) -> None:
     assert int(await chain.rpc("eth_chainId"), 16) == 8453
 
 
-async def test_the_token_has_the_signing_domain_of_native_usdc_on_base(chain: Chain) -> None:
+async def test_token_has_the_signing_domain_of_native_usdc_on_base(chain: Chain) -> None:
     domain = await chain.rpc("eth_call", {"to": USDC, "data": "0x3644e515"}, "latest")
     assert domain == "0x02fa7265e7c5d81118673727957699e4d68f74cd74b7db77da710fe8a2c7834f"
 
@@ -53,29 +53,29 @@ async def test_minting_adds_exactly_the_amount(chain: Chain) -> None:
     assert await balance(chain, chain.accounts[2].address) == 0
 
 
-async def test_the_test_accounts_are_those_that_the_node_funds(chain: Chain) -> None:
+async def test_accounts_are_those_that_the_node_funds(chain: Chain) -> None:
     funded = await chain.rpc("eth_accounts")
     assert [account.address.lower() for account in chain.accounts] == funded[:5]
 
 
-async def test_a_refused_call_is_an_error_that_names_it(chain: Chain) -> None:
+async def test_rejected_call_raises_an_error_that_names_it(chain: Chain) -> None:
     with pytest.raises(ChainError, match="eth_nonsense"):
         await chain.rpc("eth_nonsense")
 
 
-async def test_two_chains_run_side_by_side(chain: Chain) -> None:
+async def test_two_chains_run_concurrently(chain: Chain) -> None:
     async with run_chain() as other:
         await other.mint(other.accounts[1].address, 5)
         assert await balance(chain, other.accounts[1].address) == 0
 
 
-async def test_the_chain_ends_with_the_block() -> None:
+async def test_chain_stops_at_the_end_of_the_block() -> None:
     async with run_chain() as running:
         url = running.rpc_url
     assert not await _answers(url)
 
 
-async def test_the_chain_dies_when_its_owner_is_killed() -> None:
+async def test_chain_stops_when_its_owner_is_killed() -> None:
     holder = _holder()
     assert holder.stdout is not None
     with holder.stdout:
@@ -89,7 +89,7 @@ async def test_the_chain_dies_when_its_owner_is_killed() -> None:
         await asyncio.sleep(0.02)
 
 
-def test_a_missing_binary_is_named_with_a_way_out(
+def test_missing_binary_is_reported_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TOLLGAUGE_ANVIL", str(tmp_path / "anvil"))
@@ -98,7 +98,7 @@ def test_a_missing_binary_is_named_with_a_way_out(
     assert "make setup" in caught.value.hint
 
 
-async def test_a_binary_that_is_no_node_is_reported_with_its_last_words(tmp_path: Path) -> None:
+async def test_binary_that_is_not_a_node_is_reported_with_its_output(tmp_path: Path) -> None:
     impostor = tmp_path / "anvil"
     impostor.write_text("#!/bin/sh\necho 'no such chain' >&2\nexit 3\n")
     impostor.chmod(0o755)

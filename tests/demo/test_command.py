@@ -1,4 +1,4 @@
-"""How `tollgauge demo` ends."""
+"""Stopping `tollgauge demo`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tollgauge.demo.command import until_one_ends
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_past_that_is_being_loaded_ends_at_once_when_it_is_time_to_stop() -> None:
+async def test_loading_of_history_is_cancelled_on_stop() -> None:
     stop, ended = asyncio.Event(), asyncio.Event()
 
     async def load() -> None:
@@ -22,14 +22,14 @@ async def test_a_past_that_is_being_loaded_ends_at_once_when_it_is_time_to_stop(
 
     async def serve() -> None:
         stop.set()  # Ctrl-C
-        await ended.wait()  # else it would be given up
+        await ended.wait()  # without this, the loader would only be abandoned, not cancelled
 
     serving, loading = asyncio.create_task(serve()), asyncio.create_task(load())
     await until_one_ends(serving, loading, stop, is_loading=lambda: True)
     assert (serving.cancelled(), loading.cancelled()) == (False, True)
 
 
-async def test_what_is_under_way_is_finished_when_it_is_time_to_stop() -> None:
+async def test_work_in_progress_finishes_on_stop() -> None:
     stop, finished = asyncio.Event(), asyncio.Event()
 
     async def live() -> None:
@@ -47,7 +47,7 @@ async def test_what_is_under_way_is_finished_when_it_is_time_to_stop() -> None:
     assert not living.cancelled()
 
 
-async def test_what_does_not_end_is_ended_and_what_broke_is_raised() -> None:
+async def test_failure_stops_the_server_and_is_raised() -> None:
     stop = asyncio.Event()
 
     async def fail() -> None:

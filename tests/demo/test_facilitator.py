@@ -44,7 +44,7 @@ _FUNDS = 1_000_000
 
 @dataclass(frozen=True)
 class Counter:
-    """A chain, a facilitator for `_PAYEE`, and a payer with a dollar."""
+    """A chain, a facilitator for `_PAYEE`, and a payer with one dollar."""
 
     chain: Chain
     url: str
@@ -98,7 +98,7 @@ def _challenge(wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _payment(key: str, wanted: dict[str, Any]) -> dict[str, Any]:
-    """What a resource server sends on, with a payload signed by the official client."""
+    """Return a resource server's request, with a payload signed by the official client."""
     client = x402Client()
     client.set_spend_controls(False)
     register_exact_evm_client(client, EthAccountSigner(Account.from_key(key)))
@@ -111,14 +111,14 @@ async def _payment(key: str, wanted: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def test_it_says_which_payments_it_takes(counter: Counter) -> None:
+async def test_lists_supported_payments(counter: Counter) -> None:
     answer = (await counter.http.get(f"{counter.url}/supported")).json()
     kinds = [(kind["x402Version"], kind["scheme"], kind["network"]) for kind in answer["kinds"]]
     assert (2, "exact", "eip155:8453") in kinds
     assert counter.chain.accounts[0].address in answer["signers"]["eip155:*"]
 
 
-async def test_a_verified_and_settled_payment_moves_exactly_the_price(counter: Counter) -> None:
+async def test_verified_and_settled_payment_moves_exactly_the_price(counter: Counter) -> None:
     payment = await _payment(counter.chain.accounts[1].key, _wanted())
     verdict = await counter.ask("verify", payment)
     assert verdict["isValid"] is True
@@ -132,7 +132,7 @@ async def test_a_verified_and_settled_payment_moves_exactly_the_price(counter: C
     assert receipt["status"] == "0x1"
 
 
-async def test_a_payment_is_settled_once_and_costs_gas_once(counter: Counter) -> None:
+async def test_payment_is_settled_once_and_costs_gas_once(counter: Counter) -> None:
     payment = await _payment(counter.chain.accounts[1].key, _wanted())
     answers = await asyncio.gather(*(counter.ask("settle", payment) for _ in range(5)))
     assert sorted(answer["success"] for answer in answers) == [False] * 4 + [True]
@@ -142,7 +142,7 @@ async def test_a_payment_is_settled_once_and_costs_gas_once(counter: Counter) ->
     assert await counter.sent_by_facilitator() == 1
 
 
-async def test_many_payments_at_once_are_all_settled(counter: Counter) -> None:
+async def test_concurrent_payments_are_all_settled(counter: Counter) -> None:
     key = counter.chain.accounts[1].key
     payments = [await _payment(key, _wanted()) for _ in range(8)]
     answers = await asyncio.gather(*(counter.ask("settle", payment) for payment in payments))
@@ -159,7 +159,7 @@ async def test_many_payments_at_once_are_all_settled(counter: Counter) -> None:
         (_wanted(asset="0x" + "22" * 20), "unsupported_asset"),
     ],
 )
-async def test_it_pays_no_gas_for_strangers(
+async def test_pays_no_gas_for_other_payments(
     counter: Counter, what: str, wanted: dict[str, Any], reason: str
 ) -> None:
     answer = await counter.ask(what, await _payment(counter.chain.accounts[1].key, wanted))
@@ -167,7 +167,7 @@ async def test_it_pays_no_gas_for_strangers(
     assert await counter.sent_by_facilitator() == 0
 
 
-async def test_a_forged_signature_is_neither_valid_nor_settled(counter: Counter) -> None:
+async def test_forged_signature_is_not_valid_and_not_settled(counter: Counter) -> None:
     payment = await _payment(counter.chain.accounts[1].key, _wanted())
     payment["paymentPayload"]["payload"]["signature"] = "0x" + "11" * 64 + "1b"
     assert (await counter.ask("verify", payment))["isValid"] is False
@@ -175,7 +175,7 @@ async def test_a_forged_signature_is_neither_valid_nor_settled(counter: Counter)
     assert await counter.payee_has() == 0
 
 
-async def test_a_refused_payment_leaves_no_trace_in_the_log(
+async def test_rejected_payment_logs_no_warning(
     counter: Counter, caplog: pytest.LogCaptureFixture
 ) -> None:
     payment = await _payment(counter.chain.accounts[1].key, _wanted())
@@ -189,7 +189,7 @@ async def test_a_refused_payment_leaves_no_trace_in_the_log(
 
 
 @pytest.mark.parametrize("logger", ["x402.signers", "x402.mechanisms.evm.exact.facilitator"])
-async def test_a_chain_that_cannot_be_reached_is_still_logged(
+async def test_unreachable_chain_is_still_logged(
     counter: Counter, caplog: pytest.LogCaptureFixture, logger: str
 ) -> None:
     gone = ConnectionError("connection refused")
@@ -198,12 +198,12 @@ async def test_a_chain_that_cannot_be_reached_is_still_logged(
     assert len([record for record in caplog.records if record.name == logger]) == 2
 
 
-async def test_a_payer_without_money_is_refused(counter: Counter) -> None:
+async def test_payer_without_funds_is_rejected(counter: Counter) -> None:
     payment = await _payment(counter.chain.accounts[2].key, _wanted())
     assert (await counter.ask("verify", payment))["isValid"] is False
 
 
-async def test_a_failed_sending_leaves_no_gap_for_the_next_payment(counter: Counter) -> None:
+async def test_failed_transaction_leaves_no_nonce_gap(counter: Counter) -> None:
     key, gas_payer = counter.chain.accounts[1].key, counter.chain.accounts[0].address
     payment = await _payment(key, _wanted())
     rich = await counter.chain.rpc("eth_getBalance", gas_payer, "latest")
@@ -215,7 +215,7 @@ async def test_a_failed_sending_leaves_no_gap_for_the_next_payment(counter: Coun
     assert await counter.payee_has() == 2 * _PRICE
 
 
-async def test_junk_is_a_client_error_and_the_next_request_is_served(counter: Counter) -> None:
+async def test_malformed_request_is_400_and_the_next_request_is_served(counter: Counter) -> None:
     deep, long = b"[" * 60_000, b" " * 70_000
     shapeless = b'{"paymentPayload": 1, "paymentRequirements": 2}'
     for what in ("verify", "settle"):
@@ -225,11 +225,11 @@ async def test_junk_is_a_client_error_and_the_next_request_is_served(counter: Co
     assert (await counter.http.get(f"{counter.url}/supported")).status_code == 200
 
 
-def test_the_evm_libraries_leave_a_sane_recursion_limit() -> None:
+def test_evm_libraries_do_not_raise_the_recursion_limit_too_far() -> None:
     assert sys.getrecursionlimit() <= 3_000
 
 
-async def test_the_buyer_buys_a_report_with_the_official_client(counter: Counter) -> None:
+async def test_buyer_buys_a_report_with_the_official_client(counter: Counter) -> None:
     async with serve(_shop(counter)) as port:
         bought = await buy(
             f"http://127.0.0.1:{port}/",
@@ -245,7 +245,7 @@ async def test_the_buyer_buys_a_report_with_the_official_client(counter: Counter
 
 
 @pytest.mark.node
-async def test_the_official_typescript_client_pays_here_too(counter: Counter) -> None:
+async def test_official_typescript_client_can_pay(counter: Counter) -> None:
     payer = counter.chain.accounts[1]
     async with serve(_shop(counter)) as port:
         script = str(_ROOT / "scripts/buy-report.mjs")
@@ -258,14 +258,14 @@ async def test_the_official_typescript_client_pays_here_too(counter: Counter) ->
     assert await counter.payee_has() == _PRICE
 
 
-async def test_an_answer_that_is_no_report_is_a_purchase_error(counter: Counter) -> None:
+async def test_failed_purchase_raises_purchase_error(counter: Counter) -> None:
     async with serve(Starlette()) as port:
         with pytest.raises(PurchaseError, match="answered 404"):
             await buy(f"http://127.0.0.1:{port}", "x", account=counter.chain.accounts[1])
 
 
 def _shop(counter: Counter) -> Starlette:
-    """The smallest x402 seller: a challenge, and the answer once the facilitator has settled."""
+    """A minimal x402 seller: a challenge, and the response once the facilitator has settled."""
 
     async def sell(request: Request) -> Response:
         signature = request.headers.get("payment-signature")

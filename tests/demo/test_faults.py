@@ -1,4 +1,4 @@
-"""Faults that a person switches on at a demo seller are seen by whoever asks it, until they end."""
+"""Faults of demo sellers that a person switches on and off."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def faults() -> Faults:
     return Faults()
 
 
-def test_a_seller_without_faults_is_itself(faults: Faults) -> None:
+def test_seller_without_faults_is_unchanged(faults: Faults) -> None:
     seller = _named("weather")
     assert faults.present(seller) is seller
     assert _asked(faults, seller).answer.status == 402
     assert faults.listed() == SELLERS
 
 
-def test_a_seller_that_is_down_answers_503_until_it_is_switched_off(faults: Faults) -> None:
+def test_down_seller_answers_503_until_switched_off(faults: Faults) -> None:
     seller = _named("weather")
     faults.switch("weather", "down", on=True)
     assert _asked(faults, seller).answer.status == 503
@@ -74,7 +74,7 @@ def test_a_seller_that_is_down_answers_503_until_it_is_switched_off(faults: Faul
     assert faults.on() == {}
 
 
-def test_a_slow_seller_answers_as_usual_but_later(faults: Faults) -> None:
+def test_slow_seller_answers_later_and_otherwise_as_usual(faults: Faults) -> None:
     seller = _named("weather")
     before = _asked(faults, seller)
     faults.switch("weather", "slow", on=True)
@@ -83,7 +83,7 @@ def test_a_slow_seller_answers_as_usual_but_later(faults: Faults) -> None:
 
 
 @pytest.mark.parametrize("label", ["weather", "quotes", "surge"])
-def test_changed_terms_are_those_of_every_later_offer(faults: Faults, label: str) -> None:
+def test_changed_terms_apply_to_every_later_offer(faults: Faults, label: str) -> None:
     seller = _named(label)
     before = offer_at(seller, _NOW)
     for kind in _TERMS:
@@ -96,19 +96,19 @@ def test_changed_terms_are_those_of_every_later_offer(faults: Faults, label: str
 
 
 @pytest.mark.parametrize("label", ["weather", "quotes", "tokenrisk", "palette"])
-def test_a_broken_envelope_breaks_a_rule_that_was_kept(faults: Faults, label: str) -> None:
+def test_broken_envelope_breaks_a_lint_rule(faults: Faults, label: str) -> None:
     seller = _named(label)
     assert _errors(seller, _asked(faults, seller).answer) == set()
     faults.switch(label, "broken", on=True)
     assert _errors(seller, _asked(faults, seller).answer)
 
 
-def test_a_payee_on_another_chain_changes_to_one_of_that_chain(faults: Faults) -> None:
+def test_changed_payee_stays_on_its_chain(faults: Faults) -> None:
     faults.switch("soltx", "payto", on=True)
     assert _errors(_named("soltx"), _asked(faults, _named("soltx")).answer) == set()
 
 
-def test_faults_add_up(faults: Faults) -> None:
+def test_faults_can_be_combined(faults: Faults) -> None:
     for kind in ("down", "slow", "price"):
         faults.switch("weather", kind, on=True)
     reply = _asked(faults, _named("weather"))
@@ -116,7 +116,7 @@ def test_faults_add_up(faults: Faults) -> None:
     assert faults.on() == {"weather": ["down", "price", "slow"]}
 
 
-def test_what_does_not_exist_is_refused_with_what_does(faults: Faults) -> None:
+def test_unknown_seller_or_fault_is_rejected_with_valid_names(faults: Faults) -> None:
     with pytest.raises(FaultError, match="no seller named nobody") as unknown:
         faults.switch("nobody", "down", on=True)
     assert "weather" in unknown.value.hint
@@ -134,7 +134,7 @@ async def _get(http: httpx.AsyncClient, market: DemoMarket, host: str, path: str
     )
 
 
-async def test_the_market_and_its_directory_show_what_is_switched(tmp_path: Path) -> None:
+async def test_market_and_directory_show_switched_faults(tmp_path: Path) -> None:
     faults, seller = Faults(), _named("weather")
     async with run_market(lambda: _NOW, tmp_path, latency=lambda *_: 0, faults=faults) as market:
         trust = ssl.create_default_context(cafile=market.ca_file)
@@ -163,7 +163,7 @@ async def test_the_market_and_its_directory_show_what_is_switched(tmp_path: Path
             assert await line() is None
 
 
-async def test_the_receiver_keeps_what_it_is_sent_and_the_door_shows_it(tmp_path: Path) -> None:
+async def test_receiver_keeps_alerts_and_control_server_shows_them(tmp_path: Path) -> None:
     async with run_market(lambda: _NOW, tmp_path, latency=lambda *_: 0) as market:
         trust = ssl.create_default_context(cafile=market.ca_file)
         async with (
@@ -192,7 +192,9 @@ async def control_url(faults: Faults) -> AsyncIterator[str]:
         yield url
 
 
-async def test_a_fault_is_switched_through_the_door(faults: Faults, control_url: str) -> None:
+async def test_fault_is_switched_through_the_control_server(
+    faults: Faults, control_url: str
+) -> None:
     state = await asyncio.to_thread(control.switch, control_url, "weather", "down", on=True)
     assert state["on"] == faults.on() == {"weather": ["down"]}
     assert state == await asyncio.to_thread(control.state, control_url)
@@ -201,12 +203,12 @@ async def test_a_fault_is_switched_through_the_door(faults: Faults, control_url:
     assert state["on"] == faults.on() == {}
 
 
-async def test_the_door_says_what_does_not_exist(control_url: str) -> None:
+async def test_control_server_rejects_unknown_seller(control_url: str) -> None:
     with pytest.raises(ControlError, match="no seller named nobody"):
         await asyncio.to_thread(control.switch, control_url, "nobody", "down", on=True)
 
 
-async def test_the_door_is_shut_to_other_names(faults: Faults, control_url: str) -> None:
+async def test_control_server_rejects_other_host_names(faults: Faults, control_url: str) -> None:
     async with httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http:
         answer = await http.put(
             f"{control_url}/faults/weather/down", headers={"host": "evil.example"}
@@ -216,7 +218,7 @@ async def test_the_door_is_shut_to_other_names(faults: Faults, control_url: str)
     assert faults.on() == {}
 
 
-def test_where_no_demo_runs_the_words_say_how_to_start_one() -> None:
+def test_missing_demo_is_reported_with_how_to_start_one() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
@@ -225,7 +227,7 @@ def test_where_no_demo_runs_the_words_say_how_to_start_one() -> None:
     assert "make demo" in nobody.value.hint
 
 
-async def test_a_door_whose_port_is_taken_opens_at_another(faults: Faults) -> None:
+async def test_control_server_uses_another_port_if_its_port_is_taken(faults: Faults) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

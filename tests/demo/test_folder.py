@@ -1,4 +1,4 @@
-"""The demo's folder: one demo at a time, each with a database of its own."""
+"""The demo's folder: one demo at a time, each with its own database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tollgauge.demo.folder import (
 from tollgauge.web.signing import SigningSettings
 
 
-def test_a_second_demo_in_a_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+def test_second_demo_in_a_folder_is_rejected_until_the_first_has_ended(tmp_path: Path) -> None:
     with named_folder(tmp_path):
         with pytest.raises(DemoFolderError, match="already") as refused:
             named_folder(tmp_path).__enter__()
@@ -26,7 +26,7 @@ def test_a_second_demo_in_a_folder_is_refused_until_the_first_has_ended(tmp_path
         assert folder.path == tmp_path
 
 
-def test_a_new_demo_starts_over_and_leaves_other_files(tmp_path: Path) -> None:
+def test_new_demo_starts_over_and_keeps_other_files(tmp_path: Path) -> None:
     others = tmp_path / "report.json"
     others.touch()
     with named_folder(tmp_path) as folder:
@@ -40,7 +40,7 @@ def test_a_new_demo_starts_over_and_leaves_other_files(tmp_path: Path) -> None:
         assert others.exists()
 
 
-def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_unusable_folder_is_reported_with_a_remedy(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(DemoFolderError, match="cannot be used") as refused:
@@ -49,7 +49,7 @@ def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["[server]\nport = 9000\n", "half [", ""])
-def test_the_configuration_of_a_service_is_not_written_over(tmp_path: Path, text: str) -> None:
+def test_configuration_of_a_service_is_not_overwritten(tmp_path: Path, text: str) -> None:
     (tmp_path / CONFIG_FILE).write_text(text)
     with pytest.raises(DemoFolderError, match="is not a demo's") as refused:
         named_folder(tmp_path).__enter__()
@@ -58,7 +58,7 @@ def test_the_configuration_of_a_service_is_not_written_over(tmp_path: Path, text
     assert [file.name for file in tmp_path.iterdir()] == [CONFIG_FILE]
 
 
-def test_a_folder_that_was_not_named_ends_with_the_demo() -> None:
+def test_temporary_folder_is_deleted_when_the_demo_ends() -> None:
     with temporary_folder() as folder:
         folder.write(Config())
         assert load(folder.path / "tollgauge.toml", {}) == Config()
@@ -66,12 +66,12 @@ def test_a_folder_that_was_not_named_ends_with_the_demo() -> None:
     assert not folder.path.exists()
 
 
-def test_a_demo_makes_a_signing_key_of_its_own() -> None:
+def test_every_demo_has_its_own_signing_key() -> None:
     with temporary_folder() as one, temporary_folder() as other:
         assert one.signing_key() != other.signing_key()
 
 
-def test_a_demo_that_comes_back_to_its_folder_signs_with_the_same_key(tmp_path: Path) -> None:
+def test_demo_that_returns_to_its_folder_signs_with_the_same_key(tmp_path: Path) -> None:
     with named_folder(tmp_path) as folder:
         key = folder.signing_key()
         folder.write(Config(signing=SigningSettings(key=key)))
@@ -80,7 +80,7 @@ def test_a_demo_that_comes_back_to_its_folder_signs_with_the_same_key(tmp_path: 
         assert folder.signing_key() == key
 
 
-def test_a_demo_of_an_earlier_version_had_no_key_and_gets_one(tmp_path: Path) -> None:
+def test_demo_folder_without_a_key_gets_one(tmp_path: Path) -> None:
     with named_folder(tmp_path) as folder:
         folder.write(Config())
         assert SigningKey.of(folder.signing_key())

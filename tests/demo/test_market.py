@@ -1,4 +1,4 @@
-"""The demo market over real TLS: every seller answers as its kind says."""
+"""The demo market over real TLS: every seller answers as its kind requires."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _STATUS = {
     "recirculated-money": 402,
     "ring": 402,
 }
-"""What each kind answers to its own request; kinds with several answers have tests of their own."""
+"""Status of each kind for its own request; kinds with several statuses have their own tests."""
 
 _ELSEWHERE = {
     "validates-first",
@@ -90,7 +90,7 @@ _ELSEWHERE = {
 
 @dataclass
 class Visitor:
-    """Asks sellers by name, with the market's own authority as the only one trusted."""
+    """Sends requests to sellers by name and trusts only the market's own authority."""
 
     market: DemoMarket
     http: httpx.AsyncClient
@@ -124,7 +124,7 @@ async def regular(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Vis
     folder = tmp_path_factory.mktemp("market")
     async with run_market(lambda: visiting.now, folder, latency=lambda *_: 0) as market:
         trust = ssl.create_default_context(cafile=market.ca_file)
-        # One connection a request: httpx would reuse one name's connection for another name.
+        # One connection per request: httpx would reuse a connection of one name for another name.
         alone = httpx.Limits(max_keepalive_connections=0)
         async with httpx.AsyncClient(
             timeout=30, verify=trust, trust_env=False, limits=alone
@@ -147,7 +147,7 @@ def _envelope(answer: httpx.Response) -> dict[str, Any]:
     return dict(json.loads(base64.b64decode(answer.headers["payment-required"], validate=True)))
 
 
-async def test_the_market_is_big_varied_and_every_seller_has_a_name_of_its_own() -> None:
+async def test_market_is_large_and_varied_with_unique_seller_names() -> None:
     assert len(SELLERS) >= 40
     assert len({seller.url for seller in SELLERS}) == len(SELLERS)
     assert len({seller.name for seller in SELLERS}) == len(SELLERS)
@@ -163,7 +163,7 @@ async def test_every_kind_answers_with_its_status(visitor: Visitor) -> None:
     assert status_by_host == {seller.host: _STATUS[seller.kind] for seller in sellers}
 
 
-async def test_right_v2_sellers_satisfy_the_official_sdk(visitor: Visitor) -> None:
+async def test_correct_v2_sellers_pass_the_official_sdk(visitor: Visitor) -> None:
     right = ("perfect-v2", "dual", "header-only", "templated", "testnet", "solana")
     for seller in (seller for seller in SELLERS if seller.kind in right):
         answer = await visitor.ask(seller)
@@ -178,7 +178,7 @@ async def test_right_v2_sellers_satisfy_the_official_sdk(visitor: Visitor) -> No
         assert result.valid, (seller.host, result.errors)
 
 
-async def test_right_v2_sellers_have_the_manners_that_a_linter_looks_for(
+async def test_correct_v2_sellers_pass_the_linter_advice(
     visitor: Visitor,
 ) -> None:
     for seller in (seller for seller in SELLERS if seller.kind == "perfect-v2"):
@@ -193,7 +193,7 @@ async def test_right_v2_sellers_have_the_manners_that_a_linter_looks_for(
         assert len(resource["tags"]) <= 5
 
 
-async def test_v1_sellers_carry_the_envelope_in_the_body_only(visitor: Visitor) -> None:
+async def test_v1_sellers_have_the_envelope_only_in_the_body(visitor: Visitor) -> None:
     for seller in (seller for seller in SELLERS if seller.kind == "perfect-v1"):
         answer = await visitor.ask(seller)
         assert "payment-required" not in answer.headers
@@ -201,20 +201,20 @@ async def test_v1_sellers_carry_the_envelope_in_the_body_only(visitor: Visitor) 
         assert (entry["network"], entry["resource"]) == ("base", seller.url)
 
 
-async def test_dual_sellers_say_the_same_in_header_and_body(visitor: Visitor) -> None:
+async def test_dual_sellers_have_the_same_terms_in_header_and_body(visitor: Visitor) -> None:
     answer = await visitor.ask(_one("dual"))
     new, old = _envelope(answer)["accepts"][0], answer.json()["accepts"][0]
     assert (new["amount"], new["payTo"]) == (old["maxAmountRequired"], old["payTo"])
     assert (answer.json()["x402Version"], _envelope(answer)["x402Version"]) == (1, 2)
 
 
-async def test_a_header_only_seller_has_an_empty_body(visitor: Visitor) -> None:
+async def test_header_only_seller_has_an_empty_body(visitor: Visitor) -> None:
     answer = await visitor.ask(_one("header-only"))
     assert answer.content == b""
     assert _envelope(answer)["x402Version"] == 2
 
 
-async def test_the_base64url_header_is_one_that_strict_decoders_refuse(visitor: Visitor) -> None:
+async def test_base64url_header_is_one_that_strict_decoders_reject(visitor: Visitor) -> None:
     header = (await visitor.ask(_one("base64url"))).headers["payment-required"]
     assert re.search("[-_]", header)
     assert not re.search("[+/=]", header)
@@ -232,13 +232,13 @@ async def test_the_base64url_header_is_one_that_strict_decoders_refuse(visitor: 
         ("over-a-dollar", "amount", "2500000"),
     ],
 )
-async def test_a_mistaken_seller_is_wrong_in_one_place(
+async def test_sellers_with_one_mistake_differ_in_one_field(
     visitor: Visitor, kind: str, place: str, value: object
 ) -> None:
     assert _envelope(await visitor.ask(_one(kind)))["accepts"][0][place] == value
 
 
-async def test_mistakes_outside_of_the_entries_are_there_too(visitor: Visitor) -> None:
+async def test_sellers_with_mistakes_outside_of_entries_differ_there(visitor: Visitor) -> None:
     assert _envelope(await visitor.ask(_one("text-version")))["x402Version"] == "2"
     assert _envelope(await visitor.ask(_one("empty-accepts")))["accepts"] == []
     internal = _envelope(await visitor.ask(_one("internal-url")))
@@ -247,21 +247,21 @@ async def test_mistakes_outside_of_the_entries_are_there_too(visitor: Visitor) -
     assert "<script>" in injected["resource"]["description"]
 
 
-async def test_the_decoy_asks_for_five_thousand_dollars(visitor: Visitor) -> None:
+async def test_decoy_asks_for_five_thousand_dollars(visitor: Visitor) -> None:
     answer = await visitor.ask(_one("decoy-price"))
     assert answer.json()["accepts"][0]["maxAmountRequired"] == "5000000000"
 
 
-async def test_the_huge_body_is_bigger_than_a_prober_reads(visitor: Visitor) -> None:
+async def test_huge_body_exceeds_the_limit_of_a_prober(visitor: Visitor) -> None:
     assert len((await visitor.ask(_one("huge-body"))).content) > 512 * 1024
 
 
-async def test_the_redirect_leads_to_another_name(visitor: Visitor) -> None:
+async def test_redirect_leads_to_another_name(visitor: Visitor) -> None:
     answer = await visitor.ask(_one("redirect"))
     assert answer.headers["location"].startswith("https://new-streetmaps.")
 
 
-async def test_only_wildcards_ask_to_be_paid_for_any_path(visitor: Visitor) -> None:
+async def test_only_wildcards_request_payment_for_any_path(visitor: Visitor) -> None:
     path = "/no/such/path"
     sellers = [seller for seller in SELLERS if seller.wire is Wire.OPEN]
     answers = await asyncio.gather(*(visitor.ask(seller, path=path) for seller in sellers))
@@ -270,7 +270,7 @@ async def test_only_wildcards_ask_to_be_paid_for_any_path(visitor: Visitor) -> N
     assert {answer.status_code for answer in answers} == {402, 404}
 
 
-async def test_the_templated_path_names_what_was_asked_for(visitor: Visitor) -> None:
+async def test_templated_path_names_the_requested_resource(visitor: Visitor) -> None:
     seller = _one("templated")
     answer = await visitor.ask(seller, path="/v1/players/23/stats")
     envelope = _envelope(answer)
@@ -279,12 +279,12 @@ async def test_the_templated_path_names_what_was_asked_for(visitor: Visitor) -> 
     assert (await visitor.ask(seller, path="/v1/players/1/2/stats")).status_code == 404
 
 
-async def test_the_wrong_method_is_refused_with_the_right_one(visitor: Visitor) -> None:
+async def test_wrong_method_is_405_with_the_allowed_method(visitor: Visitor) -> None:
     answer = await visitor.ask(_one("needs-post"), method="GET")
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
 
 
-async def test_validating_sellers_look_at_the_input_before_the_payment(visitor: Visitor) -> None:
+async def test_validating_sellers_check_the_input_before_the_payment(visitor: Visitor) -> None:
     flights, vat = (seller for seller in SELLERS if seller.kind == "validates-first")
     assert (await visitor.ask(flights)).status_code == 400
     assert (await visitor.ask(vat)).status_code == 422
@@ -292,7 +292,7 @@ async def test_validating_sellers_look_at_the_input_before_the_payment(visitor: 
     assert answer.status_code == 402
 
 
-async def test_flapping_and_throttled_sellers_have_good_and_bad_times(visitor: Visitor) -> None:
+async def test_flapping_and_throttled_sellers_alternate(visitor: Visitor) -> None:
     for kind, bad in (("flapping", 503), ("throttled", 429)):
         seen = set()
         for hour in range(16):
@@ -301,7 +301,7 @@ async def test_flapping_and_throttled_sellers_have_good_and_bad_times(visitor: V
         assert seen == {402, bad}
 
 
-async def test_sellers_that_share_a_host_answer_on_their_own_paths(visitor: Visitor) -> None:
+async def test_sellers_on_one_host_answer_on_their_own_paths(visitor: Visitor) -> None:
     for kind in ("bad-record", "fresh-path"):
         visitor.now = _NOW // DAY_MS * DAY_MS
         seller = _one(kind)
@@ -309,7 +309,7 @@ async def test_sellers_that_share_a_host_answer_on_their_own_paths(visitor: Visi
         assert _envelope(await visitor.ask(seller))["resource"]["url"] == seller.url
 
 
-async def test_who_plays_dead_has_an_excuse(visitor: Visitor) -> None:
+async def test_sellers_that_hide_outages_answer_with_an_excuse(visitor: Visitor) -> None:
     visitor.now = _NOW // DAY_MS * DAY_MS + 7 * HOUR_MS
     for kind, status in (("throttles-when-down", 429), ("asks-for-silence", 503)):
         answer = await visitor.ask(_one(kind))
@@ -317,12 +317,12 @@ async def test_who_plays_dead_has_an_excuse(visitor: Visitor) -> None:
         assert (await visitor.ask(_one("bad-record"))).status_code == 503
 
 
-async def test_a_slow_seller_takes_seconds(visitor: Visitor) -> None:
+async def test_slow_seller_takes_seconds(visitor: Visitor) -> None:
     answer = await visitor.ask(_one("slow"))
     assert answer.elapsed.total_seconds() > 1.5
 
 
-async def test_prices_and_payees_change_with_the_clock(visitor: Visitor) -> None:
+async def test_prices_and_payees_change_over_time(visitor: Visitor) -> None:
     price, owner = _one("price-changing"), _one("payto-changing")
     prices, owners = set(), set()
     for day in range(0, 30, 3):
@@ -333,7 +333,7 @@ async def test_prices_and_payees_change_with_the_clock(visitor: Visitor) -> None
     assert len(owners) == 3
 
 
-async def test_the_dead_seller_refuses_connections(visitor: Visitor) -> None:
+async def test_dead_seller_refuses_connections(visitor: Visitor) -> None:
     with pytest.raises(httpx.ConnectError, match=r"[Cc]onnect"):
         await visitor.ask(_one("dead"))
     address = visitor.market.mapped[_one("dead").host]
@@ -350,7 +350,7 @@ async def test_bad_certificates_do_not_verify(visitor: Visitor, kind: str, messa
         await visitor.ask(_one(kind))
 
 
-async def test_an_unknown_name_is_misdirected(visitor: Visitor) -> None:
+async def test_unknown_name_is_misdirected(visitor: Visitor) -> None:
     address, port = visitor.market.mapped[SELLERS[0].host]
     answer = await visitor.http.get(
         f"https://{address}:{port}/",
@@ -360,7 +360,7 @@ async def test_an_unknown_name_is_misdirected(visitor: Visitor) -> None:
     assert answer.status_code == 421
 
 
-async def test_a_crawl_of_the_pages_finds_every_entry_once(visitor: Visitor) -> None:
+async def test_crawl_of_the_pages_finds_every_entry_once(visitor: Visitor) -> None:
     items, total = await _crawl(visitor, limit=100)
     assert items == items_at(_NOW, present=_NOW)
     assert total == len(items) >= 40
@@ -368,7 +368,7 @@ async def test_a_crawl_of_the_pages_finds_every_entry_once(visitor: Visitor) -> 
     assert small == items
 
 
-async def test_the_directory_lists_both_versions_and_some_nonsense(visitor: Visitor) -> None:
+async def test_directory_lists_both_versions_and_malformed_entries(visitor: Visitor) -> None:
     items, _ = await _crawl(visitor, limit=100)
     good = [item for item in items if item not in MALFORMED]
     assert {item["x402Version"] for item in good} == {1, 2}
@@ -379,7 +379,7 @@ async def test_the_directory_lists_both_versions_and_some_nonsense(visitor: Visi
     assert any(item["resource"].startswith("http://") for item in good)
 
 
-async def test_a_stale_listing_quotes_another_price_than_the_seller(visitor: Visitor) -> None:
+async def test_stale_listing_has_another_price_than_the_seller(visitor: Visitor) -> None:
     seller = _one("bait-price")
     items, _ = await _crawl(visitor, limit=100)
     item = next(item for item in items if item and item.get("resource") == seller.url)

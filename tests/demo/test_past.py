@@ -1,4 +1,4 @@
-"""The demo's simulated past is what the loops of the service would have made of it."""
+"""The demo's simulated history equals the output of the service's loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tollgauge.demo.sellers import SELLERS
 DAYS = 6
 
 
-async def test_every_day_has_scores_and_forecasts_that_came_true_or_not(
+async def test_every_day_has_scores_and_forecasts_with_outcomes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     weather = next(seller for seller in SELLERS if seller.label == "weather")

@@ -1,4 +1,4 @@
-"""The demo's customers pay its sellers on a real chain, and the index finds what they paid."""
+"""The demo's customers pay its sellers on a real chain, and the index finds the payments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _of(label: str) -> list[DemoPurchase]:
     return [purchase for purchase in _MONTH if purchase.seller.label == label]
 
 
-def test_the_month_has_sellers_with_many_payers_with_one_and_with_none() -> None:
+def test_month_has_sellers_with_many_payers_with_one_and_with_none() -> None:
     payers: dict[str, set[str]] = defaultdict(set)
     for purchase in _MONTH:
         payers[purchase.seller.label].add(purchase.payer.address)
@@ -51,7 +51,7 @@ def test_the_month_has_sellers_with_many_payers_with_one_and_with_none() -> None
     assert sum(owners <= set(seller.payees) for seller in SELLERS) == 3
 
 
-def test_a_customer_pays_what_was_asked_for_at_that_time() -> None:
+def test_customer_pays_the_price_of_that_time() -> None:
     assert {seller.label for seller in SELLERS} > DEMAND.keys()
     for purchase in (*_MONTH, *first_sales(_END), *(sale_at(_END + n) for n in range(99))):
         offer = offer_at(purchase.seller, purchase.at)
@@ -66,12 +66,12 @@ def test_overlapping_spans_of_customers_agree() -> None:
     assert {purchase.at % SLOT_MS for purchase in _MONTH} == {0}
 
 
-def test_no_two_purchases_are_the_same_authorization() -> None:
+def test_every_purchase_is_a_different_authorization() -> None:
     keys = Counter((purchase.seller.label, purchase.at, purchase.number) for purchase in _MONTH)
     assert max(keys.values()) == 1
 
 
-async def test_the_chain_holds_the_past_at_its_times_and_then_the_present() -> None:
+async def test_chain_has_past_blocks_at_their_times_and_then_present_ones() -> None:
     now = time.time_ns() // 1_000_000
     began = now - 2 * DAY_MS
     bought = list(purchases(began, now, present=now))
@@ -94,11 +94,11 @@ async def test_the_chain_holds_the_past_at_its_times_and_then_the_present() -> N
         sale = sale_at(now)
         before = await balance(chain, sale.pay_to)
         await sales.now([sale])
-        # A payee that sends the money back was given as much first.
+        # A payee that returns the money received the same amount before.
         assert await balance(chain, sale.pay_to) == before + sale.amount
 
 
-async def test_money_that_comes_back_leaves_the_wash_trader_where_it_was() -> None:
+async def test_returned_money_leaves_the_wash_trader_unchanged() -> None:
     round_trip = _of("whisper")[0]
     async with run_chain() as chain:
         sales = Settlements(chain)
@@ -111,12 +111,12 @@ async def test_money_that_comes_back_leaves_the_wash_trader_where_it_was() -> No
 _SOLD = ("weather", "tokenrisk", "whisper", "barometer", "anything", "chess")
 
 
-async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
+async def test_index_finds_past_payments_and_scores_reflect_payers(
     tmp_path: Path,
 ) -> None:
     now = app.now_ms()
     began = now - 8 * DAY_MS
-    # Nobody who sees one day alone knows an address that a seller had before.
+    # One day of history does not show a seller's earlier payees, so their payments are left out.
     bought = [
         purchase
         for purchase in purchases(began, now, present=now)
@@ -150,7 +150,7 @@ async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
     assert figures.volume_micro_usd == sum(paid.values())
     assert figures.organic_micro_usd == sum(paid.values()) - paid["whisper"]
     assert _activity(score_by_label["tokenrisk"]) > _activity(score_by_label["barometer"]) > 0
-    # Its customers pay a tenth of a cent each, which counts nothing.
+    # Its customers pay a tenth of a cent each, which is too little to be counted.
     assert _activity(score_by_label["weather"]) == 0
     assert _activity(score_by_label["fx"]) == _activity(score_by_label["whisper"]) == 0
     assert "no-settlements" in flags["fx"]
@@ -159,7 +159,7 @@ async def test_the_index_finds_the_past_and_the_scores_show_who_is_paid_by_whom(
     assert "no-settlements" not in flags["weather"]
 
 
-async def test_a_demo_that_comes_back_to_its_folder_follows_its_new_chain(tmp_path: Path) -> None:
+async def test_demo_that_returns_to_its_folder_follows_its_new_chain(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'demo.sqlite'}"
     figures: list[Ecosystem] = []
     for customers in (6, 3):
@@ -176,7 +176,7 @@ async def test_a_demo_that_comes_back_to_its_folder_follows_its_new_chain(tmp_pa
 
 
 async def _indexed(service: app.Opened, payers: int) -> Ecosystem:
-    """The first figures that know so many payers: they are measured anew now and then."""
+    """Index until the figures count this many payers; they are recomputed only periodically."""
     async with asyncio.timeout(60):
         while True:
             await service.round("index")
@@ -187,7 +187,7 @@ async def _indexed(service: app.Opened, payers: int) -> Ecosystem:
 
 
 def _silent(_words: str, _done: int, _total: int) -> None:
-    """Nobody watches."""
+    """Report no progress."""
 
 
 def _endpoint(label: str, world: World) -> str:

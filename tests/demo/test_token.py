@@ -1,4 +1,4 @@
-"""The demo dollar keeps the rules of EIP-3009 that x402 and the indexer build on."""
+"""The demo dollar follows the rules of EIP-3009 that x402 and the indexer depend on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DOMAIN = {
     "verifyingContract": Web3.to_checksum_address(USDC),
 }
 _SAYS_YES = "0x631626ba7e60e01b60005260206000f3"
-"""A wallet whose isValidSignature answers the EIP-1271 magic value to everything."""
+"""A wallet whose isValidSignature accepts everything with the EIP-1271 magic value."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ async def bench() -> AsyncIterator[Bench]:
 
 
 @pytest.mark.parametrize("form", ["vrs", "bytes"])
-async def test_a_signed_transfer_moves_exactly_its_value(bench: Bench, form: str) -> None:
+async def test_signed_transfer_moves_exactly_its_value(bench: Bench, form: str) -> None:
     terms = bench.terms(1)
     signature = bench.signed("TransferWithAuthorization", _AUTHORIZATION, terms).signature
     if form == "vrs":
@@ -104,7 +104,7 @@ async def test_a_signed_transfer_moves_exactly_its_value(bench: Bench, form: str
     assert await balance(bench.chain, bench.payee) == 700
 
 
-async def test_the_use_of_an_authorization_is_logged_just_before_its_transfer(
+async def test_use_of_an_authorization_is_logged_just_before_its_transfer(
     bench: Bench,
 ) -> None:
     terms = bench.terms(2)
@@ -115,7 +115,7 @@ async def test_the_use_of_an_authorization_is_logged_just_before_its_transfer(
     assert int(logs[1]["data"].to_0x_hex(), 16) == 700
 
 
-async def test_an_authorization_works_once(bench: Bench) -> None:
+async def test_authorization_works_once(bench: Bench) -> None:
     terms = bench.terms(3)
     signature = bench.signed("TransferWithAuthorization", _AUTHORIZATION, terms).signature
     bench.send(f"transferWithAuthorization{_BYTES}", *terms.values(), signature)
@@ -131,7 +131,7 @@ async def test_an_authorization_works_once(bench: Bench) -> None:
         ({"value": 10_001}, "exceeds balance"),
     ],
 )
-async def test_an_authorization_out_of_its_bounds_is_refused(
+async def test_authorization_outside_of_its_time_is_rejected(
     bench: Bench, changes: dict[str, int], message: str
 ) -> None:
     terms = bench.terms(4, **changes)
@@ -140,7 +140,7 @@ async def test_an_authorization_out_of_its_bounds_is_refused(
         bench.send(f"transferWithAuthorization{_BYTES}", *terms.values(), signature)
 
 
-async def test_other_terms_than_the_signed_ones_are_refused(bench: Bench) -> None:
+async def test_other_terms_than_the_signed_ones_are_rejected(bench: Bench) -> None:
     terms = bench.terms(5)
     signature = bench.signed("TransferWithAuthorization", _AUTHORIZATION, terms).signature
     richer = terms | {"value": 701}
@@ -159,7 +159,7 @@ async def test_only_the_payee_may_redeem_a_receive_authorization(bench: Bench) -
     assert await balance(bench.chain, bench.payee) == 700
 
 
-async def test_a_cancelled_authorization_reads_as_used_and_moves_nothing(bench: Bench) -> None:
+async def test_cancelled_authorization_reads_as_used_and_moves_nothing(bench: Bench) -> None:
     terms = bench.terms(7)
     cancel = {"authorizer": bench.payer.address, "nonce": terms["nonce"]}
     permit = bench.signed("CancelAuthorization", _CANCEL, cancel).signature
@@ -175,7 +175,7 @@ async def test_a_cancelled_authorization_reads_as_used_and_moves_nothing(bench: 
     assert await balance(bench.chain, bench.payee) == 0
 
 
-async def test_a_contract_wallet_signs_through_its_own_code(bench: Bench) -> None:
+async def test_contract_wallet_signs_through_its_own_code(bench: Bench) -> None:
     wallet = Web3.to_checksum_address("0x" + "a1" * 20)
     await bench.chain.rpc("anvil_setCode", wallet, _SAYS_YES)
     await bench.chain.mint(wallet, 700)
@@ -184,14 +184,14 @@ async def test_a_contract_wallet_signs_through_its_own_code(bench: Bench) -> Non
     assert await balance(bench.chain, bench.payee) == 700
 
 
-async def test_an_empty_signature_is_nobodys(bench: Bench) -> None:
+async def test_empty_signature_is_rejected(bench: Bench) -> None:
     terms = bench.terms(9) | {"from": "0x" + "00" * 20, "value": 0}
     with pytest.raises(ContractLogicError, match="invalid signature"):
         bench.send(f"transferWithAuthorization{_VRS}", *terms.values(), 27, b"\1" * 32, b"\0" * 32)
 
 
 @pytest.mark.node
-def test_the_committed_code_is_what_the_source_compiles_to() -> None:
+def test_committed_code_is_the_compiled_source() -> None:
     script = str(_ROOT / "scripts/compile-token.mjs")
     compiled = subprocess.run(
         [node(), script, "--check"], capture_output=True, text=True, timeout=60, check=False

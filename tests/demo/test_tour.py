@@ -1,4 +1,4 @@
-"""The commands that the demo prints are those of the README, and they work as pasted."""
+"""The commands that the demo prints are those of the README, and they work when pasted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WITHOUT_TOLLGAUGE = os.pathsep.join(
 
 @pytest.fixture
 def printed(anvil: Path, tmp_path: Path) -> Iterator[str]:
-    """What a demo prints on a port of its own, while it runs; its program is not on the path."""
+    """Run a demo on a free port and yield its output. `tollgauge` is not on the path."""
     output = tmp_path / "printed"
     with output.open("wb") as file:
         demo = subprocess.Popen(
@@ -52,17 +52,17 @@ def printed(anvil: Path, tmp_path: Path) -> Iterator[str]:
         demo.communicate(timeout=60)
 
 
-def test_the_readme_shows_the_commands_that_the_demo_prints() -> None:
+def test_readme_shows_the_commands_that_the_demo_prints() -> None:
     block = f"```sh\n{tour(SELLERS[0], folder='$PWD/.venv/bin')}\n```"
     assert block in (ROOT / "README.md").read_text()
 
 
-def test_the_readme_counts_the_sellers_of_the_demo() -> None:
+def test_readme_states_the_number_of_sellers() -> None:
     sellers = len({seller.host for seller in SELLERS})
     assert f"{sellers} sellers" in (ROOT / "README.md").read_text()
 
 
-def test_other_ports_and_no_folder_are_in_the_commands() -> None:
+def test_commands_adapt_to_other_ports_and_to_no_folder() -> None:
     usual = tour(SELLERS[0], folder="").splitlines()
     other = tour(SELLERS[0], folder="/opt/bin", service=9_000, control=9_001).splitlines()
     assert usual[0].startswith("tollgauge buy ")
@@ -77,7 +77,7 @@ def test_other_ports_and_no_folder_are_in_the_commands() -> None:
 
 
 @pytest.mark.node
-def test_the_commands_work_as_pasted_into_a_shell(printed: str, tmp_path: Path) -> None:
+def test_commands_work_when_pasted_into_a_shell(printed: str, tmp_path: Path) -> None:
     block = printed.partition("Paste into another terminal:\n\n")[2].partition("\n\n")[0]
     folder = tmp_path / "somewhere"
     folder.mkdir()

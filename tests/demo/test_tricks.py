@@ -1,4 +1,4 @@
-"""Sellers that game the score: probed, and scored after a month, like everybody else."""
+"""Sellers that game the score are probed, and scored after a month, like all others."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tollgauge.store.schedule.hosts import HostState
 NOW = 20_790 * DAY_MS
 SPAM = [seller for seller in TRICKS if seller.kind == "listing-spam"]
 KINDS = ["throttles-when-down", "asks-for-silence", "bad-record", "payto-rotating", "price-jumping"]
-"""The tricks that the probes of one endpoint show by themselves."""
+"""Tricks that the probes of one endpoint are enough to detect."""
 
 
 def one(kind: str) -> Seller:
@@ -45,7 +45,7 @@ def one(kind: str) -> Seller:
 
 @cache
 def honest(seller: Seller) -> Seller:
-    """The same seller without its trick."""
+    """Return the same seller without its trick."""
     return replace(
         seller,
         behave=behaviours.perfect_v2,
@@ -57,7 +57,7 @@ def honest(seller: Seller) -> Seller:
 
 @cache
 def month(seller: Seller, *, until: int = NOW, days: int = 30, agent: str = PROBER) -> History:
-    """What probes every half hour find, as whoever."""
+    """Return a month of half-hourly probes with the given user agent."""
     request = DemoRequest(method=seller.method, path=seller.path, agent=agent)
     start = until - days * DAY_MS
 
@@ -68,7 +68,7 @@ def month(seller: Seller, *, until: int = NOW, days: int = 30, agent: str = PROB
 
 
 def changes(past: History) -> Iterator[TermChange]:
-    """The changes of terms that the probes saw."""
+    """Yield the changes of terms that the probes observed."""
     quoted = [probe for probe in past.probes if probe.quote is not None]
     for before, after in pairwise(quoted):
         for kind, old, new in discovery.changes(before.quote, after.quote):
@@ -76,12 +76,12 @@ def changes(past: History) -> Iterator[TermChange]:
 
 
 def best(past: History, **known: Any) -> Score:
-    """The best that is said on the last day."""
+    """Return the best score of the last day."""
     return past.best_of_last_day(changes=tuple(changes(past)), **known)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_trick_brings_no_a_while_its_honest_twin_has_one(kind: str) -> None:
+def test_trick_gets_no_a_although_its_honest_twin_does(kind: str) -> None:
     for until in (NOW, NOW + 3 * DAY_MS):
         tricky = best(month(one(kind), until=until))
         twin = best(month(honest(one(kind)), until=until))
@@ -93,7 +93,7 @@ def test_a_trick_brings_no_a_while_its_honest_twin_has_one(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["throttles-when-down", "asks-for-silence"])
-def test_saying_nothing_is_worth_no_more_than_saying_that_one_is_down(kind: str) -> None:
+def test_hiding_an_outage_scores_no_better_than_admitting_it(kind: str) -> None:
     seller = one(kind)
     silent = month(seller)
     said = history(
@@ -112,7 +112,7 @@ def silent_answer(seller: Seller, at: int) -> Any:
     return play(seller, DemoRequest(method="GET", path=seller.path), at).answer
 
 
-def test_a_fresh_path_is_no_better_than_what_its_site_was() -> None:
+def test_fresh_path_scores_no_better_than_its_site() -> None:
     old, fresh = month(one("bad-record")), month(one("fresh-path"), days=3)
     median = best(old).score_tenths
     assert best(old).recommendation == "avoid"
@@ -121,7 +121,7 @@ def test_a_fresh_path_is_no_better_than_what_its_site_was() -> None:
     assert best(fresh).recommendation == "proceed"
 
 
-def test_who_answers_the_prober_alone_is_found_by_asking_as_somebody_else() -> None:
+def test_cloaking_by_user_agent_is_detected_by_another_agent_or_a_purchase() -> None:
     seller = one("cloaks-by-agent")
     shown, seen_by_others = best(month(seller)), best(month(seller, agent="a-wallet/1.0"))
     assert (shown.grade, shown.recommendation) == ("A", "proceed")
@@ -134,7 +134,7 @@ def test_who_answers_the_prober_alone_is_found_by_asking_as_somebody_else() -> N
 
 
 def payments() -> Iterator[Payment]:
-    """A month of purchases of the whole market, and where the money went from there."""
+    """Yield a month of purchases in the whole market, and the transfers that return money."""
     for purchase in purchases(NOW - 30 * DAY_MS, NOW, present=NOW):
         payer, pay_to = (_bytes(address) for address in (purchase.payer.address, purchase.pay_to))
         yield Payment(payer, pay_to, purchase.amount, purchase.at)
@@ -155,7 +155,7 @@ def market_of_a_month() -> tuple[tuple[Payment, ...], frozenset[bytes]]:
 
 
 def gain_tenths(seller: Seller) -> int:
-    """What its settlements bring a seller that is always payable."""
+    """Return the score that settlements add for a seller that is always payable."""
     month_of_payments, sold_at = market_of_a_month()
     pay_to = offer_at(seller, NOW).pay_to
     sums = sums_of(month_of_payments, sold_at, _bytes(pay_to), as_of=NOW)
@@ -169,7 +169,7 @@ def gain_tenths(seller: Seller) -> int:
 @pytest.mark.parametrize(
     ("kind", "most"), [("sybil-wallets", 30), ("recirculated-money", 30), ("ring", 0)]
 )
-def test_paying_oneself_buys_three_points_at_most(kind: str, most: int) -> None:
+def test_paying_oneself_gains_at_most_three_points(kind: str, most: int) -> None:
     assert 0 <= gain_tenths(one(kind)) <= most
 
 
@@ -206,7 +206,7 @@ def endpoint(seller: Seller) -> Endpoint:
 
 
 async def is_wildcard(prober: Prober, *sellers: Seller) -> bool | None:
-    """What probing the last of some endpoints of a host says of the host."""
+    """Probe the last of several endpoints of a host; return the host's wildcard verdict."""
     known = [endpoint(seller) for seller in sellers]
     await prober.store.writing(endpoints.insert, *known)
     seen = await prober.probe(known[-1], HostState(host=known[-1].host))
@@ -214,23 +214,23 @@ async def is_wildcard(prober: Prober, *sellers: Seller) -> bool | None:
     return seen.wildcard
 
 
-async def test_a_404_for_paths_that_look_random_hides_no_wildcard(prober: Prober) -> None:
+async def test_wildcard_that_hides_from_random_paths_is_detected(prober: Prober) -> None:
     assert await is_wildcard(prober, one("cloaks-by-path")) is True
     past = month(one("cloaks-by-path"))
     assert best(past, wildcard=True).recommendation == "avoid"
     assert best(past, wildcard=False).recommendation == "proceed"
 
 
-async def test_many_paths_that_sell_the_same_are_a_wildcard(prober: Prober) -> None:
+async def test_many_paths_with_the_same_terms_are_a_wildcard(prober: Prober) -> None:
     assert len(SPAM) > SAME_TERMS_MAX
     assert await is_wildcard(prober, *SPAM) is True
 
 
-async def test_as_many_paths_as_may_sell_the_same_are_none(prober: Prober) -> None:
+async def test_paths_up_to_the_limit_are_not_a_wildcard(prober: Prober) -> None:
     assert await is_wildcard(prober, *SPAM[:SAME_TERMS_MAX]) is False
 
 
-async def test_the_address_of_a_prober_that_names_itself_is_what_a_cloaker_looks_for(
+async def test_cloaker_recognises_a_prober_that_names_itself(
     store: Store, market: DemoMarket
 ) -> None:
     results = []

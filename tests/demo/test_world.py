@@ -1,4 +1,4 @@
-"""The demo world as a whole, and the past that it makes up."""
+"""The demo world as a whole, and its simulated history."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _statuses(past: list[Exchange]) -> Counter[int]:
 
 
 def _verdict(seller: Seller) -> Lint:
-    """What the linter says of the seller's own answer, outages left aside."""
+    """Lint the seller's own response, not one of its outages."""
     past = exchanges(seller, start=_START, end=_END, step_ms=HOUR_MS)
     return lint(
         next(
@@ -56,7 +56,7 @@ def _verdict(seller: Seller) -> Lint:
 @pytest.mark.parametrize(
     "kind", ["perfect-v2", "dual", "header-only", "templated", "slow", "price-changing"]
 )
-def test_the_linter_finds_nothing_to_say_of_those_who_do_it_right(kind: str) -> None:
+def test_linter_has_no_findings_for_correct_sellers(kind: str) -> None:
     for seller in (seller for seller in SELLERS if seller.kind == kind):
         verdict = _verdict(seller)
         assert (verdict.payable, verdict.compliant, verdict.findings) == (True, True, ())
@@ -79,24 +79,25 @@ def test_the_linter_finds_nothing_to_say_of_those_who_do_it_right(kind: str) -> 
         ("redirect", "status-redirect"),
     ],
 )
-def test_the_linter_finds_the_one_mistake_of_each_mistaken_seller(kind: str, rule: str) -> None:
+def test_linter_finds_the_mistake_of_each_faulty_seller(kind: str, rule: str) -> None:
     for seller in (seller for seller in SELLERS if seller.kind == kind):
         verdict = _verdict(seller)
         assert rule in {finding.rule for finding in verdict.findings}
         assert not verdict.compliant
 
 
-def test_the_linter_warns_of_the_seller_who_names_an_internal_url() -> None:
+def test_linter_warns_about_an_internal_url() -> None:
     for seller in (seller for seller in SELLERS if seller.kind == "internal-url"):
         verdict = _verdict(seller)
         assert "resource-mismatch" in {finding.rule for finding in verdict.findings}
         assert (verdict.payable, verdict.compliant) == (True, True)
 
 
-async def test_a_world_starts_in_seconds_and_names_its_parts() -> None:
+async def test_world_starts_in_seconds_and_names_its_parts() -> None:
     began = time.process_time()
     async with World.start(clock=lambda: _END) as world:
-        assert time.process_time() - began < 3  # CPU: the clock counts other programs too
+        # CPU time: wall-clock time would include other programs
+        assert time.process_time() - began < 3
         assert await balance(world.chain, world.buyer.address) == BUYER_FUNDS
         assert await balance(world.chain, world.pay_to) == 0
         assert world.ca_file.read_text().startswith("-----BEGIN CERTIFICATE-----")
@@ -113,7 +114,7 @@ async def test_a_world_starts_in_seconds_and_names_its_parts() -> None:
     assert not world.ca_file.exists()
 
 
-async def test_a_world_that_is_interrupted_leaves_nothing_running() -> None:
+async def test_interrupted_world_leaves_nothing_running() -> None:
     with pytest.raises(RuntimeError, match="stop here"):
         async with World.start(clock=lambda: _END) as world:
             raise RuntimeError("stop here")
@@ -124,7 +125,7 @@ async def test_a_world_that_is_interrupted_leaves_nothing_running() -> None:
 
 
 @pytest.mark.parametrize("seller", SELLERS, ids=lambda seller: seller.host)
-def test_every_seller_has_a_past_that_a_store_can_hold(seller: Seller) -> None:
+def test_every_seller_has_a_history_that_a_store_accepts(seller: Seller) -> None:
     past = list(exchanges(seller, start=_START, end=_START + DAY_MS, step_ms=_STEP))
     assert [item.at for item in past] == list(range(_START, _START + DAY_MS, _STEP))
     perimeter = Perimeter(mapped=frozenset({seller.host}))
@@ -142,7 +143,7 @@ def test_every_seller_has_a_past_that_a_store_can_hold(seller: Seller) -> None:
             assert item.tls_not_after > item.at
 
 
-def test_the_same_seed_gives_the_same_past_and_another_seed_another() -> None:
+def test_same_seed_gives_the_same_history_and_another_seed_another() -> None:
     seller = _one("flapping")
     assert _month(seller) == _month(seller)
     assert _month(seller) != _month(seller, seed=1)
@@ -154,7 +155,7 @@ def test_overlapping_spans_agree() -> None:
     assert _month(seller)[10:] == later
 
 
-def test_an_instant_of_the_past_is_what_a_live_request_would_have_got() -> None:
+def test_history_equals_the_response_to_a_live_request() -> None:
     seller = _one("price-changing")
     request = DemoRequest(method=seller.method, path=seller.path)
     for item in _month(seller)[::48]:
@@ -162,7 +163,7 @@ def test_an_instant_of_the_past_is_what_a_live_request_would_have_got() -> None:
             assert item.result == play(seller, request, item.at).answer
 
 
-def test_answers_to_the_same_offer_are_one_object() -> None:
+def test_responses_with_the_same_offer_are_one_object() -> None:
     past = _month(_one("perfect-v1"))
     assert len({id(item.result) for item in past if isinstance(item.result, Answer)}) <= 3
 
@@ -181,7 +182,7 @@ def test_latencies_vary_around_the_sellers_own_median() -> None:
     assert seller.latency_ms <= totals[len(totals) // 2] <= seller.latency_ms * 1.25
 
 
-def test_outages_last_for_hours_and_hit_few_days() -> None:
+def test_outages_last_for_hours_and_affect_few_days() -> None:
     seller = _one("flapping")
     down = [
         item.at
@@ -212,7 +213,7 @@ def test_broken_wires_were_always_broken(kind: str, fault: FaultKind) -> None:
     assert not _statuses(_month(_one(kind)))
 
 
-def test_the_directory_of_the_past_shows_changed_terms_and_absent_sellers() -> None:
+def test_past_directory_shows_changed_terms_and_absent_sellers() -> None:
     terms: dict[str, set[tuple[str, str]]] = {}
     days_listed: Counter[str] = Counter()
     for at in range(_START, _END, DAY_MS):

@@ -1,4 +1,4 @@
-"""The backups of systemd and of compose.yaml: what they run makes a copy that is good."""
+"""The backups of systemd and of compose.yaml create a valid copy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COPY_NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{6}\.copy")
 
 
 def of_systemd(folder: Path) -> list[str]:
-    """What the unit starts, as systemd reads the line."""
+    """Return the command of the unit as systemd parses it."""
     text = (ROOT / "deploy/systemd/tollgauge-backup.service").read_text(encoding="utf-8")
     (line,) = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
     line = (
@@ -36,7 +36,7 @@ def of_systemd(folder: Path) -> list[str]:
 
 
 def of_compose(folder: Path) -> list[str]:
-    """What the service runs, as compose reads it."""
+    """Return the command of the service as compose parses it."""
     service = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"][
         "backup"
     ]
@@ -46,11 +46,11 @@ def of_compose(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("words_of", [of_systemd, of_compose], ids=["systemd", "compose"])
-def test_a_backup_is_a_copy_that_is_good(
+def test_backup_creates_a_valid_copy(
     words_of: Callable[[Path], list[str]], tmp_path: Path, empty_sqlite: Path
 ) -> None:
     tollgauge = program(tmp_path / "bin")
-    database = shutil.copy(empty_sqlite, tmp_path / "tollgauge.db")  # a backup is noted in it
+    database = shutil.copy(empty_sqlite, tmp_path / "tollgauge.db")  # the backup is recorded in it
     folder = tmp_path / "copies"
     folder.mkdir()
     old = folder / "2020-01-01T000000.copy"
@@ -70,19 +70,20 @@ def test_a_backup_is_a_copy_that_is_good(
     )
     assert process.stdout is not None
     try:
-        first = process.stdout.readline()  # it writes more, so the pipe stays open
+        first = process.stdout.readline()  # more output follows, so the pipe must stay open
         assert first.startswith(f"wrote {folder}/")
         (copy,) = (path for path in folder.iterdir() if path != old)
         assert COPY_NAME.fullmatch(copy.name)
         assert examine(copy).bytes
-        if words_of is of_compose:  # it goes on: the old copy goes, and it waits for tomorrow
+        # the loop continues: it deletes the old copy, then sleeps for a day
+        if words_of is of_compose:
             deadline = time.monotonic() + 60
             while old.exists():
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             assert process.poll() is None
     finally:
-        with contextlib.suppress(ProcessLookupError):  # it has ended
-            os.killpg(process.pid, signal.SIGTERM)  # a shell's sleep too
+        with contextlib.suppress(ProcessLookupError):  # the process has ended
+            os.killpg(process.pid, signal.SIGTERM)  # include the `sleep` of the shell
         process.wait(60)
         process.stdout.close()

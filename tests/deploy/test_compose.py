@@ -1,4 +1,4 @@
-"""compose.yaml: what it says of each service, and its services here, without an engine."""
+"""compose.yaml: its settings, and its services started here without a container engine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OURS = pytest.mark.parametrize("name", ["serve", "work", "backup"])
 
 
 @SERVICES
-def test_every_service_comes_back_is_watched_and_gains_no_privilege(name: str) -> None:
+def test_every_service_restarts_has_a_health_check_and_no_privileges(name: str) -> None:
     service = COMPOSE["services"][name]
     assert service["restart"] == "unless-stopped"
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -38,7 +38,7 @@ def test_every_service_comes_back_is_watched_and_gains_no_privilege(name: str) -
 
 
 @OURS
-def test_our_services_write_to_volumes_alone(name: str) -> None:
+def test_services_write_only_to_volumes(name: str) -> None:
     service = COMPOSE["services"][name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -49,7 +49,7 @@ def test_our_services_write_to_volumes_alone(name: str) -> None:
 
 
 def environment_of(name: str, folder: Path, secrets: dict[str, str]) -> dict[str, str]:
-    """What a service of ours finds in its environment; its files are in a folder."""
+    """Return the environment of a service; its secret files are written to a folder."""
     service = COMPOSE["services"][name]
     environment: dict[str, str] = dict(service["environment"])
     assert sorted(service["secrets"]) == sorted(secrets)
@@ -59,7 +59,7 @@ def environment_of(name: str, folder: Path, secrets: dict[str, str]) -> dict[str
 
 
 @OURS
-def test_our_services_are_configured_by_settings_that_exist(name: str, tmp_path: Path) -> None:
+def test_services_use_only_existing_settings(name: str, tmp_path: Path) -> None:
     secrets = {
         "database_url": "postgresql://tollgauge:hunter2@postgres/tollgauge\n",
         "watch_key": "k" * 32 + "\n",
@@ -78,21 +78,21 @@ def test_our_services_are_configured_by_settings_that_exist(name: str, tmp_path:
     assert config.server.front.trusted_proxies == (gateway,)
 
 
-def test_only_this_machine_reaches_the_published_port() -> None:
+def test_published_port_is_reachable_only_from_this_machine() -> None:
     published = {name: service.get("ports") for name, service in COMPOSE["services"].items()}
     published = {name: ports for name, ports in published.items() if ports}
     assert published == {"serve": ["127.0.0.1:8402:8402"]}
     assert values(IMAGE, "EXPOSE") == ["8402"]
 
 
-def test_the_database_is_of_the_version_whose_tools_the_image_has() -> None:
+def test_database_version_matches_the_client_tools_of_the_image() -> None:
     (installs,) = (line for line in values(IMAGE, "RUN") if "apt-get install" in line)
     image = COMPOSE["services"]["postgres"]["image"]
     assert f"postgresql-client-{image.rpartition(':')[2]}" in installs
 
 
 @pytest.mark.postgres
-def test_the_services_start_together_on_an_empty_database_and_are_healthy(
+def test_services_start_together_on_an_empty_database_and_are_healthy(
     postgres: Postgres, tmp_path: Path
 ) -> None:
     postgres.sql("CREATE DATABASE compose")
@@ -100,7 +100,7 @@ def test_the_services_start_together_on_an_empty_database_and_are_healthy(
     secrets |= {"signing_key": "", "rpc_url": "", "facilitator_headers": ""}
     tollgauge = program(tmp_path / "bin")
     subprocess.run([tollgauge, "init", "tollgauge.toml"], cwd=tmp_path, check=True)
-    python = Path(sys.executable).parent  # that of the checks of health
+    python = Path(sys.executable).parent  # for the health checks
     path = {"PATH": f"{tollgauge.parent}:{python}:{postgres.binaries}:/usr/bin:/bin"}
     ports = dict(zip(("8402", "8403", "8404"), (str(free_port()) for _ in range(3)), strict=True))
 

@@ -1,7 +1,7 @@
-"""The image: its Containerfile, and the steps of it on this machine without an engine.
+"""The image: its Containerfile, and the steps of it run on this machine without an engine.
 
-The steps run under a folder in place of `/`. What a registry or a package index would give is there
-already: the base image is this machine, and the locked packages are those of the tests.
+The steps run under a folder instead of `/`. This machine replaces the base image, and the locked
+packages of the tests replace those from the package index.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ USER = 10001
 
 
 def health_check(declared: str) -> list[str]:
-    """The words of an image's health check."""
+    """Return the command of an image's health check."""
     words: list[str] = json.loads(declared.partition("CMD ")[2])
     return words
 
 
-def test_the_linter_finds_nothing_to_say_of_it() -> None:
+def test_linter_has_no_findings() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([hadolint, "--no-color", CONTAINERFILE], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_packages_come_from_the_locks_alone_and_are_never_compiled() -> None:
+def test_packages_come_only_from_the_locks_and_are_never_compiled() -> None:
     installs = [
         part
         for line in values(BUILD, "RUN")
@@ -59,7 +59,7 @@ def test_packages_come_from_the_locks_alone_and_are_never_compiled() -> None:
     assert not any("pip" in line for line in values(IMAGE, "RUN"))
 
 
-def test_the_build_lock_is_a_part_of_the_one_that_the_tests_use() -> None:
+def test_build_lock_is_a_subset_of_the_test_lock() -> None:
     pin = re.compile(r"^([a-z0-9._-]+==\S+)((?: \\\n    --hash=\S+)+)", re.MULTILINE)
     build, every = (
         dict(pin.findall((ROOT / name).read_text(encoding="utf-8")))
@@ -67,7 +67,7 @@ def test_the_build_lock_is_a_part_of_the_one_that_the_tests_use() -> None:
     )
     assert build.items() <= every.items()
     needed, names = ["hatchling"], {pin.partition("==")[0] for pin in build}
-    for name in needed:  # grows as it is read
+    for name in needed:  # grows during the iteration
         wanted = map(Requirement, requires(name) or ())
         needed += [
             requirement.name
@@ -77,7 +77,7 @@ def test_the_build_lock_is_a_part_of_the_one_that_the_tests_use() -> None:
     assert set(needed) == names
 
 
-def test_what_is_copied_into_the_build_is_let_through() -> None:
+def test_dockerignore_admits_exactly_the_copied_files() -> None:
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     let_through = {line[1:] for line in ignored if line.startswith("!")}
     copied = {name for line in values(BUILD, "COPY") for name in line.split()[:-1]}
@@ -86,7 +86,7 @@ def test_what_is_copied_into_the_build_is_let_through() -> None:
     assert "*" in ignored
 
 
-def test_the_image_runs_as_nobody_in_particular() -> None:
+def test_image_runs_as_an_unprivileged_user() -> None:
     assert values(IMAGE, "USER") == [f"{USER}:{USER}"]
     (useradd,) = (line for line in values(IMAGE, "RUN") if "useradd" in line)
     assert f"--uid {USER} --user-group" in useradd
@@ -96,7 +96,7 @@ def test_the_image_runs_as_nobody_in_particular() -> None:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
-    """A folder that others may look into: those of pytest are closed to them."""
+    """A folder that other users may read. Pytest's own folders are private."""
     with tempfile.TemporaryDirectory(prefix="tollgauge-image-", dir="/tmp") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -104,7 +104,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def root(place: Path) -> Path:
-    """A folder that holds what the image holds, made by the steps of its first stage."""
+    """A folder with the content of the image, built by the steps of its first stage."""
     root = place / "root"
     root.mkdir()
     make_environment(root / "opt" / "tollgauge")
@@ -122,7 +122,7 @@ def root(place: Path) -> Path:
 
 
 def copy(source: Path, folder: Path, name: str) -> None:
-    """As COPY does: what a folder holds goes into the target, and a file under its name."""
+    """Copy like COPY: the content of a folder into the target, or a file under its name."""
     if source.is_file():
         shutil.copy(source, folder / name)
     else:
@@ -131,7 +131,7 @@ def copy(source: Path, folder: Path, name: str) -> None:
 
 
 def run(line: str, root: Path) -> None:
-    """A step, but for what the tests have already: the environments and the locked packages."""
+    """Run a step, except the parts that the tests already have."""
     parts = [part.strip() for part in line.split("&&")]
     done_already = re.compile(r"^python -m venv |--require-hashes ")
     for part in parts:
@@ -145,8 +145,10 @@ def run(line: str, root: Path) -> None:
 
 @pytest.fixture
 def as_stranger() -> list[str]:
-    """Starts a program as the user of the image, which owns nothing here. It may read everything,
-    because the packages of the tests can be in a folder that is closed to others (/root).
+    """Return the command prefix that starts a program as the image's user.
+
+    The user owns nothing here. It may read everything, because the packages of the tests can be in
+    a folder that only root may read (/root).
     """
     if os.getuid() != 0:
         pytest.skip("only root may start a process as another user")
@@ -158,7 +160,7 @@ def as_stranger() -> list[str]:
 
 @pytest.fixture
 def folder(place: Path) -> Path:
-    """A folder of the image's user."""
+    """A folder that belongs to the image's user."""
     folder = place / "state"
     folder.mkdir(mode=0o700)
     os.chown(folder, USER, USER)
@@ -166,18 +168,18 @@ def folder(place: Path) -> Path:
 
 
 def variables() -> dict[str, str]:
-    """What the image sets."""
+    """Return the environment variables of the image."""
     pairs = (pair.partition("=") for line in values(IMAGE, "ENV") for pair in line.split())
     return {name: value for name, _, value in pairs}
 
 
-def test_the_variables_of_the_image_are_settings() -> None:
+def test_variables_of_the_image_are_settings() -> None:
     environment = variables()
     assert unused(environment) == []
     assert load(None, environment).server.host == "0.0.0.0"
 
 
-def test_it_serves_as_another_user_and_its_health_check_says_so(
+def test_serves_as_another_user_and_its_health_check_passes(
     root: Path, as_stranger: list[str], folder: Path
 ) -> None:
     port, admin = free_port(), free_port()

@@ -1,4 +1,4 @@
-"""The units of systemd: that it takes them, and that what they start exists."""
+"""The units are valid for systemd, and the commands that they start exist."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HARDENING = {
 
 
 def section(path: Path, name: str = "Service") -> dict[str, list[str]]:
-    """The settings of a section of a unit; one may be there several times."""
+    """Return the settings of a section of a unit. A setting may occur several times."""
     text = path.read_text(encoding="utf-8").split(f"[{name}]\n")[1].split("\n[")[0]
     settings: dict[str, list[str]] = {}
     for key, value in re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE):
@@ -40,8 +40,8 @@ def section(path: Path, name: str = "Service") -> dict[str, list[str]]:
     return settings
 
 
-def test_systemd_finds_nothing_to_say_of_them(tmp_path: Path) -> None:
-    """With a program in the place of ours, which is not installed here."""
+def test_systemd_has_no_findings(tmp_path: Path) -> None:
+    """`/bin/true` replaces tollgauge, which is not installed here."""
     units = tmp_path / "units"
     shutil.copytree(UNITS, units)
     for unit in units.glob("*.service"):
@@ -59,7 +59,7 @@ def test_systemd_finds_nothing_to_say_of_them(tmp_path: Path) -> None:
 
 
 def commands_of(path: Path) -> list[str]:
-    """What a unit starts of ours, an instance at a time."""
+    """Return the tollgauge commands that a unit starts, for each instance."""
     settings = section(path)
     lines = [line for key, lines in settings.items() if key.startswith("Exec") for line in lines]
     started = [
@@ -72,7 +72,7 @@ def commands_of(path: Path) -> list[str]:
 
 
 @SERVICES
-def test_the_commands_that_they_start_exist(path: Path) -> None:
+def test_commands_of_units_exist(path: Path) -> None:
     program = typer.main.get_command(app)
     for words in commands_of(path):
         command = program
@@ -82,7 +82,7 @@ def test_the_commands_that_they_start_exist(path: Path) -> None:
 
 
 @SERVICES
-def test_they_may_write_to_their_own_folders_alone(path: Path) -> None:
+def test_units_write_only_to_their_own_folders(path: Path) -> None:
     settings = section(path)
     assert {key: settings[key] for key in HARDENING} == {
         key: [value] for key, value in HARDENING.items()
@@ -91,7 +91,7 @@ def test_they_may_write_to_their_own_folders_alone(path: Path) -> None:
     assert "ReadWritePaths" not in settings
 
 
-def test_both_services_are_hardened_alike() -> None:
+def test_both_services_have_the_same_hardening() -> None:
     hardened = [
         {key: value for key, value in section(path).items() if key.startswith(("P", "R", "S", "L"))}
         for path in (SERVICE, BACKUP)
@@ -102,14 +102,14 @@ def test_both_services_are_hardened_alike() -> None:
     assert hardened[0] == hardened[1]
 
 
-def test_a_process_may_finish_what_it_began_before_it_is_killed() -> None:
+def test_process_may_finish_its_work_before_it_is_killed() -> None:
     from tollgauge.app import DRAIN_SECONDS
 
     (seconds,) = section(SERVICE)["TimeoutStopSec"]
     assert int(seconds) > 2 * DRAIN_SECONDS, "rounds, and then the sales whose callers have gone"
 
 
-def test_two_processes_of_one_machine_have_two_ports_for_metrics() -> None:
+def test_two_processes_on_one_machine_have_different_metrics_ports() -> None:
     parser = RawConfigParser()
     parser.read(UNITS / "tollgauge@work.service.d" / "admin-port.conf")
     name, _, port = parser["Service"]["Environment"].partition("=")
@@ -117,7 +117,7 @@ def test_two_processes_of_one_machine_have_two_ports_for_metrics() -> None:
     assert int(port) not in (8402, 8403)
 
 
-def test_the_copies_that_are_removed_are_those_that_were_made() -> None:
+def test_only_copies_of_the_backup_are_deleted() -> None:
     settings = section(BACKUP)
     (copy,), (removed,) = settings["ExecStart"], settings["ExecStartPost"]
     folder = "/var/lib/tollgauge-backups"

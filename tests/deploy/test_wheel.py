@@ -1,4 +1,4 @@
-"""The wheel: what it holds, and that it works where no checkout is."""
+"""The wheel: its contents, and that it works without a checkout."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """That of somebody who has neither Node.js nor a chain, and nothing of a checkout."""
+    """The environment of a user without Node.js, chain and checkout."""
     (tmp_path / "home").mkdir()
     return {"PATH": "/nowhere", "HOME": str(tmp_path / "home")}
 
@@ -46,7 +46,7 @@ def names(wheel: Path) -> set[str]:
         return set(archive.namelist())
 
 
-def test_it_holds_every_file_of_the_package_and_no_other(wheel: Path) -> None:
+def test_wheel_contains_exactly_the_files_of_the_package(wheel: Path) -> None:
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "src/tollgauge"],
         cwd=ROOT,
@@ -66,7 +66,7 @@ def test_it_holds_every_file_of_the_package_and_no_other(wheel: Path) -> None:
     assert "tollgauge/py.typed" in held
 
 
-def test_beside_the_package_it_holds_the_units_and_its_own_description(wheel: Path) -> None:
+def test_wheel_also_contains_only_the_units_and_metadata(wheel: Path) -> None:
     beside = {name for name in names(wheel) if not name.startswith("tollgauge/")}
     units = {name for name in beside if ".data/data/share/tollgauge/systemd/" in name}
     assert {Path(name).name for name in units} == {
@@ -76,7 +76,7 @@ def test_beside_the_package_it_holds_the_units_and_its_own_description(wheel: Pa
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in beside)
 
 
-def test_the_locked_packages_are_what_it_requires(wheel: Path) -> None:
+def test_locked_packages_satisfy_the_requirements(wheel: Path) -> None:
     lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     locked = dict(re.findall(r"^([a-z0-9._-]+)==(\S+)", lock, re.MULTILINE))
     with zipfile.ZipFile(wheel) as archive:
@@ -91,7 +91,7 @@ def test_the_locked_packages_are_what_it_requires(wheel: Path) -> None:
 def demo(
     command: Sequence[str | Path], folder: Path, environment: dict[str, str], *more: str
 ) -> tuple[dict[str, object], str]:
-    """Run one round of the demo; return the JSON that it printed, and its standard error."""
+    """Run one round of the demo; return its JSON and its standard error."""
     empty = folder / "empty"
     empty.mkdir()
     done = subprocess.run(
@@ -108,7 +108,7 @@ def demo(
     return document, done.stderr
 
 
-def test_without_node_the_demo_runs_and_says_what_is_missing(
+def test_demo_runs_without_node_and_reports_what_is_missing(
     command: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     document, said = demo([command], tmp_path, environment)
@@ -120,9 +120,7 @@ def test_without_node_the_demo_runs_and_says_what_is_missing(
     assert len(said.splitlines()) == 1
 
 
-def test_the_demo_runs_without_a_chain_where_none_is_wanted(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_demo_runs_without_a_chain_on_request(tmp_path: Path, environment: dict[str, str]) -> None:
     named = environment | {"TOLLGAUGE_ANVIL": "/no/such/anvil"}
     document, said = demo(prepared_command("tollgauge"), tmp_path, named, "--no-chain")
     assert document["payment"] is None
@@ -130,7 +128,7 @@ def test_the_demo_runs_without_a_chain_where_none_is_wanted(
     assert said == ""
 
 
-def test_an_anvil_on_the_path_is_the_chain_of_the_demo(
+def test_anvil_on_the_path_is_the_chain_of_the_demo(
     command: Path, tmp_path: Path, environment: dict[str, str], anvil: Path
 ) -> None:
     tools = tmp_path / "tools"
@@ -148,7 +146,7 @@ def test_an_anvil_on_the_path_is_the_chain_of_the_demo(
 def npm_environment(
     tmp_path: Path, environment: dict[str, str], anvil: Path
 ) -> Iterator[dict[str, str]]:
-    """npm, and a registry on this machine that has the package of anvil."""
+    """An environment with npm and a local registry that has anvil's package."""
     npm = require("npm")
     with registry({anvil.parents[1].name: (VERSION, anvil)}) as url:
         yield environment | {
@@ -159,7 +157,7 @@ def npm_environment(
 
 
 def fetched(command: Path, folder: Path, environment: dict[str, str]) -> tuple[str, str]:
-    """Where the installed package has its chain from, and what it said."""
+    """Return the path of the chain that the installed package finds, and its messages."""
     program = "import sys; from tollgauge.demo.anvil import find_or_fetch_anvil as anvil; "
     program += "print(anvil(lambda words: print(words, file=sys.stderr)))"
     done = subprocess.run(
@@ -173,7 +171,7 @@ def fetched(command: Path, folder: Path, environment: dict[str, str]) -> tuple[s
     return done.stdout.strip(), done.stderr
 
 
-def test_npm_brings_the_chain_once(
+def test_npm_downloads_the_chain_once(
     command: Path, tmp_path: Path, npm_environment: dict[str, str]
 ) -> None:
     binary, said = fetched(command, tmp_path, npm_environment)
@@ -187,7 +185,7 @@ def test_npm_brings_the_chain_once(
     assert fetched(command, tmp_path, without_npm) == (binary, "")
 
 
-def test_where_npm_cannot_bring_it_the_reason_is_said(
+def test_failed_download_is_reported_with_its_reason(
     command: Path, tmp_path: Path, npm_environment: dict[str, str]
 ) -> None:
     nobody = {"npm_config_registry": "http://127.0.0.1:9/", "npm_config_fetch_retries": "0"}
@@ -198,6 +196,6 @@ def test_where_npm_cannot_bring_it_the_reason_is_said(
     assert "ECONNREFUSED" in last
 
 
-def test_the_version_that_npm_brings_is_the_one_that_the_checkout_locks() -> None:
+def test_downloaded_version_is_the_locked_one() -> None:
     package = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))
     assert set(package["optionalDependencies"].values()) == {VERSION}

@@ -1,4 +1,4 @@
-"""What the page about the bundle lets its readers run."""
+"""The programs and tables of the page about the bundle."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ADDRESS = "http://127.0.0.1:8402"
 
 @pytest.fixture
 async def address(tmp_path: Path, market_database: Callable[[Path], str]) -> AsyncIterator[str]:
-    """Where a service is that signs the bundle of a market."""
+    """Start a service that signs the bundle of a market; yield its URL."""
     config = configuration(store_url=market_database(tmp_path / "service.db"))
     config = replace(config, signing=SigningSettings(key=PRIVATE_JWK))
     async with opened(config) as running:
@@ -54,7 +54,7 @@ async def address(tmp_path: Path, market_database: Callable[[Path], str]) -> Asy
 
 
 async def said(block: tuple[str, str], address: str, folder: Path) -> str:
-    """What a block of the page prints."""
+    """Run a block of the page; return its output."""
     kind, text = block
     command = [sys.executable, "-c"] if kind == "python" else ["sh", "-euc"]
     done = await asyncio.to_thread(
@@ -69,7 +69,7 @@ async def said(block: tuple[str, str], address: str, folder: Path) -> str:
     return str(done.stdout)
 
 
-async def test_the_programs_of_the_page_do_what_it_says(address: str, tmp_path: Path) -> None:
+async def test_programs_of_the_page_work(address: str, tmp_path: Path) -> None:
     record, mirror, preflight = BLOCK.findall(PAGE)
     assert (await said(record, address, tmp_path)).startswith("['")
     await said(mirror, address, tmp_path)
@@ -95,7 +95,7 @@ RECORD = TrustRecord(
 )
 
 
-def test_the_examples_of_header_and_record_are_what_the_service_writes() -> None:
+def test_example_header_and_record_are_current() -> None:
     header, shown = map(json.loads, re.findall(r"^```json\n(.*?)\n```$", PAGE, re.MULTILINE))
     salt = base64.urlsafe_b64decode(header["salt"] + "==")
     assert len(salt) == SALT_BYTES
@@ -114,7 +114,7 @@ def test_the_examples_of_header_and_record_are_what_the_service_writes() -> None
     assert len(json.loads(record)[0]) == len(shown[0])
 
 
-def test_the_tables_name_every_member_and_place_in_order() -> None:
+def test_tables_list_every_member_and_index_in_order() -> None:
     header, shown = map(json.loads, re.findall(r"^```json\n(.*?)\n```$", PAGE, re.MULTILINE))
     members = PAGE.split("| member | meaning |")[1].split("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", members, re.MULTILINE) == list(header)
@@ -125,7 +125,7 @@ def test_the_tables_name_every_member_and_place_in_order() -> None:
     assert re.findall(r"`([a-z-]+)`", recommendations) == [*RECOMMENDATIONS]
 
 
-def test_the_times_of_the_page_are_those_of_the_code() -> None:
+def test_times_on_the_page_match_the_code() -> None:
     words = " ".join(PAGE.split())
     days = LISTED_MS // DAY_MS
     assert f"a directory lists now or listed in the last {days} days" in words
@@ -136,7 +136,7 @@ def test_the_times_of_the_page_are_those_of_the_code() -> None:
     assert f"guards stop trusting a bundle after {STALE_S // 3_600} hours" in words
 
 
-def test_the_page_names_every_code_of_the_preflight_with_its_decision() -> None:
+def test_page_lists_every_preflight_code_with_its_decision() -> None:
     table = PAGE.split("| code | decision | when |")[1].split("\n\n")[0]
     rows = re.findall(r"^\| (`.*?) \| (\w+) \|", table, re.MULTILINE)
     listed = [
@@ -150,7 +150,7 @@ def test_the_page_names_every_code_of_the_preflight_with_its_decision() -> None:
     assert f"the grade is below {MIN_GRADE}" in table
 
 
-def test_the_members_of_the_preflights_answer_are_those_of_the_route() -> None:
+def test_members_of_the_preflight_response_match_the_route() -> None:
     section = PAGE.split("## The preflight")[1]
     members = section.split("| member | meaning |")[1].split("\n\n")[0]
     heads = re.findall(r"^\| (`.*?) \|", members, re.MULTILINE)

@@ -1,7 +1,7 @@
-"""The commands of the tutorial and of the how-tos, run as a reader would run them.
+"""The commands of the tutorial and the how-tos, run as a reader would run them.
 
-Blocks of `sh` and `python` are run, in their order, page by page; blocks of `text` are examples of
-an output, or commands that need the internet. What is not run as it stands is in `CHANGED`.
+Blocks of `sh` and `python` are run in order, page by page. Blocks of `text` are sample output or
+commands that need the internet. Lines that the test must change are in `CHANGED`.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ CHANGED = {
         ),
     },
 }
-"""Lines that are not run as they stand, by page, with what is run instead:
+"""Replacements for lines that the test cannot run unchanged, by page:
 
-- `make demo`: the test starts the same demo, on ports of its own;
-- `tollgauge run`: the reader uses a second terminal, the test the background;
-- `tollgauge watch events`: in the test the watch may first see what another test left behind;
-- `systemctl`, `createdb` and the database's address: the test's own PostgreSQL.
+- `make demo`: the test starts the same demo on free ports;
+- `tollgauge run`: the reader uses a second terminal, the test a background process;
+- `tollgauge watch events`: the watch may first receive an event that an earlier test caused;
+- `systemctl`, `createdb` and the database's address: the test has its own PostgreSQL.
 """
 
 
 @dataclass(frozen=True)
 class Demo:
-    """A running demo's ports."""
+    """The ports of a running demo."""
 
     port: int
     control: int
 
     def do(self, page: str, folder: Path) -> str:
-        """What the commands of a page print with this demo."""
+        """Run the commands of a page with this demo; return their output."""
         text = script(page, {"8402": self.port, "8403": self.control})
         return run(text, folder, TOLLGAUGE_URL=f"http://127.0.0.1:{self.port}")
 
@@ -72,7 +72,7 @@ def blocks(page: Path, *languages: str) -> list[str]:
 
 
 def script(name: str, ports: Mapping[str, int]) -> str:
-    """The commands of a page as one script, on other ports than the page's."""
+    """Return the commands of a page as one script, with the demo's ports."""
     page = next(page for page in PAGES if page.stem == name)
     lines = "".join(blocks(page, "sh")).splitlines()
     text = "\n".join(CHANGED.get(name, {}).get(line, line) for line in lines)
@@ -84,7 +84,7 @@ def script(name: str, ports: Mapping[str, int]) -> str:
 
 
 def run(text: str, folder: Path, **environment: str) -> str:
-    """What a script prints, in a folder, with our programs on the path."""
+    """Run a script in a folder, with tollgauge's programs on the path; return its output."""
     programs = program(folder / "bin").parent
     program(programs, "tollgauge-guard", "-m", "tollgauge_guard.cli")
     own = {"PATH": f"{programs}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(folder)}
@@ -114,7 +114,7 @@ def demo(anvil: Path) -> Iterator[Demo]:
 
 
 def running_demo(process: subprocess.Popen[str]) -> Demo:
-    """What a demo prints as JSON once it runs."""
+    """Start a demo; yield the JSON that it prints once it runs."""
     assert process.stdout is not None
     lines: list[str] = []
     while not lines or lines[-1] != "}\n":
@@ -142,7 +142,7 @@ def test_every_changed_line_is_on_its_page() -> None:
 
 
 @pytest.mark.node
-def test_the_first_hour_ends_with_an_alert(demo: Demo, tmp_path: Path) -> None:
+def test_first_hour_ends_with_an_alert(demo: Demo, tmp_path: Path) -> None:
     printed = demo.do("first-hour", tmp_path)
     for words in (
         '"resource":"https://weather.example/v1/current"',
@@ -169,11 +169,11 @@ def test_the_first_hour_ends_with_an_alert(demo: Demo, tmp_path: Path) -> None:
 
 
 @pytest.mark.node
-def test_a_watch_reports_the_new_address(demo: Demo, tmp_path: Path) -> None:
+def test_watch_reports_the_new_address(demo: Demo, tmp_path: Path) -> None:
     assert "payto_change" in demo.do("watch", tmp_path)
 
 
-def test_a_service_runs_from_the_configuration_of_the_page(tmp_path: Path) -> None:
+def test_service_runs_with_the_configuration_of_the_page(tmp_path: Path) -> None:
     ports = {"8402": free_port()}
     printed = run(
         script("run", ports),
@@ -187,7 +187,7 @@ def test_a_service_runs_from_the_configuration_of_the_page(tmp_path: Path) -> No
 
 
 @pytest.mark.postgres
-def test_a_copy_is_restored_and_moved(tmp_path: Path, postgres: Postgres) -> None:
+def test_copy_is_restored_and_moved(tmp_path: Path, postgres: Postgres) -> None:
     postgres.sql("CREATE DATABASE from_docs")
     run(script("postgresql", {}), tmp_path, EMPTY_DATABASE=postgres.url("from_docs"))
 
@@ -197,17 +197,17 @@ RUN_AS_THEY_STAND = {
     "add-a-chain": ("good: ", '"network": "eip155:84532"'),
     "add-a-directory": ("2 listed", '"listed": 1'),
 }
-"""Pages whose commands need nothing, and what they print."""
+"""Pages whose commands need no demo, and what they print."""
 
 
 @pytest.mark.parametrize("name", RUN_AS_THEY_STAND)
-def test_the_commands_of_a_page_do_what_it_says(name: str, tmp_path: Path) -> None:
+def test_commands_of_the_page_work(name: str, tmp_path: Path) -> None:
     printed = run(script(name, {}), tmp_path)
     for words in RUN_AS_THEY_STAND[name]:
         assert words in printed, printed
 
 
-def test_the_signal_of_the_page_passes_its_own_tests() -> None:
+def test_signal_of_the_page_passes_its_own_tests() -> None:
     page = next(page for page in PAGES if page.stem == "add-a-signal")
     names: dict[str, Any] = {"__name__": "signal"}
     exec("\n".join(blocks(page, "python")), names)
@@ -217,7 +217,7 @@ def test_the_signal_of_the_page_passes_its_own_tests() -> None:
         test()
 
 
-def test_the_receiver_of_the_page_believes_signed_deliveries_alone() -> None:
+def test_receiver_of_the_page_accepts_only_signed_deliveries() -> None:
     page = next(page for page in PAGES if page.stem == "watch")
     names: dict[str, Any] = {}
     exec("\n".join(blocks(page, "python")), names)

@@ -1,4 +1,4 @@
-"""docs/gaming.md is current, and no trick gains more than it admits."""
+"""docs/gaming.md is current, and no trick gains more than the page states."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from docs.gaming import Attack, attacks, gaming
 
 PAGE = Path(__file__).parents[2] / "docs" / "gaming.md"
 FEW_POINTS = 50
-"""Tenths: what a trick that is bounded may gain."""
+"""Maximum gain of a bounded trick, in tenths of a point."""
 FREE_POINTS = 30
-"""Tenths: what payments may gain that cost nothing."""
+"""Maximum gain of payments that cost the seller nothing, in tenths of a point."""
 OUTSIDE = re.compile(r"outside spending of \$(\d+) a day")
 
 
@@ -22,12 +22,14 @@ def known() -> dict[str, Attack]:
     return {attack.trick: attack for attack in attacks()}
 
 
-def test_the_page_is_current() -> None:
+def test_page_is_current() -> None:
     written = PAGE.read_text(encoding="utf-8")
     assert written == gaming(), "run: .venv/bin/python docs/generate.py"
 
 
-def test_what_is_bounded_gains_few_points_and_no_better_advice(known: dict[str, Attack]) -> None:
+def test_bounded_tricks_gain_few_points_and_no_better_recommendation(
+    known: dict[str, Attack],
+) -> None:
     bounded = [attack for attack in known.values() if not attack.open]
     assert len(bounded) > len(known) / 2
     for attack in bounded:
@@ -39,7 +41,7 @@ def test_what_is_bounded_gains_few_points_and_no_better_advice(known: dict[str, 
             assert attack.with_it.recommendation == "avoid", attack.trick
 
 
-def test_every_trick_that_is_called_open_is(known: dict[str, Attack]) -> None:
+def test_open_tricks_gain_as_the_page_states(known: dict[str, Attack]) -> None:
     for attack in known.values():
         if attack.open:
             assert attack.gain_tenths > FEW_POINTS, attack.trick
@@ -52,6 +54,6 @@ def test_refusals_and_pauses_gain_nothing(known: dict[str, Attack]) -> None:
         assert attack.gain_tenths <= 0
 
 
-def test_payments_that_come_back_gain_at_most_three_points(known: dict[str, Attack]) -> None:
+def test_payments_that_return_gain_at_most_three_points(known: dict[str, Attack]) -> None:
     gains = [known[trick].gain_tenths for trick in known if "wallets pay" in trick]
     assert gains == [30, 30, 30]

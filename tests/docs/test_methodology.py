@@ -1,4 +1,4 @@
-"""The published pages say what the code does."""
+"""The published pages describe the code."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ADVICE = "run: .venv/bin/python docs/generate.py"
         ("evidence.schema.json", schema_text()),
     ],
 )
-def test_a_generated_page_is_current(name: str, text: str) -> None:
+def test_generated_page_is_current(name: str, text: str) -> None:
     assert (DOCS / name).read_text(encoding="utf-8") == text, ADVICE
 
 
-def test_the_methodology_names_every_component_flag_and_cap() -> None:
+def test_methodology_lists_every_component_flag_and_cap() -> None:
     page = methodology()
     for row in POLICY.rows:
         assert f"| {row.name} | {row.weight} | {row.measures} | {row.absent} |" in page
@@ -42,7 +42,7 @@ def test_the_methodology_names_every_component_flag_and_cap() -> None:
         assert f"| {cap.limit_tenths / 10:g} | `{cap.code}` | {cap.reason} |" in page
 
 
-def test_the_methodology_names_every_reason_that_is_not_the_target_s() -> None:
+def test_methodology_lists_every_cause_outside_the_target() -> None:
     page = methodology()
     network = (COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE)
     for reason in (*network, LATE_HERE, FaultKind.LOCAL, FaultKind.DNS_FAILED, Outcome.THROTTLED):

@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules name metrics, labels and label values that exist."""
+"""The dashboard and the alert rules use metrics, labels and label values that exist."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SUFFIXES = {
 
 
 def registered() -> dict[str, MetricWrapperBase]:
-    """Each series that the service shows, by its name."""
+    """Return the series that the service exports, by name."""
     metrics = [metric for metric in vars(observe).values() if isinstance(metric, MetricWrapperBase)]
     return {
         f"{metric._name}{end}": metric for metric in metrics for end in SUFFIXES[str(metric._type)]
@@ -49,7 +49,7 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Each expression of both files, with the text that is shown beside its value."""
+    """Return each expression of both files, with the text that is displayed with its value."""
     for panel in dashboard()["panels"]:
         for target in panel.get("targets", ()):
             yield target["expr"], target["legendFormat"]
@@ -61,7 +61,7 @@ EXPRESSIONS = tuple(expressions())
 
 
 @pytest.mark.parametrize(("expression", "shown"), EXPRESSIONS)
-def test_an_expression_names_series_and_labels_that_exist(expression: str, shown: str) -> None:
+def test_expressions_use_existing_series_and_labels(expression: str, shown: str) -> None:
     known = registered()
     selectors = SELECTOR.findall(expression)
     assert selectors
@@ -77,7 +77,7 @@ def test_an_expression_names_series_and_labels_that_exist(expression: str, shown
     assert set(SHOWN.findall(shown)) <= grouped
 
 
-def test_every_metric_is_shown_on_the_dashboard() -> None:
+def test_every_metric_is_on_the_dashboard() -> None:
     text = json.dumps([panel.get("targets") for panel in dashboard()["panels"]])
     shown = {name for name, _ in SELECTOR.findall(text)}
     hidden = {
@@ -88,7 +88,7 @@ def test_every_metric_is_shown_on_the_dashboard() -> None:
     assert not hidden
 
 
-def test_panels_stand_beside_each_other_with_names_of_their_own() -> None:
+def test_panels_do_not_overlap_and_have_unique_names() -> None:
     panels = dashboard()["panels"]
     assert len({panel["id"] for panel in panels}) == len({panel["title"] for panel in panels})
     places = [
@@ -101,7 +101,7 @@ def test_panels_stand_beside_each_other_with_names_of_their_own() -> None:
     assert all(x < 24 for x, _ in places)
 
 
-def test_our_own_network_alert_counts_our_failures_and_no_throttling_by_sellers() -> None:
+def test_network_alert_counts_own_failures_and_not_throttling() -> None:
     (rule,) = (rule for rule in alerts() if rule["alert"] == "TollgaugeOurOwnNetwork")
     counted, all_probes = (MATCHER.findall(text) for _, text in SELECTOR.findall(rule["expr"]))
     assert not all_probes
@@ -121,7 +121,7 @@ def test_our_own_network_alert_counts_our_failures_and_no_throttling_by_sellers(
     assert is_counted(Fault(kind=FaultKind.LOCAL))
 
 
-def test_every_alert_has_a_severity_and_stands_in_the_operator_s_table() -> None:
+def test_every_alert_has_a_severity_and_is_in_the_operators_table() -> None:
     page = (DOCS / "operating/monitoring.md").read_text(encoding="utf-8")
     for rule in alerts():
         assert rule["labels"]["severity"] in ("page", "warn")

@@ -1,4 +1,4 @@
-"""What operators are told is what the code does."""
+"""The documents for operators describe the code."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ CONFIG = Config(
     sources=(Source(name="a", kind=SourceKind.BAZAAR, location="https://a.example"),),
     rpc=RpcSettings(url=("https://node.example",)),
 )
-"""Asks for every loop."""
+"""A configuration that enables every loop."""
 ROW = re.compile(r"^\| ([a-z ]+?) \| (\d+) days? \|", re.MULTILINE)
 
 
-def test_the_table_of_retention_says_how_long_each_kind_of_row_is_kept() -> None:
+def test_retention_table_lists_every_kind_of_row() -> None:
     text = (PAGES / "database.md").read_text(encoding="utf-8").split("## Retention")[1]
     text = text.split("\n## ")[0]
     assert {what: int(days) * DAY_MS for what, days in ROW.findall(text)} == {
@@ -43,27 +43,27 @@ def test_the_table_of_retention_says_how_long_each_kind_of_row_is_kept() -> None
     }
 
 
-def test_the_table_of_loops_has_every_loop() -> None:
+def test_loop_table_lists_every_loop() -> None:
     page = (PAGES / "processes.md").read_text(encoding="utf-8")
     text = page.split("| loop | what it does | every |")[1]
     named = re.findall(r"^\| `([a-z-]+)` \|", text.split("\n\n")[0], re.MULTILINE)
     assert sorted(named) == sorted(loops(CONFIG))
 
 
-def test_workers_that_share_the_loops_have_every_loop() -> None:
-    """Whoever copies the example of several machines leaves no loop out."""
+def test_example_of_several_machines_runs_every_loop() -> None:
+    """An operator who copies the example must not miss a loop."""
     text = (DOCS / "scaling.md").read_text(encoding="utf-8")
     lists = re.findall(r"work --only ([a-z,-]+)", text)
     assert {name for names in lists for name in names.split(",")} == set(loops(CONFIG))
 
 
-def test_the_help_of_work_names_every_loop() -> None:
+def test_help_of_work_lists_every_loop() -> None:
     words = re.findall(r"[a-z-]+", work.__doc__ or "")
     assert set(loops(CONFIG)) <= set(words)
 
 
-def test_systemctl_is_given_units_that_are_shipped() -> None:
-    """In every document; `tollgauge@NAME` is an instance of the template."""
+def test_documented_systemd_units_are_shipped() -> None:
+    """Covers every document; `tollgauge@NAME` is an instance of the template."""
     units = {path.name for path in (DOCS.parent / "deploy/systemd").iterdir()}
     instances = {"run", "serve", "work"}
     for page in [DOCS.parent / "README.md", *DOCS.rglob("*.md")]:

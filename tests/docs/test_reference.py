@@ -1,4 +1,4 @@
-"""The generated reference is current, and complete."""
+"""The generated reference is current and complete."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_every_page_of_the_reference_is_current(written: dict[str, str]) -> None
         assert (DOCS / name).read_text(encoding="utf-8") == text, f"{name}: {ADVICE}"
 
 
-def test_recorded_examples_are_what_the_code_answers() -> None:
+def test_recorded_examples_match_the_responses() -> None:
     for name, text in recorded().items():
         assert (DOCS / name).read_text(encoding="utf-8") == text, f"{name}: {ADVICE}"
 
@@ -48,7 +48,7 @@ def test_every_setting_is_described(written: dict[str, str]) -> None:
     assert settings["probe.references"].description.startswith("https URLs that tell whether")
 
 
-def test_a_setting_has_its_default_range_and_unit(written: dict[str, str]) -> None:
+def test_setting_has_its_default_range_and_unit(written: dict[str, str]) -> None:
     page = written["reference/configuration.md"]
     assert "| `port` | whole number | `8402` | from 0, to 65,535 |" in page
     assert re.search(r"\| `lease_ms` \| whole number \| `60000` \| from 1,000 \| ms \|", page)
@@ -60,7 +60,7 @@ def test_every_flag_has_its_severity_rule_and_fix(written: dict[str, str]) -> No
         assert f"| `{rule.code}` | {rule.severity.value} | {rule.words} | {rule.fix} |" in page
 
 
-def test_the_api_has_every_kind_of_route_with_its_price_and_statuses(
+def test_api_page_has_every_kind_of_route_with_price_and_statuses(
     written: dict[str, str],
 ) -> None:
     page = written["reference/api.md"]

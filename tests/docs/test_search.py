@@ -1,4 +1,4 @@
-"""docs/search.md says what searches and lists do."""
+"""docs/search.md describes the searches and lists of the service."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def row(parameter: str) -> str:
     return str(found)
 
 
-def test_the_table_of_lists_names_every_parameter() -> None:
+def test_table_of_lists_names_every_parameter() -> None:
     heads = re.findall(r"^\| (`.*?) \|", LISTS, re.MULTILINE)
     named = {name for head in heads for name in re.findall(r"`(\w+)`", head)}
     assert named == names(LIST_PARAMETERS)
 
 
-def test_every_order_and_every_status_is_named_with_the_default_first() -> None:
+def test_every_order_and_status_is_named_with_the_default_first() -> None:
     assert re.findall(r"`(\w+)`", row("sort"))[1:] == [*Sort]
     assert re.findall(r"`(\w+)`", row("status"))[1:] == [*Listing]
     assert ListRequest.read_query({}).sort == Sort.SCORE
@@ -52,7 +52,7 @@ def test_every_parameter_and_match_of_a_search_is_named() -> None:
     assert re.findall(r"^- \*\*`(\w+)`\*\*", section, re.MULTILINE) == list(get_args(Match))
 
 
-def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
+def test_numbers_of_the_page_match_the_code() -> None:
     default = SearchRequest.model_fields["limit"].default
     assert f"`limit` is {default} by default, at most {LIMIT_MAX}" in WORDS
     assert f"`GET /trust/endpoints`, {LIST_ROWS} per page" in WORDS

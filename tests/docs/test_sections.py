@@ -1,4 +1,4 @@
-"""The generated tables of hand-written pages are current, and what stands around them is true."""
+"""The generated tables of hand-written pages are current, and the pages name what exists."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def test_generated_tables_are_current() -> None:
         assert (ROOT / "docs" / name).read_text(encoding="utf-8") == text, f"{name}: {ADVICE}"
 
 
-def test_the_readme_names_every_command_without_json() -> None:
+def test_readme_lists_every_command_without_json() -> None:
     (named,) = re.findall(r"`--json` \(all but (.*?),? which serve", README, re.DOTALL)
     assert tuple(re.findall(r"`(\w+)`", named)) == without_json(app)
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/search.md", "docs/bundle.md", "docs/mcp.md"])
-def test_a_page_names_only_routes_that_are_served(page: str) -> None:
+def test_page_names_only_existing_routes(page: str) -> None:
     async def paths() -> set[str]:
         async with example_service() as dependencies:
             return {route.path for route in routes.table(dependencies)}

@@ -1,5 +1,7 @@
-"""What sellers are told to sign is what is checked. `cast` is not installed here: a program of its
-name that signs as it does (EIP-191) stands in, so that what the shell hands it is tested.
+"""The documented signing procedure of sellers produces files that pass verification.
+
+`cast` is not installed here. A program of the same name that signs in the same way (EIP-191)
+replaces it, so that the arguments from the shell are tested.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def is_signed_by_the_old_payto(row: dict[str, Any]) -> bool:
     return signer == announcement().before
 
 
-def test_the_python_example_signs_what_is_checked() -> None:
+def test_python_example_produces_a_valid_signature() -> None:
     (program,) = blocks("python")
     names: dict[str, Any] = {}
     exec(program, names)
@@ -54,7 +56,7 @@ def test_the_python_example_signs_what_is_checked() -> None:
     assert is_signed_by_the_old_payto(row)
 
 
-def test_the_shell_example_signs_what_is_checked(tmp_path: Path) -> None:
+def test_shell_example_produces_a_valid_signature(tmp_path: Path) -> None:
     (program,) = blocks("sh")
     cast = tmp_path / "cast"
     cast.write_text(CAST.format(python=sys.executable))
@@ -86,7 +88,7 @@ def test_the_shell_example_signs_what_is_checked(tmp_path: Path) -> None:
     assert is_signed_by_the_old_payto(row)
 
 
-def test_the_text_that_is_shown_is_the_one_that_is_signed() -> None:
+def test_displayed_text_is_the_signed_text() -> None:
     shown = next(block for block in blocks("") if block.startswith("x402 payTo change"))
     row = next(json.loads(block) for block in blocks("json") if '"signature"' in block)
     item = announcement(
@@ -95,14 +97,14 @@ def test_the_text_that_is_shown_is_the_one_that_is_signed() -> None:
     assert item.text + "\n" == shown
 
 
-def test_the_file_that_is_shown_can_be_read() -> None:
+def test_displayed_file_can_be_parsed() -> None:
     shown = next(block for block in blocks("json") if '"statement"' in block)
     file = seller_file.read(shown.encode(), "api.example.com")
     assert file is not None
     assert (file.contact, file.problems) == ("ops@api.example.com", ())
 
 
-def test_the_limits_that_are_told_are_those_that_hold() -> None:
+def test_documented_limits_match_the_code() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert f"up to {seller_file.STATEMENT_MAX} characters" in text
     assert f"up to {seller_file.CONTACT_MAX} characters" in text

@@ -1,4 +1,4 @@
-"""What docs/signatures.md tells readers to do works against a running service."""
+"""The instructions of docs/signatures.md work with a running service."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def blocks(kind: str) -> list[str]:
 
 @pytest.fixture
 async def url() -> AsyncIterator[str]:
-    """A service on a port of its own."""
+    """Start a service on a free port."""
     port = free_port()
     base_url, config = f"http://127.0.0.1:{port}", configuration()
     config = replace(config, server=replace(config.server, base_url=base_url))
@@ -42,7 +42,7 @@ async def url() -> AsyncIterator[str]:
 
 
 async def run(folder: Path, url: str, *words: str) -> tuple[int, str]:
-    """Exit code and output of a program, with `tollgauge` on the path."""
+    """Run a program with `tollgauge` on the path; return its exit code and output."""
     program = folder / "tollgauge"
     program.write_text(f'#!/bin/sh\nexec {shlex.join(command("tollgauge"))} "$@"\n')
     program.chmod(0o755)
@@ -58,7 +58,7 @@ async def run(folder: Path, url: str, *words: str) -> tuple[int, str]:
     return process.returncode or 0, out.decode()
 
 
-async def test_the_page_s_commands_and_its_python_verify_a_real_answer(
+async def test_commands_and_python_of_the_page_verify_a_real_response(
     tmp_path: Path, url: str
 ) -> None:
     save, keys = blocks("sh")

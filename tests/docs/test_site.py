@@ -1,4 +1,4 @@
-"""The documentation builds as a site without a warning, and all its links lead somewhere."""
+"""The documentation builds as a site without warnings and without dead links."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
-"""Elements whose address a browser fetches by itself."""
+"""Elements whose address a browser fetches without a click."""
 _FETCHED = re.compile(r"(?:@import|url\()\s*['\"]?(https?:)?//", re.IGNORECASE)
 
 
 class Page(HTMLParser):
-    """What a page links to, what it loads, and where links may lead."""
+    """The links of a page, the addresses that it loads, and its anchors."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Page(HTMLParser):
 
 
 class BuiltSite:
-    """A site that was built into a folder."""
+    """Build the site into a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class BuiltSite:
         return {path: Page(path) for path in sorted(self.folder.rglob("*.html"))}
 
     def dead(self, page: Page) -> Iterator[str]:
-        """The links of a page, within the site, that lead nowhere."""
+        """Return the links of a page within the site whose target does not exist."""
         for link in (*page.links, *page.loads):
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:
@@ -85,7 +85,7 @@ def test_every_document_is_a_page_of_the_site(site: BuiltSite) -> None:
     assert pages <= site.pages.keys()
 
 
-def test_every_link_and_anchor_leads_somewhere(site: BuiltSite) -> None:
+def test_every_link_and_anchor_has_a_target(site: BuiltSite) -> None:
     dead = {
         f"{page.path.relative_to(site.folder)}: {link}"
         for page in site.pages.values()
@@ -94,18 +94,18 @@ def test_every_link_and_anchor_leads_somewhere(site: BuiltSite) -> None:
     assert not dead, "\n".join(sorted(dead))
 
 
-def test_a_link_to_nothing_is_noticed(site: BuiltSite, tmp_path: Path) -> None:
+def test_dead_link_is_detected(site: BuiltSite, tmp_path: Path) -> None:
     path = tmp_path.resolve() / "page.html"
     path.write_text('<a id="here" href="#here"></a><a href="#there"></a><a href="no.html"></a>')
     page = Page(path)
     assert [*BuiltSite(path.parent).dead(page)] == ["#there", "no.html"]
 
 
-def test_the_start_page_leads_to_the_index(site: BuiltSite) -> None:
+def test_start_page_links_to_the_index(site: BuiltSite) -> None:
     assert site.pages[site.folder / "index.html"].links == ["docs/README.html"]
 
 
-def test_the_site_loads_nothing_from_elsewhere(site: BuiltSite) -> None:
+def test_site_loads_nothing_from_elsewhere(site: BuiltSite) -> None:
     for page in site.pages.values():
         assert not [address for address in page.loads if urlsplit(address).netloc], page.path
     sheets = [*site.folder.rglob("*.css")]

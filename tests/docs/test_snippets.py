@@ -1,5 +1,5 @@
-"""The programs of the documents are those of the docs page, which are run by a test of their own
-(tests/system/test_docs_snippets.py).
+"""The programs in the documents are those of the docs page, which
+tests/system/test_docs_snippets.py runs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 NETWORK = "eip155:8453"
 
 
-def test_the_readme_buys_as_the_docs_page_does() -> None:
+def test_readme_buys_as_the_docs_page_does() -> None:
     program = snippets.buy(
         Language.PYTHON,
         "http://127.0.0.1:8402/v1/x402-trust",
@@ -23,7 +23,7 @@ def test_the_readme_buys_as_the_docs_page_does() -> None:
     assert f"```python\n{program}\n```" in (ROOT / "README.md").read_text()
 
 
-def test_the_client_that_loses_no_payment_is_that_of_the_docs_page() -> None:
+def test_client_that_loses_no_payment_is_that_of_the_docs_page() -> None:
     program = snippets.filled(
         LOST[Language.PYTHON],
         'os.environ["TOLLGAUGE_URL"] + "/v1/x402-trust"',
