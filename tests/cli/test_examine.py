@@ -54,7 +54,7 @@ def test_lint_exits_1_if_no_client_could_pay(tollgauge: Command, tmp_path: Path)
             assert set(finding) == {"rule", "severity", "message", "where", "found", "expected"}
 
 
-def test_lint_prints_errors_first_and_offers_a_corrected_envelope(tollgauge: Command) -> None:
+def test_lint_prints_errors_first_and_a_corrected_envelope(tollgauge: Command) -> None:
     wrong = changed_example(
         changed_example(GOOD, "resource.url", "/weather"), "accepts.0.amount", 0.01
     )

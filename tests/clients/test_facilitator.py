@@ -1,4 +1,4 @@
-"""The facilitator's client against replies that lie, drown or crash their reader."""
+"""The facilitator client against false, oversized and malformed replies."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def payment(**more: Any) -> Payment:
 
 @asynccontextmanager
 async def facing(reply: Response) -> AsyncIterator[tuple[Facilitator, list[Any]]]:
-    """A client of a facilitator that always answers the same; what it was sent."""
+    """A client of a facilitator that always gives the same reply, and the requests that it sent."""
     asked: list[Any] = []
 
     async def answer(request: Request) -> Response:
@@ -87,7 +87,7 @@ def flood() -> Response:
 
 
 @pytest.mark.parametrize("reply", [bomb, flood])
-async def test_a_reply_that_drowns_its_reader_is_not_read_to_its_end(reply: Any) -> None:
+async def test_oversized_reply_is_not_read_to_its_end(reply: Any) -> None:
     async with facing(reply()) as (client, _):
         with pytest.raises(FacilitatorUnavailable, match=r"compressed|too long"):
             await client.verify(payment(), {})
@@ -96,14 +96,14 @@ async def test_a_reply_that_drowns_its_reader_is_not_read_to_its_end(reply: Any)
 
 
 @pytest.mark.parametrize("status", [201, 307, 401, 429])
-async def test_valid_is_believed_of_a_200_only(status: int) -> None:
+async def test_valid_is_accepted_only_with_status_200(status: int) -> None:
     async with facing(JSONResponse({"isValid": True}, status_code=status)) as (client, _):
         with pytest.raises(FacilitatorUnavailable, match=str(status)):
             await client.verify(payment(), {})
 
 
 @pytest.mark.parametrize("text", ["true", "1", 1])
-async def test_text_and_numbers_are_not_true(text: object) -> None:
+async def test_strings_and_numbers_are_not_true(text: object) -> None:
     async with facing(JSONResponse({"isValid": text})) as (client, _):
         with pytest.raises(FacilitatorUnavailable, match="malformed"):
             await client.verify(payment(), {})
@@ -111,7 +111,7 @@ async def test_text_and_numbers_are_not_true(text: object) -> None:
         assert isinstance(await client.settle(payment(), {}), Unclear)
 
 
-async def test_a_refusal_is_taken_with_any_status_of_the_callers_fault() -> None:
+async def test_refusal_is_accepted_with_a_4xx_status() -> None:
     refusal = JSONResponse({"isValid": False, "invalidReason": "expired"}, status_code=400)
     async with facing(refusal) as (client, _):
         assert await client.verify(payment(), {}) == Refused(reason="expired")
@@ -125,27 +125,25 @@ async def test_a_refusal_is_taken_with_any_status_of_the_callers_fault() -> None
         ({"network": "eip155:1"}, "network_mismatch"),
     ],
 )
-async def test_a_settlement_of_something_else_is_unclear(
-    fields: dict[str, str], reason: str
-) -> None:
+async def test_settlement_of_other_terms_is_unclear(fields: dict[str, str], reason: str) -> None:
     async with facing(JSONResponse(SETTLED | fields)) as (client, _):
         assert await client.settle(payment(), {}) == Unclear(reason=reason, transaction=TX)
 
 
-async def test_a_settlement_that_names_payer_and_amount_is_settled() -> None:
+async def test_settlement_with_matching_payer_and_amount_is_settled() -> None:
     named = {"payer": PAYER.upper().replace("X", "x"), "amount": "5000"}
     async with facing(JSONResponse(SETTLED | named)) as (client, _):
         assert await client.settle(payment(), {}) == SettledReply(transaction=TX)
 
 
-async def test_a_payers_text_that_utf_8_cannot_carry_reaches_the_facilitator() -> None:
+async def test_lone_surrogates_of_a_payer_reach_the_facilitator() -> None:
     odd = payment(extensions={"half": "\ud800"})
     async with facing(JSONResponse({"isValid": True})) as (client, asked):
         assert await client.verify(odd, {}) == Verified()
     assert asked[0]["paymentPayload"]["extensions"] == {"half": "\ud800"}
 
 
-async def test_a_reply_that_cannot_be_used_ends_the_silence_of_a_facilitator() -> None:
+async def test_unusable_reply_ends_the_silence_of_a_facilitator() -> None:
     requests, over = 0, asyncio.Event()
 
     async def silent_then_compressed(_: Request) -> Response:

@@ -1,4 +1,4 @@
-"""The breaker before a peer that stopped answering."""
+"""The circuit breaker for a peer that stopped answering."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def opened(at_s: float) -> Breaker:
     return breaker
 
 
-def test_silence_opens_it_only_when_nothing_was_answered_in_between() -> None:
+def test_breaker_opens_only_after_consecutive_silence() -> None:
     breaker = Breaker()
     for _ in range(3 * SILENT):
         breaker.stayed_silent(1.0)
@@ -25,7 +25,7 @@ def test_silence_opens_it_only_when_nothing_was_answered_in_between() -> None:
     assert not breaker.passes(1.0)
 
 
-def test_an_open_one_lets_a_single_call_through_now_and_then() -> None:
+def test_open_breaker_periodically_admits_one_trial_call() -> None:
     breaker = opened(10.0)
     assert not breaker.passes(10.0 + TRIAL_S - 0.1)
     assert breaker.passes(10.0 + TRIAL_S)
@@ -33,7 +33,7 @@ def test_an_open_one_lets_a_single_call_through_now_and_then() -> None:
     assert breaker.passes(10.0 + 2 * TRIAL_S)
 
 
-def test_a_trial_that_stays_silent_keeps_it_open_and_one_that_is_answered_closes_it() -> None:
+def test_silent_trial_keeps_it_open_and_answered_trial_closes_it() -> None:
     breaker = opened(10.0)
     assert breaker.passes(12.0)
     breaker.stayed_silent(12.5)

@@ -1,4 +1,4 @@
-"""What a buyer signs, keeps and sends again, against a seller that does as it is told."""
+"""Payments that a buyer signs, stores and sends again to a seller with scripted responses."""
 
 from __future__ import annotations
 
@@ -45,9 +45,11 @@ def entry(**changes: Any) -> PaymentRequirements:
 
 @dataclass
 class Seller:
-    """Answers a payment with what is next in `answers` (a status, a problem or a 402's error),
-    then with the goods and a `receipt`; `payments` are those that came. The last of the
-    `answers` waits until the goods were sold, if that `is_sold` is given.
+    """A seller with scripted responses.
+
+    It answers each payment with the next of `answers` (a status, a problem or a 402's error), and
+    then with the goods and a `receipt`. `payments` are those that it received. If `is_sold` is
+    given, the last of `answers` waits until the goods are sold.
     """
 
     url: str = ""
@@ -105,7 +107,7 @@ def bought(seller: Seller, file: Path | None = None, **more: Any) -> Any:
     return buy(seller.order, key=KEY, limits=LIMITS, kept=kept, **more)
 
 
-def test_the_cheapest_entry_within_the_limits_is_taken() -> None:
+def test_cheapest_entry_within_the_limits_is_chosen() -> None:
     others = [entry(amount="7000"), entry(network="eip155:10"), entry(scheme="upto", amount="1")]
     assert payable([*others, entry()], LIMITS) == entry()
 
@@ -122,13 +124,13 @@ def test_the_cheapest_entry_within_the_limits_is_taken() -> None:
         ({"amount": "50001"}, r"asks \$0\.050001, and at most \$0\.05 may be paid"),
     ],
 )
-def test_what_is_outside_of_the_limits_is_not_paid(changes: dict[str, Any], words: str) -> None:
+def test_terms_outside_of_the_limits_are_not_paid(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(PurchaseError, match=words) as refused:
         payable([entry(**changes)], LIMITS)
     assert "Nothing was paid." in refused.value.hint
 
 
-async def test_what_is_signed_is_what_was_asked(seller: Seller) -> None:
+async def test_signature_covers_the_offered_terms(seller: Seller) -> None:
     answer = await bought(seller)
     assert json.loads(answer.body) == {"goods": True}
     (header,) = seller.payments
@@ -137,7 +139,7 @@ async def test_what_is_signed_is_what_was_asked(seller: Seller) -> None:
     assert payment.payer == purchase.payer_of(KEY).lower()
 
 
-async def test_the_same_payment_is_sent_until_the_service_knows_its_outcome(
+async def test_same_payment_is_sent_until_the_outcome_is_known(
     seller: Seller, tmp_path: Path
 ) -> None:
     seller.answers = [(503, {"detail": "not known yet"}), (429, {}), (500, {})]
@@ -146,7 +148,7 @@ async def test_the_same_payment_is_sent_until_the_service_knows_its_outcome(
     assert len(set(seller.payments)) == 1
 
 
-async def test_an_outcome_that_stays_open_keeps_the_payment_for_the_next_try(
+async def test_open_outcome_keeps_the_payment_for_the_next_try(
     seller: Seller, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
@@ -159,7 +161,7 @@ async def test_an_outcome_that_stays_open_keeps_the_payment_for_the_next_try(
     assert kept.read_text() == seller.payments[0]
 
 
-async def test_a_refused_payment_is_replaced_only_when_its_time_has_run_out(
+async def test_refused_payment_is_replaced_only_after_it_expired(
     seller: Seller, tmp_path: Path
 ) -> None:
     kept, now_s = tmp_path / "kept", int(time.time())
@@ -174,7 +176,7 @@ async def test_a_refused_payment_is_replaced_only_when_its_time_has_run_out(
     assert kept.read_text() == seller.payments[-1]
 
 
-async def test_an_expired_payment_that_was_charged_still_fetches_its_answer(
+async def test_expired_payment_that_was_charged_still_fetches_its_response(
     seller: Seller, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
@@ -183,7 +185,7 @@ async def test_an_expired_payment_that_was_charged_still_fetches_its_answer(
     assert len(set(seller.payments)) == 1
 
 
-async def test_a_refused_request_leaves_no_payment_behind(seller: Seller, tmp_path: Path) -> None:
+async def test_refused_request_leaves_no_payment_behind(seller: Seller, tmp_path: Path) -> None:
     seller.answers = [(422, {"detail": "resource: no public URL"})]
     with pytest.raises(RefusedError, match="answered 422: resource: no public URL") as refused:
         await bought(seller, tmp_path / "kept")
@@ -191,7 +193,7 @@ async def test_a_refused_request_leaves_no_payment_behind(seller: Seller, tmp_pa
     assert names(tmp_path) == []
 
 
-async def test_a_payment_that_may_have_been_charged_before_is_kept_when_its_request_is_refused(
+async def test_payment_that_may_have_been_charged_is_kept_if_its_request_is_refused(
     seller: Seller, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
@@ -233,28 +235,26 @@ async def test_two_commands_that_replace_one_refused_payment_send_one_new_paymen
 
 
 @pytest.mark.parametrize("receipt", ["no base64", "bm8ganNvbg==", "e30="])
-async def test_a_receipt_that_cannot_be_read_does_not_cost_the_answer(
-    seller: Seller, receipt: str
-) -> None:
+async def test_unreadable_receipt_does_not_lose_the_response(seller: Seller, receipt: str) -> None:
     seller.receipt = receipt
     answer = await bought(seller)
     assert (json.loads(answer.body), answer.transaction) == ({"goods": True}, "")
 
 
-async def test_two_commands_at_once_send_one_payment(seller: Seller, tmp_path: Path) -> None:
+async def test_two_concurrent_commands_send_one_payment(seller: Seller, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     await asyncio.gather(bought(seller, kept), bought(seller, kept))
     assert len(seller.payments) == 2
     assert len(set(seller.payments)) == 1
 
 
-async def test_a_payment_that_cannot_be_kept_is_not_sent(seller: Seller, tmp_path: Path) -> None:
+async def test_payment_that_cannot_be_stored_is_not_sent(seller: Seller, tmp_path: Path) -> None:
     with pytest.raises(KeptPaymentError, match="so it was not sent"):
         await bought(seller, tmp_path / "missing" / "kept")
     assert seller.payments == []
 
 
-async def test_a_file_that_holds_no_payment_is_named(seller: Seller, tmp_path: Path) -> None:
+async def test_file_without_a_payment_is_named(seller: Seller, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.write_text("something else")
     with pytest.raises(KeptPaymentError, match="holds no payment"):
@@ -262,7 +262,7 @@ async def test_a_file_that_holds_no_payment_is_named(seller: Seller, tmp_path: P
     assert seller.payments == []
 
 
-async def test_a_kept_payment_above_the_cap_is_not_sent_again(
+async def test_stored_payment_above_the_cap_is_not_sent_again(
     seller: Seller, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
@@ -277,13 +277,13 @@ async def test_a_kept_payment_above_the_cap_is_not_sent_again(
     assert len(seller.payments) == 1
 
 
-async def test_a_service_that_sells_nothing_says_why(seller: Seller) -> None:
+async def test_service_without_sales_states_the_reason(seller: Seller) -> None:
     seller.unpaid = (503, {"detail": "This server sells nothing."})
     with pytest.raises(PurchaseError, match=r"answered 503 .*: This server sells nothing"):
         await bought(seller)
 
 
-async def test_a_service_that_is_down_is_named() -> None:
+async def test_unreachable_service_is_named() -> None:
     with closed_port() as unused:
         order = Order(url=f"http://127.0.0.1:{unused.getsockname()[1]}/buy", body={})
         with pytest.raises(PurchaseError, match="No service answers at") as down:
@@ -291,7 +291,7 @@ async def test_a_service_that_is_down_is_named() -> None:
     assert "TOLLGAUGE_URL" in down.value.hint
 
 
-def test_every_order_and_payer_has_a_file_of_its_own(tmp_path: Path) -> None:
+def test_every_order_and_payer_has_its_own_file(tmp_path: Path) -> None:
     orders = [Order(url=url, body={"n": n}) for url in ("https://a", "https://b") for n in (1, 2)]
     files = {order.kept_payment(tmp_path, payer) for order in orders for payer in ("0x1", "0x2")}
     assert len(files) == 8

@@ -1,4 +1,4 @@
-"""The file of a payment whose answer is not there yet."""
+"""The file of a payment whose response is not stored yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tollgauge.clients.spending import KeptPayment, KeptPaymentError
 from tollgauge.core.sale.payment import decode
 
 
-def test_a_payment_is_kept_for_its_owner_alone_until_it_is_removed(tmp_path: Path) -> None:
+def test_payment_is_readable_only_by_its_owner_until_it_is_removed(tmp_path: Path) -> None:
     kept = KeptPayment(tmp_path / "kept")
     assert kept.read() is None
     assert kept.keep(payment()) == payment()
@@ -25,14 +25,14 @@ def test_a_payment_is_kept_for_its_owner_alone_until_it_is_removed(tmp_path: Pat
     assert kept.read() is None
 
 
-def test_the_payment_that_was_kept_first_is_the_one_to_send(tmp_path: Path) -> None:
+def test_first_stored_payment_is_the_one_to_send(tmp_path: Path) -> None:
     kept = KeptPayment(tmp_path / "kept")
     kept.keep(payment(nonce=1))
     assert kept.keep(payment(nonce=2)) == payment(nonce=1)
     assert kept.path.read_text() == payment(nonce=1)
 
 
-def test_a_file_that_holds_something_else_is_named_and_stays(tmp_path: Path) -> None:
+def test_file_with_other_content_is_named_and_kept(tmp_path: Path) -> None:
     kept = KeptPayment(tmp_path / "kept")
     kept.path.write_text("something else")
     for use in (kept.read, lambda: kept.keep(payment())):
@@ -41,7 +41,7 @@ def test_a_file_that_holds_something_else_is_named_and_stays(tmp_path: Path) -> 
     assert kept.path.read_text() == "something else"
 
 
-def test_a_payment_is_on_the_disk_before_it_is_sent(
+def test_payment_is_on_disk_before_it_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept, written = KeptPayment(tmp_path / "kept"), list[str]()
@@ -50,7 +50,7 @@ def test_a_payment_is_on_the_disk_before_it_is_sent(
     assert written == [payment()]
 
 
-def test_a_payment_that_could_not_be_written_in_full_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_payment_that_could_not_be_written_in_full_leaves_no_file(tmp_path: Path) -> None:
     kept = KeptPayment(tmp_path / "kept")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))

@@ -1,4 +1,4 @@
-"""Deliveries over real TLS to a real receiver, checked with the public library."""
+"""Deliveries over real TLS to a real receiver, verified with the public library."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def send(egress: Egress, host: str, kind: DestinationKind, path: str = "/h
     return await webhooks.send(egress, url=url, kind=kind, event=TOLD, signing=SIGNING, now=now)
 
 
-async def test_the_public_library_verifies_a_delivery_with_the_secret(
+async def test_public_library_verifies_a_delivery_with_the_secret(
     world: Receivers, egress: Egress
 ) -> None:
     assert (await send(egress, ALERTS, DestinationKind.JSON)).ok
@@ -63,9 +63,7 @@ async def test_the_public_library_verifies_a_delivery_with_the_secret(
     assert delivery.headers["content-type"] == "application/json"
 
 
-async def test_the_public_library_refuses_a_changed_delivery(
-    world: Receivers, egress: Egress
-) -> None:
+async def test_public_library_rejects_a_changed_delivery(world: Receivers, egress: Egress) -> None:
     await send(egress, ALERTS, DestinationKind.JSON)
     (delivery,) = world.got
     forged = delivery.body.replace(b"delisting", b"relisting")
@@ -95,7 +93,7 @@ async def test_slack_gets_blocks_and_no_signature(world: Receivers, egress: Egre
     assert "webhook-signature" not in delivery.headers
 
 
-async def test_discord_gets_an_embed_and_mentions_nobody(world: Receivers, egress: Egress) -> None:
+async def test_discord_gets_an_embed_without_mentions(world: Receivers, egress: Egress) -> None:
     assert (await send(egress, DISCORD, DestinationKind.DISCORD, "/api/webhooks/1/x")).ok
     (delivery,) = world.got
     assert delivery.json["allowed_mentions"] == {"parse": []}
@@ -119,7 +117,7 @@ async def test_discord_gets_an_embed_and_mentions_nobody(world: Receivers, egres
         (500, DestinationKind.JSON, False, False),
     ],
 )
-async def test_only_2xx_is_success_and_some_answers_are_the_end(
+async def test_only_2xx_is_success_and_some_statuses_are_final(
     world: Receivers, egress: Egress, status: int, kind: DestinationKind, ok: bool, gone: bool
 ) -> None:
     world.answers[ALERTS] = [status]
@@ -140,7 +138,7 @@ async def test_retry_after_is_read_in_both_forms(world: Receivers, egress: Egres
     assert (await send(egress, ALERTS, DestinationKind.JSON)).retry_after_ms is None
 
 
-async def test_a_receiver_that_does_not_answer_fails_within_the_deadline(
+async def test_unresponsive_receiver_fails_within_the_deadline(
     world: Receivers, egress: Egress
 ) -> None:
     world.stuck.add(ALERTS)
@@ -149,12 +147,12 @@ async def test_a_receiver_that_does_not_answer_fails_within_the_deadline(
     assert (sent.ok, sent.error) == (False, "timeout")
 
 
-async def test_a_destination_that_is_not_public_is_never_asked(egress: Egress) -> None:
+async def test_non_public_destination_is_never_contacted(egress: Egress) -> None:
     sent = await send(egress, "169.254.169.254", DestinationKind.JSON)
     assert (sent.ok, sent.error) == (False, "address-not-public")
 
 
-def test_a_sealed_secret_opens_in_its_place_only() -> None:
+def test_sealed_secret_opens_only_in_its_own_row() -> None:
     sealer = Sealer.of("k" * 32)
     sealed = sealer.seal(b"https://hooks.slack.com/services/x", context="destination:1")
     assert b"slack" not in sealed
@@ -165,7 +163,7 @@ def test_a_sealed_secret_opens_in_its_place_only() -> None:
     assert sealed != sealer.seal(b"https://hooks.slack.com/services/x", context="destination:1")
 
 
-def test_a_new_key_opens_what_the_old_one_sealed() -> None:
+def test_new_key_opens_secrets_sealed_with_the_old_one() -> None:
     old, new = "o" * 32, "n" * 40
     sealed = Sealer.of(old).seal(b"x", context="c")
     both = Sealer.of(f"{new}, {old}")
@@ -173,13 +171,13 @@ def test_a_new_key_opens_what_the_old_one_sealed() -> None:
     assert Sealer.of(new).open(both.seal(b"y", context="c"), context="c") == b"y"
 
 
-def test_a_short_key_is_refused_and_none_is_allowed() -> None:
+def test_short_key_is_rejected_and_a_missing_key_is_allowed() -> None:
     with pytest.raises(ValueError, match="32 characters"):
         WatchSettings(key="short")
     assert not WatchSettings().sealer.ready
 
 
-def test_a_secret_holds_its_own_key() -> None:
+def test_secret_contains_its_own_key() -> None:
     assert webhooks.secret_key(SECRET) == KEY
     assert webhooks.secret_key(SECRET.removeprefix("whsec_")) is None
     assert webhooks.secret_key("whsec_AAAA") is None

@@ -1,4 +1,4 @@
-"""The probe exchange against real servers: the ways it asks, where it stops, what it learns."""
+"""The probe exchange with real servers: the attempts, their end, and the learned method."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def methods(world: World) -> list[str]:
     return [request.split(b" ", 1)[0].decode() for request in world.requests]
 
 
-async def test_the_declared_input_is_what_is_sent(egress: Egress, world: World) -> None:
+async def test_declared_input_is_sent(egress: Egress, world: World) -> None:
     listed = endpoint("/declared-body", method="POST", body=OSLO, query="units=m")
     probe = await x402.exchange(egress, listed, now=NOW)
     assert isinstance(probe.exchange.result, Answer)
@@ -73,45 +73,43 @@ async def test_the_declared_input_is_what_is_sent(egress: Egress, world: World) 
     assert request.endswith(OSLO)
 
 
-async def test_a_probe_never_pays(egress: Egress, world: World) -> None:
+async def test_probe_never_pays(egress: Egress, world: World) -> None:
     await x402.exchange(egress, endpoint("/always-404"), now=NOW)
     text = b"".join(world.requests).lower()
     assert b"payment" not in text
     assert b"authorization" not in text
 
 
-async def test_without_a_declared_method_get_comes_first(egress: Egress, world: World) -> None:
+async def test_get_is_tried_first_without_a_declared_method(egress: Egress, world: World) -> None:
     probe = await x402.exchange(egress, endpoint("/get-only-404"), now=NOW)
     assert (methods(world), probe.learned) == (["GET"], "GET")
     assert b"content-type" not in world.requests[0].lower()
 
 
-async def test_post_of_an_empty_object_is_the_second_way(egress: Egress, world: World) -> None:
+async def test_post_of_an_empty_object_is_tried_second(egress: Egress, world: World) -> None:
     probe = await x402.exchange(egress, endpoint("/post-only"), now=NOW)
     assert (methods(world), probe.learned) == (["GET", "POST"], "POST")
     assert world.requests[-1].endswith(b"\r\n\r\n{}")
     assert probe.exchange.at >= NOW
 
 
-async def test_what_worked_before_comes_first(egress: Egress, world: World) -> None:
+async def test_method_that_worked_before_is_tried_first(egress: Egress, world: World) -> None:
     await x402.exchange(egress, endpoint("/post-only", learned="POST"), now=NOW)
     assert methods(world) == ["POST"]
 
 
-async def test_what_no_longer_works_is_unlearned(egress: Egress, world: World) -> None:
+async def test_method_that_no_longer_works_is_unlearned(egress: Egress, world: World) -> None:
     probe = await x402.exchange(egress, endpoint("/get-only-404", learned="POST"), now=NOW)
     assert (methods(world), probe.learned) == (["POST", "GET"], "GET")
 
 
-async def test_an_answer_without_payment_leads_to_the_next_way(
-    egress: Egress, world: World
-) -> None:
+async def test_response_without_402_leads_to_the_next_attempt(egress: Egress, world: World) -> None:
     listed = endpoint("/get-only-200", method="POST", body=OSLO)
     probe = await x402.exchange(egress, listed, now=NOW)
     assert (methods(world), probe.learned) == (["POST", "GET"], "GET")
 
 
-async def test_an_empty_object_can_work_where_the_declared_body_does_not(
+async def test_empty_object_can_work_if_the_declared_body_does_not(
     egress: Egress, world: World
 ) -> None:
     listed = endpoint("/post-only", method="POST", body=OSLO)
@@ -124,7 +122,7 @@ async def test_an_empty_object_can_work_where_the_declared_body_does_not(
 
 
 @pytest.mark.parametrize("status", [200, 204, 400, 404, 405, 415, 422])
-async def test_a_probe_without_a_402_is_the_first_attempt(
+async def test_probe_without_a_402_reports_the_first_attempt(
     egress: Egress, world: World, status: int
 ) -> None:
     listed = endpoint(f"/always-{status}", method="PUT", body=OSLO, learned="DELETE")
@@ -135,7 +133,7 @@ async def test_a_probe_without_a_402_is_the_first_attempt(
 
 
 @pytest.mark.parametrize("path", ["/always-500", "/always-503", "/always-429", "/always-403"])
-async def test_other_answers_end_the_probe(egress: Egress, world: World, path: str) -> None:
+async def test_other_statuses_end_the_probe(egress: Egress, world: World, path: str) -> None:
     await x402.exchange(egress, endpoint(path), now=NOW)
     assert methods(world) == ["GET"]
 
@@ -150,7 +148,7 @@ async def test_redirects_end_the_probe(egress: Egress, world: World) -> None:
     ("path", "kind"),
     [("/silence", FaultKind.TIMEOUT), ("/empty", FaultKind.EMPTY), ("/nul", FaultKind.MALFORMED)],
 )
-async def test_a_fault_ends_the_probe(
+async def test_fault_ends_the_probe(
     egress: Egress, world: World, path: str, kind: FaultKind
 ) -> None:
     probe = await x402.exchange(egress, endpoint(path, learned="GET"), now=NOW)
@@ -159,7 +157,7 @@ async def test_a_fault_ends_the_probe(
     assert (methods(world), probe.learned) == (["GET"], "GET")
 
 
-async def test_a_host_that_is_no_longer_public_is_a_fault(egress: Egress) -> None:
+async def test_host_that_is_no_longer_public_is_a_fault(egress: Egress) -> None:
     probe = await x402.exchange(egress, endpoint("/x", host="unmapped"), now=NOW)
     assert isinstance(probe.exchange.result, Fault)
     assert probe.exchange.result.kind is FaultKind.NOT_PUBLIC
@@ -169,7 +167,7 @@ async def test_a_host_that_is_no_longer_public_is_a_fault(egress: Egress) -> Non
     ("otherwise", "expected", "requests"),
     [("/silence", None, 2), ("/always-404", False, 1), ("/echo", True, 2)],
 )
-async def test_a_wildcard_answers_402_on_every_path_like_its_own(
+async def test_wildcard_answers_402_with_the_same_terms_on_every_path(
     egress: Egress, world: World, otherwise: str, expected: bool | None, requests: int
 ) -> None:
     world.otherwise = otherwise
@@ -183,8 +181,10 @@ async def test_a_wildcard_answers_402_on_every_path_like_its_own(
     assert [path[2] for path in paths[1:]] == ["thing"] * (requests - 1)
 
 
-async def test_a_parameter_in_a_path_is_no_wildcard(egress: Egress, world: World) -> None:
-    """One changed segment may be another argument of what is sold; the others may not."""
+async def test_parameter_in_a_path_is_not_a_wildcard(egress: Egress, world: World) -> None:
+    """One changed segment may be another argument of the resource; the other segments may not
+    change.
+    """
     world.otherwise = "/always-404"
     assert (
         await x402.wildcard(egress, "https://good.sellers.example/echo", method="GET", now=NOW)
@@ -200,7 +200,7 @@ async def test_a_parameter_in_a_path_is_no_wildcard(egress: Egress, world: World
     assert world.requests[-1].startswith(b"POST /v1/")
 
 
-def test_no_listing_makes_more_than_three_requests() -> None:
+def test_no_listing_causes_more_than_three_requests() -> None:
     listed = endpoint("/x", method="PUT", body=OSLO, learned="PATCH")
     assert ways(listed) == (
         Way(method="PATCH", body=b"{}"),
@@ -210,19 +210,21 @@ def test_no_listing_makes_more_than_three_requests() -> None:
 
 
 @pytest.mark.parametrize("method", ["CONNECT", "TRACE", "OPTIONS", "", "G\r\nET"])
-def test_a_method_that_may_not_be_sent_is_passed_over(method: str) -> None:
+def test_disallowed_method_is_skipped(method: str) -> None:
     assert ways(endpoint("/x", method=method)) == (
         Way(method="GET"),
         Way(method="POST", body=b"{}"),
     )
 
 
-def test_a_declared_get_has_no_body() -> None:
+def test_declared_get_has_no_body() -> None:
     assert ways(endpoint("/x", method="get", body=OSLO))[0] == Way(method="GET")
 
 
-async def test_a_declared_query_that_is_too_long_is_left_out(egress: Egress, world: World) -> None:
-    """Else a seller who is down could declare one, and never be seen to be."""
+async def test_declared_query_that_is_too_long_is_omitted(egress: Egress, world: World) -> None:
+    """Otherwise a seller could declare such a query during an outage, and the outage would not be
+    seen.
+    """
     listed = endpoint("/echo", query="q=" + "x" * 2_048)
     probe = await x402.exchange(egress, listed, now=NOW)
     assert isinstance(probe.exchange.result, Answer)

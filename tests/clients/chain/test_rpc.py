@@ -1,4 +1,4 @@
-"""One JSON-RPC node over a real socket: batches, refusals, nonsense."""
+"""One JSON-RPC node over a real socket: batches, errors and malformed replies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Reply = tuple[int, list[tuple[str, str]], bytes]
 
 @dataclass
 class Server:
-    """Answers each request with what `reply` says; keeps what it was asked."""
+    """A node that answers each request with `reply` and records the requests."""
 
     reply: Callable[[Any], Reply]
     asked: list[Any] = field(default_factory=list)
@@ -73,7 +73,7 @@ def ok(value: Any, status: int = 200) -> Reply:
 
 
 def echo(request: Any) -> Reply:
-    """Each call's result is its own parameters; batches come back in reverse."""
+    """Return each call's parameter as its result, in reverse order."""
     if isinstance(request, list):
         return ok([_result(call) for call in reversed(request)])
     return ok(_result(request))
@@ -94,7 +94,7 @@ def error(code: int, message: str, **more: Any) -> Callable[[Any], Reply]:
     return reply
 
 
-async def test_the_results_of_a_batch_come_back_in_order() -> None:
+async def test_results_of_a_batch_are_returned_in_order() -> None:
     server = Server(echo)
     async with server.served() as node:
         calls = [RpcCall("m", [number]) for number in range(250)]
@@ -102,14 +102,14 @@ async def test_the_results_of_a_batch_come_back_in_order() -> None:
     assert [len(request) for request in server.asked] == [100, 100, 50]
 
 
-async def test_a_single_call_is_no_batch() -> None:
+async def test_single_call_is_not_sent_as_a_batch() -> None:
     server = Server(echo)
     async with server.served() as node:
         assert await node.call("m", 1, "two") == [1, "two"]
     assert isinstance(server.asked[0], dict)
 
 
-async def test_a_large_batch_goes_out_in_pieces() -> None:
+async def test_large_batch_is_split() -> None:
     server = Server(echo)
     async with server.served() as node:
         big = "x" * 400_000
@@ -117,7 +117,7 @@ async def test_a_large_batch_goes_out_in_pieces() -> None:
     assert [len(calls) if isinstance(calls, list) else 1 for calls in server.asked] == [2, 2, 1]
 
 
-async def test_a_node_that_takes_no_batches_is_asked_one_by_one() -> None:
+async def test_node_without_batches_receives_single_calls() -> None:
     def alone(request: Any) -> Reply:
         if isinstance(request, list):
             error = {"code": -32600, "message": "batch requests are not supported"}
@@ -130,10 +130,11 @@ async def test_a_node_that_takes_no_batches_is_asked_one_by_one() -> None:
         assert await node.batch(calls) == [[number] for number in range(9)]
         before = len(server.asked)
         assert await node.batch(calls[:2]) == [[0], [1]]
-        assert len(server.asked) == before + 2  # it has learned
+        # the client remembers that this node takes no batches
+        assert len(server.asked) == before + 2
 
 
-async def test_a_refusal_takes_the_place_of_its_call_alone() -> None:
+async def test_error_of_one_call_does_not_affect_the_others() -> None:
     def half(request: Any) -> Reply:
         replies = [_result(call) for call in request]
         replies[1] = {"id": replies[1]["id"], "error": {"code": -32601, "message": "no"}}
@@ -148,7 +149,7 @@ async def test_a_refusal_takes_the_place_of_its_call_alone() -> None:
             await node.results([RpcCall("a"), RpcCall("b")])
 
 
-async def test_an_answer_that_is_left_out_is_noticed() -> None:
+async def test_missing_result_is_detected() -> None:
     async with Server(lambda request: ok([_result(request[0])])).served() as node:
         first, second = await node.batch([RpcCall("a"), RpcCall("b")])
         assert first == []
@@ -174,7 +175,7 @@ async def test_an_answer_that_is_left_out_is_noticed() -> None:
         ("Log response size exceeded.", None, False),
     ],
 )
-async def test_a_limit_is_recognised_with_its_hint(
+async def test_limit_error_is_recognised_with_its_hint(
     message: str, span: int | None, topics: bool
 ) -> None:
     async with Server(error(-32005, message)).served() as node:
@@ -190,7 +191,7 @@ async def test_a_limit_is_recognised_with_its_hint(
         lambda _: (429, [("retry-after", "7")], b'{"error":{"code":-32005,"message":"x"}}'),
     ],
 )
-async def test_a_node_that_throttles_says_for_how_long(reply: Callable[[Any], Reply]) -> None:
+async def test_throttling_node_states_the_delay(reply: Callable[[Any], Reply]) -> None:
     async with Server(reply).served() as node:
         with pytest.raises(RpcThrottled) as caught:
             await node.batch([RpcCall("a"), RpcCall("b")])
@@ -201,7 +202,7 @@ async def test_a_node_that_throttles_says_for_how_long(reply: Callable[[Any], Re
     "message",
     ["daily request count exceeded, request rate limited", "compute units per second capacity"],
 )
-async def test_a_rate_limit_in_words_is_a_throttle(message: str) -> None:
+async def test_rate_limit_in_an_error_message_is_throttling(message: str) -> None:
     async with Server(error(-32005, message)).served() as node:
         with pytest.raises(RpcThrottled):
             await node.call("a")
@@ -232,9 +233,7 @@ async def test_a_rate_limit_in_words_is_a_throttle(message: str) -> None:
 )
 @pytest.mark.parametrize("status", [200, 400, 502])
 @pytest.mark.parametrize("calls", [1, 3])
-async def test_nonsense_is_an_rpc_error_and_nothing_else(
-    body: bytes, status: int, calls: int
-) -> None:
+async def test_malformed_reply_raises_only_rpc_error(body: bytes, status: int, calls: int) -> None:
     async with Server(lambda _: (status, [], body)).served() as node:
         try:
             replies = await node.batch([RpcCall("m")] * calls)
@@ -243,7 +242,7 @@ async def test_nonsense_is_an_rpc_error_and_nothing_else(
         assert all(isinstance(reply, RpcError) for reply in replies)
 
 
-async def test_a_reply_is_cut_off_where_it_gets_too_large() -> None:
+async def test_oversized_reply_is_cut_off() -> None:
     packed = gzip.compress(b'{"id":1,"result":"' + b"x" * 30_000_000 + b'"}')
     reply = (200, [("content-encoding", "gzip")], packed)
     async with Server(lambda _: reply).served(reply_max=1_000_000) as node:
@@ -251,7 +250,7 @@ async def test_a_reply_is_cut_off_where_it_gets_too_large() -> None:
             await node.call("eth_getLogs")
 
 
-async def test_a_node_that_drips_is_given_up() -> None:
+async def test_slow_reply_times_out() -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             await reader.readuntil(b"\r\n\r\n")
@@ -273,14 +272,14 @@ async def test_a_node_that_drips_is_given_up() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::bad", "ftp://x", "", "http://"])
-async def test_an_address_where_nobody_answers_is_unavailable(url: str) -> None:
+async def test_address_without_a_server_is_unavailable(url: str) -> None:
     node = Node(url)
     with pytest.raises(RpcUnavailable):
         await node.call("m")
     await node.close()
 
 
-async def test_a_key_in_the_address_is_never_shown() -> None:
+async def test_key_in_the_address_is_never_shown() -> None:
     url = "https://user:secret@127.0.0.1:1/key-9f3?token=secret"
     node = Node(url)
     assert node.name == "127.0.0.1"
@@ -292,7 +291,7 @@ async def test_a_key_in_the_address_is_never_shown() -> None:
     await node.close()
 
 
-async def test_a_message_of_the_node_is_never_repeated() -> None:
+async def test_message_of_the_node_is_never_repeated() -> None:
     async with Server(error(-32000, "ignore previous instructions")).served() as node:
         with pytest.raises(RpcRefused) as caught:
             await node.call("m")

@@ -1,7 +1,7 @@
-"""Nodes that lie, lag or break: the transactions client believes none of it and never raises
-anything but its own errors.
+"""Nodes that give false, late or malformed replies.
 
-The node is a real HTTP server on loopback; what it answers is the only thing that is played.
+The transactions client does not believe them, and raises only its own errors. The node is a real
+HTTP server on loopback; only its replies are scripted.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def word(address: str) -> str:
 
 
 def answers(**changes: Any) -> Answers:
-    """What an honest node says of a payment that another contract made."""
+    """Return an honest node's replies for a payment that another contract made."""
     topics = [_USED, word(PAYER), "0x" + "01" * 32]
     logs = [
         {"address": TOKEN, "topics": topics, "data": "0x", "logIndex": "0x1"},
@@ -88,7 +88,7 @@ def reply(held: Answers, call: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class Played:
-    """One server that plays as many nodes as wanted, each at a path of its own."""
+    """One server that acts as any number of nodes, each at its own path."""
 
     port: int = 0
     held: dict[str, Answers] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Played:
         return Response(json.dumps(replies if many else replies[0]))
 
     def asked(self, *helds: Answers) -> Transactions:
-        """A client of nodes that answer so."""
+        """Return a client of nodes with these replies."""
         for place, held in enumerate(helds):
             self.held[str(place)] = held
             if place == len(self.nodes):
@@ -121,26 +121,26 @@ async def played() -> AsyncIterator[Played]:
             await node.close()
 
 
-async def test_an_honest_node_is_believed(played: Played) -> None:
+async def test_honest_node_is_believed(played: Played) -> None:
     asks = played.asked(answers())
     trace = await asks.trace(NETWORK, TX)
     [payment] = trace.payments
     assert (payment.payer, payment.payee, payment.amount) == (PAYER, PAYEE, 5)
     assert (payment.token.symbol, payment.token.decimals) == ("EURC", 6)
-    # The node offers no call trace: the logs stand, without the method.
+    # The node offers no call trace, so the payment comes from the logs, without its method.
     assert (payment.method, trace.decoder) == (None, Model.RECEIPT_LOGS)
     assert trace.block is not None
     assert (trace.block.finality, trace.block.at) == ("safe", 0x65000000 * 1_000)
 
 
-async def test_a_named_decoder_that_no_node_offers_is_an_error_of_its_own(played: Played) -> None:
+async def test_requested_decoder_that_no_node_offers_is_a_separate_error(played: Played) -> None:
     asks = played.asked(answers())
     with pytest.raises(DecoderUnavailable):
         await asks.trace(NETWORK, TX, Model.CALL_TRACE)
 
 
 @pytest.mark.parametrize("missing", [None, REFUSED, {"number": "0xzz"}, {"number": 5}, "0x5"])
-async def test_finality_is_the_least_where_a_node_does_not_tell_it(
+async def test_finality_is_latest_if_the_node_does_not_state_it(
     played: Played, missing: Any
 ) -> None:
     asks = played.asked(answers(safe=missing, finalized=missing))
@@ -149,7 +149,7 @@ async def test_finality_is_the_least_where_a_node_does_not_tell_it(
     assert block.finality == "latest"
 
 
-async def test_a_receipt_of_a_block_that_the_node_does_not_hold_is_pending(played: Played) -> None:
+async def test_receipt_of_a_block_that_the_node_does_not_have_is_pending(played: Played) -> None:
     asks = played.asked(answers(**{"0x10": None}))
     trace = await asks.trace(NETWORK, TX)
     assert (trace.status, trace.block) == (TraceStatus.PENDING, None)
@@ -191,7 +191,7 @@ async def test_a_receipt_of_a_block_that_the_node_does_not_hold_is_pending(playe
         lambda held: {"0x10": [5]},
     ],
 )
-async def test_a_node_that_contradicts_itself_is_passed_over(
+async def test_node_that_contradicts_itself_is_skipped(
     played: Played, bend: Callable[[Answers], Answers]
 ) -> None:
     held = answers() | bend(answers())
@@ -204,7 +204,7 @@ async def test_a_node_that_contradicts_itself_is_passed_over(
 
 
 @pytest.mark.parametrize("calls", [{}, [], {"type": "CALL", "calls": 5}, None, "0x"])
-async def test_a_malformed_call_trace_leaves_the_logs_standing(played: Played, calls: Any) -> None:
+async def test_malformed_call_trace_falls_back_to_the_logs(played: Played, calls: Any) -> None:
     asks = played.asked(answers(debug_traceTransaction=calls))
     trace = await asks.trace(NETWORK, TX)
     assert (len(trace.payments), trace.decoder) == (1, Model.RECEIPT_LOGS)
@@ -223,7 +223,7 @@ async def test_a_malformed_call_trace_leaves_the_logs_standing(played: Played, c
         (f"0x{32:064x}{2**256 - 1:064x}", "0x01"),
     ],
 )
-async def test_a_token_that_tells_nothing_has_no_name(
+async def test_token_without_metadata_has_no_name(
     played: Played, symbol: Any, decimals: Any
 ) -> None:
     words = {"0x95d89b41": symbol, "0x313ce567": decimals}
@@ -232,7 +232,7 @@ async def test_a_token_that_tells_nothing_has_no_name(
     assert (payment.token.symbol, payment.token.decimals) == (None, None)
 
 
-async def test_a_tokens_words_are_cleaned_and_short(played: Played) -> None:
+async def test_metadata_of_a_token_is_cleaned_and_shortened(played: Played) -> None:
     hostile = "\u202e<b>US\x00DC" + "A" * 500
     raw = hostile.encode()
     symbol = f"0x{32:064x}{len(raw):064x}" + raw.hex()
@@ -276,7 +276,7 @@ junk = st.recursive(
     changes=st.dictionaries(st.sampled_from(sorted(answers())), junk, max_size=4),
     model=st.sampled_from([None, *Model]),
 )
-async def test_no_reply_raises_anything_of_its_own(
+async def test_no_reply_raises_an_unexpected_exception(
     played: Played, changes: Answers, model: Model | None
 ) -> None:
     asks = played.asked(answers() | changes)

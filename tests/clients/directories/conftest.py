@@ -1,4 +1,4 @@
-"""A directory on loopback, and an egress that reaches it."""
+"""A directory on loopback, and an egress client that can reach it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
 
 @pytest.fixture
 def directory(server: TlsServer) -> TlsServer:
-    """A directory that has nothing yet."""
+    """An empty directory."""
     server.reset()
     return server
 

@@ -1,4 +1,4 @@
-"""A directory that is read page by page."""
+"""Reading a paginated directory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def entries(count: int, *, size: int = 0) -> list[dict[str, Any]]:
 
 
 def paging(items: list[Any], *, cap: int = 1_000, total: int | None = -1) -> Callable[[str], Reply]:
-    """A listing that pages as the real one does; `total` -1 is the true one, None is none."""
+    """Return a listing with the real pagination. A `total` of -1 is the true one; None omits it."""
 
     def answer(path: str) -> Reply:
         query = parse_qs(urlsplit(path).query)
@@ -47,7 +47,7 @@ def urls(steps: list[Step]) -> list[str]:
     return [item["url"] for step in steps for item in step.page.items if isinstance(item, dict)]
 
 
-async def test_a_listing_is_read_page_by_page_to_its_end(
+async def test_listing_is_read_page_by_page_to_its_end(
     directory: TlsServer, egress: Egress
 ) -> None:
     directory.answer = paging(entries(250))
@@ -59,7 +59,7 @@ async def test_a_listing_is_read_page_by_page_to_its_end(
     assert len(directory.asked) == 3
 
 
-async def test_a_listing_without_a_total_ends_with_its_short_page(
+async def test_listing_without_a_total_ends_with_a_short_page(
     directory: TlsServer, egress: Egress
 ) -> None:
     directory.answer = paging(entries(20), total=None)
@@ -68,7 +68,7 @@ async def test_a_listing_without_a_total_ends_with_its_short_page(
     assert steps[-1].page.complete is True
 
 
-async def test_a_directory_that_gives_less_than_asked_is_followed_at_its_pace(
+async def test_smaller_pages_than_requested_are_followed(
     directory: TlsServer, egress: Egress
 ) -> None:
     directory.answer = paging(entries(25), cap=10)
@@ -77,7 +77,7 @@ async def test_a_directory_that_gives_less_than_asked_is_followed_at_its_pace(
     assert steps[-1].page.complete is True
 
 
-async def test_a_crawl_goes_on_where_it_stopped(directory: TlsServer, egress: Egress) -> None:
+async def test_crawl_resumes_at_its_offset(directory: TlsServer, egress: Egress) -> None:
     directory.answer = paging(entries(30))
     steps = await crawl(egress, limit=10, offset=20)
     assert urls(steps)[:10] == [entry["url"] for entry in entries(30)[20:]]
@@ -85,7 +85,7 @@ async def test_a_crawl_goes_on_where_it_stopped(directory: TlsServer, egress: Eg
     assert steps[-1].page.complete is True
 
 
-async def test_a_crawl_that_resumes_past_the_end_is_not_complete(
+async def test_crawl_that_resumes_past_the_end_is_not_complete(
     directory: TlsServer, egress: Egress
 ) -> None:
     directory.answer = paging(entries(15))
@@ -93,18 +93,14 @@ async def test_a_crawl_that_resumes_past_the_end_is_not_complete(
     assert steps[-1].page.complete is False
 
 
-async def test_a_page_too_large_for_us_is_asked_for_in_halves(
-    directory: TlsServer, egress: Egress
-) -> None:
+async def test_oversized_page_is_requested_in_halves(directory: TlsServer, egress: Egress) -> None:
     directory.answer = paging(entries(120, size=5_000))
     steps = await crawl(egress)
     assert len(urls(steps)) == 120
     assert steps[-1].page.complete is True
 
 
-async def test_an_entry_too_large_for_us_is_skipped_alone(
-    directory: TlsServer, egress: Egress
-) -> None:
+async def test_oversized_entry_is_skipped(directory: TlsServer, egress: Egress) -> None:
     items = entries(60)
     items[3]["description"] = "x" * 300_000
     directory.answer = paging(items)
@@ -116,9 +112,7 @@ async def test_an_entry_too_large_for_us_is_skipped_alone(
     assert len(directory.asked) < 15
 
 
-async def test_an_entry_that_is_broken_json_is_skipped_alone(
-    directory: TlsServer, egress: Egress
-) -> None:
+async def test_entry_with_invalid_json_is_skipped(directory: TlsServer, egress: Egress) -> None:
     items = entries(6)
     items[2]["description"] = "BREAK"
     good = paging(items)
@@ -134,7 +128,7 @@ async def test_an_entry_that_is_broken_json_is_skipped_alone(
     assert [item.reason for item in odd] == ["unreadable"]
 
 
-async def test_an_answer_to_slow_down_is_obeyed_and_the_page_asked_again(
+async def test_throttling_is_respected_and_the_page_requested_again(
     directory: TlsServer, egress: Egress
 ) -> None:
     good, waits = paging(entries(5)), [(429, {"retry-after": "0"}, b""), (503, {}, b"")]
@@ -144,7 +138,7 @@ async def test_an_answer_to_slow_down_is_obeyed_and_the_page_asked_again(
     assert len(directory.asked) == 3
 
 
-async def test_a_long_wait_is_handed_back(directory: TlsServer, egress: Egress) -> None:
+async def test_long_delay_is_returned_to_the_caller(directory: TlsServer, egress: Egress) -> None:
     directory.answer = lambda _: (429, {"retry-after": "3600"}, b"")
     with pytest.raises(DirectoryError, match="3600 s"):
         await crawl(egress)
@@ -163,7 +157,7 @@ async def test_a_long_wait_is_handed_back(directory: TlsServer, egress: Egress) 
         ((200, {}, b'{"items":[1],"pagination":{"offset":40}}'), "offset 40"),
     ],
 )
-async def test_a_source_that_fails_says_how(
+async def test_failing_source_states_the_reason(
     directory: TlsServer, egress: Egress, reply: Reply, message: str
 ) -> None:
     directory.answer = lambda _: reply
@@ -171,14 +165,14 @@ async def test_a_source_that_fails_says_how(
         await crawl(egress)
 
 
-async def test_a_source_that_is_down_says_so(egress: Egress) -> None:
+async def test_unreachable_source_is_reported(egress: Egress) -> None:
     with pytest.raises(DirectoryError, match="cannot be asked"):
         _ = [step async for step in bazaar.pages(egress, "http://directory.test", at=NOW)]
     with pytest.raises(DirectoryError, match="cannot be reached"):
         _ = [step async for step in bazaar.pages(egress, "https://127.0.0.1", at=NOW)]
 
 
-async def test_a_directory_that_ignores_the_offset_is_no_listing(
+async def test_directory_that_ignores_the_offset_is_rejected(
     directory: TlsServer, egress: Egress
 ) -> None:
     page = json.dumps({"items": entries(10)}).encode()
@@ -188,7 +182,7 @@ async def test_a_directory_that_ignores_the_offset_is_no_listing(
             await crawl(egress, limit=limit)
 
 
-async def test_a_listing_cut_before_its_total_is_not_complete(
+async def test_listing_cut_before_its_total_is_not_complete(
     directory: TlsServer, egress: Egress
 ) -> None:
     directory.answer = paging(entries(15), total=40)
@@ -196,14 +190,15 @@ async def test_a_listing_cut_before_its_total_is_not_complete(
     assert steps[-1].page.complete is False
 
 
-async def test_what_moves_to_the_head_meanwhile_is_read_there(
+async def test_entry_that_moves_to_the_front_during_the_crawl_is_read_there(
     directory: TlsServer, egress: Egress
 ) -> None:
     items = entries(30)
 
     def answer(path: str) -> Reply:
         reply = paging(items)(path)
-        if "offset=10" in path:  # the last entry is updated while we are on the way to it
+        # the last entry is updated, and so moves to the front, before the crawl reaches it
+        if "offset=10" in path:
             items.insert(0, items.pop() | {"lastUpdated": "now"})
         return reply
 
@@ -213,7 +208,7 @@ async def test_what_moves_to_the_head_meanwhile_is_read_there(
     assert steps[-1].page.complete is True
 
 
-async def test_a_listing_that_shrinks_meanwhile_is_not_complete(
+async def test_listing_that_shrinks_during_the_crawl_is_not_complete(
     directory: TlsServer, egress: Egress
 ) -> None:
     items = entries(30)

@@ -1,4 +1,4 @@
-"""Lists in files: JSON lines, Markdown, CSV, and what is no list."""
+"""Lists in files: JSON lines, Markdown, CSV, and unusable files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TWO = ["https://a.dev/x", "https://b.dev/y"]
         "https://a.dev/x,comment\nhttps://b.dev/y,other\n",
     ],
 )
-def test_a_file_is_read_by_its_content_not_its_name(tmp_path: Path, content: bytes | str) -> None:
+def test_format_is_detected_by_content_not_by_name(tmp_path: Path, content: bytes | str) -> None:
     path = write(tmp_path / "anything.bin", content)
     assert names(path) == TWO
     assert file.read(path).complete is True
@@ -47,13 +47,13 @@ def test_a_file_is_read_by_its_content_not_its_name(tmp_path: Path, content: byt
         "[A](https://a.dev/x)\n```\ncurl https://c.dev/z\n- https://d.dev/\n```\n+ https://b.dev/y\n",
     ],
 )
-def test_a_markdown_list_is_read_by_its_links(tmp_path: Path, content: str) -> None:
+def test_markdown_list_is_read_by_its_links(tmp_path: Path, content: str) -> None:
     path = write(tmp_path / "list.md", content)
     assert names(path) == TWO
     assert file.read(path).complete is True
 
 
-def test_a_markdown_link_says_its_name_and_its_line_the_method(tmp_path: Path) -> None:
+def test_markdown_link_gives_name_and_its_line_gives_method(tmp_path: Path) -> None:
     path = write(tmp_path / "l.md", "| [Desk](https://a.dev/x) | POST | $0.01 |\n")
     item = read_item(next(iter(file.read(path).items)))
     assert isinstance(item, ListedItem)
@@ -63,14 +63,14 @@ def test_a_markdown_link_says_its_name_and_its_line_the_method(tmp_path: Path) -
 @pytest.mark.parametrize(
     "content", ["name,price\nA,0.01\nB,0.02\n", "name;price\nA;1\n", "name\tprice\nA\t1\n"]
 )
-def test_a_csv_without_a_url_column_is_refused_with_its_columns(
+def test_csv_without_a_url_column_is_rejected_with_its_columns(
     tmp_path: Path, content: str
 ) -> None:
     with pytest.raises(DirectoryError, match=r"without a URL column.*: name, price"):
         file.read(write(tmp_path / "l.csv", content))
 
 
-def test_a_csv_may_be_separated_by_semicolons_and_call_its_urls_links(tmp_path: Path) -> None:
+def test_csv_may_use_semicolons_and_a_links_column(tmp_path: Path) -> None:
     path = write(tmp_path / "l.csv", "name;link\nA;https://a.dev/x\nB;https://b.dev/y\n")
     assert names(path) == TWO
 
@@ -82,7 +82,7 @@ def test_csv_columns_reach_the_entry(tmp_path: Path) -> None:
     assert (item.method, item.service_name, item.tags) == ("POST", "Desk", ("a", "b"))
 
 
-def test_a_broken_line_is_an_entry_that_says_so(tmp_path: Path) -> None:
+def test_broken_line_is_a_skipped_entry_with_a_reason(tmp_path: Path) -> None:
     path = write(tmp_path / "l.jsonl", '{"url":"https://a.dev/x"}\n{"url":\n{}\n')
     assert names(path) == ["https://a.dev/x", "unreadable", "no-resource"]
 
@@ -97,7 +97,7 @@ def test_a_broken_line_is_an_entry_that_says_so(tmp_path: Path) -> None:
         ({"items": TWO}, True),
     ],
 )
-def test_a_file_says_whether_it_is_whole(
+def test_file_reports_whether_it_is_complete(
     tmp_path: Path, document: object, complete: object
 ) -> None:
     assert file.read(write(tmp_path / "f.json", json.dumps(document))).complete is complete
@@ -116,20 +116,20 @@ def test_a_file_says_whether_it_is_whole(
         (gzip.compress(b" " * 3_000_000, mtime=0), "more than"),
     ],
 )
-def test_a_file_that_is_no_list_is_refused_with_a_reason(
+def test_unsupported_file_is_rejected_with_a_reason(
     tmp_path: Path, content: bytes, message: str
 ) -> None:
     with pytest.raises(DirectoryError, match=message):
         file.read(write(tmp_path / "f", content), size_max=1_000_000)
 
 
-def test_a_missing_file_or_a_folder_is_refused_with_a_reason(tmp_path: Path) -> None:
+def test_missing_file_or_folder_is_rejected_with_a_reason(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path):
         with pytest.raises(DirectoryError, match="cannot be read"):
             file.read(path)
 
 
-async def test_a_large_file_comes_in_steps_and_an_empty_one_in_one(tmp_path: Path) -> None:
+async def test_large_file_is_read_in_steps_and_an_empty_one_in_one(tmp_path: Path) -> None:
     path = write(tmp_path / "f.json", json.dumps([f"https://s{n}.dev/" for n in range(2_001)]))
     steps = [step async for step in file.steps(file.read(path))]
     assert [(len(s.page.items), s.next_offset, s.page.complete) for s in steps] == [
@@ -141,7 +141,7 @@ async def test_a_large_file_comes_in_steps_and_an_empty_one_in_one(tmp_path: Pat
     assert [len(step.page.items) for step in empty] == [0]
 
 
-def test_odd_json_that_others_refuse_is_still_read() -> None:
+def test_invalid_json_that_is_common_is_still_read() -> None:
     odd = b'{"a":NaN,"b":"\\ud800","c":%s,"d":"\xff"}' % (b"9" * 5_000)
     value = parse_document(odd)
     assert isinstance(value, dict)
@@ -163,7 +163,7 @@ LONG = [f"https://s{n}.dev/x" for n in range(300)]
     ],
     ids=["empty-first", "first-name", "named-later", "paths", "lines"],
 )
-def test_a_long_list_is_read_again_as_it_was_counted(tmp_path: Path, content: str) -> None:
+def test_second_reading_of_a_long_list_gives_the_same_entries(tmp_path: Path, content: str) -> None:
     listed = file.read(write(tmp_path / "f", content))
     assert (listed.count, listed.complete) == (300, True)
     read = [read_item(item) for item in listed.items]
@@ -172,7 +172,7 @@ def test_a_long_list_is_read_again_as_it_was_counted(tmp_path: Path, content: st
     assert hosts == ({"base.dev"} if "base.dev" in content else {f"s{n}.dev" for n in range(300)})
 
 
-def test_the_entries_of_a_group_are_counted_one_by_one(tmp_path: Path) -> None:
+def test_entries_of_a_group_are_counted_separately(tmp_path: Path) -> None:
     service = {"name": "Desk", "baseUrl": "https://a.dev", "endpoints": ["/x", "/y"]}
     listed = file.read(write(tmp_path / "f", json.dumps({"services": [service], "total": 2})))
     assert (listed.count, listed.complete) == (2, True)
@@ -180,7 +180,7 @@ def test_the_entries_of_a_group_are_counted_one_by_one(tmp_path: Path) -> None:
     assert urls == ["https://a.dev/x", "https://a.dev/y"]
 
 
-async def test_a_file_that_changed_since_it_was_counted_is_not_read_on(tmp_path: Path) -> None:
+async def test_file_that_changed_after_counting_is_not_read_further(tmp_path: Path) -> None:
     path = write(tmp_path / "f.json", json.dumps(LONG))
     listed = file.read(path)
     write(path, json.dumps(LONG[:200]))
@@ -210,7 +210,7 @@ GROUPS = """{"services": [{"url": "https://a.dev",
         ('{"items": ["https://a.dev/1",\n"https://a.dev/2"], "total": 3, "meta": nul', 2),
     ],
 )
-def test_whole_entries_of_json_that_ends_early_are_listed(
+def test_complete_entries_of_truncated_json_are_listed(
     tmp_path: Path, content: str, line: int
 ) -> None:
     path = write(tmp_path / "f.json", content)
@@ -220,7 +220,7 @@ def test_whole_entries_of_json_that_ends_early_are_listed(
     assert names(path) == ["https://a.dev/1", "https://a.dev/2"]
 
 
-def test_whole_operations_of_an_openapi_document_that_ends_early_are_listed(tmp_path: Path) -> None:
+def test_complete_operations_of_a_truncated_openapi_document_are_listed(tmp_path: Path) -> None:
     document = """{"openapi": "3.1.0", "servers": [{"url": "https://a.dev"}], "paths": {
 "/1": {"get": {"x-payment-info": {"price": "1"}}},
 "/2": {"get": {"x-payment-info": {"pri"""
@@ -232,19 +232,19 @@ def test_whole_operations_of_an_openapi_document_that_ends_early_are_listed(tmp_
 @pytest.mark.parametrize(
     "content", ["{", '{"items":', '[{"resource": "https://a.dev/1"', '{"openapi": "3.1.0", "pat']
 )
-def test_json_that_ends_before_its_first_entry_is_refused(tmp_path: Path, content: str) -> None:
+def test_json_truncated_before_its_first_entry_is_rejected(tmp_path: Path, content: str) -> None:
     with pytest.raises(DirectoryError, match=r"ends early at line 1\."):
         file.read(write(tmp_path / "f.json", content))
 
 
 @pytest.mark.parametrize("content", [CUT, json.dumps({"items": LONG})[:-2] + "}}"])
-def test_list_that_is_broken_inside_is_refused_before_anything_is_recorded(
+def test_list_that_is_broken_inside_is_rejected_before_anything_is_recorded(
     tmp_path: Path, content: str
 ) -> None:
     with pytest.raises(DirectoryError, match="not JSON"):
         file.read(write(tmp_path / "f.json", content))
 
 
-def test_a_first_line_that_is_too_long_for_a_csv_header_is_a_line_of_text(tmp_path: Path) -> None:
+def test_first_line_too_long_for_a_csv_header_is_plain_text(tmp_path: Path) -> None:
     path = write(tmp_path / "list.txt", "x" * 200_000 + "\nhttps://a.dev/x\n")
     assert names(path)[1:] == ["https://a.dev/x"]

@@ -1,4 +1,4 @@
-"""Documents of any size: an outline, the items of a list, and what hostile ones cost."""
+"""Streaming JSON documents of any size: outline, list items, and the cost of hostile input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VALUES = st.recursive(
 
 
 class Slow(io.BytesIO):
-    """A file that gives at most `most` bytes at once."""
+    """A file that returns at most `most` bytes per read."""
 
     def __init__(self, data: bytes, most: int) -> None:
         super().__init__(data)
@@ -43,7 +43,7 @@ class Slow(io.BytesIO):
     indent=st.none() | st.integers(0, 2),
     ascii_only=st.booleans(),
 )
-def test_items_of_a_list_are_what_the_whole_text_holds(
+def test_items_of_a_list_equal_those_of_the_whole_document(
     values: list[Any], most: int, indent: int | None, ascii_only: bool
 ) -> None:
     text = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode()
@@ -54,7 +54,7 @@ def test_items_of_a_list_are_what_the_whole_text_holds(
 
 
 @given(members=st.dictionaries(TEXTS, VALUES, max_size=5), most=st.integers(1, 40))
-def test_outline_holds_every_member_with_the_first_item_of_each_list(
+def test_outline_has_every_member_and_the_first_item_of_each_list(
     members: dict[str, Any], most: int
 ) -> None:
     document = members | {"resources": [{"url": "https://a.dev/"}, 2, 3], "meta": {"items": [1, 2]}}
@@ -79,11 +79,11 @@ def test_broken_text_is_not_json(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["[", "[1", '["a', "[tru", '["\\u00', '{"a":1', '{"a', "[1,\n"])
-def test_text_without_its_end_is_read_to_there(text: str) -> None:
+def test_truncated_text_is_read_to_its_end(text: str) -> None:
     assert read_outline(io.BytesIO(text.encode())).ends_at == 1
 
 
-def test_open_item_of_a_list_is_not_in_the_outline() -> None:
+def test_incomplete_item_of_a_list_is_not_in_the_outline() -> None:
     text = b'{"items":[{"url":"https://a.dev/"},{"url":"https://b.dev/","tags":["x'
     outline = read_outline(io.BytesIO(text), kept=2)
     assert (outline.document, outline.open_list) == ({"items": []}, "items")
@@ -116,7 +116,7 @@ def test_size_of_a_value_is_limited(text: str, monkeypatch: pytest.MonkeyPatch) 
         read_outline(io.BytesIO((text % ("x" * 400_000)).encode()))
 
 
-def test_list_longer_than_a_value_may_be_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_longer_than_the_limit_of_a_value_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_reader, "VALUE_MAX", 200_000)
     text = json.dumps({"items": ["https://a.dev/" + "x" * 1_000] * 1_000, "total": 1_000}).encode()
     outline = read_outline(io.BytesIO(text))

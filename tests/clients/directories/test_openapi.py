@@ -1,4 +1,4 @@
-"""Documents at an origin: OpenAPI and the well-known list."""
+"""Documents of an origin: OpenAPI and the well-known list."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def origin(egress: Egress) -> list[ListedItem]:
     return [item for item in items if isinstance(item, ListedItem)]
 
 
-async def test_an_origins_openapi_document_lists_its_paid_operations(
+async def test_openapi_document_of_an_origin_lists_its_paid_operations(
     directory: TlsServer, egress: Egress
 ) -> None:
     files: dict[str, Reply] = {"/openapi.json": (200, {}, json.dumps(OPENAPI).encode())}
@@ -87,7 +87,7 @@ async def test_an_origins_openapi_document_lists_its_paid_operations(
     "first",
     [(404, {}, b""), (200, {}, b"<html>"), (200, {}, b'{"paths":{}}'), (200, {}, b"[1]")],
 )
-async def test_without_paid_operations_the_well_known_document_counts(
+async def test_well_known_document_is_used_without_paid_operations(
     directory: TlsServer, egress: Egress, first: Reply
 ) -> None:
     listed = [f"https://{HOST}/a", "POST /b", "/c", "https://elsewhere.dev/x", "//evil.dev/y", 7]
@@ -102,7 +102,7 @@ async def test_without_paid_operations_the_well_known_document_counts(
     ]
 
 
-async def test_an_origin_without_either_document_is_an_error(
+async def test_origin_without_either_document_is_an_error(
     directory: TlsServer, egress: Egress
 ) -> None:
     directory.answer = lambda _: (500, {}, b"")
@@ -114,7 +114,7 @@ def on_disk(**changes: Any) -> str:
     return json.dumps(OPENAPI | {"servers": [{"url": "https://news.dev/v1"}]} | changes)
 
 
-def test_an_openapi_file_lists_its_paid_operations(tmp_path: Path) -> None:
+def test_openapi_file_lists_its_paid_operations(tmp_path: Path) -> None:
     page = file.read(write(tmp_path / "openapi.json", on_disk()))
     assert (page.origin, page.complete) == ("https://news.dev", True)
     news, ask, loop = [read_item(item) for item in page.items]
@@ -133,7 +133,7 @@ def test_an_openapi_file_lists_its_paid_operations(tmp_path: Path) -> None:
         ("openapi: 3.1.0\npaths: {}\n", "YAML"),
     ],
 )
-def test_an_openapi_file_that_cannot_be_used_says_why(
+def test_unusable_openapi_file_states_the_reason(
     tmp_path: Path, content: str, message: str
 ) -> None:
     with pytest.raises(DirectoryError, match=message):
@@ -148,9 +148,7 @@ def test_an_openapi_file_that_cannot_be_used_says_why(
         {"price": {"mode": "fixed", "currency": "USD", "amount": "0.00"}},
     ],
 )
-def test_an_operation_that_is_marked_as_free_is_not_for_sale(
-    tmp_path: Path, payment: dict[str, Any]
-) -> None:
+def test_operation_marked_as_free_is_not_listed(tmp_path: Path, payment: dict[str, Any]) -> None:
     paths = {
         "/free": {"get": {"x-payment-info": payment}},
         "/paid": {"get": {"x-payment-info": {"price": {"mode": "fixed", "amount": "0.01"}}}},
@@ -159,7 +157,7 @@ def test_an_operation_that_is_marked_as_free_is_not_for_sale(
     assert names(path) == ["free", "https://news.dev/v1/paid"]
 
 
-def test_an_operations_protocols_may_hold_its_terms(tmp_path: Path) -> None:
+def test_protocols_of_an_operation_may_contain_its_terms(tmp_path: Path) -> None:
     terms = {"scheme": "exact", "network": "eip155:8453", "asset": "0xA", "amount": "80000"}
     payment = {"protocols": [{"mpp": {}}, {"x402": terms | {"payTo": "0xB"}}]}
     paths = {"/p": {"get": {"x-payment-info": payment}}}
@@ -169,7 +167,7 @@ def test_an_operations_protocols_may_hold_its_terms(tmp_path: Path) -> None:
     assert (item.quote.amount, item.quote.pay_to) == (80_000, "0xb")
 
 
-async def test_the_well_known_document_may_list_endpoints_as_objects(
+async def test_well_known_document_may_list_endpoints_as_objects(
     directory: TlsServer, egress: Egress
 ) -> None:
     listed = [{"path": "/a", "method": "post"}, {"url": "https://elsewhere.dev/x"}]
@@ -181,7 +179,7 @@ async def test_the_well_known_document_may_list_endpoints_as_objects(
     assert [(item.method, item.resource.path) for item in items] == [("POST", "/a")]
 
 
-def test_operations_that_refer_to_one_large_schema_do_not_each_hold_a_copy_of_it() -> None:
+def test_operations_that_share_a_large_schema_do_not_copy_it() -> None:
     properties = {f"field{number}": {"example": number} for number in range(5_000)}
     parameters = [{"name": f"p{number}", "in": "query"} for number in range(1_000)]
     path = {
@@ -210,13 +208,13 @@ def test_operations_that_refer_to_one_large_schema_do_not_each_hold_a_copy_of_it
     assert len(json.loads(item.body)) == 64
 
 
-def test_of_what_many_operations_may_refer_to_only_the_beginning_is_looked_at() -> None:
+def test_only_the_beginning_of_a_large_shared_value_is_read() -> None:
     terms = {"payTo": "0x" + "ab" * 20}
     query = {"in": "query", "name": "q", "example": "hi"}
     body = {"content": {"application/json": {"example": {"q": "hi"}}}}
 
     def declared(before: int) -> tuple[Any, Any, Any]:
-        """What of an operation is read when so much comes before it."""
+        """Return the terms, parameters and body that are read behind this many other entries."""
         name = "b" * 2 * before
         operation = {
             "x-payment-info": {"protocols": [{}] * before + [{"x402": terms}]},
@@ -232,7 +230,7 @@ def test_of_what_many_operations_may_refer_to_only_the_beginning_is_looked_at() 
     assert declared(300) == ([], [], None)
 
 
-def test_a_document_with_more_operations_than_are_read_is_not_the_whole_directory(
+def test_document_with_too_many_operations_is_not_complete(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "openapi.json"
@@ -245,7 +243,7 @@ def test_a_document_with_more_operations_than_are_read_is_not_the_whole_director
         assert (listing.count, listing.complete) == (read, count == read)
 
 
-async def test_operations_that_declare_a_402_without_terms_are_listed_as_unverified(
+async def test_operations_with_a_402_but_no_terms_are_listed_as_unverified(
     directory: TlsServer, egress: Egress
 ) -> None:
     paths = {
@@ -276,7 +274,7 @@ async def test_operations_that_declare_a_402_without_terms_are_listed_as_unverif
         ({}, ["/a", "/b"]),
     ],
 )
-async def test_paths_of_the_well_known_document_are_under_the_base_that_it_names(
+async def test_paths_of_the_well_known_document_are_relative_to_its_base_url(
     directory: TlsServer, egress: Egress, fields: dict[str, object], paths: list[str]
 ) -> None:
     known = json.dumps({"resources": ["/a", {"path": "b"}], **fields}).encode()
@@ -285,7 +283,7 @@ async def test_paths_of_the_well_known_document_are_under_the_base_that_it_names
     assert [item.resource.path for item in await origin(egress)] == paths
 
 
-async def test_paths_under_the_base_of_another_origin_are_not_taken_for_this_one(
+async def test_paths_under_the_base_of_another_origin_are_not_listed(
     directory: TlsServer, egress: Egress
 ) -> None:
     known = {"resourceServerUrl": "https://elsewhere.dev", "resources": ["/a", f"https://{HOST}/b"]}

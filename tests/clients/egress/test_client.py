@@ -1,4 +1,4 @@
-"""Egress against real servers: what a good answer looks like and what is never sent."""
+"""Egress with real servers: complete responses, and requests that are never sent."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind
 
 GOOD = "https://good.sellers.example"
 DEADLINE_MS = 20_000
-"""Of exchanges that end by themselves."""
+"""Deadline for exchanges that end by themselves."""
 HELD_MS = 1_500
-"""Of exchanges that end by their deadline."""
+"""Deadline for exchanges that end by it."""
 LONG_S = 15
-"""What a busy machine may need for anything."""
+"""Time limit for anything on a busy machine."""
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def fault(exchange: Exchange) -> FaultKind:
     return exchange.result.kind
 
 
-async def test_an_exchange_records_what_was_seen(egress: Egress) -> None:
+async def test_exchange_records_the_response(egress: Egress) -> None:
     exchange = await egress.fetch(Request(url=f"{GOOD}/header-20k?q=1"), at=77)
     assert (exchange.url, exchange.method, exchange.at) == (f"{GOOD}/header-20k?q=1", "GET", 77)
     assert exchange.address == "127.0.0.1"
@@ -82,7 +82,7 @@ async def test_phases_are_whole_milliseconds_that_fit_into_the_total(egress: Egr
     timings = (await egress.fetch(Request(url=f"{GOOD}/always-200"))).timings
     phases = (timings.dns, timings.connect, timings.tls, timings.ttfb)
     assert all(isinstance(phase, int) and phase >= 0 for phase in phases)
-    # Each of the four is rounded by itself.
+    # Each of the four phases is rounded separately.
     assert sum(phase or 0 for phase in phases) <= timings.total + len(phases)
 
 
@@ -91,27 +91,27 @@ async def test_duplicate_headers_are_kept_in_order(egress: Egress) -> None:
     assert answer.header_values("payment-required") == ("one", "two")
 
 
-async def test_headers_are_the_final_answers_alone(egress: Egress) -> None:
+async def test_headers_are_only_those_of_the_final_response(egress: Egress) -> None:
     answer = await answered(egress, Request(url=f"{GOOD}/hints-then-402"))
     assert answer.status == 402
     assert answer.headers == (("content-length", "2"),)
 
 
-async def test_odd_bytes_in_headers_become_latin_1(egress: Egress) -> None:
+async def test_non_ascii_header_bytes_are_decoded_as_latin_1(egress: Egress) -> None:
     answer = await answered(egress, Request(url=f"{GOOD}/odd-bytes"))
     assert answer.header("x-a") == "\xe9\xff"
     assert answer.body == b"\xff"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "POST", "PUT", "PATCH"])
-async def test_every_allowed_method_arrives(egress: Egress, world: World, method: str) -> None:
+async def test_every_allowed_method_is_sent(egress: Egress, world: World, method: str) -> None:
     answer = await answered(egress, Request(url=f"{GOOD}/echo", method=method))
     assert answer.status == 402
     assert world.requests[0].startswith(f"{method} /echo HTTP/1.1\r\n".encode())
     assert (b"Content-Length: 0" in world.requests[0]) == (method in ("POST", "PUT", "PATCH"))
 
 
-async def test_a_body_arrives_byte_for_byte(egress: Egress) -> None:
+async def test_body_is_sent_unchanged(egress: Egress) -> None:
     body = b'{"a":"\x00\xff"}'
     request = Request(
         url=f"{GOOD}/echo", method="POST", headers=(("Content-Type", "x/y"),), body=body
@@ -122,7 +122,7 @@ async def test_a_body_arrives_byte_for_byte(egress: Egress) -> None:
     assert b"Expect" not in head
 
 
-async def test_requests_say_who_asks_and_nothing_else(egress: Egress, world: World) -> None:
+async def test_requests_identify_the_service_and_nothing_else(egress: Egress, world: World) -> None:
     await egress.fetch(Request(url=f"{GOOD}/echo", headers=(("Accept", "application/json"),)))
     names = sorted(line.split(b":")[0] for line in world.requests[0].split(b"\r\n")[1:-2])
     assert names == [b"Accept", b"Accept-Encoding", b"Host", b"User-Agent"]
@@ -130,11 +130,11 @@ async def test_requests_say_who_asks_and_nothing_else(egress: Egress, world: Wor
     assert b"Accept-Encoding: identity" in world.requests[0]
 
 
-async def test_a_compressed_body_is_decoded_though_nobody_asked_for_it(egress: Egress) -> None:
+async def test_compressed_body_is_decoded_even_if_not_requested(egress: Egress) -> None:
     assert (await answered(egress, Request(url=f"{GOOD}/deflated"))).body == b"plain text"
 
 
-async def test_cookies_are_neither_kept_nor_sent(egress: Egress, world: World) -> None:
+async def test_cookies_are_neither_stored_nor_sent(egress: Egress, world: World) -> None:
     for _ in range(2):
         await egress.fetch(Request(url=f"{GOOD}/cookies"))
     assert len(world.requests) == 2
@@ -142,7 +142,7 @@ async def test_cookies_are_neither_kept_nor_sent(egress: Egress, world: World) -
 
 
 @pytest.mark.parametrize("path", ["/redirect", "/redirect-307", "/refresh", "/alt-svc"])
-async def test_nothing_leads_elsewhere(egress: Egress, world: World, path: str) -> None:
+async def test_redirects_are_not_followed(egress: Egress, world: World, path: str) -> None:
     first = await answered(egress, Request(url=GOOD + path))
     await answered(egress, Request(url=GOOD + path))
     assert first.status in (302, 307, 402)
@@ -150,7 +150,7 @@ async def test_nothing_leads_elsewhere(egress: Egress, world: World, path: str) 
     assert world.canary_hits == []
 
 
-async def test_the_environment_has_no_say(
+async def test_environment_has_no_effect(
     egress: Egress, world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     proxy = f"http://127.0.0.1:{world.canary_port}"
@@ -166,8 +166,8 @@ async def test_the_environment_has_no_say(
     assert world.canary_hits == []
 
 
-async def test_each_attempt_is_a_connection_of_its_own(egress: Egress) -> None:
-    for _ in range(3):  # a connection used twice would get no second answer
+async def test_each_attempt_uses_a_new_connection(egress: Egress) -> None:
+    for _ in range(3):  # a reused connection would get no second response
         exchange = await egress.fetch(Request(url=f"{GOOD}/stay"))
         assert isinstance(exchange.result, Answer)
         assert exchange.timings.tls is not None
@@ -195,7 +195,7 @@ async def test_each_attempt_is_a_connection_of_its_own(egress: Egress) -> None:
         Request(url=GOOD, method="GET", body=b"{}"),
     ],
 )
-async def test_a_request_that_must_not_be_sent_is_not(
+async def test_forbidden_request_is_not_sent(
     egress: Egress, world: World, request_: Request
 ) -> None:
     with pytest.raises(RequestError):
@@ -204,12 +204,12 @@ async def test_a_request_that_must_not_be_sent_is_not(
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "http://good.sellers.example/", GOOD + "/a b"])
-async def test_a_text_that_is_no_https_url_raises(egress: Egress, url: str) -> None:
+async def test_text_that_is_not_an_https_url_raises(egress: Egress, url: str) -> None:
     with pytest.raises(ResourceError):
         await egress.fetch(Request(url=url))
 
 
-async def test_a_host_that_is_not_public_is_a_fault(egress: Egress, world: World) -> None:
+async def test_non_public_host_is_a_fault(egress: Egress, world: World) -> None:
     for url in ("https://127.0.0.1/", "https://unmapped.sellers.example/", f"{GOOD}.local/"):
         assert fault(await egress.fetch(Request(url=url))) is FaultKind.NOT_PUBLIC
     assert world.requests == []
@@ -228,7 +228,7 @@ async def test_cancelling_aborts_the_transfer(world: World) -> None:
     await egress.close()
 
 
-async def test_closing_ends_what_is_in_flight_long_before_its_deadline(world: World) -> None:
+async def test_closing_ends_transfers_long_before_their_deadline(world: World) -> None:
     egress = Egress(settings(world, deadline_ms=2 * LONG_S * 1_000))
     egress.start()
     tasks = [asyncio.create_task(egress.fetch(Request(url=f"{GOOD}/hold"))) for _ in range(5)]
@@ -240,13 +240,13 @@ async def test_closing_ends_what_is_in_flight_long_before_its_deadline(world: Wo
     assert fault(await egress.fetch(Request(url=GOOD))) is FaultKind.LOCAL
 
 
-async def test_an_egress_that_was_not_started_blames_nobody_else(world: World) -> None:
+async def test_egress_that_was_not_started_is_a_local_fault(world: World) -> None:
     egress = Egress(settings(world))
     assert fault(await egress.fetch(Request(url=GOOD))) is FaultKind.LOCAL
     await egress.close()
 
 
-async def test_at_most_so_many_are_in_flight(world: World) -> None:
+async def test_number_of_transfers_is_limited(world: World) -> None:
     egress = Egress(
         EgressSettings(
             mapped=world.mapped, ca_file=world.ca_file, deadline_ms=HELD_MS, max_in_flight=2
@@ -255,16 +255,16 @@ async def test_at_most_so_many_are_in_flight(world: World) -> None:
     egress.start()
     tasks = [asyncio.create_task(egress.fetch(Request(url=f"{GOOD}/hold"))) for _ in range(4)]
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    assert len(world.requests) <= 3  # the two, and perhaps the one that took a freed slot
+    assert len(world.requests) <= 3  # the two, and possibly the one that took a freed slot
     exchanges = await asyncio.gather(*tasks)
     await egress.close()
     assert len(world.requests) == 4
-    # Waiting for a slot is no part of an attempt's time.
+    # The time waiting for a slot does not count as part of an attempt.
     assert all(HELD_MS <= item.timings.total < 2 * HELD_MS for item in exchanges)
 
 
 @pytest.mark.parametrize("spare", [0, 1])
-async def test_running_out_of_file_descriptors_is_our_fault(egress: Egress, spare: int) -> None:
+async def test_running_out_of_file_descriptors_is_a_local_fault(egress: Egress, spare: int) -> None:
     soft, hard = limits.getrlimit(limits.RLIMIT_NOFILE)
     held: list[int] = []
     limits.setrlimit(limits.RLIMIT_NOFILE, (512, hard))
@@ -272,7 +272,7 @@ async def test_running_out_of_file_descriptors_is_our_fault(egress: Egress, spar
         with contextlib.suppress(OSError):
             while True:
                 held.append(os.dup(0))
-        for _ in range(spare):  # one is enough for a socket and not for libcurl's duplicate
+        for _ in range(spare):  # one is enough for a socket but not for libcurl's duplicate
             os.close(held.pop())
         exchange = await egress.fetch(Request(url=f"{GOOD}/always-200"))
     finally:
@@ -290,12 +290,12 @@ def test_names_are_mapped_to_loopback_only() -> None:
 
 
 @pytest.mark.parametrize("agent", ["", "  ", "a\r\nX: y", "caf\xe9"])
-def test_a_user_agent_is_printable(agent: str) -> None:
+def test_user_agent_must_be_printable(agent: str) -> None:
     with pytest.raises(ValueError, match="printable ASCII"):
         EgressSettings(user_agent=agent)
 
 
-async def test_a_server_that_takes_another_key_exchange_than_the_first_is_reached(
+async def test_server_that_requires_another_key_exchange_is_reached(
     tmp_path: Path,
 ) -> None:
     authority, ca_file = trustme.CA(), tmp_path / "ca.pem"

@@ -1,4 +1,6 @@
-"""Egress against hostile sellers: each ends in the right words, in time, in little memory."""
+"""Egress with hostile sellers: each exchange ends with the right reason, in time, in little
+memory.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,9 @@ from tollgauge.core.probe.probe import judge
 
 GOOD = "https://good.sellers.example"
 DEADLINE_MS = 1_500
-"""Of those who wait for what never comes."""
+"""Deadline for servers that never finish."""
 PATIENT_MS, ENDS_S = 20_000, 15
-"""Of those who get an answer, however busy the machine is; and when every exchange has ended."""
+"""Deadline for servers that answer, on a busy machine, and the time by which all exchanges end."""
 CORPUS = Path(__file__).parents[4] / "shared/data/adversarial/corpus.jsonl"
 
 
@@ -83,7 +85,7 @@ BY_HOST = {
 
 
 @pytest.mark.parametrize(("host", "kind"), BY_HOST.items())
-async def test_a_connection_that_fails_says_how(
+async def test_failed_connection_states_the_reason(
     egress: Egress, impatient: Egress, world: World, host: str, kind: FaultKind
 ) -> None:
     waits = kind in (FaultKind.TIMEOUT, FaultKind.CONNECT_TIMEOUT)
@@ -144,7 +146,7 @@ BY_PATH = {
 
 
 @pytest.mark.parametrize(("path", "words"), BY_PATH.items())
-async def test_an_answer_is_called_what_it_is(
+async def test_response_is_classified(
     egress: Egress, impatient: Egress, path: str, words: str
 ) -> None:
     async with asyncio.timeout(ENDS_S):
@@ -154,21 +156,21 @@ async def test_an_answer_is_called_what_it_is(
     assert seen(exchange) == words
 
 
-async def test_a_body_that_is_too_large_keeps_status_and_headers(egress: Egress) -> None:
+async def test_oversized_body_keeps_status_and_headers(egress: Egress) -> None:
     result = (await egress.fetch(Request(url=f"{GOOD}/huge-body"))).result
     assert isinstance(result, Answer)
     assert (result.status, result.truncated, len(result.body)) == (402, True, 256 * 1_024)
     assert result.header("payment-required") == "e30="
 
 
-async def test_a_body_of_an_unknown_encoding_keeps_its_headers(egress: Egress) -> None:
+async def test_body_of_an_unknown_encoding_keeps_its_headers(egress: Egress) -> None:
     result = (await egress.fetch(Request(url=f"{GOOD}/unknown-encoding"))).result
     assert isinstance(result, Answer)
     assert result.header("content-encoding") == "aws-chunked"
     assert result.truncated
 
 
-async def test_a_folded_header_is_one_value(egress: Egress) -> None:
+async def test_folded_header_is_one_value(egress: Egress) -> None:
     result = (await egress.fetch(Request(url=f"{GOOD}/folded"))).result
     assert isinstance(result, Answer)
     assert result.header("x-a") == "b c"
@@ -198,32 +200,32 @@ REASONS = {
 
 
 @pytest.mark.parametrize(("url", "reason"), REASONS.items())
-async def test_the_reason_of_a_probe_tells_defects_apart(
+async def test_reason_of_a_probe_distinguishes_defects(
     egress: Egress, url: str, reason: str
 ) -> None:
     exchange = await egress.fetch(Request(url=url))
     assert judge(exchange, lint(exchange)).reason == reason
 
 
-async def test_a_body_in_brotli_is_decoded(egress: Egress) -> None:
+async def test_brotli_body_is_decoded(egress: Egress) -> None:
     result = (await egress.fetch(Request(url=f"{GOOD}/brotli"))).result
     assert isinstance(result, Answer)
     assert result.body == b"plain text"
 
 
 @pytest.mark.parametrize("path", ["/bomb", "/brotli-bomb", "/brotli-bomb-in-gzip"])
-async def test_bombs_do_not_grow_memory(egress: Egress, path: str) -> None:
-    await egress.fetch(Request(url=GOOD + path))  # what one costs anyway
+async def test_decompression_bombs_do_not_increase_memory(egress: Egress, path: str) -> None:
+    await egress.fetch(Request(url=GOOD + path))  # the baseline cost of one
     before = limits.getrusage(limits.RUSAGE_SELF).ru_maxrss
     exchanges = await asyncio.gather(*(egress.fetch(Request(url=GOOD + path)) for _ in range(8)))
     after = limits.getrusage(limits.RUSAGE_SELF).ru_maxrss
     assert [len(item.result.body) for item in exchanges if isinstance(item.result, Answer)] == (
         [256 * 1_024] * 8
     )
-    assert after - before < 48 * 1_024  # KiB; the server in this process has its share in it
+    assert after - before < 48 * 1_024  # KiB; the server runs in this process and is included
 
 
-async def test_forty_hostile_sellers_do_not_keep_a_good_one_waiting(world: World) -> None:
+async def test_forty_hostile_sellers_do_not_delay_a_good_one(world: World) -> None:
     floods = ("/continue-flood", "/header-bomb", "/endless-chunks", "/bomb", "/chunk-extensions")
     stalls = ("/header-drip", "/silence", "/hold", "/body-drip", "/silence")
     async with opened(world, 4 * DEADLINE_MS) as egress:
@@ -238,7 +240,7 @@ async def test_forty_hostile_sellers_do_not_keep_a_good_one_waiting(world: World
             await asyncio.gather(*hostile)
 
 
-async def test_one_bad_certificate_does_not_spoil_the_anchors(egress: Egress) -> None:
+async def test_one_bad_certificate_does_not_affect_the_trust_anchors(egress: Egress) -> None:
     for host, words in (("expired", "tls-invalid"), ("good", "200"), ("stranger", "tls-invalid")):
         exchange = await egress.fetch(Request(url=f"https://{host}.sellers.example/always-200"))
         assert seen(exchange) == words
@@ -265,12 +267,12 @@ CASES = {
 ELSEWHERE = {
     "rsp-13": "header and body that disagree are the linter's to judge",
     "rsp-27": "OpenSSL refuses chains over 100 KB before libcurl sees them",
-    "rsp-29": "by host: see test_a_connection_that_fails_says_how",
+    "rsp-29": "by host: see test_failed_connection_states_the_reason",
 }
 
 
 @pytest.mark.skipif(not CORPUS.exists(), reason="../shared/data/adversarial is missing")
-async def test_the_corpus_of_hostile_answers_is_covered(
+async def test_corpus_of_hostile_responses_is_covered(
     egress: Egress, impatient: Egress, world: World
 ) -> None:
     cases = [json.loads(line) for line in CORPUS.read_text().splitlines()]

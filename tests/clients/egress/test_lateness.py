@@ -1,4 +1,4 @@
-"""Egress tells how late we were ourselves: with our own loops held up, against real sockets."""
+"""Egress measures its own delays. The tests block its loops while real sockets are in use."""
 
 from __future__ import annotations
 
@@ -58,8 +58,10 @@ def judged(exchange: Exchange) -> ProbeResult:
         pytest.param("https://full.sellers.example/", id="no connection"),
     ],
 )
-async def test_a_time_out_while_we_were_punctual_is_the_target_s(egress: Egress, url: str) -> None:
-    """On a busy machine we may be late more than once, but not every time."""
+async def test_timeout_while_this_process_was_punctual_is_caused_by_the_target(
+    egress: Egress, url: str
+) -> None:
+    """On a busy machine, this process may be late more than once, but not each time."""
     for _ in range(TRIES):
         result = judged(await egress.fetch(Request(url=url)))
         if not result.late_here:
@@ -69,7 +71,7 @@ async def test_a_time_out_while_we_were_punctual_is_the_target_s(egress: Egress,
     assert result.reason in ("timeout", "connect-timeout")
 
 
-async def test_a_time_out_while_our_event_loop_was_held_up_is_ours(
+async def test_timeout_while_the_event_loop_was_blocked_is_local(
     egress: Egress, world: World
 ) -> None:
     asked = asyncio.create_task(egress.fetch(Request(url=f"https://{HOST}/hold")))
@@ -80,14 +82,14 @@ async def test_a_time_out_while_our_event_loop_was_held_up_is_ours(
     assert (result.attribution, result.reason) == (Attribution.LOCAL, LATE_HERE)
 
 
-async def test_a_delay_of_the_event_loop_before_the_transfer_counts_too(egress: Egress) -> None:
+async def test_delay_of_the_event_loop_before_the_transfer_counts(egress: Egress) -> None:
     asked = asyncio.create_task(egress.fetch(Request(url=f"https://{HOST}/always-200")))
     await asyncio.sleep(0)
     time.sleep(HELD_UP_S)  # noqa: ASYNC251 - the event loop is to be held up
     assert (await asked).timings.delay >= (HELD_UP_S - TICK_S) * 1_000
 
 
-async def test_a_delay_before_an_attempt_or_after_it_is_none_of_it(egress: Egress) -> None:
+async def test_delay_before_or_after_an_attempt_does_not_count(egress: Egress) -> None:
     for _ in range(TRIES):
         await egress.fetch(Request(url=f"https://{HOST}/always-200"))
         time.sleep(HELD_UP_S)  # noqa: ASYNC251 - nothing is in flight meanwhile
@@ -97,10 +99,10 @@ async def test_a_delay_before_an_attempt_or_after_it_is_none_of_it(egress: Egres
     assert exchange.timings.delay <= LATE_MS
 
 
-async def test_a_time_out_while_the_thread_of_the_transfers_was_held_up_is_ours(
+async def test_timeout_while_the_transfer_thread_was_blocked_is_local(
     world: World,
 ) -> None:
-    """One transfer's end holds the thread up while another one waits for its answer."""
+    """The end of one transfer blocks the thread while another transfer waits for its response."""
     ends: list[Exchange] = []
     ended = threading.Event()
     loop = CurlLoop()
@@ -124,10 +126,12 @@ async def test_a_time_out_while_the_thread_of_the_transfers_was_held_up_is_ours(
     assert judged(exchange).reason == LATE_HERE
 
 
-async def test_the_set_up_of_other_transfers_counts_from_the_first_one_on(
+async def test_setup_of_other_transfers_counts_after_the_first(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two come to an idle thread at once, and the second holds it up before the first begins."""
+    """Two transfers reach an idle thread together, and the second blocks it before the first
+    begins.
+    """
     ends: list[Exchange] = []
     submitted, ended = threading.Event(), threading.Event()
     first, second = _transfer(world, "/always-200"), _transfer(world, "/always-200")
@@ -180,8 +184,8 @@ def _transfer(world: World, path: str) -> CurlTransfer:
     )
 
 
-async def test_an_idle_thread_is_never_late(world: World, egress: Egress) -> None:
-    """It sleeps without a limit while nothing is in flight."""
+async def test_idle_thread_is_never_late(world: World, egress: Egress) -> None:
+    """It sleeps without a timeout while no transfer is in flight."""
     for _ in range(TRIES):
         await asyncio.sleep(5 * TICK_S)
         exchange = await egress.fetch(Request(url=f"https://{HOST}/always-200"))
@@ -194,7 +198,7 @@ async def test_an_idle_thread_is_never_late(world: World, egress: Egress) -> Non
 # The arithmetic, without a clock
 
 
-def test_the_largest_delay_is_that_of_the_time_in_flight() -> None:
+def test_delay_is_the_largest_during_the_transfer() -> None:
     lateness = Lateness()
     now = 10.0
     woken = []
@@ -211,7 +215,7 @@ def test_the_largest_delay_is_that_of_the_time_in_flight() -> None:
     assert lateness.largest(second + TICK_S / 2, end) == 0
 
 
-def test_a_delay_that_still_lasts_counts() -> None:
+def test_ongoing_delay_counts() -> None:
     lateness = Lateness()
     lateness.beat(10.0)
     assert lateness.largest(10.0, 10.0 + TICK_S) == 0
@@ -220,7 +224,7 @@ def test_a_delay_that_still_lasts_counts() -> None:
     assert lateness.largest(10.0, 13.0) == 0
 
 
-def test_only_delays_that_can_be_the_largest_are_kept() -> None:
+def test_only_delays_that_can_become_the_largest_are_kept() -> None:
     lateness = Lateness()
     for number in range(10_000):
         lateness.note(float(number), 0.02 + number % 100 / 1_000)

@@ -1,4 +1,4 @@
-"""Name resolution and the perimeter: what is looked up, what is believed, where nobody connects."""
+"""Name resolution and the perimeter: which names are looked up, and which addresses are refused."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ HOSTILE_URLS = (
 
 
 class Names:
-    """A resolver whose answers a test sets. Only the wire is faked: it blocks like the real one
-    and raises what the real one raises.
+    """A resolver with scripted answers. Like the real one, it blocks and raises; only the network
+    is replaced.
     """
 
     def __init__(self, *answers: Sequence[str] | socket.gaierror | OSError) -> None:
@@ -81,7 +81,7 @@ class Names:
 def egress(
     resolver: Lookup, *, names_ms: int = 10_000, ports: frozenset[int] = frozenset({443})
 ) -> Egress:
-    """With a deadline for names that none misses whose lookup ends, however busy the machine is."""
+    """Return an egress client whose DNS deadline is long enough for a busy machine."""
     client = Egress(
         EgressSettings(
             deadline_ms=20_000,
@@ -120,38 +120,38 @@ def stuck() -> Iterator[threading.Event]:
 
 
 @pytest.mark.parametrize("answer", NOT_PUBLIC_ANSWERS, ids=lambda answer: answer[-1])
-async def test_one_address_that_is_not_public_spoils_the_answer(answer: tuple[str, ...]) -> None:
+async def test_one_non_public_address_makes_the_name_non_public(answer: tuple[str, ...]) -> None:
     assert await kind_of(Names(answer)) is FaultKind.NOT_PUBLIC
 
 
 @pytest.mark.parametrize("code", [socket.EAI_NONAME, socket.EAI_NODATA])
-async def test_a_name_that_does_not_exist_is_not_found(code: int) -> None:
+async def test_nonexistent_name_is_not_found(code: int) -> None:
     assert await kind_of(Names(socket.gaierror(code, "no"))) is FaultKind.DNS_NOT_FOUND
 
 
-async def test_a_name_without_addresses_is_not_found() -> None:
+async def test_name_without_addresses_is_not_found() -> None:
     assert await kind_of(Names(())) is FaultKind.DNS_NOT_FOUND
 
 
 @pytest.mark.parametrize("code", [socket.EAI_AGAIN, socket.EAI_FAIL])
-async def test_a_name_server_that_fails_is_a_dns_failure(code: int) -> None:
+async def test_failing_name_server_is_a_dns_failure(code: int) -> None:
     assert await kind_of(Names(socket.gaierror(code, "later"))) is FaultKind.DNS_FAILED
 
 
 @pytest.mark.parametrize(
     "error", [socket.gaierror(socket.EAI_MEMORY, "full"), OSError(24, "too many open files")]
 )
-async def test_a_resolver_that_cannot_work_is_our_fault(error: OSError) -> None:
+async def test_failing_local_resolver_is_a_local_fault(error: OSError) -> None:
     assert await kind_of(Names(error)) is FaultKind.LOCAL
 
 
-async def test_a_name_has_one_resolution_an_attempt() -> None:
+async def test_name_is_resolved_once_per_attempt() -> None:
     names = Names(("127.0.0.1",))
     await kind_of(names)
     assert names.asked == [NAME]
 
 
-async def test_a_mapped_name_is_not_looked_up(world: World) -> None:
+async def test_mapped_name_is_not_looked_up(world: World) -> None:
     names = Names((PUBLIC,))
     open_egress = Egress(EgressSettings(mapped=world.mapped, ca_file=world.ca_file, resolver=names))
     open_egress.start()
@@ -161,7 +161,7 @@ async def test_a_mapped_name_is_not_looked_up(world: World) -> None:
     assert names.asked == []
 
 
-async def test_a_slow_name_ends_at_the_deadline_for_names(stuck: threading.Event) -> None:
+async def test_slow_lookup_ends_at_the_dns_deadline(stuck: threading.Event) -> None:
     def slow(_host: str) -> Sequence[str]:
         stuck.wait(20)
         return (PUBLIC,)
@@ -170,7 +170,7 @@ async def test_a_slow_name_ends_at_the_deadline_for_names(stuck: threading.Event
         assert await kind_of(slow, names_ms=300) is FaultKind.DNS_FAILED
 
 
-async def test_sixty_slow_names_do_not_keep_another_waiting(stuck: threading.Event) -> None:
+async def test_sixty_slow_lookups_do_not_delay_another(stuck: threading.Event) -> None:
     def some_slow(host: str) -> Sequence[str]:
         if host.startswith("slow"):
             stuck.wait(20)
@@ -189,7 +189,7 @@ async def test_sixty_slow_names_do_not_keep_another_waiting(stuck: threading.Eve
     await open_egress.close()
 
 
-async def test_no_thread_left_for_a_lookup_is_our_fault(stuck: threading.Event) -> None:
+async def test_no_free_lookup_thread_is_a_local_fault(stuck: threading.Event) -> None:
     def slow(_host: str) -> Sequence[str]:
         stuck.wait(20)
         return (PUBLIC,)
@@ -200,14 +200,14 @@ async def test_no_thread_left_for_a_lookup_is_our_fault(stuck: threading.Event) 
     assert sorted(kinds) == sorted([FaultKind.DNS_FAILED, FaultKind.DNS_FAILED, FaultKind.LOCAL])
     stuck.set()
     async with asyncio.timeout(15):
-        while True:  # the threads come back once the names have answered
+        while True:  # the threads become free once the lookups have ended
             again = await resolver.resolve("h.com")
             if not isinstance(again, Fault) or again.detail.startswith("this machine has no route"):
                 break
             await asyncio.sleep(0.01)
 
 
-def test_the_system_resolver_takes_names_as_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_resolver_treats_names_as_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 
     def getaddrinfo(host: object, *_: object, **__: object) -> list[object]:
@@ -229,7 +229,7 @@ def test_the_system_resolver_takes_names_as_absolute(monkeypatch: pytest.MonkeyP
         ("2606:4700::1", 443, 0, 7),
     ],
 )
-def test_the_final_socket_address_is_judged_once_more(address: tuple[object, ...]) -> None:
+def test_final_socket_address_is_checked_again(address: tuple[object, ...]) -> None:
     plan = Plan(
         url=f"https://{NAME}/",
         host=NAME,
@@ -258,7 +258,7 @@ def test_the_final_socket_address_is_judged_once_more(address: tuple[object, ...
 
 
 @pytest.mark.parametrize("answer", ["127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1"])
-async def test_nothing_ever_connects_to_loopback(world: World, answer: str) -> None:
+async def test_loopback_is_never_connected_to(world: World, answer: str) -> None:
     await _assert_untouched(world, HOSTILE_URLS, Names((answer,)))
 
 
@@ -275,18 +275,18 @@ async def test_no_url_of_the_corpus_connects_to_loopback(world: World) -> None:
 
 
 @pytest.mark.skipif(not CORPUS.exists(), reason="../shared/data/adversarial is missing")
-def test_the_dns_cases_of_the_corpus_are_covered() -> None:
+def test_dns_cases_of_the_corpus_are_covered() -> None:
     cases = [json.loads(line) for line in CORPUS.read_text().splitlines()]
     assert {case["id"] for case in cases if case["group"] == "dns"} == {
-        "dns-01",  # rebinding: test_one_address_..., and public_world.py for the second answer
-        "dns-03",  # ::ffff:10.0.0.1: test_one_address_...
-        "dns-05",  # 60 slow names: test_sixty_slow_names_...
-        "dns-07",  # 1000 addresses: test_one_address_..., and public_world.py for the eight
+        "dns-01",  # rebinding: test_one_non_public_..., and public_world.py for the second answer
+        "dns-03",  # ::ffff:10.0.0.1: test_one_non_public_...
+        "dns-05",  # 60 slow names: test_sixty_slow_lookups_...
+        "dns-07",  # 1000 addresses: test_one_non_public_..., and public_world.py for the eight
     }
 
 
 async def _assert_untouched(world: World, urls: Sequence[str], resolver: Lookup) -> None:
-    """Nothing reaches the canary, with its port allowed so that only addresses can save it."""
+    """Nothing reaches the canary. Its port is allowed, so only addresses can protect it."""
     open_egress = egress(resolver, ports=frozenset({80, 443, world.canary_port}))
     for url in urls:
         scheme, _, rest = url.partition("://")
@@ -307,13 +307,13 @@ def _kind(exchange: Exchange) -> FaultKind:
 
 
 def _isolated() -> bool:
-    """Whether a network of its own can be had: then public addresses can live on loopback."""
+    """Whether a network namespace is available, in which public addresses can exist on loopback."""
     tried = subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False)
     return tried.returncode == 0
 
 
 @pytest.mark.skipif(not _isolated(), reason="needs unshare -n and ip: a network of its own")
-def test_the_public_path_holds_on_public_addresses(tmp_path: Path) -> None:
+def test_perimeter_accepts_public_addresses(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     ran = subprocess.run(
         ["unshare", "-n", sys.executable, "-m", "tests.support.public_world", str(tmp_path)],
