@@ -1,4 +1,4 @@
-"""Deliveries: digests, retries, dead letters, slow destinations, with receivers on real TLS."""
+"""Deliveries to receivers on real TLS: digests, retries, dead letters and slow destinations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tollgauge.jobs import alert
 from tollgauge.store.watches import delivery_queue, outbox
 
 
-async def test_a_daily_digest_counts_checks_and_events(watch_service: WatchService) -> None:
+async def test_daily_digest_counts_checks_and_events(watch_service: WatchService) -> None:
     await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"}, digest=True)
     for _ in range(3):
         await watch_service.probe()
@@ -39,7 +39,7 @@ async def test_a_daily_digest_counts_checks_and_events(watch_service: WatchServi
     assert [event["type"] for event in watch_service.receivers.events()].count("daily_digest") == 2
 
 
-async def test_a_failed_delivery_is_tried_again_under_the_same_id(
+async def test_failed_delivery_is_retried_with_the_same_id(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
@@ -66,7 +66,7 @@ async def test_a_failed_delivery_is_tried_again_under_the_same_id(
     assert len(watch_service.receivers.of(ALERTS)) == 4
 
 
-async def test_a_dead_letter_is_listed_and_sent_again_by_the_operator(
+async def test_dead_letter_is_listed_and_resent_by_the_operator(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
@@ -99,7 +99,7 @@ async def test_a_dead_letter_is_listed_and_sent_again_by_the_operator(
 
 
 @pytest.mark.parametrize(("host", "status"), [(SLACK, 404), (DISCORD, 404), (ALERTS, 410)])
-async def test_a_destination_that_is_gone_is_disabled_and_the_owner_reads_it(
+async def test_permanently_failing_destination_is_disabled_and_visible_to_the_owner(
     watch_service: WatchService, host: str, status: int
 ) -> None:
     url = {
@@ -130,7 +130,7 @@ async def test_a_destination_that_is_gone_is_disabled_and_the_owner_reads_it(
     assert len(watch_service.receivers.of(host)) == 4
 
 
-async def test_a_slow_destination_delays_no_other(tmp_path: Path, empty_sqlite: Path) -> None:
+async def test_slow_destination_does_not_delay_others(tmp_path: Path, empty_sqlite: Path) -> None:
     url = f"sqlite:///{shutil.copy(empty_sqlite, tmp_path / 'watch_service.db')}"
     async with opened(url, tmp_path, deadline_ms=20_000) as watch_service:
         slow = [f"https://{OTHER}/{number}" for number in range(5)]
@@ -150,7 +150,7 @@ async def test_a_slow_destination_delays_no_other(tmp_path: Path, empty_sqlite: 
         assert len(watch_service.receivers.events(OTHER)) == 5
 
 
-async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(
+async def test_expired_lease_sends_once_more_with_the_same_id(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
@@ -166,7 +166,7 @@ async def test_a_lease_that_ran_out_sends_once_more_under_the_same_id(
         failing=9,
         lease_ms=60_000,
     )
-    assert (await alert.attempt(alerts, claimed)).ok  # and dies before it is written
+    assert (await alert.attempt(alerts, claimed)).ok  # and dies before the result is written
     await watch_service.alert()
     assert len(watch_service.receivers.events()) == 1
     watch_service.clock.now += 61 * SECOND_MS

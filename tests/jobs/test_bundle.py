@@ -1,4 +1,4 @@
-"""The bundle loop: when it builds, what it stores, and how it signs."""
+"""The bundle loop: its schedule, and the stored and signed bundles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tollgauge.store.scores.bundles import StoredBundle
 
 
 async def run(store: Store, now: int = NOW, key: SigningKey | None = None) -> bool:
-    """Whether a round built the bundles."""
+    """Run one round; return whether it built the bundles."""
     tally = await bundle.run(store, settings=BundleSettings(), key=key, clock=Clock(now))
     return bool(tally)
 
@@ -36,7 +36,7 @@ async def stored(store: Store, variant: Variant = Variant.ALL) -> tuple[StoredBu
     return newest
 
 
-async def test_both_variants_are_stored_with_what_is_said_of_them(store: Store) -> None:
+async def test_both_variants_are_stored_with_their_metadata(store: Store) -> None:
     await add(store, priced("/1"), priced("/2"))
     await scored(store, "/1", 120, recommendation="avoid")
     tally = await bundle.run(store, settings=BundleSettings(), key=None, clock=Clock(NOW))
@@ -49,7 +49,7 @@ async def test_both_variants_are_stored_with_what_is_said_of_them(store: Store) 
     assert content(body)[0]["salt"] == content(of_avoided)[0]["salt"]
 
 
-async def test_each_bundle_has_a_salt_of_its_own(store: Store) -> None:
+async def test_each_bundle_has_its_own_salt(store: Store) -> None:
     await add(store, priced("/1"))
     salts = set()
     for hours in range(3):
@@ -65,7 +65,7 @@ async def test_nothing_is_stored_before_the_first_endpoint_is_listed(store: Stor
     assert await run(store)
 
 
-async def test_a_bundle_becomes_empty_where_nothing_is_listed_any_more(store: Store) -> None:
+async def test_bundle_becomes_empty_if_no_endpoint_is_listed(store: Store) -> None:
     await add(store, priced("/1"))
     await run(store)
     assert await run(store, NOW + HOUR_MS)
@@ -74,14 +74,14 @@ async def test_a_bundle_becomes_empty_where_nothing_is_listed_any_more(store: St
     assert (await stored(store))[0].records == 0
 
 
-async def test_it_is_built_once_an_hour(store: Store) -> None:
+async def test_bundle_is_built_once_per_hour(store: Store) -> None:
     await add(store, priced("/1"))
     assert await run(store)
     assert not await run(store, NOW + HOUR_MS - 1)
     assert await run(store, NOW + HOUR_MS)
 
 
-async def test_it_is_built_sooner_while_a_new_service_scores_its_first_endpoints(
+async def test_bundle_is_built_sooner_while_a_new_service_scores_its_first_endpoints(
     store: Store,
 ) -> None:
     await add(store, *(priced(f"/{number}") for number in range(5)))
@@ -96,7 +96,7 @@ async def test_it_is_built_sooner_while_a_new_service_scores_its_first_endpoints
     assert await run(store, NOW + 20 * MINUTE_MS)
 
 
-async def test_it_is_signed_over_its_bytes_by_the_key_of_the_service(store: Store) -> None:
+async def test_bundle_is_signed_over_its_bytes_with_the_key_of_the_service(store: Store) -> None:
     await add(store, priced("/1"))
     assert await run(store, key=KEY)
     for variant in Variant:
@@ -108,7 +108,7 @@ async def test_it_is_signed_over_its_bytes_by_the_key_of_the_service(store: Stor
 
 
 @pytest.mark.parametrize(("first", "then"), [(None, KEY), (KEY, OTHER_KEY), (KEY, None)])
-async def test_another_key_signs_at_once(
+async def test_new_key_signs_in_the_next_round(
     store: Store, first: SigningKey | None, then: SigningKey | None
 ) -> None:
     await add(store, priced("/1"))
@@ -119,7 +119,7 @@ async def test_another_key_signs_at_once(
     assert said.key_id == (then.fingerprint if then else None)
 
 
-async def test_a_bundle_of_another_policy_or_of_the_future_is_built_again(store: Store) -> None:
+async def test_bundle_of_another_policy_or_of_the_future_is_rebuilt(store: Store) -> None:
     await add(store, priced("/1"))
     await run(store)
     said, body = await stored(store)
@@ -128,7 +128,7 @@ async def test_a_bundle_of_another_policy_or_of_the_future_is_built_again(store:
         assert await run(store, NOW + 1)
 
 
-def test_the_interval_is_at_most_an_hour() -> None:
+def test_interval_is_at_most_an_hour() -> None:
     assert BundleSettings(every_ms=HOUR_MS).every_ms == HOUR_MS
     with pytest.raises(ValidationError):
         BundleSettings(every_ms=HOUR_MS + 1)

@@ -1,4 +1,4 @@
-"""The calibrate loop, with a clock that is moved by hand."""
+"""The calibrate loop with a simulated clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def run(store: Store, clock: Clock, limit: int = 500) -> dict[str, object]
 
 
 async def sites(store: Store, count: int) -> list[str]:
-    """Endpoints that were payable for six hours, and are scored."""
+    """Store endpoints that were payable for six hours, and score them."""
     ids = [
         await probed(store, f"https://site{number}.example.com/a", [True] * 12)
         for number in range(count)
@@ -31,7 +31,7 @@ async def sites(store: Store, count: int) -> list[str]:
     return ids
 
 
-async def test_an_hour_is_kept_once_and_a_day_is_scored_once(store: Store) -> None:
+async def test_each_hour_is_stored_once_and_each_day_scored_once(store: Store) -> None:
     (id_,) = await sites(store, 1)
     clock = Clock(START + 11 * HALF_HOUR + MINUTE_MS)
     assert await run(store, clock) == {"kept": 1, "scored": 0, "busy": False}
@@ -51,7 +51,7 @@ async def test_an_hour_is_kept_once_and_a_day_is_scored_once(store: Store) -> No
     assert (brier[FORECAST], brier["last-probe"]) == (2_500, 0)
 
 
-async def test_a_sample_is_kept_where_there_are_many(store: Store) -> None:
+async def test_large_set_of_endpoints_is_sampled(store: Store) -> None:
     ids = await sites(store, 6)
     clock = Clock(START + 11 * HALF_HOUR + MINUTE_MS)
     assert (await run(store, clock, limit=2))["kept"] == 2
@@ -59,7 +59,7 @@ async def test_a_sample_is_kept_where_there_are_many(store: Store) -> None:
     assert {row.endpoint_id for row in stored} == set(sample(ids, HOUR + 5, limit=2))
 
 
-async def test_nothing_is_kept_where_it_is_turned_off_or_nobody_was_probed(store: Store) -> None:
+async def test_nothing_is_stored_if_disabled_or_without_probes(store: Store) -> None:
     await sites(store, 1)
     clock = Clock(START + 11 * HALF_HOUR + MINUTE_MS)
     assert (await run(store, clock, limit=0))["kept"] == 0
@@ -67,7 +67,7 @@ async def test_nothing_is_kept_where_it_is_turned_off_or_nobody_was_probed(store
     assert (await run(store, clock))["kept"] == 0
 
 
-async def test_a_day_without_outcomes_is_not_scored_again(store: Store) -> None:
+async def test_day_without_outcomes_is_not_scored_again(store: Store) -> None:
     await sites(store, 1)
     clock = Clock(START + 11 * HALF_HOUR + MINUTE_MS)
     await run(store, clock)
@@ -76,7 +76,7 @@ async def test_a_day_without_outcomes_is_not_scored_again(store: Store) -> None:
     assert (await run(store, clock))["scored"] == 0
 
 
-def test_the_sample_changes_by_the_hour_and_not_by_who_asks() -> None:
+def test_sample_changes_every_hour_and_ignores_the_order_of_ids() -> None:
     ids = [f"{number:016x}" for number in range(1_000)]
     first = sample(ids, 1, limit=100)
     assert sorted(first) == sorted(sample(reversed(ids), 1, limit=100))

@@ -35,7 +35,9 @@ needs_real_input = pytest.mark.skipif(
 
 
 class Directory:
-    """A paged directory on loopback: `items` is its listing, `down` from which offset it fails."""
+    """A paginated directory on loopback. `items` is its listing; from the offset `down` it
+    fails.
+    """
 
     def __init__(self) -> None:
         self.items: list[Any] = []
@@ -116,7 +118,7 @@ async def statuses(store: Store, count: int) -> list[Listing | None]:
     return [endpoints_by_id[id_].status if id_ in endpoints_by_id else None for id_ in ids]
 
 
-async def test_a_crawl_lists_what_a_directory_has(
+async def test_crawl_lists_the_entries_of_a_directory(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
     directory.items = [item(n) for n in range(25)]
@@ -127,7 +129,7 @@ async def test_a_crawl_lists_what_a_directory_has(
     assert directory.offsets == [0, 10, 20]
 
 
-async def test_a_bad_entry_is_counted_by_reason_and_stops_nothing(
+async def test_bad_entries_are_counted_by_reason_and_skipped(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
     bad = [None, 5, {}, "https://10.0.0.1/", item(1) | {"type": "mcp"}, {"resource": "ftp://x.dev"}]
@@ -172,7 +174,7 @@ async def test_changes_between_two_crawls_become_events(
     assert len(await events_of(store, "https://s3.dev/x")) == 1
 
 
-async def test_an_endpoint_is_delisted_by_a_complete_crawl_and_relisted_by_its_return(
+async def test_endpoint_is_delisted_by_a_complete_crawl_and_relisted_when_it_returns(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
     for index, kept in enumerate((3, 2, 3)):
@@ -183,7 +185,7 @@ async def test_an_endpoint_is_delisted_by_a_complete_crawl_and_relisted_by_its_r
     assert kinds == ["listed", "delisted", "relisted"]
 
 
-async def test_a_source_that_is_down_delists_nothing(
+async def test_unreachable_source_delists_nothing(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
     directory.items = [item(n) for n in range(25)]
@@ -199,7 +201,7 @@ async def test_a_source_that_is_down_delists_nothing(
 
 
 @pytest.mark.parametrize("items", [[], [None, {"resource": "monopoly://x"}]])
-async def test_a_directory_that_suddenly_lists_nothing_delists_nothing(
+async def test_directory_that_suddenly_lists_nothing_delists_nothing(
     store: Store, egress: Egress, directory: Directory, items: list[Any]
 ) -> None:
     directory.items = [item(n) for n in range(3)]
@@ -210,7 +212,7 @@ async def test_a_directory_that_suddenly_lists_nothing_delists_nothing(
     assert await statuses(store, 3) == [Listing.LISTED] * 3
 
 
-async def test_a_crawl_that_was_cut_off_resumes_and_then_delists(
+async def test_interrupted_crawl_resumes_and_then_delists(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
     directory.items = [item(n) for n in range(35)]
@@ -226,7 +228,7 @@ async def test_a_crawl_that_was_cut_off_resumes_and_then_delists(
     assert await statuses(store, 35) == [Listing.LISTED] * 34 + [Listing.DELISTED]
 
 
-async def test_a_crawl_that_was_killed_reads_less_than_a_transaction_again(
+async def test_killed_crawl_rereads_less_than_one_transaction(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
     directory.items = [item(n) for n in range(1_500)]
@@ -245,7 +247,7 @@ async def test_a_crawl_that_was_killed_reads_less_than_a_transaction_again(
     assert (tally.new, tally.complete) == (500, True)
 
 
-async def test_what_was_read_before_a_directory_failed_is_recorded(
+async def test_entries_read_before_a_failure_are_recorded(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
     directory.items = [item(n) for n in range(35)]
@@ -255,7 +257,7 @@ async def test_what_was_read_before_a_directory_failed_is_recorded(
     assert await statuses(store, 21) == [Listing.LISTED] * 20 + [None]
 
 
-async def test_two_sources_list_one_endpoint_and_both_must_drop_it(
+async def test_endpoint_of_two_sources_is_delisted_when_both_drop_it(
     store: Store, egress: Egress, directory: Directory, tmp_path: Path
 ) -> None:
     directory.items = [item(0), item(1)]
@@ -275,7 +277,7 @@ async def test_two_sources_list_one_endpoint_and_both_must_drop_it(
     assert await statuses(store, 3) == [Listing.LISTED, Listing.DELISTED, Listing.LISTED]
 
 
-async def test_a_file_may_be_a_configured_source(
+async def test_file_may_be_a_configured_source(
     store: Store, egress: Egress, tmp_path: Path
 ) -> None:
     path = tmp_path / "list.csv"
@@ -288,7 +290,7 @@ async def test_a_file_may_be_a_configured_source(
     assert "cannot be read" in gone.problem
 
 
-async def test_the_loop_says_that_a_source_shrank(tmp_path: Path) -> None:
+async def test_loop_reports_that_a_source_shrank(tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     config = Config(
         store=StoreSettings(url=f"sqlite:///{tmp_path}/d.db"),
@@ -304,7 +306,7 @@ async def test_the_loop_says_that_a_source_shrank(tmp_path: Path) -> None:
     assert said[2] == "0 new of 4"
 
 
-async def test_a_long_file_tells_how_far_it_is_read(store: Store, tmp_path: Path) -> None:
+async def test_long_file_reports_progress(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_text("".join(f"https://s{n}.dev/x\n" for n in range(1_600)))
     heard: list[tuple[int, int]] = []
@@ -318,7 +320,7 @@ async def test_a_long_file_tells_how_far_it_is_read(store: Store, tmp_path: Path
     assert heard == [(1_000, 1_600), (1_600, 1_600)]
 
 
-async def test_a_partial_file_delists_nothing(store: Store, tmp_path: Path) -> None:
+async def test_partial_file_delists_nothing(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "crawl.json"
     crawl: dict[str, Any] = {"facilitatorUrl": "https://facilitator.dev/v2"}
     path.write_text(json.dumps(crawl | {"resources": [item(0), item(1)], "total": 2}))
@@ -329,7 +331,7 @@ async def test_a_partial_file_delists_nothing(store: Store, tmp_path: Path) -> N
         assert (tally.complete, tally.delisted) == (False, 0)
 
 
-async def test_a_file_that_ends_early_lists_its_whole_entries_and_delists_nothing(
+async def test_truncated_file_lists_its_complete_entries_and_delists_nothing(
     store: Store, tmp_path: Path
 ) -> None:
     path = tmp_path / "crawl.json"
@@ -344,7 +346,7 @@ async def test_a_file_that_ends_early_lists_its_whole_entries_and_delists_nothin
     assert await statuses(store, 3) == [Listing.LISTED] * 3
 
 
-async def test_an_operation_with_only_a_402_is_listed_without_a_price(
+async def test_operation_with_only_a_402_is_listed_without_a_price(
     store: Store, tmp_path: Path
 ) -> None:
     path = tmp_path / "openapi.json"
@@ -361,12 +363,12 @@ async def test_an_operation_with_only_a_402_is_listed_without_a_price(
     assert (endpoint.status, endpoint.quote) == (Listing.LISTED, None)
 
 
-async def test_a_file_that_cannot_be_read_leaves_no_crawl(store: Store, tmp_path: Path) -> None:
+async def test_unreadable_file_leaves_no_crawl(store: Store, tmp_path: Path) -> None:
     with pytest.raises(DirectoryError):
         await load_file(store, tmp_path / "none.json", source=None, now=NOW)
 
 
-def test_a_files_source_is_its_facilitators_host_else_its_name() -> None:
+def test_source_of_a_file_is_its_facilitator_host_or_its_name() -> None:
     path = Path("some/list.json")
     assert source_name("https://api.cdp.coinbase.com/platform/v2/x402", path) == (
         "api.cdp.coinbase.com"
@@ -386,18 +388,18 @@ def test_a_files_source_is_its_facilitators_host_else_its_name() -> None:
         {"limit": 0},
     ],
 )
-def test_a_source_that_cannot_work_is_refused(fields: dict[str, Any]) -> None:
+def test_invalid_source_is_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         replace(SOURCE, **fields)
 
 
-# The real crawls, and the expected events computed straight from their JSON.
+# The real crawls, and the expected events computed directly from their JSON.
 
 NETWORKS = {"base": "eip155:8453", "base-sepolia": "eip155:84532"}
 
 
 def raw_listing(name: str) -> dict[tuple[str, str], tuple[str, str, str] | None]:
-    """(host, path) to (amount, payTo, network) of the first entry, None without terms."""
+    """Return (amount, payTo, network) of each (host, path), or None for entries without terms."""
     data = json.loads(gzip.decompress((DATA / name).read_bytes()))
     listing: dict[tuple[str, str], tuple[str, str, str] | None] = {}
     for entry in data["resources"]:
@@ -430,7 +432,7 @@ def raw_changes(before: dict[Any, Any], after: dict[Any, Any]) -> Counter[str]:
 
 
 @needs_real_input
-async def test_two_real_crawls_yield_the_events_of_their_difference(store: Store) -> None:
+async def test_two_real_crawls_produce_the_events_of_their_difference(store: Store) -> None:
     names = ("bazaar-2025-12-18.json.gz", "bazaar-2025-12-20.json.gz")
     raw = [raw_listing(name) for name in names]
     first, second, again = [
@@ -451,7 +453,7 @@ async def test_two_real_crawls_yield_the_events_of_their_difference(store: Store
 
 
 def undated(name: str, path: Path, **changes: Any) -> Path:
-    """A real crawl that does not say when it was taken."""
+    """Return a real crawl without its date."""
     crawl = json.loads(gzip.decompress((DATA / name).read_bytes())) | changes
     del crawl["crawledAt"]
     path.write_bytes(gzip.compress(json.dumps(crawl).encode(), 1))
@@ -459,9 +461,7 @@ def undated(name: str, path: Path, **changes: Any) -> Path:
 
 
 @needs_real_input
-async def test_the_real_crawls_the_other_way_round_delist_nothing(
-    store: Store, tmp_path: Path
-) -> None:
+async def test_real_crawls_in_reverse_order_delist_nothing(store: Store, tmp_path: Path) -> None:
     names = ("bazaar-2025-12-20.json.gz", "bazaar-2025-12-18.json.gz")
     tallies = [
         await load_file(store, undated(name, tmp_path / name), source=None, now=NOW)
@@ -473,7 +473,9 @@ async def test_the_real_crawls_the_other_way_round_delist_nothing(
 
 
 @needs_real_input
-async def test_what_a_later_whole_crawl_lacks_is_delisted(store: Store, tmp_path: Path) -> None:
+async def test_endpoints_missing_from_a_later_complete_crawl_are_delisted(
+    store: Store, tmp_path: Path
+) -> None:
     names = ("bazaar-2025-12-20.json.gz", "bazaar-2025-12-18.json.gz")
     raw = [raw_listing(name) for name in names]
     path = undated(names[1], tmp_path / "whole.json.gz", partial=False)
@@ -486,7 +488,7 @@ async def test_what_a_later_whole_crawl_lacks_is_delisted(store: Store, tmp_path
 
 
 @needs_real_input
-async def test_a_real_page_of_oddities_is_read_and_its_rest_skipped(store: Store) -> None:
+async def test_real_page_with_malformed_entries_is_read(store: Store) -> None:
     tally = await load_file(store, DATA / "payai-page.json", source=None, now=NOW)
     raw = json.loads((DATA / "payai-page.json").read_bytes())["items"]
     schemes = Counter(urlsplit(entry["url"]).scheme for entry in raw)

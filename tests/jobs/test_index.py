@@ -1,7 +1,7 @@
-"""The indexer against a chain that reorganises and nodes that lag, lie, throttle and break.
+"""The indexer on a chain that reorganises, with nodes that lag, lie, throttle and fail.
 
-The oracle is a linear replay of the canonical chain, which the fake chain keeps itself: whatever
-happened on the way, in the end the table is exactly that.
+The oracle is a linear replay of the canonical chain, which the fake chain records. Whatever happens
+in between, the table finally equals that replay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def database(tmp_path: Path, empty_sqlite: Path) -> Path:
     return Path(shutil.copy(empty_sqlite, tmp_path / "index.db"))
 
 
-async def test_the_table_is_a_replay_of_the_chain(database: Path) -> None:
+async def test_table_is_a_replay_of_the_chain(database: Path) -> None:
     chain = FakeChain(1)
     chain.mine_some(150)
     async with world(database, chain) as (indexer, nodes):
@@ -46,7 +46,7 @@ async def test_the_table_is_a_replay_of_the_chain(database: Path) -> None:
 @pytest.mark.parametrize("depth", [1, 2, 7, 30])
 @pytest.mark.parametrize("growth", [-1, 0, 1, 5])
 @pytest.mark.parametrize("by_hash", [0, 400])
-async def test_a_reorganisation_replaces_what_is_gone(
+async def test_reorganisation_replaces_orphaned_rows(
     database: Path, depth: int, growth: int, by_hash: int
 ) -> None:
     settings = IndexSettings(**{**_fields(QUICK), "by_hash": by_hash})
@@ -63,7 +63,7 @@ async def test_a_reorganisation_replaces_what_is_gone(
         await agrees(indexer, WALLETS)
 
 
-async def test_a_node_that_is_merely_late_undoes_nothing(database: Path) -> None:
+async def test_late_node_undoes_nothing(database: Path) -> None:
     chain = FakeChain(3)
     chain.mine_some(100)
     async with world(database, chain) as (indexer, nodes):
@@ -74,9 +74,9 @@ async def test_a_node_that_is_merely_late_undoes_nothing(database: Path) -> None
         await agrees(indexer, WALLETS)
 
 
-async def test_an_empty_answer_of_a_node_that_is_behind_is_not_believed(database: Path) -> None:
-    """Blocks come from a node that has 200 of them, logs from a replica that has only 80: it
-    knows nothing of the final blocks from 81 to 160, and says so with an empty list.
+async def test_empty_reply_of_a_node_that_is_behind_is_not_believed(database: Path) -> None:
+    """Blocks come from a node that has 200 of them, and logs from a replica that has only 80. For
+    the final blocks 81 to 160, the replica returns an empty list.
     """
     chain = FakeChain(4)
     chain.mine_some(200)
@@ -100,7 +100,7 @@ async def test_an_empty_answer_of_a_node_that_is_behind_is_not_believed(database
         await agrees(indexer, WALLETS)
 
 
-async def test_a_wallet_that_is_learned_late_is_filled_in(database: Path) -> None:
+async def test_wallet_added_later_is_backfilled(database: Path) -> None:
     chain = FakeChain(5)
     chain.mine_some(120)
     async with world(database, chain) as (indexer, _):
@@ -116,7 +116,7 @@ async def test_a_wallet_that_is_learned_late_is_filled_in(database: Path) -> Non
         await agrees(indexer, WALLETS)
 
 
-async def test_everything_that_comes_to_us_is_booked_whatever_made_it(database: Path) -> None:
+async def test_every_deposit_to_the_service_is_recorded(database: Path) -> None:
     chain = FakeChain(16)
     chain.mine_some(120)
     async with world(database, chain, own=WALLETS[1]) as (indexer, _):
@@ -131,7 +131,7 @@ async def test_everything_that_comes_to_us_is_booked_whatever_made_it(database: 
         assert kinds == {True, False}
 
 
-async def test_we_are_followed_where_nobody_is_monitored(database: Path) -> None:
+async def test_own_address_is_indexed_without_monitored_endpoints(database: Path) -> None:
     chain = FakeChain(17)
     chain.mine_some(120)
     async with world(database, chain, own=WALLETS[1]) as (indexer, _):
@@ -142,7 +142,7 @@ async def test_we_are_followed_where_nobody_is_monitored(database: Path) -> None
         assert await indexer.deposits()
 
 
-async def test_an_address_that_we_sell_to_no_longer_is_still_booked(database: Path) -> None:
+async def test_former_own_address_is_still_indexed(database: Path) -> None:
     chain = FakeChain(18)
     chain.mine_some(80)
     async with world(database, chain, own=WALLETS[1]) as (indexer, _):
@@ -160,10 +160,10 @@ async def test_an_address_that_we_sell_to_no_longer_is_still_booked(database: Pa
         assert len(mine) == len(expected) > 20
 
 
-async def test_an_authorization_that_a_node_hid_is_told_when_the_block_is_final(
+async def test_authorization_hidden_by_a_node_is_found_when_the_block_is_final(
     database: Path,
 ) -> None:
-    """At first the transfer looks like one that paid for nothing."""
+    """At first, the transfer looks like one that paid for nothing."""
     chain = FakeChain(19)
     chain.mine_some(60)
 
@@ -192,7 +192,7 @@ async def test_an_authorization_that_a_node_hid_is_told_when_the_block_is_final(
         await agrees(indexer, ())
 
 
-async def test_limits_of_a_provider_divide_the_question(database: Path) -> None:
+async def test_query_is_split_at_the_limits_of_a_provider(database: Path) -> None:
     chain = FakeChain(6)
     chain.mine_some(100, txs=6)
     mood = Mood(range_max=7, results_max=9, topics_max=3, batch_max=4)
@@ -203,7 +203,7 @@ async def test_limits_of_a_provider_divide_the_question(database: Path) -> None:
     assert nodes[0].largest_topics <= 5
 
 
-async def test_a_list_of_topics_never_holds_more_than_500(database: Path) -> None:
+async def test_list_of_topics_has_at_most_500_entries(database: Path) -> None:
     chain = FakeChain(7)
     chain.mine_some(60)
     many = [address(f"other wallet {n}") for n in range(1_300)]
@@ -215,7 +215,7 @@ async def test_a_list_of_topics_never_holds_more_than_500(database: Path) -> Non
         assert nodes[0].largest_topics == 500
 
 
-async def test_a_node_that_hides_logs_is_found_out_by_another(database: Path) -> None:
+async def test_hidden_logs_are_detected_with_a_second_node(database: Path) -> None:
     chain = FakeChain(8)
     chain.mine_some(150)
     async with world(database, chain, Mood(lie_empty=1.0), Mood()) as (indexer, _):
@@ -224,8 +224,10 @@ async def test_a_node_that_hides_logs_is_found_out_by_another(database: Path) ->
         await agrees(indexer, WALLETS)
 
 
-async def test_what_a_node_hid_at_the_tip_is_added_when_the_block_is_final(database: Path) -> None:
-    """One node alone, which lies while the blocks are new: nobody can tell until later."""
+async def test_logs_hidden_at_the_tip_are_added_when_the_block_is_final(database: Path) -> None:
+    """With only one node, hidden logs of new blocks cannot be detected until the blocks are
+    final.
+    """
     chain = FakeChain(9)
     chain.mine_some(60)
     async with world(database, chain) as (indexer, nodes):
@@ -242,7 +244,7 @@ async def test_what_a_node_hid_at_the_tip_is_added_when_the_block_is_final(datab
         await agrees(indexer, WALLETS)
 
 
-async def test_two_nodes_on_two_forks_end_on_the_longer_one(database: Path) -> None:
+async def test_nodes_on_two_forks_end_on_the_longer_one(database: Path) -> None:
     chain = FakeChain(10)
     chain.mine_some(100)
     async with world(database, chain, Mood(), Mood()) as (indexer, nodes):
@@ -258,7 +260,7 @@ async def test_two_nodes_on_two_forks_end_on_the_longer_one(database: Path) -> N
         await agrees(indexer, WALLETS)
 
 
-async def test_a_chain_that_contradicts_what_is_final_is_not_followed(database: Path) -> None:
+async def test_chain_that_contradicts_final_blocks_is_not_followed(database: Path) -> None:
     chain = FakeChain(11)
     chain.mine_some(120)
     async with world(database, chain) as (indexer, _):
@@ -272,7 +274,7 @@ async def test_a_chain_that_contradicts_what_is_final_is_not_followed(database: 
         assert await indexer.rows() == before
 
 
-async def test_a_node_of_another_chain_is_not_asked(database: Path) -> None:
+async def test_node_of_another_chain_is_not_queried(database: Path) -> None:
     chain = FakeChain(12)
     chain.mine_some(50)
 
@@ -287,7 +289,7 @@ async def test_a_node_of_another_chain_is_not_asked(database: Path) -> None:
         assert "eth_getLogs" not in node.calls
 
 
-async def test_without_the_finalized_tag_a_depth_stands_in(database: Path) -> None:
+async def test_depth_replaces_a_missing_finalized_tag(database: Path) -> None:
     chain = FakeChain(13)
     chain.mine_some(130)
     settings = IndexSettings(audit=1, finality=50, tip_span=16, span=40)
@@ -327,7 +329,7 @@ async def test_settlements_reach_the_evidence_and_the_statistics(database: Path)
     assert (volume.receivers, volume.payers, volume.wallets) == (1, 3, 1)
 
 
-async def test_only_endpoints_whose_payto_got_something_are_scored_again(database: Path) -> None:
+async def test_only_endpoints_with_new_payments_are_rescored(database: Path) -> None:
     chain = FakeChain(15)
     chain.mine_some(60)
     async with world(database, chain) as (indexer, _):

@@ -1,7 +1,7 @@
 """The indexer on a real chain: real tokens, real authorizations, real reorganisations.
 
-The oracle is the chain itself: of everything that was ever sent, what has a successful receipt at
-the end is what must be in the table, to the unit.
+The oracle is the chain itself. Exactly the sent transactions that finally have a successful receipt
+must be in the table, with exact amounts.
 """
 
 from __future__ import annotations
@@ -63,13 +63,15 @@ class Market:
         return self._note(tx, (self.seller(which), signed.payer, True, value))
 
     async def collect(self, which: int, value: int, form: str) -> str:
-        """The seller itself submits a `receiveWithAuthorization`."""
+        """The seller submits a `receiveWithAuthorization` itself."""
         signed = self.world.sign("Receive", self.seller(which), value)
         tx = await self.world.send(USDC, signed.call("receive", form), sender=SELLERS[which])
         return self._note(tx, (self.seller(which), signed.payer, True, value))
 
     async def batch(self, values: list[int]) -> str:
-        """Several payments in one transaction of another contract, one of them to a stranger."""
+        """Several payments in one transaction of another contract, one of them to an unrelated
+        address.
+        """
         signed = [
             self.world.sign("Transfer", self.world.sender(0), 1),
             *(self.world.sign("Transfer", self.seller(n % 2), v) for n, v in enumerate(values)),
@@ -87,14 +89,14 @@ class Market:
         return self._note(tx, *rows)
 
     async def refund(self, which: int, value: int) -> str:
-        """The seller sends money back to the payer, in the plain way."""
+        """A plain transfer from the seller back to the payer."""
         payer = self.world.payer.address
         data = encoded("transfer(address,uint256)", payer, value)
         tx = await self.world.send(USDC, data, sender=SELLERS[which])
         return self._note(tx, (self.seller(which), payer, False, value))
 
     async def gift(self, which: int, value: int) -> str:
-        """A plain transfer to the seller: no settlement."""
+        """A plain transfer to the seller, which is not a settlement."""
         data = encoded("transfer(address,uint256)", self.seller(which), value)
         return self._note(await self.world.send(USDC, data, sender=1))
 
@@ -103,7 +105,7 @@ class Market:
         return tx
 
     async def expected(self) -> list[tuple[Any, ...]]:
-        """What the chain of now holds of everything that was sent."""
+        """Return the sent transfers that the chain contains now."""
         entries = []
         for tx, rows in self.sent.items():
             receipt = await self.world.chain.rpc("eth_getTransactionReceipt", tx)
@@ -229,7 +231,7 @@ async def test_every_kind_of_settlement_is_found_and_nothing_else(
 
 
 @pytest.mark.parametrize("seed", range(3 if THOROUGH else 1))
-async def test_the_sums_are_the_chains_while_it_reorganises_under_payments(
+async def test_sums_follow_the_chain_while_payments_are_reorganised(
     market: Market, store: Store, logs: ChainLogs, seed: int
 ) -> None:
     dice, chain, state = random.Random(seed), market.world.chain, IndexState()
@@ -277,7 +279,7 @@ asyncio.run(main())
 """
 
 
-async def test_an_indexer_that_is_killed_again_and_again_misses_nothing(
+async def test_repeatedly_killed_indexer_misses_nothing(
     market: Market, store: Store, logs: ChainLogs, path: Path
 ) -> None:
     dice = random.Random(9)

@@ -40,7 +40,7 @@ def ops() -> st.SearchStrategy[list[tuple[Any, ...]]]:
         batch_max=st.sampled_from((None, 3)),
         finalized=st.sampled_from((True, True, False)),
     )
-    # The second node may fail in every way but one: somebody has to tell the truth.
+    # The second node may fail in all ways except one: one node must give true replies.
     truthful = moods.map(lambda mood: Mood(**{**vars(mood), "lie_empty": 0.0, "lie_partly": 0.0}))
     return st.lists(
         st.one_of(
@@ -65,13 +65,15 @@ def folder() -> Iterator[Path]:
 
 
 async def play(path: Path, schedule: Sequence[tuple[Any, ...]], seed: int) -> None:
-    """A schedule, then calm: the nodes tell the truth and the blocks become final."""
+    """Play a schedule and then a quiet period, in which the nodes are correct and the blocks become
+    final.
+    """
     chain = FakeChain(seed, stamped=bool(seed % 2))
     chain.mine_some(60)
     changes = {"finality": 45, "check": 1.0, "by_hash": 0 if seed % 3 == 0 else 400}
     patient = IndexSettings(**{**_fields(QUICK), **changes})
     watched = {WALLETS[0]}
-    # The address that we sell to: sometimes one that is monitored too, sometimes learned later.
+    # The service's own address: sometimes monitored too, sometimes added later.
     own = WALLETS[seed % len(WALLETS)]
     async with world(path, chain, Mood(), Mood(), settings=patient, own=own) as (indexer, nodes):
         await indexer.watch(WALLETS[0])

@@ -1,4 +1,4 @@
-"""The probe loop against the demo market: real TLS, a real store, and a clock moved by hand."""
+"""The probe loop in the demo market: real TLS, a real store and a simulated clock."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def of(*kinds: str) -> list[Endpoint]:
 
 @dataclass
 class MarketWorld:
-    """The market with its clock, and a worker on a store of its own for each test."""
+    """The market with its clock, and a worker with its own store for each test."""
 
     market: DemoMarket
     egress: Egress
@@ -87,7 +87,7 @@ in_the_market = pytest.mark.asyncio(loop_scope="module")
 
 
 @in_the_market
-async def test_a_day_of_probes_comes_every_half_hour_and_is_all_recorded(loop: Loop) -> None:
+async def test_endpoints_are_probed_and_recorded_every_half_hour(loop: Loop) -> None:
     kinds = ("perfect-v2", "perfect-v1", "needs-post", "flapping", "not-found", "dead")
     added = of(*kinds)
     await loop.add(*added)
@@ -121,7 +121,9 @@ async def test_a_day_of_probes_comes_every_half_hour_and_is_all_recorded(loop: L
 
 
 @in_the_market
-async def test_a_429_is_not_held_against_a_seller_and_its_retry_after_is_kept(loop: Loop) -> None:
+async def test_throttling_does_not_lower_the_score_and_its_retry_after_is_respected(
+    loop: Loop,
+) -> None:
     busy = seller("throttled")
     clock = loop.clock
     assert isinstance(clock, Clock)
@@ -148,7 +150,7 @@ async def test_a_429_is_not_held_against_a_seller_and_its_retry_after_is_kept(lo
 
 
 @in_the_market
-async def test_a_watched_endpoint_is_probed_every_five_minutes_until_the_watch_ends(
+async def test_watched_endpoint_is_probed_every_five_minutes_until_the_watch_ends(
     loop: Loop,
 ) -> None:
     (watched,) = of("perfect-v2")
@@ -176,7 +178,7 @@ async def test_a_watched_endpoint_is_probed_every_five_minutes_until_the_watch_e
 
 
 @in_the_market
-async def test_a_host_that_asks_for_payment_everywhere_is_found_out_about_once_a_day(
+async def test_wildcard_host_is_detected_and_tested_once_per_day(
     loop: Loop,
 ) -> None:
     everywhere, honest, lost = of("wildcard-402", "perfect-v2", "not-found")
@@ -201,7 +203,7 @@ async def test_a_host_that_asks_for_payment_everywhere_is_found_out_about_once_a
 
 
 @in_the_market
-async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: Loop) -> None:
+async def test_bought_report_publishes_only_paths_that_sell(loop: Loop) -> None:
     honest, wild = seller("perfect-v2"), seller("wildcard-402")
     prober = Prober(
         store=loop.store, egress=loop.egress, clock=loop.clock, cadence=Cadence(host_gap_ms=0)
@@ -230,8 +232,8 @@ async def test_a_bought_report_makes_public_what_sells_and_no_other_path(loop: L
 
 
 @in_the_market
-async def test_an_address_that_cannot_be_asked_stops_nobody_else(loop: Loop) -> None:
-    """It may have been stored when longer ones were taken."""
+async def test_invalid_stored_address_does_not_stop_other_probes(loop: Loop) -> None:
+    """The address may have been stored by a version that accepted longer ones."""
     (good,) = of("perfect-v2")
     long = endpoint("https://fx.example/v2/rates/" + "a" * 3_000)
     await loop.add(replace(long, next_due=START - DAY_MS), good)
@@ -244,7 +246,7 @@ async def test_an_address_that_cannot_be_asked_stops_nobody_else(loop: Loop) -> 
 
 
 @in_the_market
-async def test_a_restart_in_the_middle_of_a_wave_loses_nothing(
+async def test_restart_during_a_wave_loses_nothing(
     market_world: MarketWorld, memory: Store
 ) -> None:
     market_world.clock.now = START
@@ -255,7 +257,7 @@ async def test_a_restart_in_the_middle_of_a_wave_loses_nothing(
     await first.add(*added)
     wave = asyncio.create_task(first.probe())
     quick = [target for target in added if target.id != added[1].id]
-    # A database tells nobody when it has a row.
+    # A database does not notify about new rows, so the test polls.
     while not all([await first.history(target.id) for target in quick]):  # noqa: ASYNC110 - see above
         await asyncio.sleep(0.02)
     assert not wave.done(), "what answered is kept while the slow seller still thinks"

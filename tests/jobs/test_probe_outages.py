@@ -1,4 +1,4 @@
-"""The probe loop while we ourselves are cut off: no score may change."""
+"""The probe loop during outages of this machine: no score may change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tollgauge.web.settings import LOOPBACK
 async def silent(
     count: int = 6,
 ) -> AsyncIterator[tuple[dict[str, tuple[str, int]], list[Endpoint]]]:
-    """Unrelated sites that nobody answers for."""
+    """Return unrelated sites on closed ports."""
     with contextlib.closing(closed_port()) as unused:
         at = (LOOPBACK, int(unused.getsockname()[1]))
         urls = [f"https://api.site-{number}.example/paid" for number in range(count)]
@@ -64,7 +64,7 @@ def up(at: int) -> ProbeResult:
 
 
 async def past(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
-    """Two days on which everybody was up, and the scores that they earned."""
+    """Two days on which every endpoint was up, and the resulting scores."""
     await loop.add(*added)
     clock = loop.clock
     assert isinstance(clock, Clock)
@@ -77,7 +77,7 @@ async def past(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
 
 
 async def asked_again(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
-    """Some minutes on which failures are asked again, and the scores after them."""
+    """Let several minutes pass, in which failures are confirmed; return the scores after them."""
     clock = loop.clock
     assert isinstance(clock, Clock)
     began = clock.now
@@ -89,7 +89,7 @@ async def asked_again(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
 
 
 @pytest.mark.parametrize("references", [("https://api.site-0.example/",), ()])
-async def test_our_own_outage_changes_no_score(empty: Store, references: tuple[str, ...]) -> None:
+async def test_own_outage_changes_no_score(empty: Store, references: tuple[str, ...]) -> None:
     """With references, because none answers; without, because unrelated sites fail together."""
     async with silent() as (mapped, added), worker(empty, mapped, references=references) as loop:
         before = await past(loop, added)
@@ -107,10 +107,10 @@ async def test_our_own_outage_changes_no_score(empty: Store, references: tuple[s
     assert all(b'"excluded":[["' + reason.encode() in row.result for row in after)
 
 
-async def test_without_a_reference_a_name_that_is_not_found_is_nobody_s_fault(
+async def test_without_a_reference_an_unknown_name_has_no_attribution(
     empty: Store,
 ) -> None:
-    """One host alone in its wave: nothing tells its domain's end from our resolver's."""
+    """One host in its wave: an expired domain cannot be distinguished from a failing resolver."""
 
     def unknown_everywhere(_host: str) -> Sequence[str]:
         raise socket.gaierror(socket.EAI_NONAME, "not known")
@@ -128,7 +128,7 @@ async def test_without_a_reference_a_name_that_is_not_found_is_nobody_s_fault(
     assert after.score_tenths == before.score_tenths
 
 
-async def test_targets_that_are_down_while_we_are_connected_are_down(
+async def test_targets_that_are_down_while_the_network_works_are_attributed(
     empty: Store, tmp_path: Path
 ) -> None:
     async with silent(3) as (mapped, added), counting(tmp_path, {"ok.example"}) as server:
@@ -142,10 +142,10 @@ async def test_targets_that_are_down_while_we_are_connected_are_down(
 
 
 @pytest.mark.parametrize("references", [("https://ok.example/",), ()])
-async def test_nine_of_seventeen_that_go_down_in_one_wave_are_blamed(
+async def test_nine_of_seventeen_failures_in_one_wave_are_attributed_to_the_targets(
     empty: Store, tmp_path: Path, references: tuple[str, ...]
 ) -> None:
-    """The others answer at the same moments: our network works."""
+    """The others answer at the same time, which shows that the network works."""
     good = [endpoint(f"https://api.good-{number}.example/paid") for number in range(8)]
     hosts = {target.host for target in good} | {"ok.example"}
     async with silent(9) as (mapped, added), counting(tmp_path, hosts) as server:
@@ -160,7 +160,7 @@ async def test_nine_of_seventeen_that_go_down_in_one_wave_are_blamed(
     assert lowered[:9] == [True] * 9
 
 
-# Our own trust anchors and clock
+# Trust anchors and clock of this machine
 
 
 REFERENCE = "https://reference.example/"
@@ -173,7 +173,7 @@ def hosts_of(urls: Sequence[str]) -> set[str]:
 
 @contextlib.asynccontextmanager
 async def no_tls_of_ours(tmp_path: Path, how: str) -> AsyncIterator[Counting]:
-    """40 unrelated sites and a reference, none of whose certificates we can believe."""
+    """40 unrelated sites and a reference whose certificates this machine cannot verify."""
     past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     expired = past if how == "wrong clock" else None
     hosts = hosts_of([*SITES, REFERENCE])
@@ -186,7 +186,7 @@ async def no_tls_of_ours(tmp_path: Path, how: str) -> AsyncIterator[Counting]:
 
 @pytest.mark.parametrize("how", ["wrong CA file", "wrong clock"])
 @pytest.mark.parametrize("references", [(REFERENCE,), ()])
-async def test_our_own_tls_outage_changes_no_score(
+async def test_own_tls_outage_changes_no_score(
     empty: Store, tmp_path: Path, references: tuple[str, ...], how: str
 ) -> None:
     added = [endpoint(url) for url in SITES]
@@ -207,10 +207,10 @@ async def test_our_own_tls_outage_changes_no_score(
 
 
 @pytest.mark.parametrize("references", [(REFERENCE,), ()])
-async def test_in_waves_of_one_our_tls_outage_is_found_out_as_well(
+async def test_own_tls_outage_is_detected_in_waves_of_one(
     empty: Store, tmp_path: Path, references: tuple[str, ...]
 ) -> None:
-    """Without references and answers nobody can tell a bad certificate from a clock of ours."""
+    """Without references and other answers, a bad certificate looks like a wrong local clock."""
     added = [endpoint(url) for url in SITES[:4]]
     async with (
         no_tls_of_ours(tmp_path, "wrong CA file") as server,
@@ -231,10 +231,10 @@ async def test_in_waves_of_one_our_tls_outage_is_found_out_as_well(
 
 
 @pytest.mark.parametrize("others", [0, 6])
-async def test_one_bad_certificate_is_its_owner_s_while_others_work(
+async def test_one_bad_certificate_is_attributed_to_its_owner_while_others_work(
     empty: Store, tmp_path: Path, others: int
 ) -> None:
-    """Alone in its wave, because the reference answers; among others, because they do."""
+    """For a single endpoint, because the reference answers; with others, because they answer."""
     good = [endpoint(url) for url in SITES[:others]]
     bad = endpoint("https://api.careless.example/paid")
     stranger = tmp_path / "stranger"
@@ -257,7 +257,7 @@ async def test_one_bad_certificate_is_its_owner_s_while_others_work(
 
 @pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("references", [(REFERENCE,), ()])
-async def test_a_resolver_that_answers_private_addresses_is_believed_with_a_reference_only(
+async def test_private_addresses_from_the_resolver_need_a_reference_to_count(
     empty: Store, tmp_path: Path, count: int, references: tuple[str, ...]
 ) -> None:
     added = [endpoint(f"https://api.shop-{number}.com/paid") for number in range(count)]

@@ -1,4 +1,4 @@
-"""Workers at two places on the network, told apart by the address that they ask from."""
+"""Workers at two vantage points, which the seller distinguishes by their source address."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ PAID = endpoint("https://api.seller.example/paid")
 
 @dataclass
 class TwoPlaces:
-    """A worker at the primary vantage, one at another, and the seller that both ask."""
+    """A worker at the primary vantage, one at another, and the seller that both probe."""
 
     near: Loop
     far: Loop
     seller: Counting
 
     async def pass_time(self, milliseconds: int, *, step: int = MINUTE_MS) -> None:
-        """Let both workers do what is due."""
+        """Let both workers probe all due endpoints."""
         assert isinstance(self.near.clock, Clock)
         until = self.near.clock.now + milliseconds
         while self.near.clock.now < until:
@@ -86,7 +86,7 @@ async def places(
         yield two
 
 
-async def test_each_vantage_is_listed_with_what_it_saw(places: TwoPlaces) -> None:
+async def test_each_vantage_is_listed_with_its_result(places: TwoPlaces) -> None:
     states = await places.states()
     assert list(states) == ["near", "far"]
     assert states["near"].primary
@@ -95,12 +95,12 @@ async def test_each_vantage_is_listed_with_what_it_saw(places: TwoPlaces) -> Non
     assert not await places.is_partly_reachable()
 
 
-async def test_probes_from_another_vantage_are_no_evidence(places: TwoPlaces) -> None:
+async def test_probes_of_a_secondary_vantage_are_not_evidence(places: TwoPlaces) -> None:
     before = len(await places.history())
     assert before in (2, 3), "of an hour: those of the primary vantage alone"
 
 
-async def test_what_one_of_two_vantages_cannot_reach_is_partly_reachable_and_not_down(
+async def test_endpoint_unreachable_from_one_of_two_vantages_is_partly_reachable(
     places: TwoPlaces,
 ) -> None:
     places.seller.refused.add(HERE)
@@ -115,7 +115,7 @@ async def test_what_one_of_two_vantages_cannot_reach_is_partly_reachable_and_not
     assert endpoint_now.payable
 
 
-async def test_what_no_vantage_can_reach_is_down(places: TwoPlaces) -> None:
+async def test_endpoint_unreachable_from_every_vantage_is_down(places: TwoPlaces) -> None:
     places.seller.refused |= {HERE, THERE}
     await places.pass_time(40 * MINUTE_MS)
     failures = [result for result in await places.history() if not result.up]
@@ -123,7 +123,7 @@ async def test_what_no_vantage_can_reach_is_down(places: TwoPlaces) -> None:
     assert not await places.is_partly_reachable()
 
 
-async def test_a_vantage_without_a_network_says_nothing_of_the_endpoint(
+async def test_vantage_without_network_has_no_result_for_the_endpoint(
     places: TwoPlaces, tmp_path: Path
 ) -> None:
     nowhere = {PAID.host: ("127.0.0.1", 1)}
@@ -140,7 +140,7 @@ async def test_a_vantage_without_a_network_says_nothing_of_the_endpoint(
     assert all(result.up and result.scored for result in await places.history())
 
 
-async def test_a_worker_beside_the_primary_vantage_only_probes() -> None:
+async def test_worker_at_a_secondary_vantage_only_probes() -> None:
     store = StoreSettings(url="sqlite://")
     async with opened(Config(store=store, probe=settings("far"))) as service:
         assert [job.name for job in service.jobs()] == ["probe"]
@@ -148,8 +148,10 @@ async def test_a_worker_beside_the_primary_vantage_only_probes() -> None:
         assert len(service.jobs()) > 1
 
 
-async def test_a_primary_vantage_without_a_network_finds_nothing_down(places: TwoPlaces) -> None:
-    """It has no reference to ask, so that the other vantage alone knows better."""
+async def test_primary_vantage_without_network_does_not_report_outages(places: TwoPlaces) -> None:
+    """It has no reference, so only the result of the other vantage shows that its network
+    failed.
+    """
     async with worker(places.near.store, {PAID.host: ("127.0.0.1", 1)}) as cut_off:
         cut_off.clock, cut_off.settings = places.near.clock, settings("near")
         places.near = cut_off

@@ -1,4 +1,4 @@
-"""Several workers and rounds of the probe loop at once."""
+"""Concurrent workers and rounds of the probe loop."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def empty() -> AsyncIterator[Store]:
     await store.close()
 
 
-async def test_two_workers_never_probe_one_host_at_once(
+async def test_two_workers_never_probe_one_host_concurrently(
     store: Store, open_store: Callable[[], Store], tmp_path: Path
 ) -> None:
     hosts = {f"host-{number}.example" for number in range(4)}
@@ -70,7 +70,7 @@ async def test_two_workers_never_probe_one_host_at_once(
     assert unlisted == dict.fromkeys(hosts, 2), "and two paths of each host that nobody lists"
 
 
-async def test_an_endpoint_that_cannot_be_scored_stops_nobody_else(empty: Store) -> None:
+async def test_endpoint_that_cannot_be_scored_does_not_stop_others(empty: Store) -> None:
     odd = replace(endpoint("https://api.site-0.example/paid"), first_seen=2**60)
     others = [endpoint(f"https://api.site-{number}.example/paid") for number in range(1, 6)]
     await empty.writing(endpoints.insert, odd, *others)
@@ -104,7 +104,7 @@ async def test_rounds_of_a_loop_overlap_up_to_its_concurrency(empty: Store) -> N
     assert most == 3, "a round that waits holds up no other"
 
 
-async def test_a_worker_that_stops_gives_its_exclusive_rounds_back(
+async def test_stopping_worker_releases_its_exclusive_rounds(
     store: Store, open_store: Callable[[], Store]
 ) -> None:
     stop, rounds = asyncio.Event(), Counter[str]()

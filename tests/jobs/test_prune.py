@@ -1,4 +1,4 @@
-"""Rounds of the prune loop: what a year leaves behind, and how much a round reads."""
+"""Rounds of the prune loop: the database size after a year, and the rows that a round reads."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ ENDPOINTS = [
     for url in (f"https://a.com/{number}" for number in range(5))
 ]
 DAYS = range(25)
-"""Days, each of which is as long as any."""
+"""Days of equal size."""
 PROBES = 4
-"""A day and endpoint."""
+"""Bytes per day and endpoint."""
 DELISTED = DiscoveryEvent(at=START, event="delisted", source="dir", before="", after="")
 
 
 def live(tx: Connection, first_day: int) -> None:
-    """Some weeks of everything that is kept for a time."""
+    """Store several weeks of everything with a retention period."""
     ids = [endpoint.id for endpoint in ENDPOINTS]
     instants = [(first_day + day) * DAY_MS for day in DAYS]
     for place, id_ in enumerate(ids):
@@ -59,7 +59,7 @@ def live(tx: Connection, first_day: int) -> None:
 
 
 async def pages(store: Store) -> int:
-    """The size of the file in pages."""
+    """Return the size of the file in pages."""
     return int((await fetch(store, sa.text("PRAGMA page_count"))).scalar_one())
 
 
@@ -68,7 +68,7 @@ async def prune_all(store: Store, *, now: int) -> None:
         pass
 
 
-async def test_after_a_year_the_file_is_half_larger_at_most_than_after_100_days() -> None:
+async def test_after_a_year_the_file_is_at_most_half_larger_than_after_100_days() -> None:
     store = Store.open("sqlite://")
     await store.migrate()
     await store.writing(endpoints.insert, *ENDPOINTS)
@@ -79,7 +79,7 @@ async def test_after_a_year_the_file_is_half_larger_at_most_than_after_100_days(
         await prune_all(store, now=(first_day + len(DAYS)) * DAY_MS + HOUR_MS)
         sizes.append(await pages(store) - empty)
     after_100_days, after_a_year = sizes[100 // len(DAYS) - 1], sizes[-1]
-    assert after_100_days > 40  # pages: it holds something
+    assert after_100_days > 40  # pages: the file is not empty
     assert after_a_year <= 1.5 * after_100_days
     days = await store.reading(
         probes.days, ENDPOINTS[0].id, first_day=DAY, last_day=begins[-1] + len(DAYS)
@@ -89,11 +89,11 @@ async def test_after_a_year_the_file_is_half_larger_at_most_than_after_100_days(
 
 
 HARMLESS = ("SCAN CONSTANT ROW", "SCAN (subquery-1)")
-"""No table of rows."""
+"""Tables without rows."""
 
 
-async def test_no_step_of_a_round_reads_a_table_to_its_end() -> None:
-    """In SQLite, which says of small tables too how it would read them."""
+async def test_no_step_of_a_round_scans_a_whole_table() -> None:
+    """Uses SQLite, whose query plans do not depend on the size of a table."""
     store = Store.open("sqlite://")
     await store.migrate()
     await store.writing(endpoints.insert, *ENDPOINTS)
@@ -116,7 +116,7 @@ async def test_no_step_of_a_round_reads_a_table_to_its_end() -> None:
 
 
 def plans_of(tx: Connection, step: Callable[[Connection], object]) -> list[str]:
-    """How SQLite reads the tables for each statement of a step."""
+    """Return SQLite's query plan for each statement of a step."""
     statements: list[tuple[str, Any]] = []
 
     def note(_: object, __: object, statement: str, parameters: Any, *___: object) -> None:

@@ -1,4 +1,4 @@
-"""Exclusive rounds: one worker at a time, and a dead one's work is soon taken up."""
+"""Exclusive rounds: one worker at a time, and the work of a dead worker is taken over soon."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ async def until(store: Store) -> int:
 
 
 async def taken_by(store: Store, owner: str) -> None:
-    """Another worker has the lease, as after a pause in which this one's ended."""
+    """Give the lease to another worker, as after a pause in which this worker's lease ended."""
     change = meta.lease.update().where(meta.lease.c.name == "index")
     await execute(store, change.values(owner=owner, until=now_ms() + HOUR_MS))
 
 
-async def test_the_work_of_a_dead_worker_is_free_within_two_minutes(store: Store) -> None:
-    """However long its round may take: the lease says when it ends, and nobody renews it."""
+async def test_work_of_a_dead_worker_is_free_within_two_minutes(store: Store) -> None:
+    """A dead worker does not renew its lease, so the lease ends regardless of the round's limit."""
     stop = asyncio.Event()
     held: list[int] = []
 
@@ -61,7 +61,7 @@ async def test_the_work_of_a_dead_worker_is_free_within_two_minutes(store: Store
     assert await store.writing(meta.take_lease, "index", owner="two", now=later, ttl_ms=1)
 
 
-async def test_a_long_round_keeps_its_lease(
+async def test_long_round_keeps_its_lease(
     store: Store, open_store: Callable[[], Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "RENEW_MS", 20)
@@ -84,7 +84,7 @@ async def test_a_long_round_keeps_its_lease(
     )
 
 
-async def test_a_round_whose_lease_is_lost_is_ended(
+async def test_round_whose_lease_is_lost_is_cancelled(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "RENEW_MS", 20)
@@ -105,10 +105,10 @@ async def test_a_round_whose_lease_is_lost_is_ended(
     assert not await store.writing(meta.take_lease, "index", owner="one", now=now_ms(), ttl_ms=1)
 
 
-async def test_a_round_that_cannot_renew_its_lease_ends_before_the_lease_does(
+async def test_round_that_cannot_renew_its_lease_ends_before_the_lease(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database is gone for this worker: it stops before another one may begin."""
+    """This worker has lost the database. It must stop before another worker may begin."""
     monkeypatch.setattr(runner, "LEASE_MS", 600)
     monkeypatch.setattr(runner, "MARGIN_MS", 300)
     monkeypatch.setattr(runner, "RENEW_MS", HOUR_MS)
@@ -128,7 +128,7 @@ async def test_a_round_that_cannot_renew_its_lease_ends_before_the_lease_does(
     assert len(left) == 1
 
 
-async def test_how_rounds_end_is_noted_when_it_changes(store: Store) -> None:
+async def test_results_of_rounds_are_logged_when_they_change(store: Store) -> None:
     stop = asyncio.Event()
     noted: list[backlog.JobRound] = []
     rounds = 0
@@ -152,7 +152,7 @@ async def test_how_rounds_end_is_noted_when_it_changes(store: Store) -> None:
     assert mended.expected_by > now_ms() + HOUR_MS
 
 
-async def test_a_round_that_failed_in_one_of_its_tasks_names_the_error_not_the_group(
+async def test_failure_in_a_task_of_a_round_is_reported_instead_of_its_group(
     store: Store,
 ) -> None:
     stop = asyncio.Event()
@@ -172,7 +172,7 @@ async def test_a_round_that_failed_in_one_of_its_tasks_names_the_error_not_the_g
     assert noted.error.split()[0] == "ZeroDivisionError"
 
 
-async def test_a_round_without_its_database_names_the_step_that_needed_it(tmp_path: Path) -> None:
+async def test_round_without_its_database_names_the_step_that_failed(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'missing' / 'a.db'}")
     stop = asyncio.Event()
 

@@ -1,4 +1,4 @@
-"""The score loop: a batch is scored together, each endpoint for itself."""
+"""The score loop: a batch is scored together, each endpoint independently."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tollgauge.store.scores import scores
 NOW = START + DAY_MS
 
 
-async def test_one_that_cannot_be_scored_stops_nobody_else(store: Store) -> None:
+async def test_endpoint_that_cannot_be_scored_does_not_stop_others(store: Store) -> None:
     resource = "https://odd.com/"
     odd = replace(
         A, id=endpoint_id(resource), resource=resource, host="odd.com", first_seen=-(2**60)
@@ -37,7 +37,7 @@ async def test_one_that_cannot_be_scored_stops_nobody_else(store: Store) -> None
     assert await run(NOW + SCORE_LEASE_MS) == {"scored": 1, "failed": 1, "busy": False}
 
 
-async def test_a_batch_is_saved_without_an_endpoint_that_was_removed_meanwhile(
+async def test_batch_is_saved_without_an_endpoint_that_was_removed_in_the_meantime(
     store: Store,
 ) -> None:
     await store.writing(endpoints.insert, A)

@@ -1,4 +1,4 @@
-"""The loop of sellers' files, with a seller on TLS and real signatures."""
+"""The loop that fetches sellers' files, with a seller on TLS and real signatures."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
 
 @pytest.fixture
 def seller(server: TlsServer) -> TlsServer:
-    """A host on loopback that has no file yet."""
+    """A host on loopback without a file."""
     server.reset()
     return server
 
 
 class Clock:
-    """An instant that a test sets."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = NOW
@@ -60,7 +60,7 @@ def clock() -> Clock:
 async def loop(
     store: Store, clock: Clock, seller: TlsServer
 ) -> AsyncIterator[Callable[..., SellerFiles]]:
-    """The loop, of a database with one endpoint of the seller, whose file is due."""
+    """The loop on a database with one endpoint of the seller, whose file is due."""
     resource = parse_resource(f"https://{HOST}/v1/quote")
     await store.writing(discovery.adopt, resource, source="request", now=NOW - DAY_MS)
     await store.writing(seller_files.add, [(HOST, NOW)])
@@ -84,7 +84,7 @@ async def stored(store: Store) -> StoredSellerFile | None:
     return await store.reading(seller_files.get, HOST)
 
 
-async def test_a_file_is_fetched_once_a_day_and_stored(
+async def test_file_is_fetched_once_per_day_and_stored(
     store: Store, seller: TlsServer, clock: Clock, loop: Callable[..., SellerFiles]
 ) -> None:
     item = announcement()
@@ -113,7 +113,7 @@ async def test_a_file_is_fetched_once_a_day_and_stored(
     ("status", "body", "stays"),
     [(404, b"", False), (200, b"<html>", False), (302, b"", False), (503, b"", True)],
 )
-async def test_what_is_no_file_takes_the_old_one_away_but_an_outage_does_not(
+async def test_invalid_file_removes_the_old_one_but_an_outage_does_not(
     store: Store,
     seller: TlsServer,
     clock: Clock,
@@ -130,7 +130,7 @@ async def test_what_is_no_file_takes_the_old_one_away_but_an_outage_does_not(
     assert (await stored(store) is not None) == stays
 
 
-async def test_a_file_that_is_too_large_is_not_read(
+async def test_oversized_file_is_not_read(
     store: Store, seller: TlsServer, loop: Callable[..., SellerFiles]
 ) -> None:
     seller.answer = (200, {}, file(statement="x" * BYTES_MAX))
@@ -138,7 +138,7 @@ async def test_a_file_that_is_too_large_is_not_read(
     assert await stored(store) is None
 
 
-async def test_a_pause_that_the_host_asks_for_is_granted(
+async def test_retry_after_of_the_host_is_respected(
     store: Store, seller: TlsServer, loop: Callable[..., SellerFiles]
 ) -> None:
     seller.answer = (429, {"retry-after": "120"}, b"")
@@ -146,7 +146,7 @@ async def test_a_pause_that_the_host_asks_for_is_granted(
     assert (await store.reading(hosts.get, HOST)).free_at == NOW + 120_000
 
 
-async def test_a_wrong_signature_announces_nothing_and_is_said(
+async def test_wrong_signature_announces_nothing_and_is_reported(
     store: Store, seller: TlsServer, loop: Callable[..., SellerFiles]
 ) -> None:
     forged = row(announcement(), by=NEW)
@@ -160,7 +160,7 @@ async def test_a_wrong_signature_announces_nothing_and_is_said(
     assert stored_file.problems == (f"`payToChanges[0]`: {wrong}", f"`payToChanges[1]`: {wrong}")
 
 
-async def test_an_instant_that_has_passed_announces_nothing(
+async def test_announcement_of_a_past_time_is_ignored(
     store: Store, seller: TlsServer, clock: Clock, loop: Callable[..., SellerFiles]
 ) -> None:
     clock.now = NOW + 3 * DAY_MS + HOUR_MS
@@ -172,10 +172,10 @@ async def test_an_instant_that_has_passed_announces_nothing(
 
 
 @pytest.mark.parametrize("accepts", [True, False])
-async def test_the_wallet_of_a_contract_signs_as_the_chain_says(
+async def test_signature_of_a_contract_wallet_is_verified_on_chain(
     store: Store, seller: TlsServer, loop: Callable[..., SellerFiles], accepts: bool
 ) -> None:
-    """ERC-1271: no address is recovered, and the node is asked."""
+    """ERC-1271: no address can be recovered, so the node is queried."""
     asked: list[dict[str, object]] = []
 
     async def node(request: Request) -> Response:
@@ -196,7 +196,7 @@ async def test_the_wallet_of_a_contract_signs_as_the_chain_says(
     assert [call["method"] for call in asked] == ["eth_chainId", "eth_call"]
 
 
-async def test_a_chain_that_cannot_be_asked_announces_nothing_and_says_so(
+async def test_unreachable_chain_announces_nothing_and_is_reported(
     store: Store, seller: TlsServer, loop: Callable[..., SellerFiles]
 ) -> None:
     seller.answer = (200, {}, file(row(announcement(), signature="0x" + "5e" * 96)))

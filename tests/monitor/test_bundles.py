@@ -1,4 +1,4 @@
-"""What a bundle says of each endpoint, from rows of real databases."""
+"""The record of each endpoint in a bundle, from rows of real databases."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SALT = bytes(SALT_BYTES)
 
 
 async def records(store: Store, *, now: int = NOW) -> dict[str, list[Any]]:
-    """The records of all endpoints, by key."""
+    """Return the records of all endpoints, by key."""
     built = await trust_records.build(store, salt=SALT, now=now)
     return {record[0]: record for record in records_of(built)}
 
@@ -43,12 +43,12 @@ def key(path: str) -> str:
 
 
 async def known_addresses(store: Store, path: str, *, now: int = NOW) -> list[list[Any]]:
-    """The addresses in an endpoint's record, each with how many hours ago it was first seen."""
+    """Return the addresses in an endpoint's record, each with the hours since it was first seen."""
     record = (await records(store, now=now))[key(path)]
     return [[pay_to, (now // SECOND_MS - since) // 3_600] for pay_to, since in record[4]]
 
 
-async def test_a_record_says_what_the_score_and_the_price_say(store: Store) -> None:
+async def test_record_contains_score_and_price(store: Store) -> None:
     await add(store, priced("/1"))
     await scored(store, "/1", 914, "no-settlements", "price-changed")
     assert (await records(store, now=NOW + 5_500))[key("/1")] == [
@@ -64,7 +64,7 @@ async def test_a_record_says_what_the_score_and_the_price_say(store: Store) -> N
     ]
 
 
-async def test_an_endpoint_without_a_score_or_a_price_is_there(store: Store) -> None:
+async def test_endpoint_without_score_or_price_has_a_record(store: Store) -> None:
     await add(store, endpoint("/1"))
     record = (await records(store, now=NOW + HOUR_MS))[key("/1")]
     assert record[1:] == [
@@ -79,14 +79,14 @@ async def test_an_endpoint_without_a_score_or_a_price_is_there(store: Store) -> 
     ]
 
 
-async def test_a_price_that_is_not_in_a_dollar_of_six_decimals_has_no_amount(store: Store) -> None:
+async def test_price_in_an_unknown_token_has_no_amount(store: Store) -> None:
     token = replace(QUOTE, asset="0x" + "77" * 20)
     await add(store, priced("/1", quote=token))
     record = (await records(store))[key("/1")]
     assert (record[4][0][0], record[5], record[6]) == ("0xa", BASE, None)
 
 
-async def test_addresses_carry_the_instants_of_their_changes(store: Store) -> None:
+async def test_addresses_have_the_times_of_their_changes(store: Store) -> None:
     await add(store, priced("/1"), priced("/2"))
     for path, hours in (("/1", 60), ("/2", 59)):
         await paid_to(store, path, "0xa", at=NOW - hours * HOUR_MS)
@@ -98,7 +98,7 @@ async def test_addresses_carry_the_instants_of_their_changes(store: Store) -> No
     assert [row[0] for row in await known_addresses(store, "/1", now=later)] == ["0xc", "0xb"]
 
 
-async def test_an_address_that_only_a_directory_names_is_not_known_once_a_probe_saw_one(
+async def test_listed_address_is_dropped_once_a_probe_saw_one(
     store: Store,
 ) -> None:
     await add(store, priced("/1"))
@@ -107,7 +107,7 @@ async def test_an_address_that_only_a_directory_names_is_not_known_once_a_probe_
     assert await known_addresses(store, "/1") == [["0xa", 0]]
 
 
-async def test_what_no_directory_listed_for_90_days_is_left_out(store: Store) -> None:
+async def test_endpoints_not_listed_for_90_days_are_omitted(store: Store) -> None:
     gone = NOW + HOUR_MS - LISTED_MS
     await add(
         store,
@@ -119,7 +119,7 @@ async def test_what_no_directory_listed_for_90_days_is_left_out(store: Store) ->
     assert set(await records(store, now=NOW + HOUR_MS)) == {key("/listed"), key("/late")}
 
 
-async def test_the_second_bundle_has_those_alone_that_must_not_be_paid(store: Store) -> None:
+async def test_second_bundle_contains_only_endpoints_to_avoid(store: Store) -> None:
     paths = {"/1": "proceed", "/2": "avoid", "/3": "not-payable", "/4": "caution"}
     await add(store, *map(priced, paths))
     for path, recommendation in paths.items():
@@ -132,7 +132,7 @@ async def test_the_second_bundle_has_those_alone_that_must_not_be_paid(store: St
     assert {record[0] for record in of_avoided} == {key("/2"), key("/3")}
 
 
-async def test_a_bundle_that_is_built_during_changes_mixes_no_two_moments(
+async def test_bundle_built_during_changes_is_consistent(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trust_records, "BATCH", 3)
@@ -162,7 +162,7 @@ async def test_a_bundle_that_is_built_during_changes_mixes_no_two_moments(
     assert any(len({record[7][0] for record in records_of(bundle)}) > 1 for bundle in built)
 
 
-async def test_a_record_is_that_of_a_public_endpoint(store: Store) -> None:
+async def test_record_is_that_of_a_public_endpoint(store: Store) -> None:
     await add(store, priced("/1"))
     await add(store, priced("/2", status=Listing.UNLISTED), adopted=True)
     record = await store.reading(trust_records.record, endpoint("/1").id, now=NOW)

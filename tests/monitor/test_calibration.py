@@ -1,4 +1,4 @@
-"""What forecasts are kept, and what they are held against."""
+"""Stored forecasts and their outcomes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def outcomes(store: Store, *rows: ForecastRow) -> Sums:
     return sums
 
 
-async def test_a_forecast_is_what_the_score_said_with_its_baselines(store: Store) -> None:
+async def test_forecast_is_stored_with_its_baselines(store: Store) -> None:
     id_ = await probed(store, URL, [True] * 47 + [False])
     as_of = START + 47 * HALF_HOUR
     score = await scored(store, id_, as_of=as_of, payable_now_permille=321, grade="B")
@@ -38,7 +38,7 @@ async def test_a_forecast_is_what_the_score_said_with_its_baselines(store: Store
     assert 0 < average < week
 
 
-async def test_a_score_that_is_old_or_forecasts_nothing_is_not_kept(store: Store) -> None:
+async def test_old_score_or_score_without_forecast_is_not_stored(store: Store) -> None:
     id_ = await probed(store, URL, [True] * 48)
     as_of = START + 47 * HALF_HOUR
     await scored(store, id_, as_of=as_of)
@@ -47,7 +47,7 @@ async def test_a_score_that_is_old_or_forecasts_nothing_is_not_kept(store: Store
     assert await store.reading(calibration.make, [id_], now=as_of + 2) == []
 
 
-async def test_a_forecast_is_held_against_the_next_probe_and_the_one_a_day_later(
+async def test_forecast_is_compared_with_next_probe_and_one_a_day_later(
     store: Store,
 ) -> None:
     id_ = await probed(store, URL, [True, False] + [True] * 46 + [False, True])
@@ -61,7 +61,7 @@ async def test_a_forecast_is_held_against_the_next_probe_and_the_one_a_day_later
     assert all(sums.of(NOW, name) for name in BASELINES)
 
 
-async def test_where_no_probe_spoke_nothing_is_counted(store: Store) -> None:
+async def test_forecast_without_probes_is_not_counted(store: Store) -> None:
     id_ = await probed(store, URL, [True])
     await record(store, id_, [True], start=START + DAY_MS + 31 * MINUTE_MS)
     late = probe_of(Line(START + HALF_HOUR, up=False), HALF_HOUR)
@@ -71,7 +71,7 @@ async def test_where_no_probe_spoke_nothing_is_counted(store: Store) -> None:
     assert list(sums.rows()) == [(KEPT, 1, 0)]
 
 
-async def test_a_refusal_is_an_outcome_that_is_not_payable(store: Store) -> None:
+async def test_throttled_probe_is_an_outcome_that_is_not_payable(store: Store) -> None:
     id_ = await probed(store, URL, [True])
     throttled = probe_of(Line(START + HALF_HOUR, up=False, status=429), HALF_HOUR)
     await store.writing(probes.record_many, id_, [throttled])
@@ -79,7 +79,7 @@ async def test_a_refusal_is_an_outcome_that_is_not_payable(store: Store) -> None
     assert [hits for _, hits in sums.of(NOW, FORECAST).values()] == [0]
 
 
-async def test_outcomes_are_the_same_when_their_days_are_closed(store: Store) -> None:
+async def test_outcomes_do_not_change_when_their_days_are_closed(store: Store) -> None:
     id_ = await probed(store, URL, [True, False, True] * 32)
     rows = [row(id_, hour=hour) for hour in range(24)]
     before = await outcomes(store, *rows)
@@ -98,13 +98,13 @@ async def test_policies_are_never_pooled(store: Store) -> None:
     }
 
 
-def test_a_day_is_complete_when_the_probes_a_day_later_are() -> None:
+def test_day_is_complete_when_probes_of_the_next_day_are() -> None:
     today = day_of(START)
     assert calibration.last_complete_day(START + 30 * MINUTE_MS - 1) == today - 3
     assert calibration.last_complete_day(START + 30 * MINUTE_MS) == today - 2
 
 
-async def test_the_report_is_of_the_last_thirty_days(store: Store) -> None:
+async def test_report_covers_the_last_thirty_days(store: Store) -> None:
     today = day_of(START)
     nothing = await store.reading(calibration.report, now=START)
     assert (nothing.first_day, nothing.last_day, nothing.sums) == (None, None, {})

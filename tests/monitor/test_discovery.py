@@ -1,4 +1,4 @@
-"""Crawls, listings and discovery events, against real databases."""
+"""Crawls, listings and discovery events on real databases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tollgauge.store.probes import change_rows as changes_rows
 OpenStore = Callable[[], Store]
 
 
-async def test_a_listed_resource_becomes_an_endpoint(store: Store) -> None:
+async def test_listed_resource_becomes_an_endpoint(store: Store) -> None:
     one = item(
         "/p?b=1",
         method="POST",
@@ -58,7 +58,7 @@ async def test_a_listed_resource_becomes_an_endpoint(store: Store) -> None:
     assert await events(store, one) == [("listed", "bazaar", "", "")]
 
 
-async def test_a_page_recorded_twice_changes_nothing(store: Store) -> None:
+async def test_page_recorded_twice_changes_nothing(store: Store) -> None:
     one, two = item("/1"), item("/2")
     begun = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
     for expected in (2, 0):
@@ -69,7 +69,7 @@ async def test_a_page_recorded_twice_changes_nothing(store: Store) -> None:
     assert (await stored(store, one)).last_seen == NOW
 
 
-async def test_a_resource_named_twice_in_a_crawl_counts_once_as_first_named(
+async def test_duplicate_resource_in_a_crawl_counts_once_with_its_first_entry(
     store: Store,
 ) -> None:
     one = item("/?a=1")
@@ -84,7 +84,7 @@ async def test_a_resource_named_twice_in_a_crawl_counts_once_as_first_named(
     assert await events(store, one) == [("listed", "bazaar", "", "")]
 
 
-async def test_first_probes_are_spread_over_the_cadence_always_alike(store: Store) -> None:
+async def test_first_probes_are_spread_over_the_cadence_deterministically(store: Store) -> None:
     items = [item(f"/{i}") for i in range(300)]
     await crawl(store, "bazaar", *items, spread_ms=30 * MINUTE_MS)
     due = [(await stored(store, one)).next_due - NOW for one in items[:50]]
@@ -94,7 +94,7 @@ async def test_first_probes_are_spread_over_the_cadence_always_alike(store: Stor
     assert due == ids
 
 
-async def test_a_crawl_that_was_broken_off_is_resumed_within_a_day(store: Store) -> None:
+async def test_interrupted_crawl_is_resumed_within_a_day(store: Store) -> None:
     begun = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
     assert (begun.offset, begun.started) == (0, NOW)
     await store.writing(discovery.record_page, begun, [item()], next_offset=100, now=NOW)
@@ -106,14 +106,14 @@ async def test_a_crawl_that_was_broken_off_is_resumed_within_a_day(store: Store)
     assert len({begun.id, other.id, fresh.id}) == 3
 
 
-async def test_only_a_complete_crawl_says_when_the_source_was_read(store: Store) -> None:
+async def test_only_a_complete_crawl_updates_the_time_of_the_source(store: Store) -> None:
     await crawl(store, "bazaar", now=NOW, complete=True)
     await crawl(store, "bazaar", now=NOW + 5, complete=False)
     ended = sa.select(schema.crawl.c.finished_at).where(schema.crawl.c.complete.is_(True))
     assert list((await fetch(store, ended)).scalars()) == [NOW]
 
 
-async def test_a_source_that_is_down_delists_nothing(store: Store) -> None:
+async def test_unreachable_source_delists_nothing(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     assert (await crawl(store, "bazaar", complete=False, now=NOW + 1))[1] == 0
@@ -122,7 +122,7 @@ async def test_a_source_that_is_down_delists_nothing(store: Store) -> None:
     assert await events(store, one) == [("listed", "bazaar", "", "")]
 
 
-async def test_an_endpoint_is_delisted_when_its_last_source_drops_it_and_relisted_when_back(
+async def test_endpoint_is_delisted_when_its_last_source_drops_it_and_relisted_later(
     store: Store,
 ) -> None:
     one, kept = item("/1"), item("/kept")
@@ -149,7 +149,7 @@ async def test_an_endpoint_is_delisted_when_its_last_source_drops_it_and_reliste
     assert (await stored(store, kept)).sources == ("bazaar",)
 
 
-async def test_delisting_and_relisting_owe_scores(store: Store) -> None:
+async def test_delisting_and_relisting_require_a_new_score(store: Store) -> None:
     one = item()
     owed = []
     for now, items in ((NOW, (one,)), (NOW + 1, (one,)), (NOW + 2, ()), (NOW + 3, (one,))):
@@ -161,7 +161,7 @@ async def test_delisting_and_relisting_owe_scores(store: Store) -> None:
     assert owed == [1, 0, 1, 1]
 
 
-async def test_a_listings_new_terms_are_events_of_its_source(store: Store) -> None:
+async def test_new_terms_in_a_listing_are_events_of_its_source(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     moved = replace(one, quote=replace(TWO, pay_to="0xcc"))
@@ -177,7 +177,7 @@ async def test_a_listings_new_terms_are_events_of_its_source(store: Store) -> No
     assert (row.quote, row.quote_at) == (moved.quote, NOW + 5)
 
 
-async def test_a_price_that_comes_back_different_after_a_gap_is_a_change(store: Store) -> None:
+async def test_different_price_after_a_gap_is_a_change(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     await crawl(store, "bazaar", replace(one, quote=None), now=NOW + 1)
@@ -190,7 +190,7 @@ async def test_a_price_that_comes_back_different_after_a_gap_is_a_change(store: 
     ]
 
 
-async def test_a_new_receiver_without_an_amount_is_an_event_a_flip_and_the_endpoints(
+async def test_new_payee_without_an_amount_changes_event_terms_and_endpoint(
     store: Store,
 ) -> None:
     one = item()
@@ -210,7 +210,7 @@ async def test_a_new_receiver_without_an_amount_is_an_event_a_flip_and_the_endpo
     ]
 
 
-async def test_what_a_file_holds_is_dated_as_it_says_and_due_now(store: Store) -> None:
+async def test_entries_of_a_file_have_its_date_and_are_due_now(store: Store) -> None:
     one, two = item("/1"), item("/2")
     for taken_at, items in ((NOW - 9 * DAY_MS, (one, two)), (NOW - 8 * DAY_MS, (one,))):
         begun = await store.writing(crawls.begin_file, "dir", taken_at=taken_at, now=NOW)
@@ -227,7 +227,7 @@ async def test_what_a_file_holds_is_dated_as_it_says_and_due_now(store: Store) -
     ]
 
 
-async def test_a_file_is_read_from_its_start_also_after_a_broken_crawl(store: Store) -> None:
+async def test_file_is_read_from_its_start_after_an_interrupted_crawl(store: Store) -> None:
     broken = await store.writing(crawls.begin_crawl, "dir", now=NOW)
     await store.writing(discovery.record_page, broken, [item()], next_offset=100, now=NOW)
     begun = await store.writing(crawls.begin_file, "dir", taken_at=NOW + DAY_MS, now=NOW)
@@ -235,7 +235,7 @@ async def test_a_file_is_read_from_its_start_also_after_a_broken_crawl(store: St
     assert (begun.offset, begun.id > broken.id, begun.taken_at, last) == (0, True, NOW, NOW)
 
 
-async def test_the_first_source_speaks_and_the_others_fill_in(store: Store) -> None:
+async def test_first_source_has_priority_and_others_fill_gaps(store: Store) -> None:
     first = item(service_name="First", method="GET")
     second = item(service_name="Second", description="Only here", method="POST", quote=TWO)
     await crawl(store, "bazaar", first)
@@ -250,7 +250,7 @@ async def test_the_first_source_speaks_and_the_others_fill_in(store: Store) -> N
     assert (row.service_name, row.method, row.quote) == ("Second", "POST", TWO)
 
 
-async def test_an_adopted_endpoint_is_never_delisted_until_a_directory_listed_it(
+async def test_adopted_endpoint_is_never_delisted_before_a_directory_listed_it(
     store: Store,
 ) -> None:
     one = item()
@@ -268,10 +268,10 @@ async def test_an_adopted_endpoint_is_never_delisted_until_a_directory_listed_it
     assert [event[0] for event in await events(store, one)] == ["listed", "delisted"]
 
 
-async def test_a_crawl_that_is_killed_while_it_takes_much_away_takes_the_rest_away_later(
+async def test_crawl_killed_while_delisting_delists_the_rest_later(
     store: Store,
 ) -> None:
-    """It takes away a part at a time, so that others write in between."""
+    """Endpoints are delisted in batches, so that other writers are not blocked."""
     most = discovery.REMOVED_AT_ONCE
     gone = [item(f"/{number}") for number in range(2 * most + 1)]
     new = [item(f"/new/{number}") for number in range(len(gone))]
@@ -292,7 +292,7 @@ async def test_a_crawl_that_is_killed_while_it_takes_much_away_takes_the_rest_aw
     assert (await fetch(store, delisted)).scalar_one() == len(gone)
 
 
-async def test_two_sources_that_crawl_at_once_merge_into_one_endpoint(
+async def test_concurrent_crawls_of_two_sources_merge_into_one_endpoint(
     store: Store, open_store: OpenStore
 ) -> None:
     items = [item(f"/{i}", host=f"h{i % 3}.com") for i in range(40)]
@@ -322,7 +322,7 @@ async def test_two_sources_that_crawl_at_once_merge_into_one_endpoint(
     assert number == 80
 
 
-async def test_a_listing_that_is_as_it_was_only_says_that_it_was_seen(
+async def test_unchanged_listing_only_updates_the_time_it_was_seen(
     open_store: OpenStore,
 ) -> None:
     store = open_store()

@@ -1,4 +1,4 @@
-"""The signers of offers, as a probe checks them with the documents of a real host."""
+"""The signers of offers, verified by a probe with the documents of a real host."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def about_offers(result: ProbeResult) -> list[str]:
     return [finding.rule for finding in result.findings if finding.rule.startswith("signed-offer")]
 
 
-async def test_offer_of_payto_is_checked_without_a_further_request(
+async def test_offer_of_payto_is_verified_without_another_request(
     server: TlsServer, prober: Prober
 ) -> None:
     sell(server, wallet_offer(OWNER))
@@ -123,7 +123,7 @@ async def test_offer_of_payto_is_checked_without_a_further_request(
 
 
 @pytest.mark.parametrize("path", ["did", "jwks"])
-async def test_offer_of_a_published_key_is_good(
+async def test_offer_with_a_published_key_is_valid(
     server: TlsServer, prober: Prober, path: str
 ) -> None:
     jwk = {**KEY.as_dict(private=False), "kid": "key-1"}
@@ -143,7 +143,7 @@ async def test_offer_of_a_published_key_is_good(
         wallet_offer(OTHER),
     ],
 )
-async def test_wrong_offer_costs_compliance(
+async def test_invalid_offer_lowers_compliance(
     server: TlsServer, prober: Prober, offer: object
 ) -> None:
     sell(server, offer, did=did_document(KEY))
@@ -156,7 +156,7 @@ async def test_wrong_offer_costs_compliance(
 @pytest.mark.parametrize(
     "document", [(503, {}, b""), (200, {}, b"<html>"), (302, {"Location": "/x"}, b"")]
 )
-async def test_document_that_cannot_be_read_leaves_a_note(
+async def test_unreadable_document_leaves_a_note(
     server: TlsServer, prober: Prober, document: Reply
 ) -> None:
     sell(server, jws_offer(KEY), did=document)
@@ -164,7 +164,7 @@ async def test_document_that_cannot_be_read_leaves_a_note(
     assert (about_offers(result), result.compliance) == (["signed-offer-unchecked"], 100)
 
 
-async def test_documents_are_kept_for_an_hour(server: TlsServer, prober: Prober) -> None:
+async def test_documents_are_cached_for_an_hour(server: TlsServer, prober: Prober) -> None:
     clock = prober.clock
     assert isinstance(clock, Clock)
     sell(server, jws_offer(KEY), did=did_document(KEY))

@@ -1,4 +1,4 @@
-"""Whose fault failures are, as the probe loop and live reports decide it, in simulated worlds."""
+"""Attribution of failures in the probe loop and in live reports, in simulated worlds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REFERENCES = ("https://reference.example/", "https://other.example/")
 
 
 class Line(Egress):
-    """Our way out, by which only the references are asked; it may be cut."""
+    """The uplink of this machine. Only references are requested through it, and it can be cut."""
 
     def __init__(self) -> None:
         super().__init__(EgressSettings())
@@ -39,7 +39,7 @@ class Line(Egress):
         self.asked = 0
 
     async def fetch(self, request: Request, *, at: int = 0) -> Exchange:
-        """What a reference answers."""
+        """Return the response of a reference."""
         self.asked += 1
         result = TIME_OUT if self.cut else PAID
         return Exchange(url=request.url, method=request.method, at=at, result=result)
@@ -47,7 +47,7 @@ class Line(Egress):
 
 @dataclass
 class World:
-    """A store with endpoints, and results that come to it in waves."""
+    """A store with endpoints, and results that arrive in waves."""
 
     store: Store
     line: Line
@@ -55,7 +55,7 @@ class World:
     clock: Clock = field(default_factory=Clock)
 
     async def add(self, added: Sequence[Endpoint], result: Answer | Fault, *, at: int) -> None:
-        """Endpoints, and what was seen of all of them at an instant."""
+        """Add endpoints with one observation of each at the given time."""
         await self.store.writing(endpoints.insert, *added)
         await self.record([observation(one, result, at=at) for one in added])
 
@@ -76,7 +76,7 @@ class World:
         )
 
     async def attributed(self, *wave: Observation) -> tuple[Observation, ...]:
-        """A wave, attributed and recorded at the clock's time."""
+        """Attribute a wave and record it at the clock's time."""
         after = await self.prober.attributed(wave)
         await self.record(after)
         return after
@@ -105,7 +105,7 @@ def whose(wave: Sequence[Observation]) -> list[Attribution]:
     return [seen.result.attribution for seen in wave]
 
 
-# Our outage of an hour: 5,000 endpoints of unrelated sites, of which two in five are dead for good
+# An outage of one hour: 5,000 endpoints of unrelated sites, two in five of them permanently down
 
 
 COUNT = 5_000
@@ -113,7 +113,7 @@ WAVE = 112
 EVERY_MS = 40 * SECOND_MS
 DEADLINE_MS = 10 * SECOND_MS
 ROUND_MS = -(-COUNT // WAVE) * EVERY_MS
-"""Half an hour: each endpoint is asked once."""
+"""Half an hour: each endpoint is probed once."""
 BEGIN, END = START + 2 * EVERY_MS, START + 2 * EVERY_MS + HOUR_MS
 
 
@@ -122,8 +122,10 @@ def is_dead(number: int) -> bool:
 
 
 def is_cut(at: int, number: int, *, edges: bool) -> bool:
-    """Whether an attempt that began at an instant meets the outage: where it has `edges`, half of
-    those that begin together with it do, and half of those that begin when it ends.
+    """Return whether an attempt that began at a time meets the outage.
+
+    With `edges`, half of the attempts that begin at the start of the outage meet it, and half of
+    those that begin at its end.
     """
     if edges and at in (BEGIN, END):
         return number % 2 == 0
@@ -131,10 +133,12 @@ def is_cut(at: int, number: int, *, edges: bool) -> bool:
 
 
 @pytest.mark.parametrize("references", [REFERENCES, ()])
-async def test_an_hour_s_outage_of_ours_is_held_against_nobody(
+async def test_own_outage_of_an_hour_is_not_attributed_to_any_target(
     world: World, references: tuple[str, ...]
 ) -> None:
-    """Only references can tell its first moments, in which some still answered."""
+    """Only with references can the first moments be attributed, in which some targets still
+    answered.
+    """
     world.references = references
     everybody = sellers(COUNT)
     dead = [one for number, one in enumerate(everybody) if is_dead(number)]
@@ -167,8 +171,8 @@ async def test_an_hour_s_outage_of_ours_is_held_against_nobody(
 # One minute
 
 
-async def test_the_minute_is_judged_not_the_wave(world: World) -> None:
-    """Two fail in each wave, of whatever worker: the fifth site makes them suspicious."""
+async def test_failures_are_judged_by_minute_not_by_wave(world: World) -> None:
+    """Two fail in each wave of any worker; the fifth site makes them suspicious."""
     added = sellers(8)
     await world.add(added, PAID, at=START - HOUR_MS)
     results = []
@@ -180,7 +184,7 @@ async def test_the_minute_is_judged_not_the_wave(world: World) -> None:
     assert results == [Attribution.TARGET] * 4 + [Attribution.LOCAL] * 4
 
 
-async def test_a_minute_later_a_failure_is_the_target_s_again(world: World) -> None:
+async def test_failure_a_minute_later_is_attributed_to_the_target(world: World) -> None:
     world.references = REFERENCES
     added, (other,) = sellers(6), sellers(1, "other")
     await world.add([*added, other], PAID, at=START - HOUR_MS)
@@ -193,7 +197,7 @@ async def test_a_minute_later_a_failure_is_the_target_s_again(world: World) -> N
 
 @pytest.mark.parametrize("references", [REFERENCES, ()])
 @pytest.mark.parametrize("fault", [FaultKind.TIMEOUT, FaultKind.TLS_INVALID, FaultKind.EMPTY])
-async def test_nine_of_seventeen_that_really_go_down_are_blamed(
+async def test_nine_of_seventeen_real_failures_are_attributed_to_the_targets(
     world: World, references: tuple[str, ...], fault: FaultKind
 ) -> None:
     world.references = references
@@ -205,10 +209,10 @@ async def test_nine_of_seventeen_that_really_go_down_are_blamed(
     assert world.line.asked == len(references), "many failed: the references are asked"
 
 
-async def test_time_outs_of_our_own_overload_are_ours_and_others_stay_their_own(
+async def test_timeouts_of_own_overload_are_local_and_others_are_not(
     world: World,
 ) -> None:
-    """19 of 128, in a second in which our loop was held up, and one that really failed."""
+    """19 of 128 in a second in which the event loop was blocked, and one real failure."""
     added = sellers(128)
     await world.add(added, PAID, at=START - 30 * MINUTE_MS)
     late = [observation(one, TIME_OUT, at=START, delay=SECOND_MS) for one in added[:19]]
@@ -218,7 +222,7 @@ async def test_time_outs_of_our_own_overload_are_ours_and_others_stay_their_own(
     assert whose(after) == [Attribution.LOCAL] * 19 + [Attribution.TARGET] * 109
 
 
-async def test_one_failure_among_answers_asks_no_reference(world: World) -> None:
+async def test_single_failure_among_successes_requests_no_reference(world: World) -> None:
     world.references = REFERENCES
     added = sellers(9)
     await world.add(added, PAID, at=START - HOUR_MS)
@@ -230,7 +234,7 @@ async def test_one_failure_among_answers_asks_no_reference(world: World) -> None
     assert world.line.asked == 0
 
 
-async def test_who_pays_for_a_report_on_a_dead_endpoint_in_such_a_minute_is_told_nothing(
+async def test_live_report_on_a_dead_endpoint_during_an_outage_has_no_verdict(
     world: World,
 ) -> None:
     added, (dead,) = sellers(6), sellers(1, "dead")

@@ -1,6 +1,7 @@
-"""Recording takes its locks in one order, endpoints by their ids and then hosts: on PostgreSQL two
-transactions that take them in two orders wait for each other, and one of them is lost. A row that
-names an endpoint locks it too, as one of its closed days does.
+"""Lock order of recording: endpoints by ID, then hosts.
+
+On PostgreSQL, two transactions that lock the same rows in different orders deadlock, and one of
+them fails. A row that references an endpoint locks it too, for example a closed day.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ pytestmark = pytest.mark.parametrize(
 
 
 def of_host(host: str, count: int) -> list[Endpoint]:
-    """Endpoints of a host in the order of their ids."""
+    """Return endpoints of a host in the order of their IDs."""
     return sorted((endpoint(f"https://{host}/{n}") for n in range(count)), key=lambda one: one.id)
 
 
 def sells_anywhere(one: Endpoint, *, wildcard: bool | None = True) -> Observation:
-    """A 402 of an endpoint whose host answers 402 to any path."""
+    """Return a 402 of an endpoint whose host answers 402 on every path."""
     exchange = Exchange(
         url=one.resource,
         method="GET",
@@ -76,7 +77,7 @@ def record_requested(tx: Connection, one: Endpoint) -> None:
 
 
 def waiting(tx: Connection) -> int:
-    """How many transactions wait for a lock."""
+    """Return the number of transactions that wait for a lock."""
     return int(tx.execute(WAITING).scalar_one())
 
 
@@ -87,12 +88,12 @@ async def somebody_waits(store: Store) -> None:
 
 
 async def owing(store: Store) -> set[str]:
-    """The endpoints that owe a score, which are claimed."""
+    """Claim the endpoints that are due for scoring."""
     return set(await store.writing(endpoints.claim_dirty, now=START, limit=9, max_age_ms=1_000))
 
 
 @pytest.mark.parametrize("recorded", [record, record_requested])
-async def test_a_host_that_sells_anywhere_is_recorded_beside_a_crawl_of_it(
+async def test_wildcard_host_is_recorded_during_a_crawl_of_it(
     store: Store, open_store: OpenStore, recorded: Callable[[Connection, Endpoint], None]
 ) -> None:
     first, last = of_host("a.com", 2)
@@ -108,7 +109,7 @@ async def test_a_host_that_sells_anywhere_is_recorded_beside_a_crawl_of_it(
     assert await owing(store) == {first.id, last.id}
 
 
-async def test_two_hosts_that_sell_anywhere_are_recorded_beside_a_crawl_of_them(
+async def test_two_wildcard_hosts_are_recorded_during_a_crawl_of_them(
     store: Store, open_store: OpenStore
 ) -> None:
     (one,), (other, probed) = of_host("a.com", 1), of_host("b.com", 2)
@@ -123,7 +124,7 @@ async def test_two_hosts_that_sell_anywhere_are_recorded_beside_a_crawl_of_them(
         assert (await store.reading(hosts.get, host)).wildcard
 
 
-async def test_hosts_are_locked_in_one_order_whichever_of_them_were_tested(
+async def test_hosts_are_locked_in_the_same_order_regardless_of_wildcard_tests(
     store: Store, open_store: OpenStore
 ) -> None:
     (one,), (other,) = of_host("a.com", 1), of_host("b.com", 1)
@@ -138,7 +139,7 @@ async def test_hosts_are_locked_in_one_order_whichever_of_them_were_tested(
     assert (await store.reading(hosts.get, "b.com")).wildcard is False
 
 
-async def test_a_resource_that_nobody_knew_is_recorded_beside_a_watch_of_its_host(
+async def test_unknown_resource_is_recorded_during_a_watch_of_its_host(
     store: Store, open_store: OpenStore
 ) -> None:
     known, new = of_host("a.com", 2)
@@ -153,7 +154,7 @@ async def test_a_resource_that_nobody_knew_is_recorded_beside_a_watch_of_its_hos
 
 
 def probed(tx: Connection, instants: Mapping[Endpoint, int]) -> None:
-    """A probe of each endpoint."""
+    """Return a probe of each endpoint."""
     for one, at in instants.items():
         probes.record_many(tx, one.id, [replace(sells_anywhere(one).result, at=at)])
 
@@ -162,8 +163,8 @@ def probed(tx: Connection, instants: Mapping[Endpoint, int]) -> None:
 async def wave_of(
     store: Store, other: Store, first: Endpoint, last: Endpoint
 ) -> AsyncIterator[None]:
-    """A wave that locks both endpoints in the order of their ids, the last one when the block has
-    begun to wait for the first.
+    """Start a wave that locks both endpoints in the order of their IDs. It locks the last one when
+    the block has begun to wait for the first.
     """
     async with open_transaction(other, writing=True) as wave:
         await wave(endpoints.lock, [first.id])
@@ -172,7 +173,7 @@ async def wave_of(
         await wave(endpoints.lock, [last.id])
 
 
-async def test_days_are_closed_beside_a_wave(store: Store, open_store: OpenStore) -> None:
+async def test_days_are_closed_during_a_wave(store: Store, open_store: OpenStore) -> None:
     first, last = of_host("a.com", 2)
     await store.writing(endpoints.insert, first, last)
     await store.writing(probed, {last: START, first: START})
@@ -183,11 +184,11 @@ async def test_days_are_closed_beside_a_wave(store: Store, open_store: OpenStore
     assert await closing == 2
 
 
-async def test_endpoints_become_known_at_another_vantage_beside_a_wave(
+async def test_endpoints_are_added_at_another_vantage_during_a_wave(
     store: Store, open_store: OpenStore
 ) -> None:
     first, last = of_host("a.com", 2)
-    for one in (last, first):  # so their rows lie
+    for one in (last, first):  # the order in which their rows are stored
         await store.writing(endpoints.insert, one)
     async with wave_of(store, open_store(), first, last):
         claiming = asyncio.create_task(

@@ -1,4 +1,4 @@
-"""A ranking is counted once for many readers, and how long they use it."""
+"""The stored ranking: when it is computed, used and refreshed."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tollgauge.store.endpoints import endpoints
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ranking of any number of endpoints is kept."""
+    """Store the ranking for any number of endpoints."""
     monkeypatch.setattr(ranking, "COUNTED_MAX", 0)
 
 
 async def add(store: Store, *paths: str) -> None:
-    """Endpoints with a score, the first one the best."""
+    """Add endpoints with scores in descending order."""
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
     await save(store, *(row(path, 900 - place) for place, path in enumerate(paths)))
 
@@ -37,7 +37,7 @@ async def examples(store: Store, *, now: int = NOW) -> list[ExampleEndpoint]:
     return list((await store.reading(ranking.current, now=now)).examples)
 
 
-async def test_the_best_the_median_and_the_worst_are_examples(store: Store) -> None:
+async def test_best_median_and_worst_are_examples(store: Store) -> None:
     assert await examples(store) == []
     paths = ["/1", "/2", "/3", "/4"]
     await add(store, *paths)
@@ -48,7 +48,7 @@ async def test_the_best_the_median_and_the_worst_are_examples(store: Store) -> N
     ]
 
 
-async def test_few_endpoints_are_counted_at_each_request(store: Store) -> None:
+async def test_small_ranking_is_computed_per_request(store: Store) -> None:
     await add(store, "/1")
     assert await keep(store) == {}
     await add(store, "/2", "/3")
@@ -56,7 +56,7 @@ async def test_few_endpoints_are_counted_at_each_request(store: Store) -> None:
 
 
 @pytest.mark.usefixtures("kept")
-async def test_a_ranking_is_kept_whole_and_used_until_it_is_too_old(store: Store) -> None:
+async def test_stored_ranking_is_used_until_it_expires(store: Store) -> None:
     await add(store, "/1", "/2")
     counted = await store.reading(ranking.count, now=NOW)
     assert await keep(store) == {"ranked": 2}
@@ -68,7 +68,7 @@ async def test_a_ranking_is_kept_whole_and_used_until_it_is_too_old(store: Store
 
 
 @pytest.mark.usefixtures("kept")
-async def test_workers_count_again_only_when_the_ranking_is_due(store: Store) -> None:
+async def test_workers_recompute_only_when_the_ranking_is_due(store: Store) -> None:
     await add(store, "/1")
     assert await keep(store)
     await add(store, "/2")
@@ -77,14 +77,14 @@ async def test_workers_count_again_only_when_the_ranking_is_due(store: Store) ->
 
 
 @pytest.mark.usefixtures("kept")
-async def test_a_ranking_that_another_version_wrote_is_not_used(store: Store) -> None:
+async def test_ranking_of_another_version_is_not_used(store: Store) -> None:
     await add(store, "/1")
     await store.writing(meta.put, "ranking", '{"as_of": 1}')
     assert (await store.reading(ranking.current, now=NOW)).population.scored == 1
     assert await keep(store)
 
 
-async def test_a_ranking_of_few_is_kept_no_longer(
+async def test_small_ranking_is_no_longer_stored(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await add(store, "/1", "/2")

@@ -53,7 +53,7 @@ TIMED_OUT = ProbeResult(
 
 
 @pytest.mark.parametrize("closed", [False, True])
-async def test_a_time_out_does_not_hide_the_envelope_before_it(store: Store, closed: bool) -> None:
+async def test_timeout_does_not_hide_the_previous_envelope(store: Store, closed: bool) -> None:
     seen = replace(EMPTY, at=NOW - 5 * DAY_MS)
     failed = [replace(TIMED_OUT, at=NOW - hours * HOUR_MS) for hours in (100, 30, 1)]
     await store.writing(endpoints.insert, ENDPOINT)
@@ -67,7 +67,7 @@ async def test_a_time_out_does_not_hide_the_envelope_before_it(store: Store, clo
     assert (evidence.envelope.at, evidence.envelope.accepts) == (seen.at, 0)
 
 
-async def test_an_envelope_older_than_the_window_is_forgotten(store: Store) -> None:
+async def test_envelope_older_than_the_window_is_ignored(store: Store) -> None:
     results = [replace(EMPTY, at=NOW - 31 * DAY_MS), replace(TIMED_OUT, at=NOW - HOUR_MS)]
     await store.writing(endpoints.insert, ENDPOINT)
     await store.writing(probes.record_many, ENDPOINT.id, results)
@@ -80,7 +80,7 @@ PAYABLE = replace(EMPTY, accepts=1, payable=True, compliant=True, compliance=100
 
 
 def recorded(tx: Connection, result: ProbeResult) -> Endpoint:
-    """The endpoint after one probe of the loop."""
+    """Return the endpoint after one probe of the loop."""
     endpoint = endpoints.get(tx, ENDPOINT.id)
     assert endpoint is not None
     seen = Observation(endpoint=endpoint, result=result, learned=None)
@@ -91,7 +91,7 @@ def recorded(tx: Connection, result: ProbeResult) -> Endpoint:
 
 
 @pytest.mark.parametrize("confirmed_by", [PAYABLE, TIMED_OUT])
-async def test_a_first_failure_is_asked_again_before_it_limits_a_score(
+async def test_first_failure_is_confirmed_before_it_limits_a_score(
     store: Store, confirmed_by: ProbeResult
 ) -> None:
     month = range(NOW - 20 * DAY_MS, NOW, 30 * MINUTE_MS)
@@ -142,8 +142,8 @@ async def test_evidence_has_the_forms_of_the_last_envelope(store: Store) -> None
     assert unseen.forms == (f"{solana.network} exact",)
 
 
-async def test_a_confirmation_is_no_result_of_a_watch(store: Store) -> None:
-    """Two misses in a row, five minutes apart, are what makes an endpoint down."""
+async def test_confirmation_probe_is_not_a_result_of_a_watch(store: Store) -> None:
+    """A watch reports an endpoint as down after two failures in a row, five minutes apart."""
     watched = replace(ENDPOINT, watched_until=NOW + DAY_MS)
     await store.writing(endpoints.insert, watched)
     for at, result in ((0, PAYABLE), (5, PAYABLE), (10, TIMED_OUT), (11, TIMED_OUT)):
@@ -161,7 +161,7 @@ def shown_by(row: ScoreRow) -> tuple[bytes, str, bytes]:
     return row.evidence, row.digest, row.result
 
 
-async def test_a_batch_sees_of_each_endpoint_what_it_sees_alone(store: Store) -> None:
+async def test_batch_evidence_equals_evidence_of_single_endpoints(store: Store) -> None:
     quote = Quote(network="eip155:8453", asset="0x" + "a" * 40, amount=5, pay_to="0x" + "b" * 40)
     batch = [
         replace(
@@ -197,7 +197,7 @@ async def test_a_batch_sees_of_each_endpoint_what_it_sees_alone(store: Store) ->
     assert documents[0] == documents[1], "closing a day changes no evidence"
 
 
-async def test_the_evidence_names_the_cadence_that_holds(store: Store) -> None:
+async def test_evidence_names_the_effective_cadence(store: Store) -> None:
     await store.writing(endpoints.insert, ENDPOINT)
     for endpoint, interval in (
         (ENDPOINT, 20 * MINUTE_MS),
@@ -209,7 +209,7 @@ async def test_the_evidence_names_the_cadence_that_holds(store: Store) -> None:
         assert evidence.interval == interval
 
 
-async def test_a_new_path_is_measured_by_what_its_site_gets_in_the_same_batch(store: Store) -> None:
+async def test_new_path_is_limited_by_its_site_in_the_same_batch(store: Store) -> None:
     resource = "https://api.shop.com/b"
     young = replace(
         ENDPOINT, id=endpoint_id(resource), resource=resource, first_seen=NOW - 3 * DAY_MS

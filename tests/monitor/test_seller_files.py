@@ -1,4 +1,4 @@
-"""Which changes of payTo were announced, on real databases: the events, the score, the alarm."""
+"""Announced changes of payTo on real databases: the event, the score and the severity."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tollgauge.store.endpoints import seller_file_states as rows
 from tollgauge.store.schedule import hosts
 
 AT = 1_795_000_000_000
-"""The instant that the announcement names."""
+"""The time that the announcement names."""
 NOW = AT - 2 * DAY_MS
 RESOURCE = parse_resource(f"https://{HOST}/v1/quote")
 QUOTE = Quote(network=NETWORK, asset="0xaa", amount=5_000, pay_to=OLD.address.lower())
@@ -50,7 +50,7 @@ def seen(quote: Quote, at: int) -> ProbeResult:
 
 
 async def probed(store: Store, quote: Quote, at: int) -> list[Change]:
-    """The changes of payTo that a probe shows, as both kinds of event see it."""
+    """Return the changes of payTo that a probe detects, as both kinds of event."""
     endpoint = await known(store)
     changed = await store.writing(changes.observe_each, [(endpoint, seen(quote, at))])
     await store.writing(terms.observe_quotes, {endpoint.id: (quote, at)})
@@ -70,7 +70,7 @@ async def events(store: Store) -> list[bool]:
     return [event.announced for event in events if event.event == "payto-changed"]
 
 
-async def test_a_change_that_was_announced_is_no_alarm(store: Store) -> None:
+async def test_announced_change_is_informational(store: Store) -> None:
     await probed(store, QUOTE, NOW)
     await announced(store, announcement())
     (change,) = await probed(store, MOVED, AT + MINUTE_MS)
@@ -80,7 +80,7 @@ async def test_a_change_that_was_announced_is_no_alarm(store: Store) -> None:
     assert await events(store) == [True]
 
 
-async def test_a_change_that_nobody_announced_is_an_alarm(store: Store) -> None:
+async def test_unannounced_change_is_an_error(store: Store) -> None:
     await probed(store, QUOTE, NOW)
     (change,) = await probed(store, MOVED, AT + MINUTE_MS)
     assert change.severity is Severity.ERROR
@@ -98,7 +98,7 @@ async def test_a_change_that_nobody_announced_is_an_alarm(store: Store) -> None:
     ],
     ids=lambda other: next(iter(other)),
 )
-async def test_an_announcement_of_something_else_does_not_count(
+async def test_announcement_of_other_terms_does_not_count(
     store: Store, other: dict[str, str]
 ) -> None:
     await probed(store, QUOTE, NOW)
@@ -108,14 +108,14 @@ async def test_an_announcement_of_something_else_does_not_count(
     assert await events(store) == [False]
 
 
-async def test_what_is_read_after_its_instant_announces_nothing(store: Store) -> None:
+async def test_announcement_read_after_its_time_does_not_count(store: Store) -> None:
     await probed(store, QUOTE, NOW)
     await announced(store, announcement(), now=AT + 1)
     (change,) = await probed(store, MOVED, AT + MINUTE_MS)
     assert change.severity is Severity.ERROR
 
 
-async def test_an_announcement_that_follows_the_change_does_not_count(store: Store) -> None:
+async def test_announcement_after_the_change_does_not_count(store: Store) -> None:
     await probed(store, QUOTE, NOW)
     (change,) = await probed(store, MOVED, NOW + HOUR_MS)
     await announced(store, announcement(), now=NOW + 2 * HOUR_MS)
@@ -123,7 +123,7 @@ async def test_an_announcement_that_follows_the_change_does_not_count(store: Sto
     assert await events(store) == [False]
 
 
-async def test_a_change_before_the_instant_or_long_after_it_is_an_alarm(store: Store) -> None:
+async def test_change_before_or_long_after_the_announced_time_is_an_error(store: Store) -> None:
     await announced(store, announcement())
     await probed(store, QUOTE, NOW)
     (early,) = await probed(store, MOVED, AT - 1)
@@ -132,7 +132,7 @@ async def test_a_change_before_the_instant_or_long_after_it_is_an_alarm(store: S
     assert [early.severity, late.severity] == [Severity.ERROR, Severity.ERROR]
 
 
-async def test_an_announcement_is_not_used_again_after_the_payto_went_back(store: Store) -> None:
+async def test_announcement_is_not_reused_after_the_payto_changed_back(store: Store) -> None:
     await announced(store, announcement())
     await probed(store, QUOTE, NOW)
     (first,) = await probed(store, MOVED, AT + HOUR_MS)
@@ -143,7 +143,7 @@ async def test_an_announcement_is_not_used_again_after_the_payto_went_back(store
     assert await events(store) == [True, False, False]
 
 
-async def test_a_directory_and_a_probe_see_one_announced_change_each(store: Store) -> None:
+async def test_directory_and_probe_see_one_announced_change_each(store: Store) -> None:
     await announced(store, announcement())
 
     async def crawled(quote: Quote, now: int) -> None:
@@ -162,7 +162,7 @@ async def test_a_directory_and_a_probe_see_one_announced_change_each(store: Stor
     assert [item.announced for item in changed] == [True]
 
 
-async def test_a_host_is_asked_once_a_day_and_soon_after_its_payto_changed(store: Store) -> None:
+async def test_host_is_queried_daily_and_soon_after_its_payto_changed(store: Store) -> None:
     await known(store)
 
     async def due(now: int) -> tuple[str, ...]:
@@ -174,7 +174,7 @@ async def test_a_host_is_asked_once_a_day_and_soon_after_its_payto_changed(store
             await store.writing(hosts.release, {host: now}, owner="me", now=now)
         return claimed
 
-    assert await due(NOW) == ()  # it has a row now, and its place in the day
+    assert await due(NOW) == ()  # the host has a row now, with its time of day
     assert await due(NOW + DAY_MS) == (HOST,)
     begin = NOW + DAY_MS
     assert await due(begin + DAY_MS - 1) == ()
@@ -186,7 +186,7 @@ async def test_a_host_is_asked_once_a_day_and_soon_after_its_payto_changed(store
     assert await due(begin + HOUR_MS) == (HOST,)
 
 
-async def test_a_host_that_is_being_probed_waits(store: Store) -> None:
+async def test_host_that_is_being_probed_waits(store: Store) -> None:
     await known(store)
     claim = partial(seller_files.claim, owner="me", limit=9, lease_ms=MINUTE_MS)
     await store.writing(claim, now=NOW)
@@ -197,7 +197,7 @@ async def test_a_host_that_is_being_probed_waits(store: Store) -> None:
     assert await store.writing(claim, now=later + MINUTE_MS) == (HOST,)
 
 
-async def test_a_file_that_cannot_be_read_now_stays_and_one_that_is_gone_goes(store: Store) -> None:
+async def test_unreadable_file_is_kept_and_missing_file_is_removed(store: Store) -> None:
     await announced(store, announcement())
     await store.writing(seller_files.record, HOST, None, now=NOW + 1)
     kept = await store.reading(rows.get, HOST)
@@ -208,7 +208,7 @@ async def test_a_file_that_cannot_be_read_now_stays_and_one_that_is_gone_goes(st
     assert await store.reading(rows.get, HOST) is None
 
 
-async def test_old_announcements_are_forgotten(store: Store) -> None:
+async def test_old_announcements_are_deleted(store: Store) -> None:
     await announced(store, announcement())
     late = AT + 90 * DAY_MS
     assert await store.writing(rows.forget, now=late, limit=9) == 0
@@ -216,7 +216,7 @@ async def test_old_announcements_are_forgotten(store: Store) -> None:
     assert await store.writing(rows.forget, now=late + 1_000, limit=9) == 0
 
 
-async def test_the_file_of_a_host_that_never_sold_goes_with_it(store: Store) -> None:
+async def test_file_of_a_host_that_never_sold_is_deleted_with_it(store: Store) -> None:
     await known(store)
     await announced(store)
     assert await store.writing(never_public.forget, now=NOW + 8 * DAY_MS, limit=9) == 1
@@ -224,7 +224,9 @@ async def test_the_file_of_a_host_that_never_sold_goes_with_it(store: Store) -> 
 
 
 @pytest.mark.parametrize("is_owner", [True, False])
-async def test_only_the_settled_payto_makes_an_endpoint_vary(store: Store, is_owner: bool) -> None:
+async def test_only_the_settled_payto_may_announce_varying_payees(
+    store: Store, is_owner: bool
+) -> None:
     since = NOW - 8 * DAY_MS
     await probed(store, QUOTE, since)
     await probed(store, replace(QUOTE, amount=6_000), NOW)

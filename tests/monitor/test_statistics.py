@@ -1,4 +1,4 @@
-"""How figures are spread, counted over real rows, and how long the counts are used."""
+"""Distributions of figures over real rows, and the lifetime of the stored counts."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ async def test_every_ranked_endpoint_is_in_one_bin_of_each_figure(store: Store) 
     assert counted.recommendations == (("proceed", 4), ("avoid", 1))
 
 
-async def test_nothing_is_spread_without_endpoints(store: Store) -> None:
+async def test_distributions_are_empty_without_endpoints(store: Store) -> None:
     counted = await store.reading(statistics.current, now=NOW)
     assert counted.endpoints == 0
     assert not filled(counted.scores)
     assert counted.networks == counted.sources == ()
 
 
-async def test_directories_are_counted_by_what_they_list_now(store: Store) -> None:
+async def test_directories_are_counted_by_current_listings(store: Store) -> None:
     items = [ListedItem(resource=parse_resource(f"https://a.com/{n}")) for n in range(3)]
     for source, listed in (("one", items), ("two", items[:1]), ("two", items[1:])):
         begun = await store.writing(crawls.begin_crawl, source, now=NOW)
@@ -89,7 +89,7 @@ async def test_rare_names_are_counted_together(
     assert counted.networks == (("eip155:0", 1), ("", 2))
 
 
-async def test_the_counts_of_many_endpoints_are_kept_and_counted_again_when_due(
+async def test_counts_of_many_endpoints_are_stored_and_recomputed_when_due(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranking, "COUNTED_MAX", 0)

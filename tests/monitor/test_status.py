@@ -1,4 +1,4 @@
-"""What an operator is told, from rows of real databases."""
+"""The status for operators, from rows of real databases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def filled(store: Store, *added: Endpoint) -> None:
 
 
 async def settled(store: Store) -> None:
-    """No score is owed, and the newest backup is new."""
+    """Set up a service without due scores and with a recent backup."""
     await execute(store, schema.endpoint.update().values(score_due=NOW + DAY_MS))
     await store.writing(meta.put, BACKUP_KEY, str(NOW - HOUR_MS))
 
@@ -64,11 +64,11 @@ def document(read: Figures) -> dict[str, Any]:
 
 
 def of_a_calm_machine(read: Figures) -> Figures:
-    """The same on a machine with room on its disk, whose clock is that of the test."""
+    """Return the figures of a machine with free disk space and the test's clock."""
     return replace(read, size=replace(read.size, free=9, total=10), skew_ms=None)
 
 
-async def test_a_service_that_keeps_up_needs_no_attention(store: Store) -> None:
+async def test_healthy_service_needs_no_attention(store: Store) -> None:
     await filled(store, at_host(1), at_host(2, next_due=NOW - MINUTE_MS))
     calm = of_a_calm_machine(await figures(store))
     assert not list(status.attention(calm, sources=[], loops=[]))
@@ -85,7 +85,7 @@ async def test_a_service_that_keeps_up_needs_no_attention(store: Store) -> None:
     }
 
 
-async def test_endpoints_that_are_overdue_by_a_period_are_told_if_they_are_many(
+async def test_overdue_endpoints_are_reported_if_they_are_many(
     store: Store,
 ) -> None:
     many = [at_host(n, next_due=NOW - HOUR_MS * n) for n in range(5)]
@@ -99,26 +99,26 @@ async def test_endpoints_that_are_overdue_by_a_period_are_told_if_they_are_many(
     assert not [words for words in await told(store) if "overdue" in words]
 
 
-async def test_a_host_that_asked_for_a_pause_is_no_queue(store: Store) -> None:
+async def test_host_with_a_retry_after_is_not_due(store: Store) -> None:
     await filled(store, at_host(1, next_due=NOW - DAY_MS))
     await execute(store, schema.host.update().values(free_at=NOW + 1))
     assert (await figures(store)).probes.due == 0
 
 
-async def test_the_rate_of_probes_is_that_of_the_last_ten_minutes(store: Store) -> None:
+async def test_probe_rate_covers_the_last_ten_minutes(store: Store) -> None:
     lately = [at_host(n, last_probed=NOW - n * MINUTE_MS) for n in range(1, 20)]
     await filled(store, *lately, at_host(30, status=Listing.DELISTED))
     probes = document(await figures(store))["probes"]
     assert (probes["monitored"], probes["perMinute"]) == (19, 0.9)
 
 
-async def test_scores_that_are_owed_for_an_hour_are_told(store: Store) -> None:
+async def test_scores_due_for_an_hour_are_reported(store: Store) -> None:
     await filled(store, at_host(1))
     await execute(store, schema.endpoint.update().values(score_due=NOW - 2 * HOUR_MS))
     assert await told(store) == ["1 scores are due, the oldest since 2 h; 0 for more than a day."]
 
 
-async def test_a_stuck_payment_is_named_without_its_payer(store: Store) -> None:
+async def test_stuck_payment_is_named_without_its_payer(store: Store) -> None:
     columns = {
         column.name: 0 if isinstance(column.type, sa.Integer) else "x"
         for column in payment.columns
@@ -137,7 +137,7 @@ async def test_a_stuck_payment_is_named_without_its_payer(store: Store) -> None:
     assert "0xpayer" not in str(document(await figures(store)))
 
 
-async def test_deliveries_that_wait_or_were_given_up_are_told(store: Store) -> None:
+async def test_waiting_and_dead_deliveries_are_reported(store: Store) -> None:
     row: dict[str, Any] = {
         "watch_id": "w",
         "destination_id": "d",
@@ -156,7 +156,7 @@ async def test_deliveries_that_wait_or_were_given_up_are_told(store: Store) -> N
     ]
 
 
-async def test_a_bundle_that_is_older_than_three_hours_is_told(store: Store) -> None:
+async def test_bundle_older_than_three_hours_is_reported(store: Store) -> None:
     built = StoredBundle(
         variant=Variant.ALL,
         as_of=NOW - 3 * HOUR_MS,
@@ -186,14 +186,14 @@ async def test_a_bundle_that_is_older_than_three_hours_is_told(store: Store) -> 
     ]
 
 
-async def test_an_index_that_fell_behind_is_told(store: Store) -> None:
+async def test_index_that_fell_behind_is_reported(store: Store) -> None:
     cursor = {"chain": 8453, "number": 9, "hash": b"h", "at": NOW - HOUR_MS, "finalized": 8}
     await execute(store, chain_cursor.insert(), [cursor | {"audited": 8, "version": 0}])
     assert await told(store) == ["The index of chain 8453 is 60 min behind."]
     assert document(await figures(store))["chains"][0]["lagSeconds"] == 3_600
 
 
-async def test_sources_that_were_not_crawled_whole_for_a_day_are_told(store: Store) -> None:
+async def test_sources_without_a_complete_crawl_for_a_day_are_reported(store: Store) -> None:
     whole = await store.writing(crawls.begin_crawl, "old", now=NOW - 3 * DAY_MS)
     await store.writing(
         crawls.end_crawl, whole, complete=True, suspicious=False, now=NOW - 3 * DAY_MS
@@ -215,7 +215,9 @@ async def test_sources_that_were_not_crawled_whole_for_a_day_are_told(store: Sto
     ]
 
 
-async def test_a_directory_and_a_node_that_never_answered_are_told_at_once(store: Store) -> None:
+async def test_directory_and_node_that_never_answered_are_reported_after_one_round(
+    store: Store,
+) -> None:
     async def note(name: str) -> None:
         await store.writing(
             backlog.note_round, name, ended_at=NOW, took_ms=20, expected_by=NOW + MINUTE_MS
@@ -237,7 +239,7 @@ async def test_a_directory_and_a_node_that_never_answered_are_told_at_once(store
     assert not await told(store, sources=["new"])
 
 
-async def test_loops_that_fail_or_stand_still_are_told(store: Store) -> None:
+async def test_failing_and_stalled_loops_are_reported(store: Store) -> None:
     async def note(name: str, at: int, **more: Any) -> None:
         await store.writing(
             backlog.note_round,
@@ -261,7 +263,7 @@ async def test_loops_that_fail_or_stand_still_are_told(store: Store) -> None:
     assert (alert.failing, alert.failed_at, alert.error) == (False, NOW - MINUTE_MS, "OSError")
 
 
-async def test_a_wrong_clock_and_a_full_disk_are_told(store: Store) -> None:
+async def test_wrong_clock_and_full_disk_are_reported(store: Store) -> None:
     read = await figures(store)
     assert read.size.database > 0
     assert (read.skew_ms is None) == (read.size.free is not None) == (store.dialect == "sqlite")
@@ -278,7 +280,7 @@ async def test_a_wrong_clock_and_a_full_disk_are_told(store: Store) -> None:
     assert "in the future" in next(status.attention(ahead, sources=[], loops=[]))
 
 
-async def test_a_backup_that_is_old_or_missing_is_unwise(store: Store) -> None:
+async def test_old_or_missing_backup_gets_advice(store: Store) -> None:
     assert list(status.unwise(await figures(store))) == [
         "No backup was ever made with tollgauge backup."
     ]

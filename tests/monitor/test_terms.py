@@ -1,4 +1,4 @@
-"""Changes of the terms that probes and directories saw, against real databases."""
+"""Changes of terms that probes and directories detect, on real databases."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, terms
 
 
-async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: Store) -> None:
+async def test_terms_of_a_probe_are_compared_with_those_of_earlier_probes(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     row = await stored(store, one)
     assert await store.writing(terms.observe_quotes, {row.id: (TWO, NOW + 1)}) == ()
     assert await store.writing(terms.observe_quotes, {row.id: (TWO, NOW + 2)}) == ()
     changes = await store.writing(terms.observe_quotes, {row.id: (CENT, NOW + 3)})
-    assert await store.writing(terms.observe_quotes, {row.id: (TWO, NOW + 2)}) == ()  # late
+    # a late result
+    assert await store.writing(terms.observe_quotes, {row.id: (TWO, NOW + 2)}) == ()
     assert changes == (
         TermChange(at=NOW + 3, kind="price-changed", source="probe", before="20000", after="10000"),
     )
@@ -30,7 +31,7 @@ async def test_a_probes_terms_are_compared_with_what_probes_saw_before(store: St
     assert await term_changes(store, row.id, since=NOW, until=NOW + 2) == ()
 
 
-async def test_what_a_probe_saw_outweighs_a_listing(store: Store) -> None:
+async def test_terms_of_a_probe_have_priority_over_a_listing(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     row = await stored(store, one)
@@ -40,7 +41,7 @@ async def test_what_a_probe_saw_outweighs_a_listing(store: Store) -> None:
     assert (row.quote, row.quote_at) == (TWO, NOW + 1)
 
 
-async def test_a_price_that_a_probe_confirms_is_the_probes_from_then_on(store: Store) -> None:
+async def test_price_confirmed_by_a_probe_belongs_to_the_probe(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     row = await stored(store, one)
@@ -50,7 +51,7 @@ async def test_a_price_that_a_probe_confirms_is_the_probes_from_then_on(store: S
     assert (row.quote, row.quote_at) == (CENT, NOW + 1)
 
 
-async def test_a_price_that_a_probe_confirms_is_not_written_again(store: Store) -> None:
+async def test_confirmed_price_is_not_written_again(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     row = await stored(store, one)
@@ -70,7 +71,7 @@ async def test_a_price_that_a_probe_confirms_is_not_written_again(store: Store) 
     assert any("quote_pay_to" in text for text in statements if text.startswith("UPDATE endpoint"))
 
 
-async def test_a_change_that_several_sources_saw_is_told_once(store: Store) -> None:
+async def test_change_seen_by_several_sources_is_reported_once(store: Store) -> None:
     one = item()
     for source in ("bazaar", "x402scan"):
         await crawl(store, source, one)
@@ -89,7 +90,7 @@ async def test_a_change_that_several_sources_saw_is_told_once(store: Store) -> N
     ]
 
 
-async def test_payto_that_varies_from_the_first_day_is_no_change(store: Store) -> None:
+async def test_payto_that_varies_from_the_first_day_is_not_a_change(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     id_ = (await stored(store, one)).id
@@ -107,7 +108,7 @@ async def test_payto_that_varies_from_the_first_day_is_no_change(store: Store) -
     assert from_json(to_json(evidence)) == evidence
 
 
-async def test_payto_that_stayed_for_a_week_never_varies(store: Store) -> None:
+async def test_payto_that_was_stable_for_a_week_never_counts_as_varying(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
     id_ = (await stored(store, one)).id

@@ -1,4 +1,4 @@
-"""Who stands on the leaderboard, on both databases."""
+"""The leaderboard on both databases."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NOT_PAYABLE = payable(last=replace(GOOD.last, accepts=0, payable=False))
 async def add(
     store: Store, host: str, *paths: str, evidence: Evidence = GOOD, tenths: int | None = None
 ) -> None:
-    """Endpoints of a host that a directory lists, all with the same score."""
+    """Add endpoints of a listed host, all with the same score."""
     for path in paths:
         resource = f"https://{host}{path}"
         endpoint = Endpoint(
@@ -53,7 +53,7 @@ async def add(
 
 
 def rescored(row: ScoreRow, tenths: int) -> ScoreRow:
-    """A score with another number of points."""
+    """Return a score with another number of points."""
     assert row.figures is not None
     figures = structs.replace(row.figures, score_tenths=tenths)
     return replace(row, score_tenths=tenths, figures=figures)
@@ -73,7 +73,7 @@ async def board(store: Store) -> Leaderboard:
         (NOT_PAYABLE, "not-payable"),
     ],
 )
-async def test_what_is_not_to_be_paid_is_not_on_it_whatever_its_score(
+async def test_endpoints_to_avoid_are_excluded_whatever_their_score(
     store: Store, evidence: Evidence, advice: str
 ) -> None:
     assert score(evidence).recommendation == advice
@@ -82,7 +82,7 @@ async def test_what_is_not_to_be_paid_is_not_on_it_whatever_its_score(
     assert [row.host for row in (await board(store)).rows] == ["good.example.org"]
 
 
-async def test_a_site_has_three_rows_and_the_rest_is_counted_under_the_last(store: Store) -> None:
+async def test_site_has_three_rows_and_the_rest_is_counted(store: Store) -> None:
     paths = [f"/{number}" for number in range(5)]
     await add(store, "a.shop.co.uk", *paths, tenths=990)
     await add(store, "b.shop.co.uk", *paths, tenths=980)
@@ -95,7 +95,7 @@ async def test_a_site_has_three_rows_and_the_rest_is_counted_under_the_last(stor
     assert shown.more == {shown.rows[2].id: MoreOfSite("shop.co.uk", 8)}
 
 
-async def test_many_paths_of_one_site_do_not_hide_the_others(store: Store) -> None:
+async def test_many_paths_of_one_site_do_not_displace_others(store: Store) -> None:
     await add(store, "spam.example.com", *(f"/{n}" for n in range(PAGE + 50)), tenths=990)
     for number in range(30):
         await add(store, f"seller-{number:02}.org", "/", tenths=900 - number)
@@ -106,7 +106,7 @@ async def test_many_paths_of_one_site_do_not_hide_the_others(store: Store) -> No
 
 
 async def test_thousands_of_listings_of_one_site_get_three_rows(store: Store) -> None:
-    """Half of them are paths of one host, and half have a host each."""
+    """Half of them are paths of one host; the other half have one host each."""
     await add(store, "spam.example.com", "/", tenths=990)
     await add(store, "seller.example.org", "/")
     spam = [f"spam.example.com/{number}" for number in range(1_500)]
@@ -136,12 +136,12 @@ def score_all_like(tx: Connection, id_: str) -> None:
     tx.execute(table.update().values(dict(row._mapping)).where(table.c.scored_at.is_(None)))
 
 
-async def test_nothing_scored_is_an_empty_leaderboard(store: Store) -> None:
+async def test_leaderboard_is_empty_without_scores(store: Store) -> None:
     shown = await board(store)
     assert (shown.rows, shown.more, shown.as_of) == ((), {}, AS_OF)
 
 
-async def test_of_a_kept_ranking_what_may_not_be_paid_any_more_is_left_out_at_once(
+async def test_stored_ranking_omits_endpoints_that_became_unpayable(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranking, "COUNTED_MAX", 0)

@@ -1,4 +1,4 @@
-"""An endpoint of a crowded host says how often it is probed, and why."""
+"""The probe interval of an endpoint on a crowded host, and its reason."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PROBE = ProbeResult(
 )
 
 
-async def test_what_a_crowded_host_allows_stands_in_evidence_report_and_page(store: Store) -> None:
+async def test_interval_of_a_crowded_host_is_in_evidence_report_and_page(store: Store) -> None:
     crowd = [endpoint("big.com", number) for number in range(4_000)]
     alone = endpoint("small.com", 0)
     await store.writing(endpoints.insert, *crowd, alone)

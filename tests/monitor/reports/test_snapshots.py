@@ -1,4 +1,4 @@
-"""Providers, on both databases."""
+"""Providers on both databases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tollgauge.monitor.reports.snapshots import PROVIDER_ROWS
 from tollgauge.store.endpoints import endpoints
 
 
-async def test_the_pages_of_a_provider_have_each_of_its_endpoints_once(store: Store) -> None:
+async def test_pages_of_a_provider_list_each_endpoint_once(store: Store) -> None:
     paths = [f"/{number}" for number in range(2 * PROVIDER_ROWS + 1)]
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
     await save(store, row("/7", 900), row("/8", 800))
@@ -27,7 +27,7 @@ async def test_the_pages_of_a_provider_have_each_of_its_endpoints_once(store: St
     assert sorted(shown) == sorted(f"https://a.com{path}" for path in paths)
 
 
-async def test_a_page_that_ends_with_the_last_endpoint_has_no_next_one(store: Store) -> None:
+async def test_page_that_ends_with_the_last_endpoint_has_no_next_page(store: Store) -> None:
     paths = [f"/{number}" for number in range(PROVIDER_ROWS)]
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
     provider = await store.reading(snapshots.provider, "a.com")
