@@ -25,7 +25,8 @@ from bench.lives import Life, Place, life, places
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.schedule import NORMAL, interval_ms, next_due, place_ms
-from tollgauge.core.score.evidence import ChainSums, PayerSums
+from tollgauge.core.score.evidence import DemandEvidence
+from tollgauge.core.score.prices import USD, Price
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, terms
@@ -38,6 +39,7 @@ from tollgauge.store.endpoints import endpoints as endpoint_rows
 from tollgauge.store.endpoints import listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent, StoredListing
 from tollgauge.store.probes import archive, probes
+from tollgauge.store.probes.probes import PROBE
 from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 
@@ -120,9 +122,10 @@ def _insert(tx: Connection, lives: Sequence[Life], *, now: int) -> None:
     ]
     listings.save(tx, listed)
     seen = [(one.endpoint.id, _event("listed", one.endpoint.first_seen, "", "")) for one in lives]
+    price = Price(unit=USD, before=5_000, after=10_000, usual=5_000, upper=5_000)
     for one in lives[19::20]:
-        at = now - 9 * DAY_MS
-        seen.append((one.endpoint.id, _event("price-changed", at, "5000", "10000")))
+        event = _event("price-changed", now - 9 * DAY_MS, "5000", "10000")
+        seen.append((one.endpoint.id, replace(event, source=PROBE, price=price)))
     listings.add_events(tx, seen)
 
 
@@ -145,12 +148,20 @@ def _add_chain(tx: Connection, addresses: set[str], *, now: int) -> None:
     rows.put(tx, chain_cursor, [rows.to_columns(cursor)])
     ordered = sorted(addresses)
     wallets.add(tx, CHAIN, ordered, after=28_000_000, at=now - 31 * DAY_MS)
-    paid = PayerSums(
-        payers=12, volume=34_000_000, squares=210_000_000_000_000, top=9_000_000, weight=12_000_000
+    owners = [f"anchor-{number}.example" for number in range(5)]
+    volumes.save_anchors(
+        tx, {owner: [f"0x{number:040x}"] for number, owner in enumerate(owners)}, now=now
     )
-    sums = ChainSums(transfers=340, clusters=4, raw=paid, organic=paid, high=paid, low=paid)
-    computed = [(bytes.fromhex(address[2:]), sums) for address in ordered[::3]]
-    volumes.save_sums(tx, CHAIN, computed, as_of=now)
+    demand = DemandEvidence(
+        transfers=340,
+        payers=12,
+        volume=34_000_000,
+        proven_payers=3,
+        proven_volume=9_000_000,
+        weights=tuple((owner, 2_000_000 + number) for number, owner in enumerate(owners)),
+    )
+    computed = [(bytes.fromhex(address[2:]), demand) for address in ordered[::3]]
+    volumes.save_demands(tx, CHAIN, computed, as_of=now)
 
 
 def _record(tx: Connection, lives: Sequence[Life], day: int) -> None:

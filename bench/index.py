@@ -34,13 +34,13 @@ from tollgauge.app import now_ms
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.chain.settlement import TRANSFER, Entry, entries, events, matched
+from tollgauge.core.chain.settlement import TRANSFER, entries, events, matched
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db.engine import Store
 from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings, IndexState
-from tollgauge.store.chain import payers, transfers, volumes
+from tollgauge.store.chain import transfers, volumes
 from tollgauge.store.endpoints import endpoints
 
 DECODED: Final = 5_000_000
@@ -241,15 +241,15 @@ async def measure_sums(a_day: int) -> dict[str, Any]:
                 await store.writing(_paid_on, day, a_day, dice)
             gc.collect()
             before, cpu = _memory_mb(), time.process_time()
-            computed = await store.reading(volumes.compute_sums, CHAIN_ID, as_of=now_ms())
+            computed, _ = await store.reading(volumes.measure_chain, CHAIN_ID, as_of=now_ms())
             cpu, after = time.process_time() - cpu, _memory_mb()
             began = time.perf_counter()
-            await store.writing(volumes.save_sums, CHAIN_ID, computed, as_of=now_ms())
+            await store.writing(volumes.save_demands, CHAIN_ID, computed, as_of=now_ms())
             saved = time.perf_counter() - began
             began = time.perf_counter()
             for address, _ in computed[:500]:
                 text = "0x" + address.hex()
-                await store.reading(volumes.sums, CHAIN_ID, text, as_of=now_ms())
+                await store.reading(volumes.demands_of, CHAIN_ID, [text], as_of=now_ms())
             read = time.perf_counter() - began
             query = sa.select(sa.func.count()).select_from(transfers.transfer_day)
             rows = await store.reading(lambda tx: tx.execute(query).scalar_one())
@@ -258,7 +258,7 @@ async def measure_sums(a_day: int) -> dict[str, Any]:
     return {
         "wallets": len(computed),
         "rows": rows,
-        "with_low_end": sum(1 for _, sums in computed if sums.low.payers),
+        "with_proven_payers": sum(1 for _, demand in computed if demand.proven_payers),
         "cpu_s": round(cpu, 1),
         "cpu_us_per_row": round(1e6 * cpu / rows, 1),
         "growth_mb": round(after - before, 1),
@@ -284,19 +284,6 @@ def _paid_on(tx: sa.Connection, day: int, count: int, dice: random.Random) -> No
         transfers.transfer_day.insert(),
         [row | {"day": day, "wallet": wallet, "other": payer} for wallet, payer in keys],
     )
-    paid = Entry(
-        number=day,
-        block_hash=bytes(32),
-        log_index=0,
-        wallet=b"",
-        other=b"",
-        incoming=True,
-        value=1,
-        nonce=bytes(32),
-        transaction=bytes(32),
-        at=day * DAY_MS,
-    )
-    payers.note(tx, CHAIN_ID, [paid._replace(wallet=wallet, other=payer) for wallet, payer in keys])
 
 
 def _quiet() -> IndexSettings:

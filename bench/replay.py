@@ -19,7 +19,6 @@ counts as confirmed at once; without, the first one is unconfirmed until the nex
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -51,7 +50,7 @@ from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Ti
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
 from tollgauge.core.probe.spans import NO_SPANS, Spans, Statement, holds_ms, spans, statement
-from tollgauge.core.score.evidence import RECENT_MS, Evidence, LastProbe, LatestState
+from tollgauge.core.score.evidence import Evidence, LastProbe, LatestState
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import score, uptime_bounds
@@ -244,13 +243,12 @@ class _History:
     def __init__(self, site: str, interval: int, *, confirm: bool) -> None:
         self._site, self._interval, self._confirm = site, interval, confirm
         self._days: dict[int, Rollup] = {}
-        self._recent: deque[ProbeResult] = deque()
         self._statement: Statement | None = None
         self._state: LatestState | None = None
         self._last: ProbeResult | None = None
         self._envelope: ProbeResult | None = None
         self._first_seen = self._at = 0
-        self._payable_until: int | None = None
+        self._payable_since: int | None = None
         self._failed_at = 0
         self.baselines = Baselines()
 
@@ -266,17 +264,16 @@ class _History:
         if result.scored:
             self._last = result
             self._envelope = result if result.accepts is not None else self._envelope
-            self._recent.append(result)
 
     def _speak(self, said: Statement, result: ProbeResult) -> None:
         before = self._statement
         for day, part in span_parts(before, said):
             self._merge(Rollup(day=day, spans=part))
         first_failure = before is not None and before.payable and not said.payable
-        if first_failure:
+        if not said.payable and (before is None or before.payable):
             self._failed_at = said.at
-        if said.payable:
-            self._payable_until = said.at
+        if said.payable and (before is None or not before.payable):
+            self._payable_since = said.at
         self._statement = said
         self._state = LatestState(
             at=said.at,
@@ -284,6 +281,8 @@ class _History:
             up=said.up,
             payable=said.payable,
             unconfirmed=first_failure and not self._confirm,
+            since=None if said.payable else self._failed_at,
+            payable_since=self._payable_since,
         )
 
     def _merge(self, part: Rollup) -> None:
@@ -296,14 +295,12 @@ class _History:
         down = self._state is not None and not self._state.payable
         return (
             down
-            and self._payable_until is not None
+            and self._payable_since is not None
             and self._at - self._failed_at < SHORT_OUTAGE_MS
         )
 
     def evidence(self) -> Evidence:
         """The evidence as of the latest probe."""
-        while self._recent and self._recent[0].at <= self._at - RECENT_MS:
-            self._recent.popleft()
         first = day_of(self._at - WINDOW_MS)
         self._days = {day: row for day, row in self._days.items() if day >= first}
         last, envelope = self._last, self._envelope
@@ -312,7 +309,6 @@ class _History:
             as_of=self._at,
             first_seen=self._first_seen,
             days=tuple(self._days.values()),
-            recent=(len(self._recent), sum(probe.up for probe in self._recent)),
             last=_last_probe(last),
             envelope=None if envelope is last else _last_probe(envelope),
             state=self._state,

@@ -15,10 +15,28 @@ from functools import cache
 from itertools import chain
 from typing import Final
 
-from docs.gaming_history import EVERY_MS, Behaviour, History, history, in_turns, up_until
-from docs.gaming_payments import Payment, paid, ring, sums_of, wallets
+from docs.gaming_history import (
+    EVERY_MS,
+    Behaviour,
+    History,
+    between_probes,
+    history,
+    in_turns,
+    price_changes,
+    up_until,
+)
+from docs.gaming_payments import (
+    ANCHORS,
+    EVIDENCE_ANCHORS,
+    Payment,
+    circle,
+    demand_of,
+    paid,
+    spent_at,
+    wallets,
+)
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
-from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
+from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.directory.lookalike import SAME_TERMS_MAX, lookalike_paths
 from tollgauge.core.probe.exchange import Answer, Defect, Fault, FaultKind
 from tollgauge.core.probe.outcome import OUTCOMES, Outcome
@@ -86,12 +104,19 @@ def _silences() -> Iterator[Attack]:
             bound=row.bound,
             open=not row.bounded,
         )
-    counted = "Time counts, not responses: a refusal is time without service"
     yield Attack(
         trick="up for 6 days, then dead behind 429 for 24",
         without=_up_until(6 * DAY_MS, _503).best_of_last_day(),
         with_it=_up_until(6 * DAY_MS, Answer(status=429)).best_of_last_day(),
-        bound=f"{counted}; the forecast caps what is not payable now",
+        bound="A refusal is a failure from the first one",
+    )
+    asks = Answer(status=429, headers=(("retry-after", str(6 * 3_600)),))
+    yield Attack(
+        trick="429 with a Retry-After of 6 hours for each outage, up half of the time",
+        without=_endpoint(_in_turns(6, 6, _503)).best_of_last_day(),
+        with_it=_endpoint(_in_turns(6, 6, asks)).best_of_last_day(),
+        bound="A failure holds until one and a half times its pause has passed; stale with a "
+        "failure as last state is `avoid`",
     )
     asks = Answer(status=503, headers=(("retry-after", str(6 * 3_600)),))
     yield Attack(
@@ -127,11 +152,20 @@ def _left_behind() -> Iterator[Attack]:
         bound="Time counts, not probes: a failure of a daily cadence speaks for a day",
     )
     bad, fresh = _up_a_quarter(_503), _always()
+    bad, fresh = _up_a_quarter(_503), _always()
+    unsteady = _endpoint(_in_turns(20, 4, _503), days=6)
     yield Attack(
-        trick="a new path after a bad record, 6 days old and always up",
+        trick="a new path after a bad record, 6 days old and up 20 of 24 hours",
         without=bad,
-        with_it=fresh.score(_START + 6 * DAY_MS, site_median_tenths=_tenths(bad)),
-        bound="`new-path-of-known-site`: for 7 days no better than the site's others in the middle",
+        with_it=unsteady.best_of_last_day(site_median_tenths=_tenths(bad)),
+        bound="`new-path-of-known-site`: for 7 days at most the median of the site's other paths, "
+        "never below 64.9 while it is steady",
+    )
+    yield Attack(
+        trick="the same after the old paths answer 404",
+        without=bad,
+        with_it=unsteady.best_of_last_day(site_median_tenths=_tenths(bad)),
+        bound="A retired path counts for 30 days with its score of the day before",
     )
     for age, since in (("half a day", 12 * HOUR_MS), ("6 days", 6 * DAY_MS)):
         yield Attack(
@@ -148,21 +182,45 @@ def _left_behind() -> Iterator[Attack]:
 
 
 def _terms() -> Iterator[Attack]:
-    prices = [1_000, 1_900, 3_610, 6_859, 13_032]
-    steps = [_price(9 + 7 * week, *prices[week : week + 2]) for week in range(4)]
-    jump, rotation = [_price(30, 1_000, 100_000)], [_pay_to(day) for day in range(1, 31)]
-    hijacked = rotation[-1:]
-    jumped = "`price-jumped`: at most 64.9 for 7 days"
-    moved = "`payto-changed-recently`: at most 49 for 7 days, and `caution` for 30"
     month = _always(days=62)
-    for trick, changes, days, cost, bound in (
-        ("price × 100 after a good month, at once", jump, 0, FREE, jumped),
-        ("price × 100 after a good month, 8 days later", jump, 8, FREE, jumped),
-        ("price × 1.9 every week, × 13 in 4 weeks", steps, 0, FREE, "Each step costs stability"),
-        ("payTo hijacked after a good month, at once", hijacked, 0, "a break-in", moved),
-        ("payTo hijacked after a good month, 8 days later", hijacked, 8, "a break-in", moved),
-        ("payTo hijacked after a good month, 31 days later", hijacked, 31, "a break-in", moved),
-        ("another payTo every day", rotation, 0, FREE, moved),
+    jumped = "`price-jumped`: at most 64.9 for 7 days"
+    steps = "Compared with the usual price of 31 days, not with the price before"
+    start = (_START, 1_000)
+    weekly = [1_000, 1_900, 3_610, 6_859, 13_032]
+    daily = [
+        (_START + day * DAY_MS + part * EVERY_MS, amount)
+        for day in range(10, 31)
+        for part, amount in enumerate((100_000, 1_000))
+    ]
+    creeping = [(_START + day * DAY_MS, 1_000 * 105**day // 100**day) for day in range(1, 31)]
+    hundredfold = [start, (_START + 30 * DAY_MS, 100_000)]
+    for trick, prices, days, bound in (
+        ("price × 100 after a good month, at once", hundredfold, 0, jumped),
+        ("price × 100 after a good month, 8 days later", hundredfold, 8, jumped),
+        (
+            "price × 13 in 4 weekly steps of × 1.9",
+            [(_START + (2 + 7 * week) * DAY_MS, price) for week, price in enumerate(weekly)],
+            0,
+            steps,
+        ),
+        ("price × 100 for ten minutes a day", [start, *daily], 0, "Each time is an increase"),
+        ("price + 5 % every day", [start, *creeping], 0, steps),
+    ):
+        now = _START + (30 + days) * DAY_MS + HOUR_MS
+        yield Attack(
+            trick=trick,
+            without=month.score(_START + 30 * DAY_MS),
+            with_it=month.score(now, changes=price_changes(prices)),
+            bound=bound,
+        )
+    moved = "`payto-changed-recently`: at most 49 for 7 days, and `caution` for 30"
+    rotation = [_pay_to(day) for day in range(1, 31)]
+    hijacked = rotation[-1:]
+    for trick, changes, days, cost in (
+        ("payTo hijacked after a good month, at once", hijacked, 0, "a break-in"),
+        ("payTo hijacked after a good month, 8 days later", hijacked, 8, "a break-in"),
+        ("payTo hijacked after a good month, 31 days later", hijacked, 31, "a break-in"),
+        ("another payTo every day", rotation, 0, FREE),
     ):
         now = _START + (30 + days) * DAY_MS + HOUR_MS
         yield Attack(
@@ -170,7 +228,7 @@ def _terms() -> Iterator[Attack]:
             without=month.score(_START + 30 * DAY_MS),
             with_it=month.score(now, changes=tuple(changes)),
             cost=cost,
-            bound=bound,
+            bound=moved,
         )
 
 
@@ -201,9 +259,19 @@ def _seen_by_the_prober() -> Iterator[Attack]:
             bound=bound,
             open=not wild,
         )
+    closing = between_probes(
+        _SELLER.url, 24 * MINUTE_MS, _402, _503, start=_START, until=_START + 30 * DAY_MS
+    )
+    yield Attack(
+        trick="closed after each probe, open 24 minutes later (up 20 % of the time)",
+        without=_endpoint(in_turns(7 * MINUTE_MS, 30 * MINUTE_MS, _402, _503)).best_of_last_day(),
+        with_it=closing.best_of_last_day(),
+        bound="Gaps between probes are random: it fails the share of probes that find it closed",
+        open=True,
+    )
     unseen, bought = "Nothing that an unpaid prober can see", "`paid-not-delivered`: at most 49"
     for trick, delivered, bound in (
-        ("402 for the prober alone (by its User-Agent or address), else dead", True, unseen),
+        ("402 only for the prober (by its User-Agent or address), otherwise dead", True, unseen),
         ("the same, and one of the last purchases was not delivered", False, bought),
     ):
         yield Attack(
@@ -217,74 +285,145 @@ def _seen_by_the_prober() -> Iterator[Attack]:
 
 # Settlements
 
+_SITES: Final = {
+    _SOLD_AT: "seller.example",
+    **{wallet: f"shop-{number}.example" for number, wallet in enumerate(wallets("shop", 20))},
+}
+_SHOPS: Final = tuple(wallet for wallet in _SITES if wallet != _SOLD_AT)
+_ANCHORS: Final = tuple(ANCHORS)
+
 
 def _settlements() -> Iterator[Attack]:
-    hundred, friend, circle = wallets("wallet", 100), wallets("friend", 1), wallets("seller", 10)
+    hundred, friend, nine = wallets("wallet", 100), wallets("friend", 1), wallets("nine", 9)
+    nothing = "Only payers who spend at anchors have a weight"
+    refund = paid([_SOLD_AT], 10_000, to=b"hub", bought=False)
     for trick, payments, cost in (
-        ("the payTo pays itself $1,000", _pay([_SOLD_AT], 1_000), "gas"),
-        (
-            "a friend pays $1,000 and gets it back",
-            [*_pay(friend, 1_000), *_return(1_000, to=friend[0])],
-            "gas",
-        ),
+        ("the payTo pays itself $1,000", paid([_SOLD_AT], 1_000, to=_SOLD_AT), "gas"),
         ("100 wallets pay 1 cent each", _pay(hundred, Fraction(1, 100)), _spent(1)),
         ("100 wallets pay $1 each", _pay(hundred, 1), _spent(100)),
+        ("100 wallets pay $100 each, one note through a hub", _pay(hundred, 100) + refund, "gas"),
+        ("100,000 zero-value transfers in the name of customers of anchors", _zero_value(), "gas"),
         (
-            "100 wallets pay $100 each, one note that returns through a hub",
-            [*_pay(hundred, 100), *_return(10_000, to=b"hub")],
-            _spent(100),
+            "three shops of one owner and three groups of nine wallets",
+            [
+                payment
+                for group in range(3)
+                for shop in (_SOLD_AT, *_SHOPS[:2])
+                for payment in _pay(wallets(f"group {group}", 9), 1, to=shop)
+            ],
+            _spent(81),
+        ),
+        ("a triangle of shops", circle((_SOLD_AT, *_SHOPS[:2]), 100), "gas"),
+        ("a circle of 20 shops", circle((_SOLD_AT, *_SHOPS[:19]), 100), "gas"),
+        (
+            "a ring of wallets, prepared for 30 days, on a new free host",
+            _pay(nine, 1) + _pay(nine, 1, to=_SHOPS[0]),
+            "gas",
         ),
         (
-            "10 sellers, each of which pays the others $100 from another wallet",
-            ring(circle, 100, now=_NOW),
-            _spent(900),
+            "one bought anchor: 100 wallets spend $500 there",
+            _pay(hundred, 1) + spent_at(hundred, 500, _ANCHORS[:1]),
+            "the anchor's silence",
+        ),
+        (
+            "two anchors that send everything back",
+            _pay(hundred, 1)
+            + spent_at(hundred, 500, _ANCHORS[:2])
+            + [
+                payment._replace(sender=payment.receiver, receiver=payment.sender, signed=False)
+                for payment in spent_at(hundred, 500, _ANCHORS[:2])
+            ],
+            "gas",
         ),
     ):
-        yield _paid(trick, payments, circle, cost, "Without outside spending: at most 3 points")
-    for dollars in (1, 3, 10):
-        choices = [_outside_spending(dollars, count) for count in (1, 2, 3, 5, 10, 20, 50, 100)]
-        yield max(choices, key=lambda attack: attack.gain_tenths)
-
-
-def _outside_spending(dollars: int, count: int) -> Attack:
-    """Wallets that spend this at unrelated sellers, and pay $1,000 each that a hub gives back."""
-    names, shops, crowd = wallets("wallet", count), wallets("shop", 4), wallets("customer", 200)
-    payments = [*_pay(names, 1_000), *_return(1_000 * count, to=b"hub")]
-    for shop in shops:
-        payments += _pay(crowd, 50, to=shop)
-        payments += _pay(names, Fraction(31 * dollars, count * len(shops)), to=shop)
-    return _paid(
-        f"{count} such wallets with outside spending of ${dollars} a day",
-        payments,
-        shops,
-        f"${31 * dollars} a month to other sellers, and gas",
-        "The low end, which weighs payers by it: after 3 points each costs at least $1 a day",
+        yield _paid(trick, payments, cost, nothing)
+    yield Attack(
+        trick="another seller's payTo on a new host",
+        without=_sold([]),
+        with_it=_always().score(
+            _NOW,
+            chain=replace(_UNPAID, owner="seller.example"),
+            anchors=EVIDENCE_ANCHORS,
+        ),
+        bound="The demand of a payTo belongs to the site first seen to advertise it",
     )
+    for dollars in (22, 100, 200):
+        yield _bought(dollars, shops=1)
+    yield _bought(200, shops=20)
+    for trick, payments in (
+        ("strangers pay an honest seller $0.20", paid(hundred, Fraction(1, 500), to=_SOLD_AT)),
+        ("a stranger pays an honest seller $100,000", paid(friend, 100_000, to=_SOLD_AT)),
+        ("10,000 wallets pay an honest seller 1 cent", _crowd(10_000)),
+    ):
+        honest = _honest()
+        yield Attack(
+            trick=f"griefing: {trick}",
+            without=_sold(honest),
+            with_it=_sold([*honest, *payments]),
+            cost="the money",
+            bound="Payments by strangers change no weight",
+        )
+
+
+def _bought(dollars: int, *, shops: int) -> Attack:
+    """Own wallets that spend this at each of two anchors, and pay one or more shops."""
+    names = wallets("buyer", -(-dollars // 20))
+    sold_at = (_SOLD_AT, *_SHOPS[: shops - 1])
+    payments = [payment for shop in sold_at for payment in _pay(names, 1, to=shop)]
+    payments += spent_at(names, Fraction(dollars, len(names)), _ANCHORS[:2])
+    each = f", one ring for {shops} shops" if shops > 1 else ""
+    return _paid(
+        f"own wallets spend ${dollars} at each of two anchors{each}",
+        payments,
+        f"${2 * dollars} a month to the anchors",
+        "Real spending at independent sellers: $44 for 3 points and $333 for 10, for each seller",
+        open_=_sold(payments).score_tenths != _sold([]).score_tenths,
+    )
+
+
+def _honest() -> list[Payment]:
+    """Thirty customers who also buy at anchors."""
+    customers = wallets("customer", 30)
+    return _pay(customers, 2) + spent_at(customers, 15, _ANCHORS)
+
+
+def _crowd(count: int) -> list[Payment]:
+    return _pay(wallets("crowd", count), Fraction(1, 100))
+
+
+def _zero_value() -> list[Payment]:
+    known = wallets("customer", 30)
+    zero = [Payment(payer, _SOLD_AT, 0, signed=False) for payer in known] * 3
+    return spent_at(known, 50, _ANCHORS) + zero
 
 
 def _paid(
-    trick: str, payments: Iterable[Payment], others: Sequence[bytes], cost: str, bound: str
+    trick: str, payments: Iterable[Payment], cost: str, bound: str, *, open_: bool = False
 ) -> Attack:
     """An established endpoint with and without these payments."""
-    sums = sums_of(payments, {_SOLD_AT, *others}, _SOLD_AT, as_of=_NOW)
-    unpaid = ChainEvidence(network="eip155:8453", pay_to="0x", indexed_ms=WINDOW_MS)
     return Attack(
         trick=trick,
-        without=_always().score(_NOW, chain=unpaid),
-        with_it=_always().score(_NOW, chain=replace(unpaid, sums=sums)),
+        without=_sold([]),
+        with_it=_sold(payments),
         cost=cost,
         bound=bound,
+        open=open_,
     )
+
+
+_UNPAID: Final = ChainEvidence(network="eip155:8453", pay_to="0x", indexed_ms=WINDOW_MS)
+
+
+def _sold(payments: Iterable[Payment]) -> Score:
+    """The score of an established endpoint after these payments."""
+    demand = demand_of(payments, _SITES, _SOLD_AT)
+    return _always().score(_NOW, chain=replace(_UNPAID, demand=demand), anchors=EVIDENCE_ANCHORS)
 
 
 def _pay(
     payers: Sequence[bytes], dollars: Fraction | int, *, to: bytes = _SOLD_AT
 ) -> list[Payment]:
-    return paid(payers, dollars, to=to, now=_NOW)
-
-
-def _return(dollars: int, *, to: bytes) -> list[Payment]:
-    return paid([_SOLD_AT], dollars, to=to, now=_NOW, bought=False)
+    return paid(payers, dollars, to=to)
 
 
 def _spent(dollars: int) -> str:
@@ -324,13 +463,14 @@ def _up_until(since: int, down: Answer | Fault, **probed: int) -> History:
     return _endpoint(up_until(_START + since, _402, down), **probed)
 
 
-def _price(day: int, before: int, after: int) -> TermChange:
-    at, old, new = _START + day * DAY_MS, str(before), str(after)
-    return TermChange(at=at, kind=PRICE_CHANGED, source="probe", before=old, after=new)
-
-
 def _pay_to(day: int) -> TermChange:
-    return replace(_price(day, day, day + 1), kind=PAYTO_CHANGED)
+    return TermChange(
+        at=_START + day * DAY_MS,
+        kind=PAYTO_CHANGED,
+        source="probe",
+        before=str(day),
+        after=str(day + 1),
+    )
 
 
 # The page
@@ -379,16 +519,22 @@ _SPAM: Final = (
 _OPEN: Final = """\
 ## What is not bounded
 
-- **Cloaking.** Whoever recognises the prober can answer it alone. The prober names itself in its
-  User-Agent, so that owners know who asks and can opt out; without that its addresses would give it
-  away. No unpaid probe can see what others are told. An operator can change `egress.user_agent` now
-  and then, keep a contact in it, and run `tollgauge work` on a machine with another address; scores
-  that then fall show who cloaked. What settles the question is a purchase: one that was settled and
-  not delivered caps the score at 49.
-- **Up without selling.** A free response, a 400 or a 402 without terms is up time. While it lasts,
-  compliance is 0 and `payableNow` falls, but the uptime component does not.
-- **An empty shop.** A 402 is cheap to keep up, whatever stands behind it. Purchases, and payments
-  by independent buyers, tell it from a service.
+- **Cloaking.** A seller that recognises the prober can answer it differently. The prober names
+  itself in its User-Agent, so that owners know who asks and can opt out; without that its addresses
+  would give it away. No unpaid probe can see what others receive. Operators can change
+  `egress.user_agent` from time to time (keep a contact address in it) and run `tollgauge work` on a
+  machine with another address; scores that then fall show who cloaked. A purchase settles the
+  question: one that was settled and not delivered caps the score at 49.
+- **An empty shop.** A 402 is cheap to keep up, whether or not there is a service behind it.
+  Purchases, and payments by proven customers, tell the two apart.
+- **Real customers of anchors.** An owner's ordinary purchases at anchors prove the owner's wallet
+  as they would prove any other, and customers of anchors who are paid to come are not told apart
+  from those who come by themselves. Each point costs money that the seller does not get back; the
+  figures above state how much.
+- **A payTo that is not listed yet.** The first site that advertises an address owns its demand. A
+  seller whose address a stranger listed first publishes a list signed with the address's key.
+- **Spending elsewhere.** A payer's weight is divided among the sellers that it pays. If its other
+  purchases become known because their seller is listed, its weight at each is smaller.
 - **A new name.** A bad record stays with the site (the registrable domain). A new domain begins
   without one, as every honest newcomer does.
 - **A wildcard below a prefix**, with 20 endpoints or fewer, is not told from a path with a

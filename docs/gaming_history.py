@@ -7,23 +7,28 @@ at once.
 
 from __future__ import annotations
 
+import random
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from operator import attrgetter
+from itertools import pairwise
+from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
+from tollgauge.core.directory.discovery import PRICE_CHANGED
+from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint import lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
-from tollgauge.core.probe.outcome import Attribution
+from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.rollup import Rollup, rollup
 from tollgauge.core.probe.schedule import pause_ms
 from tollgauge.core.probe.spans import Statement, holds_ms, spans, statement
-from tollgauge.core.score.evidence import RECENT_MS, Evidence, LastProbe, LatestState
+from tollgauge.core.score.evidence import Evidence, LastProbe, LatestState, TermChange
+from tollgauge.core.score.prices import changed_price
 from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import score
 
@@ -58,7 +63,6 @@ class History:
         newest = [probe for probe in self.probes[:place][::-1] if probe.at >= first * DAY_MS]
         scored = [probe for probe in newest if probe.scored]
         enveloped = next((probe for probe in scored if probe.accepts is not None), None)
-        recent = [probe for probe in scored if probe.at > as_of - RECENT_MS]
         closed = [row for day, row in self._closed_days.items() if first <= day < today]
         lately = _by_day(probe for probe in newest if probe.at >= (today - 1) * DAY_MS)
         evidence = Evidence(
@@ -66,10 +70,9 @@ class History:
             as_of=as_of,
             first_seen=self.first_seen,
             days=(*closed, _sums(today, lately, until=as_of)),
-            recent=(len(recent), sum(probe.up for probe in recent)),
             last=LastProbe.of(scored[0]) if scored else None,
             envelope=None if not enveloped or enveloped is scored[0] else LastProbe.of(enveloped),
-            state=_state(newest),
+            state=_state(self.probes[:place]),
         )
         return replace(evidence, **known)
 
@@ -102,10 +105,27 @@ def history(
     every: Callable[[int], int] = lambda _: EVERY_MS,
 ) -> History:
     """The history of an endpoint that behaves so and is probed `every` so many milliseconds, by the
-    instant. A pause that it asks for is granted.
+    time. A pause that it asks for is granted.
     """
     probes = tuple(_probes(resource, behave, every, start=start, until=until))
     return History(resource, start, until, probes)
+
+
+def between_probes(
+    resource: str, open_after_ms: int, up: Answer, down: Answer, *, start: int, until: int
+) -> History:
+    """The history of an endpoint that closes as soon as it was probed and opens so much later,
+    probed at random times as core/probe/schedule draws them.
+    """
+    dice = random.Random(1)  # noqa: S311 - a reproducible simulation
+    probes, at, probed_at = [], start, start - EVERY_MS
+    while at < until:
+        answer = up if at - probed_at >= open_after_ms else down
+        result = replace(_judged(resource, answer), at=at)
+        holds = holds_ms(payable=result.payable, interval_ms=EVERY_MS)
+        probes.append(replace(result, holds=holds))
+        probed_at, at = at, at + dice.randint(EVERY_MS // 6, EVERY_MS * 11 // 6)
+    return History(resource, start, until, tuple(probes))
 
 
 def worth(computed: Score) -> tuple[int, int]:
@@ -154,9 +174,69 @@ def _statements(probes: Iterable[ProbeResult]) -> list[Statement]:
     return [said for probe in probes if (said := statement(probe)) is not None]
 
 
-def _state(newest: Iterable[ProbeResult]) -> LatestState | None:
-    spoken = ((probe, said) for probe in newest if (said := statement(probe)) is not None)
-    probe, said = next(spoken, (None, None))
-    if probe is None or said is None:
+def _state(probes: Sequence[ProbeResult]) -> LatestState | None:
+    """The state after some probes, which are in the order of time."""
+    outage_since = payable_since = None
+    spoken = [probe for probe in probes if statement(probe) is not None]
+    for probe in spoken:
+        if probe.payable and (payable_since is None or outage_since is not None):
+            payable_since = probe.at
+        outage_since = None if probe.payable else outage_since or probe.at
+    if not spoken:
         return None
-    return LatestState(at=said.at, outcome=probe.outcome.value, up=said.up, payable=said.payable)
+    last = spoken[-1]
+    return LatestState(
+        at=last.at,
+        outcome=last.outcome.value,
+        up=last.up,
+        payable=last.payable,
+        since=outage_since,
+        payable_since=payable_since,
+    )
+
+
+def price_changes(prices: Sequence[tuple[int, int]]) -> tuple[TermChange, ...]:
+    """The changes of a price that each row (time in ms UTC, atomic USDC) begins, with what the
+    probes of the 31 days before each saw.
+    """
+    changes = []
+    for (_, before), (at, after) in pairwise(prices):
+        times = range(at - 31 * DAY_MS, at, EVERY_MS)
+        seen = [
+            replace(_QUOTED, at=time, quote=replace(_QUOTE, amount=amount))
+            for time in times
+            if (amount := _price_at(prices, time)) is not None
+        ]
+        old, new = (replace(_QUOTE, amount=amount) for amount in (before, after))
+        changes.append(
+            TermChange(
+                at=at,
+                kind=PRICE_CHANGED,
+                source="probe",
+                before=str(before),
+                after=str(after),
+                price=changed_price(old, new, seen, at=at),
+            )
+        )
+    return tuple(changes)
+
+
+def _price_at(prices: Sequence[tuple[int, int]], time: int) -> int | None:
+    place = bisect_right(prices, time, key=itemgetter(0))
+    return prices[place - 1][1] if place else None
+
+
+_QUOTE: Final = Quote(
+    network="eip155:8453",
+    asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
+    amount=0,
+    pay_to="0x" + 40 * "5",
+)
+_QUOTED: Final = ProbeResult(
+    at=0,
+    outcome=Outcome.PAYMENT_REQUIRED,
+    attribution=Attribution.TARGET,
+    up=True,
+    payable=True,
+    timings=Timings(total=LATENCY_MS),
+)

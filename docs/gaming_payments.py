@@ -1,31 +1,35 @@
-"""Invented payments among wallets and sellers, and what the indexer's rows of them add up to.
+"""Simulated payments among wallets and sellers, and the demand that the indexer would measure.
 
-As in the index there are payments by authorization to the sellers, and everything that leaves the
-sellers; what passes between other wallets nobody sees.
+The index has payments to the sellers that the payer signed, and everything that leaves the sellers.
+What passes between other wallets is not in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
-from tollgauge.core.score.evidence import ChainSums
-from tollgauge.core.score.organic import First, Market, intervals
-from tollgauge.core.score.signals.volume import Flow
+from tollgauge.core.chain.settlement import MIN_PAYMENT
+from tollgauge.core.score.demand import Flow, measure_demand
+from tollgauge.core.score.evidence import Anchor, DemandEvidence
+
+ANCHORS: Final[Mapping[bytes, str]] = {
+    f"anchor {number}".encode(): f"anchor-{number}.example" for number in range(3)
+}
+EVIDENCE_ANCHORS: Final = tuple(
+    Anchor(owner=owner, since=0, addresses=("0x" + address.hex(),))
+    for address, owner in ANCHORS.items()
+)
 
 
 class Payment(NamedTuple):
-    """A transfer of `value` atomic USDC at an instant (ms UTC); `authorized` if an authorization
-    made it, as purchases are.
-    """
+    """A transfer of `value` atomic USDC; `signed` if the payer signed it, as purchases are."""
 
     sender: bytes
     receiver: bytes
     value: int
-    at: int
-    authorized: bool = True
+    signed: bool = True
 
 
 def wallets(owner: str, count: int) -> tuple[bytes, ...]:
@@ -34,57 +38,48 @@ def wallets(owner: str, count: int) -> tuple[bytes, ...]:
 
 
 def paid(
-    payers: Sequence[bytes], dollars: Fraction | int, *, to: bytes, now: int, bought: bool = True
+    payers: Sequence[bytes], dollars: Fraction | int, *, to: bytes, bought: bool = True
 ) -> list[Payment]:
-    """What each payer pays, half of it 20 and half 10 days ago, an hour after the one before."""
-    value = int(dollars * 10**6 / 2)
+    """What each payer pays."""
+    value = int(dollars * 10**6)
+    return [Payment(payer, to, value, bought) for payer in payers]
+
+
+def spent_at(
+    payers: Sequence[bytes], dollars: Fraction | int, anchors: Sequence[bytes]
+) -> list[Payment]:
+    """What each payer spends at each of some anchors."""
+    return [payment for anchor in anchors for payment in paid(payers, dollars, to=anchor)]
+
+
+def circle(sellers: Sequence[bytes], dollars: int) -> list[Payment]:
+    """Sellers each of which pays the next one."""
+    following = (*sellers[1:], sellers[0])
     return [
-        Payment(payer, to, value, now - days * DAY_MS + place * HOUR_MS, bought)
-        for place, payer in enumerate(payers)
-        for days in (20, 10)
+        payment
+        for seller, other in zip(sellers, following, strict=True)
+        for payment in paid([seller], dollars, to=other)
     ]
 
 
-def ring(sellers: Sequence[bytes], dollars: int, *, now: int) -> list[Payment]:
-    """Sellers who each pay every other one from a wallet that their own income fills."""
-    payments: list[Payment] = []
-    for own, wallet in zip(sellers, wallets("ring", len(sellers)), strict=True):
-        others = [seller for seller in sellers if seller != own]
-        payments += paid([own], len(others) * dollars, to=wallet, now=now, bought=False)
-        for seller in others:
-            payments += paid([wallet], dollars, to=seller, now=now)
-    return payments
-
-
-def sums_of(
-    payments: Iterable[Payment], sellers: Collection[bytes], pay_to: bytes, *, as_of: int
-) -> ChainSums:
-    """The sums of one of the sellers, all of whom have been indexed for long."""
-    flows: dict[bytes, dict[bytes, Flow]] = {}
-    firsts: dict[bytes, First] = {}
-    for payment in sorted(payments, key=lambda payment: payment.at):
-        if payment.authorized and payment.receiver in sellers:
-            first = First(payment.sender, payment.receiver, payment.at)
-            firsts.setdefault(payment.sender, first)
-            day = 1 << day_of(payment.at) % 32
-            _add(flows, payment.receiver, payment.sender, Flow(1, payment.value, 0, day))
-        if payment.sender in sellers and payment.sender != payment.receiver:
-            _add(flows, payment.sender, payment.receiver, Flow(returned=payment.value))
-    market = Market(
-        as_of=as_of,
-        flows=sorted(flows.items()),
-        firsts=sorted(firsts.values(), key=lambda first: (first.pay_to, first.at)),
-        indexed_from=dict.fromkeys(sellers, 0),
+def demand_of(
+    payments: Iterable[Payment], sites: Mapping[bytes, str], pay_to: bytes
+) -> DemandEvidence:
+    """The demand of one of the addresses that sites advertise."""
+    flows: dict[bytes, dict[bytes, Flow]] = {wallet: {} for wallet in (*sites, *ANCHORS)}
+    for sender, receiver, value, signed in payments:
+        if receiver in flows and signed and value >= MIN_PAYMENT:
+            known = flows[receiver].get(sender, Flow())
+            flows[receiver][sender] = known._replace(
+                transfers=known.transfers + 1, paid=known.paid + value
+            )
+        if sender in flows and sender != receiver:
+            known = flows[sender].get(receiver, Flow())
+            flows[sender][receiver] = known._replace(returned=known.returned + value)
+    measured = measure_demand(
+        flows.items(),
+        sellers={**sites, **ANCHORS},
+        anchors=ANCHORS,
+        at_anchors=[(wallet, flows[wallet]) for wallet in ANCHORS],
     )
-    return dict(intervals(market)).get(pay_to, ChainSums())
-
-
-def _add(flows: dict[bytes, dict[bytes, Flow]], seller: bytes, other: bytes, more: Flow) -> None:
-    of_seller = flows.setdefault(seller, {})
-    known = of_seller.get(other, Flow())
-    of_seller[other] = Flow(
-        known.transfers + more.transfers,
-        known.paid + more.paid,
-        known.returned + more.returned,
-        known.days | more.days,
-    )
+    return dict(measured.demands)[pay_to]

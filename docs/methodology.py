@@ -1,7 +1,7 @@
 """docs/methodology.md: the page that explains the policy, generated from its table and its rules.
 
 Nothing here is written twice: numbers come from core/score/policy, questions and flag rules from
-the docstrings in core/score/signals and core/score/verdict. A test says when the page is out of
+the docstrings in core/score. A test says when the page is out of
 date.
 """
 
@@ -19,43 +19,56 @@ from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.probe.probe import HOLDS_MIN_MS
 from tollgauge.core.probe.spans import HOLDS_MAX_MS
-from tollgauge.core.score.advice import advise
+from tollgauge.core.score.advice import advise, verdict
+from tollgauge.core.score.demand import measure_demand
+from tollgauge.core.score.facts import SUBSCORES
 from tollgauge.core.score.forecast import forecast
-from tollgauge.core.score.organic import intervals
 from tollgauge.core.score.policy import POLICY, Policy, Table
+from tollgauge.core.score.prices import count_steps
+from tollgauge.core.score.probe_flags import lint_flags
 from tollgauge.core.score.scoring import FLAG_RULES
-from tollgauge.core.score.signals.components import SUBSCORES
-from tollgauge.core.score.signals.envelope import lint_flags
-from tollgauge.core.score.signals.volume import volume_of
-from tollgauge.core.score.verdict import verdict
 
 _DECISIONS: Final = """\
-- A refusal (429, 401, 403) is *not up* as time from the first one. That it is excluded for six
-  hours holds for the counts alone (probes, scored, confidence); otherwise a failure that is
-  answered with 429 would give a higher score than the failure.
-- The state before is remembered for one day: the first statement after a whole UTC day without
-  any begins neither a failure nor a repair.
-- A failure whose target asked for a pause is not asked again early, and counts as confirmed.
+- The state before is remembered for one day: the first probe after a whole UTC day without any
+  begins neither a failure nor a repair.
+- A failure whose target asked for a pause is not probed again early, and counts as confirmed.
+- Only changes of price and payTo that probes saw count: anyone can list an endpoint in a directory
+  with other terms.
 - A lint finding is an error only if a stock client could not pay by the last envelope; error
-  findings of an envelope that could be paid are warnings. The cap of such an error is
-  `lint-error`, 49.
-- On the leaderboard and among alternatives stands only what the advice lets pay: `proceed` or
-  `caution`. `not-payable` is left out as well.
+  findings of an envelope that could be paid are warnings. It has no cap of its own: an endpoint
+  that cannot be paid has the caps of its forecast and of `down-now`.
+- An endpoint counts as payable before if any probe ever found it payable.
+- Time of refusals of an endpoint that was never payable is neither up nor down; without other time
+  it has no score.
+- The last 7 days of `unprobeable` are the current UTC day and the six before it.
+- HTTP 511 is excused only if none of the reference sites answers at that moment, 511 not counted.
+- The usual price counts time for which probes showed the price. With less than 24 hours of it, the
+  lowest usual price of the endpoint's other offers in the same unit is used, otherwise what little
+  there is, otherwise the price before. A change to a token that cannot be compared is an increase.
+- The first price, for counted changes, is the one before the first change of the window.
+- B of the forecast is the time not payable before the present outage; F includes its failure. For
+  an endpoint that was never payable, 72 hours are added to a. The chance in half an hour is limited
+  to 1/1000 ... 999/1000.
+- A seller is a site (registrable domain): the payTo addresses that it was first seen to advertise.
+  Demand is measured on each chain for itself. An anchor's addresses belong to its owner.
+- A payer is proven if it has net spending at any anchor that is not the seller's own, and net
+  spending of a cent or more at the seller.
+- Weights are rounded down to millionths for each payer and anchor.
+- A seller that is an anchor is added to the sellers that its payers are divided among.
+- Among alternatives are `proceed` and `caution`; the leaderboard has `proceed` only.
 - A leaderboard counts what it leaves out of a site up to 1,000.
-- What a site's other endpoints score in the middle, for a new path of it, is the median of the 101
-  that are known for longest, of those that were first seen more than a day before the new path.
 - Alternatives whose chance of being payable in 24 hours is 85 % or more come before all others,
   then similarity, that chance, score and price decide. The chance alone would put what is barely
   alike first for a thousandth.
-- A badge shows whole points, rounded down, and only beside advice that lets pay; while the endpoint
-  is down it shows only the outage.
-- Flags say what to heed when paying only where the advice lets pay.
+- A badge shows whole points, rounded down, and only with advice that allows payment; while the
+  endpoint is down it shows only the outage.
+- Flags state what to check when paying only if the advice allows payment.
 - `down` is an outage that had not ended at the last check: its first failure (`since`), what the
   last check met (`reason`), and whether a second check confirmed it (`confirmed`). For an endpoint
-  that was payable in the window every probe that finds it not payable is a failure; for others, a
-  refusal and an answer without a request for payment are not. Pages, badges, summaries and lists
-  state it first. An endpoint with a confirmed outage is not on the leaderboard, not among
-  alternatives and the best in no comparison, and `tollgauge buy` exits with 1.
+  that was ever payable every probe that finds it not payable is a failure; for others, a refusal
+  and an answer without a request for payment are not. Pages, badges, summaries and lists state it
+  first. An endpoint with a confirmed outage is not on the leaderboard, not among alternatives and
+  the best in no comparison, and `tollgauge buy` exits with 1.
 """
 """What was decided where the specification left room; the list grows."""
 
@@ -67,12 +80,12 @@ def methodology(policy: Policy = POLICY) -> str:
         whose_fault(),
         _components(policy),
         _tables(policy),
-        _settlements(),
+        _demand(),
+        _prices(policy),
         _time(policy),
         _forecast(policy),
         _confirmation(),
         _silence(policy),
-        _organic(policy),
         _grades(policy),
         _flags(policy),
         _recommendation(),
@@ -87,7 +100,7 @@ def _head(policy: Policy) -> str:
     return (
         f"# How the score is made: policy {policy.version}\n\n"
         "<!-- Generated by docs/generate.py from core/score/policy and "
-        "core/score/signals; do not edit. -->\n\n"
+        "core/score/facts; do not edit. -->\n\n"
         "The score is a number from 0 to 100 computed from evidence alone: exact integer "
         "arithmetic, no language model, no judgement by hand. The same evidence gives the same "
         "score on any machine, and `tollgauge score EVIDENCE.json` recomputes it.\n\n"
@@ -111,14 +124,38 @@ def _tables(policy: Policy) -> str:
             "Linear and exact between the points, flat outside.",
             f"Latency (median, milliseconds): {_points(policy.latency)}.",
             f"Age (days): {_points(policy.age)}.",
-            f"P (effective payers): {_points(policy.payers)}.",
-            f"V (organic dollars): {_points(policy.volume)}.",
+            f"P (sum of the payers' weights): {_points(policy.payers)}.",
         )
     )
 
 
-def _settlements() -> str:
-    return "## Organic settlement\n\n" + (inspect.getdoc(volume_of) or "")
+def _demand() -> str:
+    return (
+        "## Demand: why wallets prove nothing\n\n"
+        "Wallets cost nothing. One owner can pay itself from a thousand of them, in circles of "
+        "shops or through a hub that returns the money, for no more than the network's fees. So "
+        "payers that are known only from payments to one seller prove nothing, however many there "
+        "are: only money that is spent where the seller cannot get it back proves a payer.\n\n"
+        + (inspect.getdoc(measure_demand) or "").partition("\nArgs:")[0].rstrip()
+        + "\n\nWith anchors of fewer than two owners the component is 0 for everyone. The list, "
+        "its dates and its digest are part of the evidence and of the page `/methodology`. Volume "
+        "is shown and not scored. A payTo belongs to the site first seen to advertise it; other "
+        "sites get none of its demand. With own wallets only, 3 points need anchor spending of $44 "
+        "in a window and 10 points $333, for each seller, at each of two or more anchors. Nearly "
+        "all honest sellers stay within a point of 85 until their customers buy elsewhere too."
+    )
+
+
+def _prices(policy: Policy) -> str:
+    return (
+        "## Usual price\n\n"
+        "Each price change keeps, at its time and for good, the lower time-weighted median of the "
+        "price of the same network and asset over the 31 days before it (the usual price) and the "
+        "upper quartile. Known stablecoins are compared in dollars.\n\n"
+        f"{inspect.getdoc(count_steps)}\n\n"
+        f"An increase takes {policy.price_increase} points off stability, another counted change "
+        f"{policy.price_change}, together at most {policy.price_max}."
+    )
 
 
 def _observations(policy: Policy) -> str:
@@ -135,13 +172,13 @@ def _time(policy: Policy) -> str:
     weights = ", ".join(f"{weight:,}" for weight in policy.day_weights)
     return (
         "## Time, not counts\n\n"
-        "A probe speaks from its instant to the next probe that speaks, and no longer than it "
-        f"holds: {HOLDS_MIN_MS // HOUR_MS} hours if it was payable; else one and a half times the "
-        f"pause to the endpoint's next probe, at least {HOLDS_MIN_MS // HOUR_MS} and at most "
-        f"{HOLDS_MAX_MS // HOUR_MS} hours. So a target that answers 503 and asks for six hours of "
-        "silence is down for those hours, and a standstill of ours counts for nobody. Every scored "
-        "probe speaks, and so does a refusal (429, 401, 403), which says that it was not up; what "
-        "is ours or unknown says nothing.\n\n"
+        "A scored probe holds from its time until the next scored probe of the endpoint, at most "
+        f"{HOLDS_MIN_MS // HOUR_MS} hours if it was payable, otherwise until one and a half times "
+        f"the interval to the next due time (at least {HOLDS_MIN_MS // HOUR_MS} and at most "
+        f"{HOLDS_MAX_MS // HOUR_MS} hours). So a target that answers 503 and asks for six hours of "
+        "silence is down for those hours, and a standstill of this service counts neither way. "
+        "Refusals (401, 403, 429 and bot walls) are not up from the first one; local and unknown "
+        "results do not count.\n\n"
         "Each UTC day keeps its milliseconds up, payable and down, compliance x time, and how many "
         "failures and repairs began; spans are split at midnight, so a closed day never changes. "
         f"The window is the current UTC day and the {len(policy.day_weights) - 1} before it. Day k "
@@ -174,10 +211,11 @@ def _forecast(policy: Policy) -> str:
 def _confirmation() -> str:
     return (
         "## Confirmation\n\n"
-        "The first failure of an endpoint that was payable is asked again after 60 seconds and "
-        "after 5 minutes. These probes speak for time and are in no count. Until one of them has "
-        "answered, the caps use the forecast from before the failure and the advice is `caution`: "
-        "a success makes the failure a span of a minute, a second failure confirms it."
+        "The first failure of an endpoint that was payable is probed again after 40 to 80 seconds "
+        "and after 3 to 7 minutes, drawn at random. These probes count as time and are in no "
+        "count. Until one of them has a result, the caps use the state before the failure and the "
+        "advice is `caution`: a success makes the failure a span of a minute, a second failure "
+        "confirms it."
     )
 
 
@@ -185,21 +223,13 @@ def _silence(policy: Policy) -> str:
     hours = policy.refusing_ms // HOUR_MS
     return (
         "## Silence is not health\n\n"
-        "A refusal is not up as time from the first one, so it never scores better than a failure. "
-        f"What has answered every check with 429 for {hours} hours is flagged `refuses-probes`. "
-        f"Without a probe that speaks for {policy.stale_ms // HOUR_MS} hours or "
-        f"{policy.stale_intervals} intervals of its cadence, whichever is longer, an endpoint is "
-        "`stale`: its advice is `unverified`, whatever its score was. A pause that a target asks "
+        f"An endpoint that has refused checks for {hours} hours is flagged `refuses-probes`. One "
+        "that was never payable and is behind a bot wall is `unprobeable` and has no score. "
+        f"Without a scored probe for {policy.stale_ms // HOUR_MS} hours or "
+        f"{policy.stale_intervals} intervals, whichever is longer, an endpoint is `stale`: its "
+        "advice is `unverified`, or `avoid` if the last scored probe was a failure. A pause that a "
+        "target asks "
         "for is kept, for at most 6 hours, and its host's other endpoints wait at most 10 minutes."
-    )
-
-
-def _organic(policy: Policy) -> str:
-    return (
-        f"## Organic interval\n\n{inspect.getdoc(intervals)}\n\n"
-        "Both ends go through the tables of P and V; the score takes "
-        f"min(act(high), act(low) + {policy.activity_gap}), the report names both ends and the "
-        "number of clusters."
     )
 
 
@@ -239,11 +269,11 @@ def _recommendation() -> str:
 def _range(policy: Policy) -> str:
     return (
         "## Confidence and range\n\n"
-        "Confidence is the number of distinct half hours of the window with a scored probe / "
-        f"{policy.slots_full}, at most 1.00. The range shows how far the score may be off: its low "
+        "Confidence is the number of hours that scored probes cover / "
+        f"{policy.hours_full}, at most 1.00. The range shows how far the score may be off: its low "
         f"end takes uptime and compliance at the Wilson lower bound (z = {_decimal(policy.z)}, "
-        f"{_observations(policy)}), its high end at the upper bound; activity is at the two ends "
-        "of the organic interval. Caps hold for both ends.\n\n" + _words(verdict)
+        f"{_observations(policy)}), its high end at the upper bound; activity is at 0 and as "
+        "scored. Caps hold for both ends.\n\n" + _words(verdict)
     )
 
 

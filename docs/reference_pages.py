@@ -115,7 +115,11 @@ def flags() -> str:
         "those of the [lint rule](../lint-rules.md)."
     )
     head = ("flag", "severity", "fires when", "what a seller can do", "cap")
-    return generated("Flags", "core/score/signals", f"{introduction}\n\n{table(head, rows)}\n")
+    return generated(
+        "Flags",
+        "core/score/probe_flags and core/score/listing_flags",
+        f"{introduction}\n\n{table(head, rows)}\n",
+    )
 
 
 def policies() -> str:

@@ -26,11 +26,17 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.rollup import rollup
 from tollgauge.core.probe.spans import Spans
-from tollgauge.core.score.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
+from tollgauge.core.score.evidence import (
+    Anchor,
+    ChainEvidence,
+    DemandEvidence,
+    Evidence,
+    LastProbe,
+    LatestState,
+)
 from tollgauge.core.score.improvement import improvements
 from tollgauge.core.score.policy import POLICY
-from tollgauge.core.score.score import score_from_json
-from tollgauge.core.score.signals.volume import payer_sums
+from tollgauge.core.score.score import ShownDemand, score_from_json
 from tollgauge.monitor import statistics
 from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.lists import EndpointPage, Search, SearchResult
@@ -56,6 +62,10 @@ _QUOTE: Final = Quote(
     asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
     amount=10_000,
     pay_to=PAY_TO,
+)
+_ANCHORS: Final = tuple(
+    Anchor(owner=owner, since=AS_OF - 90 * DAY_MS, addresses=("0x" + digit * 40,))
+    for owner, digit in (("books.example", "a"), ("maps.example", "b"), ("news.example", "c"))
 )
 _ENDPOINT: Final = Endpoint(
     id=parse_resource(RESOURCE).id,
@@ -167,10 +177,10 @@ def stats() -> Any:
         reachable_permille=925,
         compliant_permille=775,
         grades=(("A", 6), ("B", 21), ("C", 7), ("D", 2), ("F", 4)),
-        volume_micro_usd=18_250_000_000,
-        organic_micro_usd=12_400_000_000,
+        demand=ShownDemand(
+            payers=1_204, volume=18_250_000_000, proven_payers=212, proven_volume=12_400_000_000
+        ),
         receivers=31,
-        payers=1_204,
         indexed_permille=1_000,
     )
     return _json(ecosystem(counts, _statistics()))
@@ -259,7 +269,6 @@ def sample_evidence() -> Evidence:
     begin = AS_OF - DAY_MS
     day = rollup(day_of(begin), [_probe(at) for at in range(begin, AS_OF, 30 * MINUTE_MS)])
     spans = Spans(up=DAY_MS, payable=DAY_MS, compliance=100 * DAY_MS)
-    payers = payer_sums([10_000 * number for number in range(1, 13)])
     window = range(day_of(AS_OF - WINDOW_MS), day_of(AS_OF))
     return Evidence(
         resource=RESOURCE,
@@ -267,7 +276,6 @@ def sample_evidence() -> Evidence:
         first_seen=_ENDPOINT.first_seen,
         quote=_QUOTE,
         days=tuple(structs.replace(day, day=number, spans=spans) for number in window),
-        recent=(6, 6),
         last=LastProbe(
             at=last,
             outcome=Outcome.PAYMENT_REQUIRED.value,
@@ -276,17 +284,29 @@ def sample_evidence() -> Evidence:
             accepts=1,
             tls_not_after=AS_OF + 60 * DAY_MS,
         ),
-        state=LatestState(at=last, outcome=Outcome.PAYMENT_REQUIRED.value, up=True, payable=True),
+        state=LatestState(
+            at=last,
+            outcome=Outcome.PAYMENT_REQUIRED.value,
+            up=True,
+            payable=True,
+            payable_since=_ENDPOINT.first_seen,
+        ),
         chain=ChainEvidence(
             network=_QUOTE.network,
             pay_to=PAY_TO,
             indexed_ms=WINDOW_MS,
             indexed_to_block=40_218_326,
             indexed_to=AS_OF - MINUTE_MS,
-            sums=ChainSums(
-                transfers=78, clusters=4, raw=payers, organic=payers, high=payers, low=payers
+            demand=DemandEvidence(
+                transfers=78,
+                payers=12,
+                volume=780_000,
+                proven_payers=4,
+                proven_volume=320_000,
+                weights=tuple((anchor.owner, 2_400_000) for anchor in _ANCHORS),
             ),
         ),
+        anchors=_ANCHORS,
     )
 
 

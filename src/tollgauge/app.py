@@ -216,6 +216,7 @@ class Opened:
                 settings=config.index,
                 clock=clock,
                 pay_to=config.sale.pay_to,
+                anchors=config.demand.anchors,
             )
             every_s = config.index.every_ms / SECOND_MS
             yield Job("index", follow, every_s=every_s, timeout_s=300, exclusive=True)

@@ -74,9 +74,11 @@ async def test_score_of_every_copy_includes_payments_to_its_pay_to(store: Store)
     for endpoint in known:
         settlement, quote = computed[endpoint.id].settlement, endpoint.quote
         if settlement is not None and quote is not None:
-            sums = await store.reading(volumes.sums, filled.CHAIN, quote.pay_to, as_of=NOW)
+            demands = await store.reading(
+                volumes.demands_of, filled.CHAIN, [quote.pay_to], as_of=NOW
+            )
             scored.append(settlement.transfers)
-            indexed.append(sums.transfers)
+            indexed.append(demands[quote.pay_to].transfers)
     assert len(scored) > len(known) // 2
     assert scored == indexed
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.support.signing import PRIVATE_JWK
 
-from tollgauge.config import Config, load
+from tollgauge.config import Config, ConfigError, load
 from tollgauge.config.rules import advice
 
 PAY_TO = "0x" + "ab" * 20
@@ -39,6 +40,9 @@ url = "https://facilitator.example.com"
 user_agent = "tollgauge (x402 endpoint monitor; contact and opt-out: ops@example.com)"
 [probe]
 references = ["https://www.example.com/"]
+[demand.anchors]
+"books.example" = ["0x{"1" * 40}"]
+"maps.example" = ["0x{"2" * 40}"]
 [[sources]]
 name = "one"
 kind = "bazaar"
@@ -49,6 +53,20 @@ location = "https://directory.example.com/discovery"
         TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK,
     )
     assert advice(config) == ()
+
+
+def test_own_payto_is_not_an_anchor(tmp_path: Path) -> None:
+    text = f'''
+[sale]
+pay_to = "{PAY_TO}"
+[facilitator]
+url = "https://facilitator.example.com"
+[demand.anchors]
+"books.example" = ["{PAY_TO}"]
+'''
+    with pytest.raises(ConfigError) as caught:
+        loaded(tmp_path, text)
+    assert "what this service sells must not prove payers" in str(caught.value)
 
 
 def test_valid_but_inadvisable_settings_get_advice(tmp_path: Path) -> None:

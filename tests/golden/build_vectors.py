@@ -24,7 +24,7 @@ def write() -> None:
     for name, document in CASES.items():
         vector = {
             "name": name,
-            "policy": 2,
+            "policy": 3,
             "expected": reference(document),
             "digest": digest(from_json(document)),
             "evidence": document,

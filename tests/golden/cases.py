@@ -1,5 +1,5 @@
-"""Evidence of format 2 for the golden vectors of policy 2: the published pairs, the tricks that
-policy 2 answers, and every flag, cap, grade and recommendation.
+"""Evidence for the golden vectors: the published pairs, the tricks that the policy answers, and
+every flag, cap, grade and recommendation.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from tests.golden.figures import AS_OF, BASE_USDC, DAY, WINDOW
+from tests.golden.figures import AS_OF, DAY, WINDOW
 from tests.golden.history import (
     HALF_HOUR,
     START,
     Json,
-    chain_2,
+    chain,
     change,
-    evidence_2,
-    payers,
+    evidence,
+    price,
     probes,
     quote,
 )
@@ -46,12 +46,12 @@ def bursts(up: int, down: int, kind: str = "timeout") -> Story:
 
 def good(**more: Any) -> Json:
     """Payable whenever it was asked, for a week; known for a year, without settlements."""
-    return evidence_2(probes(always(), since=WEEK), **more)
+    return evidence(probes(always(), since=WEEK), **more)
 
 
 def lately(story: Story, **more: Any) -> Json:
     """A story of the last week."""
-    return evidence_2(probes(story, since=WEEK), **more)
+    return evidence(probes(story, since=WEEK), **more)
 
 
 def unconfirmed(document: Json) -> Json:
@@ -68,18 +68,14 @@ def with_rules(document: Json, *rules: tuple[str, str]) -> Json:
 def known_for(days: Fraction | int, story: Story, **more: Any) -> Json:
     """An endpoint that was first seen so many days ago."""
     seen = AS_OF - int(days * DAY)
-    return evidence_2(probes(story, since=max(seen, START)), firstSeen=seen, **more)
-
-
-def price(days_ago: int, before: str, after: str, source: str = "probe") -> Json:
-    return change("price-changed", days_ago, source) | {"before": before, "after": after}
+    return evidence(probes(story, since=max(seen, START)), firstSeen=seen, **more)
 
 
 def dead_after_delisting() -> Json:
     """Payable for a week, then delisted, probed every six hours, and never up again."""
     story = probes(until(23 * 48, "payable", "timeout"))
     kept = [(at, kind) for at, kind in story if kind == "payable" or (NOW - at) % (6 * HOUR) == 0]
-    return evidence_2(kept, hold_for=6 * HOUR, interval=6 * HOUR, listed=False)
+    return evidence(kept, hold_for=6 * HOUR, interval=6 * HOUR, listed=False)
 
 
 def pauses() -> Json:
@@ -87,112 +83,121 @@ def pauses() -> Json:
     results = probes(bursts(12, 12))
     kept = [results[0]]
     kept += [after for before, after in pairwise(results) if "payable" in (before[1], after[1])]
-    return evidence_2(kept, hold_for=6 * HOUR)
+    return evidence(kept, hold_for=6 * HOUR)
 
 
 def mended_in_a_minute() -> Json:
     history = probes(until(1, "payable", "timeout"), since=WEEK)
-    return evidence_2([*history, (history[-1][0] + 60_000, "mended")], asOf=AS_OF + 60_000)
+    return evidence([*history, (history[-1][0] + 60_000, "mended")], asOf=AS_OF + 60_000)
 
 
 def confirmed_down() -> Json:
     history = probes(until(1, "payable", "timeout"), since=WEEK)
-    return evidence_2([*history, (history[-1][0] + 60_000, "confirmed")], asOf=AS_OF + 60_000)
+    return evidence([*history, (history[-1][0] + 60_000, "confirmed")], asOf=AS_OF + 60_000)
 
 
 def last_millisecond() -> Json:
     """All that is known lies on the oldest day of the window, of which a millisecond is left."""
     end = START + 31 * DAY - 1
-    return evidence_2(probes(always(), until=START + DAY - 60_000), asOf=end, interval=30 * DAY)
-
-
-def just_two_fifths() -> Json:
-    """Down, with lambda = 1/52 and mu = 35/26: mu / (2 + mu + lambda) = 2/5."""
-    document = evidence_2([(NOW, "timeout")])
-    idle = document["days"][0]["spans"] | {"up": 0, "down": 0}
-    whole = {"up": DAY, "payable": DAY, "compliance": 100 * DAY}
-    times = [whole] * 11 + [
-        {"up": 2 * HOUR, "payable": 2 * HOUR, "down": 34 * HOUR // 10, "failures": 6, "repairs": 5}
-    ]
-    days = [
-        document["days"][0] | {"day": NOW // DAY - back, "spans": idle | time}
-        for back, time in enumerate(reversed(times))
-    ]
-    return document | {"days": days}
+    return evidence(probes(always(), until=START + DAY - 60_000), asOf=end, interval=30 * DAY)
 
 
 PAIRS: dict[str, Json] = {
-    "always-payable-fast": evidence_2(probes(always())),
-    "always-payable-slow": evidence_2(probes(always()), ms=1_500, chain=None),
-    "payable-93.5": evidence_2(probes(bursts(29, 2)), ms=1_000),
-    "payable-43.7": evidence_2(probes(bursts(7, 9)), ms=5_200),
-    "never-up": evidence_2(probes(always("timeout")), chain=None),
+    "always-payable-fast": evidence(probes(always())),
+    "always-payable-slow": evidence(probes(always()), ms=1_500, chain=None),
+    "payable-93.5": evidence(probes(bursts(29, 2)), ms=1_000),
+    "payable-43.7": evidence(probes(bursts(7, 9)), ms=5_200),
+    "never-up": evidence(probes(always("timeout")), chain=None),
 }
 """What the specification says of such scores is checked in test_vectors_2."""
 
 TRICKS: dict[str, Json] = {
-    "429-while-down": evidence_2(probes(bursts(12, 36, "refused"))),
-    "503-while-down": evidence_2(probes(bursts(12, 36))),
-    "dead-behind-429-for-24-days": evidence_2(probes(until(24 * 48, "payable", "refused"))),
-    "429-for-seven-hours": evidence_2(probes(until(14, "payable", "refused"))),
-    "429-for-five-hours": evidence_2(probes(until(10, "payable", "refused"))),
+    "429-while-down": evidence(probes(bursts(12, 36, "refused"))),
+    "503-while-down": evidence(probes(bursts(12, 36))),
+    "dead-behind-429-for-24-days": evidence(probes(until(24 * 48, "payable", "refused"))),
+    "429-for-seven-hours": evidence(probes(until(14, "payable", "refused"))),
+    "429-for-five-hours": evidence(probes(until(10, "payable", "refused"))),
     "429-since-it-is-known": known_for(1, always("refused")),
     "503-with-a-pause-of-six-hours": pauses(),
     "delisted-then-dead": dead_after_delisting(),
     "new-path-after-a-bad-record": known_for(1, always(), siteMedianTenths=352),
     "new-path-of-a-good-site": known_for(2, always(), siteMedianTenths=905),
-    "price-times-100": good(changes=[price(2, "5000", "500000")], quote=quote(500_000)),
-    "price-in-three-steps": good(
-        changes=[price(5, "5000", "9000"), price(3, "9000", "12000"), price(1, "12000", "10001")]
+    "price-times-100": good(changes=[price(2, 5_000, 500_000)], quote=quote(500_000)),
+    "price-in-four-steps-of-1.9": good(
+        changes=[
+            price(27, 1_000, 1_900, usual=1_000),
+            price(20, 1_900, 3_610, usual=1_000, upper=1_900),
+            price(13, 3_610, 6_859, usual=1_000, upper=1_900),
+            price(6, 6_859, 13_032, usual=1_900, upper=3_610),
+        ]
     ),
     "price-back-again": good(
-        changes=[price(5, "5000", "50000"), price(1, "50000", "5000"), price(9, "1", "5000", "z")]
+        changes=[price(5, 5_000, 50_000), price(1, 50_000, 5_000, usual=5_000)]
+    ),
+    "price-times-100-for-ten-minutes-a-day": good(
+        changes=[
+            row
+            for day in range(1, 5)
+            for row in (price(day, 5_000, 500_000), price(day, 500_000, 5_000, usual=5_000))
+        ]
+    ),
+    "price-plus-5-percent-each-day": good(
+        changes=[price(9 - n, 5_000 + 250 * n, 5_250 + 250 * n, usual=5_000) for n in range(9)]
     ),
     "price-in-another-asset": good(
-        changes=[price(3, f"5000 {BASE_USDC}", f"5000000000000000 0x{'9' * 40}")]
+        changes=[
+            change("price-changed", 3)
+            | {
+                "before": "5000 0x1",
+                "after": "7 0x9",
+                "price": {
+                    "unit": "eip155:8453 0x9",
+                    "before": None,
+                    "after": "7",
+                    "usual": None,
+                    "upper": None,
+                },
+            }
+        ]
     ),
+    "discount": good(changes=[price(3, 5_000, 2_000)]),
     "payto-hijack-of-day-8": good(changes=[change("payto-changed", 8)]),
     "payto-hijack-of-day-3": good(changes=[change("payto-changed", 3)]),
     "payto-announced-on-day-3": good(changes=[change("payto-changed", 3) | {"announced": True}]),
-    "hundred-wallets-of-dust": good(chain=chain_2([1] * 100, high=[])),
-    "hundred-wallets-of-a-dollar": good(chain=chain_2([DOLLAR] * 100)),
-    "hundred-wallets-one-note": good(
-        chain=chain_2([100 * DOLLAR] * 100, low=[3 * DOLLAR] * 2, weight=2_000_000, clusters=1)
-    ),
-    "ring-of-ten-sellers": good(chain=chain_2([50 * DOLLAR] * 9, high=[], clusters=1)),
-    "paid-by-itself": good(chain=chain_2([90 * DOLLAR], organic=[], own="90000000", returned="0")),
-    "round-trips": good(chain=chain_2([90 * DOLLAR, DOLLAR], organic=[DOLLAR])),
-    "one-big-payer": good(chain=chain_2([900 * DOLLAR, CENT], transfers=1_000)),
+    "hundred-wallets-of-dust": good(chain=chain(100, 100 * CENT)),
+    "hundred-wallets-of-a-dollar": good(chain=chain(100, 100 * DOLLAR)),
+    "one-bought-anchor": good(chain=chain(9, 90 * DOLLAR, proven=9, weights=(0, 9_000_000, 9))),
+    "paid-by-itself": good(chain=chain(0, 0, own="90000000")),
+    "round-trips": good(chain=chain(2, 91 * DOLLAR, returned="90000000")),
+    "another-site's-address": good(chain=chain(owner="shop.example") | {"demand": None}),
+    "blocked-while-down": evidence(probes(bursts(12, 36, "blocked"))),
 }
 
-ORGANIC: dict[str, Json] = {
-    "thirty-real-buyers": good(
-        chain=chain_2([20 * DOLLAR] * 30, low=[10 * DOLLAR] * 30, weight=24_500_000, clusters=12)
+DEMAND: dict[str, Json] = {
+    "twenty-weights": good(chain=chain(40, 900 * DOLLAR, proven=25, weights=(20_000_000,) * 3)),
+    "smallest-of-three": good(
+        chain=chain(40, 900 * DOLLAR, proven=25, weights=(3_000_000, 2_200_000, 9_999_999))
     ),
-    "real-buyers-of-four-hosts": good(
-        chain=chain_2([20 * DOLLAR] * 30, low=[DOLLAR] * 10, weight=10_000_000, hosts=4)
+    "shared-by-four-sites": good(
+        chain=chain(40, 900 * DOLLAR, proven=25, weights=(20_000_001,) * 3, shares=4, sharedHosts=9)
     ),
     "everything-full": good(
-        ms=90, chain=chain_2([100 * DOLLAR] * 100, low=[100 * DOLLAR] * 100, clusters=100)
+        ms=90, chain=chain(200, 9_000 * DOLLAR, proven=150, weights=(100_000_000,) * 3)
     ),
-    "low-end-of-more-effective-payers": good(
-        chain=chain_2([500 * DOLLAR] + [DOLLAR] * 9, low=[DOLLAR] * 9)
-        | {"indexedMs": WINDOW // 2, "indexedToBlock": None, "indexedTo": None}
-    ),
-    "settlements-unknown": good(chain=chain_2() | {"sums": None, "indexedMs": 0}),
-    "weights-of-half-payers": good(
-        chain=chain_2([5 * DOLLAR] * 6) | {"sums": chain_2([5 * DOLLAR] * 6)["sums"]
-        | {"low": payers([5 * DOLLAR] * 6, 3_000_001)}}
-    ),
+    "anchors-of-one-owner": good(
+        chain=chain(40, 900 * DOLLAR, proven=25, weights=(20_000_000,))
+    ) | {"anchors": good()["anchors"][:1]},
+    "settlements-unknown": good(chain=chain(indexedMs=0) | {"demand": None}),
+    "half-of-the-window-indexed": good(chain=chain(indexedMs=WINDOW // 2)),
 }  # fmt: skip
 
 STATES: dict[str, Json] = {
-    "never-probed": evidence_2([], quote=None, chain=None),
+    "never-probed": evidence([], quote=None, chain=None),
     "only-our-own-faults": lately(always("ours")),
     "only-our-own-faults-amid-success": lately(bursts(3, 1, "ours")),
-    "first-contact": evidence_2([(AS_OF, "payable")], firstSeen=AS_OF, chain=None),
-    "first-contact-with-401": evidence_2([(AS_OF, "forbidden")], firstSeen=AS_OF, chain=None),
-    "first-contact-with-200": evidence_2([(AS_OF, "open")], firstSeen=AS_OF, chain=None),
+    "first-contact": evidence([(AS_OF, "payable")], firstSeen=AS_OF, chain=None),
+    "first-contact-with-401": evidence([(AS_OF, "forbidden")], firstSeen=AS_OF, chain=None),
+    "first-contact-with-200": evidence([(AS_OF, "open")], firstSeen=AS_OF, chain=None),
     "known-for-nine-hours": known_for(Fraction(9, 24), always()),
     "known-for-five-days": known_for(5, always()),
     "known-for-nine-days": known_for(9, always()),
@@ -205,18 +210,18 @@ STATES: dict[str, Json] = {
     "failure-mended-in-a-minute": mended_in_a_minute(),
     "failure-confirmed": confirmed_down(),
     "down-for-two-hours": lately(until(4, "payable", "timeout")),
-    "down-for-two-days": evidence_2(probes(until(96, "payable", "timeout"))),
-    "up-for-an-hour-after-a-week": evidence_2(
+    "down-for-two-days": evidence(probes(until(96, "payable", "timeout"))),
+    "up-for-an-hour-after-a-week": evidence(
         probes(lambda i: "timeout" if 2 <= i < 2 + 7 * 48 else "payable")
     ),
-    "down-half-an-hour-each-day": evidence_2(probes(bursts(47, 1))),
-    "down-half-a-day-each-week": evidence_2(probes(bursts(7 * 48 - 24, 24))),
-    "down-half-a-day-each-two-days": evidence_2(probes(bursts(72, 24))),
+    "down-half-an-hour-each-day": evidence(probes(bursts(47, 1))),
+    "down-half-a-day-each-week": evidence(probes(bursts(7 * 48 - 24, 24))),
+    "down-half-a-day-each-two-days": evidence(probes(bursts(72, 24))),
     "stale-for-thirteen-hours": lately(lambda i: "payable" if i >= 26 else None),
     "slow-cadence-is-not-stale": lately(
         lambda i: "payable" if i >= 26 and i % 8 == 2 else None, interval=4 * HOUR
     ),
-    "stale-and-capped": evidence_2(probes(lambda i: "timeout" if i >= 26 else None), wildcard=True),
+    "stale-and-capped": evidence(probes(lambda i: "timeout" if i >= 26 else None), wildcard=True),
     "an-outcome-of-another-version": lately(until(60, "payable", "odd")),
     "last-millisecond-of-the-day": last_millisecond(),
 }
@@ -254,45 +259,48 @@ FLAGS: dict[str, Json] = {
     "warnings-and-mismatch": with_rules(lately(always("warned")), ("envelope-mismatch", "warn")),
     "template-never-filled": lately(always("timeout"), templated=True),
     "template-that-varies": good(
-        templated=True, changes=[price(2, "1", "500"), change("payto-changed", 2)]
+        templated=True, changes=[price(2, 1, 500), change("payto-changed", 2)]
     ),
     "payto-that-varies": good(payToVaries=True, changes=[change("payto-changed", 2)]),
     "upto-is-not-measured": good(forms=["eip155:8453 eip3009", "eip155:8453 upto"]),
     "template-with-a-decoy": good(templated=True, quote=quote(5_000 * DOLLAR)),
     "delisted-injected-expiring": good(listed=False, injection=True)
     | {"last": good()["last"] | {"tlsNotAfter": AS_OF + 13 * DAY}},
-    "lowest-cap-wins": good(
-        wildcard=True, siteMedianTenths=311, changes=[price(1, "5000", "50000")]
-    ),
+    "lowest-cap-wins": good(wildcard=True, siteMedianTenths=311, changes=[price(1, 5_000, 50_000)]),
     "prices-seen-twice": good(
         changes=[
-            price(9, "5000", "6000"),
-            price(20, "6000", "20000"),
-            price(20, "6000", "20000"),
-            price(20, "6000", "20000", "bazaar"),
-            price(31, "1", "6000", "bazaar"),
+            price(9, 5_000, 6_000),
+            price(20, 6_000, 20_000),
+            price(20, 6_000, 20_000, source="bazaar"),
+            price(31, 1, 6_000, source="bazaar"),
         ]
     ),
-    "four-doublings": good(changes=[price(20 + i, "10", "21") for i in range(4)]),
+    "four-doublings": good(changes=[price(20 + i, 10, 21) for i in range(4)]),
 }
 
 EDGES: dict[str, Json] = {
-    "429-for-just-six-hours": evidence_2(probes(until(12, "payable", "refused"), since=WEEK)),
-    "silent-for-just-three-hours": evidence_2(probes(always(), since=WEEK, until=AS_OF - 3 * HOUR)),
-    "silent-for-a-moment-more": evidence_2(
-        probes(always(), since=WEEK, until=AS_OF - 3 * HOUR - 1)
+    "429-for-just-six-hours": evidence(probes(until(12, "payable", "refused"), since=WEEK)),
+    "silent-for-just-three-hours": evidence(probes(always(), since=WEEK, until=AS_OF - 3 * HOUR)),
+    "silent-for-a-moment-more": evidence(probes(always(), since=WEEK, until=AS_OF - 3 * HOUR - 1)),
+    "almost-12-hours": evidence(probes(always(), since=NOW - 12 * HOUR + 120_000)),
+    "just-12-hours": evidence(probes(always(), since=NOW - 12 * HOUR + 60_000)),
+    "new-path-of-a-bad-site-unsure": known_for(
+        3, until(5, "payable", "timeout"), siteMedianTenths=311
     ),
-    "23-half-hours": evidence_2(probes(always(), since=NOW - 22 * HALF_HOUR)),
-    "24-half-hours": evidence_2(probes(always(), since=NOW - 23 * HALF_HOUR)),
-    "price-just-doubled": good(changes=[price(1, "5000", "10000")]),
-    "price-more-than-doubled": good(changes=[price(1, "5000", "10001")]),
-    "price-jumped-eight-days-ago": good(changes=[price(8, "5000", "500000")]),
-    "payable-now-is-just-two-fifths": just_two_fifths(),
-    "failed-as-the-window-began": evidence_2(
+    "always-blocked": lately(always("blocked")),
+    "blocked-nine-in-ten": lately(lambda i: "open" if i % 10 == 0 else "blocked"),
+    "blocked-eight-in-ten": lately(lambda i: "open" if i % 5 == 0 else "blocked"),
+    "price-within-10-percent": good(changes=[price(1, 5_000, 5_500)]),
+    "price-beyond-10-percent": good(changes=[price(1, 5_000, 5_501)]),
+    "price-after-zero": good(changes=[price(1, 0, 1)]),
+    "price-just-doubled": good(changes=[price(1, 5_000, 10_000)]),
+    "price-more-than-doubled": good(changes=[price(1, 5_000, 10_001)]),
+    "price-jumped-eight-days-ago": good(changes=[price(8, 5_000, 500_000)]),
+    "failed-as-the-window-began": evidence(
         [(START - HALF_HOUR, "payable")] + [(START + i * HALF_HOUR, "timeout") for i in range(16)]
     ),
 }
 """What lies on a limit, and just beyond."""
 
-CASES = PAIRS | TRICKS | ORGANIC | STATES | FLAGS | EDGES
-assert len(CASES) == sum(map(len, (PAIRS, TRICKS, ORGANIC, STATES, FLAGS, EDGES)))
+CASES = PAIRS | TRICKS | DEMAND | STATES | FLAGS | EDGES
+assert len(CASES) == sum(map(len, (PAIRS, TRICKS, DEMAND, STATES, FLAGS, EDGES)))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
-from tests.golden.figures import AS_OF, BASE_USDC, DAY, SELLER, WINDOW, added_up, bucket
+from tests.golden.figures import AS_OF, BASE_USDC, DAY, SELLER, WINDOW, bucket
+from tests.golden.history import OWNERS
 from tests.golden.reference import HOUR
 
 INSTANTS = st.integers(AS_OF - WINDOW - 2, AS_OF + 2)
@@ -33,6 +34,7 @@ def day_rows(draw: st.DrawFn) -> dict[str, Any]:
         "latencySum": sum(values),
         "latency": sorted([b, n] for b, n in counts.items()),
         "excluded": [["dns-failed", 1]],
+        "blocked": draw(st.sampled_from([0, 0, scored])),
     }
 
 
@@ -44,7 +46,9 @@ def probe_rows() -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(
         {
             "at": st.just(AS_OF - 60_000),
-            "outcome": st.sampled_from(["payment-required", "validates-first", "tls-failure"]),
+            "outcome": st.sampled_from(
+                ["payment-required", "validates-first", "tls-failure", "blocked"]
+            ),
             "up": st.booleans(),
             "payable": st.booleans(),
             "accepts": st.sampled_from([None, 0, 1]),
@@ -74,6 +78,8 @@ def _parts() -> st.SearchStrategy[dict[str, Any]]:
             "indexedToBlock": st.none(),
             "indexedTo": st.none(),
             "sharedHosts": st.integers(1, 5),
+            "owner": st.sampled_from([None, None, None, "shop.example"]),
+            "shares": st.integers(1, 3),
         }
     )
     quote = st.fixed_dictionaries(
@@ -86,7 +92,7 @@ def _parts() -> st.SearchStrategy[dict[str, Any]]:
     )
     return st.fixed_dictionaries(
         {
-            "format": st.just(2),
+            "format": st.just(3),
             "resource": st.just("https://api.seller.dev/v1/quote"),
             "asOf": st.just(AS_OF),
             "firstSeen": st.integers(AS_OF - 40 * DAY, AS_OF + 1),
@@ -95,8 +101,6 @@ def _parts() -> st.SearchStrategy[dict[str, Any]]:
             "wildcard": st.booleans(),
             "injection": st.booleans(),
             "quote": st.none() | quote,
-            "recent": st.sampled_from([{"scored": 0, "up": 0}, {"scored": 5, "up": 0}])
-            | st.sampled_from([{"scored": 6, "up": 0}, {"scored": 6, "up": 1}]),
             "last": st.none() | probe_rows(),
             "envelope": st.none() | probe_rows(),
             "changes": st.lists(change, max_size=5),
@@ -108,7 +112,7 @@ def _parts() -> st.SearchStrategy[dict[str, Any]]:
 @st.composite
 def spans(draw: st.DrawFn) -> dict[str, Any]:
     """The time of one day: often all of it payable, or down, or none known."""
-    whole = {"up": DAY, "payable": DAY, "down": 0, "compliance": 100 * DAY}
+    whole = {"up": DAY, "payable": DAY, "down": 0, "compliance": 100 * DAY, "refused": 0}
     unknown = dict.fromkeys(whole, 0)
     turns = st.sampled_from([0, 0, 0, 1, 2, 9])
     up = draw(st.integers(0, DAY))
@@ -116,21 +120,49 @@ def spans(draw: st.DrawFn) -> dict[str, Any]:
         "up": up,
         "payable": draw(st.integers(0, up)),
         "down": draw(st.integers(0, DAY - up)),
+        "refused": 0,
         "compliance": draw(st.integers(0, 100 * up)),
     }
     time = draw(
         st.sampled_from([whole, whole, unknown | {"down": DAY}, unknown])
+        | st.sampled_from([unknown | {"down": DAY, "refused": part} for part in (DAY, DAY // 3)])
         | st.sampled_from([unknown | {"up": DAY}, any_time])
     )
     return {**time, "failures": draw(turns), "repairs": draw(turns)}
 
 
+PRICES = st.fixed_dictionaries(
+    {
+        "unit": st.sampled_from(["USD", "USD", "eip155:8453 0x9"]),
+        "before": st.sampled_from([None, "0", "1", "100", "110"]),
+        "after": st.sampled_from(["0", "1", "2", "3", "99", "110", "111", "200", "201"]),
+    }
+)
+USUAL = st.sampled_from(
+    [None, ("0", "0"), ("1", "1"), ("100", "100"), ("1", "100"), ("100", "101")]
+)
+
+
 @st.composite
-def payer_sums(draw: st.DrawFn) -> dict[str, Any]:
+def demands(draw: st.DrawFn) -> dict[str, Any]:
     """What some payers add up to, whatever each of them weighs."""
-    amount = st.sampled_from([1, 10_000, 1_000_000, 300_000_000]) | st.integers(1, 10**10)
-    volumes = draw(st.lists(amount, max_size=6)) * draw(st.sampled_from([1, 1, 5, 30]))
-    return added_up(volumes) | {"weight": draw(st.integers(0, 1_000_000 * len(volumes)))}
+    weights = draw(
+        st.just([])
+        | st.lists(st.integers(0, 120_000_000), min_size=3, max_size=3).map(
+            lambda sums: [list(row) for row in zip(OWNERS, sums, strict=True)]
+        )
+    )
+    amounts = st.sampled_from(["0", "0", "1", "500000", "1000000000"])
+    return {
+        "transfers": draw(st.integers(0, 20)),
+        "payers": draw(st.integers(0, 20)),
+        "volume": draw(amounts),
+        "own": draw(amounts),
+        "returned": draw(amounts),
+        "provenPayers": draw(st.integers(0, 5)),
+        "provenVolume": draw(amounts),
+        "weights": weights,
+    }
 
 
 @st.composite
@@ -140,18 +172,12 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
     start = AS_OF - AS_OF % DAY
     day_numbers = st.integers(start // DAY - 33, start // DAY + 1)
     days = draw(st.lists(st.tuples(day_rows(), spans(), day_numbers), max_size=8))
-    sums = {
-        "transfers": st.integers(0, 20),
-        "own": st.sampled_from(["0", "0", "1"]),
-        "returned": st.sampled_from(["0", "1", "500000", "1000000000"]),
-        "clusters": st.integers(0, 3),
-        **{name: payer_sums() for name in ("raw", "organic", "high", "low")},
-    }
     if doc["chain"]:
-        doc["chain"]["sums"] = draw(st.none() | st.fixed_dictionaries(sums))
-    price = st.sampled_from(["0", "1", "2", "3", "5", "1000000", f"3 {BASE_USDC}"])
+        doc["chain"]["demand"] = draw(st.none() | demands())
     for row in doc["changes"]:
-        row |= {"before": draw(price), "after": draw(price)}
+        if row["kind"] == "price-changed":
+            usual = draw(USUAL) or (None, None)
+            row["price"] = draw(PRICES) | {"usual": usual[0], "upper": usual[1]}
     for name in ("last", "envelope"):
         if doc[name]:
             ages = [60_000, 6 * HOUR, 6 * HOUR + 60_000, 7 * HOUR]
@@ -160,15 +186,22 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
         "at": st.sampled_from([0, 60_000, 3 * HOUR, 3 * HOUR + 1, 12 * HOUR, 12 * HOUR + 1]).map(
             lambda age: AS_OF - age
         ),
-        "outcome": st.sampled_from(["payment-required", "throttled", "timeout"]),
+        "outcome": st.sampled_from(["payment-required", "throttled", "blocked", "timeout"]),
         "up": st.booleans(),
         "payable": st.booleans(),
         "unconfirmed": st.booleans(),
+        "payableSince": st.none() | st.sampled_from([AS_OF - 40 * DAY, AS_OF - DAY - 7, AS_OF - 9]),
     }
+    outage = {"since": st.sampled_from([AS_OF - 40 * DAY, AS_OF - 7 * HOUR, AS_OF - HOUR])}
+    owners = draw(st.sampled_from([0, 1, 2, 3, 3, 3]))
     return doc | {
         "asOf": draw(st.sampled_from([AS_OF, AS_OF, start, start + DAY - 1])),
         "days": [row | {"day": day, "spans": time} for row, time, day in days],
-        "state": draw(st.none() | st.fixed_dictionaries(state)),
+        "state": draw(st.none() | st.fixed_dictionaries(state, optional=outage)),
+        "anchors": [
+            {"owner": owner, "since": 0, "addresses": ["0x" + "a" * 40]}
+            for owner in OWNERS[:owners]
+        ],
         "interval": draw(st.sampled_from([0, HOUR // 2, HOUR // 2 + 1, 2 * HOUR])),
         "siteMedianTenths": draw(st.none() | st.none() | st.integers(0, 1_000)),
         "paidNotDelivered": draw(st.sampled_from([False, False, True])),

@@ -44,43 +44,13 @@ def wilson(p: Fraction, n: Fraction) -> tuple[Fraction, Fraction]:
     return max(Fraction(0), min(p, low)), min(Fraction(1), max(p, high))
 
 
-def activity(volume: int, payers: Fraction, hosts: int) -> Fraction:
-    """The subscore of atomic USDC from so many effective payers, shared by `hosts`."""
-    p = table([(0, 0), (1, 5), (3, 30), (10, 60), (30, 80), (100, 100)], payers / hosts)
-    v = table(
-        [(0, 0), (1, 20), (10, 40), (100, 60), (1_000, 80), (10_000, 100)],
-        Fraction(volume, 1_000_000 * hosts),
-    )
-    return min(p, (p + v) / 2)
-
-
-def effective(sums: dict[str, Any]) -> Fraction:
-    """(sum of v) squared / sum of v squared."""
-    squares = int(sums["squares"])
-    return Fraction(int(sums["volume"]) ** 2, squares) if squares else Fraction(0)
-
-
-def added_up(volumes: list[int]) -> dict[str, Any]:
-    """Sums over payers; every payer counts whole."""
-    return {
-        "payers": len(volumes),
-        "volume": str(sum(volumes)),
-        "squares": str(sum(v * v for v in volumes)),
-        "top": str(max(volumes, default=0)),
-        "weight": 1_000_000 * len(volumes),
-    }
-
-
-def chain_sums(chain: dict[str, Any] | None) -> dict[str, Any]:
-    """What the payers add up to; nothing where nothing is indexed."""
-    if chain and chain["sums"]:
-        return dict(chain["sums"])
-    nobody = added_up([])
-    return {"transfers": 0, "own": "0", "returned": "0", "raw": nobody, "organic": nobody}
-
-
-def half_hours(days: list[dict[str, Any]]) -> set[tuple[int, int]]:
-    return {(d["day"], i) for d in days for i in range(48) if d["slots"] >> i & 1}
+def sum_of_weights(chain: dict[str, Any] | None, owners: int) -> Fraction:
+    """The payers of a seller by weight: what is left without the anchor that adds most."""
+    demand = chain["demand"] if chain else None
+    if owners < 2 or not demand or not demand["weights"] or chain is None:
+        return Fraction(0)
+    least = min(weight for _, weight in demand["weights"])
+    return Fraction(least, 1_000_000 * chain["shares"])
 
 
 def latencies(days: list[dict[str, Any]]) -> dict[str, int | None]:
@@ -136,8 +106,9 @@ def fired(
     micro = int(quote["amount"]) if known else 0
     moved = [c for c in changes if c["kind"] == "payto-changed" and not c.get("announced")]
     fresh = [c for c in moved if as_of - c["at"] <= 7 * DAY]
-    sums = chain_sums(chain)
-    organic, back = sums["organic"], int(sums["returned"])
+    demand = (chain["demand"] if chain else None) or {}
+    volume, back = int(demand.get("volume", 0)), int(demand.get("returned", 0))
+    owner = chain["owner"] if chain else None
     unread = set(doc.get("forms", ())) - {f"{quote['network']} eip3009" if quote else ""}
     return {
         "not-payable": bool(with_terms) and with_terms["accepts"] == 0,
@@ -154,12 +125,9 @@ def fired(
         "envelope-mismatch": bool(last) and "envelope-mismatch" in {r[0] for r in last["rules"]},
         "first-contact": scored <= 1 or as_of - doc["firstSeen"] < DAY,
         "low-confidence": confidence < Fraction(20, 100),
-        "shared-payto": bool(chain) and chain["sharedHosts"] > 1,
-        "self-paid": int(sums["own"]) > 0 or (back > 0 and back * 2 >= int(sums["raw"]["volume"])),
-        "concentrated-payers": (
-            organic["payers"] > 0 and effective(organic) < 2 and sums["transfers"] > 10
-        ),
-        "no-settlements": organic["payers"] == 0 and not unread,
+        "shared-payto": owner is not None,
+        "self-paid": int(demand.get("own", 0)) > 0 or (back > 0 and back * 2 >= volume),
+        "no-settlements": not demand.get("payers") and not unread and owner is None,
         "settlements-not-measured": bool(unread),
         "tls-expiring": bool(last)
         and last["tlsNotAfter"] is not None

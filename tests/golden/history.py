@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from tests.golden.figures import AS_OF, BASE_USDC, DAY, SELLER, WINDOW, added_up, bucket
+from tests.golden.figures import AS_OF, BASE_USDC, DAY, SELLER, WINDOW, bucket
 from tests.golden.reference import HOUR
 
 Json = dict[str, Any]
@@ -24,14 +24,40 @@ def quote(amount: int = 5_000) -> Json:
 
 
 def change(kind: str, days_ago: int, source: str = "probe") -> Json:
-    old, new = ("5000", "6000") if kind == "price-changed" else ("0x" + "4" * 40, SELLER)
     return {
         "at": AS_OF - days_ago * DAY,
         "kind": kind,
         "source": source,
-        "before": old,
-        "after": new,
+        "before": "0x" + "4" * 40,
+        "after": SELLER,
     }
+
+
+def usd(amount: int) -> str:
+    """Atomic USDC as an amount of 10^-18 dollars."""
+    return str(amount * 10**12)
+
+
+def price(
+    days_ago: int,
+    before: int,
+    after: int,
+    *,
+    usual: int | None = None,
+    upper: int | None = None,
+    source: str = "probe",
+) -> Json:
+    """A change of the price; by default the price before was usual."""
+    usual = before if usual is None else usual
+    compared = {
+        "unit": "USD",
+        "before": usd(before),
+        "after": usd(after),
+        "usual": usd(usual),
+        "upper": usd(usual if upper is None else upper),
+    }
+    texts = {"before": str(before), "after": str(after), "price": compared}
+    return change("price-changed", days_ago, source) | texts
 
 
 def last(**more: Any) -> Json:
@@ -61,6 +87,7 @@ class Kind(NamedTuple):
     compliance: int = 0
     accepts: int | None = None
     confirms: bool = False
+    refuses: bool = False
 
 
 KINDS = {
@@ -71,8 +98,9 @@ KINDS = {
     "free": Kind("payment-required", True, True, True, False, 0, 0),
     "open": Kind("open", True, True, True),
     "validates": Kind("validates-first", True, True, True),
-    "forbidden": Kind("forbidden", True, True, False),
-    "refused": Kind("throttled", False),
+    "forbidden": Kind("forbidden", refuses=True),
+    "refused": Kind("throttled", refuses=True),
+    "blocked": Kind("blocked", refuses=True),
     "timeout": Kind("timeout"),
     "tls": Kind("tls-failure"),
     "odd": Kind("teapot"),
@@ -112,11 +140,13 @@ def day_row(day: int, of_day: list[Probe], ms: int) -> Json:
         "payable": sum(kind.payable for _, kind in scored),
         "compliance": sum(kind.compliance for _, kind in scored),
         "slots": sum({1 << at % DAY // HALF_HOUR for at, _ in scored}),
+        "blocked": sum(kind.outcome == "blocked" for _, kind in scored),
         "latencySum": ms * up,
         "latency": [[bucket(ms), up]] if up else [],
         "excluded": [[reason, excluded.count(reason)] for reason in sorted(set(excluded))],
         "spans": {
-            "up": 0, "payable": 0, "down": 0, "compliance": 0, "failures": 0, "repairs": 0
+            "up": 0, "payable": 0, "down": 0, "compliance": 0, "failures": 0, "repairs": 0,
+            "refused": 0,
         },
     }  # fmt: skip
 
@@ -137,6 +167,7 @@ def add_time(rows: dict[int, Json], history: list[Probe], *, as_of: int, interva
             spans["up" if kind.time else "down"] += part
             spans["payable"] += part * kind.payable
             spans["compliance"] += part * kind.compliance
+            spans["refused"] += part * kind.refuses
             at += part
         before = kind
 
@@ -149,7 +180,7 @@ def seen(at: int, kind: Kind, **more: Any) -> Json:
     return row | ({} if kind.answers else {"tlsNotAfter": None}) | more
 
 
-def evidence_2(
+def evidence(
     history: Iterable[Probe], *, ms: int = 180, hold_for: int = HALF_HOUR, **more: Any
 ) -> Json:
     """The evidence of probes; `ms` is the latency, `hold_for` the interval to the next due time
@@ -163,16 +194,16 @@ def evidence_2(
     scored = [(at, KINDS[kind]) for at, kind in history if KINDS[kind].counts]
     spoken = [(at, KINDS[kind]) for at, kind in history if KINDS[kind].time is not None]
     envelopes = [probe for probe in scored if probe[1].accepts is not None]
-    recent = [kind for at, kind in scored if at > as_of - 3 * HOUR]
     state = spoken and {
         "at": spoken[-1][0],
         "outcome": spoken[-1][1].outcome,
         "up": spoken[-1][1].time,
         "payable": spoken[-1][1].payable,
         "unconfirmed": False,
+        **began(spoken),
     }
     document: Json = {
-        "format": 2,
+        "format": 3,
         "resource": "https://api.seller.dev/v1/quote",
         "asOf": as_of,
         "firstSeen": as_of - 365 * DAY,
@@ -182,11 +213,11 @@ def evidence_2(
         "injection": False,
         "quote": quote() if envelopes else None,
         "days": [rows[day] for day in sorted(rows)],
-        "recent": {"scored": len(recent), "up": sum(kind.answers for kind in recent)},
         "last": seen(*scored[-1]) if scored else None,
         "envelope": seen(*envelopes[-1]) if envelopes and envelopes[-1] != scored[-1] else None,
         "changes": [],
-        "chain": chain_2(),
+        "chain": chain(),
+        "anchors": ANCHORS,
         "state": state or None,
         "interval": HALF_HOUR,
         "siteMedianTenths": None,
@@ -195,44 +226,54 @@ def evidence_2(
     return document | more
 
 
-def payers(volumes: list[int], weight: int | None = None) -> Json:
-    """Sums over payers; the weight is theirs, each payer whole where it is None."""
-    sums = added_up(volumes)
-    return sums if weight is None else sums | {"weight": weight}
+def began(spoken: list[tuple[int, Kind]]) -> Json:
+    """When the present outage and the latest time payable began."""
+    since = payable_since = None
+    for at, kind in spoken:
+        if kind.payable:
+            payable_since = at if since is not None or payable_since is None else payable_since
+            since = None
+        else:
+            since = at if since is None else since
+    outage = {"since": since} if since is not None and since < spoken[-1][0] else {}
+    return {"payableSince": payable_since, **outage}
 
 
-def chain_2(
-    raw: list[int] | None = None,
+OWNERS = ("books.example", "maps.example", "news.example")
+ANCHORS = [
+    {"owner": owner, "since": AS_OF - 200 * DAY, "addresses": ["0x" + digit * 40]}
+    for owner, digit in zip(OWNERS, "abc", strict=True)
+]
+
+
+def chain(
+    payers: int = 0,
+    volume: int = 0,
     *,
-    organic: list[int] | None = None,
-    high: list[int] | None = None,
-    low: list[int] | None = None,
-    weight: int | None = None,
-    hosts: int = 1,
+    proven: int = 0,
+    weights: tuple[int, ...] = (),
     **more: Any,
 ) -> Json:
-    """Settlements: what each payer paid, and what is left of it in each reading; by default
-    `organic` is all of `raw`, `high` all of `organic`, and `low` nobody.
-    """
-    raw = raw or []
-    organic = raw if organic is None else organic
-    high = organic if high is None else high
-    sums = {
-        "transfers": len(raw),
+    """Settlements; `weights` are the sums of weights without each anchor, in millionths."""
+    demand = {
+        "transfers": payers,
+        "payers": payers,
+        "volume": str(volume),
         "own": "0",
-        "returned": str(sum(raw) - sum(organic)),
-        "clusters": 0,
-        "raw": payers(raw),
-        "organic": payers(organic),
-        "high": payers(high),
-        "low": payers(low or [], weight),
+        "returned": "0",
+        "provenPayers": proven,
+        "provenVolume": str(volume * proven // max(payers, 1)),
+        "weights": [list(row) for row in zip(OWNERS, weights, strict=False)],
     }
-    return {
+    settled = {
         "network": "eip155:8453",
         "payTo": SELLER,
         "indexedMs": WINDOW,
         "indexedToBlock": 31_000_000,
         "indexedTo": AS_OF - 120_000,
-        "sharedHosts": hosts,
-        "sums": sums | more,
+        "sharedHosts": 1,
+        "owner": None,
+        "shares": 1,
     }
+    changed = {name: more.pop(name) for name in settled if name in more}
+    return settled | changed | {"demand": demand | more}

@@ -9,7 +9,7 @@ from tollgauge.core.score.score import Score
 
 def observed(result: Score) -> dict[str, Any]:
     """A score in the words of `reference`."""
-    ends = result.activity
+    demand = result.demand
     return {
         "scoreTenths": result.score_tenths,
         "lowTenths": result.low_tenths,
@@ -26,5 +26,6 @@ def observed(result: Score) -> dict[str, Any]:
         "recommendation": result.recommendation,
         "payableNowPermille": result.payable_now_permille,
         "payable24hPermille": result.payable_24h_permille,
-        "activity": ends and [ends.low_tenths, ends.high_tenths, ends.clusters],
+        "demand": demand
+        and [demand.payers, demand.volume, demand.proven_payers, demand.proven_volume],
     }

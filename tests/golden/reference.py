@@ -11,18 +11,15 @@ from typing import Any
 from tests.golden.figures import (
     DAY,
     WINDOW,
-    activity,
     by_source,
-    chain_sums,
-    effective,
     fired,
     grade_of,
-    half_hours,
     half_up,
     latencies,
     lint_flags,
     named,
     speed,
+    sum_of_weights,
     table,
     wilson,
 )
@@ -40,6 +37,7 @@ CAPS = {
     "wildcard-402": 490,
     "paid-not-delivered": 490,
     "signed-offer-mismatch": 490,
+    "down-now": 649,
     "price-jumped": 649,
 }
 FORECAST_CAPS = {
@@ -51,13 +49,13 @@ FORECAST_CAPS = {
 SEVERITY = {
     "error": "not-payable never-compliant payto-changed-recently decoy-price wildcard-402 "
     "paid-not-delivered signed-offer-mismatch",
-    "warn": "down-now stale refuses-probes price-jumped tls-invalid price-above-client-cap "
-    "unresolved-template price-changed validates-before-402 envelope-mismatch self-paid "
-    "concentrated-payers tls-expiring delisted injection-suspected",
+    "warn": "down-now stale refuses-probes unprobeable price-jumped tls-invalid "
+    "price-above-client-cap unresolved-template price-changed validates-before-402 "
+    "envelope-mismatch self-paid tls-expiring delisted injection-suspected",
     "info": "payto-varies price-varies first-contact low-confidence shared-payto no-settlements "
     "settlements-not-measured new-path-of-known-site not-evaluated",
 }
-NOBODY = {"payers": 0, "volume": "0", "squares": "0", "top": "0", "weight": 0}
+REFUSALS = {"forbidden", "throttled", "blocked"}
 
 
 def day_weight(k: int) -> int:
@@ -73,57 +71,112 @@ def state_changes(days: list[dict[str, Any]]) -> Fraction:
     return Fraction(1, 3) + 2 * watched / (1 + changes)
 
 
+def recent_weight(d: int) -> Fraction:
+    """1000 x 2^(-d/2), rounded half up, in thousandths: the largest n with n - 1/2 below it."""
+    n = next(n for n in range(1_000, -1, -1) if not n or (2 * n - 1) ** 2 * 2**d <= 2_000**2)
+    return Fraction(n, 1_000)
+
+
 class Forecast:
-    """The chance of being payable in h hours, from hours payable and not payable."""
+    """The chance of being payable in h hours, from the hours payable and not payable."""
 
-    def __init__(self, days: list[dict[str, Any]]) -> None:
-        total = {name: sum(int(d["spans"][name]) for d in days) for name in SPAN_SUMS}
-        never = total["payable"] == 0 and total["failures"] == 0
-        up = Fraction(total["payable"], HOUR)
-        down = Fraction(total["up"] + total["down"] - total["payable"], HOUR)
-        self.fails: Fraction = (total["failures"] + Fraction(1, 2)) / (up + 72)
-        self.mends: Fraction = (total["repairs"] + 1) / (down + 8)
-        waits = down + Fraction(1, 2) + (72 if never else 0)
-        self.returns: Fraction = (total["repairs"] + Fraction(1, 4)) / waits
+    def __init__(
+        self, days: list[dict[str, Any]], *, payable: bool, since: int, as_of: int, never: bool
+    ) -> None:
+        def summed(name: str, *, weighted: bool = True) -> Fraction:
+            return sum(
+                (
+                    (recent_weight(as_of // DAY - d["day"]) if weighted else 1)
+                    * Fraction(d["spans"][name])
+                    for d in days
+                ),
+                Fraction(0),
+            )
 
-    def at(self, hours: Fraction, *, payable: bool) -> Fraction:
-        if payable:
-            return 1 - self.fails * hours / (1 + (self.fails + self.mends) * hours)
-        return self.returns * hours / (1 + self.returns * hours + self.fails * hours)
+        def before(d: dict[str, Any]) -> Fraction:
+            """Hours of a day not payable, without the present outage."""
+            spans = d["spans"]
+            down = spans["up"] + spans["down"] - spans["payable"]
+            if not payable:
+                begin = max(since, d["day"] * DAY)
+                down -= max(0, min(as_of, d["day"] * DAY + DAY) - begin)
+            return Fraction(max(0, down), HOUR)
 
-    def both(self, *, payable: bool) -> tuple[Fraction, Fraction]:
-        return self.at(Fraction(1, 2), payable=payable), self.at(Fraction(24), payable=payable)
+        f, r, u = summed("failures"), summed("repairs"), summed("payable") / HOUR
+        b = sum((recent_weight(as_of // DAY - d["day"]) * before(d) for d in days), Fraction(0))
+        f31, r31 = summed("failures", weighted=False), summed("repairs", weighted=False)
+        u31 = summed("payable", weighted=False) / HOUR
+        a = Fraction(max(0, as_of - since), HOUR) + (72 if never else 0)
+        base = (f31 + Fraction(1, 6)) / (u31 + 380)
+        lately = 3 / (1 + a) if r31 > 0 else Fraction(0)
+        m = (b + Fraction(3, 4)) / (r + 1)
+        q = 6 * r / (6 + r)
+        self.payable = payable
+        most = Fraction(2)
+        self.rests = min(most, (f + base) / (u + 1))
+        self.fails = min(most, (f + base + lately) / (u + 1))
+        self.mends = min(most, 1 / m)
+        self.returns = min(most, (Fraction(1, 6) + q) / (a + Fraction(1, 7) + q * m))
+
+    def at(self, hours: Fraction, least: Fraction) -> Fraction:
+        if self.payable:
+            chance = 1 - changed(self.fails, self.mends, hours)
+        else:
+            chance = changed(self.returns, self.rests, hours)
+        return min(max(chance, least), 1 - least)
+
+    def both(self) -> tuple[Fraction, Fraction]:
+        return self.at(Fraction(1, 2), Fraction(1, 1_000)), self.at(Fraction(24), Fraction(1, 500))
 
 
-SPAN_SUMS = ("up", "payable", "down", "failures", "repairs")
+def changed(x: Fraction | int, y: Fraction | int, h: Fraction) -> Fraction:
+    rest = max(Fraction(0), 1 - Fraction(x + y) / 2) / (1 + (x + y) * (h - Fraction(1, 2)))
+    return Fraction(x) / (x + y) * (1 - rest)
 
 
-def amount(text: str) -> int:
-    """The amount of a price; its asset stands behind it where that changed."""
-    return int(text.split(" ")[0])
+def differs(amount: int, other: int) -> bool:
+    return abs(amount - other) > Fraction(other, 10)
 
 
-def price_step(change: dict[str, Any]) -> int:
-    return 20 if amount(change["after"]) > 2 * amount(change["before"]) else 10
+def is_increase(price: dict[str, Any]) -> bool:
+    if price["usual"] is None:
+        return True
+    return int(price["after"]) > 2 * max(int(price["usual"]), int(price["upper"]))
+
+
+def price_cost(group: list[dict[str, Any]]) -> int:
+    """What the changed prices of one source take off stability."""
+    cost, last = 0, None
+    for price in (c["price"] for c in in_time(group)):
+        unit, after = price["unit"], int(price["after"])
+        if last is None and price["before"] is not None:
+            last = unit, int(price["before"])
+        if is_increase(price):
+            cost += 20
+        elif differs(after, int(price["usual"])) and (
+            last is None or last[0] != unit or differs(after, last[1])
+        ):
+            cost += 10
+        else:
+            continue
+        last = unit, after
+    return min(cost, 60)
+
+
+def in_time(group: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(group, key=lambda c: (c["at"], c["source"], c["before"], c["after"]))
 
 
 def price_jumped(changes: list[dict[str, Any]], as_of: int) -> bool:
-    """Whether one source's last price is more than twice the least one of the last 7 days."""
-    for group in by_source(changes, "price-changed"):
-        week = [c for c in group if as_of - c["at"] < 7 * DAY]
-        week.sort(key=lambda c: (c["at"], c["before"], c["after"]))
-        if week and amount(week[-1]["after"]) > 2 * min(amount(c["before"]) for c in week):
-            return True
-    return False
-
-
-def activity_ends(chain: dict[str, Any] | None) -> tuple[Fraction, Fraction]:
-    """The activity of the low and of the high end of the organic interval."""
-    sums, hosts = chain_sums(chain), chain["sharedHosts"] if chain else 1
-    low, high = sums.get("low", NOBODY), sums.get("high", NOBODY)
-    credited = min(effective(low), Fraction(low["weight"], 1_000_000))
-    at_least = activity(int(low["volume"]), credited, hosts)
-    return at_least, max(at_least, activity(int(high["volume"]), effective(high), hosts))
+    """Whether the last increase is less than 7 days old and the price is still too high."""
+    prices = in_time([c for c in changes if c["kind"] == "price-changed"])
+    increases = [c for c in prices if is_increase(c["price"])]
+    if not increases or as_of - increases[-1]["at"] >= 7 * DAY:
+        return False
+    kept, now = increases[-1]["price"], prices[-1]["price"]
+    if kept["usual"] is None or kept["unit"] != now["unit"]:
+        return True
+    return int(now["after"]) > 2 * int(kept["usual"])
 
 
 def reference(doc: dict[str, Any]) -> dict[str, Any]:
@@ -134,18 +187,18 @@ def reference(doc: dict[str, Any]) -> dict[str, Any]:
     changes = [c for c in doc["changes"] if as_of - WINDOW < c["at"] <= as_of]
     if doc.get("payToVaries"):
         changes = [c for c in changes if c["kind"] != "payto-changed"]
-    slots = len(half_hours(days))
     prices = by_source(changes, "price-changed")
     payto = max(map(len, by_source(changes, "payto-changed")), default=0)
+    moved = [c for c in changes if not c.get("announced")]
+    unannounced = max(map(len, by_source(moved, "payto-changed")), default=0)
     latency = latencies(days)
-    forecast = Forecast(days)
-    low_end, high_end = activity_ends(chain)
-    known = bool(chain) and bool(chain["sums"])
+    never = not state or not (state["payable"] or state["payableSince"] is not None)
+    covered = sum(d["spans"]["up"] + down_time(d, never) for d in days)
 
-    def weighed(*names: str) -> int:
-        return sum(day_weight(today - d["day"]) * d["spans"][n] for d in days for n in names)
+    def weighed(name: str) -> int:
+        return sum(day_weight(today - d["day"]) * d["spans"][name] for d in days)
 
-    time = weighed("up", "down")
+    time = weighed("up") + sum(day_weight(today - d["day"]) * down_time(d, never) for d in days)
     sub = {
         "uptime": share(weighed("up") * 100, time, bool(state) and state["up"]),
         "compliance": share(weighed("compliance"), time, bool(state) and state["payable"]),
@@ -154,35 +207,44 @@ def reference(doc: dict[str, Any]) -> dict[str, Any]:
             [(0, 0), (1, 20), (3, 35), (7, 55), (14, 75), (30, 100)],
             Fraction(as_of - doc["firstSeen"], DAY),
         ),
-        "activity": min(high_end, low_end + 20),
+        "activity": table(
+            [(0, 0), (1, 5), (3, 30), (10, 60), (30, 80), (100, 100)],
+            sum_of_weights(chain, len(doc["anchors"])),
+        ),
         "stability": Fraction(
-            max(
-                0,
-                100
-                - min(60, max((sum(map(price_step, group)) for group in prices), default=0))
-                - 50 * payto,
-            )
+            max(0, 100 - max(map(price_cost, prices), default=0) - 50 * unannounced)
         ),
     }
-    flags = flags_of(doc, days, changes, payto=payto)
-    graded = bool(state) and "not-evaluated" not in flags
+    flags = flags_of(doc, days, changes, payto=payto, never=never, covered=covered)
+    refuses = never and bool(state) and state["outcome"] in REFUSALS and covered == 0
+    unscored = {"not-evaluated", "unprobeable"} & set(flags)
+    graded = bool(state) and not unscored and not refuses
     caps = {code: CAPS[code] for code in flags if code in CAPS}
-    if any(code.startswith("lint:") and flags[code] == "error" for code in flags):
-        caps["lint-error"] = 490
-    if doc["siteMedianTenths"] is not None:
-        caps["new-path-of-known-site"] = doc["siteMedianTenths"]
     out: dict[str, Any] = {
         "scoreTenths": None, "lowTenths": None, "highTenths": None, "grade": None, "breakdown": {},
         "payableNowPermille": None, "payable24hPermille": None,
     }  # fmt: skip
     if state:
-        caps |= forecast_caps(*forecast.both(payable=state["payable"] or state["unconfirmed"]))
-        now, tomorrow = forecast.both(payable=state["payable"])
+        started = state["payableSince"] if state["payable"] else state.get("since")
+        known = {"days": days, "as_of": as_of, "never": never}
+        present = Forecast(payable=state["payable"], since=started or state["at"], **known)
+        now, tomorrow = present.both()
+        limiting = now, tomorrow
+        if state["unconfirmed"]:
+            caps.pop("down-now", None)
+            earlier = state["payableSince"]
+            earlier = state["at"] if earlier is None else earlier
+            known["never"] = False
+            limiting = Forecast(payable=True, since=earlier, **known).both()
+        caps |= forecast_caps(*limiting)
+        if doc["siteMedianTenths"] is not None:
+            least = 649 if limiting[1] >= Fraction(19, 20) else 0
+            caps["new-path-of-known-site"] = max(doc["siteMedianTenths"], least)
         low, high = dict(sub), dict(sub)
         for name in ("uptime", "compliance"):
             lower, upper = wilson(sub[name] / 100, state_changes(days))
             low[name], high[name] = 100 * lower, 100 * upper
-        low["activity"], high["activity"] = min(low_end, sub["activity"]), high_end
+        low["activity"] = Fraction(0)
         total = points(sub, caps)
         out = {
             "scoreTenths": total,
@@ -199,18 +261,30 @@ def reference(doc: dict[str, Any]) -> dict[str, Any]:
     indexed = Fraction(chain["indexedMs"] if chain else 0, WINDOW)
     return {
         **out,
-        "activity": [half_up(low_end, 1), half_up(high_end, 1), chain["sums"]["clusters"]]
-        if known
-        else None,
-        "confidenceHundredths": half_up(min(Fraction(slots, 1_440), Fraction(1)), 2),
+        "demand": shown_demand(chain),
+        "confidenceHundredths": half_up(min(Fraction(covered, 720 * HOUR), Fraction(1)), 2),
         "economicHundredths": half_up(min(indexed, Fraction(1)), 2),
         **latency,
         "caps": [[code, limit] for limit, code in sorted((n, code) for code, n in caps.items())]
         if graded
         else [],
         "flags": flags,
-        "recommendation": advice(doc, flags, changes, grade=out["grade"], slots=slots),
+        "recommendation": advice(doc, flags, changes, grade=out["grade"], covered=covered),
     }
+
+
+def down_time(day: dict[str, Any], never: bool) -> int:
+    """Refusals of an endpoint that was never payable are neither up nor down."""
+    down: int = day["spans"]["down"]
+    return down - day["spans"]["refused"] if never else down
+
+
+def shown_demand(chain: dict[str, Any] | None) -> list[int] | None:
+    demand = chain["demand"] if chain else None
+    if not demand:
+        return None
+    names = ("payers", "volume", "provenPayers", "provenVolume")
+    return [int(demand[name]) for name in names]
 
 
 def share(part: int, whole: int, otherwise: bool) -> Fraction:
@@ -239,19 +313,21 @@ def flags_of(
     changes: list[dict[str, Any]],
     *,
     payto: int,
+    never: bool,
+    covered: int,
 ) -> dict[str, str]:
     """Code and severity of every flag."""
     as_of, state, last = doc["asOf"], doc["state"], doc["last"]
-    confidence = Fraction(len(half_hours(days)), 1_440)
+    confidence = Fraction(covered, 720 * HOUR)
     price = sum(map(len, by_source(changes, "price-changed")))
     raised = fired(doc, days, changes, price=price, payto=payto, confidence=confidence)
-    scored_at = last["at"] if last else doc["firstSeen"]
     raised |= {
         "down-now": bool(state) and not state["payable"],
         "stale": bool(state) and as_of - state["at"] > max(3 * HOUR, 6 * doc["interval"]),
         "refuses-probes": bool(state)
-        and state["outcome"] == "throttled"
-        and state["at"] - scored_at >= 6 * HOUR,
+        and state["outcome"] in REFUSALS
+        and state["at"] - (state.get("since") or state["at"]) >= 6 * HOUR,
+        "unprobeable": never and unprobeable(doc, days),
         "price-jumped": not doc["templated"] and price_jumped(changes, as_of),
         "paid-not-delivered": doc["paidNotDelivered"],
         "new-path-of-known-site": doc["siteMedianTenths"] is not None,
@@ -266,6 +342,12 @@ def flags_of(
         and not (state and state["unconfirmed"])
     )
     return named(raised, SEVERITY) | lint_flags(last, "error" if cannot_pay else "warn")
+
+
+def unprobeable(doc: dict[str, Any], days: list[dict[str, Any]]) -> bool:
+    week = [d for d in days if d["day"] > doc["asOf"] // DAY - 7]
+    blocked = sum(d["blocked"] for d in week)
+    return bool(blocked > 0 and 10 * blocked >= 9 * sum(d["scored"] for d in week))
 
 
 def evaluated(doc: dict[str, Any], days: list[dict[str, Any]]) -> bool:
@@ -284,28 +366,29 @@ def advice(
     changes: list[dict[str, Any]],
     *,
     grade: str | None,
-    slots: int,
+    covered: int,
 ) -> str:
     errors = {code for code, severity in flags.items() if severity == "error"}
     host = {code for code in errors if not code.startswith("lint:")}
     state = doc["state"]
+    if grade is None:
+        if "not-evaluated" not in flags:
+            return "unverified"
+        return "unverified" if state and state["payable"] else "avoid"
     if "not-payable" in errors:
         return "not-payable"
     if doc["templated"] and host <= {"never-compliant"}:
         return "parameterize"
-    if "not-evaluated" in flags:
-        return "unverified" if state and state["payable"] else "avoid"
-    if state is None or "stale" in flags:
-        return "unverified"
-    if grade in ("D", "F"):
+    if grade in ("D", "F") or ("stale" in flags and not state["payable"]):
         return "avoid"
+    if "stale" in flags:
+        return "unverified"
     moved = [c for c in changes if c["kind"] == "payto-changed" and not c.get("announced")]
-    payto = any(doc["asOf"] - c["at"] <= 30 * DAY for c in moved)
     careful = (
         grade == "C",
-        not state["payable"] or state["unconfirmed"],
+        not state["payable"],
         "price-jumped" in flags,
-        payto and not doc["templated"],
-        slots < 24,
+        any(doc["asOf"] - c["at"] <= 30 * DAY for c in moved),
+        covered < 12 * HOUR,
     )
     return "caution" if any(careful) else "proceed"

@@ -49,19 +49,25 @@ PUBLISHED = {
 
 TRICKS = {
     "429-while-down": ("avoid", 438),
+    "blocked-while-down": ("avoid", 438),
     "dead-behind-429-for-24-days": ("avoid", 349),
     "429-for-five-hours": ("avoid", 490),
-    "429-since-it-is-known": ("avoid", 349),
+    "429-since-it-is-known": ("unverified", 0),
+    "always-blocked": ("unverified", 0),
     "503-with-a-pause-of-six-hours": ("caution", 649),
     "delisted-then-dead": ("avoid", 349),
-    "new-path-after-a-bad-record": ("avoid", 352),
+    "new-path-after-a-bad-record": ("caution", 649),
+    "new-path-of-a-bad-site-unsure": ("avoid", 490),
     "price-times-100": ("caution", 649),
-    "price-in-three-steps": ("caution", 649),
+    "price-in-four-steps-of-1.9": ("caution", 649),
+    "price-times-100-for-ten-minutes-a-day": ("proceed", 760),
     "payto-hijack-of-day-3": ("avoid", 490),
     "payto-hijack-of-day-8": ("caution", 775),
     "hundred-wallets-of-dust": ("proceed", 850),
-    "hundred-wallets-of-a-dollar": ("proceed", 850 + 30),
-    "ring-of-ten-sellers": ("proceed", 850),
+    "hundred-wallets-of-a-dollar": ("proceed", 850),
+    "one-bought-anchor": ("proceed", 850),
+    "anchors-of-one-owner": ("proceed", 850),
+    "another-site's-address": ("proceed", 850),
     "wildcard-402": ("avoid", 490),
     "signed-offer-of-a-stranger": ("avoid", 490),
 }
@@ -70,11 +76,16 @@ settlements has.
 """
 
 
+def change_order(row: dict[str, Any]) -> list[Any]:
+    names = ("at", "kind", "source", "before", "after")
+    return [*(row[name] for name in names), rfc8785.dumps(row.get("price"))]
+
+
 def canonical_digest(document: dict[str, Any]) -> str:
     """The digest by RFC 8785, of a document whose parts without order are sorted."""
     ordered = document | {
         "days": sorted(document["days"], key=lambda row: row["day"]),
-        "changes": sorted(document["changes"], key=lambda row: list(row.values())),
+        "changes": sorted(document["changes"], key=change_order),
     }
     for name in ("last", "envelope"):
         if probe := document[name]:
@@ -111,16 +122,19 @@ def test_a_trick_brings_no_more_than_it_is_worth(name: str) -> None:
     advice, most = TRICKS[name]
     expected = VECTORS[name]["expected"]
     assert expected["recommendation"] == advice
-    assert expected["scoreTenths"] <= most
+    assert (expected["scoreTenths"] or 0) <= most
 
 
-def test_429_while_down_is_worth_what_a_failure_is() -> None:
-    refused, failed = (VECTORS[f"{cause}-while-down"]["expected"] for cause in ("429", "503"))
-    assert refused["scoreTenths"] == failed["scoreTenths"]
+def test_a_refusal_while_down_is_worth_what_a_failure_is() -> None:
+    scores = {
+        VECTORS[f"{cause}-while-down"]["expected"]["scoreTenths"]
+        for cause in ("429", "503", "blocked")
+    }
+    assert len(scores) == 1
 
 
 def test_there_are_enough_vectors_and_each_is_named_as_its_file() -> None:
-    assert [(v["name"], v["policy"]) for v in VECTORS.values()] == [(f.stem, 2) for f in FILES]
+    assert [(v["name"], v["policy"]) for v in VECTORS.values()] == [(f.stem, 3) for f in FILES]
     assert len(VECTORS) >= 40
 
 
@@ -131,7 +145,7 @@ def test_the_vectors_reach_every_flag_cap_grade_and_recommendation() -> None:
     lint = {level for e in wanted for code, level in e["flags"].items() if code.startswith("lint:")}
     assert lint == {"error", "warn", "info"}
     assert {code for e in wanted for code, _ in e["caps"]} == {
-        *CAPS, *FORECAST_CAPS, "lint-error", "new-path-of-known-site",
+        *CAPS, *FORECAST_CAPS, "new-path-of-known-site",
     }  # fmt: skip
     assert {e["grade"] for e in wanted} == {"A", "B", "C", "D", "F", None}
     assert {e["recommendation"] for e in wanted} == {
@@ -150,7 +164,7 @@ def test_every_flag_has_the_severity_of_the_reference() -> None:
 
 def test_every_error_flag_has_a_cap_of_49_or_less() -> None:
     limits = {cap.code: cap.limit_tenths for cap in POLICY.caps}
-    errors = {*SEVERITY["error"].split(), "lint-error"}
+    errors = SEVERITY["error"].split()
     assert all(limits[code] <= 490 for code in errors)
 
 

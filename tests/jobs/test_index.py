@@ -318,15 +318,14 @@ async def test_settlements_reach_the_evidence_and_the_statistics(database: Path)
         seen = await indexer.store.reading(scoring.gather, endpoint, as_of=indexer.now())
         (volume,) = await indexer.store.reading(volumes.published)
     assert seen.chain is not None
-    sums = seen.chain.sums
-    assert sums is not None
-    assert (sums.transfers, sums.own, sums.returned) == (4, 1_000, 20)
-    assert (sums.raw.payers, sums.raw.volume) == (3, 2_050)
-    assert (sums.organic.payers, sums.organic.volume) == (2, 1_030)
+    demand = seen.chain.demand
+    assert demand is not None
+    assert (demand.transfers, demand.own, demand.returned) == (2, 1_000, 0)
+    assert (demand.payers, demand.volume) == (1, 1_000)
     assert seen.chain.indexed_to_block == chain.head.number
     assert seen.chain.indexed_ms > 0
-    assert (volume.raw, volume.organic) == (2_050, 1_030)
-    assert (volume.receivers, volume.payers, volume.wallets) == (1, 3, 1)
+    assert (volume.volume, volume.proven_payers) == (1_000, 0)
+    assert (volume.receivers, volume.payers, volume.wallets) == (1, 1, 1)
 
 
 async def test_only_endpoints_with_new_payments_are_rescored(database: Path) -> None:
@@ -338,7 +337,7 @@ async def test_only_endpoints_with_new_payments_are_rescored(database: Path) -> 
         await indexer.store.writing(
             endpoints.claim_dirty, now=indexer.now(), limit=9, max_age_ms=10**12
         )
-        chain.mine(chain.write.payment((PAYERS[0], WALLETS[1], 5)))
+        chain.mine(chain.write.payment((PAYERS[0], WALLETS[1], 500)))
         tally = await indexer.round()
         assert tally["marked"] == 1
         dirty = await indexer.store.writing(

@@ -224,10 +224,10 @@ async def test_every_kind_of_settlement_is_found_and_nothing_else(
         wallet = market.seller(which).lower()
         net = sum(row[-1] if row[5] else -row[-1] for row in expected if row[3] == wallet)
         assert await balance(market.world.chain, wallet) == net + gifts
-        sums = await store.reading(volumes.sums, 8453, wallet, as_of=now())
-        assert sums.raw.volume == sum(row[-1] for row in expected if row[3] == wallet and row[5])
-        assert sums.organic.volume == net
-        assert sums.high.volume == 0  # less than a cent
+        demands = await store.reading(volumes.demands_of, 8453, [wallet], as_of=now())
+        paid = sum(row[-1] for row in expected if row[3] == wallet and row[5])
+        assert demands[wallet].volume == paid
+        assert demands[wallet].weights == ()
 
 
 @pytest.mark.parametrize("seed", range(3 if THOROUGH else 1))

@@ -29,7 +29,7 @@ async def test_forecast_is_stored_with_its_baselines(store: Store) -> None:
     as_of = START + 47 * HALF_HOUR
     score = await scored(store, id_, as_of=as_of, payable_now_permille=321, grade="B")
     (forecast,) = await store.reading(calibration.make, [id_, "unknown"], now=as_of + MINUTE_MS)
-    assert (forecast.hour, forecast.as_of, forecast.policy_version) == (HOUR + 23, as_of, 2)
+    assert (forecast.hour, forecast.as_of, forecast.policy_version) == (HOUR + 23, as_of, 3)
     assert (forecast.forecast.payable_now, forecast.forecast.payable_24h) == (321, 950)
     assert forecast.forecast.grade == score.grade
     assert forecast.forecast.recommendation == score.recommendation

@@ -210,16 +210,21 @@ async def test_evidence_names_the_effective_cadence(store: Store) -> None:
 
 
 async def test_new_path_is_limited_by_its_site_in_the_same_batch(store: Store) -> None:
-    resource = "https://api.shop.com/b"
-    young = replace(
-        ENDPOINT, id=endpoint_id(resource), resource=resource, first_seen=NOW - 3 * DAY_MS
+    urls = [f"https://api.shop.com/{name}" for name in ("new", "old", "older")]
+    young, *others = (
+        replace(ENDPOINT, id=endpoint_id(url), resource=url, host="api.shop.com") for url in urls
     )
-    await store.writing(endpoints.insert, young, ENDPOINT)
+    young = replace(young, first_seen=NOW - 3 * DAY_MS)
+    await store.writing(endpoints.insert, young, *others)
     down = [replace(TIMED_OUT, at=NOW - hour * HOUR_MS) for hour in range(1, 200)]
-    good = [replace(PAYABLE, at=NOW - hour * HOUR_MS) for hour in range(1, 70)]
-    await store.writing(probes.record_many, ENDPOINT.id, down)
-    await store.writing(probes.record_many, young.id, good)
-    ids = [young.id, ENDPOINT.id]
+    shaky = [
+        replace(TIMED_OUT if hour % 5 == 4 else PAYABLE, at=NOW - hour * HOUR_MS)
+        for hour in range(1, 70)
+    ]
+    for other in others:
+        await store.writing(probes.record_many, other.id, down)
+    await store.writing(probes.record_many, young.id, shaky)
+    ids = [young.id, *(other.id for other in others)]
     outcome = await scoring.score_and_save(store, ids, cadence=NORMAL, now=NOW)
     tenths = {row.endpoint_id: row.score_tenths for row in outcome.rows}
-    assert tenths[young.id] == tenths[ENDPOINT.id]
+    assert tenths[young.id] == tenths[others[0].id]

@@ -1,25 +1,30 @@
 """Markets of payments, and attacks on the activity of a seller, as pure data.
 
-A `Trade` is one transfer of USDC. Of a list of trades and the addresses that are sold at,
-`market_of` makes what core/score/organic reads, as the indexer would have it: payments by
-authorization to indexed addresses, and everything that leaves them. What passes between other
-wallets is not there, as it is not in the index.
+A `Trade` is one transfer of USDC. `market_of` makes of trades what the indexer would have: payments
+to indexed addresses that the payer signed, and everything that leaves these. What passes between
+other wallets is not there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
+from tollgauge.core.chain.settlement import MIN_PAYMENT
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.probe.spans import Spans
-from tollgauge.core.score.evidence import ChainEvidence, ChainSums, Evidence, LastProbe, LatestState
-from tollgauge.core.score.organic import First, Market, intervals
-from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.demand import Flow, Measurement, measure_demand
+from tollgauge.core.score.evidence import (
+    Anchor,
+    ChainEvidence,
+    DemandEvidence,
+    Evidence,
+    LastProbe,
+    LatestState,
+)
 from tollgauge.core.score.scoring import score
-from tollgauge.core.score.signals.volume import Flow
 
 USD: Final = 1_000_000
 CENT: Final = 10_000
@@ -27,15 +32,15 @@ AS_OF: Final = 20_700 * DAY_MS + 12 * HOUR_MS
 
 
 class Trade(NamedTuple):
-    """A transfer of `value` atomic USDC `days` days before AS_OF; `authorized` if it was made by
-    an authorization, as payments are.
+    """A transfer of `value` atomic USDC `days` days before AS_OF; `signed` if the payer signed it,
+    as payments are.
     """
 
     sender: bytes
     receiver: bytes
     value: int
     days: float = 10
-    authorized: bool = True
+    signed: bool = True
 
 
 def address(kind: str, number: int = 0) -> bytes:
@@ -43,74 +48,75 @@ def address(kind: str, number: int = 0) -> bytes:
     return f"{kind}-{number}".encode().ljust(20, b".")
 
 
+SELLER: Final = address("seller")
+ANCHORS: Final = {address("anchor", number): f"anchor-{number}.example" for number in range(3)}
+SITES: Final = {
+    SELLER: "seller.example",
+    address("seller", 1): "seller.example",
+    **{address("shop", number): f"shop-{number}.example" for number in range(6)},
+}
+"""The site of each indexed payTo."""
+
+
+def flows_of(trades: Iterable[Trade], indexed: Iterable[bytes]) -> dict[bytes, dict[bytes, Flow]]:
+    """The flows of indexed wallets by counterparty."""
+    flows: dict[bytes, dict[bytes, Flow]] = {wallet: {} for wallet in indexed}
+    for trade in trades:
+        if trade.receiver in flows and trade.signed and trade.value >= MIN_PAYMENT:
+            flow = flows[trade.receiver].get(trade.sender, Flow())
+            more = flow._replace(transfers=flow.transfers + 1, paid=flow.paid + trade.value)
+            flows[trade.receiver][trade.sender] = more
+        if trade.sender in flows and trade.sender != trade.receiver:
+            flow = flows[trade.sender].get(trade.receiver, Flow())
+            flows[trade.sender][trade.receiver] = flow._replace(
+                returned=flow.returned + trade.value
+            )
+    return flows
+
+
 def market_of(
     trades: Iterable[Trade],
-    sold_at: Collection[bytes],
     *,
-    indexed_from: int = 0,
-    first: Iterable[Trade] = (),
-) -> Market:
-    """What the indexer has of these trades. `first` are payments from before the window."""
-    flows: dict[bytes, dict[bytes, list[int]]] = {}
-    births: dict[bytes, First] = {}
-    trades = list(trades)
-    for trade in [*first, *trades]:
-        at = AS_OF - round(trade.days * DAY_MS)
-        if trade.receiver in sold_at and trade.authorized:
-            birth = First(trade.sender, trade.receiver, at)
-            births[trade.sender] = min(
-                births.get(trade.sender, birth), birth, key=lambda known: (known.at, known.pay_to)
-            )
-    for trade in trades:
-        at = AS_OF - round(trade.days * DAY_MS)
-        if trade.receiver in sold_at and trade.authorized:
-            row = flows.setdefault(trade.receiver, {}).setdefault(trade.sender, [0, 0, 0, 0])
-            row[0] += 1
-            row[1] += trade.value
-            row[3] |= 1 << day_of(at) % 32
-        if trade.sender in sold_at and trade.sender != trade.receiver:
-            row = flows.setdefault(trade.sender, {}).setdefault(trade.receiver, [0, 0, 0, 0])
-            row[2] += trade.value
-    frozen = [
-        (pay_to, {other: Flow(*row) for other, row in sorted(flows[pay_to].items())})
-        for pay_to in sorted(flows)
-    ]
-    return Market(
-        as_of=AS_OF,
-        flows=frozen,
-        firsts=sorted(births.values(), key=lambda birth: (birth.pay_to, birth.at)),
-        indexed_from=dict.fromkeys(sold_at, indexed_from),
+    sites: Mapping[bytes, str] = SITES,
+    anchors: Mapping[bytes, str] = ANCHORS,
+) -> Measurement:
+    """The demand of all wallets after these trades."""
+    flows = flows_of(trades, {*sites, *anchors})
+    return measure_demand(
+        flows.items(),
+        sellers={**sites, **anchors},
+        anchors=anchors,
+        at_anchors=[(wallet, flows[wallet]) for wallet in anchors],
     )
 
 
-def sums_at(trades: Iterable[Trade], sold_at: Collection[bytes], pay_to: bytes) -> ChainSums:
-    """The sums of one seller."""
-    return dict(intervals(market_of(trades, sold_at))).get(pay_to, ChainSums())
+def demand_of(
+    trades: Iterable[Trade],
+    wallet: bytes = SELLER,
+    *,
+    sites: Mapping[bytes, str] = SITES,
+    anchors: Mapping[bytes, str] = ANCHORS,
+) -> DemandEvidence:
+    """The demand of one wallet after these trades."""
+    return dict(market_of(trades, sites=sites, anchors=anchors).demands)[wallet]
 
 
-def score_tenths(sums: ChainSums, hosts: int = 1) -> int:
-    """The score under policy 2 of an endpoint that is always payable, with these settlements."""
+def score_tenths(demand: DemandEvidence, *, shares: int = 1, owners: Iterable[str] = ()) -> int:
+    """The score of an endpoint that is always payable, with this demand."""
+    names = sorted(set(owners) or set(ANCHORS.values()))
     chain = ChainEvidence(
         network="eip155:8453",
         pay_to="0x" + 40 * "5",
         indexed_ms=WINDOW_MS,
-        shared_hosts=hosts,
-        sums=sums,
+        shares=shares,
+        demand=demand,
     )
-    tenths = score(replace(ALWAYS_PAYABLE, chain=chain), POLICY).score_tenths
+    anchors = tuple(Anchor(owner=name, since=0, addresses=()) for name in names)
+    tenths = score(replace(ALWAYS_PAYABLE, chain=chain, anchors=anchors)).score_tenths
     assert tenths is not None
     return tenths
 
 
-def gain_tenths(
-    attack: Sequence[Trade], honest: Sequence[Trade], sold_at: Collection[bytes]
-) -> int:
-    """By how many tenths of a point an attack raises the score of `SELLER`."""
-    before = score_tenths(sums_at(honest, sold_at, SELLER))
-    return score_tenths(sums_at([*honest, *attack], sold_at, SELLER)) - before
-
-
-SELLER: Final = address("seller")
 _TODAY: Final = day_of(AS_OF)
 ALWAYS_PAYABLE: Final = Evidence(
     resource="https://seller.dev/pay",
@@ -132,7 +138,6 @@ ALWAYS_PAYABLE: Final = Evidence(
         )
         for day in range(_TODAY - 30, _TODAY)
     ),
-    recent=(6, 6),
     last=LastProbe(
         at=AS_OF - 60_000,
         outcome="payment-required",
@@ -141,57 +146,36 @@ ALWAYS_PAYABLE: Final = Evidence(
         accepts=1,
         tls_not_after=None,
     ),
-    state=LatestState(at=AS_OF - 60_000, outcome="payment-required", up=True, payable=True),
+    state=LatestState(
+        at=AS_OF - 60_000,
+        outcome="payment-required",
+        up=True,
+        payable=True,
+        payable_since=AS_OF - 90 * DAY_MS,
+    ),
 )
 
 
-def sybils(
-    count: int, value: int, *, days: Sequence[float] = (20, 10), gap: float = 0.0001
+def paid(
+    payers: Iterable[bytes], value: int, *, to: bytes = SELLER, back: bytes | None = None
 ) -> list[Trade]:
-    """Wallets that pay the seller, each on some days, `value` in all, one `gap` days before the
-    other.
-    """
+    """What each payer pays; `back` is where the seller sends it afterwards, by a plain transfer."""
+    trades = []
+    for payer in payers:
+        trades.append(Trade(payer, to, value))
+        if back is not None:
+            trades.append(Trade(to, back, value, signed=False))
+    return trades
+
+
+def wallets(kind: str, count: int) -> list[bytes]:
+    """Wallets of one kind."""
+    return [address(kind, number) for number in range(count)]
+
+
+def ring(sellers: list[bytes], value: int, *, step: int = 1) -> list[Trade]:
+    """Sellers in a circle, each of which pays the one `step` places on, from its own wallet."""
     return [
-        Trade(address("sybil", number), SELLER, value // len(days), day + gap * number)
-        for number in range(count)
-        for day in days
-    ]
-
-
-def recirculated(count: int, value: int) -> list[Trade]:
-    """One note that goes round: a wallet pays it, the seller sends it to a hub that nobody sells
-    at, and the hub gives it to the next wallet.
-    """
-    hub = address("hub")
-    return [
-        trade
-        for payment in sybils(count, value)
-        for trade in (
-            payment,
-            Trade(SELLER, hub, payment.value, payment.days, authorized=False),
-            Trade(hub, payment.sender, payment.value, payment.days, authorized=False),
-        )
-    ]
-
-
-def ring(sellers: Sequence[bytes], value: int, *, chain: bool = False) -> list[Trade]:
-    """Sellers that pay each other, or, as a `chain`, each the next one."""
-    count = len(sellers)
-    return [
-        Trade(sender, receiver, value, day)
+        Trade(sender, sellers[(place + step) % len(sellers)], value)
         for place, sender in enumerate(sellers)
-        for receiver in ([sellers[(place + 1) % count]] if chain else sellers)
-        for day in (20, 10)
-        if sender != receiver
-    ]
-
-
-def spending(
-    wallets: Iterable[bytes], shops: Sequence[bytes], value: int, *, days: float = 15
-) -> list[Trade]:
-    """Each wallet spends `value` in all, in equal parts at each of these shops."""
-    return [
-        Trade(wallet, shop, value // len(shops), days + 0.1 * place)
-        for wallet in wallets
-        for place, shop in enumerate(shops)
     ]

@@ -16,14 +16,15 @@ from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.probe.spans import Spans
 from tollgauge.core.score.evidence import (
+    Anchor,
     ChainEvidence,
-    ChainSums,
+    DemandEvidence,
     Evidence,
     LastProbe,
     LatestState,
-    PayerSums,
     TermChange,
 )
+from tollgauge.core.score.prices import USD, Price
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 INSTANTS = st.integers(0, 2**53 - 1)
@@ -58,19 +59,26 @@ PROBES = st.builds(
     tls_not_after=st.none() | INSTANTS,
     rules=st.lists(st.tuples(TEXTS, st.sampled_from(["error", "warn", "info"]), TEXTS)).map(tuple),
 )
-SUMS = st.builds(
-    PayerSums, payers=INSTANTS, volume=AMOUNTS, squares=AMOUNTS, top=AMOUNTS, weight=INSTANTS
-)
-CHAIN_SUMS = st.builds(
-    ChainSums,
+OWNERS = ("a.example", "b.example", "c.example")
+DEMANDS = st.builds(
+    DemandEvidence,
     transfers=INSTANTS,
+    payers=INSTANTS,
+    volume=AMOUNTS,
     own=AMOUNTS,
     returned=AMOUNTS,
-    clusters=INSTANTS,
-    raw=SUMS,
-    organic=SUMS,
-    high=SUMS,
-    low=SUMS,
+    proven_payers=INSTANTS,
+    proven_volume=AMOUNTS,
+    weights=st.just(())
+    | st.lists(INSTANTS, min_size=3, max_size=3).map(
+        lambda sums: tuple(zip(OWNERS, sums, strict=True))
+    ),
+)
+ANCHORS = st.sampled_from(
+    [
+        tuple(Anchor(owner=owner, since=0, addresses=("0x2", "0x1")) for owner in OWNERS[:count])
+        for count in range(4)
+    ]
 )
 CHAINS = st.builds(
     ChainEvidence,
@@ -80,9 +88,21 @@ CHAINS = st.builds(
     indexed_to_block=st.none() | INSTANTS,
     indexed_to=st.none() | INSTANTS,
     shared_hosts=st.integers(1, 99),
-    sums=st.none() | CHAIN_SUMS,
+    owner=st.none() | TEXTS,
+    shares=st.integers(1, 9),
+    demand=st.none() | DEMANDS,
 )
-PRICES = st.builds("{}{}".format, st.integers(0, 10**78 - 1), st.just("") | TEXTS.map(" {}".format))
+PRICE_TEXTS = st.builds(
+    "{}{}".format, st.integers(0, 10**78 - 1), st.just("") | TEXTS.map(" {}".format)
+)
+PRICES = st.builds(
+    Price,
+    unit=st.sampled_from(["USD", "eip155:8453 0x9"]),
+    before=st.none() | AMOUNTS,
+    after=AMOUNTS,
+    usual=AMOUNTS,
+    upper=AMOUNTS,
+) | st.builds(Price, unit=TEXTS, before=st.none(), after=AMOUNTS, usual=st.none(), upper=st.none())
 CHANGES = st.builds(
     TermChange,
     at=INSTANTS,
@@ -95,8 +115,9 @@ CHANGES = st.builds(
     at=INSTANTS,
     kind=st.just("price-changed"),
     source=TEXTS,
-    before=PRICES,
-    after=PRICES,
+    before=PRICE_TEXTS,
+    after=PRICE_TEXTS,
+    price=PRICES,
 )
 SPANS = st.builds(
     lambda up, payable, worth, failures: Spans(
@@ -123,7 +144,6 @@ EVIDENCE = st.builds(
     injection=st.booleans(),
     quote=st.none() | st.builds(Quote, network=TEXTS, asset=TEXTS, amount=AMOUNTS, pay_to=TEXTS),
     days=st.lists(st.builds(structs.replace, rollups(), spans=SPANS), max_size=3).map(tuple),
-    recent=st.sampled_from([(0, 0), (6, 0), (6, 6)]),
     last=st.none() | PROBES,
     envelope=st.none() | PROBES,
     changes=st.lists(CHANGES, max_size=3).map(tuple),
@@ -136,7 +156,10 @@ EVIDENCE = st.builds(
         up=st.booleans(),
         payable=st.booleans(),
         unconfirmed=st.booleans(),
+        since=st.none() | INSTANTS,
+        payable_since=st.none() | INSTANTS,
     ),
+    anchors=ANCHORS,
     interval=INSTANTS,
     site_median_tenths=st.none() | st.integers(0, 1_000),
     paid_not_delivered=st.booleans(),
@@ -153,6 +176,22 @@ _TIMES = range(AS_OF - 30 * DAY_MS - 12 * HOUR_MS, AS_OF, 30 * MINUTE_MS)
 def payable(**more: Any) -> Evidence:
     """Known for 60 days and always payable, without settlements."""
     return replace(_observed(0, Outcome.SERVER_ERROR), **more)
+
+
+def price_changed(
+    ago_ms: int, before: int, after: int, *, usual: int | None = None, source: str = "probe"
+) -> TermChange:
+    """A change of the price in atomic USDC; by default the price before was usual."""
+    usual = before if usual is None else usual
+    scaled = [amount * 10**12 for amount in (before, after, usual)]
+    return TermChange(
+        at=AS_OF - ago_ms,
+        kind="price-changed",
+        source=source,
+        before=str(before),
+        after=str(after),
+        price=Price(unit=USD, before=scaled[0], after=scaled[1], usual=scaled[2], upper=scaled[2]),
+    )
 
 
 def dead(*, hours: int = 10, outcome: Outcome = Outcome.SERVER_ERROR) -> Evidence:

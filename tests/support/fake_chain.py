@@ -20,6 +20,7 @@ CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
 START = 1_760_000_000
 BLOCK_SECONDS = 2
 FINAL_DEPTH = 40
+MIN_PAYMENT = 100
 
 
 def address(name: str) -> bytes:
@@ -222,7 +223,8 @@ class FakeChain:
                 for offset, move in tx.moves:
                     key = (block.number, block.hash, place + offset)
                     at = block.at * 1_000
-                    if move.receiver in wallets and move.authorized:
+                    paid = move.authorized and move.value >= MIN_PAYMENT
+                    if move.receiver in wallets and paid:
                         entries.add((*key, move.receiver, move.sender, True, move.value, at))
                     if move.sender in wallets and move.sender != move.receiver:
                         entries.add((*key, move.sender, move.receiver, False, move.value, at))

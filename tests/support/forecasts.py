@@ -47,7 +47,7 @@ def forecast(**changes: Any) -> Forecast:
     return replace(usual, **changes)
 
 
-def row(endpoint_id: str = "a", *, hour: int = 0, policy: int = 2, **changes: Any) -> ForecastRow:
+def row(endpoint_id: str = "a", *, hour: int = 0, policy: int = 3, **changes: Any) -> ForecastRow:
     """A forecast of the hour that is so many hours after START, made at its beginning."""
     return ForecastRow(
         hour=HOUR + hour,
@@ -92,11 +92,11 @@ async def scored(store: Store, id_: str, *, as_of: int, **changes: Any) -> Score
 
 
 def calibrated() -> Calibration:
-    """Two days of forecasts of 95 %, of which nine in ten came true; under policy 1 only a few."""
+    """Two days of forecasts of 95 %, of which nine in ten came true; under policy 2 only a few."""
     return Calibration(
         first_day=20_454,
         last_day=20_455,
-        sums={1: _sums(10), 2: _sums(BIN_MIN)},
+        sums={2: _sums(10), 3: _sums(BIN_MIN)},
     )
 
 

@@ -12,9 +12,9 @@ from tests.support.rated_endpoints import quote
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.probe.rollup import SLOT_MS
+from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import POLICY, Cap
-from tollgauge.core.score.score import Activity, Component
-from tollgauge.core.score.signals.flag import Flag
+from tollgauge.core.score.score import Component, ShownDemand
 from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent
 from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
 from tollgauge.monitor.reports.snapshots import Snapshot
@@ -107,7 +107,7 @@ def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
         ),
         low_tenths=800,
         high_tenths=852,
-        activity=Activity(low_tenths=364, high_tenths=400, clusters=4),
+        demand=ShownDemand(payers=43, volume=140_000, proven_payers=12, proven_volume=90_000),
         days=tuple(
             DayBar(
                 day=TODAY - 29 + n,
@@ -170,7 +170,7 @@ def unmeasured() -> EndpointView:
         caps=(),
         low_tenths=None,
         high_tenths=None,
-        activity=None,
+        demand=None,
         days=(),
         events=(),
     )

@@ -1,4 +1,4 @@
-"""Evidence of format 2 from single probes, as a store would gather it."""
+"""Evidence from single probes, as a store would gather it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.support.probe_rows import spans_by_day
 
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import OUTCOMES, Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
@@ -40,15 +40,13 @@ def unpaid(
     """A probe of which the outcome says that it was not payable; the next is due `interval_ms`
     later.
     """
-    throttled = outcome is Outcome.THROTTLED
     return ProbeResult(
         at=at,
         outcome=outcome,
-        attribution=Attribution.LOCAL if throttled else Attribution.TARGET,
+        attribution=Attribution.TARGET,
         up=OUTCOMES[outcome].up,
         timings=Timings(total=240),
         holds=holds_ms(payable=False, interval_ms=interval_ms),
-        reason=outcome.value if throttled else "",
     )
 
 
@@ -75,11 +73,9 @@ def observe(
     ]
     scored = [probe for probe in known if probe.scored and not probe.confirms]
     terms = [probe for probe in scored if probe.accepts is not None]
-    recent = [probe for probe in scored if probe.at > as_of - 3 * HOUR_MS]
     return replace(
         base,
         days=tuple(days),
-        recent=(len(recent), sum(probe.up for probe in recent)),
         last=LastProbe.of(scored[-1]) if scored else None,
         envelope=LastProbe.of(terms[-1]) if terms and scored[-1].accepts is None else None,
         state=_state(speaking, since=first * DAY_MS, unconfirmed=unconfirmed),
@@ -96,12 +92,19 @@ def _state(
     assert said is not None
     before = statement(speaking[-2][0]) if len(speaking) > 1 else None
     first_failure = not said.payable and before is not None and before.payable
+    outage_since = payable_since = None
+    for probe, _ in speaking:
+        if probe.payable and (payable_since is None or outage_since is not None):
+            payable_since = probe.at
+        outage_since = None if probe.payable else outage_since or probe.at
     return LatestState(
         at=said.at,
         outcome=inside[-1].outcome.value,
         up=said.up,
         payable=said.payable,
         unconfirmed=unconfirmed and first_failure,
+        since=outage_since if outage_since is not None and outage_since < said.at else None,
+        payable_since=payable_since,
     )
 
 

@@ -273,7 +273,7 @@ def _text(value: object) -> str:
 
 
 def _score_lines(score: Score) -> Iterator[str]:
-    from tollgauge.core.score.verdict import summary
+    from tollgauge.core.score.advice import summary
     from tollgauge.web.pages.labels import chance
 
     yield summary(score)

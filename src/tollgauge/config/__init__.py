@@ -39,7 +39,7 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db.engine import StoreSettings
 from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.jobs.discover import Source, SourceKind
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.index_visit import DemandSettings, IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
 from tollgauge.web.edge.demo import DemoSettings
@@ -103,6 +103,8 @@ class Config:
     """The file of trust records that clients keep a copy of."""
     index: IndexSettings = field(default_factory=IndexSettings)
     """How the chain is followed, where rpc.url names a node."""
+    demand: DemandSettings = field(default_factory=DemandSettings)
+    """Which payers are proven by what they buy elsewhere."""
     watch: WatchSettings = field(default_factory=WatchSettings)
     """Watches and their deliveries."""
     demo: DemoSettings = field(default_factory=DemoSettings)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, urlsplit
 
 from tollgauge.core.endpoint.identity import ResourceError, parse_resource
+from tollgauge.core.score.demand import MIN_OWNERS
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
@@ -47,6 +48,7 @@ def advice(config: Config) -> tuple[str, ...]:
         (_other_port(config), _OTHER_PORT),
         (sells and not config.sale.contact, _NO_SALE_CONTACT),
         (sells and not config.rpc.url, _NO_NODE),
+        (bool(config.rpc.url) and len(config.demand.anchors) < MIN_OWNERS, _NO_ANCHORS),
         (sells and not config.watch.key, _NO_WATCH_KEY),
         (sells and config.signing.signing_key is None, _NO_SIGNING_KEY),
         (sells and url.startswith("http://") and not is_loopback(url), _PLAIN_HTTP),
@@ -83,6 +85,12 @@ def _rules(config: Config) -> Iterator[Rule]:
         frozenset({"sale", "facilitator"}),
         bool(sale.pay_to) and not facilitator.url,
         "sale.pay_to is set but facilitator.url is not: nothing could settle",
+    )
+    anchors = {one for addresses in config.demand.anchors.values() for one in addresses}
+    yield (
+        frozenset({"sale", "demand"}),
+        sale.pay_to.lower() in anchors,
+        "demand.anchors contains sale.pay_to: what this service sells must not prove payers",
     )
     longest = facilitator.verify_timeout_s + facilitator.settle_timeout_s
     yield (
@@ -172,6 +180,10 @@ _OTHER_PORT: Final = (
 _NO_NODE: Final = (
     "rpc.url is not set, so a settlement that a facilitator leaves unclear cannot be proven, and "
     "no settlement counts towards a score (TOLLGAUGE_RPC_URL)."
+)
+_NO_ANCHORS: Final = (
+    "demand.anchors names fewer than two owners: proven demand is not measured, and activity is 0 "
+    "for everyone. `tollgauge anchors suggest` lists candidates."
 )
 _NO_WATCH_KEY: Final = (
     "watch.key is not set: no watch is sold, because its secrets could not be sealed "

@@ -172,6 +172,8 @@ endpoint = sa.Table(
     sa.Column("payable", sa.Boolean),
     # The first of the latest probes in a row that found it not payable; NULL if it was payable.
     sa.Column("failing_since", sa.BigInteger),
+    # When it became payable the last time; NULL if it never was.
+    sa.Column("payable_since", sa.BigInteger),
     # When the failure was that is being asked again; NULL while there is none.
     sa.Column("unconfirmed_at", sa.BigInteger),
     # How its payTo has changed (core/endpoint/terms), as JSON; NULL before probes saw one.
@@ -278,6 +280,8 @@ discovery_event = sa.Table(
     sa.Column("after", ForeignText, nullable=False, server_default=""),
     # Of a payTo: whether the seller announced it ahead (core/directory/seller_file).
     sa.Column("announced", sa.Boolean, nullable=False, server_default=sa.false()),
+    # Of a price: it and what was usual then (core/score/prices), as JSON.
+    sa.Column("price", ForeignText),
     sa.Index("ix_discovery_event_endpoint_id_at", "endpoint_id", "at"),
     sa.Index("ix_discovery_event_at", "at"),
 )

@@ -63,17 +63,10 @@ CREATE TABLE chain_header (
   hash BYTEA NOT NULL,
   CONSTRAINT pk_chain_header PRIMARY KEY (chain, number)
 );
-CREATE TABLE chain_payer (
-  chain BIGINT NOT NULL,
-  payer BYTEA NOT NULL,
-  first_wallet BYTEA NOT NULL,
-  first_at BIGINT NOT NULL,
-  last_day INTEGER NOT NULL,
-  CONSTRAINT pk_chain_payer PRIMARY KEY (chain, payer)
-);
 CREATE TABLE chain_wallet (
   chain BIGINT NOT NULL,
   address TEXT NOT NULL,
+  site TEXT NOT NULL,
   low BIGINT NOT NULL,
   low_at BIGINT NOT NULL,
   done BOOLEAN NOT NULL,
@@ -347,12 +340,12 @@ CREATE TABLE transfer_day (
   returned TEXT NOT NULL,
   CONSTRAINT pk_transfer_day PRIMARY KEY (chain, wallet, day, other)
 );
-CREATE TABLE wallet_sums (
+CREATE TABLE wallet_demand (
   chain BIGINT NOT NULL,
   wallet BYTEA NOT NULL,
   as_of BIGINT NOT NULL,
-  sums TEXT NOT NULL,
-  CONSTRAINT pk_wallet_sums PRIMARY KEY (chain, wallet)
+  demand TEXT NOT NULL,
+  CONSTRAINT pk_wallet_demand PRIMARY KEY (chain, wallet)
 );
 CREATE TABLE watch_event (
   id BIGSERIAL NOT NULL,
@@ -395,6 +388,7 @@ CREATE TABLE endpoint (
   listing_changed_at BIGINT,
   payable BOOLEAN,
   failing_since BIGINT,
+  payable_since BIGINT,
   unconfirmed_at BIGINT,
   payto_history TEXT,
   forms TEXT DEFAULT '[]' NOT NULL,
@@ -462,6 +456,7 @@ CREATE TABLE discovery_event (
   before TEXT DEFAULT '' NOT NULL,
   after TEXT DEFAULT '' NOT NULL,
   announced BOOLEAN DEFAULT false NOT NULL,
+  price TEXT,
   CONSTRAINT pk_discovery_event PRIMARY KEY (id),
   CONSTRAINT fk_discovery_event_endpoint_id FOREIGN KEY(endpoint_id) REFERENCES endpoint (id)
 );

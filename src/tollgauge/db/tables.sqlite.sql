@@ -68,18 +68,10 @@ CREATE TABLE chain_header (
   CONSTRAINT pk_chain_header PRIMARY KEY (chain, number)
 )
  WITHOUT ROWID;
-CREATE TABLE chain_payer (
-  chain BIGINT NOT NULL,
-  payer BLOB NOT NULL,
-  first_wallet BLOB NOT NULL,
-  first_at BIGINT NOT NULL,
-  last_day INTEGER NOT NULL,
-  CONSTRAINT pk_chain_payer PRIMARY KEY (chain, payer)
-)
- WITHOUT ROWID;
 CREATE TABLE chain_wallet (
   chain BIGINT NOT NULL,
   address TEXT NOT NULL,
+  site TEXT NOT NULL,
   low BIGINT NOT NULL,
   low_at BIGINT NOT NULL,
   done BOOLEAN NOT NULL,
@@ -363,12 +355,12 @@ CREATE TABLE transfer_day (
   CONSTRAINT pk_transfer_day PRIMARY KEY (chain, wallet, day, other)
 )
  WITHOUT ROWID;
-CREATE TABLE wallet_sums (
+CREATE TABLE wallet_demand (
   chain BIGINT NOT NULL,
   wallet BLOB NOT NULL,
   as_of BIGINT NOT NULL,
-  sums TEXT NOT NULL,
-  CONSTRAINT pk_wallet_sums PRIMARY KEY (chain, wallet)
+  demand TEXT NOT NULL,
+  CONSTRAINT pk_wallet_demand PRIMARY KEY (chain, wallet)
 )
  WITHOUT ROWID;
 CREATE TABLE watch_event (
@@ -412,6 +404,7 @@ CREATE TABLE endpoint (
   listing_changed_at BIGINT,
   payable BOOLEAN,
   failing_since BIGINT,
+  payable_since BIGINT,
   unconfirmed_at BIGINT,
   payto_history TEXT,
   forms TEXT DEFAULT '[]' NOT NULL,
@@ -481,6 +474,7 @@ CREATE TABLE discovery_event (
   "before" TEXT DEFAULT '' NOT NULL,
   "after" TEXT DEFAULT '' NOT NULL,
   announced BOOLEAN DEFAULT 0 NOT NULL,
+  price TEXT,
   CONSTRAINT pk_discovery_event PRIMARY KEY (id),
   CONSTRAINT fk_discovery_event_endpoint_id FOREIGN KEY(endpoint_id) REFERENCES endpoint (id)
 );

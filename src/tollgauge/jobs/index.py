@@ -18,6 +18,7 @@ point leaves a state from which the next one goes on. A node that fails gives wa
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
 from sqlalchemy import Connection
@@ -58,6 +59,7 @@ async def run(
     settings: IndexSettings,
     clock: Clock,
     pay_to: str = "",
+    anchors: Mapping[str, tuple[str, ...]] | None = None,
 ) -> dict[str, object]:
     """One round; the tally counts blocks, entries, deposits and what went wrong, `busy` asks for
     the next. `pay_to` is the address that we sell to now, empty where nothing is sold.
@@ -83,6 +85,7 @@ async def run(
                 until=clock() + settings.round_ms,
                 tally=tally,
                 pay_to=pay_to.lower(),
+                anchors=anchors or {},
             )
             return await _steps(visit)
         except (RpcError, DeepReorgError) as error:
@@ -143,9 +146,13 @@ async def _begin(visit: Visit) -> Cursor:
 
 
 async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
-    """Whom to watch: with the wallets that endpoints are newly paid at, and our own."""
+    """Whom to watch: with the wallets that endpoints newly name, the anchors, and our own."""
     state = visit.state
-    new = await visit.store.reading(wallets.new_addresses, visit.id)
+    if not state.anchors_saved:
+        await visit.store.writing(volumes.save_anchors, visit.anchors, now=visit.clock())
+        state.anchors_saved = True
+    anchors = [address for addresses in visit.anchors.values() for address in addresses]
+    new = await visit.store.reading(wallets.new_addresses, visit.id, anchors)
     if new:
         cursor = await visit.store.writing(cursors.add_wallets, cursor, new)
         visit.tally["wallets"] += len(new)

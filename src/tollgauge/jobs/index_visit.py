@@ -7,11 +7,13 @@ where there is one.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import PositiveInt
+from pydantic import AfterValidator, Field, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, LogSettings, UnconfirmedError, Watched
@@ -21,7 +23,9 @@ from tollgauge.core.chain.blocks import BlockHeader, Span, previous_span
 from tollgauge.db.engine import Store
 from tollgauge.store.chain import cursors, deposits, wallets
 from tollgauge.store.chain.cursors import Cursor
+from tollgauge.store.chain.wallets import ADDRESS
 
+_DOMAIN: Final = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+", re.ASCII)
 PATIENCE: Final = 60  # rounds that a step waits for the confirmation of a second node
 BACK_MS: Final = WINDOW_MS + DAY_MS  # the past of a wallet: the window, and a day for clocks
 
@@ -48,6 +52,41 @@ class IndexSettings(LogSettings):
     """After so long a round begins no further step."""
 
 
+def _owner(text: str) -> str:
+    if not _DOMAIN.fullmatch(text):
+        raise ValueError("must be the domain of an owner, such as books.example")
+    return text
+
+
+def _addresses(texts: tuple[str, ...]) -> tuple[str, ...]:
+    addresses = tuple(text.lower() for text in texts)
+    if not addresses or not all(map(ADDRESS.fullmatch, addresses)):
+        raise ValueError("must be a list of addresses, each 0x and 40 hex digits")
+    return addresses
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
+class DemandSettings:
+    """Which payers are proven."""
+
+    anchors: Annotated[
+        Mapping[
+            Annotated[str, AfterValidator(_owner)],
+            Annotated[tuple[str, ...], AfterValidator(_addresses)],
+        ],
+        Field(
+            examples=[
+                {
+                    "books.example": ("0x1111111111111111111111111111111111111111",),
+                    "maps.example": ("0x2222222222222222222222222222222222222222",),
+                }
+            ]
+        ),
+    ] = field(default_factory=dict)
+    """payTo addresses that prove payers, by the domain of their owner; at least two owners that are
+    independent of each other and of every seller. See docs/operating/anchors.md."""
+
+
 @dataclass(slots=True)
 class IndexState:
     """What the loop remembers between rounds, so that the next need not ask: who is `watched` in a
@@ -57,6 +96,7 @@ class IndexState:
     """
 
     watched: Watched = field(default_factory=Watched)
+    anchors_saved: bool = False
     version: int = -1
     unconfirmed: Counter[str] = field(default_factory=Counter)
     ledger_at: int = 0
@@ -72,7 +112,8 @@ class Visit:
 
     `view` is the node with its head; `until` is when the round begins no further step (ms UTC);
     `tally` counts what was done, also at nodes that failed before; `pay_to` is the address that we
-    sell to now, in lower case, empty where nothing is sold.
+    sell to now, in lower case, empty where nothing is sold; `anchors` are the addresses by owner
+    that prove payers.
     """
 
     store: Store
@@ -84,6 +125,7 @@ class Visit:
     until: int
     tally: Counter[str]
     pay_to: str
+    anchors: Mapping[str, tuple[str, ...]]
 
     @property
     def id(self) -> int:

@@ -40,13 +40,14 @@ from tollgauge.core.probe.attribution import (
     attributed_to_us,
     cause,
     network_failure,
+    network_login,
     sign,
     suspicious,
     unproven,
     unresolved,
 )
 from tollgauge.core.probe.exchange import Answer
-from tollgauge.core.probe.outcome import Sign
+from tollgauge.core.probe.outcome import Outcome, Sign, classify_answer
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
 from tollgauge.core.probe.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
@@ -174,6 +175,12 @@ class Prober:
         """
         if any(network_failure(seen.result) for seen in observations):
             observations = await self._attributed(observations, even_dead=even_dead)
+        if any(seen.result.outcome is Outcome.NETWORK_LOGIN for seen in observations):
+            works = any(await self._references_answer()) if self.references else True
+            observations = [
+                replace(seen, result=network_login(seen.result, works=works))
+                for seen in observations
+            ]
         if self.vantages.several and self.vantages.is_primary:
             observations = await self._by_majority(observations)
         return tuple(observations)
@@ -237,10 +244,13 @@ class Prober:
         return unresolved(wave, results, minute=minute, resolving=resolving)
 
     async def _references_answer(self) -> tuple[bool, ...]:
-        """Whether each of the references gives an HTTP answer now."""
+        """Whether each of the references gives an HTTP answer now that is not a network login."""
         requests = (self.egress.fetch(Request(url=url)) for url in self.references)
-        exchanges = await asyncio.gather(*requests)
-        return tuple(isinstance(exchange.result, Answer) for exchange in exchanges)
+        results = [exchange.result for exchange in await asyncio.gather(*requests)]
+        return tuple(
+            isinstance(one, Answer) and classify_answer(one) is not Outcome.NETWORK_LOGIN
+            for one in results
+        )
 
 
 def _asked_since(tx: Connection, since: int, *, vantages: Vantages) -> tuple[NetworkProbe, ...]:

@@ -2,7 +2,8 @@
 
 Rules:
 - the leaderboard has at most SIZE endpoints, at most SITE_ROWS of one site, and only those whose
-  advice lets pay (core/score/advice.PAYABLE); how many more a site has is counted up to MORE_MAX.
+  advice is to proceed (core/score/advice.LEADING); how many more a site has is counted up to
+  MORE_MAX.
   The candidates are read in at most PAGES pages from the index of ranks, without the sites that are
   full, so that many paths of one site hide no other;
 - a ranking of more than COUNTED_MAX endpoints is stored (jobs/rank): it is computed again once it
@@ -22,7 +23,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
-from tollgauge.core.score.advice import PAYABLE
+from tollgauge.core.score.advice import LEADING
 from tollgauge.db.meta import CachedValue
 from tollgauge.store.endpoints import endpoints, ranking
 from tollgauge.store.endpoints.ranking import Candidate, Population
@@ -140,7 +141,7 @@ def _best(tx: Connection) -> list[Candidate]:
     for _ in range(PAGES):
         full = [site for site, shown in rows_by_site.items() if shown == SITE_ROWS]
         page = ranking.candidates(
-            tx, recommended=PAYABLE, without_sites=full, after=after, limit=PAGE
+            tx, recommended=LEADING, without_sites=full, after=after, limit=PAGE
         )
         for candidate in page:
             if rows_by_site[candidate.site] < SITE_ROWS:
@@ -159,7 +160,7 @@ def _more(tx: Connection, best: Sequence[Candidate]) -> list[MoreOfSite]:
     for site, shown in Counter(candidate.site for candidate in best).items():
         if shown == SITE_ROWS:
             most = shown + MORE_MAX
-            of_site = ranking.count_of_site(tx, site, recommended=PAYABLE, most=most)
+            of_site = ranking.count_of_site(tx, site, recommended=LEADING, most=most)
             if of_site > shown:
                 more.append(MoreOfSite(site, of_site - shown))
     return more

@@ -8,7 +8,7 @@ many statements as that of one endpoint.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -16,14 +16,15 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.text import injection_suspected
-from tollgauge.core.base.units import DAY_MS, WINDOW_MS, chain_of
+from tollgauge.core.base.units import DAY_MS, WINDOW_MS, chain_of, day_of
 from tollgauge.core.endpoint.identity import Endpoint, Listing, site
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lists.rated_endpoint import extract_figures
+from tollgauge.core.probe.outcome import Outcome, buyer_text
 from tollgauge.core.probe.schedule import NORMAL, Cadence, interval_ms
 from tollgauge.core.score.evidence import (
     ChainEvidence,
-    ChainSums,
+    DemandEvidence,
     Evidence,
     EvidenceError,
     LatestState,
@@ -34,22 +35,25 @@ from tollgauge.core.score.scoring import score
 from tollgauge.db.engine import Store
 from tollgauge.monitor import terms
 from tollgauge.store import rows
-from tollgauge.store.chain import volumes
+from tollgauge.store.chain import volumes, wallets
 from tollgauge.store.chain.volumes import NO_COVERAGE, Coverage
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.probes import window
 from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
-from tollgauge.store.scores.scores import ScoreRow
+from tollgauge.store.scores.scores import ScoreRow, SitePath
 
 NEW_PATH_MS: Final = 7 * DAY_MS
-"""For so long a new path is not taken for better than its site."""
+"""A path is new for so long, and others count if they were probed so lately."""
+RETIRED_MS: Final = 30 * DAY_MS
+"""So long a retired path counts for the new paths of its site."""
+SITE_PATHS_MIN: Final = 2
+VALIDATES_FIRST: Final = "validates-before-402"
 SAME_CRAWL_MS: Final = DAY_MS
-TOGETHER: Final = 100
-"""How many endpoints are scored together: their evidence is read at once, and their scores are
-saved in one transaction."""
-AT_ONCE: Final = 20
-"""Scores that are computed before others of this process get their turn: some two milliseconds."""
+BATCH_SIZE: Final = 100
+"""Endpoints whose evidence is read in one batch and whose scores are saved in one transaction."""
+YIELD_EVERY: Final = 20
+"""Scores that are computed without a pause: a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,7 @@ async def score_and_save(
     for endpoint in known.values():
         of_age[_is_new(endpoint, as_of=now)].append(endpoint)
     for group in of_age.values():
-        for batch in rows.chunks(group, TOGETHER):
+        for batch in rows.chunks(group, BATCH_SIZE):
             await _score_batch(store, batch, outcome, cadence=cadence, now=now)
     return outcome
 
@@ -92,8 +96,8 @@ async def _score_batch(
             scored_rows.append(scored(id_, evidence))
         except (EvidenceError, ScoreError) as error:
             outcome.failed[id_] = error
-        if number % AT_ONCE == 0:
-            await asyncio.sleep(0)  # others of this process get their turn
+        if number % YIELD_EVERY == 0:
+            await asyncio.sleep(0)  # let requests of this process run
     await store.writing(scores.save_many, scored_rows)
     outcome.rows.extend(scored_rows)
 
@@ -144,6 +148,7 @@ def gather_many(
     events = listings.events_of(tx, ids, since=as_of - WINDOW_MS, until=as_of)
     medians = _site_medians(tx, gathered_for, as_of=as_of)
     chains = _chains(tx, gathered_for, as_of=as_of)
+    anchors = volumes.anchors_of(tx)
     gathered: dict[str, Evidence] = {}
     for endpoint in gathered_for:
         host, seen = states.get(endpoint.host), windows[endpoint.id]
@@ -158,12 +163,12 @@ def gather_many(
             injection=injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),
             quote=endpoint.quote,
             days=seen.days,
-            recent=seen.recent,
             last=seen.last,
             envelope=seen.envelope,
             changes=terms.changes_among(events.get(endpoint.id, ())),
             chain=chains.get(endpoint.id),
             state=_state(seen.state, endpoint),
+            anchors=anchors,
             pay_to_varies=endpoint.pay_to_varies,
             forms=endpoint.forms or _forms_of_quote(endpoint.quote),
             interval=interval_ms(
@@ -183,24 +188,25 @@ def _forms_of_quote(quote: Quote | None) -> tuple[str, ...]:
 
 
 def _state(latest: LatestState | None, endpoint: Endpoint) -> LatestState | None:
-    """The latest state; of a failure, when the first in a row was and whether it is being asked
-    again.
+    """The latest state with when it began: of a failure, when the first in a row was and whether it
+    is being probed again.
     """
     if latest is None or latest.payable:
-        return latest
+        return latest and replace(latest, payable_since=endpoint.payable_since)
     since = endpoint.failing_since
     return replace(
         latest,
         unconfirmed=endpoint.unconfirmed_at is not None,
         since=since if since is not None and since < latest.at else None,
+        payable_since=endpoint.payable_since,
     )
 
 
 def _site_medians(
     tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int
 ) -> dict[str, int | None]:
-    """What new paths of sites that are known for longer are measured by, by endpoint's id: paths
-    that came within SAME_CRAWL_MS are as new as these.
+    """The limits of new paths by the other paths of their sites, by endpoint's id: paths that came
+    within SAME_CRAWL_MS are as new as these.
     """
     new: dict[str, list[Endpoint]] = {}
     for endpoint in gathered_for:
@@ -209,9 +215,43 @@ def _site_medians(
     medians: dict[str, int | None] = {}
     for name, paths in new.items():
         before = {path.id: path.first_seen - SAME_CRAWL_MS for path in paths}
-        known = scores.site_medians(tx, name, before=set(before.values()))
-        medians |= {id_: known[instant] for id_, instant in before.items()}
+        known = scores.site_paths(
+            tx, name, before=max(before.values()), probed_since=as_of - RETIRED_MS
+        )
+        rated = _rate_paths(tx, known, as_of=as_of)
+        for id_, limit in before.items():
+            older = sorted(tenths for first_seen, tenths in rated if first_seen < limit)
+            medians[id_] = older[(len(older) - 1) // 2] if len(older) >= SITE_PATHS_MIN else None
     return medians
+
+
+def _rate_paths(tx: Connection, known: Sequence[SitePath], *, as_of: int) -> list[tuple[int, int]]:
+    """The paths that limit new ones, as (first seen, score in tenths). A retired path (404, 410 or
+    delisted) counts for RETIRED_MS with its score of the day before, so that a 404 cannot remove a
+    bad record. Paths that validate first do not count.
+    """
+    retired_at = {path.id: at for path in known if (at := _retired_at(path)) is not None}
+    closed = window.recent_days(tx, list(retired_at))
+    rated = []
+    for path in known:
+        at = retired_at.get(path.id)
+        if at is None:
+            lately = path.last_probed > as_of - NEW_PATH_MS
+            if lately and VALIDATES_FIRST not in path.flags:
+                rated.append((path.first_seen, path.score_tenths))
+        elif at > as_of - RETIRED_MS:
+            days = closed[path.id].days if path.id in closed else ()
+            scored = (one.score for one in days if one.day < day_of(at) and one.score)
+            last = list(scored)[-1:]
+            rated.append((path.first_seen, last[0].tenths if last else path.score_tenths))
+    return rated
+
+
+def _retired_at(path: SitePath) -> int | None:
+    """When a path was retired, None if it was not."""
+    not_found = path.outage_reason == buyer_text(Outcome.NOT_FOUND)
+    times = (path.gone_at, path.failing_since if not_found else None)
+    return min((at for at in times if at is not None), default=None)
 
 
 def _is_new(endpoint: Endpoint, *, as_of: int) -> bool:
@@ -234,7 +274,7 @@ def _chains(
     for network, pay_tos in by_network.items():
         indexed = _indexed(tx, network, pay_tos, as_of=as_of)
         for pay_to, hosts_sharing in endpoints.hosts_sharing(tx, network, list(pay_tos)).items():
-            coverage, sums = indexed.get(pay_to, (NO_COVERAGE, None))
+            coverage, demand = indexed.get(pay_to, (NO_COVERAGE, None))
             shared[network, pay_to] = ChainEvidence(
                 network=network,
                 pay_to=pay_to,
@@ -242,18 +282,46 @@ def _chains(
                 indexed_to_block=coverage.to_block,
                 indexed_to=coverage.to_at,
                 shared_hosts=max(hosts_sharing, 1),
-                sums=sums,
+                demand=demand,
             )
-    return {id_: shared[quote.network, quote.pay_to] for id_, quote in quotes.items()}
+    owners = _owners(tx, by_network)
+    return {
+        endpoint.id: _of_site(
+            shared[endpoint.quote.network, endpoint.quote.pay_to],
+            owners.get((endpoint.quote.network, endpoint.quote.pay_to)),
+            site(endpoint.host),
+        )
+        for endpoint in gathered_for
+        if endpoint.quote is not None
+    }
+
+
+def _of_site(chain: ChainEvidence, owner: str | None, named_by: str) -> ChainEvidence:
+    """The settlements as a site sees them that names the payTo: none of another site's."""
+    if owner is None or owner == named_by:
+        return chain
+    return replace(chain, owner=owner, demand=None)
+
+
+def _owners(
+    tx: Connection, by_network: Mapping[str, Collection[str]]
+) -> dict[tuple[str, str], str]:
+    """The site that each payTo belongs to, by network and address."""
+    owners: dict[tuple[str, str], str] = {}
+    for network, pay_tos in by_network.items():
+        if (chain := chain_of(network)) is not None:
+            sites = wallets.sites_of(tx, chain, sorted(pay_tos))
+            owners |= {(network, pay_to): owner for pay_to, owner in sites.items()}
+    return owners
 
 
 def _indexed(
     tx: Connection, network: str, pay_tos: Collection[str], *, as_of: int
-) -> dict[str, tuple[Coverage, ChainSums]]:
+) -> dict[str, tuple[Coverage, DemandEvidence]]:
     """What is indexed of the settlements to addresses on a network; others are left out."""
     chain = chain_of(network)
     if chain is None:
         return {}
     covered = volumes.coverages(tx, chain, list(pay_tos), as_of=as_of)
-    sums = volumes.sums_of(tx, chain, list(covered), as_of=as_of)
-    return {pay_to: (coverage, sums[pay_to]) for pay_to, coverage in covered.items()}
+    demands = volumes.demands_of(tx, chain, list(covered), as_of=as_of)
+    return {pay_to: (coverage, demands[pay_to]) for pay_to, coverage in covered.items()}

@@ -25,7 +25,7 @@ from tollgauge.core.sale.payment_state import FINAL_MS, REST_MS, State, proven_s
 from tollgauge.core.watch.watch_rules import SETTLEMENTS_MS
 from tollgauge.db.engine import Store
 from tollgauge.store import rows
-from tollgauge.store.chain import cursors, deposits, payers, transfers, volumes, wallets
+from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.ledger import books, payments
 from tollgauge.store.ledger.attempts import Attempt
@@ -35,8 +35,8 @@ FORGET_BLOCKS: Final = 1_000
 """How many blocks of old transfers one transaction forgets."""
 FORGET_WALLETS: Final = 500
 """The old sums of how many wallets one transaction forgets."""
-SUMS_AT_ONCE: Final = 5_000
-"""The sums of how many wallets one transaction writes."""
+WALLETS_PER_WRITE: Final = 5_000
+"""The number of wallets whose demand one transaction writes."""
 ACCOUNT_PAST_MS: Final = 366 * DAY_MS
 """Our own addresses are indexed back to the ledger's first day, but no further than this."""
 
@@ -77,21 +77,20 @@ def add_missing(
 
 
 async def measure(store: Store, chain: int, *, now: int) -> None:
-    """Measure a chain: the sums of each wallet, by which its activity is scored, and the volume
+    """Measure a chain: the demand of each wallet, by which its activity is scored, and the volume
     that is published. Transfers that are too old are forgotten.
     """
-    computed = await store.reading(volumes.compute_sums, chain, as_of=now)
-    for batch in rows.chunks(computed, SUMS_AT_ONCE):
-        await store.writing(volumes.save_sums, chain, batch, as_of=now)
-    await store.writing(volumes.drop_sums, chain, before=now)
-    volume = await store.reading(volumes.measure, chain, as_of=now)
+    demands, volume = await store.reading(volumes.measure_chain, chain, as_of=now)
+    for batch in rows.chunks(demands, WALLETS_PER_WRITE):
+        await store.writing(volumes.save_demands, chain, batch, as_of=now)
+    await store.writing(volumes.drop_demands, chain, before=now)
     await store.writing(volumes.publish, volume)
     await forget(store, chain, now=now)
 
 
 async def forget(store: Store, chain: int, *, now: int) -> None:
-    """Forget the transfers of a chain, their sums and their payers that are too old; a part at a
-    time, because a day of a market has a million.
+    """Forget the transfers of a chain and their sums that are too old; a part at a time, because a
+    day of a market has a million.
     """
     before, forgotten = now - SETTLEMENTS_MS, 0
     while count := await store.writing(
@@ -102,7 +101,6 @@ async def forget(store: Store, chain: int, *, now: int) -> None:
         indexed = await store.reading(wallets.lows, chain)
         for batch in rows.chunks(sorted(indexed), FORGET_WALLETS):
             await store.writing(transfers.forget_days, chain, batch, before_day=day_of(before))
-        await store.writing(payers.forget, chain, before_day=day_of(before))
 
 
 def apply_proof(

@@ -1,30 +1,34 @@
-"""Terms: what the prices, payTo addresses and networks that were seen add up to, as changes.
+"""Terms: what the prices, payTo addresses and networks that probes saw add up to, as changes.
 
-Rules:
-- a probe's terms are compared only with what probes saw before; a directory's are no such ground;
-- a change that several sources saw counts once, as the first saw it.
-
-What an entry of a directory changes is monitor/discovery's.
+A probe's terms are compared only with what probes saw before. Only such changes count in a score:
+anyone can list an endpoint in a directory with other terms. What an entry of a directory changes is
+decided in monitor/discovery.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from sqlalchemy import Connection
 
+from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory import discovery
-from tollgauge.core.directory.discovery import PAYTO_CHANGED, TERM_EVENTS
+from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED, TERM_EVENTS
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import PayToHistory, Quote
 from tollgauge.core.score.evidence import TermChange
+from tollgauge.core.score.prices import Price, changed_price
 from tollgauge.db.codec import clean_quote
 from tollgauge.monitor.seller_files import ask_soon, is_announced, is_variation_announced
 from tollgauge.store.endpoints import listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint
+from tollgauge.store.probes import probes
 from tollgauge.store.probes.probes import PROBE
+
+PRICE_HISTORY_MS: Final = 31 * DAY_MS
+"""The usual price of an endpoint is that of so much time before a change."""
 
 
 def observe_quotes(
@@ -51,6 +55,10 @@ def observe_quotes(
             changed = tuple(change for change in changed if change[0] != PAYTO_CHANGED)
         elif any(kind == PAYTO_CHANGED for kind, *_ in changed):
             ask_soon(tx, endpoint.host, now=at)
+        price = None
+        if before is not None and any(kind == PRICE_CHANGED for kind, *_ in changed):
+            seen = probes.history(tx, id_, since=at - PRICE_HISTORY_MS, until=at)
+            price = changed_price(before, after, seen, at=at)
         history = _payto_history(tx, endpoint, before, after, at=at, announced=announced)
         updated = replace(
             locked,
@@ -62,7 +70,7 @@ def observe_quotes(
         else:
             quoted.append(updated.owing_score(at) if changed else updated)
         events += [
-            (id_, discovery_event(kind, PROBE, at, *texts, announced=announced))
+            (id_, discovery_event(kind, PROBE, at, *texts, announced=announced, price=price))
             for kind, *texts in changed
         ]
     listings.save_quotes(tx, quoted)
@@ -100,29 +108,25 @@ def _payto_history(
 
 
 def changes_among(events: Iterable[DiscoveryEvent]) -> tuple[TermChange, ...]:
-    """The changes of price, payTo and network among an endpoint's events, oldest first. One that
-    several sources saw counts once, as the first saw it: a transition happened as often as the
-    source that saw it most often says.
-    """
-    known = [event for event in events if event.event in TERM_EVENTS]
-    if not known:  # of nearly every endpoint
-        return ()
-    counted: Counter[tuple[str, str, str]] = Counter()
-    by_source: Counter[tuple[str, str, str, str]] = Counter()
-    distinct: list[TermChange] = []
-    for event in known:
-        transition = (event.event, event.before, event.after)
-        by_source[event.source, *transition] += 1
-        if by_source[event.source, *transition] > counted[transition]:
-            counted[transition] += 1
-            distinct.append(_change(event))
-    return tuple(distinct)
+    """The changes of price, payTo and network that probes saw, oldest first."""
+    return tuple(
+        _change(event) for event in events if event.source == PROBE and event.event in TERM_EVENTS
+    )
 
 
 def discovery_event(
-    kind: str, source: str, at: int, before: str, after: str, *, announced: bool = False
+    kind: str,
+    source: str,
+    at: int,
+    before: str,
+    after: str,
+    *,
+    announced: bool = False,
+    price: Price | None = None,
 ) -> DiscoveryEvent:
-    """An event of an endpoint; `announced` counts for a change of payTo alone."""
+    """An event of an endpoint; `announced` counts only for a change of payTo, `price` only for one
+    of the price.
+    """
     return DiscoveryEvent(
         at=at,
         event=kind,
@@ -130,6 +134,7 @@ def discovery_event(
         before=before,
         after=after,
         announced=announced and kind == PAYTO_CHANGED,
+        price=price if kind == PRICE_CHANGED else None,
     )
 
 
@@ -141,4 +146,5 @@ def _change(event: DiscoveryEvent) -> TermChange:
         before=event.before,
         after=event.after,
         announced=event.announced,
+        price=event.price,
     )

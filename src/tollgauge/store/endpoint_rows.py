@@ -65,6 +65,7 @@ def from_row(row: Any) -> Endpoint:
         down_since=row.down_since,
         payable=row.payable,
         failing_since=row.failing_since,
+        payable_since=row.payable_since,
         unconfirmed_at=row.unconfirmed_at,
         forms=texts_from_json(row.forms),
         payto_history=None

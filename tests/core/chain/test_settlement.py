@@ -293,12 +293,14 @@ def _to(raw: Any, payee: bytes) -> bool:
 def test_an_entry_is_what_one_wallet_has_of_a_transfer() -> None:
     block = bytes(32)
     moves = [
-        Transfer(1, block, 0, block, ANN, SHOP, 5, nonce(1)),
-        Transfer(1, block, 1, block, ANN, SHOP, 6, None),
+        Transfer(1, block, 0, block, ANN, SHOP, 100, nonce(1)),
+        Transfer(1, block, 1, block, ANN, SHOP, 600, None),
         Transfer(1, block, 2, block, SHOP, ANN, 7, None),
-        Transfer(1, block, 3, block, SHOP, SHOP, 8, nonce(2)),
-        Transfer(1, block, 4, block, SHOP, OTHER, 9, nonce(3)),
-        Transfer(1, block, 5, block, ANN, BEN, 1, nonce(4)),
+        Transfer(1, block, 3, block, SHOP, SHOP, 800, nonce(2)),
+        Transfer(1, block, 4, block, SHOP, OTHER, 900, nonce(3)),
+        Transfer(1, block, 5, block, ANN, BEN, 100, nonce(4)),
+        Transfer(1, block, 6, block, ANN, SHOP, 99, nonce(5)),
+        Transfer(1, block, 7, block, ANN, SHOP, 0, nonce(6)),
     ]
     rows = entries(moves, {SHOP, OTHER}, {block: 1_000})
     assert [(one.log_index, one.wallet, one.other, one.incoming) for one in rows] == [

@@ -22,4 +22,4 @@ def test_an_announced_change_of_payto_raises_no_flag_and_no_caution() -> None:
     assert announced.caps == ()
     assert announced.recommendation == "proceed"
     steady = next(row for row in announced.components if row.name == "stability")
-    assert steady.tenths == 500  # it did change
+    assert steady.tenths == 1_000

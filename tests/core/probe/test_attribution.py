@@ -29,6 +29,7 @@ from tollgauge.core.probe.attribution import (
     cause,
     least_suspicious,
     network_failure,
+    network_login,
     sign,
     suspicious,
     unproven,
@@ -331,7 +332,14 @@ def test_a_standing_follows_the_scored_probes() -> None:
     stands = stands.after(paid(at=3))
     assert stands == LastUp(up_at=3)
     stands = stands.after(seen(Answer(status=429), at=4)).after(seen(Answer(status=500), at=5))
-    assert stands == LastUp(up_at=3, down_since=5)
+    assert stands == LastUp(up_at=3, down_since=4)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_network_login_is_local_only_if_no_reference_answers(works: bool) -> None:
+    login, other = seen(Answer(status=511)), seen(Answer(status=503))
+    assert network_login(login, works=works).scored is works
+    assert network_login(other, works=works) == other
 
 
 # Nobody to ask

@@ -13,9 +13,9 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.lint import lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Timings
 from tollgauge.core.probe.probe import ProbeResult, judge
+from tollgauge.core.score.advice import summary
 from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import score
-from tollgauge.core.score.verdict import summary
 
 AS_OF = 20_600 * DAY_MS + 12 * HOUR_MS
 TIMES = range(AS_OF - 10 * DAY_MS, AS_OF, 30 * MINUTE_MS)

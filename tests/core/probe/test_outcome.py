@@ -9,6 +9,8 @@ import pytest
 from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.probe.exchange import Answer, Exchange, FaultKind
 from tollgauge.core.probe.outcome import (
+    BOT_WALL_MARKERS,
+    BOT_WALL_STATUSES,
     FAULTS,
     OUTCOMES,
     Attribution,
@@ -53,7 +55,7 @@ def test_every_outcome_is_documented(outcome: Outcome) -> None:
 @pytest.mark.parametrize("outcome", Outcome)
 def test_every_outcome_that_a_target_can_cause_has_a_gaming_row(outcome: Outcome) -> None:
     row = OUTCOMES[outcome]
-    caused_by_target = row.attribution is Attribution.TARGET or row.refusal
+    caused_by_target = row.attribution is Attribution.TARGET
     assert (row.gaming is not None) == caused_by_target
     if row.gaming is not None:
         url = "https://a.example.com/x"
@@ -67,7 +69,20 @@ def test_every_outcome_that_a_target_can_cause_has_a_gaming_row(outcome: Outcome
 def test_every_outcome_is_reached_by_a_status_or_a_fault() -> None:
     by_status = {classify_answer(Answer(status=status)) for status in range(1_000)}
     by_fault = {FAULTS[kind].outcome for kind in FaultKind}
-    assert by_status | by_fault == set(Outcome)
+    assert by_status | by_fault == set(Outcome) - {Outcome.BLOCKED}
+
+
+@pytest.mark.parametrize("status", [200, 401, 402, 403, 429, 503])
+@pytest.mark.parametrize("name", BOT_WALL_MARKERS)
+def test_marker_of_a_bot_wall_counts_with_a_refusing_status(status: int, name: str) -> None:
+    value = next(iter(BOT_WALL_MARKERS[name] or {"anything"}))
+    outcome = classify_answer(Answer(status=status, headers=((name, f" {value.upper()} "),)))
+    assert (outcome is Outcome.BLOCKED) is (status in BOT_WALL_STATUSES)
+
+
+def test_other_values_of_a_marker_are_no_bot_wall() -> None:
+    answer = Answer(status=403, headers=(("cf-mitigated", "none"), ("server", "challenge")))
+    assert classify_answer(answer) is Outcome.FORBIDDEN
 
 
 def test_unknown_outcome_of_foreign_evidence_has_a_neutral_text() -> None:

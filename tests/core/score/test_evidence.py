@@ -16,13 +16,13 @@ from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.score.evidence import (
+    Anchor,
     ChainEvidence,
-    ChainSums,
+    DemandEvidence,
     Evidence,
     EvidenceError,
     LastProbe,
     LatestState,
-    PayerSums,
     TermChange,
     digest,
     from_json,
@@ -31,6 +31,7 @@ from tollgauge.core.score.evidence import (
     to_json,
 )
 from tollgauge.core.score.evidence_schema import EVIDENCE_SCHEMA
+from tollgauge.core.score.prices import Price
 
 AS_OF = 1_780_000_000_000
 
@@ -83,7 +84,7 @@ def test_the_digest_depends_on_every_property() -> None:
         "injection": True,
         "quote": None,
         "days": (),
-        "recent": (6, 5),
+        "anchors": (),
         "last": None,
         "envelope": base.last,
         "changes": (),
@@ -107,15 +108,24 @@ def small() -> Evidence:
         first_seen=0,
         quote=Quote(network="eip155:8453", asset="0xa", amount=2**60, pay_to="0xb"),
         days=(Rollup(day=20_000, probes=2, scored=1, up=1, slots=1, latency=((9, 1),)),),
-        recent=(6, 6),
         last=LastProbe(
             at=1, outcome="payment-required", up=True, payable=True, accepts=1, tls_not_after=None
         ),
-        changes=(TermChange(at=1, kind="price-changed", source="probe", before="1", after="2"),),
+        changes=(
+            TermChange(
+                at=1,
+                kind="price-changed",
+                source="probe",
+                before="1",
+                after="2",
+                price=Price(unit="USD", before=1, after=2, usual=1, upper=1),
+            ),
+        ),
+        anchors=(Anchor(owner="b.dev", since=1, addresses=("0x2", "0x1")),),
         chain=ChainEvidence(
             network="eip155:8453",
             pay_to="0xb",
-            sums=ChainSums(raw=PayerSums(volume=2**90)),
+            demand=DemandEvidence(volume=2**90, weights=(("b.dev", 7),)),
         ),
         state=LatestState(at=1, outcome="payment-required", up=True, payable=True),
     )
@@ -124,8 +134,9 @@ def small() -> Evidence:
 def test_amounts_are_decimal_strings() -> None:
     document = to_document(small())
     assert document["quote"]["amount"] == str(2**60)
-    assert document["chain"]["sums"]["raw"]["volume"] == str(2**90)
-    assert from_json(to_json(small())) == small()
+    assert document["chain"]["demand"]["volume"] == str(2**90)
+    anchor = Anchor(owner="b.dev", since=1, addresses=("0x1", "0x2"))
+    assert from_json(to_json(small())) == replace(small(), anchors=(anchor,))
 
 
 def test_the_schema_is_a_valid_schema() -> None:
@@ -150,7 +161,7 @@ def with_value(path: str, value: Any) -> dict[str, Any]:
         ("asOf", True, "asOf"),
         ("asOf", -1, "asOf"),
         ("asOf", 2**53, "asOf"),
-        ("format", 3, "format"),
+        ("format", 2, "format"),
         ("extra", 1, "$"),
         ("quote.amount", 5_000, "quote.amount"),
         ("quote.amount", "05", "quote.amount"),
@@ -158,15 +169,18 @@ def with_value(path: str, value: Any) -> dict[str, Any]:
         ("days.0.latency.0", [9, 0], "days[0].latency[0][1]"),
         ("days.0.latency.0", [9], "days[0].latency[0]"),
         ("changes.0.kind", "moved", "changes[0].kind"),
-        ("changes.0.before", "", "changes[0].before"),
-        ("changes.0.after", "-1", "changes[0].after"),
-        ("changes.0.after", "free", "changes[0].after"),
+        ("changes.0.price", None, "changes[0].price"),
+        ("changes.0.price.after", "-1", "changes[0].price.after"),
+        ("changes.0.price.usual", "free", "changes[0].price.usual"),
+        ("changes.0.kind", "payto-changed", "changes[0].price"),
+        ("chain.demand.weights.0", ["b.dev"], "chain.demand.weights[0]"),
         ("days.0.up", 2, "days[0].up"),
         ("days.0.scored", 3, "days[0].scored"),
         ("days.0.slots", 3, "days[0].slots"),
         ("days.0.compliance", 101, "days[0].compliance"),
         ("days.0.latency.0", [9, 2], "days[0].latency"),
-        ("recent.up", 7, "recent.up"),
+        ("days.0.blocked", 2, "days[0].blocked"),
+        ("days.0.spans.refused", 1, "days[0].spans.refused"),
         ("days.0.spans.up", DAY_MS + 1, "days[0].spans.up"),
         ("days.0.spans.payable", 1, "days[0].spans.payable"),
         ("days.0.spans.compliance", 1, "days[0].spans.compliance"),

@@ -1,76 +1,109 @@
-"""How likely an endpoint is payable some hours from now."""
+"""How likely an endpoint is payable some hours from now. The formula is checked by tests/golden."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
-from tollgauge.core.probe.spans import NO_SPANS, Spans
-from tollgauge.core.score.forecast import NOW_MS, forecast
+from tollgauge.core.probe.rollup import Rollup
+from tollgauge.core.probe.spans import Spans
+from tollgauge.core.score.forecast import DAY_WEIGHTS, PresentState, forecast
 
-HALF_HOURS = st.integers(0, 31 * 48)
-COUNTS = st.integers(0, 500)
-
-
-def spans(payable: int, unpaid: int, failures: int, repairs: int) -> Spans:
-    """Spans of so many half hours that were payable and not."""
-    half = HOUR_MS // 2
-    return Spans(
-        up=payable * half,
-        payable=payable * half,
-        down=unpaid * half,
-        failures=failures,
-        repairs=repairs,
-    )
+TODAY = 20_600
+AS_OF = TODAY * DAY_MS + 12 * HOUR_MS
+ENDS = {0: (Fraction(1, 1_000), Fraction(999, 1_000)), 1: (Fraction(1, 500), Fraction(499, 500))}
 
 
-def chance(known: Spans, *, payable: bool, ahead_ms: int) -> Fraction:
-    """The forecast, reduced."""
-    return Fraction(*forecast(known, payable=payable, ahead_ms=ahead_ms))
+def day(ago: int, *, payable: int = 24, failures: int = 0, repairs: int = 0) -> Rollup:
+    """A day that was payable for so many hours, and not for the others."""
+    up = payable * HOUR_MS
+    spans = Spans(up=up, payable=up, down=DAY_MS - up, failures=failures, repairs=repairs)
+    return Rollup(day=TODAY - ago, spans=spans)
 
 
-@given(HALF_HOURS, HALF_HOURS, COUNTS, COUNTS, st.booleans(), st.integers(1, 100))
-def test_it_is_the_published_formula(
-    up: int, down: int, failures: int, repairs: int, payable: bool, hours: int
-) -> None:
-    t_up, t_down, h = Fraction(up, 2), Fraction(down, 2), Fraction(hours)
-    lam = (failures + Fraction(1, 2)) / (t_up + 72)
-    rho = (repairs + 1) / (t_down + 8)
-    never = 72 if not up and not failures else 0
-    mu = (repairs + Fraction(1, 4)) / (t_down + Fraction(1, 2) + never)
-    expected = 1 - lam * h / (1 + (lam + rho) * h) if payable else mu * h / (1 + mu * h + lam * h)
-    known = spans(up, down, failures, repairs)
-    assert chance(known, payable=payable, ahead_ms=hours * HOUR_MS) == expected
-    assert 0 < expected < 1
+def chances(
+    days: list[Rollup], *, payable: bool, hours: int, was_payable: bool = True
+) -> tuple[Fraction, Fraction]:
+    """The forecasts of an endpoint whose present state began so many hours ago."""
+    state = PresentState(payable=payable, since=AS_OF - hours * HOUR_MS, was_payable=was_payable)
+    now, later = forecast(days, state, as_of=AS_OF)
+    return Fraction(*now), Fraction(*later)
 
 
-@given(HALF_HOURS, HALF_HOURS, COUNTS, COUNTS, st.integers(1, 100))
-def test_more_time_that_was_not_payable_never_makes_it_likelier(
-    up: int, down: int, failures: int, repairs: int, more: int
-) -> None:
-    for payable in (True, False):
-        for ahead in (NOW_MS, DAY_MS):
-            less, longer = (
-                chance(spans(up, time, failures, repairs), payable=payable, ahead_ms=ahead)
-                for time in (down, down + more)
-            )
-            assert longer <= less
+GOOD_MONTH = [day(ago) for ago in range(31)]
+FLAPPING = [day(ago, payable=12, failures=2, repairs=2) for ago in range(31)]
 
 
 @pytest.mark.parametrize(
-    ("known", "payable", "now", "day"),
+    ("days", "payable", "hours", "now", "later"),
     [
-        (NO_SPANS, True, 0.9967, 0.9600),
-        (NO_SPANS, False, 0.0017, 0.0662),
-        (spans(31 * 48, 0, 0, 0), True, 0.9997, 0.9963),
-        (spans(31 * 48, 0, 1, 0), False, 0.1999, 0.9200),
-        (spans(0, 31 * 48, 0, 0), False, 0.0002, 0.0063),
+        ([], True, 0, 0.999, 0.998),
+        (GOOD_MONTH, True, 744, 0.999, 0.998),
+        (GOOD_MONTH, False, 0, 0.5833, 0.9853),
+        (GOOD_MONTH, False, 2, 0.0389, 0.6601),
+        (GOOD_MONTH, False, 48, 0.0017, 0.0768),
+        (FLAPPING, True, 6, 0.9126, 0.5591),
+        (FLAPPING, False, 6, 0.0811, 0.4484),
     ],
 )
-def test_some_forecasts(known: Spans, payable: bool, now: float, day: float) -> None:
-    chances = [chance(known, payable=payable, ahead_ms=ahead) for ahead in (NOW_MS, DAY_MS)]
-    assert [round(float(value), 4) for value in chances] == [now, day]
+def test_some_forecasts(
+    days: list[Rollup], payable: bool, hours: int, now: float, later: float
+) -> None:
+    found = chances(days, payable=payable, hours=hours)
+    assert [round(float(chance), 4) for chance in found] == [now, later]
+
+
+@given(
+    st.lists(
+        st.builds(
+            day,
+            st.integers(0, 30),
+            payable=st.integers(0, 24),
+            failures=st.integers(0, 24),
+            repairs=st.integers(0, 24),
+        ),
+        max_size=31,
+        unique_by=lambda row: row.day,
+    ),
+    st.booleans(),
+    st.integers(0, 800),
+)
+def test_no_forecast_is_certain(days: list[Rollup], payable: bool, hours: int) -> None:
+    for place, chance in enumerate(chances(days, payable=payable, hours=hours)):
+        least, most = ENDS[place]
+        assert least <= chance <= most
+
+
+@given(st.integers(0, 700), st.integers(1, 100))
+def test_a_longer_outage_never_makes_it_likelier(hours: int, more: int) -> None:
+    shorter = chances(GOOD_MONTH, payable=False, hours=hours)
+    longer = chances(GOOD_MONTH, payable=False, hours=hours + more)
+    assert all(one <= other for one, other in zip(longer, shorter, strict=True))
+
+
+def test_the_present_outage_is_not_counted_as_time_before_it() -> None:
+    """Days that are down only by the present outage leave the mean outage as it was before."""
+    down = [day(ago, payable=0) for ago in range(3)]
+    up = [day(ago) for ago in range(3, 31)]
+    hours = 3 * 24 - 12
+    assert chances([*down, *up], payable=False, hours=hours) == chances(
+        up, payable=False, hours=hours
+    )
+
+
+def test_what_was_never_payable_waits_72_hours_longer() -> None:
+    never = [day(ago, payable=0) for ago in range(3)]
+    first = chances(never, payable=False, hours=60, was_payable=False)
+    assert first == chances(never, payable=False, hours=132)
+    assert first[1] < chances(never, payable=False, hours=60)[1]
+
+
+def test_the_weight_of_a_day_halves_in_two_days() -> None:
+    assert DAY_WEIGHTS[:7:2] == (1_000, 500, 250, 125)
+    assert all(later <= earlier for earlier, later in pairwise(DAY_WEIGHTS))
+    assert len(DAY_WEIGHTS) == 31

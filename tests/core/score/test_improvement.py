@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.golden.reference import VECTORS as VECTOR_FILES
-from tests.support.evidences import AS_OF, QUOTE, dead, payable
+from tests.support.evidences import AS_OF, QUOTE, dead, payable, price_changed
 from tests.support.examples import examples
 from tests.support.timed_evidence import observe, timed, unpaid
 from tests.support.timed_evidence import payable as paid
@@ -19,18 +19,22 @@ from tollgauge.core.base.units import DAY_MS, MINUTE_MS, WINDOW_MS
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.evidence import (
+    Anchor,
     ChainEvidence,
-    ChainSums,
+    DemandEvidence,
     Evidence,
-    PayerSums,
     TermChange,
     from_json,
 )
-from tollgauge.core.score.improvement import SHOWN, Improvement, improvements
-from tollgauge.core.score.mended import mended_components, mended_flags
+from tollgauge.core.score.improvement import (
+    SHOWN,
+    Improvement,
+    improvements,
+    mended_components,
+    mended_flags,
+)
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.scoring import score
-from tollgauge.core.score.signals.volume import payer_sums
 
 VECTORS = {
     file.stem: json.loads(file.read_text(encoding="utf-8"))["evidence"]
@@ -44,12 +48,11 @@ OUTCOMES = st.sampled_from(
 CHANGES = st.lists(
     st.one_of(
         st.builds(
-            TermChange,
-            at=st.integers(AS_OF - WINDOW_MS + 1, AS_OF),
-            kind=st.just("price-changed"),
-            source=st.sampled_from(["probe", "cdp"]),
-            before=st.sampled_from(["5000", "9000"]),
-            after=st.sampled_from(["7000", "40000"]),
+            price_changed,
+            st.integers(0, WINDOW_MS - 1),
+            st.sampled_from([5_000, 9_000]),
+            st.sampled_from([7_000, 40_000]),
+            usual=st.sampled_from([None, 5_000]),
         ),
         st.builds(
             TermChange,
@@ -78,26 +81,32 @@ def probes(draw: st.DrawFn) -> list[ProbeResult]:
     return good
 
 
-SUMS = st.builds(
-    lambda volumes: payer_sums(volumes),
-    st.lists(st.integers(1, 10**8), max_size=12),
+ANCHORS = tuple(
+    Anchor(owner=owner, since=0, addresses=(owner,)) for owner in ("a.example", "b.example")
 )
+
+
+def demand(*weights: int) -> DemandEvidence:
+    """Payers with these sums of weights without each anchor, in millionths."""
+    rows = tuple(zip((anchor.owner for anchor in ANCHORS), weights, strict=True))
+    return DemandEvidence(transfers=9, payers=9, volume=9 * 10**6, proven_payers=5, weights=rows)
 
 
 @st.composite
 def evidences(draw: st.DrawFn) -> Evidence:
-    sums = draw(SUMS)
+    weights = [draw(st.integers(0, 120 * 10**6)) for _ in ANCHORS]
     chain = ChainEvidence(
         network=QUOTE.network,
         pay_to=QUOTE.pay_to,
         indexed_ms=WINDOW_MS,
-        shared_hosts=draw(st.integers(1, 3)),
-        sums=ChainSums(transfers=sums.payers, raw=sums, organic=sums, high=sums, low=draw(SUMS)),
+        shares=draw(st.integers(1, 3)),
+        demand=draw(st.sampled_from([None, DemandEvidence(), demand(*weights)])),
     )
     known = replace(
         timed(as_of=AS_OF, known_days=draw(st.integers(0, 60))),
         quote=replace(QUOTE, amount=draw(st.sampled_from([5_000, 10**9, 10**11]))),
         chain=draw(st.sampled_from([None, chain])),
+        anchors=draw(st.sampled_from([(), ANCHORS[:1], ANCHORS])),
         changes=draw(CHANGES),
         wildcard=draw(st.booleans()),
         paid_not_delivered=draw(st.booleans()),
@@ -136,11 +145,11 @@ def test_what_is_named_raises_the_score_by_as_much_as_it_says(evidence: Evidence
 @given(evidences())
 def test_mending_never_lowers_a_score(evidence: Evidence) -> None:
     now = score(evidence)
+    assume(now.score_tenths is not None)
     mended = (*mended_flags(evidence, now, POLICY), *mended_components(evidence, now, POLICY))
     for row in mended:
-        # A lower price is a change of the price, one large payer can outweigh many, and a forecast
-        # counts repairs, which an endpoint that never failed does not show.
-        if row.code not in ("decoy-price", "activity", "compliance"):
+        # A forecast counts repairs, which an endpoint that never failed does not show.
+        if row.code != "compliance":
             assert tenths(row.evidence) >= (now.score_tenths or 0), row.code
 
 
@@ -189,7 +198,7 @@ def test_a_dead_endpoint_would_be_what_the_next_good_answer_makes_it() -> None:
     row = raising(evidence)["down-now"]
     assert row.in_days == 0
     assert row.fix.startswith("Bring the endpoint back")
-    assert row.score_tenths > tenths(evidence) + 300
+    assert row.score_tenths > tenths(evidence) + 100
 
 
 def test_the_lint_rule_that_alone_forbids_payments_is_named() -> None:
@@ -235,7 +244,7 @@ def test_a_changed_payto_stops_limiting_after_a_week() -> None:
 
 
 def test_a_price_that_jumped_stops_limiting_after_a_week() -> None:
-    change = changed("price-changed", 6, "1000", "9000")
+    change = price_changed(6 * DAY_MS, 1_000, 9_000)
     rows = raising(payable(changes=(change,)))
     later = payable(changes=(replace(change, at=AS_OF - 8 * DAY_MS),))
     if "price-jumped" in rows:
@@ -249,25 +258,27 @@ def test_age_says_by_when() -> None:
     assert rows["age"].score_tenths == tenths(payable())
 
 
-def test_more_independent_buyers_give_what_was_promised() -> None:
-    rows = raising(payable())
-    assert "3 more independent buyers who pay $3.34 each" in rows["activity"].fix
-    bought = payer_sums([3_340_000] * 3)
-    sums = ChainSums(transfers=3, raw=bought, organic=bought, high=bought, low=bought)
+@pytest.mark.parametrize(("known", "step"), [(0, 1), (999_999, 1), (10**6, 3), (29 * 10**6, 30)])
+def test_the_next_step_of_proven_customers_gives_what_was_promised(known: int, step: int) -> None:
     chain = payable().chain
     assert chain is not None
-    assert rows["activity"].score_tenths == tenths(payable(chain=replace(chain, sums=sums)))
+    sold = payable(chain=replace(chain, demand=demand(known, known + 7)), anchors=ANCHORS)
+    row = raising(sold)["activity"]
+    assert row.fix == "More customers who also buy from other sellers."
+    reached = demand(step * 10**6, step * 10**6)
+    assert row.score_tenths == tenths(replace(sold, chain=replace(chain, demand=reached)))
+
+
+def test_demand_is_not_promised_where_it_is_not_measured() -> None:
+    assert "activity" not in raising(payable())
+    assert "activity" not in raising(payable(anchors=ANCHORS[:1]))
 
 
 def test_a_price_that_nobody_pays_is_mended_by_one_that_clients_do() -> None:
     decoy = payable(quote=replace(QUOTE, amount=10**10))
     row = improvements(decoy)[0]
     assert row.code == "decoy-price"
-    asked = payable(
-        quote=replace(QUOTE, amount=10**6),
-        changes=(changed("price-changed", 0, "10000000000", "1000000"),),
-    )
-    assert row.score_tenths == tenths(asked)
+    assert row.score_tenths == tenths(payable())
 
 
 def test_nothing_is_named_before_anything_was_measured() -> None:
@@ -275,11 +286,10 @@ def test_nothing_is_named_before_anything_was_measured() -> None:
 
 
 def test_nothing_is_left_to_improve_for_the_best() -> None:
-    whole = PayerSums(payers=100, volume=10**10, squares=10**18, top=10**8, weight=10**8)
     chain = payable().chain
     assert chain is not None
-    sums = ChainSums(transfers=100, raw=whole, organic=whole, high=whole, low=whole)
-    best = payable(chain=replace(chain, sums=sums))
+    whole = replace(chain, demand=demand(10**8, 10**8))
+    best = payable(chain=whole, anchors=ANCHORS)
     assert tenths(best) == 1_000
     assert improvements(best) == ()
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tollgauge.core.base.rounding import Ratio
 from tollgauge.core.score.policy import POLICY, Table, interpolate, weighted_sum
 
-TABLES = [POLICY.latency, POLICY.age, POLICY.payers, POLICY.volume]
+TABLES = [POLICY.latency, POLICY.age, POLICY.payers]
 TIMES = st.integers(1, 10**9)
 SUBSCORES = st.tuples(st.integers(0, 10**6), st.integers(1, 10**4), TIMES).map(
     lambda row: (row[0] * row[2], row[1] * row[2])
@@ -41,8 +41,7 @@ def test_a_table_is_linear_between_its_points(
 
 
 def test_nothing_known_is_worth_nothing() -> None:
-    """What was never paid has no activity, whatever the payers (core/score/signals/volume)."""
-    assert [interpolate(table, (0, 1))[0] for table in (POLICY.payers, POLICY.volume)] == [0, 0]
+    assert [interpolate(table, (0, 1))[0] for table in (POLICY.payers, POLICY.age)] == [0, 0]
 
 
 def test_weights_add_up_to_a_hundred() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from tests.support.evidences import AS_OF, QUOTE, SELLER, dead, payable
+from tests.support.evidences import AS_OF, QUOTE, SELLER, dead, payable, price_changed
 
 from tollgauge.core.base.rounding import half_up
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
@@ -16,8 +16,9 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint import ALL_RULES
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.score.evidence import (
+    Anchor,
     ChainEvidence,
-    ChainSums,
+    DemandEvidence,
     Evidence,
     EvidenceError,
     LastProbe,
@@ -27,10 +28,9 @@ from tollgauge.core.score.evidence import (
     to_json,
 )
 from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.probe_flags import MISMATCH_RULE
 from tollgauge.core.score.score import Score, ScoreError, score_from_json
 from tollgauge.core.score.scoring import FLAG_RULES, recompute, score
-from tollgauge.core.score.signals.envelope import MISMATCH_RULE
-from tollgauge.core.score.signals.volume import payer_sums
 
 TODAY = AS_OF // DAY_MS
 
@@ -40,6 +40,11 @@ def last(**more: Any) -> LastProbe:
     probe = payable().last
     assert probe is not None
     return replace(probe, **{"tls_not_after": AS_OF + 90 * DAY_MS, **more})
+
+
+ANCHORS = tuple(
+    Anchor(owner=owner, since=0, addresses=(owner,)) for owner in ("a.example", "b.example")
+)
 
 
 def quote(amount: int) -> Quote:
@@ -55,19 +60,30 @@ def message(evidence: Evidence, code: str) -> str:
 
 
 def change(kind: str, ago: int, source: str = "probe") -> TermChange:
+    if kind == "price-changed":
+        return price_changed(ago, 5_000, 7_000, source=source)
     return TermChange(at=AS_OF - ago, kind=kind, source=source, before="1", after="2")
 
 
-def paid_by(*volumes: int, hosts: int = 1) -> ChainEvidence:
-    """Payers who paid so much atomic USDC each, all of them independent."""
-    sums = payer_sums(volumes)
+def paid_by(payers: int, *, weight: int = 0, **more: Any) -> ChainEvidence:
+    """Payers who paid a dollar each, with so many millionths of weight without any anchor."""
     return ChainEvidence(
         network=QUOTE.network,
         pay_to=SELLER,
         indexed_ms=WINDOW_MS,
-        shared_hosts=hosts,
-        sums=ChainSums(transfers=len(volumes), raw=sums, organic=sums, high=sums, low=sums),
+        demand=DemandEvidence(
+            transfers=payers,
+            payers=payers,
+            volume=payers * 10**6,
+            proven_payers=min(payers, weight // 10**6),
+            proven_volume=weight,
+            weights=tuple((anchor.owner, weight) for anchor in ANCHORS) if weight else (),
+        ),
+        **more,
     )
+
+
+ELSEWHERE = " from established sellers."
 
 
 def components(result: Score) -> dict[str, int]:
@@ -95,7 +111,7 @@ def test_a_newer_envelope_with_terms_lifts_it() -> None:
 
 def test_an_endpoint_that_no_probe_speaks_for_is_unverified_and_has_no_grade() -> None:
     ours = Rollup(day=TODAY, probes=3, excluded=(("dns-failed", 3),))
-    result = score(payable(days=(ours,), recent=(0, 0), last=None, state=None))
+    result = score(payable(days=(ours,), last=None, state=None))
     assert (result.score_tenths, result.grade, result.components) == (None, None, ())
     assert result.recommendation == "unverified"
     assert result.stats.excluded == (("dns-failed", 3),)
@@ -103,7 +119,7 @@ def test_an_endpoint_that_no_probe_speaks_for_is_unverified_and_has_no_grade() -
 
 
 def test_danger_is_flagged_even_of_an_endpoint_that_was_never_measured() -> None:
-    unmeasured = payable(days=(), last=None, recent=(0, 0), state=None, quote=quote(10**10))
+    unmeasured = payable(days=(), last=None, state=None, quote=quote(10**10))
     assert "decoy-price" in codes(unmeasured)
 
 
@@ -125,7 +141,7 @@ def test_a_change_that_two_sources_saw_is_one_change() -> None:
 
 
 def test_repeated_changes_of_one_source_add_up_to_the_cap_of_their_cost() -> None:
-    seen = tuple(change("price-changed", back * DAY_MS) for back in range(1, 9))
+    seen = tuple(price_changed(back * DAY_MS, 1, 9) for back in range(1, 9))
     result = score(payable(changes=seen))
     assert result.stats.price_changes == 8
     assert components(result)["stability"] == 400
@@ -196,7 +212,7 @@ def test_the_first_probe_is_a_first_contact_however_long_it_was_listed() -> None
     one = payable(days=(structs.replace(payable().days[-1], probes=1, scored=1, up=1, slots=1),))
     assert "hardly checked" in message(one, "first-contact")
     just_now = replace(one, first_seen=AS_OF - 1)
-    assert "just now" in message(just_now, "first-contact")
+    assert "one live check" in message(just_now, "first-contact")
     young = payable(first_seen=AS_OF - DAY_MS + 1)
     assert "less than a day of checks" in message(young, "first-contact")
     assert "first-contact" not in codes(payable(first_seen=AS_OF - DAY_MS))
@@ -219,26 +235,55 @@ def test_the_rule_that_tells_of_a_mismatch_is_one_of_the_linters() -> None:
     assert MISMATCH_RULE in {rule.slug for rule in ALL_RULES}
 
 
-def test_the_high_end_never_falls_below_the_score_when_raw_volume_is_more_concentrated() -> None:
-    many = payer_sums([10**6] * 30)
-    chain = paid_by()
-    dominated = payer_sums([10**12, *[10**6] * 30])
-    sums = ChainSums(transfers=31, raw=dominated, organic=many, high=dominated, low=many)
-    result = score(payable(chain=replace(chain, sums=sums)))
-    assert result.score_tenths is not None
-    assert result.high_tenths is not None
-    assert result.high_tenths >= result.score_tenths > 850
+@pytest.mark.parametrize(
+    ("weight", "shares", "tenths"),
+    [(0, 1, 850), (2_200_000, 1, 880), (8_800_000, 4, 880), (16_666_667, 1, 950)],
+)
+def test_activity_is_the_smallest_sum_of_weights_divided_by_sites(
+    weight: int, shares: int, tenths: int
+) -> None:
+    chain = paid_by(40, weight=weight, shares=shares)
+    result = score(payable(chain=chain, anchors=ANCHORS))
+    assert result.score_tenths == tenths
+    assert result.low_tenths == score(payable()).low_tenths
 
 
-def test_a_shared_payto_is_known_of_the_wallet_and_divided() -> None:
-    alone, shared = (payable(chain=paid_by(*[10**7] * 12, hosts=count)) for count in (1, 4))
-    of_one, of_four = score(alone).settlement, score(shared).settlement
-    assert of_one is not None
-    assert of_four is not None
-    assert (of_one.level, of_four.level) == ("endpoint", "wallet")
-    assert of_one.effective_hundredths == of_four.effective_hundredths == 1_200
-    assert components(score(shared))["activity"] < components(score(alone))["activity"]
-    assert "shared-payto" in codes(shared)
+def test_demand_of_one_owner_of_anchors_is_not_measured() -> None:
+    result = score(payable(chain=paid_by(40, weight=10**8), anchors=ANCHORS[:1]))
+    assert result.score_tenths == 850
+    assert result.demand is not None
+    assert result.demand.text == (
+        "40 wallets paid $40.00 in 30 days; whether they also buy from established sellers is not "
+        "measured here."
+    )
+
+
+@pytest.mark.parametrize(
+    ("payers", "weight", "text"),
+    [
+        (0, 0, "No wallet paid it in 30 days."),
+        (1, 0, "1 wallet paid $1.00 in 30 days; it does not buy from established sellers."),
+        (1, 10**6, "1 wallet paid $1.00 in 30 days; it also buys from established sellers."),
+        (3, 0, "3 wallets paid $3.00 in 30 days; none of them also buy from established sellers."),
+        (
+            9,
+            10**6,
+            "9 wallets paid $9.00 in 30 days; 1 of them also buys from established sellers.",
+        ),
+    ],
+)
+def test_demand_is_one_sentence(payers: int, weight: int, text: str) -> None:
+    demand = score(payable(chain=paid_by(payers, weight=weight), anchors=ANCHORS)).demand
+    assert demand is not None
+    assert demand.text == text
+
+
+def test_the_address_of_another_site_brings_nothing_and_is_named() -> None:
+    chain = replace(paid_by(0), owner="shop.example", demand=None)
+    result = score(payable(chain=chain, anchors=ANCHORS))
+    assert result.score_tenths == 850
+    assert "shop.example" in message(payable(chain=chain, anchors=ANCHORS), "shared-payto")
+    assert "no-settlements" not in codes(payable(chain=chain))
 
 
 def test_settlements_that_are_not_indexed_are_not_called_absent() -> None:
@@ -250,13 +295,13 @@ def test_settlements_that_are_not_indexed_are_not_called_absent() -> None:
     }
     assert "never seen to name a payTo" in message(payable(chain=None), "no-settlements")
     assert "whether there are any is not known" in said[0]
-    assert "less than 1 % of the last 30 days is all that is indexed" in said[3_600_000]
+    assert "less than 1 % of the last 30 days is indexed" in said[3_600_000]
     assert "50 % of the last 30 days" in said[WINDOW_MS // 2]
     assert [ms for ms, words in said.items() if "first buyers" in words] == [WINDOW_MS]
 
 
 def test_flags_come_in_order_of_severity_then_code() -> None:
-    flags = score(payable(wildcard=True, listed=False, injection=True, recent=(6, 0))).flags
+    flags = score(payable(wildcard=True, listed=False, injection=True)).flags
     order = ["error", "warn", "info"]
     keys = [(order.index(flag.severity), flag.code) for flag in flags]
     assert keys == sorted(keys)
@@ -314,7 +359,7 @@ def test_a_report_without_its_evidence_is_refused(text: bytes) -> None:
         recompute(text)
 
 
-@pytest.mark.parametrize("version", [1, 3, 0, "2", None, [2]])
+@pytest.mark.parametrize("version", [1, 2, 0, "3", None, [3]])
 def test_a_report_of_another_policy_is_refused(version: object) -> None:
     with pytest.raises(ScoreError):
         recompute(report(policyVersion=version))

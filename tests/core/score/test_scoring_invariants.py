@@ -90,7 +90,7 @@ def read(table: Table, x: Fraction) -> Fraction:
 
 @given(st.fractions(-5, 20_000))
 def test_tables_are_flat_outside_and_ascend_or_descend(x: Fraction) -> None:
-    for table in (POLICY.latency, POLICY.payers, POLICY.volume):
+    for table in (POLICY.latency, POLICY.payers, POLICY.age):
         values = [y for _, y in table]
         assert min(values) <= read(table, x) <= max(values)
         rising = values[0] < values[-1]
@@ -99,5 +99,5 @@ def test_tables_are_flat_outside_and_ascend_or_descend(x: Fraction) -> None:
 
 
 def test_tables_hold_their_own_points() -> None:
-    for table in (POLICY.latency, POLICY.payers, POLICY.volume):
+    for table in (POLICY.latency, POLICY.payers, POLICY.age):
         assert [read(table, Fraction(x)) for x, _ in table] == [y for _, y in table]

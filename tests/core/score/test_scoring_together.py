@@ -13,10 +13,11 @@ from tests.support.examples import examples
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.score.evidence import Evidence, LastProbe, LatestState, TermChange
+from tollgauge.core.score.facts import facts_of
+from tollgauge.core.score.flag import grouped, raised_by
 from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.prices import Price
 from tollgauge.core.score.scoring import FLAG_RULES
-from tollgauge.core.score.signals.facts import facts_of
-from tollgauge.core.score.signals.flag import grouped, raised_by
 
 LIMITS = settings(max_examples=examples(300), deadline=None)
 LATELY = st.sampled_from((0, 1, 12, 24)).map(lambda hours: AS_OF - hours * HOUR_MS)
@@ -42,18 +43,33 @@ CHANGES = st.lists(
     st.builds(
         TermChange,
         at=LATELY,
-        kind=st.sampled_from(("price-changed", "payto-changed")),
+        kind=st.just("payto-changed"),
         source=st.sampled_from(("probe", "file")),
         before=st.just("1"),
         after=st.sampled_from(("2", "3")),
         announced=st.booleans(),
+    )
+    | st.builds(
+        TermChange,
+        at=LATELY,
+        kind=st.just("price-changed"),
+        source=st.just("probe"),
+        before=st.just("1"),
+        after=st.sampled_from(("2", "3")),
+        price=st.builds(
+            Price,
+            unit=st.just("USD"),
+            before=st.just(1),
+            after=st.sampled_from((2, 3)),
+            usual=st.just(1),
+            upper=st.just(1),
+        ),
     ),
     max_size=2,
 ).map(tuple)
 ODDITIES: dict[str, st.SearchStrategy[Any]] = {
     "first_seen": st.just(AS_OF - HOUR_MS),
     "days": st.just(()),
-    "recent": st.just((6, 0)),
     "listed": st.just(False),
     "templated": st.just(True),
     "wildcard": st.just(True),

@@ -16,7 +16,7 @@ from tollgauge.core.chain.blocks import BlockHeader, Span
 from tollgauge.core.chain.settlement import Entry
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.score.evidence import ChainSums, PayerSums
+from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, settlement
@@ -303,9 +303,9 @@ async def test_a_window_is_exact_to_the_millisecond(store: Store, shift: int) ->
     for moment in (as_of, as_of - 1, as_of - DAY_MS - 1, as_of + 1, as_of + DAY_MS):
         inside = [n for n, at in enumerate(instants) if moment - WINDOW_MS < at <= moment]
         (row,) = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=moment)
-        whole = await store.reading(volumes.measure, CHAIN, as_of=moment)
+        _, whole = await store.reading(volumes.measure_chain, CHAIN, as_of=moment)
         assert (row.transfers, row.paid) == (len(inside), sum(2**n for n in inside)), moment
-        assert whole.raw == row.paid, moment
+        assert whole.volume == row.paid, moment
 
 
 async def test_what_is_indexed_of_the_window_is_said(store: Store) -> None:
@@ -336,13 +336,7 @@ async def test_the_evidence_has_the_sums_of_payers_and_what_went_back(store: Sto
     (known,) = (await store.reading(endpoints.get_many, [await store.reading(_id)])).values()
     seen = await store.reading(scoring.gather, known, as_of=NOW)
     assert seen.chain is not None
-    assert seen.chain.sums == ChainSums(
-        transfers=2,
-        own=9,
-        returned=20,
-        raw=PayerSums(payers=2, volume=59, squares=2_581, top=50, weight=2 * 10**6),
-        organic=PayerSums(payers=1, volume=30, squares=900, top=30, weight=10**6),
-    )
+    assert seen.chain.demand == DemandEvidence(transfers=1, payers=1, volume=50, own=9, returned=20)
     payers = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=NOW)
     assert [(row.payer, row.transfers, row.paid, row.returned) for row in payers] == [
         (text(ANN), 1, 50, 20),
@@ -363,7 +357,7 @@ async def test_a_list_of_payers_is_cut_after_those_who_paid_most(store: Store) -
     assert [row.payer for row in payers] == [text(ANN), text(BEN)]
 
 
-async def test_the_volume_of_a_chain_leaves_out_what_is_not_organic(store: Store) -> None:
+async def test_volume_of_a_chain_leaves_out_what_sellers_pay_themselves(store: Store) -> None:
     cursor = await started(store, SELLER, SHOP, at=NOW - WINDOW_MS)
     block = header(101)
     await advanced(
@@ -376,11 +370,11 @@ async def test_the_volume_of_a_chain_leaves_out_what_is_not_organic(store: Store
         entry(block, 3, SHOP, ANN, 2**200),
         entry(block, 4, SHOP, BEN, 1, incoming=False),
     )
-    volume = await store.writing(volumes.measure, CHAIN, as_of=NOW)
+    _, volume = await store.writing(volumes.measure_chain, CHAIN, as_of=NOW)
     await store.writing(volumes.publish, volume)
     assert await store.writing(volumes.published) == (volume,)
-    assert (volume.raw, volume.organic) == (2**200 + 59, 2**200 + 30)
-    assert (volume.receivers, volume.payers, volume.wallets) == (2, 2, 2)
+    assert (volume.volume, volume.proven_volume) == (2**200 + 50, 0)
+    assert (volume.receivers, volume.payers, volume.wallets) == (2, 1, 2)
     assert volume.indexed_permille == 1_000
 
 

@@ -1,36 +1,56 @@
-"""The sums of all wallets of a chain, on both databases."""
+"""The demand of all wallets of a chain, on both databases."""
 
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from tests.support.attacks import AS_OF, CENT, USD, Trade, address, market_of
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.chain.settlement import Entry
-from tollgauge.core.endpoint.identity import Endpoint, parse_resource
+from tollgauge.core.endpoint.identity import Endpoint, Resource, parse_resource, site
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.score.organic import intervals
+from tollgauge.core.probe.schedule import NORMAL
+from tollgauge.core.score.demand import Measurement
+from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.db.engine import Store
-from tollgauge.monitor import settlement
+from tollgauge.monitor import scoring, settlement
 from tollgauge.store.chain import cursors, volumes, wallets
 from tollgauge.store.endpoints import endpoints
 
 CHAIN = 8453
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
-SELLER, SHOP, RING = (address(name) for name in ("seller", "shop", "ring"))
+SELLER, SHOP, RING, BOOKS, MAPS = (
+    address(name) for name in ("seller", "shop", "ring", "books", "maps")
+)
 SOLD_AT = (SELLER, SHOP, RING)
+ANCHORS = {"books.example": ["0x" + BOOKS.hex()], "maps.example": ["0x" + MAPS.hex()]}
+OWNERS = {BOOKS: "books.example", MAPS: "maps.example"}
+ANN, BEN = address("ann"), address("ben")
 TRADES = [
-    *(Trade(address("ann"), SELLER, 30 * USD, day) for day in (29.9, 20, 0.1)),
-    Trade(address("ann"), SHOP, 40 * USD, 12),
-    Trade(address("ben"), SELLER, 7 * USD, 3),
-    Trade(address("ben"), SHOP, CENT - 1, 2),
-    Trade(SELLER, address("ben"), 2 * USD, 1, authorized=False),
-    *(Trade(address("public", n), SHOP, 500 * USD, 20 + n / 9) for n in range(6)),
+    *(Trade(ANN, SELLER, 30 * USD, day) for day in (29.9, 20, 0.1)),
+    Trade(ANN, SHOP, 30 * USD, 12),
+    *(Trade(ANN, anchor, 12 * USD, 11) for anchor in (BOOKS, MAPS)),
+    Trade(BOOKS, ANN, 2 * USD, 9, signed=False),
+    Trade(BEN, SELLER, 7 * USD, 3),
+    Trade(BEN, SHOP, CENT - 1, 2),
+    Trade(SELLER, BEN, 2 * USD, 1, signed=False),
     Trade(RING, SHOP, 9 * USD, 5),
     Trade(SHOP, RING, 9 * USD, 4),
 ]
+
+
+WATCHED = (*SOLD_AT, BOOKS, MAPS)
+
+
+def host(wallet: bytes) -> str:
+    return f"seller-{wallet.hex()[:12]}.dev"
+
+
+def _resource(wallet: bytes) -> Resource:
+    return parse_resource(f"https://{host(wallet)}/pay")
 
 
 def text(wallet: bytes) -> str:
@@ -40,7 +60,7 @@ def text(wallet: bytes) -> str:
 async def indexed(store: Store, trades: list[Trade]) -> None:
     """A chain on which these trades were indexed, a block each."""
     for wallet in SOLD_AT:
-        resource = parse_resource(f"https://seller-{wallet.hex()[:12]}.dev/pay")
+        resource = _resource(wallet)
         quote = Quote(network=f"eip155:{CHAIN}", asset=USDC, amount=1, pay_to=text(wallet))
         endpoint = Endpoint(
             id=resource.id,
@@ -53,14 +73,17 @@ async def indexed(store: Store, trades: list[Trade]) -> None:
         )
         await store.writing(endpoints.insert, endpoint)
     start = await store.writing(cursors.start, CHAIN, BlockHeader(0, bytes(32), bytes(32), 0))
-    new = await store.reading(wallets.new_addresses, CHAIN)
+    await store.writing(volumes.save_anchors, ANCHORS, now=7)
+    anchors = [one for addresses in ANCHORS.values() for one in addresses]
+    new = await store.reading(wallets.new_addresses, CHAIN, anchors)
+    assert len(new) == 5
     cursor = await store.writing(cursors.add_wallets, start, new)
     headers, entries = [], []
     for number, trade in enumerate(sorted(trades, key=lambda trade: -trade.days), 1):
         at = AS_OF - round(trade.days * DAY_MS)
         block_hash = hashlib.sha256(b"%d" % number).digest()
         headers.append(BlockHeader(number, block_hash, bytes(32), at))
-        nonce = bytes(32) if trade.authorized else None
+        nonce = bytes(32) if trade.signed else None
         came = Entry(
             number,
             block_hash,
@@ -73,39 +96,76 @@ async def indexed(store: Store, trades: list[Trade]) -> None:
             block_hash,
             at,
         )
-        if trade.receiver in SOLD_AT and trade.authorized:
+        if trade.receiver in WATCHED and trade.signed:
             entries.append(came)
-        if trade.sender in SOLD_AT:
+        if trade.sender in WATCHED:
             entries.append(came._replace(wallet=trade.sender, other=trade.receiver, incoming=False))
     await store.writing(cursors.advance, cursor, headers, entries, finalized=0)
 
 
+def expected() -> Measurement:
+    return market_of(
+        TRADES, sites={wallet: site(host(wallet)) for wallet in SOLD_AT}, anchors=OWNERS
+    )
+
+
+async def demand(store: Store, wallet: bytes, as_of: int = AS_OF) -> DemandEvidence:
+    found = await store.reading(volumes.demands_of, CHAIN, [text(wallet)], as_of=as_of)
+    return found[text(wallet)]
+
+
 async def test_the_rows_give_what_the_trades_give(store: Store) -> None:
     await indexed(store, TRADES)
-    expected = dict(intervals(market_of(TRADES, SOLD_AT)))
-    computed = await store.reading(volumes.compute_sums, CHAIN, as_of=AS_OF)
-    assert dict(computed) == expected
-    assert expected[SELLER].low.payers == 1
-    assert expected[RING].high.payers == 0
+    demands, volume = await store.reading(volumes.measure_chain, CHAIN, as_of=AS_OF)
+    assert dict(demands) == dict(expected().demands)
+    assert dict(demands)[SELLER].weights == (("books.example", 450_000), ("maps.example", 375_000))
+    assert volume.proven_payers == 1
+    assert volume.volume == expected().volume
 
 
 async def test_a_measured_chain_is_read_by_one_row_a_wallet(store: Store) -> None:
     await indexed(store, TRADES)
-    before = await store.reading(volumes.sums, CHAIN, text(SELLER), as_of=AS_OF)
-    assert (before.organic.payers, before.high.payers) == (2, 0)
+    before = await demand(store, SELLER)
+    assert (before.payers, before.proven_payers, before.weights) == (2, 0, ())
     await settlement.measure(store, CHAIN, now=AS_OF)
-    expected = dict(intervals(market_of(TRADES, SOLD_AT)))
     for wallet in SOLD_AT:
-        sums = await store.reading(volumes.sums, CHAIN, text(wallet), as_of=AS_OF)
-        assert sums == expected[wallet]
+        assert await demand(store, wallet) == dict(expected().demands)[wallet]
     (published,) = await store.reading(volumes.published)
-    assert published.as_of == AS_OF
+    assert (published.as_of, published.proven_payers) == (AS_OF, 1)
 
 
-async def test_sums_of_a_window_without_transfers_are_deleted(store: Store) -> None:
+async def test_demand_of_a_window_without_transfers_is_deleted(store: Store) -> None:
     await indexed(store, TRADES)
     await settlement.measure(store, CHAIN, now=AS_OF)
     later = AS_OF + 31 * DAY_MS
     await settlement.measure(store, CHAIN, now=later)
-    sums = await store.reading(volumes.sums, CHAIN, text(SELLER), as_of=later)
-    assert sums.raw.payers == 0
+    assert await demand(store, SELLER, later) == DemandEvidence()
+
+
+async def test_a_payto_belongs_to_the_site_that_was_known_first(store: Store) -> None:
+    await indexed(store, TRADES)
+    endpoint = await store.reading(lambda tx: endpoints.get(tx, _resource(SELLER).id))
+    assert endpoint is not None
+    thief = parse_resource("https://thief.dev/pay")
+    copied = replace(endpoint, id=thief.id, resource=thief.url, host=thief.host)
+    await store.writing(endpoints.insert, copied)
+    found = await store.reading(
+        scoring.gather_many, (endpoint, copied), as_of=AS_OF, cadence=NORMAL
+    )
+    own, other = found[endpoint.id].chain, found[thief.id].chain
+    assert own is not None
+    assert other is not None
+    assert (own.owner, own.shared_hosts) == (None, 2)
+    assert own.demand is not None
+    assert (other.owner, other.demand) == (site(host(SELLER)), None)
+
+
+async def test_an_anchor_keeps_its_date_until_its_addresses_change(store: Store) -> None:
+    changed = {**ANCHORS, "maps.example": ["0x" + RING.hex()]}
+    for anchors, now in ((ANCHORS, 7), (ANCHORS, 8), (changed, 9)):
+        await store.writing(volumes.save_anchors, anchors, now=now)
+    found = await store.reading(volumes.anchors_of)
+    assert [(anchor.owner, anchor.since) for anchor in found] == [
+        ("books.example", 7),
+        ("maps.example", 9),
+    ]

@@ -96,6 +96,7 @@ async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
         down_since=NOW + 9,
         payable=True,
         failing_since=NOW + 11,
+        payable_since=NOW - 3,
         unconfirmed_at=NOW + 10,
         forms=("eip155:8453 upto",),
         payto_history=PayToHistory(NOW, NOW + 1, 2, varies=True, settled="0xab"),

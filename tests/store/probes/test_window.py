@@ -32,7 +32,6 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.rollup import Rollup, rollup
 from tollgauge.core.probe.spans import NO_SPANS, Statement, spans, statement
-from tollgauge.core.score.evidence import RECENT_MS
 from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
@@ -124,9 +123,7 @@ async def test_a_window_is_seen_alike_whatever_part_of_it_is_closed(
     for closed in (0, rng.randrange(32), 31, 32):
         await close_all(store, DAY + closed)
         seen = await store.reading(window.read, A.id, as_of=as_of)
-        counted = [one for one in scored if one.at > as_of - RECENT_MS and not one.confirms]
         assert seen.days == naive(results, as_of)
-        assert seen.recent == (len(counted), sum(one.up for one in counted))
         assert (seen.last and seen.last.at) == at(scored)
         hidden = seen.last is not None and seen.last.accepts is None
         with_terms = at(one for one in scored if one.accepts is not None)
@@ -224,20 +221,6 @@ async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Stor
     assert seen[0].outcome == "payment-required"
     assert seen[0].rules == (("no-description", "warn", "Say what it does."),)
     assert (seen[0].accepts, seen[0].tls_not_after) == (1, GOOD.tls_not_after)
-
-
-async def test_recent_counts_scored_and_up_across_midnight(store: Store) -> None:
-    instants = range(START - 2 * HOUR_MS, START + HOUR_MS, 30 * MINUTE_MS)
-    kinds = (GOOD, DOWN, OURS, GOOD, DOWN, GOOD)
-    await prepare(store, [replace(k, at=at) for k, at in zip(kinds, instants, strict=True)])
-    for _ in range(2):
-        counts = [
-            (await store.reading(window.read, A.id, as_of=since + RECENT_MS)).recent
-            for since in (instants[0] + HOUR_MS, instants[0], instants[0] - 1)
-        ]
-        assert counts == [(3, 2), (4, 2), (5, 3)]
-        assert (await store.reading(window.read, B.id, as_of=START)).recent == (0, 0)
-        await close_all(store, DAY)
 
 
 async def test_of_closed_days_the_one_row_is_all_that_is_read(store: Store) -> None:

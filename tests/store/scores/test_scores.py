@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support.score_rows import NOW, endpoint, row, save
 
-from tollgauge.core.base.units import DAY_MS, WINDOW_MS
+from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
+from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
+from tollgauge.core.probe.outcome import OUTCOMES, Outcome
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.probe.spans import Spans
 from tollgauge.core.score.evidence import Evidence, LatestState, from_json
 from tollgauge.core.score.score import score_from_json
 from tollgauge.core.score.scoring import score
+from tollgauge.core.score.window import ClosedDay, DayScore
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring
 from tollgauge.store.endpoints import endpoints, rated_endpoints
+from tollgauge.store.probes import window
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
@@ -189,57 +194,86 @@ async def test_a_row_of_a_list_has_the_figures_of_the_newest_score(store: Store)
     assert new.payable_24h_permille is None
 
 
-async def test_the_median_of_a_site_is_of_the_endpoints_that_were_known_before(
+async def path(
     store: Store,
-) -> None:
-    old = [endpoint(f"/{number}", host=f"api{number % 2}.shop.co.uk") for number in range(5)]
-    others = [endpoint("/new", host="api0.shop.co.uk"), endpoint("/", host="other.co.uk")]
-    known = [replace(one, first_seen=NOW - DAY_MS) for one in old]
-    await store.writing(endpoints.insert, *known, *others)
-    saved = [
-        replace(row("/", tenths), endpoint_id=one.id)
-        for one, tenths in zip([*known, *others], [100, 900, 300, 400, None, 999, 999], strict=True)
-    ]
-    await save(store, *saved)
-    earlier, later = NOW - DAY_MS, NOW + 1
-    assert await store.reading(scores.site_medians, "shop.co.uk", before={earlier, NOW, later}) == {
-        earlier: None,
-        NOW: 300,
-        later: 400,
-    }
+    name: str,
+    tenths: int,
+    *,
+    reason: str | None = None,
+    flags: str = "",
+    **known: Any,
+) -> Endpoint:
+    """A listed path of shop.co.uk with a score, known for 30 days and probed now."""
+    one = replace(endpoint(name, host="api.shop.co.uk"), first_seen=NOW - 30 * DAY_MS)
+    await store.writing(endpoints.insert, one)
+    result = b'{"flags": [{"code": "%s"}]}' % flags.encode() if flags else b'{"flags": []}'
+    await save(store, replace(row("/", tenths), endpoint_id=one.id, result=result))
+    columns = {"last_probed": NOW, "outage_reason": reason, **known}
+    change = schema.endpoint.update().where(schema.endpoint.c.id == one.id).values(columns)
+    await store.writing(lambda tx: tx.execute(change))
+    return one
 
 
-async def test_a_large_site_is_measured_by_the_endpoints_that_are_known_for_longest(
-    store: Store,
-) -> None:
-    """Those of the host that sorts last came first, so many that they alone are asked."""
-    paths = [(host, number) for host in ("a", "z") for number in range(scores.SITE_MAX)]
-    listed = [
-        replace(
-            endpoint(f"/{number}", host=f"{host}.shop.co.uk"),
-            first_seen=NOW - (2 if host == "z" else 1) * DAY_MS,
-        )
-        for host, number in paths
-    ]
-    await store.writing(endpoints.insert, *listed)
-    for one in listed:
-        tenths = 200 if one.host == "z.shop.co.uk" else 900
-        await save(store, replace(row("/", tenths), endpoint_id=one.id))
-    medians = await store.reading(scores.site_medians, "shop.co.uk", before={NOW})
-    assert medians == {NOW: 200}
+def _insert_listing(tx: Connection, values: dict[str, Any]) -> None:
+    tx.execute(schema.listing.insert(), values)
 
 
-async def test_a_new_path_of_a_known_site_is_measured_by_the_site_for_a_week(store: Store) -> None:
-    old = replace(endpoint("/old", host="api.shop.co.uk"), first_seen=NOW - 30 * DAY_MS)
-    sibling = replace(endpoint("/sibling", host="api.shop.co.uk"), first_seen=NOW - DAY_MS)
+async def limit(store: Store, *, days: int = 0) -> int | None:
+    """The limit of a new path of the site, some days after it was first seen."""
     new = endpoint("/new", host="www.shop.co.uk")
-    await store.writing(endpoints.insert, old, sibling, new)
-    await save(store, replace(row("/", 300), endpoint_id=old.id))
-    medians = [
-        (await store.reading(scoring.gather, one, as_of=NOW + days * DAY_MS)).site_median_tenths
-        for one, days in ((new, 0), (new, 6), (new, 7), (old, 0))
-    ]
-    assert medians == [300, 300, None, None]
-    await save(store, replace(row("/", 900), endpoint_id=sibling.id))
-    evidence = await store.reading(scoring.gather, new, as_of=NOW)
-    assert evidence.site_median_tenths == 300
+    found = await store.reading(scoring.gather, new, as_of=NOW + days * DAY_MS)
+    return found.site_median_tenths
+
+
+async def test_new_path_is_limited_by_the_median_of_its_site_for_a_week(store: Store) -> None:
+    await path(store, "/one", 300)
+    assert await limit(store) is None  # one path is not enough
+    await path(store, "/two", 900)
+    await path(store, "/three", 800)
+    assert [await limit(store, days=days) for days in (0, 6, 7)] == [800, 800, None]
+
+
+@pytest.mark.parametrize(
+    "left_out",
+    [
+        {"last_probed": NOW - 7 * DAY_MS},
+        {"first_seen": NOW - DAY_MS + 1},
+        {"flags": "validates-before-402"},
+    ],
+)
+async def test_path_that_was_not_probed_lately_or_validates_first_does_not_count(
+    store: Store, left_out: dict[str, Any]
+) -> None:
+    for name in ("/one", "/two"):
+        await path(store, name, 300)
+    await path(store, "/good", 900, **left_out)
+    await path(store, "/better", 910, **left_out)
+    assert await limit(store) == 300
+
+
+NOT_FOUND = OUTCOMES[Outcome.NOT_FOUND].buyer
+
+
+@pytest.mark.parametrize(("days", "expected"), [(3, 440), (29, 440), (31, None)])
+async def test_retired_path_counts_with_its_score_of_the_day_before(
+    store: Store, days: int, expected: int | None
+) -> None:
+    gone = NOW - days * DAY_MS
+    for name in ("/one", "/two"):
+        one = await path(store, name, 120, reason=NOT_FOUND, failing_since=gone)
+        day = day_of(gone) - 1
+        closed = ClosedDay(Rollup(day=day), None, DayScore(440, 3))
+        await store.writing(window.add_closed, {one.id: (closed, ())})
+    assert await limit(store) == expected
+
+
+async def test_delisted_path_is_retired(store: Store) -> None:
+    for name in ("/one", "/two"):
+        one = await path(store, name, 330, status=Listing.DELISTED)
+        gone = {"endpoint_id": one.id, "source": "dir", "crawl_id": 1, "first_seen": 0}
+        values = gone | {"last_seen": 0, "gone_at": NOW - 31 * DAY_MS}
+        await store.writing(_insert_listing, values)
+    assert await limit(store) is None
+    lately = schema.listing.update().values(gone_at=NOW - DAY_MS)
+    await store.writing(lambda tx: tx.execute(lately))
+    assert await limit(store) == 330

@@ -52,7 +52,7 @@ def score_row(one: Endpoint, tenths: int | None, advice: str, grade: str) -> Sco
         one.id,
         tenths,
         as_of=NOW,
-        policy_version=2,
+        policy_version=3,
         grade=grade or None,
         recommendation=advice,
         confidence_hundredths=50,

@@ -13,7 +13,7 @@ from tests.support.http_service import WEATHER, WEATHER_ID, Running, configurati
 from tests.support.page_reader import BASE, HOSTILE, Reader, snapshot, unmeasured, view
 
 from tollgauge.core.endpoint.identity import PUBLIC, endpoint_id
-from tollgauge.core.score.score import Down, Settlement
+from tollgauge.core.score.score import Down, Settlement, ShownDemand
 from tollgauge.monitor.reports.endpoint import EndpointView
 from tollgauge.web.pages.compare import Asked, asked_for, compare_html
 
@@ -23,11 +23,8 @@ SETTLED = Settlement(
     network="eip155:8453",
     pay_to="0xab",
     volume=12_340_000,
-    organic=12_000_000,
     transfers=40,
     distinct_payers=17,
-    effective_hundredths=900,
-    top_permille=100,
     shared_hosts=2,
     indexed_to_block=1,
     indexed_to=1,
@@ -105,9 +102,13 @@ def test_the_best_of_each_figure_is_marked_where_they_differ() -> None:
 
 
 def test_settlements_are_shown_where_they_are_known() -> None:
-    words = page(replace(seen(0), settlement=SETTLED), seen(1)).words
-    assert "Settled in 30 days $12.34 of the whole wallet Distinct payers 17" in words
-    assert "Settled in 30 days — Distinct payers —" in words
+    shown = ShownDemand(payers=17, volume=2_000_000, proven_payers=3, proven_volume=500_000)
+    known = replace(seen(0), settlement=SETTLED, demand=shown)
+    words = page(known, replace(seen(1), demand=None)).words
+    assert "Settled in 30 days $12.34 of the whole wallet Wallets that paid 17 $2.00" in words
+    assert "Also buy elsewhere 3 $0.50" in words
+    assert shown.text in words
+    assert "Settled in 30 days — Wallets that paid — Also buy elsewhere —" in words
 
 
 def test_an_endpoint_without_a_score_is_compared_in_words() -> None:

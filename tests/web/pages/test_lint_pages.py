@@ -22,7 +22,7 @@ from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import ALL_RULES
 from tollgauge.core.lint.example import ANSWERS, EXAMPLES, Example
 from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES
-from tollgauge.core.score.signals.flag import Flag
+from tollgauge.core.score.flag import Flag
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import lint_pages as pages
 from tollgauge.web.pages import views

@@ -29,10 +29,10 @@ from tests.support.page_reader import (
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import POLICY, Cap
 from tollgauge.core.score.score import Component
 from tollgauge.core.score.scoring import FLAG_RULES
-from tollgauge.core.score.signals.flag import Flag
 from tollgauge.core.score.window import DayScore
 from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent
 from tollgauge.monitor.reports.snapshots import Provider
@@ -432,8 +432,8 @@ def test_the_calibration_page_shows_what_was_forecast_and_what_came() -> None:
     text = PAGES["calibration"]().decode()
     words = check_structure(PAGES["calibration"]()).words
     assert "Policy 2" in words
-    assert "Policy 1" in words
-    assert words.index("Policy 2") < words.index("Policy 1")
+    assert "Policy 2" in words
+    assert words.index("Policy 3") < words.index("Policy 2")
     assert "Forecasts from 2026-01-01 to 2026-01-02" in words
     for figure in ("95.0%", "90.00%", "not enough data", "The share of all outcomes", "proceed"):
         assert figure in words

@@ -12,12 +12,12 @@ from tests.support.page_reader import BASE, NOW, Reader, board, snapshot, stats,
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.probe.outcome import Outcome
+from tollgauge.core.score.advice import summary
 from tollgauge.core.score.evidence import Evidence, LatestState
+from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import POLICY, Cap
-from tollgauge.core.score.score import Activity
+from tollgauge.core.score.score import Settlement
 from tollgauge.core.score.scoring import score
-from tollgauge.core.score.signals.flag import Flag
-from tollgauge.core.score.verdict import summary
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.endpoint import EndpointView
 from tollgauge.web.pages import views
@@ -41,9 +41,9 @@ def judged(evidence: Evidence) -> EndpointView:
         is_payable=result.is_payable,
         down=result.down,
         summary=summary(result),
-        policy_version=2,
+        policy_version=3,
     )
-    return view(shown, flags=result.flags, caps=result.caps, activity=result.activity)
+    return view(shown, flags=result.flags, caps=result.caps, demand=result.demand)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_forecasts_are_shares_and_never_certain() -> None:
     said = words(view())
     assert "Payable in half an hour 99.9% forecast" in said
     assert "Payable in 24 hours 99.5% forecast" in said
-    assert "Organic activity 36.4 to 40.0 4 clusters of sellers" in said
+    assert "43 wallets paid $0.14 in 30 days; 12 of them also buy from established sellers." in said
     sure = words(view(snapshot(payable_now_permille=1_000, payable_24h_permille=0)))
     assert "Payable in half an hour over 99.9%" in sure
     assert "Payable in 24 hours under 0.1%" in sure
@@ -158,9 +158,17 @@ def test_pages_state_an_outage_first_and_in_red(unconfirmed: bool) -> None:
 
 
 def test_page_names_the_forms_of_payment_that_are_not_measured() -> None:
-    activity = Activity(
-        low_tenths=0, high_tenths=0, clusters=0, not_measured=("upto on Base", "exact on Solana")
+    settlement = Settlement(
+        network="eip155:8453",
+        pay_to="0xab",
+        volume=0,
+        transfers=0,
+        distinct_payers=0,
+        shared_hosts=1,
+        indexed_to_block=1,
+        indexed_to=1,
+        level="endpoint",
+        not_measured=("upto on Base", "exact on Solana"),
     )
-    said = words(view(activity=activity))
-    assert "Organic activity 0.0 to 0.0 not measured for upto on Base, exact on Solana" in said
-    assert "no independent buyers known" not in said
+    said = words(view(settlement=settlement))
+    assert "Settlements not measured upto on Base, exact on Solana" in said

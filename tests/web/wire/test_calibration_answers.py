@@ -10,7 +10,7 @@ from tollgauge.web.wire.calibration_answers import calibration
 
 def test_policies_stand_apart_the_newest_first() -> None:
     model = calibration(calibrated(), now=NOW)
-    assert [policy.policy_version for policy in model.policies] == [2, 1]
+    assert [policy.policy_version for policy in model.policies] == [3, 2]
     assert (model.first_day, model.last_day) == ("2026-01-01", "2026-01-02")
     assert [policy.kept for policy in model.policies] == [200, 10]
 

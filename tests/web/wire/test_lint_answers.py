@@ -12,7 +12,7 @@ from tests.support.lint_envelopes import V1, V2, answered, changed
 from docs.response_examples import sample_report
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import ALL_RULES, lint
-from tollgauge.core.score.signals.flag import Flag
+from tollgauge.core.score.flag import Flag
 from tollgauge.web.wire import lint_answers, trust
 from tollgauge.web.wire.lint_answers import BRIEF_BYTES, LintResponse, brief, rule_page, stored_lint
 from tollgauge.web.wire.response_model import dump

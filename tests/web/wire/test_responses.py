@@ -46,12 +46,12 @@ REPORT = "resource score grade confidence recommendation scoreRange breakdown po
 REPORT += (
     " flagsDetailed confidenceDetail advertised settlement stats liveProbe advertisedBy evidence"
 )
-REPORT += " verdict reason payableNow payable24h activity down"
+REPORT += " verdict reason payableNow payable24h demand down"
 STATS = "probes30d scoredProbes30d excluded30d uptime30d compliant30d avgLatencyMs p50LatencyMs"
 STATS += " p95LatencyMs latencyVantage firstSeen lastProbed observedDays priceChanges30d"
 STATS += " payToChanges30d settledVolumeUsd30d"
-SETTLEMENT = "payTo network volumeUsd30d organicVolumeUsd30d transfers30d distinctPayers30d"
-SETTLEMENT += " effectivePayers30d topPayerShare sharedWith indexedToBlock indexedToTs level"
+SETTLEMENT = "payTo network volumeUsd30d transfers30d distinctPayers30d"
+SETTLEMENT += " sharedWith indexedToBlock indexedToTs level"
 ADVERTISED = "amount amountUsd asset symbol network decimals payTo observedAtTs"
 SNAPSHOT = "recommendation grade score confidence uptime30d avgLatencyMs probes30d"
 SNAPSHOT += (
@@ -227,7 +227,7 @@ async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> 
     assert document["status"] == "listed"
     assert document["advertisedPriceUsd"] == 0.001
     assert document["priceStability"] == "stable"
-    assert document["policyVersion"] == 2
+    assert document["policyVersion"] == 3
     assert document["down"] is None
     assert document["summary"].startswith(document["reason"])
     assert document["simulated"] is True, "what demo.past wrote is marked"
@@ -276,7 +276,7 @@ async def test_prices_that_change_are_counted_in_the_snapshot(running: Running) 
 
 async def test_the_stats_count_what_is_known(running: Running) -> None:
     document = (await running.get("/trust/stats")).json()
-    chain = "volumeUsd30d organicVolumeUsd30d receivers30d payers30d indexedShare"
+    chain = "volumeUsd30d demand provenShare receivers30d payers30d indexedShare"
     counts = "asOf listed delisted active reachableShare compliantShare grades simulated"
     has(document, counts, beside=f"{chain} distributions")
     assert all(document[name] is None for name in chain.split())  # no chain is indexed here

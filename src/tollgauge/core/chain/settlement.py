@@ -28,6 +28,8 @@ AUTHORIZATION_USED: Final = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209
 AUTHORIZATION_CANCELED: Final = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
 """keccak256("AuthorizationCanceled(address,bytes32)"), EIP-3009."""
 
+MIN_PAYMENT: Final = 100
+"""A smaller amount (atomic units of a token with six decimals, $0.0001) is not a payment."""
 _PADDING: Final = "0x" + 24 * "0"
 
 
@@ -267,15 +269,16 @@ def matched_by_receipts(
 def entries(
     transfers: Iterable[Transfer], wallets: Collection[bytes], times: Mapping[bytes, int]
 ) -> list[Entry]:
-    """The entries of transfers: money that an authorization brought to a watched wallet, and money
-    that left one, whatever moved it (a round trip needs no authorization; docs/methodology.md,
-    *organic settlement*). `times` are the times of the transfers' blocks (ms UTC), by hash.
+    """The entries of transfers: payments to a watched wallet that the payer signed, and money that
+    left one by any transfer (a refund needs no authorization). Plain and zero-value transfers to a
+    wallet are not payments, because anyone can emit them in another's name. `times` are the times
+    of the transfers' blocks (ms UTC), by hash.
     """
     rows = []
     new = Entry._make  # half the time of calling Entry
     for number, block_hash, index, transaction, sender, receiver, value, nonce in transfers:
         rest = (value, nonce, transaction, times[block_hash])
-        if nonce is not None and receiver in wallets:
+        if nonce is not None and value >= MIN_PAYMENT and receiver in wallets:
             rows.append(new((number, block_hash, index, receiver, sender, True, *rest)))
         if sender in wallets and sender != receiver:
             rows.append(new((number, block_hash, index, sender, receiver, False, *rest)))

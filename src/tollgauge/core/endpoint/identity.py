@@ -134,6 +134,7 @@ class Endpoint:
 
     `payable` is what the latest probe that speaks said (core/probe/spans), None before any;
     `failing_since` the first of those in a row that found it not payable, None if it was payable;
+    `payable_since` when the latest time that it was payable began, None if it never was;
     `unconfirmed_at` the instant of a failure that is being asked again, None while there is none.
     `forms` are the forms of payment of the last envelope (core/endpoint/terms), empty before any
     was seen; `payto_history` is None before probes saw a payTo.
@@ -158,6 +159,7 @@ class Endpoint:
     down_since: int | None = None
     payable: bool | None = None
     failing_since: int | None = None
+    payable_since: int | None = None
     unconfirmed_at: int | None = None
     forms: tuple[str, ...] = ()
     payto_history: PayToHistory | None = None

@@ -36,7 +36,7 @@ from typing import Any, Final
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import site
 from tollgauge.core.probe.exchange import FaultKind
-from tollgauge.core.probe.outcome import FAULTS, OUTCOMES, Attribution, Sign
+from tollgauge.core.probe.outcome import FAULTS, OUTCOMES, Attribution, Outcome, Sign
 from tollgauge.core.probe.probe import ProbeResult
 
 COMMON_MODE: Final = "common-mode"
@@ -187,6 +187,15 @@ def attributed_to_us(
         else result
         for asked, result in wave
     )
+
+
+def network_login(result: ProbeResult, *, works: bool) -> ProbeResult:
+    """An HTTP 511 as its target's failure, or this network's if no reference site answers
+    (`works`): a captive portal of this network answers for every site.
+    """
+    if works or result.outcome is not Outcome.NETWORK_LOGIN:
+        return result
+    return replace(result, attribution=Attribution.LOCAL, reason=NO_CONNECTIVITY)
 
 
 def unresolved(

@@ -37,11 +37,13 @@ class Outcome(StrEnum):
     VALIDATES = "validates-first"
     FORBIDDEN = "forbidden"
     THROTTLED = "throttled"
+    BLOCKED = "blocked"
     NOT_FOUND = "not-found"
     METHOD_REFUSED = "method-refused"
     REDIRECT = "redirect"
     CLIENT_ERROR = "client-error"
     SERVER_ERROR = "server-error"
+    NETWORK_LOGIN = "network-login"
     DNS = "dns-failure"
     CONNECT = "connect-failure"
     TLS = "tls-failure"
@@ -72,8 +74,8 @@ class OutcomeRow:
         up: Whether the probe counts as up.
         attribution: Who caused it, unless core/probe/attribution finds another cause.
         sign: What it shows about the network; None if the request never left this machine.
-        refusal: The target answers but does not serve the prober. Its time is not up, even if
-            the attribution excludes it from the counts.
+        refusal: The target answers but does not serve the prober. For an endpoint that was never
+            payable its time is neither up nor down.
         local_cause: A faulty resolver, trust store or clock of this machine looks the same.
         sells: Whether an endpoint that never asked for payment can still be watched.
         buyer: Continues "It could not be paid when it was last checked: …".
@@ -100,7 +102,7 @@ class OutcomeRow:
 _SELLER: Final = "Nothing on this machine: the seller's response."
 _EVERY_FAILURE: Final = "Every failure is one; the forecast caps what is not payable now"
 _NOT_PAYABLE: Final = "Counts as up: only compliance 0 for that time and the forecast caps"
-_REFUSED: Final = "Time counts, not responses: a refusal is time without service"
+_REFUSED: Final = "A failure as any other, from the first one"
 
 OUTCOMES: Final[dict[str, OutcomeRow]] = {
     Outcome.PAYMENT_REQUIRED: OutcomeRow(
@@ -140,7 +142,6 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
     ),
     Outcome.FORBIDDEN: OutcomeRow(
         statuses=(401, 403),
-        up=True,
         refusal=True,
         buyer="it refused the request (401 or 403)",
         page="forbidden",
@@ -150,13 +151,24 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
     ),
     Outcome.THROTTLED: OutcomeRow(
         statuses=(429,),
-        attribution=Attribution.LOCAL,
         refusal=True,
         buyer="it refused the request (429)",
         page="throttled",
         methodology="HTTP 429",
         operating="Whether other programs at this address probe the same sellers.",
         gaming=GamingRow(trick="429", answer=Answer(status=429), bound=_REFUSED),
+    ),
+    Outcome.BLOCKED: OutcomeRow(
+        refusal=True,
+        buyer="a bot wall blocked the check",
+        page="bot wall",
+        methodology="HTTP 401, 403 or 503 with the marker of a known bot wall",
+        operating="Whether sellers' bot walls list this machine's address or `egress.user_agent`.",
+        gaming=GamingRow(
+            trick="a bot wall",
+            answer=Answer(status=403, headers=(("cf-mitigated", "challenge"),)),
+            bound=_REFUSED,
+        ),
     ),
     Outcome.NOT_FOUND: OutcomeRow(
         statuses=(404, 410),
@@ -201,6 +213,18 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
         methodology="HTTP 5xx",
         operating="Whether a proxy of this network answers for the seller.",
         gaming=GamingRow(trick="500", answer=Answer(status=500), bound=_EVERY_FAILURE),
+    ),
+    Outcome.NETWORK_LOGIN: OutcomeRow(
+        statuses=(511,),
+        buyer="it asked for a network login (511)",
+        page="network login",
+        methodology="HTTP 511, unless no reference site answers at that moment",
+        operating="Whether a captive portal of this network answers for the seller.",
+        gaming=GamingRow(
+            trick="511",
+            answer=Answer(status=511),
+            bound="The target's failure unless the reference sites fail too",
+        ),
     ),
     Outcome.DNS: OutcomeRow(
         sign=Sign.FAILED,
@@ -317,9 +341,34 @@ _BY_STATUS: Final = {
 }
 
 
+BOT_WALL_STATUSES: Final = frozenset({401, 403, 503})
+BOT_WALL_MARKERS: Final[dict[str, frozenset[str] | None]] = {
+    "cf-mitigated": frozenset({"challenge", "block"}),
+    "x-amzn-waf-action": frozenset({"challenge", "captcha"}),
+    "x-vercel-mitigated": frozenset({"challenge", "deny"}),
+    "x-datadome": None,
+    "x-sucuri-block": None,
+    "x-kpsdk-ct": None,
+    "x-px-block-score": None,
+}
+"""Response headers of bot walls (Cloudflare, AWS WAF, Vercel, DataDome, Sucuri, Kasada, HUMAN) with
+the values that mean a challenge; None for any value. Anyone can send them, so they help no endpoint
+that was payable before."""
+
+
 def classify_answer(answer: Answer) -> Outcome:
     """Return the outcome of an HTTP answer; a status outside 2xx to 5xx is broken HTTP."""
+    if answer.status in BOT_WALL_STATUSES and _is_bot_wall(answer):
+        return Outcome.BLOCKED
     return _BY_STATUS.get(answer.status, Outcome.BROKEN)
+
+
+def _is_bot_wall(answer: Answer) -> bool:
+    return any(
+        name in BOT_WALL_MARKERS
+        and ((values := BOT_WALL_MARKERS[name]) is None or value.strip().lower() in values)
+        for name, value in answer.headers
+    )
 
 
 def buyer_text(outcome: str) -> str:

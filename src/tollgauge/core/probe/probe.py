@@ -79,10 +79,8 @@ class ProbeResult:
 
     @property
     def latency_ms(self) -> int | None:
-        """Milliseconds of the exchange; None for a failure or a refusal, which is no measure of
-        the latency of a response.
-        """
-        return self.timings.total if self.up and not OUTCOMES[self.outcome].refusal else None
+        """Milliseconds of the exchange; None if it was not up."""
+        return self.timings.total if self.up else None
 
     @property
     def late_here(self) -> bool:
@@ -139,14 +137,8 @@ def _judge_fault(exchange: Exchange, fault: Fault) -> ProbeResult:
 
 
 def describes_target(probe: Any) -> bool:
-    """Return whether a ProbeResult, or a row with its fields, describes the target's state.
-
-    Scored probes do, and refusals that are excluded from the counts.
-    """
-    if probe.attribution == Attribution.TARGET:
-        return True
-    row = OUTCOMES[probe.outcome]
-    return row.refusal and row.attribution is not Attribution.TARGET
+    """Return whether a ProbeResult, or a row with its fields, describes the target's state."""
+    return bool(probe.attribution == Attribution.TARGET)
 
 
 def _reason(exchange: Exchange, answer: Answer) -> str:

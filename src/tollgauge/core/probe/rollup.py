@@ -18,6 +18,7 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.probe import latency as latency_histogram
 from tollgauge.core.probe.latency import Histogram
+from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.spans import NO_SPANS, Spans, spans_sum
 
@@ -36,7 +37,8 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     `excluded` counts unscored probes by reason. `slots` has bit i set when a
     scored probe fell into the i-th half hour of the day. `compliance` sums the per-probe
     subscores (0..100) over scored probes. `latency` is (bucket, count) in ascending bucket order
-    over up, scored probes, `latency_sum` the exact sum of their milliseconds.
+    over up, scored probes, `latency_sum` the exact sum of their milliseconds. `blocked` counts the
+    scored probes that a bot wall refused.
     """
 
     day: int
@@ -51,6 +53,7 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     latency: Histogram = ()
     excluded: Reasons = ()
     spans: Spans = NO_SPANS
+    blocked: int = 0
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +104,7 @@ def rollup(day: int, results: Iterable[ProbeResult], *, spans: Spans = NO_SPANS)
         latency=latency_histogram.of(latencies),
         excluded=tuple(sorted(reasons.items())),
         spans=spans,
+        blocked=sum(result.outcome is Outcome.BLOCKED for result in scored),
     )
 
 
@@ -124,6 +128,7 @@ def merge(a: Rollup, b: Rollup) -> Rollup:
         latency=latency_histogram.merge((a.latency, b.latency)),
         excluded=_reasons(a.excluded, b.excluded),
         spans=spans_sum((a.spans, b.spans)),
+        blocked=a.blocked + b.blocked,
     )
 
 
@@ -182,7 +187,9 @@ def day_document(sums: Rollup) -> dict[str, Any]:
             "compliance": spoken.compliance,
             "failures": spoken.failures,
             "repairs": spoken.repairs,
+            "refused": spoken.refused,
         },
+        "blocked": sums.blocked,
     }
 
 
@@ -201,6 +208,7 @@ def day_from_document(document: Mapping[str, Any]) -> Rollup:
         latency=tuple(map(tuple, document["latency"])),
         excluded=tuple(map(tuple, document["excluded"])),
         spans=Spans(**document["spans"]),
+        blocked=document["blocked"],
     )
 
 

@@ -6,9 +6,9 @@ so a target that answers 503 and asks for six hours of silence is down for those
 after that is in no sum, so that a stop of our own counts neither way.
 
 Which probes speak (docs/methodology.md, *time, not probe counts*):
-- every scored probe, and a 429, which is in no count of probes but says that nobody was served;
-- the probes that confirm a failure (`ProbeResult.confirms`), which are in no count either;
-- no other: a result that is ours or unknown says nothing of the target.
+- every scored probe;
+- the probes that confirm a failure (`ProbeResult.confirms`), which are in no count;
+- no other: a local or unknown result says nothing about the target.
 
 Sums are integers of milliseconds and split at midnight UTC, so those of closed days never change.
 """
@@ -30,7 +30,7 @@ HOLDS_MAX_MS: Final = 24 * HOUR_MS
 
 class Statement(NamedTuple):
     """What a probe says of the endpoint from `at` (ms UTC) on, for `holds` milliseconds at most.
-    `compliance` is 0..100.
+    `compliance` is 0..100; `refused` says that it answered without serving the prober.
     """
 
     at: int
@@ -38,16 +38,17 @@ class Statement(NamedTuple):
     up: bool
     payable: bool
     compliance: int
+    refused: bool = False
 
 
-Said = tuple[int, int, bool, bool, int]
-"""The values of a statement: (at, holds, up, payable, compliance)."""
+Said = tuple[int, int, bool, bool, int, bool]
+"""The values of a statement: (at, holds, up, payable, compliance, refused)."""
 
 
 class Spans(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Milliseconds `up`, `payable` and `down` (up + down is all that was spoken of), the sum of
     compliance x milliseconds, and how many failures and repairs began: changes from payable to
-    not payable and back.
+    not payable and back. `refused` is the part of `down` with refusals.
     """
 
     up: int = 0
@@ -56,6 +57,7 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     compliance: int = 0
     failures: int = 0
     repairs: int = 0
+    refused: int = 0
 
 
 NO_SPANS: Final = Spans()
@@ -70,6 +72,7 @@ def spans_sum(parts: Sequence[Spans]) -> Spans:
         compliance=sum([part.compliance for part in parts]),
         failures=sum([part.failures for part in parts]),
         repairs=sum([part.repairs for part in parts]),
+        refused=sum([part.refused for part in parts]),
     )
 
 
@@ -87,9 +90,10 @@ def statement(result: ProbeResult) -> Statement | None:
     return Statement(
         at=result.at,
         holds=result.holds,
-        up=result.up and not OUTCOMES[result.outcome].refusal,
+        up=result.up,
         payable=result.payable,
         compliance=result.compliance,
+        refused=OUTCOMES[result.outcome].refusal,
     )
 
 
@@ -102,9 +106,9 @@ def spans(day: int, statements: Iterable[Said], *, before: Said | None, until: i
     begin, end = day * DAY_MS, min((day + 1) * DAY_MS, until)
     ordered = sorted(statements)
     known = [before, *ordered] if before is not None else ordered
-    up = payable = down = compliance = failures = repairs = 0
+    up = payable = down = compliance = failures = repairs = refused = 0
     following_at, following_payable = end, None
-    for at, holds, is_up, is_payable, worth in reversed(known):
+    for at, holds, is_up, is_payable, worth, is_refusal in reversed(known):
         stop = at + holds
         stop = stop if stop < following_at else following_at
         spoken = (stop if stop < end else end) - (at if at > begin else begin)
@@ -113,6 +117,7 @@ def spans(day: int, statements: Iterable[Said], *, before: Said | None, until: i
             down += 0 if is_up else spoken
             payable += spoken if is_payable else 0
             compliance += worth * spoken
+            refused += spoken if is_refusal else 0
         if following_payable is not None and bool(is_payable) is not following_payable:
             failures += not following_payable
             repairs += following_payable
@@ -124,4 +129,5 @@ def spans(day: int, statements: Iterable[Said], *, before: Said | None, until: i
         compliance=compliance,
         failures=failures,
         repairs=repairs,
+        refused=refused,
     )

@@ -1,6 +1,6 @@
-"""Advice: what a score recommends, and why.
+"""Advice: what a score recommends and why, and the score in a few plain sentences.
 
-The docstring of `advise` is the rules in words, as the methodology page shows them.
+The docstrings of `advise` and `verdict` are the rules in words, as the methodology page shows them.
 """
 
 from __future__ import annotations
@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from tollgauge.core.base.rounding import Ratio, is_below
+from tollgauge.core.base.rounding import Ratio, half_up, is_below
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint.finding import NOT_EVALUATED, is_lint
+from tollgauge.core.score.facts import Facts
+from tollgauge.core.score.flag import Fired
 from tollgauge.core.score.policy import Cap
-from tollgauge.core.score.signals.facts import Facts
-from tollgauge.core.score.signals.flag import Fired
+from tollgauge.core.score.score import Score
 
 RECOMMENDATIONS: Final = (
     "proceed",
@@ -27,19 +29,33 @@ RECOMMENDATIONS: Final = (
 AVOIDED: Final = frozenset({"avoid", "not-payable"})
 """The advice not to pay at all."""
 PAYABLE: Final = frozenset({"proceed", "caution"})
-"""The advice that lets pay. An endpoint with any other is on no leaderboard and no alternative, and
-nobody is told how to pay it."""
+"""The advice that allows payment. An endpoint with any other advice is not an alternative, and its
+texts do not explain how to pay it."""
+LEADING: Final = frozenset({"proceed"})
+"""The advice of every row of the leaderboard."""
 _TEMPLATE_FLAGS: Final = frozenset({"down-now", "never-compliant"})
-"""Error flags that a URL with a placeholder gets because of the placeholder alone."""
+"""Error flags that a URL with a placeholder gets only because of the placeholder."""
 _WEAK: Final = {
     "uptime": "it was up for only part of the time that was checked",
     "compliance": "its 402 often does not follow the protocol",
     "latency": "it answers slowly",
-    "age": "it is not known for long",
-    "activity": "no independent buyers are known",
+    "age": "it has not been known for long",
     "stability": "its price or payTo changed",
 }
+"""Why a component is low. Demand is missing here: without it a perfect endpoint has grade A."""
+_NOT_PAYABLE: Final = frozenset({"dead", "not-payable-soon", "never-compliant"})
+"""Caps of endpoints that cannot be paid, although they may be up."""
+_REFUSES: Final = "It refuses the checks, so nothing was measured yet."
 _NEVER_UP: Final = "it was never up when it was checked"
+
+FLAWLESS: Final = "flawless"
+FAILED: Final = "failed every check"
+UNPROBED: Final = "Not probed yet: it waits for its first check."
+_CLASSES: Final = ((995, "near-perfect"), (950, "occasional misses"), (800, "frequent outages"))
+_LOWEST: Final = "unreliable"
+_PRAISE: Final = frozenset({FLAWLESS, "near-perfect", "occasional misses"})
+"""The words that do not contradict advice to pay."""
+_WINDOW_DAYS: Final = WINDOW_MS // DAY_MS
 
 
 class Advice(NamedTuple):
@@ -76,33 +92,34 @@ class Judgement(NamedTuple):
 
 
 def advise(judgement: Judgement) -> Advice:
-    """What to do, the most useful answer first, with its reason:
+    """What to do, with its reason; the first that applies:
 
-    1. `not-payable`: the latest envelope lists no way to pay;
-    2. `parameterize`: the URL is a template, and no error speaks against the host itself: fill the
-       placeholder in and ask again;
-    3. `unverified`: nothing was measured, or nothing was heard for so long that it is stale, or no
-       offer can be evaluated (`avoid` while the latest probe is a failure);
-    4. `avoid`: grade D or F, and never with another grade;
-    5. `caution`: grade C; the latest probe was not payable, whatever the cause; the price jumped;
-       the payTo changed unannounced in the last 30 days; or fewer than 24 half hours were observed;
-    6. `proceed`.
+    1. `unverified`: there is no score. If that is because no offer can be evaluated, `avoid` while
+       the last scored probe is a failure;
+    2. `not-payable`: the latest envelope lists no way to pay;
+    3. `parameterize`: the URL is a template and no other error was found: fill in the placeholder
+       and ask again;
+    4. `avoid`: grade D or F, or no scored probe for so long that it is stale, the last of them a
+       failure;
+    5. `unverified`: stale;
+    6. `caution`: grade C; the last scored probe was not payable; the price jumped; the payTo
+       changed unannounced in the last 30 days; or scored probes cover less than 12 hours;
+    7. `proceed`.
     """
     grade, facts = judgement.grade, judgement.facts
+    if grade is None:
+        return _unscored(judgement)
     if message := judgement.message("not-payable"):
         return Advice("not-payable", message)
     if judgement.is_template_alone:
         return Advice("parameterize", judgement.message("unresolved-template"))
-    if (message := judgement.message(NOT_EVALUATED)) and not facts.is_payable:
-        return Advice("avoid", judgement.message("down-now") or message)
-    if message:
-        return Advice("unverified", message)
-    if grade is None:
-        return Advice("unverified", "Nothing was measured yet.")
-    if message := judgement.message("stale"):
-        return Advice("unverified", message)
+    stale = judgement.message("stale")
+    if stale and not facts.is_payable:
+        return Advice("avoid", f"{judgement.message('down-now')} {stale}")
     if grade in ("D", "F"):
         return Advice("avoid", _why_low(judgement))
+    if stale:
+        return Advice("unverified", stale)
     if reason := _why_careful(judgement):
         return Advice("caution", reason)
     reason = "It could be paid when it was last checked."
@@ -112,36 +129,127 @@ def advise(judgement: Judgement) -> Advice:
     return Advice("proceed", reason)
 
 
+def _unscored(judgement: Judgement) -> Advice:
+    """The advice for an endpoint without a score."""
+    if message := judgement.message(NOT_EVALUATED):
+        if judgement.facts.is_payable:
+            return Advice("unverified", message)
+        return Advice("avoid", judgement.message("down-now") or message)
+    if message := judgement.message("unprobeable") or judgement.message("refuses-probes"):
+        return Advice("unverified", message)
+    refuses = judgement.facts.evidence.state is not None
+    return Advice("unverified", _REFUSES if refuses else "Nothing was measured yet.")
+
+
 def _why_careful(judgement: Judgement) -> str | None:
-    """The first thing that asks for caution, None where nothing does."""
+    """The first reason for caution, None without one."""
     facts = judgement.facts
     payto = facts.latest(PAYTO_CHANGED)
     if message := judgement.message("down-now") or judgement.message("price-jumped"):
         return message
     if payto is not None and facts.evidence.as_of - payto <= facts.policy.payto_caution_ms:
         return "The address that receives the money changed in the last 30 days."
-    if facts.totals.slots < facts.policy.slots_min:
-        count = facts.totals.slots
-        return f"Only {count} half {'hour was' if count == 1 else 'hours were'} observed yet."
+    hours = facts.covered_ms // HOUR_MS
+    if facts.covered_ms < facts.policy.hours_min * HOUR_MS:
+        return f"Checks cover only {hours} {'hour' if hours == 1 else 'hours'} yet."
     return _why_low(judgement) if judgement.grade == "C" else None
 
 
 def _why_low(judgement: Judgement) -> str:
-    """What keeps the score down: the lowest cap, else the component that costs most."""
+    """What separates the score from the next better advice: the lowest cap, otherwise the component
+    that costs most. Missing demand costs 15 points and alone makes no grade worse than A.
+    """
     caps = judgement.caps
     if caps and not is_below(judgement.uncapped, (10 * caps[0].limit_tenths, 1)):
-        return caps[0].reason
+        return _why_capped(judgement, caps[0])
     worst = _costliest(judgement)
     never_up = worst == "uptime" and not judgement.subscores[worst][0]
     return f"The score is low, most of all because {_NEVER_UP if never_up else _WEAK[worst]}."
+
+
+def _why_capped(judgement: Judgement, cap: Cap) -> str:
+    """The reason of a cap; of an endpoint that answers without being payable, with what it answers,
+    because its uptime alone would contradict that.
+    """
+    if cap.code == "down-now":
+        return judgement.message("down-now")
+    if cap.code in _NOT_PAYABLE and judgement.facts.is_up and not judgement.facts.is_payable:
+        answer = judgement.message("validates-before-402") or judgement.message("down-now")
+        return f"{cap.reason} {answer}"
+    return cap.reason
 
 
 def _costliest(judgement: Judgement) -> str:
     """The component that takes most points off the score, the first of several."""
     name, most = "", (-1, 1)
     for row in judgement.facts.policy.rows:
+        if row.name not in _WEAK:
+            continue
         points, whole = judgement.subscores[row.name]
         lost = row.weight * (100 * whole - points), whole
         if is_below(most, lost):
             name, most = row.name, lost
     return name
+
+
+def verdict(up: int, scored: int) -> str | None:
+    """The uptime in a word: flawless at 100 %, near-perfect from 99.5, occasional misses from 95,
+    frequent outages from 80, unreliable above 0, failed every check at 0. A single miss is never
+    flawless, a single answer never failed every check. None without a check.
+    """
+    if not scored:
+        return None
+    if up == scored:
+        return FLAWLESS
+    if not up:
+        return FAILED
+    tenths = half_up((up, scored), 1_000)
+    for least, word in _CLASSES:
+        if tenths >= least:
+            return word
+    return _LOWEST
+
+
+def summary(score: Score) -> str:
+    """A few plain sentences about an endpoint, for people and agents: its outage first if it is
+    down, then the reason of the advice, advice and grade, and what was observed. A word for the
+    uptime appears only if it does not contradict the advice.
+    """
+    if score.down is not None:
+        return f"{score.down.text} {_without_outage(score)}"
+    return _without_outage(score)
+
+
+def _without_outage(score: Score) -> str:
+    stats = score.stats
+    advice = score.recommendation.capitalize()
+    if stats.uptime_tenths is None or score.score_tenths is None:
+        unmeasured = score.recommendation == "unverified" and stats.uptime_tenths is None
+        reason = _unmeasured(score) if unmeasured else score.reason
+        return f"{reason} {advice}.".lstrip()
+    points = f"{score.score_tenths // 10}.{score.score_tenths % 10}"
+    uptime = f"{stats.uptime_tenths // 10}.{stats.uptime_tenths % 10} % up"
+    if score.recommendation in PAYABLE and score.is_payable and stats.verdict in _PRAISE:
+        uptime = f"{str(stats.verdict).capitalize()}: {uptime}"
+    speed = "" if stats.avg_latency_ms is None else f", {stats.avg_latency_ms:,} ms on average"
+    checks = "check" if stats.scored == 1 else "checks"
+    return (
+        f"{score.reason} {advice}: grade {score.grade} ({points} of 100). "
+        f"{uptime} {_span(stats.observed_days)} ({stats.scored:,} {checks}){speed}."
+    ).lstrip()
+
+
+def _unmeasured(score: Score) -> str:
+    if score.stats.probes:
+        return "None of its checks in the last 30 days could be scored."
+    return UNPROBED if score.stats.last_probed is None else "Not probed in the last 30 days."
+
+
+def _span(observed_days: int) -> str:
+    """The time in which it was checked: no longer than it has been known."""
+    if observed_days >= _WINDOW_DAYS:
+        return f"in {_WINDOW_DAYS} days"
+    if observed_days == 0:
+        return "since it was first seen, less than a day ago"
+    days = "day" if observed_days == 1 else f"{observed_days} days"
+    return f"in the {days} since it was first seen"

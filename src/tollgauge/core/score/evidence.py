@@ -12,7 +12,7 @@ null where unknown.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Any, Final
@@ -25,18 +25,16 @@ from pydantic import BeforeValidator, ConfigDict, PlainSerializer, PlainValidato
 from pydantic.alias_generators import to_camel
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.units import AMOUNT_PATTERN, DAY_MS, HOUR_MS, MINUTE_MS
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.directory.discovery import PRICE_CHANGED
 from tollgauge.core.endpoint.terms import Amount, Quote
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.rollup import Rollup, day_document, day_from_document
 from tollgauge.core.score.evidence_schema import EVIDENCE_SCHEMA
+from tollgauge.core.score.prices import Price
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Version of the JSON form."""
-RECENT_MS: Final = 3 * HOUR_MS
-"""How far back from `as_of` the counts of `Evidence.recent` reach. It belongs to the form, not to
-a policy: the counts cannot be cut again afterwards."""
 
 _CANONICAL: Final = orjson.OPT_SORT_KEYS | orjson.OPT_STRICT_INTEGER
 """RFC 8785 for this form, eighteen times faster than the rfc8785 package: its property names are
@@ -61,7 +59,7 @@ class TermChange:
     `before` and `after` are atomic amounts, addresses or networks as text; behind an amount stands
     its asset where that changed too (core/directory/discovery). `announced`: the seller announced
     this change of payTo ahead, signed by the old one (core/directory/seller_file); the JSON form
-    has it only then.
+    has it only then. `price`, only of a changed price, compares it with the usual one.
     """
 
     at: int
@@ -70,66 +68,52 @@ class TermChange:
     before: str
     after: str
     announced: bool = False
-
-    @property
-    def amounts(self) -> tuple[int, int]:
-        """Of a price: the atomic amounts before and after, whatever their assets."""
-        before, after = (int(text.partition(" ")[0]) for text in (self.before, self.after))
-        return before, after
+    price: Price | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PayerVolume:
-    """One payer's transfers to the payTo in the window, made by EIP-3009 authorizations.
-
-    `paid` and `returned` (transfers payTo to payer) are atomic USDC.
-    """
-
-    payer: str
-    transfers: int
-    paid: Amount
-    returned: Amount = 0
+Weights = Annotated[
+    tuple[tuple[str, int], ...],
+    BeforeValidator(lambda rows: tuple(map(tuple, rows))),
+    PlainSerializer(lambda rows: sorted(map(list, rows))),
+]
+"""Sums of weights in millionths by owner of an anchor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PayerSums:
-    """Sums over payers of one reading of who counts: how many `payers`, their `volume` and the
-    `squares` of their volumes in atomic USDC, the largest one (`top`), and the sum of their weights
-    in millionths (a payer who counts whole is 1,000,000). Volumes and squares count each payer as
-    much as it weighs.
-    """
-
-    payers: int = 0
-    volume: Amount = 0
-    squares: Amount = 0
-    top: Amount = 0
-    weight: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainSums:
-    """What the payers of a payTo add up to: `raw` leaves nobody out; `organic` leaves out the
-    payTo itself and round trips; `high` and `low` are the ends of the organic interval
-    (core/score/organic). `own` is what the payTo paid itself, `returned` what round trips
-    cancelled, atomic USDC; `clusters` counts the groups of payTo addresses that its payers pay
-    elsewhere.
+class DemandEvidence:
+    """Who paid a seller in the window (core/score/demand): `payers` by `transfers` of `volume`
+    atomic USDC, without the seller itself. `own` is what it paid itself, `returned` what it sent
+    back to payers, at most what they paid. `proven_payers` also spend at anchors;
+    `proven_volume` is their net spending at the seller. `weights` has for each anchor's owner the
+    sum of the payers' weights without that anchor, in millionths; empty if all are 0.
     """
 
     transfers: int = 0
+    payers: int = 0
+    volume: Amount = 0
     own: Amount = 0
     returned: Amount = 0
-    clusters: int = 0
-    raw: PayerSums = PayerSums()
-    organic: PayerSums = PayerSums()
-    high: PayerSums = PayerSums()
-    low: PayerSums = PayerSums()
+    proven_payers: int = 0
+    proven_volume: Amount = 0
+    weights: Weights = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """The addresses of one owner that prove payers, and since when (ms UTC)."""
+
+    owner: str
+    since: int
+    addresses: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainEvidence:
     """Settlements to the endpoint's payTo in the window. `indexed_ms` is how much of the window
-    is indexed; `shared_hosts` how many monitored hosts name the same payTo (at least 1);
-    `sums` is None where nothing is indexed.
+    is indexed; `shared_hosts` how many monitored hosts name the same payTo (at least 1).
+    `owner` is the site that the payTo belongs to, where it is not the endpoint's own; `shares` is
+    among how many sites its owner's key shares it. `demand` is None where nothing is indexed or the
+    payTo belongs to another site.
     """
 
     network: str
@@ -138,14 +122,17 @@ class ChainEvidence:
     indexed_to_block: int | None = None
     indexed_to: int | None = None
     shared_hosts: int = 1
-    sums: ChainSums | None = None
+    owner: str | None = None
+    shares: int = 1
+    demand: DemandEvidence | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestState:
     """What the latest probe that speaks says (core/probe/spans): a scored one, a 429, or one that
     confirms a failure. `unconfirmed` says that it is the first failure of an endpoint that was
-    payable, and that nobody asked again yet. `since` is the first of several failures in a row.
+    payable, not probed again yet. `since` is the first of several failures in a row;
+    `payable_since` when the latest time that it was payable began, None if it never was.
     """
 
     at: int
@@ -154,6 +141,7 @@ class LatestState:
     payable: bool
     unconfirmed: bool = False
     since: int | None = None
+    payable_since: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,12 +173,6 @@ class LastProbe:
 Days = Annotated[
     tuple[Rollup, ...], PlainValidator(lambda days: tuple(map(day_from_document, days)))
 ]
-Recent = Annotated[
-    tuple[int, int],
-    BeforeValidator(lambda counts: (counts["scored"], counts["up"])),
-    PlainSerializer(lambda counts: {"scored": counts[0], "up": counts[1]}),
-]
-"""Counts of recent probes: (scored, up)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +180,7 @@ class Evidence:
     """Everything a score may depend on. Instants are milliseconds UTC; `as_of` ends the window.
 
     `days` are whole UTC days with their spans, the current one and the 30 before it, in any order.
-    `recent` is (scored, up) of the last 3 hours. `wildcard` says that a 402 of the host means
+    `wildcard` says that a 402 of the host means
     nothing. `injection` says that provider text looks like instructions to an agent.
 
     `last` is the latest scored probe. `envelope` is the latest scored probe of the window that
@@ -206,11 +188,11 @@ class Evidence:
     failed says nothing about the envelope, and must not lift a cap that an envelope set.
 
     `state` is the latest that is known; `interval` how often the endpoint is probed now (ms);
-    `site_median_tenths` the median score of its site's other endpoints, where this one is a new
-    path of a site that is known for longer, else None; `paid_not_delivered` that a purchase settled
-    and was not delivered; `forms` the forms of payment that it offers (core/endpoint/terms), empty
-    and not in the JSON form while they are not known; `pay_to_varies` that each offer names another
-    payTo (core/endpoint/terms), in the JSON form only then.
+    `site_median_tenths` the median score of its site's other endpoints, if this one is a new path
+    of a known site; `paid_not_delivered` that a purchase settled and was not delivered; `anchors`
+    are those that demand was measured by; `forms` the forms of payment that it offers
+    (core/endpoint/terms), empty and not in the JSON form while they are not known; `pay_to_varies`
+    that each offer names another payTo (core/endpoint/terms), in the JSON form only then.
     """
 
     __pydantic_config__ = ConfigDict(alias_generator=to_camel, serialize_by_alias=True)
@@ -224,7 +206,6 @@ class Evidence:
     injection: bool = False
     quote: Quote | None = None
     days: Days = ()
-    recent: Recent = (0, 0)
     last: LastProbe | None = None
     envelope: LastProbe | None = None
     changes: tuple[TermChange, ...] = ()
@@ -233,6 +214,7 @@ class Evidence:
     interval: int = 30 * MINUTE_MS
     site_median_tenths: int | None = None
     paid_not_delivered: bool = False
+    anchors: tuple[Anchor, ...] = ()
     format: int = FORMAT
     forms: tuple[str, ...] = ()
     pay_to_varies: bool = False
@@ -240,6 +222,9 @@ class Evidence:
 
 _FORM: Final = TypeAdapter(Evidence)
 """The JSON form and back, its values as the schema says."""
+
+
+_ANCHORS: Final = TypeAdapter(tuple[Anchor, ...])
 
 
 def to_json(evidence: Evidence) -> bytes:
@@ -265,6 +250,12 @@ def written(value: object, *, option: int, default: Callable[[Any], Any] | None 
 def digest(evidence: Evidence) -> str:
     """SHA-256 of the canonical text, in hex."""
     return hashlib.sha256(to_json(evidence)).hexdigest()
+
+
+def anchors_digest(anchors: Sequence[Anchor]) -> str:
+    """SHA-256 of the canonical text of anchors, in hex."""
+    rows = _ANCHORS.dump_python(tuple(sorted(anchors, key=lambda anchor: anchor.owner)))
+    return hashlib.sha256(canonical_text(rows)).hexdigest()
 
 
 def from_json(document: object) -> Evidence:
@@ -306,16 +297,25 @@ def in_order(document: dict[str, Any]) -> dict[str, Any]:
     for probe in filter(None, (document["last"], document["envelope"])):
         probe["rules"] = sorted(probe["rules"])
     for change in document["changes"]:
-        if not change["announced"]:
-            del change["announced"]
+        for name in ("announced", "price"):
+            if not change[name]:
+                del change[name]
     if not document.get("payToVaries"):
         document.pop("payToVaries", None)
     if forms := document.pop("forms", None):
         document["forms"] = sorted(forms)
     if (state := document.get("state")) is not None and state.get("since") is None:
         state.pop("since", None)
-    document["changes"] = _sorted(document["changes"])
+    document["changes"] = sorted(document["changes"], key=_order_of_change)
+    document["anchors"] = sorted(document["anchors"], key=lambda anchor: anchor["owner"])
+    for anchor in document["anchors"]:
+        anchor["addresses"] = sorted(anchor["addresses"])
     return document
+
+
+def _order_of_change(change: dict[str, Any]) -> tuple[Any, ...]:
+    price = canonical_text(change.get("price"))
+    return (*(change[name] for name in ("at", "kind", "source", "before", "after")), price)
 
 
 def _sorted(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -356,14 +356,9 @@ def _short(text: str) -> str:
 
 def _contradictions(evidence: Evidence) -> Iterator[tuple[str, str]]:
     """Where the figures contradict each other: (path, problem)."""
-    scored, up = evidence.recent
-    if up > scored:
-        yield "recent.up", "More probes were up than were scored."
     for index, change in enumerate(evidence.changes):
-        for name, text in (("before", change.before), ("after", change.after)):
-            amount = text.partition(" ")[0]
-            if change.kind == PRICE_CHANGED and not AMOUNT_PATTERN.fullmatch(amount):
-                yield f"changes[{index}].{name}", f"{_short(text)!r} begins with no atomic amount."
+        if (change.kind == PRICE_CHANGED) != (change.price is not None):
+            yield f"changes[{index}].price", "Changes of the price, and no others, have a price."
     for index, row in enumerate(evidence.days):
         for name, value, limit, bound in (
             ("scored", row.scored, "probes", row.probes),
@@ -374,6 +369,8 @@ def _contradictions(evidence: Evidence) -> Iterator[tuple[str, str]]:
             ("slots", row.slots.bit_count(), "scored", row.scored),
             ("latency", sum(count for _, count in row.latency), "up", row.up),
             ("spans.up + spans.down", row.spans.up + row.spans.down, "a day", DAY_MS),
+            ("blocked", row.blocked, "scored", row.scored),
+            ("spans.refused", row.spans.refused, "down", row.spans.down),
             ("spans.payable", row.spans.payable, "up", row.spans.up),
             ("spans.compliance", row.spans.compliance, "100 x up", 100 * row.spans.up),
         ):

@@ -92,6 +92,9 @@ _SPANS: Final = _object(
         "compliance": _integer("Sum of compliance (0 to 100) x milliseconds"),
         "failures": _integer("Changes from payable to not payable"),
         "repairs": _integer("Changes from not payable to payable"),
+        "refused": _integer(
+            "Milliseconds of `down` with refusals (401, 403, 429, bot walls)", most=DAY_MS
+        ),
     },
 )
 
@@ -114,6 +117,7 @@ _DAY: Final = _object(
             "How many probes are not scored: [reason, count]", _text("Reason", most=256)
         ),
         "spans": _SPANS,
+        "blocked": _integer("Scored probes that a bot wall refused"),
     },
 )
 
@@ -124,7 +128,8 @@ _STATE: Final = _object(
         "outcome": _text("What the probe met", most=64),
         "up": _flag("Whether it was up; a refusal (429, 401, 403) is not"),
         "payable": _flag("Whether a stock client could have paid"),
-        "unconfirmed": _flag("Whether it is a first failure that nobody confirmed yet"),
+        "unconfirmed": _flag("Whether it is a first failure that is not confirmed yet"),
+        "payableSince": _maybe(_instant("When the latest time that it was payable began")),
     },
 )
 
@@ -172,33 +177,55 @@ _ANNOUNCED: Final = {
     "const": True,
     "description": "Only of a payTo: the seller announced it ahead, signed by the old one",
 }
-_CHANGE: Final = {
-    **_CHANGE_REQUIRED,
-    "properties": _CHANGE_REQUIRED["properties"] | {"announced": _ANNOUNCED},
+_SCALED: Final = {
+    "type": "string",
+    "pattern": "^(0|[1-9][0-9]{0,119})$",
+    "description": "Amount in the unit",
 }
-
-_PAYER_SUMS: Final = _object(
-    "Sums over payers.",
+_PRICE: Final = _object(
+    "Only of a price: it and the usual price in one unit.",
     {
-        "payers": _integer("How many"),
-        "volume": _amount("Sum of their atomic USDC"),
-        "squares": _amount("Sum of the squares of their atomic USDC"),
-        "top": _amount("The largest of them, atomic USDC"),
-        "weight": _integer("Sum of their weights; who counts whole is 1000000"),
+        "unit": _text("`USD` for 10^-18 dollars, otherwise network, space, asset"),
+        "before": {**_maybe(_SCALED), "description": "The price before; null in another unit"},
+        "after": {**_SCALED, "description": "The new price"},
+        "usual": _maybe(
+            {**_SCALED, "description": "Time-weighted lower median of the 31 days before"}
+        ),
+        "upper": _maybe({**_SCALED, "description": "Upper quartile of the same"}),
+    },
+)
+_CHANGE: Final = _with_optional(_CHANGE_REQUIRED, announced=_ANNOUNCED, price=_PRICE)
+
+_DEMAND: Final = _object(
+    "Who paid the seller in the window, itself left out.",
+    {
+        "transfers": _integer("Payments of at least $0.0001, signed by the payer"),
+        "payers": _integer("Distinct payers"),
+        "volume": _amount("What they paid, atomic USDC"),
+        "own": _amount("Atomic USDC that the seller paid itself"),
+        "returned": _amount("Atomic USDC that it sent back to payers, at most what they paid"),
+        "provenPayers": _integer("Payers that also spend at anchors"),
+        "provenVolume": _amount("Their net spending at the seller, atomic USDC"),
+        "weights": _list(
+            "For each anchor the sum of the payers' weights without it: [owner, millionths]; empty "
+            "if all are 0",
+            {
+                "type": "array",
+                "prefixItems": [_text("Owner of the anchor", most=256), _integer("Millionths")],
+                "minItems": 2,
+                "maxItems": 2,
+            },
+            most=10_000,
+        ),
     },
 )
 
-_CHAIN_SUMS: Final = _object(
-    "What the payers add up to.",
+_ANCHOR: Final = _object(
+    "Addresses of one owner that prove payers.",
     {
-        "transfers": _integer("Transfers to the payTo"),
-        "own": _amount("Atomic USDC that the payTo paid itself"),
-        "returned": _amount("Atomic USDC that round trips cancelled"),
-        "clusters": _integer("Clusters of payTo addresses that the payers pay elsewhere"),
-        "raw": _PAYER_SUMS,
-        "organic": _PAYER_SUMS,
-        "high": _PAYER_SUMS,
-        "low": _PAYER_SUMS,
+        "owner": _text("The owner's domain", most=256),
+        "since": _instant("Since when it is an anchor"),
+        "addresses": _list("Its addresses", _text("Address", most=128), most=10_000),
     },
 )
 
@@ -211,20 +238,22 @@ _CHAIN: Final = _object(
         "indexedToBlock": _maybe(_integer("Last block that is indexed")),
         "indexedTo": _maybe(_instant("Time of the last block that is indexed")),
         "sharedHosts": {**_integer("Monitored hosts that name this payTo"), "minimum": 1},
-        "sums": _maybe(_CHAIN_SUMS),
+        "owner": _maybe(_text("The site that the payTo belongs to, if it is another one")),
+        "shares": {**_integer("Among how many sites its key shares it"), "minimum": 1},
+        "demand": _maybe(_DEMAND),
     },
 )
 
 EVIDENCE_SCHEMA: Final[_Schema] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "$id": "urn:tollgauge:evidence:2",
+    "$id": "urn:tollgauge:evidence:3",
     "title": "Evidence of a trust score",
     **_with_optional(
         _object(
             "All that a score depends on. Its RFC 8785 form has the SHA-256 digest that a report "
             "names. Order inside arrays means nothing; the canonical form sorts them.",
             {
-                "format": {"type": "integer", "const": 2, "description": "Version of this form"},
+                "format": {"type": "integer", "const": 3, "description": "Version of this form"},
                 "resource": _text("Canonical URL of the endpoint"),
                 "asOf": _instant("End of the window"),
                 "firstSeen": _instant("When the endpoint was first known"),
@@ -234,10 +263,6 @@ EVIDENCE_SCHEMA: Final[_Schema] = {
                 "injection": _flag("Whether its texts look like instructions to an agent"),
                 "quote": _maybe(_QUOTE),
                 "days": _list("Probes of the window, one row a UTC day", _DAY, most=4_096),
-                "recent": _object(
-                    "Scored probes of the last 3 hours.",
-                    {"scored": _integer("All of them"), "up": _integer("Those that were up")},
-                ),
                 "last": _maybe(_PROBE),
                 "envelope": _maybe(_PROBE),
                 "changes": _list("Changes in the window", _CHANGE),
@@ -251,6 +276,7 @@ EVIDENCE_SCHEMA: Final[_Schema] = {
                     )
                 ),
                 "paidNotDelivered": _flag("Whether a purchase settled and was not delivered"),
+                "anchors": _list("What demand was measured by", _ANCHOR, most=10_000),
             },
         ),
         forms=_list(

@@ -1,8 +1,8 @@
 """The scoring policy: one frozen, versioned table that anyone can read.
 
 Each score names the version of its policy, and docs/methodology.md is generated from it. Another
-number is another version; earlier policies are in the history of the repository. core/score/signals
-applies the numbers, core/score/scoring adds them up.
+number is another version; earlier policies are in the history of the repository. The functions of
+core/score/facts and the flags apply the numbers, core/score/scoring adds them up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Table = tuple[tuple[int, int], ...]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One component: its weight in points, what it measures, and what its absence means. The
-    function of its name in core/score/signals/components measures it.
+    function of the same name in core/score/facts measures it.
     """
 
     name: str
@@ -43,9 +43,9 @@ class Cap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastCap:
-    """A forecast that limits the score: `cap` applies where the chance of being payable is below
-    `now` in the next half hour and below `day` in 24 hours, both in thousandths; 1,000 where that
-    one does not matter.
+    """A forecast that limits the score: `cap` applies if the chance of being payable is below
+    `now` in half an hour and below `day` in 24 hours, both in thousandths; 1,000 if that one does
+    not matter.
     """
 
     now: int
@@ -57,15 +57,14 @@ class ForecastCap:
 class Policy:
     """Every number that a score depends on.
 
-    `grades` are (letter, least score), best first; below the last one is `F`. `slots_full` is
-    the number of half hours that make confidence 1. `z` and `autocorrelation` shape the score
-    range: the Wilson bounds take one of `autocorrelation` probes as independent. `age` is in days.
-
-    `day_weights[k]` weighs the day that is k days ago; a day without changes is worth
-    `observations_a_day` independent observations, for the range; with fewer half hours than
-    `slots_min` the advice is caution; without a probe that speaks for `stale_ms` and
-    `stale_intervals` times the cadence an endpoint is stale; `activity_gap` is how far the score
-    may lie above the activity of its low end.
+    `grades` are (letter, lowest score), best first; below the last one is `F`. Scored probes that
+    cover `hours_full` hours make confidence 1; with fewer than `hours_min` the advice is caution.
+    `z` and `autocorrelation` shape the score range: the Wilson bounds take one of `autocorrelation`
+    probes as independent, and a day without changes as `observations_a_day` observations. `age` is
+    in days. `day_weights[k]` is the weight of the day k days ago. Without a scored probe for
+    `stale_ms` and `stale_intervals` times its interval an endpoint is stale. The limit of a new
+    path is at least `new_path_tenths` while its chance of being payable in 24 hours is at least
+    `new_path_permille`.
     """
 
     version: int
@@ -75,12 +74,11 @@ class Policy:
     latency: Table
     age: Table
     payers: Table
-    volume: Table
-    price_step: int
-    price_jump_step: int
+    price_increase: int
+    price_change: int
     price_max: int
     payto_step: int
-    slots_full: int
+    hours_full: int
     low_confidence: Fraction
     z: Fraction
     autocorrelation: int
@@ -89,18 +87,17 @@ class Policy:
     client_cap_usd: int
     tls_expiring_ms: int
     new_ms: int
-    concentrated_payers: int
-    concentrated_transfers: int
     forecast_caps: tuple[ForecastCap, ...]
     day_weights: tuple[int, ...]
     observations_a_day: int
-    slots_min: int
+    hours_min: int
     payto_caution_ms: int
     price_jump_ms: int
     stale_ms: int
     stale_intervals: int
     refusing_ms: int
-    activity_gap: int
+    new_path_tenths: int
+    new_path_permille: int
 
     def grade(self, tenths: int) -> str:
         """The letter of a score in tenths of a point, as it is published."""
@@ -145,22 +142,22 @@ def weighted_sum(policy: Policy, subscores: Mapping[str, Ratio]) -> Ratio:
 
 
 POLICY: Final = Policy(
-    version=2,
+    version=3,
     rows=(
         Row(
             name="uptime",
             weight=35,
-            measures="time up / time that probes speak for, of the last 31 days, each day weighed "
-            "by its age: 1000 x 2^(-k/7) for the day that is k days ago",
-            absent="no probe that speaks: no score, `unverified`",
+            measures="time up / time that scored probes cover, of the last 31 days; the day k days "
+            "ago has weight 1000 x 2^(-k/7)",
+            absent="no scored probe: no score, `unverified`",
         ),
         Row(
             name="compliance",
             weight=20,
             measures="the probes' compliance (100 - min(20, 4 x warnings) without errors; 50 when "
-            "a stock client could still pay; 0 when it could not), weighed by their time and the "
+            "a stock client could still pay; 0 when it could not), weighted by their time and the "
             "age of the day",
-            absent="no probe that speaks: no score, `unverified`",
+            absent="no scored probe: no score, `unverified`",
         ),
         Row(
             name="latency",
@@ -177,16 +174,16 @@ POLICY: Final = Policy(
         Row(
             name="activity",
             weight=15,
-            measures="the organic interval: min(act(high), act(low) + 20), where act is min(P, "
-            "(P + V) / 2): P from effective payers, V from settled USD, both read from the tables "
-            "below; volume without independent payers buys nothing",
-            absent="no settlement known: 0",
+            measures="P, read from the table below, of the payers who also spend at anchors, each "
+            "with a weight of at most 1 over all sellers; the smallest P that is left without any "
+            "one anchor",
+            absent="no settlement known, or anchors of fewer than two owners: 0",
         ),
         Row(
             name="stability",
             weight=15,
-            measures="100 - 20 for each advertised price that more than doubled, 10 for every "
-            "other price change (at most 60) - 50 for each payTo change, not below 0",
+            measures="100 - 20 for each price increase - 10 for every other counted price change "
+            "(together at most 60) - 50 for each unannounced payTo change, not below 0",
             absent="no change known: 100",
         ),
     ),
@@ -218,14 +215,14 @@ POLICY: Final = Policy(
             reason="A purchase was settled and not delivered.",
         ),
         Cap(
-            code="lint-error",
-            limit_tenths=490,
-            reason="A stock client could not pay by its last envelope.",
+            code="down-now",
+            limit_tenths=649,
+            reason="It could not be paid at its last check.",
         ),
         Cap(
             code="price-jumped",
             limit_tenths=649,
-            reason="The advertised price more than doubled within 7 days.",
+            reason="The price is more than twice the usual price.",
         ),
     ),
     forecast_caps=(
@@ -268,13 +265,12 @@ POLICY: Final = Policy(
     ),
     latency=((200, 100), (500, 85), (1_000, 60), (2_000, 30), (5_000, 0)),
     payers=((0, 0), (1, 5), (3, 30), (10, 60), (30, 80), (100, 100)),
-    volume=((0, 0), (1, 20), (10, 40), (100, 60), (1_000, 80), (10_000, 100)),
     age=((0, 0), (1, 20), (3, 35), (7, 55), (14, 75), (30, 100)),
-    price_step=10,
-    price_jump_step=20,
+    price_increase=20,
+    price_change=10,
     price_max=60,
     payto_step=50,
-    slots_full=1_440,
+    hours_full=720,
     low_confidence=Fraction(1, 5),
     z=Fraction(196, 100),
     autocorrelation=3,
@@ -283,19 +279,18 @@ POLICY: Final = Policy(
     client_cap_usd=1,
     tls_expiring_ms=14 * DAY_MS,
     new_ms=DAY_MS,
-    concentrated_payers=2,
-    concentrated_transfers=10,
     day_weights=(
         *(1_000, 906, 820, 743, 673, 610, 552, 500, 453, 410, 371, 336, 305, 276, 250, 226),
         *(205, 186, 168, 152, 138, 125, 113, 103, 93, 84, 76, 69, 63, 57, 51),
     ),
     observations_a_day=2,
-    slots_min=24,
+    hours_min=12,
     payto_caution_ms=30 * DAY_MS,
     price_jump_ms=7 * DAY_MS,
     stale_ms=3 * HOUR_MS,
     stale_intervals=6,
     refusing_ms=6 * HOUR_MS,
-    activity_gap=20,
+    new_path_tenths=649,
+    new_path_permille=950,
 )
 """The policy of all scores."""

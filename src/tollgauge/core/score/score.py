@@ -17,9 +17,9 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.units import minute
+from tollgauge.core.base.units import dollars, minute
+from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import Cap
-from tollgauge.core.score.signals.flag import Flag
 
 
 class ScoreError(TollgaugeError):
@@ -42,9 +42,9 @@ class Stats:
     `uptime_tenths`, `compliant_tenths` and `payable_tenths` are tenths of a percent of the scored
     probes, None without any. Latencies are milliseconds of up, scored probes: the exact mean
     rounded half up, and percentiles; None when never up. `excluded` counts unscored probes by
-    reason. `slots` is the number of half hours observed, `observed_days` whole days since first
-    seen. `last_probed` is the instant of the latest scored probe (`Endpoint.last_probed` is that of
-    the latest of all). `verdict` is the wording class of the uptime, None without a scored probe.
+    reason. `observed_days` is whole days since first seen, `last_probed` the time of the latest
+    scored probe (`Endpoint.last_probed` is that of the latest of all). `verdict` is the wording
+    class of the uptime, None without a scored probe.
     """
 
     probes: int
@@ -52,7 +52,6 @@ class Stats:
     up: int
     compliant: int
     payable: int
-    slots: int
     excluded: tuple[tuple[str, int], ...]
     uptime_tenths: int | None
     compliant_tenths: int | None
@@ -70,38 +69,50 @@ class Stats:
 
 @dataclass(frozen=True, kw_only=True)
 class Settlement:
-    """Settlements to the payTo in the window; volumes in atomic USDC of the whole wallet.
-
-    `effective_hundredths` counts effective payers of the wallet, `top_permille` is the largest
-    payer's share of the organic volume (None without any), `distinct_payers` those with organic
-    volume. `level` is `wallet` when several monitored hosts share the payTo, else `endpoint`.
+    """Settlements to the payTo in the window; `volume` in atomic USDC, what the seller paid itself
+    included. `level` is `wallet` if several monitored hosts name the payTo, otherwise `endpoint`.
+    `not_measured` are the offered forms of payment whose settlements are not read, as text.
     """
 
     network: str
     pay_to: str
     volume: int
-    organic: int
     transfers: int
     distinct_payers: int
-    effective_hundredths: int
-    top_permille: int | None
     shared_hosts: int
     indexed_to_block: int | None
     indexed_to: int | None
     level: str
+    not_measured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Activity:
-    """The ends of the organic interval as subscores in tenths (0..1000), and how many clusters of
-    sellers the payers pay elsewhere. `not_measured` are the forms of payment whose settlements are
-    not read, as people read them: then the interval is only a part.
+class ShownDemand:
+    """The payers of a seller in the window and their volume (atomic USDC), and those of them that
+    also buy from established sellers. `measured` is False without anchors to prove payers.
     """
 
-    low_tenths: int
-    high_tenths: int
-    clusters: int
-    not_measured: tuple[str, ...] = ()
+    payers: int
+    volume: int
+    proven_payers: int
+    proven_volume: int
+    measured: bool = True
+
+    @property
+    def text(self) -> str:
+        """The demand in one sentence."""
+        if not self.payers:
+            return "No wallet paid it in 30 days."
+        wallets = "1 wallet" if self.payers == 1 else f"{self.payers:,} wallets"
+        paid = f"{wallets} paid {dollars(self.volume)} in 30 days"
+        if not self.measured:
+            return f"{paid}; whether they also buy from established sellers is not measured here."
+        if self.payers == 1:
+            proven = "it also buys" if self.proven_payers else "it does not buy"
+            return f"{paid}; {proven} from established sellers."
+        verb = "buys" if self.proven_payers == 1 else "buy"
+        number = f"{self.proven_payers:,}" if self.proven_payers else "none"
+        return f"{paid}; {number} of them also {verb} from established sellers."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,16 +139,16 @@ class Score:
     """One endpoint's score under one policy as of a moment.
 
     Without a scored probe `score_tenths`, `low_tenths`, `high_tenths` and `grade` are None and
-    `components` is empty: nothing was measured. Since policy 2 the same is true of an endpoint
-    whose offers cannot be evaluated, although its uptime and its chances are known.
+    `components` is empty: nothing was measured. The same is true of an endpoint whose offers cannot
+    be evaluated, although its uptime and its chances are known.
     `low_tenths <= score_tenths <= high_tenths` otherwise. `caps` are those that applied, lowest
     first. Flags are in order of severity, then code. `economic_hundredths` is the share of the
     window that is indexed on chain.
 
     `reason` states in one sentence why the recommendation is what it is; `payable_now_permille` and
     `payable_24h_permille` are the chances that a probe in half an hour and in 24 hours finds it
-    payable, None before anything was measured; `activity` is the organic interval, None where
-    settlements are not known. `down` is None unless the endpoint is down.
+    payable, None before anything was measured; `demand` is None where settlements are not known.
+    `down` is None unless the endpoint is down.
     """
 
     policy_version: int
@@ -157,7 +168,7 @@ class Score:
     reason: str = ""
     payable_now_permille: int | None = None
     payable_24h_permille: int | None = None
-    activity: Activity | None = None
+    demand: ShownDemand | None = None
     down: Down | None = None
 
     @property

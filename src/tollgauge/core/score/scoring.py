@@ -3,66 +3,61 @@
 Rules (docs/methodology.md):
 - deterministic and exact: ratios of integers until the end, then half up to what is published; no
   floats;
-- the weighted sum of the subscores, then the lowest cap of a flag that fired, then the grade of
-  the score as it is published, so that score and grade never contradict each other;
+- the weighted sum of the subscores, then the lowest cap, then the grade of the score as published,
+  so that score and grade never contradict each other;
 - without a scored probe, or an offer that can be evaluated, there is no score: absence is declared,
   never renormalised;
-- the range takes uptime and compliance at their Wilson bounds, and activity at the ends of the
-  organic interval. Caps hold for all three, and low <= score <= high.
-
-What each figure means is core/score/signals' work, the numbers are core/score/policy's.
+- the range takes uptime and compliance at their Wilson bounds, and activity at 0 and as scored.
+  Caps hold for all three, and low <= score <= high.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from tollgauge.core.base.rounding import Ratio, bounds, bounds_of, half_up, smaller
+from tollgauge.core.base.rounding import Ratio, bounds, bounds_of, half_up
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
-from tollgauge.core.endpoint.finding import is_lint
 from tollgauge.core.endpoint.terms import form_text
 from tollgauge.core.score import evidence as evidence_form
-from tollgauge.core.score.advice import PAYABLE, Judgement, advise
-from tollgauge.core.score.evidence import Evidence, EvidenceError
-from tollgauge.core.score.forecast import NOW_MS, forecast
+from tollgauge.core.score.advice import PAYABLE, Judgement, advise, verdict
+from tollgauge.core.score.evidence import DemandEvidence, Evidence, EvidenceError, LatestState
+from tollgauge.core.score.facts import SUBSCORES, Facts, facts_of
+from tollgauge.core.score.flag import Fired, flag, grouped, raised_by
+from tollgauge.core.score.forecast import Forecasts, PresentState, forecast
+from tollgauge.core.score.listing_flags import LISTING_FLAGS
 from tollgauge.core.score.policy import POLICY, Cap, Policy, weighted_sum
-from tollgauge.core.score.score import Activity, Component, Score, ScoreError, Settlement, Stats
-from tollgauge.core.score.signals import changed_terms as terms
-from tollgauge.core.score.signals import envelope, known, reach, settlements
-from tollgauge.core.score.signals.components import SUBSCORES
-from tollgauge.core.score.signals.facts import Facts, facts_of
-from tollgauge.core.score.signals.flag import Fired, flag, grouped, raised_by
-from tollgauge.core.score.verdict import verdict
-
-FLAG_RULES: Final = (
-    *reach.FLAGS,
-    *envelope.FLAGS,
-    *terms.FLAGS,
-    *settlements.FLAGS,
-    *known.FLAGS,
+from tollgauge.core.score.probe_flags import PROBE_FLAGS, down_of, lint_flags
+from tollgauge.core.score.score import (
+    Component,
+    Score,
+    ScoreError,
+    Settlement,
+    ShownDemand,
+    Stats,
 )
+
+MAX_VOLUME: Final = 2**63 - 1
+"""Larger volumes are published as this (atomic USDC, nine trillion dollars)."""
+FLAG_RULES: Final = (*PROBE_FLAGS, *LISTING_FLAGS)
 """The rules of all flags; lint findings add one `lint:<rule>` each."""
 _GROUPS: Final = grouped(FLAG_RULES)
 FIXES: Final[Mapping[str, str]] = {rule.code: rule.fix for rule in FLAG_RULES if rule.fix}
 """What a seller can do about a flag, by its slug. The message of a `lint:` flag says it itself."""
 
-Forecasts = tuple[Ratio, Ratio]
-"""The chances of being payable in half an hour and in 24 hours."""
-
 
 def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
     """The score of an evidence: pure, exact, independent of the order of its parts."""
     facts = facts_of(evidence, policy)
-    raised = sorted(raised_by(_GROUPS, facts) + envelope.lint_flags(facts))
+    raised = sorted(raised_by(_GROUPS, facts) + lint_flags(facts))
     flags = {code: fired for _, code, fired in raised}
     errors = {code for rank, code, _ in raised if not rank}
     exact = {name: subscore(facts) for name, subscore in SUBSCORES.items()}
-    measured = evidence.state is not None and facts.is_evaluated
-    forecasts = _forecasts(facts, payable=facts.is_payable)
-    caps = _caps(facts, flags, errors, forecasts) if measured else ()
+    measured = facts.is_measured
+    forecasts = None if evidence.state is None else _forecasts(facts, evidence.state)
+    caps = _caps(facts, flags, forecasts) if measured and forecasts else ()
     uncapped = weighted_sum(policy, exact)
     limit = caps[0].limit_tenths if caps else 1_000
     low, high = _range(facts, exact, limit) if measured else (None, None)
@@ -81,7 +76,7 @@ def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
     )
     payable = advice.recommendation in PAYABLE and facts.is_payable
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
-    chances = _chances(facts, forecasts)
+    chances = (None, None) if forecasts is None else _chances(forecasts)
     return Score(
         policy_version=policy.version,
         as_of=evidence.as_of,
@@ -100,8 +95,8 @@ def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
         reason=advice.reason,
         payable_now_permille=chances[0],
         payable_24h_permille=chances[1],
-        activity=_activity(facts),
-        down=reach.down_of(facts),
+        demand=_demand(facts),
+        down=down_of(facts),
     )
 
 
@@ -131,7 +126,7 @@ def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Ratio, Ratio] | N
     was measured.
     """
     facts = facts_of(evidence, policy)
-    if not facts.spoken:
+    if not facts.covered_ms:
         return None
     percent, of = SUBSCORES["uptime"](facts)
     return bounds((percent, 100 * of), _observations(facts), z=policy.z)
@@ -149,68 +144,64 @@ def _component(name: str, weight: int, tenths: int) -> Component:
     return Component(name=name, weight=weight, tenths=tenths)
 
 
-def _caps(
-    facts: Facts, flags: Mapping[str, Fired], errors: Collection[str], forecasts: Forecasts
-) -> tuple[Cap, ...]:
-    policy = facts.policy
+def _caps(facts: Facts, flags: Mapping[str, Fired], forecasts: Forecasts) -> tuple[Cap, ...]:
+    policy, state = facts.policy, facts.evidence.state
     caps = [cap for cap in policy.caps if cap.code in flags]
-    if errors and any(map(is_lint, errors)):
-        caps += [cap for cap in policy.caps if cap.code == "lint-error"]
-    # Until a first failure is confirmed, the forecast that limits is the one from before it.
-    (now, of_now), (day, of_day) = (
-        _forecasts(facts, payable=True) if facts.is_unconfirmed else forecasts
-    )
+    if state is not None and state.unconfirmed:
+        # Until a first failure is confirmed, caps use the state before it.
+        caps = [cap for cap in caps if cap.code != "down-now"]
+        since = state.at if state.payable_since is None else state.payable_since
+        before = PresentState(payable=True, since=since, was_payable=True)
+        forecasts = forecast(facts.days, before, as_of=facts.evidence.as_of)
     # A limit is a whole number, so a chance is below it if it is when rounded down.
-    now_permille, day_permille = 1_000 * now // of_now, 1_000 * day // of_day
-    caps += [
-        rule.cap
-        for rule in policy.forecast_caps
-        if now_permille < rule.now and day_permille < rule.day
-    ]
+    now, day = (1_000 * part // whole for part, whole in forecasts)
+    caps += [rule.cap for rule in policy.forecast_caps if now < rule.now and day < rule.day]
     if (median := facts.evidence.site_median_tenths) is not None:
-        reason = "A new path is not taken for better than its site for 7 days."
-        caps.append(Cap(code="new-path-of-known-site", limit_tenths=median, reason=reason))
+        reason = "A new path is limited for 7 days by the scores of its site's other paths."
+        least = policy.new_path_tenths if day >= policy.new_path_permille else 0
+        limit = max(median, least)
+        caps.append(Cap(code="new-path-of-known-site", limit_tenths=limit, reason=reason))
     caps.sort(key=lambda cap: (cap.limit_tenths, cap.code))
     return tuple(caps)
 
 
-def _forecasts(facts: Facts, *, payable: bool) -> Forecasts:
-    """The chances if the latest probe that speaks was `payable` or not."""
-    spans = facts.totals.spans
-    now = forecast(spans, payable=payable, ahead_ms=NOW_MS)
-    return now, forecast(spans, payable=payable, ahead_ms=DAY_MS)
+def _forecasts(facts: Facts, state: LatestState) -> Forecasts:
+    """The chances from the present state."""
+    began = state.payable_since if state.payable else state.since
+    present = PresentState(
+        payable=state.payable,
+        since=state.at if began is None else began,
+        was_payable=state.payable or state.payable_since is not None,
+    )
+    return forecast(facts.days, present, as_of=facts.evidence.as_of)
 
 
-def _chances(facts: Facts, forecasts: Forecasts) -> tuple[int | None, int | None]:
-    """The forecasts in thousandths, None where nothing was measured."""
-    if facts.evidence.state is None:
-        return None, None
+def _chances(forecasts: Forecasts) -> tuple[int, int]:
+    """The forecasts in thousandths."""
     now, day = forecasts
     return half_up(now, 1_000), half_up(day, 1_000)
 
 
-def _activity(facts: Facts) -> Activity | None:
-    chain = facts.evidence.chain
-    if chain is None or chain.sums is None:
+def _demand(facts: Facts) -> ShownDemand | None:
+    demand = facts.demand
+    if demand is None:
         return None
-    low, high = facts.activity_ends
-    return Activity(
-        low_tenths=half_up(low, 10),
-        high_tenths=half_up(high, 10),
-        clusters=chain.sums.clusters,
-        not_measured=tuple(map(form_text, facts.unread_forms)),
+    return ShownDemand(
+        payers=demand.payers,
+        volume=min(demand.volume, MAX_VOLUME),
+        proven_payers=demand.proven_payers,
+        proven_volume=min(demand.proven_volume, MAX_VOLUME),
+        measured=facts.is_demand_measured,
     )
 
 
 def _range(facts: Facts, exact: Mapping[str, Ratio], limit: int) -> tuple[int, int]:
     """The low and the high end of the score in tenths."""
     policy = facts.policy
-    least, most = facts.activity_ends
-    least = smaller(least, exact["activity"])
     shares = exact["uptime"], exact["compliance"]
     uptime, compliance = bounds_of(shares, _observations(facts), z=policy.z, of=100)
-    low = {**exact, "uptime": uptime[0], "compliance": compliance[0], "activity": least}
-    high = {**exact, "uptime": uptime[1], "compliance": compliance[1], "activity": most}
+    low = {**exact, "uptime": uptime[0], "compliance": compliance[0], "activity": (0, 1)}
+    high = {**exact, "uptime": uptime[1], "compliance": compliance[1]}
     return _points(weighted_sum(policy, low), limit), _points(weighted_sum(policy, high), limit)
 
 
@@ -242,7 +233,6 @@ def _stats(facts: Facts) -> Stats:
         up=sums.up,
         compliant=sums.compliant,
         payable=sums.payable,
-        slots=sums.slots,
         excluded=sums.excluded,
         uptime_tenths=half_up((up, whole), 1_000) if whole else None,
         compliant_tenths=half_up((sums.compliant, scored), 1_000) if scored else None,
@@ -260,23 +250,19 @@ def _stats(facts: Facts) -> Stats:
 
 
 def _settlement(facts: Facts) -> Settlement | None:
-    chain, volume = facts.evidence.chain, facts.volume
+    chain = facts.evidence.chain
     if chain is None:
         return None
-    sums, shared_hosts = volume
-    raw, organic = sums.raw, sums.organic
-    top = half_up((organic.top, organic.volume), 1_000) if organic.volume else None
+    demand = chain.demand or DemandEvidence()
     return Settlement(
         network=chain.network,
         pay_to=chain.pay_to,
-        volume=raw.volume,
-        organic=organic.volume,
-        transfers=sums.transfers,
-        distinct_payers=organic.payers,
-        effective_hundredths=half_up(volume.wallet_effective, 100),
-        top_permille=top,
-        shared_hosts=shared_hosts,
+        volume=min(demand.volume + demand.own, MAX_VOLUME),
+        transfers=demand.transfers,
+        distinct_payers=demand.payers,
+        shared_hosts=chain.shared_hosts,
         indexed_to_block=chain.indexed_to_block,
         indexed_to=chain.indexed_to,
-        level="wallet" if shared_hosts > 1 else "endpoint",
+        level="wallet" if chain.shared_hosts > 1 else "endpoint",
+        not_measured=tuple(map(form_text, facts.unread_forms)),
     )

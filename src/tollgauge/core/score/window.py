@@ -21,7 +21,7 @@ from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.rollup import Rollup, rollup
 from tollgauge.core.probe.spans import NO_SPANS, Statement, spans, statement
-from tollgauge.core.score.evidence import RECENT_MS, LastProbe, LatestState
+from tollgauge.core.score.evidence import LastProbe, LatestState
 
 DAYS: Final = WINDOW_MS // DAY_MS + 1
 """The days of a window: the UTC day of its end and the 30 days before it."""
@@ -93,13 +93,11 @@ class ClosedDay(msgspec.Struct, frozen=True, array_like=True):
 
 class ClosedDays(msgspec.Struct, frozen=True, array_like=True):
     """The closed days of an endpoint that a score can look at, oldest first, with the `latest`
-    probes of all closed days. `tail` has (at, up) of the newest day's counted probes of the hours
-    that `Evidence.recent` may reach back.
+    probes of all closed days.
     """
 
     days: tuple[ClosedDay, ...] = ()
     latest: Latest = NOTHING
-    tail: tuple[tuple[int, bool], ...] = ()
 
     def with_day(
         self, closed: ClosedDay, results: Sequence[ProbeResult]
@@ -111,11 +109,9 @@ class ClosedDays(msgspec.Struct, frozen=True, array_like=True):
         newest = max(days)
         recent = tuple(days[day] for day in sorted(days) if day > newest - DAYS)
         leaving = tuple(days[day] for day in sorted(days) if day <= newest - DAYS)
-        tail = _counted(results, since=(newest + 1) * DAY_MS - RECENT_MS)
         added = ClosedDays(
             days=recent,
             latest=Latest.of(results).after(self.latest),
-            tail=tuple(tail) if closed.day == newest else self.tail,
         )
         return added, leaving
 
@@ -126,11 +122,10 @@ NO_DAYS: Final = ClosedDays()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """The probes of a window: the sums of each UTC day, oldest first, one entry for each that has
-    any probe or a span of the day before; (scored, up) of the most `recent`; and the `latest`.
+    any probe or a span of the day before; and the `latest`.
     """
 
     days: tuple[Rollup, ...]
-    recent: tuple[int, int]
     latest: Latest
 
     @property
@@ -162,12 +157,8 @@ def window_of(closed: ClosedDays, opened: Sequence[ProbeResult], *, as_of: int) 
         by_day.setdefault(day_of(result.at), []).append(result)
     for day, results in by_day.items():
         days[day] = day_of_probes(day, results, before=days.get(day - 1, _SILENCE)[1], until=as_of)
-    since = as_of - RECENT_MS
-    tail = [one for one in closed.tail if day_of(one[0]) not in by_day and since < one[0] <= as_of]
-    ups = [up for _, up in (*tail, *_counted(opened, since=since))]
     return Window(
         days=tuple(sums for sums in _spoken_days(days, as_of=as_of) if sums.day >= first),
-        recent=(len(ups), sum(ups)),
         latest=Latest.of(opened).after(closed.latest).since(first * DAY_MS),
     )
 
@@ -220,15 +211,6 @@ def _spoken_days(
             spoken = spans(day + 1, (), before=said, until=as_of)
             if spoken != NO_SPANS:
                 yield Rollup(day=day + 1, spans=spoken)
-
-
-def _counted(results: Sequence[ProbeResult], *, since: int) -> list[tuple[int, bool]]:
-    """(at, up) of the counted probes after an instant (ms UTC)."""
-    return [
-        (result.at, result.up)
-        for result in results
-        if result.at > since and result.scored and not result.confirms
-    ]
 
 
 def _later(one: Any, other: Any) -> Any:

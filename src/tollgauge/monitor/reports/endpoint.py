@@ -16,9 +16,15 @@ from tollgauge.core.probe.latency import percentiles
 from tollgauge.core.probe.probe import HistoryRow
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.probe.vantage import VantageState
+from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import Cap
-from tollgauge.core.score.score import Activity, Component, Score, Settlement, score_from_json
-from tollgauge.core.score.signals.flag import Flag
+from tollgauge.core.score.score import (
+    Component,
+    Score,
+    Settlement,
+    ShownDemand,
+    score_from_json,
+)
 from tollgauge.core.score.window import DayScore, with_silent_days
 from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.monitor.reports.snapshots import (
@@ -85,7 +91,7 @@ class EndpointView:
     """Everything the endpoint's page shows. `days` are the last 30 UTC days, or up to 90 of
     an endpoint that is known for longer, oldest first, one entry a day with zeros where nothing was
     measured. `low_tenths` to `high_tenths` is the score
-    range, `activity` the organic interval, `pace` how often it is probed, None for as usual;
+    range, `demand` who paid the seller, `pace` how often it is probed, None for as usual;
     `vantages` what each of several vantages saw last, `settlement` what was settled to its payTo;
     `seller_file` what the seller says of itself, None where it says nothing.
     """
@@ -96,7 +102,7 @@ class EndpointView:
     caps: tuple[Cap, ...]
     low_tenths: int | None
     high_tenths: int | None
-    activity: Activity | None = None
+    demand: ShownDemand | None = None
     pace: Pace | None = None
     days: tuple[DayBar, ...]
     events: tuple[TimelineEvent, ...]
@@ -133,7 +139,7 @@ def _view(
         caps=() if score is None else score.caps,
         low_tenths=None if score is None else score.low_tenths,
         high_tenths=None if score is None else score.high_tenths,
-        activity=None if score is None else score.activity,
+        demand=None if score is None else score.demand,
         pace=pace(hosts.get(tx, endpoint.host), row),
         days=_days(tx, endpoint, score, now=now),
         events=tuple(_timeline(event) for event in events),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
-from tollgauge.core.score.advice import PAYABLE
+from tollgauge.core.score.advice import LEADING
+from tollgauge.core.score.demand import MIN_OWNERS
 from tollgauge.core.score.policy import POLICY
+from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import ranking
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.store.chain import volumes
@@ -39,7 +41,7 @@ def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
     """
     chosen = ranking.current(tx, now=now)
     sites = {candidate.endpoint_id: candidate.site for candidate in chosen.best}
-    ids = ranks.still_candidates(tx, sites, recommended=PAYABLE)
+    ids = ranks.still_candidates(tx, sites, recommended=LEADING)
     known = rated_endpoints.get_many(tx, ids)
     last_row = {sites[id_]: id_ for id_ in ids}
     return Leaderboard(
@@ -94,10 +96,9 @@ class Ecosystem:
     """Counts over all known endpoints as of an instant, at most two minutes ago
     (monitor/ranking); shares are in thousandths of the `monitored` ones, which have a score.
 
-    Settlements of the last 30 days on every indexed chain, None while none is: `volume_micro_usd`
-    is all that authorizations brought to known payTo addresses, `organic_micro_usd` that without
-    self-payments and round trips; `receivers` of it, and `payers`. `indexed_permille` is the
-    share of these addresses' last 30 days that is indexed.
+    `demand` is that of all sellers in the last 30 days on every indexed chain, None while none is;
+    `receivers` is how many sellers it reached. `indexed_permille` is the share of these 30 days
+    that is indexed.
     """
 
     as_of: int
@@ -108,10 +109,8 @@ class Ecosystem:
     compliant_permille: int | None
     grades: tuple[tuple[str, int], ...]
     simulated: bool = False
-    volume_micro_usd: int | None = None
-    organic_micro_usd: int | None = None
+    demand: ShownDemand | None = None
     receivers: int | None = None
-    payers: int | None = None
     indexed_permille: int | None = None
 
 
@@ -128,21 +127,26 @@ def ecosystem(tx: Connection, *, now: int) -> Ecosystem:
         compliant_permille=_share(population.compliant, population.scored),
         grades=population.grades,
         simulated=counted.simulated > 0,
-        **_settlements(volumes.published(tx)),
+        **_settlements(tx),
     )
 
 
-def _settlements(chains: Sequence[volumes.ChainVolume]) -> dict[str, int]:
+def _settlements(tx: Connection) -> dict[str, Any]:
     """The settlements of all indexed chains together; nothing while none is indexed."""
+    chains = volumes.published(tx)
     if not chains:
         return {}
     wallets = sum(chain.wallets for chain in chains)
     indexed = sum(chain.indexed_permille * chain.wallets for chain in chains)
     return {
-        "volume_micro_usd": sum(chain.raw for chain in chains),
-        "organic_micro_usd": sum(chain.organic for chain in chains),
+        "demand": ShownDemand(
+            payers=sum(chain.payers for chain in chains),
+            volume=sum(chain.volume for chain in chains),
+            proven_payers=sum(chain.proven_payers for chain in chains),
+            proven_volume=sum(chain.proven_volume for chain in chains),
+            measured=len(volumes.anchors_of(tx)) >= MIN_OWNERS,
+        ),
         "receivers": sum(chain.receivers for chain in chains),
-        "payers": sum(chain.payers for chain in chains),
         "indexed_permille": indexed // wallets if wallets else 0,
     }
 

@@ -13,11 +13,11 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.vantage import VantageState, partly_reachable
+from tollgauge.core.score.advice import UNPROBED, summary
 from tollgauge.core.score.evidence import from_stored
 from tollgauge.core.score.improvement import Improvement, improvements
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score, score_from_json
-from tollgauge.core.score.verdict import UNPROBED, summary
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile

@@ -6,11 +6,10 @@ Rules:
   new rows are appended at one end and old ones removed from the other;
 - `transfer_day` holds the sums of those rows by wallet, UTC day and counterparty, changed in the
   transaction that changes the rows. All-zero sums are not kept;
-- when a payer was first seen is store/chain/payers';
 - amounts are decimal strings, added in Python: the sum of a wash trader's transfers may exceed any
   integer column.
 
-Which blocks are indexed is store/chain/cursors's, what the sums mean core/score/signals'.
+Which blocks are indexed is store/chain/cursors's, what the sums mean core/score/demand's.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from tollgauge.core.chain.blocks import Span
 from tollgauge.core.chain.settlement import Entry
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
-from tollgauge.store.chain import payers
 
 transfer = sa.Table(
     "transfer",
@@ -84,7 +82,6 @@ def replace(
     for entry in entries:
         key = (entry.wallet, day_of(entry.at), entry.other)
         _add(sums, key, entry.value, incoming=entry.incoming, sign=1)
-    payers.note(tx, chain, entries)
     for batch in rows.chunks(entries, _ROWS):
         rows.execute_many(tx, _INSERT, [_row(chain, entry) for entry in batch])
     _apply(tx, chain, {key: change for key, change in sums.items() if any(change)})

@@ -1,19 +1,19 @@
-"""Volumes: the sums of the indexed transfers of a window, for one wallet and for a whole chain.
+"""Volumes: the indexed payments of a window, for one wallet and for a whole chain.
 
-`wallet_sums` holds what core/score/organic computes of all wallets of a chain at once, because each
-one's sums depend on all others: jobs/index computes it from time to time, each score reads it.
+`wallet_demand` has the demand of each wallet (core/score/demand), which depends on all others:
+jobs/index measures the chain from time to time, each score reads its row.
 
 Rules:
 - a window is exact: whole UTC days come from their sums, the partly covered days at its ends from
   the transfers themselves;
 - today's sums are taken whole if no indexed block is after the window's end, which is usual;
 - a wallet is indexed from its `low` to the chain's cursor; the rest of the window is not known,
-  and `indexed_ms` says so.
+  and `indexed_ms` states how much is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -25,32 +25,46 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
-from tollgauge.core.score.evidence import ChainSums, PayerVolume
-from tollgauge.core.score.organic import Market, intervals
-from tollgauge.core.score.signals.volume import NO_SUMS, Flow, flow_sums
+from tollgauge.core.score.demand import Flow, measure_demand
+from tollgauge.core.score.evidence import Anchor, DemandEvidence
 from tollgauge.db import meta
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain.payers import firsts
+from tollgauge.store.chain import wallets as wallet_rows
 from tollgauge.store.chain.transfers import transfer, transfer_day
 from tollgauge.store.chain.wallets import chain_wallet
 
-wallet_sums = sa.Table(
-    "wallet_sums",
+wallet_demand = sa.Table(
+    "wallet_demand",
     metadata,
     sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("wallet", sa.LargeBinary, primary_key=True),
     # The end of their window (ms UTC).
     sa.Column("as_of", sa.BigInteger, nullable=False),
-    # core/score/evidence's ChainSums as JSON.
-    sa.Column("sums", sa.Text, nullable=False),
+    # core/score/evidence's Demand as JSON.
+    sa.Column("demand", sa.Text, nullable=False),
     sqlite_with_rowid=False,
 )
 
-_SUMS: Final = TypeAdapter(ChainSums)
+_DEMAND: Final = TypeAdapter(DemandEvidence)
+_ANCHORS: Final = TypeAdapter(tuple[Anchor, ...])
+_ANCHORS_KEY: Final = "anchors"
 _META: Final = "volume:"
+_AMOUNTS: Final = ("volume", "proven_volume")
+"""Atomic amounts, which may exceed an integer of JSON."""
 _ROWS: Final = 5_000
+_NO_FLOW: Final = Flow()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayerVolume:
+    """One payer's payments to a wallet in a window and what it sent back, atomic USDC."""
+
+    payer: str
+    transfers: int
+    paid: int
+    returned: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,18 +84,18 @@ NO_COVERAGE: Final = Coverage()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainVolume:
-    """A chain's settlements of 30 days in atomic units: all payments to wallets by authorization
-    (`raw`), those without self-payments and round trips (`organic`), how many wallets received any
-    and from how many payers. `indexed_permille` is the share of the window that is indexed, over
-    all `wallets`.
+    """A chain's settlements of 30 days in atomic units: the `volume` that sellers received from
+    others, how many `receivers` and `payers` there were, and of these the proven ones with their
+    net spending. `indexed_permille` is the share of the window that is indexed, over all `wallets`.
     """
 
     chain: int
     as_of: int
-    raw: int
-    organic: int
+    volume: int
+    proven_volume: int
     receivers: int
     payers: int
+    proven_payers: int
     wallets: int
     indexed_permille: int
 
@@ -114,8 +128,8 @@ def coverages(
 def payers(
     tx: Connection, chain: int, address: str, *, as_of: int, most: int | None = None
 ) -> tuple[PayerVolume, ...]:
-    """Who paid an address by authorization in the 30 days before `as_of`, and what it sent back
-    to each of them: those who paid most first, at most so many.
+    """Who paid an address in the 30 days before `as_of`, and what it sent back to each of them:
+    the largest payers first, at most `most`.
     """
     wallet = bytes.fromhex(address[2:])
     flows = _by_counterparty(_flows(tx, chain, (wallet,), as_of=as_of))
@@ -132,92 +146,104 @@ def payers(
     )
 
 
-def sums(tx: Connection, chain: int, address: str, *, as_of: int) -> ChainSums:
-    """What the payers of an address add up to (`sums_of`)."""
-    return sums_of(tx, chain, (address,), as_of=as_of)[address]
-
-
-def sums_of(
+def demands_of(
     tx: Connection, chain: int, addresses: Sequence[str], *, as_of: int
-) -> dict[str, ChainSums]:
-    """What the payers of each address add up to, as it was last computed with the whole chain;
-    until then what its own transfers tell as of an instant, with nothing at the ends of the
-    interval.
+) -> dict[str, DemandEvidence]:
+    """The demand of each address as last measured with the whole chain; until then what its own
+    transfers show, without a proven payer.
     """
     wallets = {bytes.fromhex(address[2:]): address for address in addresses}
-    query = sa.select(*wallet_sums.c["wallet", "sums"]).where(wallet_sums.c.chain == chain)
-    stored = rows.with_any(tx, query, wallet_sums.c.wallet, wallets)
-    sums = {wallets[row.wallet]: _SUMS.validate_json(row.sums) for row in stored}
-    others = [wallet for wallet, address in wallets.items() if address not in sums]
-    sums |= dict.fromkeys((wallets[wallet] for wallet in others), NO_SUMS)
+    query = sa.select(*wallet_demand.c["wallet", "demand"]).where(wallet_demand.c.chain == chain)
+    stored = rows.with_any(tx, query, wallet_demand.c.wallet, wallets)
+    demands = {wallets[row.wallet]: _DEMAND.validate_json(row.demand) for row in stored}
+    others = [wallet for wallet, address in wallets.items() if address not in demands]
+    demands |= dict.fromkeys((wallets[wallet] for wallet in others), DemandEvidence())
     flows: dict[bytes, list[Any]] = {}
     for row in _flows(tx, chain, others, as_of=as_of):
         flows.setdefault(row.wallet, []).append(row)
-    for wallet, of_wallet in flows.items():
-        sums[wallets[wallet]] = flow_sums(_by_counterparty(of_wallet), wallet)
-    return sums
+    own = ((wallet, _by_counterparty(of_wallet)) for wallet, of_wallet in flows.items())
+    measured = measure_demand(own, sellers={}, anchors={}, at_anchors=())
+    return demands | {wallets[wallet]: demand for wallet, demand in measured.demands}
 
 
-def compute_sums(tx: Connection, chain: int, *, as_of: int) -> list[tuple[bytes, ChainSums]]:
-    """The sums of every wallet that received or sent anything in the window."""
-    low_at = sa.select(chain_wallet.c.address, chain_wallet.c.low_at)
-    known = tx.execute(low_at.where(chain_wallet.c.chain == chain))
-    market = Market(
-        as_of=as_of,
-        flows=_wallets(tx, chain, as_of=as_of),
-        firsts=firsts(tx, chain),
-        indexed_from={bytes.fromhex(address[2:]): since for address, since in known},
+def measure_chain(
+    tx: Connection, chain: int, *, as_of: int
+) -> tuple[list[tuple[bytes, DemandEvidence]], ChainVolume]:
+    """The demand of every wallet that received or sent anything in the window, by the anchors that
+    are stored, and the volume of the chain.
+    """
+    anchors = {
+        bytes.fromhex(address[2:]): anchor.owner
+        for anchor in anchors_of(tx)
+        for address in anchor.addresses
+    }
+    of_anchors: dict[bytes, list[Any]] = {}
+    for row in _flows(tx, chain, list(anchors), as_of=as_of):
+        of_anchors.setdefault(row.wallet, []).append(row)
+    measured = measure_demand(
+        _wallets(tx, chain, as_of=as_of),
+        sellers=wallet_rows.sites(tx, chain) | anchors,
+        anchors=anchors,
+        at_anchors=[(wallet, _by_counterparty(group)) for wallet, group in of_anchors.items()],
     )
-    return list(intervals(market))
-
-
-def save_sums(
-    tx: Connection, chain: int, computed: Sequence[tuple[bytes, ChainSums]], *, as_of: int
-) -> None:
-    """Store sums of wallets."""
-    values = [
-        {"chain": chain, "wallet": wallet, "as_of": as_of, "sums": _SUMS.dump_json(sums).decode()}
-        for wallet, sums in computed
-    ]
-    rows.put(tx, wallet_sums, values)
-
-
-def drop_sums(tx: Connection, chain: int, *, before: int) -> None:
-    """Delete the sums that were not computed again."""
-    old = (wallet_sums.c.chain == chain, wallet_sums.c.as_of < before)
-    tx.execute(wallet_sums.delete().where(*old))
-
-
-def measure(tx: Connection, chain: int, *, as_of: int) -> ChainVolume:
-    """A chain's volume as of an instant, from every wallet's sums."""
-    total = {"raw": 0, "organic": 0, "receivers": 0}
-    paying: set[bytes] = set()
-    for wallet, flows in _wallets(tx, chain, as_of=as_of):
-        paid = {other: flow for other, flow in flows.items() if flow.transfers}
-        if not paid:
-            continue
-        total["receivers"] += 1
-        total["raw"] += sum(flow.paid for flow in paid.values())
-        total["organic"] += sum(
-            max(0, flow.paid - flow.returned) for other, flow in paid.items() if other != wallet
-        )
-        paying.update(paid)
     count, covered = _covered(tx, chain, as_of=as_of)
-    return ChainVolume(
+    volume = ChainVolume(
         chain=chain,
         as_of=as_of,
-        payers=len(paying),
+        volume=measured.volume,
+        proven_volume=measured.proven_volume,
+        receivers=measured.receivers,
+        payers=measured.payers,
+        proven_payers=measured.proven_payers,
         wallets=count,
         indexed_permille=covered * 1_000 // (count * WINDOW_MS) if count else 0,
-        **total,
     )
+    return measured.demands, volume
+
+
+def save_demands(
+    tx: Connection, chain: int, computed: Sequence[tuple[bytes, DemandEvidence]], *, as_of: int
+) -> None:
+    """Store the demand of wallets."""
+    texts = ((wallet, _DEMAND.dump_json(demand).decode()) for wallet, demand in computed)
+    values = [
+        {"chain": chain, "wallet": wallet, "as_of": as_of, "demand": text} for wallet, text in texts
+    ]
+    rows.put(tx, wallet_demand, values)
+
+
+def drop_demands(tx: Connection, chain: int, *, before: int) -> None:
+    """Delete the rows that were not measured again."""
+    old = (wallet_demand.c.chain == chain, wallet_demand.c.as_of < before)
+    tx.execute(wallet_demand.delete().where(*old))
+
+
+def save_anchors(tx: Connection, owners: Mapping[str, Sequence[str]], *, now: int) -> None:
+    """Store the anchors of the configuration, addresses by owner. An owner with the same addresses
+    as before keeps its date.
+    """
+    known = {(anchor.owner, anchor.addresses): anchor.since for anchor in anchors_of(tx)}
+    anchors = tuple(
+        Anchor(owner=owner, since=known.get((owner, addresses), now), addresses=addresses)
+        for owner, addresses in sorted(
+            (owner, tuple(sorted({one.lower() for one in of_owner})))
+            for owner, of_owner in owners.items()
+        )
+    )
+    if anchors != anchors_of(tx):
+        meta.put(tx, _ANCHORS_KEY, _ANCHORS.dump_json(anchors).decode())
+
+
+def anchors_of(tx: Connection) -> tuple[Anchor, ...]:
+    """The anchors by which demand is measured."""
+    text = meta.get(tx, _ANCHORS_KEY)
+    return () if text is None else _ANCHORS.validate_json(text)
 
 
 def publish(tx: Connection, volume: ChainVolume) -> None:
     """Store a chain's volume for the statistics."""
-    text = orjson.dumps(
-        asdict(volume) | {"raw": str(volume.raw), "organic": str(volume.organic)}
-    ).decode()
+    amounts = {name: str(getattr(volume, name)) for name in _AMOUNTS}
+    text = orjson.dumps(asdict(volume) | amounts).decode()
     meta.put(tx, f"{_META}{volume.chain}", text)
 
 
@@ -234,7 +260,7 @@ def published(tx: Connection) -> tuple[ChainVolume, ...]:
         text = meta.get(tx, f"{_META}{chain}")
         if text is not None:
             row: dict[str, Any] = orjson.loads(text)
-            row |= {"raw": int(row["raw"]), "organic": int(row["organic"])}
+            row |= {name: int(row[name]) for name in _AMOUNTS}
             volumes.append(ChainVolume(**row))
     return tuple(volumes)
 
@@ -265,19 +291,11 @@ def _flows(tx: Connection, chain: int, wallets: Sequence[bytes], *, as_of: int) 
 def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, Flow]:
     """The flows of one wallet."""
     flows: dict[bytes, Flow] = {}
-    for _, other, count, paid, returned, day in window_rows:
-        days = 1 << day % 32 if count else 0
-        flow = Flow(count, int(paid), int(returned), days)
-        before = flows.get(other)
-        if before is not None:
-            counts, paid_before, returned_before, days_before = before
-            flow = Flow(
-                counts + flow.transfers,
-                paid_before + flow.paid,
-                returned_before + flow.returned,
-                days_before | days,
-            )
-        flows[other] = flow
+    for _, other, count, paid, returned, _ in window_rows:
+        before = flows.get(other, _NO_FLOW)
+        flows[other] = Flow(
+            before.transfers + count, before.paid + int(paid), before.returned + int(returned)
+        )
     return flows
 
 

@@ -1,13 +1,14 @@
 """Wallets: the addresses that endpoints are paid to, each with the first block indexed for it.
 
-A wallet is added when an endpoint first names it. Its rows change together with the chain's cursor,
-so the functions here that move a `low` are called by store/chain/cursors.
+A wallet is added when an endpoint first names it, or as an anchor of demand. Its rows change
+together with the chain's cursor, so the functions here that move a `low` are called by
+store/chain/cursors.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -25,6 +26,8 @@ chain_wallet = sa.Table(
     metadata,
     sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("address", sa.Text, primary_key=True),
+    # The site of the first endpoint that named it, whose demand it is; empty for anchors.
+    sa.Column("site", sa.Text, nullable=False),
     # The first block that is indexed for it, and that block's time (ms).
     sa.Column("low", sa.BigInteger, nullable=False),
     sa.Column("low_at", sa.BigInteger, nullable=False),
@@ -53,8 +56,8 @@ class Backlog:
     wallets: frozenset[bytes]
 
 
-def new_addresses(tx: Connection, chain: int) -> tuple[str, ...]:
-    """The payTo addresses of endpoints on this chain that are not wallets yet."""
+def new_addresses(tx: Connection, chain: int, anchors: Collection[str] = ()) -> tuple[str, ...]:
+    """The payTo addresses of endpoints on this chain, and the anchors, that are not wallets yet."""
     is_wallet = sa.exists().where(
         chain_wallet.c.chain == chain, chain_wallet.c.address == endpoint_table.c.quote_pay_to
     )
@@ -64,17 +67,48 @@ def new_addresses(tx: Connection, chain: int) -> tuple[str, ...]:
         .where(endpoint_table.c.quote_network == f"eip155:{chain}", ~is_wallet)
         .order_by(endpoint_table.c.quote_pay_to)
     )
-    addresses = tx.execute(query).scalars()
-    return tuple(address for address in addresses if ADDRESS.fullmatch(address))
+    addresses = [address for address in tx.execute(query).scalars() if ADDRESS.fullmatch(address)]
+    known = sa.select(chain_wallet.c.address).where(chain_wallet.c.chain == chain)
+    indexed = {row.address for row in rows.with_any(tx, known, chain_wallet.c.address, anchors)}
+    return tuple(sorted({*addresses, *anchors} - indexed))
 
 
 def add(tx: Connection, chain: int, addresses: Iterable[str], *, after: int, at: int) -> None:
     """Add wallets. They are indexed after block `after` of time `at` (ms UTC)."""
     values = {"chain": chain, "low": after + 1, "low_at": at, "done": False}
+    named = list(addresses)
+    sites = _first_sites(tx, chain, named)
     added = [
-        {**values, "address": address, "touched": False, "marked_at": 0} for address in addresses
+        values | {"address": one, "site": sites.get(one, ""), "touched": False, "marked_at": 0}
+        for one in named
     ]
     tx.execute(upsert(chain_wallet).on_conflict_do_nothing(), added)
+
+
+def _first_sites(tx: Connection, chain: int, addresses: Collection[str]) -> dict[str, str]:
+    """The site of the endpoint that was known first among those that name an address now."""
+    columns = endpoint_table.c["quote_pay_to", "site", "first_seen", "id"]
+    query = sa.select(*columns).where(endpoint_table.c.quote_network == f"eip155:{chain}")
+    naming = rows.with_any(tx, query, endpoint_table.c.quote_pay_to, addresses)
+    newest_first = sorted(naming, key=lambda row: (row.first_seen, row.id), reverse=True)
+    return {row.quote_pay_to: row.site for row in newest_first}
+
+
+def sites(tx: Connection, chain: int) -> dict[bytes, str]:
+    """The site that each wallet of a chain belongs to."""
+    query = sa.select(chain_wallet.c.address, chain_wallet.c.site)
+    found = tx.execute(query.where(chain_wallet.c.chain == chain, chain_wallet.c.site != ""))
+    return {bytes.fromhex(address[2:]): site for address, site in found}
+
+
+def sites_of(tx: Connection, chain: int, addresses: Collection[str]) -> dict[str, str]:
+    """The site that each of some addresses belongs to; unknown ones are left out."""
+    query = sa.select(chain_wallet.c.address, chain_wallet.c.site).where(
+        chain_wallet.c.chain == chain, chain_wallet.c.site != ""
+    )
+    return {
+        row.address: row.site for row in rows.with_any(tx, query, chain_wallet.c.address, addresses)
+    }
 
 
 def lows(tx: Connection, chain: int) -> dict[bytes, int]:

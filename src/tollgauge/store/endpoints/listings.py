@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import sqlalchemy as sa
+from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import Advertised
+from tollgauge.core.score.prices import Price
 from tollgauge.core.watch.watch_rules import DISCOVERY_EVENTS_MS
 from tollgauge.db import schema
 from tollgauge.db.codec import terms_from_json, terms_to_json
@@ -30,13 +32,15 @@ LISTINGS_TURN: Final = "listings"
 
 _SCORE: Final = ("score_due", "score_next")
 _event: Final = schema.discovery_event
-_EVENT_FIELDS: Final = ("at", "event", "source", "before", "after", "announced")
+_EVENT_FIELDS: Final = ("at", "event", "source", "before", "after", "announced", "price")
+_PRICE: Final = TypeAdapter(Price)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryEvent:
     """Something that happened to an endpoint's listing or price. `announced`: it is a change of
-    payTo that the seller announced ahead (core/directory/seller_file).
+    payTo that the seller announced ahead (core/directory/seller_file). `price`, only of a changed
+    price: what was usual then (core/score/prices).
     """
 
     at: int
@@ -45,6 +49,7 @@ class DiscoveryEvent:
     before: str
     after: str
     announced: bool = False
+    price: Price | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +124,8 @@ def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
     """Write every column of endpoints that a directory lists, except those that only probes and
     scores write.
     """
-    others = {"id", "up_at", "down_since", "payable", "failing_since", "unconfirmed_at"}
+    others = {"id", "up_at", "down_since", "payable", "unconfirmed_at"}
+    others |= {"failing_since", "payable_since"}
     others |= {"paused_until", "forms", "payto_history"} | {
         column.name for column in schema.FIGURES
     }
@@ -189,7 +195,10 @@ def _not_seen_by(crawl: Crawl) -> tuple[sa.ColumnElement[bool], ...]:
 
 def add_events(tx: Connection, events: Sequence[tuple[str, DiscoveryEvent]]) -> None:
     """Append events, each with the id of its endpoint."""
-    columns = [rows.to_columns(event, endpoint_id=endpoint_id) for endpoint_id, event in events]
+    columns = [
+        rows.to_columns(event, endpoint_id=endpoint_id, price=_price_to_json(event.price))
+        for endpoint_id, event in events
+    ]
     if columns:
         tx.execute(_event.insert(), columns)
 
@@ -212,8 +221,17 @@ def events_of(
     )
     events: dict[str, list[DiscoveryEvent]] = {}
     for row in rows.with_any(tx, query, _event.c.endpoint_id, endpoint_ids):
-        events.setdefault(row.endpoint_id, []).append(rows.from_columns(DiscoveryEvent, row))
+        event = rows.from_columns(DiscoveryEvent, row, price=_price_from_json(row.price))
+        events.setdefault(row.endpoint_id, []).append(event)
     return events
+
+
+def _price_to_json(price: Price | None) -> str | None:
+    return None if price is None else _PRICE.dump_json(price).decode()
+
+
+def _price_from_json(text: str | None) -> Price | None:
+    return None if text is None else _PRICE.validate_json(text)
 
 
 def has_changed(

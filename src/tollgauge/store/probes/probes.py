@@ -61,6 +61,7 @@ _PROBED: Final = (
         down_since=sa.bindparam("down_since_", type_=sa.BigInteger),
         payable=sa.bindparam("payable_", type_=sa.Boolean),
         failing_since=sa.bindparam("failing_since_", type_=sa.BigInteger),
+        payable_since=sa.bindparam("payable_since_", type_=sa.BigInteger),
         unconfirmed_at=sa.bindparam("unconfirmed_at_", type_=sa.BigInteger),
         forms=sa.bindparam("forms_", type_=ForeignText),
         paused_until=rows.greatest(
@@ -74,7 +75,7 @@ _QUOTE: Final = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
 _STANDING: Final = (
     sa.select(
         *endpoint_table.c["id", "last_probed", "up_at", "down_since", "payable", "unconfirmed_at"],
-        *endpoint_table.c["failing_since", "forms"],
+        *endpoint_table.c["failing_since", "payable_since", "forms"],
         *endpoint_table.c["quote_at", "quote_source"],
         *endpoint_table.c[_QUOTE],
     )
@@ -174,12 +175,15 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
     """What new probes of one endpoint, oldest first, change in its row."""
     last_up, payable, unconfirmed = _last_up(before), before.payable, before.unconfirmed_at
     quote_at, failing_since, forms = before.quote_at, before.failing_since, before.forms
+    payable_since = before.payable_since
     for probe in new:
         result = probe.result
         if result.at > (before.last_probed or 0):
             last_up = last_up.after(result)
             said = statement(result)
             if said is not None:
+                if said.payable and (payable is not True or payable_since is None):
+                    payable_since = result.at
                 payable = said.payable
                 failing_since = None if payable else failing_since or result.at
             unconfirmed = probe.unconfirmed_at
@@ -197,6 +201,7 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
         "down_since_": last_up.down_since,
         "payable_": payable,
         "failing_since_": failing_since,
+        "payable_since_": payable_since,
         "unconfirmed_at_": unconfirmed,
         "forms_": forms,
         "paused_until_": newest.paused_until,

@@ -18,12 +18,14 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.lists.rated_endpoint import ScoreFigures
-from tollgauge.core.score.score import Score, score_from_json
+from tollgauge.core.score.score import Score, flag_codes, score_from_json
 from tollgauge.core.watch.watch_rules import EVIDENCE_MS
 from tollgauge.db.codec import compress, decompress
 from tollgauge.db.schema import FIGURES, metadata, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import listing as listing_table
 from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
 from tollgauge.store.endpoints.rated_endpoints import figure_columns
@@ -140,31 +142,56 @@ def latest_tenths(
     return {row.endpoint_id: (row.as_of, row.policy_version, row.score_tenths) for row in known}
 
 
-def site_medians(tx: Connection, site: str, *, before: Collection[int]) -> dict[int, int | None]:
-    """The median scores in tenths of a site's endpoints that were first seen before each of some
-    instants (ms UTC), by instant: of the SITE_MAX of them that are known for longest; None without
-    any. Of two in the middle the lower one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitePath:
+    """A path of a site with its latest score. `gone_at` is when the last directory that listed it
+    dropped it, None while one lists it; `failing_since` as in Endpoint; `outage_reason` and
+    `flags` are those of its score.
     """
-    # Those of an earlier instant come first among those of the latest.
+
+    id: str
+    first_seen: int
+    last_probed: int
+    score_tenths: int
+    gone_at: int | None
+    failing_since: int | None
+    outage_reason: str | None
+    flags: tuple[str, ...]
+
+
+def site_paths(tx: Connection, site: str, *, before: int, probed_since: int) -> list[SitePath]:
+    """The paths of a site that were first seen before a time, probed since another one, and have a
+    score: the SITE_MAX that are known for longest.
+    """
+    gone_at = (
+        sa.select(sa.func.max(listing_table.c.gone_at))
+        .where(listing_table.c.endpoint_id == endpoint_table.c.id)
+        .correlate(endpoint_table)
+        .scalar_subquery()
+    )
+    columns = ("id", "first_seen", "last_probed", "score_tenths", "failing_since", "outage_reason")
     query = (
-        sa.select(*endpoint_table.c["first_seen", "score_tenths"])
+        sa.select(
+            *endpoint_table.c[columns], endpoint_table.c.status, gone_at, score_table.c.result
+        )
+        .join_from(endpoint_table, score_table, score_table.c.endpoint_id == endpoint_table.c.id)
         .where(
             endpoint_table.c.site == site,
-            endpoint_table.c.first_seen < max(before),
+            endpoint_table.c.first_seen < before,
+            endpoint_table.c.last_probed >= probed_since,
             endpoint_table.c.score_tenths.is_not(None),
         )
         .order_by(endpoint_table.c.first_seen, endpoint_table.c.id)
         .limit(SITE_MAX)
     )
-    known = tx.execute(query).all()
-    return {
-        instant: _median([row.score_tenths for row in known if row.first_seen < instant])
-        for instant in before
-    }
-
-
-def _median(tenths: Collection[int]) -> int | None:
-    return sorted(tenths)[(len(tenths) - 1) // 2] if tenths else None
+    return [
+        SitePath(
+            **dict(zip(columns, row[:6], strict=True)),
+            gone_at=row[7] if row.status == Listing.DELISTED else None,
+            flags=flag_codes(row.result),
+        )
+        for row in tx.execute(query)
+    ]
 
 
 def _columns(row: ScoreRow) -> dict[str, Any]:

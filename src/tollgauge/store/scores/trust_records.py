@@ -80,7 +80,7 @@ def _with_changes(tx: Connection, endpoint_rows: Sequence[Any]) -> tuple[RecordR
     )
     changes: dict[tuple[str, str], list[TermChange]] = {}
     for row in tx.execute(query):
-        change = rows.from_columns(TermChange, row, kind=PAYTO_CHANGED)
+        change = rows.from_columns(TermChange, row, kind=PAYTO_CHANGED, price=None)
         changes.setdefault((row.endpoint_id, row.source), []).append(change)
     return tuple(
         _record_row(row, changes.get((row.id, row.quote_source), ())) for row in endpoint_rows

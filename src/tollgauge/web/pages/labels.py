@@ -20,7 +20,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars, i
 from tollgauge.core.endpoint.finding import is_lint
 from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint
 from tollgauge.core.probe.outcome import OUTCOMES
-from tollgauge.core.score.signals.flag import Flag
+from tollgauge.core.score.flag import Flag
 from tollgauge.web.wire.lint_answers import rule_page
 from tollgauge.web.wire.response_model import day as iso_day
 
@@ -48,7 +48,7 @@ _OF_LAST_CHECK: Final = frozenset(
         "validates-before-402",
     ]
 )
-"""The flags whose instant is that of the last check (core/score/signals/reach and envelope)."""
+"""The flags whose instant is that of the last check (core/score/probe_flags)."""
 
 _REASONS: Final = {
     "ours": "our own network or limits",

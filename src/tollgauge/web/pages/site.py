@@ -12,6 +12,7 @@ from tollgauge.monitor import calibration, statistics
 from tollgauge.monitor.reports import endpoint as reports_endpoint
 from tollgauge.monitor.reports import overview, snapshots
 from tollgauge.monitor.reports.overview import ecosystem
+from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
@@ -79,7 +80,9 @@ class Site:
 
     async def methodology(self) -> Response:
         """How scores come about, written from the policy."""
-        return HTMLResponse(views.methodology_html(base_url=self.dependencies.base_url))
+        anchors = await self.dependencies.store.reading(volumes.anchors_of)
+        html = views.methodology_html(anchors, base_url=self.dependencies.base_url)
+        return HTMLResponse(html)
 
     async def methodology_of(self, version: PolicyVersion) -> Response:
         """The same, for the policy's own version only."""

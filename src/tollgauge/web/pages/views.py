@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from tollgauge.core.base.units import WINDOW_MS, day_of, dollars
@@ -25,9 +26,10 @@ from tollgauge.core.calibration.calibration import (
     qualities,
     reliability,
 )
+from tollgauge.core.score.evidence import Anchor, anchors_digest
+from tollgauge.core.score.flag import Flag, FlagRule
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.scoring import FLAG_RULES
-from tollgauge.core.score.signals.flag import Flag, FlagRule
 from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.reports.endpoint import EndpointView
 from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
@@ -178,7 +180,7 @@ def provider_html(provider: Provider, *, base_url: str) -> bytes:
     )
 
 
-def methodology_html(*, base_url: str) -> bytes:
+def methodology_html(anchors: Sequence[Anchor] = (), *, base_url: str) -> bytes:
     """How scores come about, written from the policy and the rules of its flags."""
     policy = POLICY
     heaviest = max(row.weight for row in policy.rows)
@@ -186,14 +188,15 @@ def methodology_html(*, base_url: str) -> bytes:
         "methodology.html",
         base_url,
         policy=policy,
+        anchors=anchors,
+        anchors_digest=anchors_digest(anchors),
         grades=_grades(policy),
         caps=[*policy.caps, *(rule.cap for rule in policy.forecast_caps)],
         flags=sorted(FLAG_RULES, key=_worst_first),
         tables=(
             ("Latency: median in milliseconds", policy.latency),
             ("Age: days since first seen", policy.age),
-            ("Activity P: effective payers", policy.payers),
-            ("Activity V: organic dollars settled", policy.volume),
+            ("Activity P: sum of the payers' weights", policy.payers),
         ),
         bars=[component_bar(row.weight, 1_000, heaviest=heaviest) for row in policy.rows],
     )

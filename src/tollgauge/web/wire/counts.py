@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tollgauge.web.wire.response_model import ResponseModel, iso, micro_usd, permille, tenths
+from tollgauge.web.wire.scores import DemandResponse, demand
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
     from tollgauge.monitor.reports.overview import Ecosystem
@@ -52,7 +53,8 @@ class DistributionsResponse(ResponseModel):
 class EcosystemResponse(ResponseModel):
     """Counts over everything that is known as of `asOf`, which is at most two minutes ago, and 30
     days of settlements to known payTo addresses (null while no chain is indexed; `indexedShare`
-    says how much of those days is).
+    says how much of those days is); `provenShare` is the share of the volume that payers paid who
+    also buy from established sellers, null if that is not measured.
     """
 
     as_of: str
@@ -64,7 +66,8 @@ class EcosystemResponse(ResponseModel):
     grades: dict[str, int]
     simulated: bool
     volume_usd30d: float | None
-    organic_volume_usd30d: float | None
+    demand: DemandResponse | None
+    proven_share: float | None
     receivers30d: int | None
     payers30d: int | None
     indexed_share: float | None
@@ -73,6 +76,10 @@ class EcosystemResponse(ResponseModel):
 
 def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemResponse:
     """The counts as JSON."""
+    sold = stats.demand
+    share = None
+    if sold is not None and sold.measured and sold.volume:
+        share = permille(sold.proven_volume * 1_000 // sold.volume)
     return EcosystemResponse(
         as_of=iso(stats.as_of),
         listed=stats.listed,
@@ -82,10 +89,11 @@ def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemResponse:
         compliant_share=permille(stats.compliant_permille),
         grades=dict(stats.grades),
         simulated=stats.simulated,
-        volume_usd30d=micro_usd(stats.volume_micro_usd),
-        organic_volume_usd30d=micro_usd(stats.organic_micro_usd),
+        volume_usd30d=None if sold is None else micro_usd(sold.volume),
+        demand=demand(sold),
+        proven_share=share,
         receivers30d=stats.receivers,
-        payers30d=stats.payers,
+        payers30d=None if sold is None else sold.payers,
         indexed_share=permille(stats.indexed_permille),
         distributions=_distributions(statistics),
     )

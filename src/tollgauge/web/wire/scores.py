@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.core.score.improvement import Improvement
 from tollgauge.core.score.policy import POLICY
-from tollgauge.core.score.score import Activity, Down, Score, Settlement
+from tollgauge.core.score.score import Down, Score, Settlement, ShownDemand
 from tollgauge.core.score.scoring import FIXES
 from tollgauge.web.wire.response_model import (
     Chance,
@@ -94,17 +94,17 @@ class ConfidenceDetail(ResponseModel):
     economic: float
 
 
-class ActivityResponse(ResponseModel):
-    """The organic interval: the subscore of activity if only payers who are known to spend
-    elsewhere count (`low`) and if everybody does who is not seen to be the seller's own (`high`);
-    `clusters` of sellers are paid by the same payers. `notMeasured`, present where the interval is
-    only a part, names the offered forms of payment whose settlements are not read.
+class DemandResponse(ResponseModel):
+    """Who paid the seller in 30 days: `payers` and the volume of their payments, and how many of
+    them also buy from established sellers (`provenPayers`) with their net spending here. `text` is
+    the same in one sentence.
     """
 
-    low: Percent
-    high: Percent
-    clusters: int
-    not_measured: list[str] | None = absent_if_null()
+    payers: int
+    volume_usd: float
+    proven_payers: int
+    proven_volume_usd: float
+    text: str
 
 
 class DownResponse(ResponseModel):
@@ -134,20 +134,20 @@ class RatedResponse(ResponseModel):
 
 
 class SettlementResponse(ResponseModel):
-    """Settlements to the payTo in the window."""
+    """Settlements to the payTo in the window. `notMeasured`, present if any, names the offered
+    forms of payment whose settlements are not read.
+    """
 
     pay_to: str
     network: str
     volume_usd30d: float
-    organic_volume_usd30d: float
     transfers30d: int
     distinct_payers30d: int
-    effective_payers30d: float
-    top_payer_share: float | None
     shared_with: int
     indexed_to_block: int | None
     indexed_to_ts: int | None
     level: Annotated[str, OneOf(("endpoint", "wallet"))]
+    not_measured: list[str] | None = absent_if_null()
 
 
 class StatsResponse(ResponseModel):
@@ -191,7 +191,7 @@ class ScoreResponse(ResponseModel):
     flags: dict[str, FlagResponse]
     flags_detailed: list[DetailedFlag]
     confidence_detail: ConfidenceDetail
-    activity: ActivityResponse | None
+    demand: DemandResponse | None
     settlement: SettlementResponse | None = absent_if_null()
     stats: StatsResponse
 
@@ -250,7 +250,7 @@ def judgement(score: Score) -> dict[str, Any]:
             observation=score.confidence_hundredths / 100,
             economic=score.economic_hundredths / 100,
         ),
-        "activity": _activity(score.activity),
+        "demand": demand(score.demand),
         "settlement": _settlement(score.settlement),
         "stats": _stats(score),
     }
@@ -263,14 +263,16 @@ def down(outage: Down | None) -> DownResponse | None:
     return DownResponse(since=iso(outage.since), reason=outage.reason, confirmed=outage.confirmed)
 
 
-def _activity(activity: Activity | None) -> ActivityResponse | None:
-    if activity is None:
+def demand(shown: ShownDemand | None) -> DemandResponse | None:
+    """Demand as JSON, None where settlements are not known."""
+    if shown is None:
         return None
-    return ActivityResponse(
-        low=tenths(activity.low_tenths),
-        high=tenths(activity.high_tenths),
-        clusters=activity.clusters,
-        not_measured=list(activity.not_measured) or None,
+    return DemandResponse(
+        payers=shown.payers,
+        volume_usd=micro_usd(shown.volume),
+        proven_payers=shown.proven_payers,
+        proven_volume_usd=micro_usd(shown.proven_volume),
+        text=shown.text,
     )
 
 
@@ -298,15 +300,13 @@ def _settlement(settlement: Settlement | None) -> SettlementResponse | None:
         pay_to=settlement.pay_to,
         network=settlement.network,
         volume_usd30d=micro_usd(settlement.volume),
-        organic_volume_usd30d=micro_usd(settlement.organic),
         transfers30d=settlement.transfers,
         distinct_payers30d=settlement.distinct_payers,
-        effective_payers30d=settlement.effective_hundredths / 100,
-        top_payer_share=permille(settlement.top_permille),
         shared_with=settlement.shared_hosts - 1,
         indexed_to_block=settlement.indexed_to_block,
         indexed_to_ts=None if settlement.indexed_to is None else settlement.indexed_to // 1000,
         level=settlement.level,
+        not_measured=list(settlement.not_measured) or None,
     )
 
 

@@ -305,7 +305,8 @@ _OUTLINE: Final[Any] = {
     "breakdown": True,
     "flags": {"__all__": {"severity"}},
     "advertised": {"amount_usd", "symbol", "network", "pay_to"},
-    "settlement": {"organic_volume_usd30d", "distinct_payers30d", "level"},
+    "demand": {"payers", "volume_usd", "proven_payers", "proven_volume_usd"},
+    "settlement": {"level"},
     "stats": {"uptime30d", "p50_latency_ms", "price_changes30d", "pay_to_changes30d"},
     "evidence": {"url"},
 }

@@ -21,9 +21,9 @@ from tollgauge.core.directory.discovery import EVENTS
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import HistoryRow, ProbeJudgement
-from tollgauge.core.score.evidence import PayerVolume
 from tollgauge.monitor.reports.endpoint import history
 from tollgauge.store.chain import volumes
+from tollgauge.store.chain.volumes import PayerVolume
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.web.edge.problem import Problem

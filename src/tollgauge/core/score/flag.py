@@ -12,7 +12,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final, NamedTuple
 
 from tollgauge.core.endpoint.finding import Severity
-from tollgauge.core.score.signals.facts import Facts
+from tollgauge.core.score.facts import Facts
 
 _SEVERITIES: Final = tuple(Severity)
 RANKS: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(Severity)}

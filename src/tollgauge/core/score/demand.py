@@ -1,0 +1,243 @@
+"""Demand: who pays the sellers of a chain, and which of these payers are proven.
+
+Wallets cost nothing, so payers that are known only from payments to one seller prove nothing. A
+payer is proven by money that it spends at anchors: addresses of owners that are independent of
+each other and of every seller. `measure_demand` states the rules, store/chain/volumes has the rows.
+
+The flows are read once, one wallet at a time; only payers with payments to an anchor are kept.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from tollgauge.core.base.rounding import Ratio
+from tollgauge.core.score.evidence import DemandEvidence
+
+WHOLE_WEIGHT: Final = 10**6
+"""The weight of a payer that counts fully, in millionths."""
+WHOLE_SPENDING: Final = 20_000_000
+"""Spending at anchors in a window (atomic USDC, $20) that makes a payer count fully.
+
+The steepest part of the table of payers is 12.5 for one payer, 1.875 points of a score where
+activity has weight 15, so that no point costs less than $20 / 1.875 = $10.67 of anchor spending.
+The table makes the first points dearer: 3 points need P = 20, which is 2.2 payers, and 10 points
+P = 66.7, which is 16.7. No single anchor is enough, because the smallest P counts.
+"""
+MIN_NET_SPENDING: Final = 10_000
+"""A payer that spent less than this at a seller (atomic USDC, one cent) has no weight there."""
+MIN_OWNERS: Final = 2
+"""With anchors of fewer owners, demand is not measured."""
+
+
+class Flow(NamedTuple):
+    """What passed in a window between a wallet and one counterparty: how many payments the wallet
+    received, how much was `paid`, and what it `returned` by any transfer (atomic USDC).
+    """
+
+    transfers: int = 0
+    paid: int = 0
+    returned: int = 0
+
+
+Flows = Iterable[tuple[bytes, Mapping[bytes, Flow]]]
+"""Each wallet with its flows by counterparty."""
+
+
+class Measurement(NamedTuple):
+    """The demand of every wallet, and of the chain as a whole: what all sellers received from
+    others, how many of them, and from how many payers; of these the proven ones and their net
+    spending.
+    """
+
+    demands: list[tuple[bytes, DemandEvidence]]
+    volume: int
+    receivers: int
+    payers: int
+    proven_payers: int
+    proven_volume: int
+
+
+def measure_demand(
+    flows: Flows, *, sellers: Mapping[bytes, str], anchors: Mapping[bytes, str], at_anchors: Flows
+) -> Measurement:
+    """Measure the demand of every wallet of a chain; wallets of one seller share theirs.
+
+    A **payment** is a transfer of at least $0.0001 that the payer signed. **Anchors** are addresses
+    by owner; the addresses of one owner are one anchor. Spending at anchors counts without the
+    anchors of the seller at hand, and less everything that the counted anchors sent to the payer.
+    Net spending at a seller is what the payer paid to all its addresses less everything that these
+    sent back, not below 0. Payments between addresses of one seller are left out.
+
+    The **weight** of a payer at a seller is min(1, spending at anchors / $20) x net spending there
+    / net spending at all sellers that are not anchors; 0 below one cent at the seller. So the
+    weights of a payer over all sellers never exceed 1, and no wallet, circle or refund adds to
+    them. A seller that is an anchor itself is added to the sellers that its payers are divided
+    among.
+
+    For each anchor the weights are added up as if it were not there, in millionths, each payer
+    rounded down. A score uses the smallest sum, so no single anchor can raise it.
+
+    Args:
+        flows: all wallets with their flows.
+        sellers: the seller (a site) that each wallet belongs to.
+        anchors: the owner of each anchor address.
+        at_anchors: the flows of the anchor addresses.
+    """
+    market = _Market(sellers=sellers, anchors=anchors)
+    for wallet, by_payer in at_anchors:
+        market.add_anchor(wallet, by_payer)
+    for wallet, by_payer in flows:
+        market.add(wallet, by_payer)
+    proven = market.weigh()
+    demands = {seller: account.demand() for seller, account in market.accounts.items()}
+    return Measurement(
+        demands=[(wallet, demands[seller]) for wallet, seller in market.wallets],
+        volume=sum(demand.volume for demand in demands.values()),
+        receivers=sum(demand.payers > 0 for demand in demands.values()),
+        payers=len(market.payers),
+        proven_payers=proven,
+        proven_volume=sum(demand.proven_volume for demand in demands.values()),
+    )
+
+
+def sum_of_weights(weights: Iterable[tuple[str, int]], *, anchors: int, shares: int = 1) -> Ratio:
+    """The payers of a seller by weight: the smallest sum of weights over all anchors, divided among
+    the sites that share the payTo.
+    """
+    if anchors < MIN_OWNERS:
+        return 0, 1
+    return min((weight for _, weight in weights), default=0), WHOLE_WEIGHT * shares
+
+
+@dataclass(slots=True)
+class _Buyer:
+    """A payer with payments to an anchor: what it (paid, received back) by anchor owner and by
+    seller.
+    """
+
+    at_owners: dict[str, list[int]] = field(default_factory=dict)
+    at_sellers: dict[str, list[int]] = field(default_factory=dict)
+
+    def spending(self, without: set[str]) -> int:
+        """Net spending at the anchors of other owners."""
+        kept = (sums for owner, sums in self.at_owners.items() if owner not in without)
+        return max(0, sum(paid - returned for paid, returned in kept))
+
+    def net(self, seller: str) -> int:
+        """Net spending at a seller."""
+        paid, returned = self.at_sellers[seller]
+        return max(0, paid - returned)
+
+
+@dataclass(slots=True)
+class _Account:
+    """What a seller received. `names` holds the payers of a seller with several wallets."""
+
+    transfers: int = 0
+    volume: int = 0
+    own: int = 0
+    returned: int = 0
+    payers: int = 0
+    names: set[bytes] = field(default_factory=set)
+    proven: int = 0
+    proven_volume: int = 0
+    weights: dict[str, int] = field(default_factory=dict)
+
+    def demand(self) -> DemandEvidence:
+        return DemandEvidence(
+            transfers=self.transfers,
+            payers=self.payers + len(self.names),
+            volume=self.volume,
+            own=self.own,
+            returned=self.returned,
+            proven_payers=self.proven,
+            proven_volume=self.proven_volume,
+            weights=tuple(sorted(self.weights.items())) if any(self.weights.values()) else (),
+        )
+
+
+@dataclass(slots=True)
+class _Market:
+    """The wallets of a chain, their sellers, and the payers that anchors know."""
+
+    sellers: Mapping[bytes, str]
+    anchors: Mapping[bytes, str]
+    wallets: list[tuple[bytes, str]] = field(default_factory=list)
+    accounts: dict[str, _Account] = field(default_factory=dict)
+    buyers: dict[bytes, _Buyer] = field(default_factory=dict)
+    payers: set[bytes] = field(default_factory=set)
+    sizes: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.sizes.update(self.sellers.values())
+
+    def seller_of(self, wallet: bytes) -> str:
+        """The seller of a wallet; one that no site is known to name is a seller of its own."""
+        return self.sellers.get(wallet) or wallet.hex()
+
+    def add_anchor(self, wallet: bytes, by_payer: Mapping[bytes, Flow]) -> None:
+        """Add the payments to one anchor address."""
+        owner = self.anchors[wallet]
+        for payer, flow in by_payer.items():
+            if self.anchors.get(payer) != owner:
+                sums = self.buyers.setdefault(payer, _Buyer()).at_owners.setdefault(owner, [0, 0])
+                sums[0] += flow.paid
+                sums[1] += flow.returned
+
+    def add(self, wallet: bytes, by_payer: Mapping[bytes, Flow]) -> None:
+        """Add what one wallet received and sent."""
+        seller = self.seller_of(wallet)
+        account = self.accounts.setdefault(seller, _Account())
+        self.wallets.append((wallet, seller))
+        has_several = self.sizes[seller] > 1
+        for payer, flow in by_payer.items():
+            if payer == wallet or self.sellers.get(payer) == seller:
+                account.own += flow.paid
+                continue
+            if flow.transfers:
+                self.payers.add(payer)
+                account.transfers += flow.transfers
+                account.volume += flow.paid
+                account.returned += min(flow.paid, flow.returned)
+                if has_several:
+                    account.names.add(payer)
+                else:
+                    account.payers += 1
+            if (buyer := self.buyers.get(payer)) is not None:
+                sums = buyer.at_sellers.setdefault(seller, [0, 0])
+                sums[0] += flow.paid
+                sums[1] += flow.returned
+
+    def weigh(self) -> int:
+        """Add the weights of all payers to the accounts of the sellers that they pay; returns how
+        many payers are proven at any of them.
+        """
+        proven = 0
+        owners = set(self.anchors.values())
+        own: dict[str, set[str]] = {}
+        for wallet, owner in self.anchors.items():
+            own.setdefault(self.seller_of(wallet), set()).add(owner)
+        for buyer in self.buyers.values():
+            nets = {seller: net for seller in buyer.at_sellers if (net := buyer.net(seller))}
+            is_proven = False
+            elsewhere = sum(net for seller, net in nets.items() if seller not in own)
+            for seller, net in nets.items():
+                if net < MIN_NET_SPENDING:
+                    continue
+                excluded = own.get(seller, set())
+                whole = WHOLE_SPENDING * (elsewhere + (net if excluded else 0))
+                account = self.accounts[seller]
+                for owner in owners:
+                    spent = min(buyer.spending({*excluded, owner}), WHOLE_SPENDING)
+                    weight = WHOLE_WEIGHT * spent * net // whole
+                    account.weights[owner] = account.weights.get(owner, 0) + weight
+                if buyer.spending(excluded):
+                    account.proven += 1
+                    account.proven_volume += net
+                    is_proven = True
+            proven += is_proven
+        return proven

@@ -1,0 +1,364 @@
+"""Facts: what components and flags look at, computed once from the evidence; and the components.
+
+Rules:
+- of the changes only those in the window `as_of - 30 d < at <= as_of` count; of the days those that
+  the policy weighs, the current one and the 30 before it;
+- a change that several sources report is one change: changes are counted for each source, and the
+  largest count is taken, so a directory and a probe never add up.
+
+The docstrings of the components are shown on the methodology page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from tollgauge.core.base.rounding import Ratio, is_below
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
+from tollgauge.core.directory.discovery import PAYTO_CHANGED
+from tollgauge.core.endpoint.finding import NOT_EVALUATED, Severity
+from tollgauge.core.endpoint.terms import EIP3009
+from tollgauge.core.probe.latency import percentiles
+from tollgauge.core.probe.outcome import REFUSALS, Outcome
+from tollgauge.core.probe.rollup import Rollup, Totals, totals
+from tollgauge.core.score.demand import MIN_OWNERS, sum_of_weights
+from tollgauge.core.score.evidence import (
+    DemandEvidence,
+    Evidence,
+    LastProbe,
+    LatestState,
+    TermChange,
+)
+from tollgauge.core.score.policy import Policy, interpolate
+from tollgauge.core.score.prices import Price, Steps, count_steps
+
+_PAYMENT_REQUIRED: Final = Outcome.PAYMENT_REQUIRED.value
+_PERCENTS: Final = (50, 95)
+UNPROBEABLE_DAYS: Final = 7
+
+
+class WeightedTime(NamedTuple):
+    """Milliseconds `up` and `down`, and the sum of compliance x milliseconds, as in
+    core/probe/spans, each times the weight of its day.
+    """
+
+    up: int
+    down: int
+    compliance: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The evidence with its sums. `latencies_ms` are the median and the 95th percentile of the
+    probes that were up, None without any; `changes` are those of the window, without repetitions;
+    `days` are those of the window, `weighted` is their time, recent ones more than old ones.
+    """
+
+    evidence: Evidence
+    policy: Policy
+    totals: Totals
+    latencies_ms: tuple[int | None, int | None]
+    changes: frozenset[TermChange]
+    days: tuple[Rollup, ...]
+    weighted: WeightedTime
+
+    @property
+    def usd(self) -> Ratio | None:
+        """The exact advertised price in dollars, None when it is in no known dollar."""
+        quote = self.evidence.quote
+        decimals = None if quote is None else quote.decimals
+        return None if quote is None or decimals is None else (quote.amount, 10**decimals)
+
+    @property
+    def covered_ms(self) -> int:
+        """The time that scored probes cover, without refusals of an endpoint that was never
+        payable.
+        """
+        spans = self.totals.spans
+        return spans.up + spans.down - (0 if self.was_payable else spans.refused)
+
+    @property
+    def was_payable(self) -> bool:
+        """Whether the endpoint was payable at any time."""
+        state = self.evidence.state
+        return state is not None and (state.payable or state.payable_since is not None)
+
+    @property
+    def is_unprobeable(self) -> bool:
+        """Whether it was never payable, and bot walls refused nine in ten probes in 7 days."""
+        if self.was_payable:
+            return False
+        first = day_of(self.evidence.as_of) - UNPROBEABLE_DAYS + 1
+        recent = [row for row in self.days if row.day >= first]
+        blocked = sum(row.blocked for row in recent)
+        return blocked > 0 and 10 * blocked >= 9 * sum(row.scored for row in recent)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether any scored probe says something about the endpoint, and it can be evaluated."""
+        state = self.evidence.state
+        if state is None or self.is_unprobeable or not self.is_evaluated:
+            return False
+        refuses = not self.was_payable and state.outcome in REFUSALS
+        return not refuses or self.covered_ms > 0
+
+    @property
+    def demand(self) -> DemandEvidence | None:
+        """Who paid the seller, None where that is not known."""
+        return None if self.evidence.chain is None else self.evidence.chain.demand
+
+    @property
+    def is_demand_measured(self) -> bool:
+        """Whether there are anchors of enough owners to prove payers."""
+        return len(self.evidence.anchors) >= MIN_OWNERS
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the latest probe that speaks was up."""
+        state = self.evidence.state
+        return state is not None and state.up
+
+    @property
+    def is_payable(self) -> bool:
+        """Whether the latest probe that speaks was payable."""
+        state = self.evidence.state
+        return state is not None and state.payable
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether the window has an offer by which the linter can say if a client pays. A payable
+        probe that was evaluated adds to the sum of compliance, and no other does
+        (core/probe/probe).
+        """
+        probe = self.envelope_probe
+        rules = probe.rules if probe else ()
+        is_unread = any(rule == NOT_EVALUATED for rule, _, _ in rules)
+        is_broken = any(severity == Severity.ERROR for _, severity, _ in rules)
+        return not is_unread or is_broken or self.totals.spans.compliance > 0
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        """Whether the latest probe is a first failure that is not confirmed yet."""
+        state = self.evidence.state
+        return state is not None and state.unconfirmed
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether there was no scored probe for so long that the present state is not known."""
+        state, policy = self.evidence.state, self.policy
+        if state is None:
+            return False
+        silence = self.evidence.as_of - state.at
+        return (
+            silence > policy.stale_ms and silence > policy.stale_intervals * self.evidence.interval
+        )
+
+    @property
+    def confidence(self) -> Ratio:
+        """Hours that scored probes cover, as a share of the window's, at most 1."""
+        whole = self.policy.hours_full * HOUR_MS
+        return min(self.covered_ms, whole), whole
+
+    @property
+    def envelope_probe(self) -> LastProbe | None:
+        """The latest scored probe that carried an envelope, else the latest scored one."""
+        last = self.evidence.last
+        if last is not None and last.accepts is not None:
+            return last
+        return self.evidence.envelope or last
+
+    @property
+    def unread_forms(self) -> tuple[str, ...]:
+        """The offered forms of payment whose settlements are not read on chain: all but EIP-3009 on
+        the network of the quote.
+        """
+        quote = self.evidence.quote
+        read = "" if quote is None else f"{quote.network} {EIP3009}"
+        return tuple(sorted(form for form in self.evidence.forms if form != read))
+
+    def changed(self, kind: str, *, announced: bool = True) -> int:
+        """How many changes of a kind the window holds, the most of any one source; without those
+        that the seller `announced`, if so asked.
+        """
+        counts: dict[str, int] = {}
+        for change in self.changes:
+            if change.kind == kind and (announced or not change.announced):
+                counts[change.source] = counts.get(change.source, 0) + 1
+        return max(counts.values(), default=0)
+
+    @property
+    def prices(self) -> list[tuple[int, str, Price]]:
+        """The changed prices of the window as (time, source, price), oldest first."""
+        if not self.changes:
+            return []
+        changes = sorted(self.changes, key=lambda one: (one.at, one.source, one.before, one.after))
+        return [(one.at, one.source, one.price) for one in changes if one.price is not None]
+
+    @property
+    def price_cost(self) -> int:
+        """What the price changes that count take off stability: the most of any one source."""
+        prices = self.prices
+        sources = {source for _, source, _ in prices}
+        steps = [
+            count_steps(price for _, named, price in prices if named == source)
+            for source in sources
+        ]
+        return max(map(self._cost, steps), default=0)
+
+    def _cost(self, steps: Steps) -> int:
+        policy = self.policy
+        cost = policy.price_increase * steps.increases + policy.price_change * steps.others
+        return min(cost, policy.price_max)
+
+    def latest(self, kind: str) -> int | None:
+        """When the latest change of a kind was seen that the seller did not announce, or None."""
+        instants = [
+            change.at for change in self.changes if change.kind == kind and not change.announced
+        ]
+        return max(instants, default=None)
+
+
+def is_marked(facts: Facts) -> bool:
+    """Whether the evidence has any of the marks that few endpoints have."""
+    evidence = facts.evidence
+    return (
+        not evidence.listed
+        or evidence.templated
+        or evidence.wildcard
+        or evidence.injection
+        or evidence.paid_not_delivered
+        or evidence.site_median_tenths is not None
+    )
+
+
+def has_changed(facts: Facts) -> bool:
+    """Whether the window has any change of terms, or the payTo varies."""
+    return bool(facts.changes) or facts.evidence.pay_to_varies
+
+
+def is_unpaid(facts: Facts) -> bool:
+    """Whether the latest probe that speaks saw anything but a 402 that can be paid."""
+    state = facts.evidence.state
+    return state is not None and not (state.payable and state.outcome == _PAYMENT_REQUIRED)
+
+
+def was_no_402(facts: Facts) -> bool:
+    """Whether the last scored probe was answered with anything but a 402."""
+    last = facts.evidence.last
+    return last is not None and last.outcome != _PAYMENT_REQUIRED
+
+
+def is_dear(facts: Facts) -> bool:
+    """Whether the advertised price is above what stock clients pay."""
+    usd = facts.usd
+    return usd is not None and is_below((facts.policy.client_cap_usd, 1), usd)
+
+
+def facts_of(evidence: Evidence, policy: Policy) -> Facts:
+    """The facts of an evidence under a policy."""
+    as_of = evidence.as_of
+    start, today = as_of - WINDOW_MS, day_of(as_of)
+    weights = {today - age: weight for age, weight in enumerate(policy.day_weights)}
+    days = [row for row in evidence.days if row.day in weights]
+    median, high = percentiles([row.latency for row in days], _PERCENTS)
+    return Facts(
+        evidence=evidence,
+        policy=policy,
+        totals=totals(days),
+        latencies_ms=(median, high),
+        changes=frozenset(
+            [
+                item
+                for item in evidence.changes
+                if start < item.at <= as_of
+                and not (evidence.pay_to_varies and item.kind == PAYTO_CHANGED)
+            ]
+        ),
+        days=tuple(days),
+        weighted=_weighted_time(days, weights, evidence.state),
+    )
+
+
+def _weighted_time(
+    days: Iterable[Rollup], weights: Mapping[int, int], state: LatestState | None
+) -> WeightedTime:
+    """The time of days, each times its weight. Refusals of an endpoint that was never payable are
+    neither up nor down.
+    """
+    never = state is None or not (state.payable or state.payable_since is not None)
+    up = down = compliance = 0
+    for sums in days:
+        weight, spoken = weights[sums.day], sums.spans
+        up += weight * spoken.up
+        down += weight * (spoken.down - (spoken.refused if never else 0))
+        compliance += weight * spoken.compliance
+    return WeightedTime(up, down, compliance)
+
+
+def uptime(facts: Facts) -> Ratio:
+    """How much of the time did it answer? A probe covers the time until the next one. Up is an
+    HTTP response in time with status 402, 2xx, 400 or 422; a refusal (429, 401, 403) is not. Days
+    count less the older they are: half as much every 7 days. Time that no scored probe covers
+    counts neither way.
+    """
+    up, down, _ = facts.weighted
+    return (100 * up, up + down) if up + down else (100 if facts.is_up else 0, 1)
+
+
+def compliance(facts: Facts) -> Ratio:
+    """Does it ask for payment the way the protocol says? What each probe's envelope is worth (100
+    for a 402 without errors, less 4 for each warning, at most 20; 50 when there are errors but a
+    stock client could still pay; 0 when it could not, or without a response) for the time that the
+    probe covers, recent days more than old ones.
+    """
+    up, down, worth = facts.weighted
+    return (worth, up + down) if up + down else (100 if facts.is_payable else 0, 1)
+
+
+def latency(facts: Facts) -> Ratio:
+    """How fast does it answer? The median of the probes that were up, network distance included,
+    on a table: 200 ms or less is 100, 5 seconds or more is 0. Never up is 0.
+    """
+    median, _ = facts.latencies_ms
+    return (0, 1) if median is None else interpolate(facts.policy.latency, (median, 1))
+
+
+def age(facts: Facts) -> Ratio:
+    """How long has it been known? The time since it was first seen, on a table that reaches 100
+    at 30 days.
+    """
+    known = max(facts.evidence.as_of - facts.evidence.first_seen, 0)
+    return interpolate(facts.policy.age, (known, DAY_MS))
+
+
+def activity(facts: Facts) -> Ratio:
+    """Do customers pay it who also buy elsewhere? Wallets cost nothing, so only payers count that
+    also spend money at anchors: sellers that are independent of this one and of each other. Each
+    has a weight of at most 1 over all sellers; P, their sum without the anchor that adds most, is
+    read from a table. With anchors of fewer than two owners it is 0 for everyone.
+    """
+    chain, demand = facts.evidence.chain, facts.demand
+    if chain is None or demand is None:
+        return 0, 1
+    payers = sum_of_weights(
+        demand.weights, anchors=len(facts.evidence.anchors), shares=chain.shares
+    )
+    return interpolate(facts.policy.payers, payers)
+
+
+def stability(facts: Facts) -> Ratio:
+    """Do its price and its payTo stay what they are? 100, less 20 for each price increase and 10
+    for every other counted change of the price (together at most 60), less 50 for each change of
+    the payTo address that was not announced.
+    """
+    changed = facts.changed(PAYTO_CHANGED, announced=False)
+    return max(100 - facts.price_cost - facts.policy.payto_step * changed, 0), 1
+
+
+SUBSCORES: Final[dict[str, Callable[[Facts], Ratio]]] = {
+    function.__name__: function
+    for function in (uptime, compliance, latency, age, activity, stability)
+}
+"""The function of each component, by the name of the policy's row."""
