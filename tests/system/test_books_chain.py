@@ -1,5 +1,7 @@
-"""The books on a real chain, on both databases: real sales, money that bought nothing, a
-reorganisation, and indexers that are killed. The oracle is the chain itself.
+"""Reconciliation on a real chain, on both databases: real sales, unattributed deposits, a
+reorganisation and killed indexers.
+
+The oracle is the chain itself.
 """
 
 from __future__ import annotations
@@ -47,20 +49,20 @@ A_DAY_S = 86_400
 
 
 async def batch(signer: Signer, pay_to: str, values: Sequence[int]) -> str:
-    """Several authorizations to us in one transaction of another contract."""
+    """Several authorizations to the service in one transaction of another contract."""
     signed = [signer.sign("Transfer", pay_to, value) for value in values]
     calls = [(USDC, authorization.call("transfer", "vrs")) for authorization in signed]
     return await signer.send(signer.places["Batcher"], signer.batch(calls))
 
 
 async def gift(chain: Chain, pay_to: str, value: int) -> str:
-    """A plain transfer to us."""
+    """A plain transfer to the service."""
     data = encoded("transfer(address,uint256)", pay_to, value)
     return await Signer(chain).send(USDC, data, sender=1)
 
 
 async def unsold(signer: Signer, pay_to: str, value: int, form: str = "vrs") -> str:
-    """An authorization to us that nobody bought anything with."""
+    """An authorization to the service without a purchase."""
     return await signer.send(USDC, signer.sign("Transfer", pay_to, value).call("transfer", form))
 
 
@@ -73,8 +75,8 @@ async def indexed(service: app.Opened) -> None:
 
 
 async def summed(store: Store, pay_to: str, since: int) -> tuple[int, ...]:
-    """Sales, settled, transfers, received, unattributed, awaited, difference: of the days since
-    an instant, because midnight may pass.
+    """Return sales, settled, transfers, received, unattributed, awaited and difference, summed over
+    the days since a time, because the test may run past midnight.
     """
     days = range(day_of(since), day_of(app.now_ms()) + 1)
     (mine,) = [
@@ -102,7 +104,7 @@ def alarms(entries: Sequence[Any]) -> list[str]:
     return [alarm["difference"] for alarm in entries if alarm.get("kind") == "books"]
 
 
-async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisation_took(
+async def test_reconciliation_shows_sales_unattributed_deposits_and_reorganised_payments(
     database: str,
 ) -> None:
     began = app.now_ms()
@@ -131,7 +133,7 @@ async def test_the_books_say_what_was_sold_what_was_not_and_what_a_reorganisatio
                 (UNSOLD, False),
             }
 
-            # The block of the third sale is lost, and what it brought with it.
+            # The block of the third sale is lost, with everything in it.
             await chain.rpc("anvil_reorg", 1, [])
             assert await balance(chain, pay_to) == before
             await chain.rpc("anvil_mine", hex(2))
@@ -204,9 +206,7 @@ async def payment_of(store: Store) -> list[tuple[str, int, bool]]:
     return sorted((row.transaction, int(row.value), row.nonce is not None) for row in rows)
 
 
-async def test_indexers_that_are_killed_repeat_nothing_and_miss_nothing(
-    database: str, store: Store
-) -> None:
+async def test_killed_indexers_repeat_and_miss_nothing(database: str, store: Store) -> None:
     async with run_chain() as chain:
         signer = Signer(chain)
         await signer.open()

@@ -1,4 +1,4 @@
-"""`tollgauge buy` in the demo world, with a real chain and connections that break."""
+"""`tollgauge buy` in the demo world, with a real chain and broken connections."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def breakable(shop: Storefront) -> AsyncIterator[Relay]:
 
 @contextlib.asynccontextmanager
 async def unsigned(shop: Storefront) -> AsyncIterator[str]:
-    """The URL of the same service without a signing key."""
+    """Yield the URL of the same service without a signing key."""
     app = routes.create(replace(shop.service.server(), signing_key=None))
     async with serve(app) as port:
         yield f"http://127.0.0.1:{port}"
@@ -82,7 +82,7 @@ def mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-async def test_a_report_is_bought_written_and_its_score_computed_again(
+async def test_report_is_bought_stored_and_its_score_recomputed(
     shop: Storefront, tmp_path: Path
 ) -> None:
     before = await shop.income()
@@ -105,7 +105,7 @@ async def test_a_report_is_bought_written_and_its_score_computed_again(
     assert (again.code, "they agree" in again.out) == (0, True)
 
 
-async def test_a_report_is_verified_with_the_keys_of_the_service(
+async def test_report_is_verified_with_the_keys_of_the_service(
     shop: Storefront, tmp_path: Path
 ) -> None:
     bought = await tollgauge(tmp_path, "buy", WEATHER, "--json", service=shop.url)
@@ -121,7 +121,7 @@ async def test_a_report_is_verified_with_the_keys_of_the_service(
     assert (forged.code, "cannot be believed" in forged.out) == (1, True)
 
 
-async def test_an_unsigned_report_has_no_signature_of_another_beside_it(
+async def test_unsigned_report_removes_an_old_signature_file(
     shop: Storefront, tmp_path: Path
 ) -> None:
     (tmp_path / "report.json.jws").write_text("of another report")
@@ -132,7 +132,7 @@ async def test_an_unsigned_report_has_no_signature_of_another_beside_it(
     assert "verify" not in done.out
 
 
-async def test_a_report_that_is_there_is_not_paid_for_again_unless_forced(
+async def test_existing_report_is_not_bought_again_without_force(
     shop: Storefront, tmp_path: Path
 ) -> None:
     (tmp_path / "report.json").write_text("mine")
@@ -147,7 +147,7 @@ async def test_a_report_that_is_there_is_not_paid_for_again_unless_forced(
     assert json.loads((tmp_path / "report.json").read_bytes())["resource"] == WEATHER
 
 
-async def test_the_report_goes_to_standard_output_and_the_words_beside_it(
+async def test_report_goes_to_standard_output_and_messages_to_standard_error(
     shop: Storefront, tmp_path: Path
 ) -> None:
     done = await tollgauge(tmp_path, "buy", WEATHER, "--output", "-", service=shop.url)
@@ -156,7 +156,7 @@ async def test_the_report_goes_to_standard_output_and_the_words_beside_it(
     assert names(tmp_path) == []
 
 
-async def test_what_was_bought_is_told_as_json(shop: Storefront, tmp_path: Path) -> None:
+async def test_purchase_is_printed_as_json(shop: Storefront, tmp_path: Path) -> None:
     done = await tollgauge(tmp_path, "buy", WEATHER, "--json", service=shop.url)
     report: Any = json.loads((tmp_path / "report.json").read_bytes())
     payment = done.json["payment"]
@@ -166,7 +166,7 @@ async def test_what_was_bought_is_told_as_json(shop: Storefront, tmp_path: Path)
     assert payment["payTo"] == shop.world.pay_to.lower()
 
 
-async def test_more_than_the_cap_and_another_network_are_refused_before_signing(
+async def test_price_above_the_cap_and_other_networks_are_rejected_before_signing(
     shop: Storefront, tmp_path: Path
 ) -> None:
     before = await shop.income()
@@ -186,7 +186,7 @@ async def test_more_than_the_cap_and_another_network_are_refused_before_signing(
     assert await shop.income() == before
 
 
-async def test_an_answer_that_is_lost_is_fetched_with_the_same_payment(
+async def test_lost_response_is_fetched_with_the_same_payment(
     shop: Storefront, tmp_path: Path
 ) -> None:
     before = await shop.income()
@@ -200,7 +200,7 @@ async def test_an_answer_that_is_lost_is_fetched_with_the_same_payment(
     assert await shop.income() - before == PRICE
 
 
-async def test_a_command_that_was_killed_after_it_paid_is_repeated_for_nothing(
+async def test_command_killed_after_payment_is_repeated_without_charge(
     shop: Storefront, tmp_path: Path
 ) -> None:
     before = await shop.income()
@@ -222,7 +222,7 @@ async def test_a_command_that_was_killed_after_it_paid_is_repeated_for_nothing(
     assert sorted(names(tmp_path)) == ["report.json", "report.json.jws"]
 
 
-async def test_a_wallet_without_money_is_named_and_pays_once_when_it_has_some(
+async def test_wallet_without_funds_is_named_and_pays_once_when_funded(
     shop: Storefront, tmp_path: Path
 ) -> None:
     poor = ACCOUNTS[3]
@@ -243,7 +243,7 @@ async def test_a_wallet_without_money_is_named_and_pays_once_when_it_has_some(
     assert await shop.income() - before == PRICE
 
 
-async def test_a_pending_settlement_is_waited_for(shop: Storefront, tmp_path: Path) -> None:
+async def test_pending_settlement_is_awaited(shop: Storefront, tmp_path: Path) -> None:
     before = await shop.income()
     shop.stall.pending = 1
     done = await tollgauge(tmp_path, "buy", WEATHER, service=shop.url)
@@ -252,9 +252,7 @@ async def test_a_pending_settlement_is_waited_for(shop: Storefront, tmp_path: Pa
     assert await shop.income() - before == PRICE
 
 
-async def test_an_address_that_cannot_be_asked_about_costs_nothing(
-    shop: Storefront, tmp_path: Path
-) -> None:
+async def test_invalid_resource_costs_nothing(shop: Storefront, tmp_path: Path) -> None:
     before = await shop.income()
     done = await tollgauge(tmp_path, "buy", "https://127.0.0.1/x", service=shop.url)
     assert done.code == 2

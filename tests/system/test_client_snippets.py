@@ -36,13 +36,13 @@ async def shop() -> AsyncIterator[Storefront]:
         yield shop
 
 
-def test_no_snippet_is_left_out() -> None:
+def test_every_snippet_is_tested() -> None:
     counted = {tag: len(snippets(tag)) for tag in ("sh", "python", "ts")}
     assert counted == {"sh": 4, "python": 3, "ts": 2}
 
 
 async def run(shop: Storefront, *command: str, cwd: Path | None = None) -> str:
-    """What a program prints that knows the service and a funded key."""
+    """Run a program with the service's URL and a funded key; return its output."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env=os.environ | {"TOLLGAUGE_URL": shop.url, "PRIVATE_KEY": shop.world.buyer.key},
@@ -60,7 +60,7 @@ def files(folder: Path) -> list[str]:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_curl_commands_answer_without_payment(shop: Storefront, tmp_path: Path) -> None:
+async def test_curl_commands_answer_without_payment(shop: Storefront, tmp_path: Path) -> None:
     require("curl")
     before = await shop.income()
     _, free, unpaid, _ = snippets("sh")
@@ -84,7 +84,9 @@ async def test_the_curl_commands_answer_without_payment(shop: Storefront, tmp_pa
 
 
 async def purchases(shop: Storefront, printed: str) -> None:
-    """What both languages print of the five reads, checked against the chain."""
+    """Check the output of the five reads, which is the same in both languages, against the
+    chain.
+    """
     first, probes, trace, alternatives, bulk = printed.splitlines()
     grade, score, recommendation, transaction = first.split()
     assert grade in "ABCDF"
@@ -100,7 +102,7 @@ async def purchases(shop: Storefront, printed: str) -> None:
 
 
 async def watched(shop: Storefront, printed: str) -> None:
-    """What both languages print of a watch: 30 days, no events, 60 days."""
+    """Check the output about a watch in both languages: 30 days, no events, 60 days."""
     first, news, last = printed.splitlines()
     state, expires = first.split()
     assert (state, news) == ("active", "0 events")
@@ -109,7 +111,7 @@ async def watched(shop: Storefront, printed: str) -> None:
 
 
 async def script(shop: Storefront, number: int, folder: Path) -> str:
-    """What a TypeScript snippet prints."""
+    """Run a TypeScript snippet; return its output."""
     (folder / "node_modules").symlink_to(ROOT / "node_modules")
     path = folder / "buy.mjs"
     path.write_text(snippets("ts")[number])
@@ -117,7 +119,7 @@ async def script(shop: Storefront, number: int, folder: Path) -> str:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_python_client_buys_every_read(shop: Storefront) -> None:
+async def test_python_client_buys_every_read(shop: Storefront) -> None:
     await add_better_alternative(shop.service.store, WEATHER, now=shop.service.clock())
     before = await shop.income()
     await purchases(shop, await run(shop, *prepared_command("-c", snippets("python")[0])))
@@ -125,7 +127,7 @@ async def test_the_python_client_buys_every_read(shop: Storefront) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_typescript_client_buys_every_read(shop: Storefront, tmp_path: Path) -> None:
+async def test_typescript_client_buys_every_read(shop: Storefront, tmp_path: Path) -> None:
     await add_better_alternative(shop.service.store, WEATHER, now=shop.service.clock())
     before = await shop.income()
     await purchases(shop, await script(shop, 0, tmp_path))
@@ -133,14 +135,14 @@ async def test_the_typescript_client_buys_every_read(shop: Storefront, tmp_path:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_python_client_buys_polls_and_renews_a_watch(shop: Storefront) -> None:
+async def test_python_client_buys_polls_and_renews_a_watch(shop: Storefront) -> None:
     before = await shop.income()
     await watched(shop, await run(shop, *prepared_command("-c", snippets("python")[1])))
     assert await shop.income() - before == 400_000
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_typescript_client_buys_polls_and_renews_a_watch(
+async def test_typescript_client_buys_polls_and_renews_a_watch(
     shop: Storefront, tmp_path: Path
 ) -> None:
     before = await shop.income()
@@ -149,9 +151,7 @@ async def test_the_typescript_client_buys_polls_and_renews_a_watch(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_shell_s_commands_buy_a_report_and_a_watch(
-    shop: Storefront, tmp_path: Path
-) -> None:
+async def test_shell_commands_buy_a_report_and_a_watch(shop: Storefront, tmp_path: Path) -> None:
     before = await shop.income()
     path = f"PATH={program(tmp_path / 'bin').parent}:$PATH"
     commands = f"{path}\n{snippets('sh')[3]}"

@@ -1,4 +1,4 @@
-"""`tollgauge demo` as a process: its pages, its files for other commands, its end."""
+"""`tollgauge demo` as a process: its pages, its files for other commands, and its end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class RunningDemo:
         return httpx.get(f"{self.url}{path}", timeout=30, trust_env=False)
 
     def loading_percent(self) -> int | None:
-        """How much is loaded; None once everything is."""
+        """Return the loading progress, or None once everything is loaded."""
         percent: int | None = self.get("/readyz").json().get("loadingPercent")
         return percent
 
@@ -69,7 +69,7 @@ class RunningDemo:
             time.sleep(0.2)
 
     def get_once_ready(self, path: str) -> httpx.Response:
-        """The first answer that is not 503."""
+        """Return the first response that is not a 503."""
         deadline = time.monotonic() + 60
         while (answer := self.get(path)).status_code == 503:
             assert time.monotonic() < deadline
@@ -77,7 +77,7 @@ class RunningDemo:
         return answer
 
     def do(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run another command in the demo's folder, without any environment."""
+        """Run another command in the demo's folder, without environment variables."""
         return subprocess.run(
             command("tollgauge", *words),
             cwd=self.folder,
@@ -89,7 +89,7 @@ class RunningDemo:
         )
 
     def interrupt(self) -> tuple[int, str, str]:
-        """Press Ctrl-C; the exit code and what the demo printed."""
+        """Send SIGINT; return the exit code and the output of the demo."""
         self.process.send_signal(signal.SIGINT)
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, out, err
@@ -97,14 +97,14 @@ class RunningDemo:
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[RunningDemo]:
-    """A demo with a past of two days, at a free port."""
+    """Start a demo with two days of history on a free port."""
     with started(tmp_path, history_days=2) as running:
         yield running
 
 
 @contextlib.contextmanager
 def started(folder: Path, *, history_days: int = 0) -> Iterator[RunningDemo]:
-    """A demo in a folder, at a free port."""
+    """Start a demo in a folder on a free port."""
     port = free_port()
     days = ("--history-days", str(history_days))
     words = ("demo", *days, "--port", str(port), "--folder", str(folder))
@@ -123,7 +123,7 @@ def started(folder: Path, *, history_days: int = 0) -> Iterator[RunningDemo]:
             process.kill()
 
 
-def test_pages_answer_while_the_past_is_loaded_and_ctrl_c_ends_that(demo: RunningDemo) -> None:
+def test_pages_answer_while_history_is_loading_and_ctrl_c_stops_it(demo: RunningDemo) -> None:
     demo.wait_for_pages()
     page = demo.get("/").text
     assert re.search(r"The demo is loading 2 days of history: \d+%\.", page)
@@ -191,8 +191,10 @@ def test_other_commands_find_the_demo_from_its_folder_and_the_next_demo_starts_o
 
 
 def check_that_another_starts_over(folder: Path, key: object) -> None:
-    """In the folder of a killed demo. Payments on its chain, which is gone, could only be found
-    unpaid; so the next demo has a new chain and a new database.
+    """In the folder of a killed demo.
+
+    Its chain is gone, so its pending payments would all be found unpaid. The next demo therefore
+    has a new chain and a new database.
     """
     with started(folder) as second:
         wait_for_a_sale(second)
@@ -207,7 +209,7 @@ def check_that_another_starts_over(folder: Path, key: object) -> None:
 
 
 def states(demo: RunningDemo) -> set[str]:
-    """The states of the payments in a demo's ledger."""
+    """Return the states of the payments in a demo's ledger."""
     return {row["state"] for row in json.loads(demo.do("payments", "--json").stdout)["payments"]}
 
 
@@ -215,6 +217,6 @@ def wait_for_a_sale(demo: RunningDemo) -> None:
     demo.wait_for_pages()
     demo.wait_for_all()
     deadline = time.monotonic() + 60
-    while states(demo) != {"settled"}:  # while one settles there is another state
+    while states(demo) != {"settled"}:  # there is another state while a payment settles
         assert time.monotonic() < deadline
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""The wallet page of the demo in a real browser: the demo's wallet buys, and no other may."""
+"""The wallet page of the demo in a real browser: only the demo's wallet can buy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
 
 
 async def opened(shop: Storefront, context: BrowserContext, *, inject: str = "") -> Page:
-    """The wallet page in a browser that has the wallets of a script."""
+    """Open the wallet page in a browser with the wallets of a script."""
     if inject:
         await context.add_init_script(inject)
     page = await context.new_page()
@@ -52,7 +52,7 @@ async def opened(shop: Storefront, context: BrowserContext, *, inject: str = "")
     return page
 
 
-async def test_the_demo_wallet_buys_a_report_by_clicks(
+async def test_demo_wallet_buys_a_report_by_clicks(
     shop: Storefront, context: BrowserContext
 ) -> None:
     wrong: list[str] = []
@@ -80,7 +80,7 @@ async def test_the_demo_wallet_buys_a_report_by_clicks(
     ],
     ids=["injected", "announced"],
 )
-async def test_another_wallet_is_refused_with_the_reason(
+async def test_other_wallet_is_rejected_with_the_reason(
     shop: Storefront, context: BrowserContext, inject: str, name: str
 ) -> None:
     wallet = Wallet(shop.world.chain, shop.world.chain.accounts[3])

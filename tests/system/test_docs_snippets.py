@@ -1,4 +1,4 @@
-"""The programs of the docs page, run as they are copied from it: each buys what it is shown for."""
+"""The programs of the docs page, run unchanged: each buys the product that it documents."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Page:
-    """The programs of a page by route and language, and those of a lost answer by language."""
+    """Return the programs of a page by route and language, and those for a lost response by
+    language.
+    """
 
     text: str
     routes: Mapping[str, Mapping[str, str]]
@@ -73,7 +75,7 @@ def figures(text: str) -> dict[str, str]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def page(shop: Storefront) -> Page:
-    """The page of a service that has scored one endpoint, which its examples ask about."""
+    """The page of a service that has scored one endpoint, which the examples use."""
     bought = await buy(shop.url, WEATHER, account=shop.world.buyer)
     async with httpx.AsyncClient(timeout=30, trust_env=False, verify=public_authorities()) as http:
         text = (await http.get(f"{shop.url}/docs")).text
@@ -84,7 +86,7 @@ async def page(shop: Storefront) -> Page:
 
 
 async def run(shop: Storefront, language: str, program: str, folder: Path, **more: str) -> str:
-    """What a program prints, started as its language is."""
+    """Run a program with the interpreter of its language; return its output."""
     if language == Language.TYPESCRIPT:
         file = folder / "program.mjs"
         await asyncio.to_thread(file.write_text, program)
@@ -107,7 +109,7 @@ async def run(shop: Storefront, language: str, program: str, folder: Path, **mor
 
 
 def filled_in(program: str, page: Page, watch_id: str) -> str:
-    """A program with what its reader has to fill in: a transaction, a watch's id."""
+    """Return a program with the values that its reader must enter: a transaction, a watch's ID."""
     program = program.replace(TRACE_EXAMPLE["txHash"], page.transaction)
     return program.replace("{id}", watch_id).replace(EXAMPLE_ID, watch_id)
 
@@ -145,7 +147,7 @@ async def test_every_program_buys_its_route_at_its_price(
             assert answer["watch_id"] == watch_id
 
 
-async def test_curl_shows_the_terms_of_every_route_for_nothing(
+async def test_curl_shows_the_terms_of_every_route_without_charge(
     shop: Storefront, page: Page, tmp_path: Path
 ) -> None:
     before = await shop.income()
@@ -156,7 +158,7 @@ async def test_curl_shows_the_terms_of_every_route_for_nothing(
 
 
 @pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT])
-async def test_the_program_that_loses_nothing_pays_once_for_a_late_answer(
+async def test_client_that_stores_its_payment_pays_once_for_a_late_response(
     shop: Storefront, page: Page, tmp_path: Path, language: Language
 ) -> None:
     before = await shop.income()
@@ -168,7 +170,7 @@ async def test_the_program_that_loses_nothing_pays_once_for_a_late_answer(
 
 
 @pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT])
-async def test_the_trace_of_what_was_signed_says_what_it_bought(
+async def test_trace_of_a_signed_payment_states_the_purchase(
     shop: Storefront, page: Page, tmp_path: Path, language: Language
 ) -> None:
     (row,) = [row for row in await shop.settled() if row.transaction == page.transaction]
@@ -180,7 +182,7 @@ async def test_the_trace_of_what_was_signed_says_what_it_bought(
     assert (answer["ledger"]["route"], answer["ledger"]["status"]) == (TRUST, "settled")
 
 
-async def test_curl_fetches_the_answer_again_with_the_payment_that_was_sent(
+async def test_curl_fetches_the_response_again_with_the_same_payment(
     shop: Storefront, page: Page, tmp_path: Path
 ) -> None:
     (payment,) = [row.header for row in await shop.settled() if row.transaction == page.transaction]

@@ -1,4 +1,4 @@
-"""The service among sellers that game the score: what it says of them is what they deserve."""
+"""The service scores sellers that game it as they deserve."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tollgauge.monitor.reports.overview import leaderboard
 from tollgauge.store.scores import scores
 
 DAYS = 9
-"""Long enough for an A."""
+"""Long enough for grade A."""
 UNSEEN = {"cloaks-by-agent", "sybil-wallets", "recirculated-money", "ring"}
-"""Kinds that are always payable as far as a probe can see, and were paid by nobody here."""
+"""Kinds that probes find always payable, and that receive no payments in this test."""
 VARYING = "payto-rotating"
-"""Each offer names another payTo, from the first day on: no trick is seen, and its reason tells
-buyers what to pin.
+"""Each offer names another payTo, from the first day on. No trick is detected, and the reason of
+the verdict tells buyers which payTo to pin.
 """
 HONEST = ("weather", "fx", "gas")
 
 
 def _silent(_words: str, _done: int, _total: int) -> None:
-    """Nobody watches."""
+    """Report no progress."""
 
 
-async def test_no_trick_gets_an_a_or_a_row_that_it_does_not_deserve(tmp_path: Path) -> None:
+async def test_no_trick_gets_an_undeserved_grade_or_leaderboard_row(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'demo.sqlite'}"
     async with (
         World.start(clock=app.now_ms) as world,
@@ -52,7 +52,7 @@ async def test_no_trick_gets_an_a_or_a_row_that_it_does_not_deserve(tmp_path: Pa
     assert len(played) >= 30
     for seller in played:
         assert rows[seller].grade != "A", seller.url
-        # Between its jumps the price of one is what it was before.
+        # Between two jumps, the price is the original one.
         assert rows[seller].recommendation != "proceed" or seller.kind == "price-jumping"
     shown = [row.resource for row in board.rows]
     assert not {seller.url for seller in played} & set(shown)

@@ -1,7 +1,7 @@
-"""Workers and database servers that are killed at random lose no probe, and none is made twice.
+"""Workers and database servers that are killed at random lose no probe and repeat none.
 
-`make test-all` (TOLLGAUGE_SCHEDULES) runs the long ones: four workers, 20,000 endpoints of 4,000
-hosts, a kill every five seconds for five minutes.
+`make test-all` (TOLLGAUGE_SCHEDULES) runs the long schedules: four workers, 20,000 endpoints on
+4,000 hosts, a kill every five seconds for five minutes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tollgauge.store.endpoints import endpoints
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How many endpoints and workers, for how long, and how often one is killed."""
+    """Numbers of endpoints and workers, the duration, and the interval of the kills."""
 
     hosts: int
     endpoints: int
@@ -61,7 +61,7 @@ def database_url(postgres: Postgres, postgres_databases: Databases) -> Iterator[
 
 
 def rows(schedule: Schedule, *, now: int) -> list[Endpoint]:
-    """Endpoints whose first probes are spread over the cadence."""
+    """Add endpoints whose first probes are spread over the cadence."""
     urls = [f"https://h{n % schedule.hosts}.example/{n}" for n in range(schedule.endpoints)]
     return [
         Endpoint(
@@ -77,7 +77,7 @@ def rows(schedule: Schedule, *, now: int) -> list[Endpoint]:
 
 
 def recorded(tx: Connection) -> dict[str, list[int]]:
-    """When each endpoint was probed, by its id."""
+    """Return the times of each endpoint's probes, by ID."""
     table = schema.probe
     instants: dict[str, list[int]] = {
         id_: [] for id_ in tx.execute(sa.select(schema.endpoint.c.id)).scalars()
@@ -88,14 +88,14 @@ def recorded(tx: Connection) -> dict[str, list[int]]:
 
 
 def unprobed_since(tx: Connection, at: int) -> int:
-    """How many endpoints were not probed since an instant."""
+    """Return the number of endpoints that were not probed since a time."""
     last = sa.func.coalesce(schema.endpoint.c.last_probed, 0)
     count = sa.select(sa.func.count()).select_from(schema.endpoint).where(last < at)
     return int(tx.execute(count).scalar_one())
 
 
 async def caught_up(store: Store, *, since: int, seconds: float) -> bool:
-    """Whether every endpoint is probed again within so long."""
+    """Return whether every endpoint is probed again before the timeout."""
     ends = time.monotonic() + seconds
     while await store.reading(unprobed_since, since):
         if time.monotonic() > ends:
@@ -105,18 +105,16 @@ async def caught_up(store: Store, *, since: int, seconds: float) -> bool:
 
 
 @pytest.mark.postgres
-async def test_killed_workers_lose_no_probe_and_none_is_made_twice(
-    database_url: str, tmp_path: Path
-) -> None:
+async def test_killed_workers_lose_and_repeat_no_probe(database_url: str, tmp_path: Path) -> None:
     await lose_no_probe(database_url, tmp_path, Workers.replace_one)
 
 
 @pytest.mark.postgres
-async def test_a_killed_database_server_loses_no_probe_and_none_is_made_twice(
+async def test_killed_database_server_loses_and_repeats_no_probe(
     killable_postgres: Server, tmp_path: Path
 ) -> None:
-    """Killed are at random the server, one of its processes, or a worker. No worker ends because
-    of the server.
+    """Kills hit the server, one of its processes, or a worker at random. The death of the server
+    must not end a worker.
     """
     killable_postgres.postgres.copy_template("killed")
 
@@ -137,7 +135,7 @@ async def test_a_killed_database_server_loses_no_probe_and_none_is_made_twice(
 async def lose_no_probe(
     database_url: str, folder: Path, kill: Callable[[Workers, random.Random], None]
 ) -> None:
-    """Let workers probe while something is killed again and again."""
+    """Let workers probe while processes are killed repeatedly."""
     plan = SCHEDULE
     store = Store.open(database_url)
     await store.writing(endpoints.insert, *rows(plan, now=now_ms()))
@@ -176,7 +174,7 @@ async def lose_no_probe(
         f"longest {gaps[-1]} ms, of at most {longest}\n"
     )
     assert all(probed.values())
-    # On a very busy machine each endpoint may have been probed once.
+    # On a very busy machine, each endpoint may have been probed only once.
     assert min(slots, default=plan.every_ms) >= plan.every_ms * 9 // 10, "one probe in a slot"
     assert p99 <= longest
     assert overlaps(folder, group.killed) == [], "one prober a host at a time"

@@ -1,4 +1,4 @@
-"""Every way to write one payment is that payment, or it is refused: none is a second one."""
+"""Every encoding of a payment is either that payment or rejected, never a second payment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
 def shuffled(document: Any, draw: st.DrawFn) -> Any:
-    """The same object with its keys in another order and its hex in another case."""
+    """Return the same object with its keys in another order and its hex in another case."""
     if isinstance(document, dict):
         keys = draw(st.permutations(list(document)))
         return {key: shuffled(document[key], draw) for key in keys}
@@ -32,7 +32,9 @@ def shuffled(document: Any, draw: st.DrawFn) -> Any:
 
 @st.composite
 def encodings(draw: st.DrawFn) -> bytes:
-    """The payment as JSON with other spaces, key order, hex case, escapes and unsigned extras."""
+    """Write the payment as JSON with other whitespace, key order, hex case, escapes and unsigned
+    fields.
+    """
     document = shuffled(DOCUMENT, draw)
     if draw(st.booleans()):
         document["extensions"] = draw(st.dictionaries(st.text(max_size=5), st.integers()))
@@ -53,7 +55,7 @@ def same(one: Payment, other: Payment) -> bool:
 
 @UNTIMED
 @given(encodings())
-def test_every_spelling_of_the_json_is_the_same_payment(text: bytes) -> None:
+def test_every_json_encoding_is_the_same_payment(text: bytes) -> None:
     assert same(decode(base64.b64encode(text).decode()), decode(HEADER))
 
 
@@ -77,7 +79,7 @@ BENDS = (
 
 @UNTIMED
 @given(encodings(), st.sampled_from(BENDS))
-def test_every_other_base64_is_the_same_text_or_refused(text: bytes, bend: Any) -> None:
+def test_every_other_base64_encoding_is_the_same_or_rejected(text: bytes, bend: Any) -> None:
     strict = base64.b64encode(text).decode()
     bent = bend(strict)
     try:
@@ -90,10 +92,10 @@ def test_every_other_base64_is_the_same_text_or_refused(text: bytes, bend: Any) 
 
 @UNTIMED
 @given(encodings(), st.integers(0, 20_000), st.integers(1, 255))
-def test_a_changed_bit_is_the_same_payment_or_another_or_refused(
+def test_changed_bit_is_the_same_payment_or_another_or_rejected(
     text: bytes, place: int, change: int
 ) -> None:
-    """Never the same key with other signed terms."""
+    """The key never changes without the signed terms, or the reverse."""
     place %= len(text)
     bent = text[:place] + bytes([text[place] ^ change]) + text[place + 1 :]
     try:
@@ -115,14 +117,14 @@ def signed(signature: str) -> Payment:
 
 @UNTIMED
 @given(st.integers(1, ORDER - 1), st.integers(1, ORDER - 1), st.sampled_from((0, 1, 27, 28)))
-def test_the_twin_of_a_signature_is_the_same_signature(r: int, s: int, v: int) -> None:
+def test_both_forms_of_an_ecdsa_signature_are_the_same_signature(r: int, s: int, v: int) -> None:
     one = signed(f"0x{r:064x}{s:064x}{v:02x}")
     twin = signed(f"0x{r:064x}{ORDER - s:064x}{v ^ 1:02x}")
     assert same(one, twin)
     assert not same(one, signed(f"0x{r ^ 1:064x}{s:064x}{v:02x}"))
 
 
-def test_a_contracts_signature_is_taken_as_it_is() -> None:
+def test_signature_of_a_contract_is_compared_literally() -> None:
     long = "0x" + "Ab" * 200
     assert signed(long).signer_mark == long.lower()
     assert signed(long).signer_mark != signed("0x" + "ab" * 199 + "ac").signer_mark

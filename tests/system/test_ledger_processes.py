@@ -1,8 +1,8 @@
-"""The ledger across processes: copies of one payment at two servers, servers that are killed, and
-databases that are.
+"""The ledger with several processes: one payment at two servers, killed servers and killed
+databases.
 
-Servers are processes on one database; the facilitator and the node are real HTTP servers on
-loopback that play one world (tests/support/ledger_world.py).
+Servers are processes on one database. The facilitator and the node are real HTTP servers on
+loopback that simulate one world (tests/support/ledger_world.py).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class LedgerServers:
         return f"{server}/v1/a"
 
     def set_clock(self) -> None:
-        """Replaced in one step: a reader never meets half a number."""
+        """Replaced in one step, so that a reader never reads a partial number."""
         (self.folder / "clock.new").write_text(str(self.world.now))
         (self.folder / "clock.new").replace(self.folder / "clock")
 
@@ -138,7 +138,7 @@ async def servers_on(
             fork_server.end_servers()
 
 
-async def test_a_hundred_copies_at_two_servers_are_one_sale(ledger_servers: LedgerServers) -> None:
+async def test_hundred_copies_at_two_servers_are_one_sale(ledger_servers: LedgerServers) -> None:
     servers = ledger_servers.server(waits="yes"), ledger_servers.server(waits="yes")
     copies = encodings(ledger_servers.world.header)
     answers = await asyncio.gather(
@@ -159,7 +159,7 @@ async def test_a_hundred_copies_at_two_servers_are_one_sale(ledger_servers: Ledg
 
 
 def encodings(header: str) -> list[str]:
-    """One payment written in several ways, all of them legal."""
+    """One payment in several valid encodings."""
     document: dict[str, Any] = json.loads(base64.b64decode(header))
     loud = json.loads(base64.b64decode(header))
     signed = loud["payload"]["authorization"]
@@ -183,7 +183,7 @@ def encodings(header: str) -> list[str]:
         ("after the facilitator answered", "did: nothing"),
     ],
 )
-async def test_a_server_killed_at_any_point_loses_nothing_and_gives_nothing_away(
+async def test_server_killed_at_any_point_loses_nothing_and_gives_nothing_away(
     ledger_servers: LedgerServers, point: str, settles: str
 ) -> None:
     ledger_servers.world.settle = settles
@@ -213,7 +213,7 @@ async def test_a_server_killed_at_any_point_loses_nothing_and_gives_nothing_away
 @pytest.mark.postgres
 @pytest.mark.parametrize("back", ["before the server goes on", "after the server answered"])
 @pytest.mark.parametrize("point", POINTS)
-async def test_a_database_killed_at_any_point_loses_nothing_and_gives_nothing_away(
+async def test_database_killed_at_any_point_loses_nothing_and_gives_nothing_away(
     killable_postgres: Server, tmp_path: Path, fork_server: ForkServer, point: str, back: str
 ) -> None:
     name = f"sale_{next(NUMBERS)}"
@@ -245,10 +245,12 @@ async def test_a_database_killed_at_any_point_loses_nothing_and_gives_nothing_aw
         assert servers.world.calls["settle"] == 1
 
 
-async def test_the_reconciler_finishes_what_a_killed_server_began(
+async def test_reconciler_completes_the_sale_of_a_killed_server(
     ledger_servers: LedgerServers,
 ) -> None:
-    """Nobody asks again: the ledger learns from the chain alone."""
+    """The client does not send the payment again, so the ledger learns the outcome only from the
+    chain.
+    """
     with pytest.raises(httpx.TransportError):
         await ledger_servers.send(ledger_servers.server(kill="after the facilitator answered"))
     assert (await ledger_servers.row()).state is State.SETTLING

@@ -1,4 +1,4 @@
-"""What the chain is believed of one authorization, by nodes that lag, lie or limit."""
+"""Proofs of one authorization from nodes that lag, lie or limit queries."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def wanted(world: LedgerWorld) -> Authorization:
 
 
 def prover(world: LedgerWorld, bend: Bend | None = None) -> Prover:
-    """A prover on a node of the world whose answers may be bent."""
+    """Return a prover on a node of the world whose replies a test may change."""
 
     async def handle(request: httpx.Request) -> httpx.Response:
         asked = json.loads(request.content)
@@ -47,7 +47,7 @@ def prover(world: LedgerWorld, bend: Bend | None = None) -> Prover:
     return Prover([node])
 
 
-async def test_a_used_authorization_with_its_transfer_is_paid() -> None:
+async def test_used_authorization_with_its_transfer_is_paid() -> None:
     world = LedgerWorld()
     transaction = world.broadcast()
     answer = await prover(world).proof(wanted(world))
@@ -57,7 +57,7 @@ async def test_a_used_authorization_with_its_transfer_is_paid() -> None:
     assert (hinted.proof, hinted.transaction) == (Proof.PAID, transaction)
 
 
-async def test_a_hint_that_is_not_ours_proves_nothing() -> None:
+async def test_unrelated_transaction_hint_proves_nothing() -> None:
     world = LedgerWorld()
     assert (await prover(world).proof(wanted(world), hint=world.foreign)).proof is Proof.UNUSED
     transaction = world.broadcast()
@@ -66,7 +66,9 @@ async def test_a_hint_that_is_not_ours_proves_nothing() -> None:
 
 
 async def test_one_transfer_cannot_pay_for_two_authorizations() -> None:
-    """A payer uses two nonces in one transaction and moves only one of the sums to us."""
+    """A payer uses two nonces in one transaction, and only one of the transfers goes to the
+    service.
+    """
     world, transaction, ours = LedgerWorld(), word(99), word(123456)
     world.chain.mine(
         world.now_s, Use(ours, PAY_TO, transaction), Use(world.nonce, OTHER, transaction)
@@ -80,20 +82,20 @@ async def test_one_transfer_cannot_pay_for_two_authorizations() -> None:
 
 
 @pytest.mark.parametrize("change", [{"value": PRICE + 1}, {"to": OTHER}])
-async def test_another_transfer_than_the_signed_one_is_not_paid(change: dict[str, Any]) -> None:
+async def test_transfer_of_other_terms_is_not_paid(change: dict[str, Any]) -> None:
     world = LedgerWorld()
     world.broadcast()
     answer = await prover(world).proof(replace(wanted(world), **change))
     assert answer.proof is Proof.OTHER
 
 
-async def test_a_cancelled_authorization_is_not_paid() -> None:
+async def test_cancelled_authorization_is_not_paid() -> None:
     world = LedgerWorld()
     world.chain.cancel(world.nonce, at_s=world.now_s)
     assert (await prover(world).proof(wanted(world))).proof is Proof.CANCELLED
 
 
-async def test_an_unused_one_is_told_as_of_the_nodes_own_time() -> None:
+async def test_unused_authorization_is_reported_with_the_time_of_the_node() -> None:
     world = LedgerWorld()
     world.tick(500)
     world.broadcast()
@@ -103,8 +105,10 @@ async def test_an_unused_one_is_told_as_of_the_nodes_own_time() -> None:
     assert answer.head_s == world.now_s - 901 - 500
 
 
-async def test_a_balancer_with_a_node_that_lags_is_found_out() -> None:
-    """The head comes from one node; the state of that block is asked of one that lacks it."""
+async def test_lagging_node_behind_a_load_balancer_is_detected() -> None:
+    """The head comes from one node; the state of that block is queried from a node that lacks
+    it.
+    """
     world = LedgerWorld()
     world.tick(10)
 
@@ -118,7 +122,7 @@ async def test_a_balancer_with_a_node_that_lags_is_found_out() -> None:
         await prover(world, bend).proof(wanted(world))
 
 
-async def test_logs_that_are_missing_are_nobody_can_tell() -> None:
+async def test_missing_logs_leave_the_outcome_unknown() -> None:
     world = LedgerWorld()
     world.broadcast()
 
@@ -129,7 +133,7 @@ async def test_logs_that_are_missing_are_nobody_can_tell() -> None:
         await prover(world, bend).proof(wanted(world))
 
 
-async def test_a_log_that_nobody_asked_for_is_not_believed() -> None:
+async def test_unrequested_log_is_not_believed() -> None:
     world = LedgerWorld()
     world.broadcast()
     other = block_logs(Block(3, word(3), world.now_s, (Use(word(5), PAY_TO, word(6)),)))
@@ -141,7 +145,7 @@ async def test_a_log_that_nobody_asked_for_is_not_believed() -> None:
         await prover(world, bend).proof(wanted(world))
 
 
-async def test_a_node_that_takes_small_ranges_is_asked_for_small_ranges() -> None:
+async def test_node_with_a_range_limit_is_queried_in_small_ranges() -> None:
     world = LedgerWorld()
     for _ in range(40):
         world.tick(2)
@@ -158,7 +162,7 @@ async def test_a_node_that_takes_small_ranges_is_asked_for_small_ranges() -> Non
     assert (proven.proof, proven.transaction) == (Proof.PAID, transaction)
 
 
-async def test_a_node_of_another_chain_is_not_believed() -> None:
+async def test_node_of_another_chain_is_not_believed() -> None:
     world = LedgerWorld()
 
     def bend(method: str, params: list[Any], answer: dict[str, Any]) -> dict[str, Any]:
@@ -175,7 +179,9 @@ async def test_a_node_of_another_chain_is_not_believed() -> None:
     "method",
     ["eth_chainId", "eth_getBlockByNumber", "eth_call", "eth_getLogs", "eth_getTransactionReceipt"],
 )
-async def test_nonsense_is_an_rpc_error_or_the_truth(method: str, result: object) -> None:
+async def test_malformed_reply_is_an_rpc_error_or_changes_nothing(
+    method: str, result: object
+) -> None:
     world = LedgerWorld()
     transaction = world.broadcast()
 
@@ -190,7 +196,7 @@ async def test_nonsense_is_an_rpc_error_or_the_truth(method: str, result: object
         assert proven.proof is Proof.PAID
 
 
-async def test_the_next_node_is_asked_when_the_first_is_silent() -> None:
+async def test_next_node_is_queried_if_the_first_does_not_answer() -> None:
     world = LedgerWorld()
     world.broadcast()
     good = prover(world)._nodes[0]

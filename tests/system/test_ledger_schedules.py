@@ -1,10 +1,10 @@
-"""The ledger under every order of things that go wrong.
+"""The ledger under random sequences of faults.
 
-A schedule is a list of steps: calls of the client with a facilitator that behaves in some way and
-a worker that dies somewhere, copies of one payment at once, third parties, reorganisations, time,
-and rounds of the reconciler. After it, all faults end and time passes; then the promises of
-docs/payments.md must hold. 80 schedules on two databases in `make test`, 600 in `make test-all`,
-20,000 with HYPOTHESIS_PROFILE=nightly.
+A schedule is a list of steps: client requests with a faulty facilitator or a worker that dies,
+concurrent copies of one payment, third parties, reorganisations, time, and rounds of the
+reconciler. Afterwards, all faults end and time passes; then the guarantees of docs/payments.md must
+hold. `make test` runs 80 schedules on two databases, `make test-all` 600, and
+HYPOTHESIS_PROFILE=nightly 20,000.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tollgauge.web.paid import settle as settlement
 
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
 SCHEDULES = 10_000 if NIGHTLY else int(os.environ.get("TOLLGAUGE_SCHEDULES", "20"))
-"""On each database. `make test-all` sets 300."""
+"""Schedules per database. `make test-all` sets 300."""
 
 VERIFY = (
     "valid",
@@ -67,7 +67,9 @@ SETTLE = (
 
 @dataclass(frozen=True)
 class Call:
-    """The client sends its payment, `copies` at once; the worker dies at its n-th point."""
+    """The client sends its payment, `copies` of it concurrently; the worker dies at its n-th
+    point.
+    """
 
     verify: str = "valid"
     settle: str = "settled"
@@ -78,7 +80,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Happens:
-    """Something outside: see `outside`."""
+    """An external event: see `outside`."""
 
     what: str
 
@@ -124,7 +126,7 @@ STEPS = st.lists(
 
 @dataclass
 class Play:
-    """One schedule being played."""
+    """One running schedule."""
 
     store: Store
     with_node: bool = True
@@ -137,7 +139,7 @@ class Play:
 
     @property
     def paid(self) -> bool:
-        """Whether the chain shows that this payment paid us, not somebody else before us."""
+        """Whether the chain shows that this payment paid the service, and no earlier claim did."""
         use = self.world.chain.use(self.world.nonce)
         return self.world.paid and use is not None and use.transaction not in self.unattributed
 
@@ -172,13 +174,13 @@ class Play:
         self.answers.append(answer)
 
     def check(self, answer: Answer) -> None:
-        """What must be true of an answer in the moment in which it leaves."""
+        """Check a response when it is sent."""
         world = self.world
         assert answer.status in (200, 402, 503)
         if answer.status == 200:
             released = any(answer.status == 200 for answer in self.answers)
-            # What a reorganisation took away for good after it was proven is a loss that is
-            # accepted: one call's price. The ledger ends without it.
+            # A reorganisation that removes a payment for good after it was proven is an accepted
+            # loss of one call's price. The ledger then ends without it.
             proven = released or self.lost_for_good
             assert proven or self.world.paid, "released unpaid"
             assert proven or self.paid or self.doubtful, "a direct transfer unlocked an answer"
@@ -194,7 +196,7 @@ class Play:
             case "reconcile, dying":
                 await self.reconcile(Worker(dies_at=2))
             case "front-run":
-                # Before the claim it is a payment to somebody else of the same payTo.
+                # Before the claim, it is a payment to another service with the same payTo.
                 transaction = world.broadcast()
                 if not self.claimed:
                     self.unattributed.add(transaction)
@@ -231,8 +233,8 @@ class Play:
         return await self.store.reading(payments.get, payment_id(self.world))
 
     async def end(self) -> payments.LedgerRow | None:
-        """All faults end. The client asks again, in time and after it; the reconciler turns until
-        nothing is left to do.
+        """End all faults. The client retries in time and after the end of validity, and the
+        reconciler runs until no work is left.
         """
         world = self.world
         world.node_lag, world.node_down = 0, False
@@ -270,8 +272,8 @@ async def play(store: Store, steps: list[Step]) -> None:
     event(f"ends {state}")
     tried = (await store.reading(attempts.of_payments, [payment_id(world)]))[payment_id(world)]
 
-    # A transfer of before the claim is somebody else's, unless a facilitator vouched for it or a
-    # reorganisation moved it behind the claim.
+    # A transfer from before the claim belongs to another service, unless a facilitator vouched for
+    # it or a reorganisation moved it behind the claim.
     vouched = world.paid and not played.paid and played.doubtful and state is State.SETTLED
     paid = played.paid or vouched
     assert (state is State.SETTLED) == paid, f"the ledger says {state}, the chain paid={paid}"
@@ -295,7 +297,7 @@ async def play(store: Store, steps: list[Step]) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time is the schedule's: nobody waits in real seconds. And one payer stands for many."""
+    """Use the schedule's time, without real delays. One payer stands for many."""
     monkeypatch.setattr(payer_limit, "MOST", 1 << 30)
     monkeypatch.setattr(gate_module, "WAITS_S", (0.0, 0.0))
     monkeypatch.setattr(settlement, "PROOF_WAITS_S", (0.0,))

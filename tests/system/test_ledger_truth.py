@@ -1,5 +1,5 @@
-"""Whom the ledger believes: the chain before the facilitator, nobody before the chain has seen
-enough, and no one who only knows a nonce.
+"""Sources of truth of the ledger: the chain before the facilitator, no conclusion before the chain
+has enough blocks, and nothing for a client that knows only a nonce.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def alarms(kind: str) -> float:
     return float(LEDGER_ALARMS.labels(kind)._value.get())
 
 
-async def test_a_success_with_a_foreign_transaction_releases_nothing(store: Store) -> None:
+async def test_success_with_an_unrelated_transaction_releases_nothing(store: Store) -> None:
     world, before = LedgerWorld(settle="did not: settled elsewhere"), alarms("unproven")
     assert (await world.send(world.gate(store, Worker()))).status == 503
     assert (await row(store, world)).state is State.UNKNOWN
@@ -67,7 +67,7 @@ async def test_a_success_with_a_foreign_transaction_releases_nothing(store: Stor
     assert (await world.send(world.gate(store, Worker()))).status == 402
 
 
-async def test_a_wrong_transaction_of_a_payment_that_settled_is_put_right(store: Store) -> None:
+async def test_wrong_transaction_of_a_settled_payment_is_corrected(store: Store) -> None:
     world = LedgerWorld(settle="did: settled elsewhere")
     assert (await world.send(world.gate(store, Worker()))).status == 200
     use = world.chain.use(world.nonce)
@@ -76,7 +76,7 @@ async def test_a_wrong_transaction_of_a_payment_that_settled_is_put_right(store:
 
 
 @pytest.mark.parametrize("settles", ["settled", "did not: settled"])
-async def test_without_a_node_the_facilitators_word_stands_until_there_is_one(
+async def test_facilitator_is_believed_only_until_there_is_a_node(
     store: Store, settles: str
 ) -> None:
     world, before = LedgerWorld(settle=settles), alarms("lost")
@@ -95,7 +95,7 @@ async def test_without_a_node_the_facilitators_word_stands_until_there_is_one(
     assert alarms("lost") == before + 1
 
 
-async def test_a_node_behind_the_facilitators_is_waited_for(
+async def test_node_behind_the_facilitator_is_awaited(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = LedgerWorld(node_lag=1)
@@ -108,7 +108,7 @@ async def test_a_node_behind_the_facilitators_is_waited_for(
     assert (await world.send(gate)).status == 200
 
 
-async def test_a_silent_node_keeps_the_answer_until_it_speaks(store: Store) -> None:
+async def test_response_is_withheld_while_the_node_does_not_answer(store: Store) -> None:
     world = LedgerWorld(node_down=True)
     answer = await world.send(world.gate(store, Worker()))
     assert (answer.status, answer.body) == (503, b"payment-pending")
@@ -118,7 +118,7 @@ async def test_a_silent_node_keeps_the_answer_until_it_speaks(store: Store) -> N
     assert world.computed == 1
 
 
-async def test_a_node_that_lags_expires_nothing(store: Store) -> None:
+async def test_lagging_node_expires_nothing(store: Store) -> None:
     world = LedgerWorld(settle="did: nothing", node_down=True)
     await world.send(world.gate(store, Worker()))
     world.node_down, world.node_lag = False, 2
@@ -130,7 +130,7 @@ async def test_a_node_that_lags_expires_nothing(store: Store) -> None:
 
 
 @pytest.mark.parametrize("later_s", [0, VALID_S + 100], ids=["in time", "after its end"])
-async def test_a_payment_that_somebody_else_sent_after_the_claim_is_served(
+async def test_payment_sent_by_a_third_party_after_the_claim_is_served(
     store: Store, later_s: int
 ) -> None:
     world = LedgerWorld(verify="500")
@@ -142,7 +142,7 @@ async def test_a_payment_that_somebody_else_sent_after_the_claim_is_served(
     assert (await world.send(world.gate(store, Worker()))).status == 200
 
 
-async def test_a_payment_that_was_sent_before_the_claim_unlocks_nothing(store: Store) -> None:
+async def test_payment_sent_before_the_claim_releases_nothing(store: Store) -> None:
     world = LedgerWorld()
     world.broadcast()
     world.tick(2)
@@ -151,8 +151,8 @@ async def test_a_payment_that_was_sent_before_the_claim_unlocks_nothing(store: S
     assert world.computed == 0
 
 
-async def test_who_only_knows_the_nonce_gets_nothing(store: Store) -> None:
-    """Nonces, payers and amounts are public on the chain, and so is what we answer about."""
+async def test_knowing_only_the_nonce_is_not_enough(store: Store) -> None:
+    """Nonces, payers and amounts are public on the chain, and so are the resources of responses."""
     world = LedgerWorld()
     gate = world.gate(store, Worker())
     mine = await world.send(gate)
@@ -160,7 +160,7 @@ async def test_who_only_knows_the_nonce_gets_nothing(store: Store) -> None:
     assert (mine.status, forged.status, forged.body) == (200, 409, b"payment-reused")
 
 
-async def test_a_forged_signature_cannot_take_over_a_stored_answer(store: Store) -> None:
+async def test_forged_signature_cannot_take_over_a_stored_response(store: Store) -> None:
     world = LedgerWorld()
     assert await dies(world, store, at="before settle")
     world.now += LEASE_MS + 1
@@ -172,7 +172,9 @@ async def test_a_forged_signature_cannot_take_over_a_stored_answer(store: Store)
 
 
 async def dies(world: LedgerWorld, store: Store, *, at: str) -> bool:
-    """A worker that dies at the first point of this name."""
+    """Send a payment to a worker that dies at the first point with this name; return whether it
+    died.
+    """
     from tests.support.killable_worker import Crash
 
     class DyingWorker(Worker):
@@ -187,7 +189,7 @@ async def dies(world: LedgerWorld, store: Store, *, at: str) -> bool:
     return False
 
 
-async def test_a_new_price_does_not_change_what_was_claimed(store: Store) -> None:
+async def test_new_price_does_not_change_existing_claims(store: Store) -> None:
     world = LedgerWorld(settle="did not: 500")
     gate = world.gate(store, Worker())
     assert (await world.send(gate)).status == 503
@@ -197,7 +199,7 @@ async def test_a_new_price_does_not_change_what_was_claimed(store: Store) -> Non
     assert set(world.amounts) == {"5000"}
 
 
-async def test_a_cheap_claim_cannot_be_turned_into_a_dear_one(store: Store) -> None:
+async def test_cheap_claim_cannot_be_used_for_an_expensive_product(store: Store) -> None:
     world = LedgerWorld(verify="500")
     gate = world.gate(store, Worker())
     await world.send(gate)
@@ -211,7 +213,7 @@ def dear(sale: Sale) -> Sale:
     return replace(sale, offer=replace(sale.offer, amount=sale.offer.amount * 4))
 
 
-async def test_a_worker_that_was_overtaken_by_another_request_does_not_give_its_answer(
+async def test_overtaken_worker_does_not_send_its_response(
     store: Store,
 ) -> None:
     world = LedgerWorld()
@@ -228,7 +230,7 @@ async def test_a_worker_that_was_overtaken_by_another_request_does_not_give_its_
     assert (answer.status, answer.body) == (409, b"payment-reused")
 
 
-async def test_a_worker_that_was_overtaken_does_not_say_that_nothing_was_charged(
+async def test_overtaken_worker_does_not_claim_that_nothing_was_charged(
     store: Store,
 ) -> None:
     world = LedgerWorld()
@@ -245,7 +247,7 @@ async def test_a_worker_that_was_overtaken_does_not_say_that_nothing_was_charged
     assert (answer.status, answer.body) == (503, b"payment-pending")
 
 
-async def test_a_client_that_goes_away_stops_nothing(store: Store) -> None:
+async def test_disconnected_client_does_not_stop_the_sale(store: Store) -> None:
     world = LedgerWorld()
     gate = world.gate(store, Worker())
     begun = asyncio.Event()
@@ -265,8 +267,8 @@ async def test_a_client_that_goes_away_stops_nothing(store: Store) -> None:
     assert (await world.send(gate)).status == 200
 
 
-async def test_a_payment_spent_in_the_second_of_its_claim_is_paid(store: Store) -> None:
-    """A chain counts whole seconds, and the claim came later in this one."""
+async def test_payment_settled_in_the_second_of_its_claim_is_paid(store: Store) -> None:
+    """The chain counts whole seconds, and the claim is later in the same second."""
     world = LedgerWorld(verify="spends it at once and refuses")
     world.now += 300
     answer = await world.send(world.gate(store, Worker()))
@@ -275,7 +277,7 @@ async def test_a_payment_spent_in_the_second_of_its_claim_is_paid(store: Store) 
 
 
 async def sold_and_forgotten(store: Store, world: LedgerWorld) -> None:
-    """A sale whose rows are gone, as after the restore of an older backup."""
+    """Return a sale whose rows are gone, as after the restore of an older backup."""
     assert (await world.send(world.gate(store, Worker()))).status == 200
     await store.writing(forget_payment, decode(world.header).id)
 
@@ -328,7 +330,7 @@ async def test_refused_payment_is_503_while_the_node_is_down(store: Store, passe
 
 
 @pytest.mark.parametrize("with_node", [True, False])
-async def test_used_nonce_that_our_node_does_not_show_is_503(store: Store, with_node: bool) -> None:
+async def test_used_nonce_that_the_node_does_not_show_is_503(store: Store, with_node: bool) -> None:
     world = LedgerWorld(verify="spends it and refuses")
     world.node_lag = 2
     answer = await world.send(world.gate(store, Worker(), with_node=with_node))
@@ -342,10 +344,10 @@ async def test_expired_payment_that_was_never_used_is_402(store: Store) -> None:
     assert world.calls == {}
 
 
-async def test_rows_that_nobody_can_decide_do_not_keep_others_from_their_turn(
+async def test_undecidable_rows_do_not_block_others(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payer_limit, "MOST", 1_000)  # here one payer stands for many
+    monkeypatch.setattr(payer_limit, "MOST", 1_000)  # here, one payer stands for many
     stuck = [LedgerWorld(settle="did not: no") for _ in range(settle.BATCH + 20)]
     for world in stuck:
         await world.send(world.gate(store, Worker()))
@@ -358,7 +360,7 @@ async def test_rows_that_nobody_can_decide_do_not_keep_others_from_their_turn(
     assert (await row(store, late)).state is State.SETTLED
 
 
-async def test_a_silent_node_ends_the_round_at_once(store: Store) -> None:
+async def test_silent_node_ends_the_round_early(store: Store) -> None:
     worlds = [LedgerWorld(settle="did not: no") for _ in range(10)]
     for world in worlds:
         await world.send(world.gate(store, Worker()))
@@ -368,10 +370,10 @@ async def test_a_silent_node_ends_the_round_at_once(store: Store) -> None:
     assert await reconcile(store, last) == {"unreachable": settle.SILENT_MAX}
 
 
-async def test_an_answer_that_was_stored_and_left_is_closed(store: Store) -> None:
+async def test_stored_response_that_was_sent_is_closed(store: Store) -> None:
     world = LedgerWorld()
     assert await dies(world, store, at="before settle")
-    # The intent is written before the facilitator is asked: its lease ends first.
+    # The intent is written before the call to the facilitator, and its lease ends first.
     world.tick(91)
     assert await reconcile(store, world) == {"open": 1}
     world.tick(ENDED_S)
@@ -379,7 +381,7 @@ async def test_an_answer_that_was_stored_and_left_is_closed(store: Store) -> Non
 
 
 @pytest.mark.parametrize("ends", [State.SETTLED, State.UNKNOWN])
-async def test_answers_are_kept_for_30_days_after_the_outcome(store: Store, ends: State) -> None:
+async def test_responses_are_kept_for_30_days_after_the_outcome(store: Store, ends: State) -> None:
     world = LedgerWorld(settle="settled" if ends is State.SETTLED else "did: nothing")
     world.node_down = ends is State.UNKNOWN
     gate = world.gate(store, Worker())
@@ -394,7 +396,7 @@ async def test_answers_are_kept_for_30_days_after_the_outcome(store: Store, ends
     assert answer.status == (200 if ends is State.UNKNOWN else 410)
 
 
-async def test_the_intent_is_written_before_the_facilitator_is_asked(
+async def test_intent_is_written_before_the_facilitator_is_called(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, seen = LedgerWorld(), []
@@ -410,7 +412,7 @@ async def test_the_intent_is_written_before_the_facilitator_is_asked(
     assert seen == [State.CLAIMED, State.SETTLING]
 
 
-async def test_the_operator_sees_payments_and_attempts_but_nothing_signed(
+async def test_operator_sees_payments_and_attempts_without_signatures(
     database: str, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     world = LedgerWorld(settle="did: nothing", node_down=True)

@@ -1,5 +1,5 @@
-"""A tool bought in the demo world: a real chain, a real facilitator, real sellers on TLS, the
-official MCP client over HTTP and a payment that the official x402 client signed.
+"""Buying a tool in the demo world: a real chain, a real facilitator, real sellers on TLS, the
+official MCP client over HTTP and a payment signed by the official x402 client.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Business:
             return await client.call_tool(name, arguments, meta=meta)
 
     async def signed(self, terms: Any) -> dict[str, Any]:
-        """A payment of these terms by the official x402 client."""
+        """Sign a payment of these terms with the official x402 client."""
         client = x402Client()
         signer = EthAccountSigner(Account.from_key(self.world.buyer.key))
         register_exact_evm_client(client, signer, networks="eip155:8453")
@@ -82,7 +82,7 @@ class Business:
         return payment.model_dump(by_alias=True, exclude_none=True)
 
     async def bought(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
-        """What an agent does: ask, sign the terms, ask again with the payment."""
+        """Buy as an agent does: call, sign the terms, call again with the payment."""
         payment_required = await self.call(name, arguments)
         assert payment_required.is_error
         return await self.call(
@@ -106,7 +106,7 @@ def text(result: CallToolResult) -> str:
     return block.text
 
 
-async def test_a_paid_call_moves_the_price_once_and_the_same_payment_is_served_again(
+async def test_paid_call_is_charged_once_and_the_same_payment_is_served_again(
     business: Business,
 ) -> None:
     before = await business.income()
@@ -141,10 +141,10 @@ async def test_a_paid_call_moves_the_price_once_and_the_same_payment_is_served_a
     assert await business.income() - before == 5_000
 
 
-async def test_the_tool_answers_what_the_route_answers(
+async def test_tool_returns_the_result_of_the_route(
     business: Business, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both within the time in which callers share one live probe."""
+    """Both calls are within the time in which callers share one live probe."""
     for module in (live_probe, trust):
         monkeypatch.setattr(module, "SHARE_MS", HOUR_MS)
     tool = await business.bought(TRUST, {"resource": WEATHER})
@@ -157,7 +157,7 @@ async def test_the_tool_answers_what_the_route_answers(
     assert report["liveProbe"]["at"] == route.report["liveProbe"]["at"]
 
 
-async def test_an_injection_in_a_report_stays_in_the_unverified_fields(business: Business) -> None:
+async def test_injection_in_a_report_stays_in_the_unverified_fields(business: Business) -> None:
     result = await business.bought(TRUST, {"resource": INJECTED})
     report = result.structured_content
     assert report is not None
@@ -171,7 +171,7 @@ def blocks(language: str, text: str = GUIDE) -> list[str]:
 
 
 async def printed(business: Business, *command: str) -> str:
-    """What a program prints that knows the service and a funded key."""
+    """Run a program with the service's URL and a funded key; return its output."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env=os.environ | {"TOLLGAUGE_URL": business.url, "PRIVATE_KEY": business.world.buyer.key},
@@ -184,7 +184,7 @@ async def printed(business: Business, *command: str) -> str:
 
 
 @pytest.mark.parametrize("language", ["python", "ts"])
-async def test_the_guide_s_snippets_buy_a_report(
+async def test_snippets_of_the_guide_buy_a_report(
     business: Business, language: str, tmp_path: Path
 ) -> None:
     before = await business.income()
@@ -203,10 +203,10 @@ async def test_the_guide_s_snippets_buy_a_report(
     assert await business.income() - before == 5_000
 
 
-async def test_the_leaderboard_names_an_endpoint_that_can_be_asked_about(
+async def test_leaderboard_names_a_reportable_endpoint(
     business: Business,
 ) -> None:
-    """The command of docs/clients.md, where endpoints have been scored."""
+    """The command of docs/clients.md on a service with scored endpoints."""
     command = blocks("sh", CLIENTS)[0]
     resource = (await printed(business, "sh", "-euc", command)).strip()
     async with httpx.AsyncClient(timeout=30, verify=public_authorities()) as http:
@@ -214,7 +214,7 @@ async def test_the_leaderboard_names_an_endpoint_that_can_be_asked_about(
         assert (await http.get(url, params={"resource": resource})).json()["resource"] == resource
 
 
-async def test_the_guide_s_tools_and_addresses_are_the_ones_that_are_served(
+async def test_tools_and_addresses_of_the_guide_exist(
     business: Business,
 ) -> None:
     over_http, over_stdio, over_both = (

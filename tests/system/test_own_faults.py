@@ -1,4 +1,4 @@
-"""Our own faults, as a caller meets them: never a traceback, never a payment taken for nothing."""
+"""Faults of the service as a client sees them: no traceback, and no payment without a response."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def running(tmp_path: Path, market_database: Callable[[Path], str]) -> Asy
 
 @contextlib.asynccontextmanager
 async def gone(running: Running, path: Path) -> AsyncIterator[None]:
-    """While this lasts, there is no database: a folder stands in its place."""
+    """Replace the database by a folder, so that it cannot be opened."""
     await running.service.store.close()
     away = take_away(path)
     yield
@@ -76,7 +76,7 @@ def put_back(away: Path, path: Path) -> None:
     away.rename(path)
 
 
-async def test_reads_are_503_while_the_database_is_gone_and_come_back(
+async def test_reads_are_503_while_the_database_is_gone_and_recover(
     running: Running, tmp_path: Path
 ) -> None:
     async with gone(running, tmp_path / "service.db"):
@@ -94,7 +94,7 @@ async def test_reads_are_503_while_the_database_is_gone_and_come_back(
         assert (await running.get(path)).status_code == 200
 
 
-async def test_what_was_asked_before_goes_on_while_the_database_is_gone(
+async def test_cached_reads_continue_while_the_database_is_gone(
     running: Running, tmp_path: Path
 ) -> None:
     for path in READS[:-1]:
@@ -105,7 +105,7 @@ async def test_what_was_asked_before_goes_on_while_the_database_is_gone(
             assert (await running.get(path)).status_code == 200, path
 
 
-async def test_a_paid_route_is_503_before_any_payment_while_the_database_is_gone(
+async def test_paid_route_is_503_before_any_payment_while_the_database_is_gone(
     running: Running, tmp_path: Path
 ) -> None:
     async with gone(running, tmp_path / "service.db"):
@@ -117,14 +117,14 @@ async def test_a_paid_route_is_503_before_any_payment_while_the_database_is_gone
     assert await running.service.store.reading(payments.get, decode(payment()).id) is None
 
 
-async def test_a_silent_facilitator_is_503_and_gives_the_payment_back(running: Running) -> None:
+async def test_silent_facilitator_is_503_and_releases_the_payment(running: Running) -> None:
     for _ in range(2):
         answer = await running.buy({"resource": WEATHER}, payment())
         assert (answer.status_code, answer.json()["code"]) == (503, "facilitator-unavailable")
         assert "Nothing was charged" in answer.json()["detail"]
 
 
-async def test_bad_input_is_refused_before_the_payment_is_looked_at(running: Running) -> None:
+async def test_invalid_input_is_rejected_before_the_payment_is_examined(running: Running) -> None:
     cases: tuple[tuple[bytes, int, str], ...] = (
         (b"", 400, "json-invalid"),
         (b"{", 400, "json-invalid"),
@@ -144,7 +144,7 @@ async def test_bad_input_is_refused_before_the_payment_is_looked_at(running: Run
     assert await running.service.store.reading(payments.latest, limit=5) == ()
 
 
-async def test_a_payment_that_signs_something_else_is_402_with_the_reason(
+async def test_payment_of_other_terms_is_402_with_the_reason(
     running: Running,
 ) -> None:
     cases: tuple[dict[str, str], ...] = (
@@ -159,10 +159,10 @@ async def test_a_payment_that_signs_something_else_is_402_with_the_reason(
         assert "payment-required" in answer.headers
 
 
-async def test_a_bug_of_ours_shows_no_text_of_the_exception(
+async def test_internal_error_does_not_expose_the_exception(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A column that routes read is renamed: the driver's own error passes through."""
+    """Rename a column that routes read, so that the driver raises its own error."""
     path = tmp_path / "broken.db"
     async with opened(configuration(store_url=f"sqlite:///{path}")) as running:
         with contextlib.closing(sqlite3.connect(path)) as direct:
@@ -186,7 +186,7 @@ async def test_a_bug_of_ours_shows_no_text_of_the_exception(
     assert "no such column" not in logged.out + logged.err
 
 
-async def test_an_empty_database_answers_every_free_route() -> None:
+async def test_empty_database_answers_every_free_route() -> None:
     async with opened(configuration()) as running:
         board = (await running.get("/trust/leaderboard")).json()
         assert board["endpoints"] == []
@@ -198,7 +198,7 @@ async def test_an_empty_database_answers_every_free_route() -> None:
         assert (await running.get(f"/trust/snapshot/{WEATHER_ID}")).status_code == 404
 
 
-async def test_a_server_without_a_payto_says_that_it_sells_nothing() -> None:
+async def test_server_without_a_payto_states_that_sales_are_not_configured() -> None:
     config = configuration()
     async with opened(replace(config, sale=replace(config.sale, pay_to=""))) as running:
         answer = await running.http.post("/v1/x402-trust")
@@ -207,14 +207,14 @@ async def test_a_server_without_a_payto_says_that_it_sells_nothing() -> None:
 
 
 async def test_content_is_scored_while_it_is_read() -> None:
-    """The in-memory store has one connection, which readers and writers take in turns."""
+    """The in-memory store has one connection, which readers and writers share."""
     async with opened(configuration()) as running:
         reading = asyncio.create_task(keep_reading(running))
         await fill(running, days=1)
         reading.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await reading
-        forget(running.app)  # what was read last may be older than the last scores
+        forget(running.app)  # The last computed result may be older than the last scores.
         assert len((await running.get("/trust/leaderboard")).json()["endpoints"]) == 25
 
 
@@ -247,7 +247,7 @@ asyncio.run(main())
 
 @contextlib.asynccontextmanager
 async def served(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, int, str]]:
-    """The service as a process of its own on uvicorn, with the EVM libraries imported."""
+    """Run the service as a separate process on uvicorn, with the EVM libraries imported."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -275,7 +275,7 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Proce
 
 
 async def raw(port: int, *parts: bytes) -> bytes:
-    """What a server answers to bytes as they are."""
+    """Send raw bytes to a server; return its response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     with contextlib.suppress(ConnectionError):
         for part in parts:
@@ -298,7 +298,7 @@ def post(body: bytes, *headers: bytes, length: int | None = None) -> bytes:
 
 
 def hostile() -> Iterator[tuple[str, tuple[bytes, ...], bytes]]:
-    """Requests that should hurt, and the status that each gets."""
+    """Requests that are meant to cause failures, and the status of each."""
     nested = b"[" * 120_000
     deep_header = base64.b64encode(b"[" * 12_000)
     good = b"PAYMENT-SIGNATURE: " + payment().encode()
@@ -322,7 +322,7 @@ def hostile() -> Iterator[tuple[str, tuple[bytes, ...], bytes]]:
     yield "no HTTP", (b"\x16\x03\x01\x02\x00\x01\x00",), b"400"
 
 
-async def test_hostile_requests_leave_the_same_process_alive(tmp_path: Path) -> None:
+async def test_server_survives_hostile_requests(tmp_path: Path) -> None:
     async with served(tmp_path) as (process, port, line):
         raised, limit = (int(number) for number in line.split())
         assert limit <= 3_000, f"the limit was {raised} after the imports"

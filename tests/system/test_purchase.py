@@ -1,5 +1,5 @@
-"""A report bought in the demo world: a real chain, a real facilitator, real sellers on TLS, and
-the official clients of both languages.
+"""Buying a report in the demo world: a real chain, a real facilitator, real sellers on TLS, and the
+official clients of both languages.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Business:
         return decode(row.header).ticket
 
     async def header(self) -> str:
-        """A signed payment that pays one report."""
+        """Return a signed payment for one report."""
         async with httpx.AsyncClient(timeout=30, verify=public_authorities()) as http:
             challenge = await http.post(f"{self.url}/v1/x402-trust")
         client = x402Client()
@@ -100,7 +100,7 @@ class Business:
 
 @contextlib.asynccontextmanager
 async def running(world: World, **changes: Any) -> AsyncIterator[Business]:
-    """The service in the world, on a port of its own."""
+    """Start the service in the world, on its own port."""
     config = configuration(world, port=0, store_url="sqlite://")
     config = replace(config, **changes)
     async with app.opened(config) as service:
@@ -122,7 +122,7 @@ async def business(world: World) -> AsyncIterator[Business]:
         yield business
 
 
-async def test_the_official_python_client_buys_a_report(business: Business) -> None:
+async def test_official_python_client_buys_a_report(business: Business) -> None:
     before = await business.income()
     bought = await buy(business.url, WEATHER, account=business.world.buyer)
     assert bought.report["resource"] == WEATHER
@@ -134,7 +134,7 @@ async def test_the_official_python_client_buys_a_report(business: Business) -> N
     assert await business.newest_ticket(), "the client repeats the ticket of its 402"
 
 
-async def test_the_official_typescript_client_buys_a_report(business: Business) -> None:
+async def test_official_typescript_client_buys_a_report(business: Business) -> None:
     before = await business.income()
     process = await asyncio.create_subprocess_exec(
         node(),
@@ -154,7 +154,7 @@ async def test_the_official_typescript_client_buys_a_report(business: Business) 
     assert await business.newest_ticket(), "the client repeats the ticket of its 402"
 
 
-async def test_a_report_can_be_recomputed_from_the_evidence_it_names(business: Business) -> None:
+async def test_report_can_be_recomputed_from_its_evidence(business: Business) -> None:
     bought = await buy(business.url, WEATHER, account=business.world.buyer)
     async with httpx.AsyncClient(timeout=30, base_url=business.url) as http:
         evidence = await http.get(f"/evidence/{bought.report['evidence']['digest']}")
@@ -164,10 +164,11 @@ async def test_a_report_can_be_recomputed_from_the_evidence_it_names(business: B
     assert again.grade == bought.report["grade"]
 
 
-async def test_a_payment_sent_twice_settles_once(
+async def test_payment_sent_twice_settles_once(
     business: Business, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "WAITS_S", (0.1,) * 600)  # a busy machine is no news here
+    # a delay of a busy machine does not matter here
+    monkeypatch.setattr(gate, "WAITS_S", (0.1,) * 600)
     before = await business.income()
     header = await business.header()
     first, second = await asyncio.gather(
@@ -179,7 +180,7 @@ async def test_a_payment_sent_twice_settles_once(
     assert await business.income() - before == 5_000
 
 
-async def test_bad_input_with_a_good_payment_charges_nothing(business: Business) -> None:
+async def test_invalid_input_with_a_valid_payment_charges_nothing(business: Business) -> None:
     before = await business.income()
     header = await business.header()
     cases = (
@@ -200,7 +201,7 @@ async def test_bad_input_with_a_good_payment_charges_nothing(business: Business)
     assert (await business.ask(WEATHER, header)).status_code == 200, "the payment is still good"
 
 
-async def test_a_target_that_is_down_is_a_normal_charged_report(business: Business) -> None:
+async def test_report_on_an_unreachable_target_is_charged(business: Business) -> None:
     dead = next(s for s in SELLERS if s.kind == "dead")
     before = await business.income()
     bought = await buy(business.url, dead.url, account=business.world.buyer)
@@ -209,7 +210,7 @@ async def test_a_target_that_is_down_is_a_normal_charged_report(business: Busine
     assert await business.income() - before == 5_000
 
 
-async def test_a_resource_nobody_listed_is_probed_adopted_and_reported(business: Business) -> None:
+async def test_unlisted_resource_is_probed_adopted_and_reported(business: Business) -> None:
     resource = "https://weather.example/v9/never-listed"
     header = await business.header()
     bought = await business.ask(resource, header)
@@ -231,7 +232,7 @@ async def test_a_resource_nobody_listed_is_probed_adopted_and_reported(business:
 
 
 def _age(tx: Connection, endpoint_id: str) -> None:
-    """Let an endpoint have been known for more than a week."""
+    """Make an endpoint look as if it had been known for more than a week."""
     known = schema.endpoint.update().where(schema.endpoint.c.id == endpoint_id)
     tx.execute(known.values(first_seen=app.now_ms() - 8 * DAY_MS))
 
@@ -240,7 +241,7 @@ async def test_callers_within_ten_seconds_share_one_live_probe(
     business: Business, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert live_probe.SHARE_MS == 10_000
-    for module in (live_probe, trust):  # on a busy machine three purchases may take longer
+    for module in (live_probe, trust):  # on a busy machine, three purchases may take longer
         monkeypatch.setattr(module, "SHARE_MS", HOUR_MS)
     resource = "https://fx.example/v2/rates"
     one, other = await asyncio.gather(
@@ -253,7 +254,7 @@ async def test_callers_within_ten_seconds_share_one_live_probe(
     assert third.report["evidence"] in (one.report["evidence"], other.report["evidence"])
 
 
-async def test_our_own_fault_is_503_and_charges_nothing(world: World) -> None:
+async def test_local_fault_is_503_and_charges_nothing(world: World) -> None:
     dead = next(s for s in SELLERS if s.kind == "dead")
     config = configuration(world, port=0, store_url="sqlite://")
     offline = replace(config.probe, references=(dead.url,))
@@ -265,8 +266,8 @@ async def test_our_own_fault_is_503_and_charges_nothing(world: World) -> None:
         assert await lonely.income() == before
 
 
-async def test_our_own_tls_outage_is_503_and_charges_nothing(world: World, tmp_path: Path) -> None:
-    """With trust anchors that are not the sellers', nor the reference's."""
+async def test_own_tls_outage_is_503_and_charges_nothing(world: World, tmp_path: Path) -> None:
+    """Use trust anchors that verify neither the sellers nor the reference."""
     trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
     config = configuration(world, port=0, store_url="sqlite://")
     assert config.probe.references
@@ -279,8 +280,8 @@ async def test_our_own_tls_outage_is_503_and_charges_nothing(world: World, tmp_p
         assert await lonely.income() == before
 
 
-async def test_a_name_that_nobody_can_vouch_is_unknown_costs_nothing(world: World) -> None:
-    """Without references a resolver of ours that answers wrongly cannot be told from theirs."""
+async def test_unresolvable_name_without_references_costs_nothing(world: World) -> None:
+    """Without references, a faulty local resolver looks like a faulty domain."""
 
     def nobody(host: str, *_: object, **__: object) -> Any:
         raise socket.gaierror(socket.EAI_NONAME, "no such name")
@@ -295,8 +296,8 @@ async def test_a_name_that_nobody_can_vouch_is_unknown_costs_nothing(world: Worl
         assert await lonely.income() == before
 
 
-async def test_a_lost_settlement_is_proven_by_the_chain(business: Business) -> None:
-    """The reconciler's question, asked of a real node for each of its answers."""
+async def test_lost_settlement_is_proven_by_the_chain(business: Business) -> None:
+    """Query a real node as the reconciler does, for each of its results."""
     chain = business.service.chain
     assert chain is not None
     header = await business.header()
@@ -318,7 +319,7 @@ async def test_a_lost_settlement_is_proven_by_the_chain(business: Business) -> N
 
 
 async def cancel(world: World, nonce: str) -> None:
-    """Cancel an authorization of the buyer's on chain (EIP-3009)."""
+    """Cancel an authorization of the buyer on chain (EIP-3009)."""
     fields = {
         "EIP712Domain": [
             {"name": "name", "type": "string"},
@@ -357,7 +358,7 @@ async def cancel(world: World, nonce: str) -> None:
     await world.chain.check(await world.chain.send([call]))
 
 
-async def test_the_archive_holds_every_probe_of_the_round(business: Business) -> None:
+async def test_archive_contains_every_probe_of_the_round(business: Business) -> None:
     from tollgauge.core.endpoint.identity import endpoint_id
 
     history = await business.service.store.reading(

@@ -1,8 +1,8 @@
-"""Several processes on one SQLite file: whatever they do next to each other, no sale is lost.
+"""Several processes on one SQLite file lose no sale, whatever they do concurrently.
 
-`serve` and `work` run as processes of their own. Between the sales `/readyz` is asked, a command is
-run and ends, and `work` is started again. Then the service is killed, and everything that it sold
-must be in the file.
+`serve` and `work` run as separate processes. Between the sales, `/readyz` is requested, a command
+runs, and `work` is restarted. Then the service is killed, and everything that it sold must be in
+the file.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ CONFIGURATION: Final = """
 """
 
 
-def test_every_command_is_known_to_open_the_database_or_not() -> None:
+def test_every_command_is_classified_by_database_use() -> None:
     typer = get_command(cli.app)
     assert isinstance(typer, TyperGroup)
     assert {name.split()[0] for name in (*USES_DATABASE, *OTHER)} == set(typer.commands)
@@ -69,7 +69,9 @@ def test_every_command_is_known_to_open_the_database_or_not() -> None:
 
 @dataclass
 class Service:
-    """`tollgauge serve` and `work` on one file, and what was sold so far: header and answer."""
+    """`tollgauge serve` and `work` on one file, and the sales so far: payment header and
+    response.
+    """
 
     folder: Path
     environment: dict[str, str]
@@ -99,7 +101,7 @@ class Service:
         self.processes.remove(process)
 
     async def run(self, name: str) -> int:
-        """Run a command to its end. Those that serve find the port in use."""
+        """Run a command to its end. Commands that serve find the port in use."""
         done = await asyncio.to_thread(
             subprocess.run,
             command("tollgauge", *name.split(), *USES_DATABASE[name]),
@@ -114,7 +116,7 @@ class Service:
 
     async def serve(self) -> subprocess.Popen[bytes]:
         async with client() as http:
-            # A kill ends the launcher at once and the service that it started a moment later.
+            # A kill ends the launcher immediately, and the service that it started slightly later.
             with contextlib.suppress(httpx.TransportError):
                 for _ in range(300):
                     await http.get(f"{self.url}/healthz")
@@ -158,10 +160,10 @@ def client() -> httpx.AsyncClient:
 
 
 def deleted_files(folder: Path) -> list[str]:
-    """The files of a folder that some process still has open although they were deleted."""
+    """Return deleted files of a folder that a process still has open."""
     links = []
     for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # a process that has ended
+        with contextlib.suppress(OSError):  # the process has ended in the meantime
             links.append(str(descriptor.readlink()))
     return [link for link in links if link.startswith(str(folder)) and link.endswith(" (deleted)")]
 
@@ -192,7 +194,7 @@ async def service(tmp_path: Path, market_database: Callable[[Path], str]) -> Asy
 
 
 async def check_nothing_is_lost(service: Service) -> None:
-    """After a kill: the file has every sale, and a new service gives the same answers again."""
+    """After a kill, the file contains every sale, and a new service returns the same responses."""
     with closing(sqlite3.connect(service.folder / "tollgauge.sqlite")) as file:
         assert file.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         settled = "SELECT count(*) FROM payment WHERE state = 'settled'"
@@ -203,18 +205,18 @@ async def check_nothing_is_lost(service: Service) -> None:
         assert (again.status_code, again.content) == (200, body)
 
 
-async def test_no_sale_is_lost_whatever_runs_next_to_the_service(service: Service) -> None:
+async def test_no_sale_is_lost_while_any_command_runs(service: Service) -> None:
     await service.serve()
     working = service.work()
     for name in USES_DATABASE:
         await service.sell()
         await service.check_ready()
-        if name == "work":  # it runs until it is killed
+        if name == "work":  # runs until it is killed
             service.kill(working)
             working = service.work()
             await asyncio.sleep(0.5)
         else:
-            refused = name in ("restore", "run", "serve")  # file or port is in use
+            refused = name in ("restore", "run", "serve")  # the file exists, or the port is in use
             assert (await service.run(name) == 2) is refused, name
         await service.sell()
         assert deleted_files(service.folder) == [], name
@@ -224,14 +226,14 @@ async def test_no_sale_is_lost_whatever_runs_next_to_the_service(service: Servic
     await check_nothing_is_lost(service)
 
 
-async def test_backup_next_to_a_service_that_was_asked_for_its_health_is_whole(
+async def test_backup_after_a_readiness_check_is_complete(
     service: Service,
 ) -> None:
     serving = await service.serve()
     for _ in range(5):
         await service.sell()
     await service.check_ready()
-    assert await service.run("status") in (0, 1)  # 1: something is unwise
+    assert await service.run("status") in (0, 1)  # 1: with advice
     for _ in range(5):
         await service.sell()
     assert await service.run("backup") == 0

@@ -1,4 +1,4 @@
-"""A worker that is stopped with a probe in flight blames nobody."""
+"""A worker that is stopped during a probe attributes the failure to itself."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     ("deadline_ms", "stopped_s"),
     [pytest.param(1_500, 3.0, id="past the deadline"), pytest.param(3_000, 1.0, id="before it")],
 )
-async def test_a_time_out_while_our_worker_was_stopped_is_ours(
+async def test_timeout_while_the_worker_was_stopped_is_local(
     world: World, deadline_ms: int, stopped_s: float
 ) -> None:
-    """The seller never answers, which nobody can tell from a worker that does not listen."""
+    """The seller never answers, which looks the same as a worker that does not read."""
     port = str(world.mapped[HOST][1])
     worker = await asyncio.create_subprocess_exec(
         *prepared_command("-m", "tests.support.worker_process"),

@@ -1,8 +1,8 @@
-"""A worker that is stopped for a minute in the middle of a sale, which another then makes.
+"""A worker that is stopped for a minute during a sale, which another worker then completes.
 
 Both are processes of the whole service on one database. The first is stopped (SIGSTOP) at a named
-point; its claim runs out; the buyer sends the same payment to the second, which sells and answers;
-then the first goes on (SIGCONT). Nothing that it does then may touch what was sold.
+point, and its claim expires. The buyer sends the same payment to the second, which sells and
+responds. Then the first continues (SIGCONT). It must not change the sale.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from tollgauge.store.watches import watch_payments, watches
 
 RESOURCE: Final = f"https://{SELLER}/v1/weather"
 EXTENSIONS: Final = {"tollgauge": {"info": {"ticket": "a ticket of the 402"}}}
-"""What a buyer repeats of the 402, so that every copy gets the whole answer."""
+"""Fields of the 402 that a buyer repeats, so that every copy gets the complete response."""
 POINTS: Final = (*STEPS, *WRITES)
 LEASES_S: Final = 91
-"""After so long neither a claim nor a settlement is left to its worker."""
+"""After this time, the worker has lost both the claim and the settlement."""
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def fork_server() -> Iterator[ForkServer]:
 
 @dataclass
 class World(LedgerWorld):
-    """A world in which one payment after the other is signed."""
+    """A world that signs one payment after another."""
 
     signed_at_s: int = NOW // 1000
 
@@ -86,7 +86,9 @@ class Market:
     http: httpx.AsyncClient
 
     def server(self, stop: str) -> str:
-        """A new server's address; `stop` names the file that names the point at which to stop."""
+        """Start a server and return its address. `stop` names the file that names the point at
+        which to stop.
+        """
         self.set_clock()
         return self.fork_server.fork(
             database=self.database,
@@ -118,7 +120,7 @@ class Market:
         return await self.http.post(f"{server}{route}", json=body, headers=headers)
 
     async def sold(self, server: str, route: str, body: Any) -> httpx.Response:
-        """The answer of a buyer who sends the same payment until it is answered."""
+        """Send the same payment until it is answered; return the response."""
         for _ in range(5):
             answer = await self.buy(server, route, body)
             if answer.status_code != 503:
@@ -142,7 +144,7 @@ class Market:
         return row
 
     async def watched(self) -> watches.Watch:
-        """A watch that was bought long ago, of an endpoint that is known since then."""
+        """Buy a watch long ago, of an endpoint known since then."""
         resource = parse_resource(RESOURCE)
         watch = watches.Watch(
             id="wat_0123456789abcdef01234567",
@@ -191,7 +193,7 @@ async def market(database: str, tmp_path: Path, fork_server: ForkServer) -> Asyn
 
 @dataclass
 class Race:
-    """Two servers: one that is stopped in its sales, and one that makes them instead."""
+    """Start two servers: one that is stopped in its sales, and one that completes them."""
 
     market: Market
     pid: int
@@ -199,9 +201,11 @@ class Race:
     sells: str
 
     async def sale(self, point: str, route: str, body: Any) -> httpx.Response:
-        """The second server's answer, after the first, stopped at a point, went on.
+        """Stop the first server at a point, sell at the second, and let the first continue; return
+        the response of the second.
 
-        The first then says what was sold, or that it cannot tell: never that nothing was charged.
+        The first server then returns the sale, or that the outcome is unknown. It never claims that
+        nothing was charged.
         """
         market = self.market
         market.world.sign_another()
@@ -228,7 +232,7 @@ def race(market: Market) -> Race:
     return Race(market, market.fork_server.born[-1], stalls, market.server("no stop"))
 
 
-async def test_a_stopped_worker_leaves_alone_the_watch_that_another_sold(race: Race) -> None:
+async def test_stopped_worker_does_not_replace_a_watch_sold_by_another(race: Race) -> None:
     body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/tollgauge"}}
     sold = set()
     for point in POINTS:
@@ -243,7 +247,7 @@ async def test_a_stopped_worker_leaves_alone_the_watch_that_another_sold(race: R
         assert {watch.id for watch in await race.market.watches()} == sold, point
 
 
-async def test_a_stopped_worker_renews_nothing_a_second_time(race: Race) -> None:
+async def test_stopped_worker_renews_nothing_a_second_time(race: Race) -> None:
     watch = await race.market.watched()
     for number, point in enumerate(POINTS, 1):
         await race.sale(point, f"/v1/watch/{watch.id}/renew", {})
@@ -254,7 +258,7 @@ async def test_a_stopped_worker_renews_nothing_a_second_time(race: Race) -> None
 
 
 @pytest.mark.parametrize("product", ["x402-trust", "x402-history", "similar"])
-async def test_a_stopped_worker_gives_no_other_answer_than_the_one_that_was_sold(
+async def test_stopped_worker_gives_only_the_response_that_was_sold(
     race: Race, product: str
 ) -> None:
     await race.market.watched()

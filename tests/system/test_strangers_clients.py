@@ -1,5 +1,5 @@
-"""Clients that were written by others and send no `accepted`: they buy everything that is sold, in
-the demo world, with settlements on its chain.
+"""Third-party clients that send no `accepted` can buy every product in the demo world, with
+settlements on its chain.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Sold:
-    """What a stranger bought: the offer, the payment's header, its first answer and its second."""
+    """A purchase of a third-party client: the offer, the payment header, the first and the second
+    response.
+    """
 
     offer: Mapping[str, Any]
     header: str
@@ -55,7 +57,7 @@ async def shop() -> AsyncIterator[Storefront]:
 
 
 async def run(shop: Storefront, *arguments: str, key: str = "") -> Any:
-    """What the stranger's client prints."""
+    """Run the third-party client; return its output."""
     verb, *rest = arguments
     process = await asyncio.create_subprocess_exec(
         *(node(), str(CLIENT), verb, shop.url, *rest),
@@ -69,7 +71,7 @@ async def run(shop: Storefront, *arguments: str, key: str = "") -> Any:
 
 
 async def buy(shop: Storefront, path: str, body: Any, price: int) -> Sold:
-    """Buy with the stranger's client, which sends its payment twice: the price is taken once, in
+    """Buy with the third-party client, which sends its payment twice. The price is charged once, in
     one transaction of the chain.
     """
     before, sales = await shop.income(), len(await shop.settled())
@@ -104,7 +106,7 @@ async def poll(shop: Storefront, watch: str, secret: str) -> httpx.Response:
 @pytest.mark.parametrize(
     ("path", "price"), [(TRUST, 5_000), ("/v1/x402-history", 20_000), ("/v1/similar", 5_000)]
 )
-async def test_a_payment_without_accepted_buys_a_read_once(
+async def test_payment_without_accepted_buys_a_read_once(
     shop: Storefront, path: str, price: int
 ) -> None:
     if path == "/v1/similar":
@@ -114,7 +116,7 @@ async def test_a_payment_without_accepted_buys_a_read_once(
     assert sold.again["text"] == sold.first["text"]
 
 
-async def test_a_payment_without_accepted_buys_the_trace_of_another(shop: Storefront) -> None:
+async def test_payment_without_accepted_buys_the_trace_of_another(shop: Storefront) -> None:
     report = await buy(shop, TRUST, {"resource": WEATHER}, 5_000)
     transaction = report.first["receipt"]["transaction"]
     sold = await buy(shop, "/v1/x402-payment-trace", {"txHash": transaction}, 11_673)
@@ -124,8 +126,10 @@ async def test_a_payment_without_accepted_buys_the_trace_of_another(shop: Storef
     assert sold.again["text"] == sold.first["text"]
 
 
-async def test_a_watch_is_bought_rotated_and_renewed_without_accepted(shop: Storefront) -> None:
-    """What the client sends can be read on the chain, so the repetition shows no secret."""
+async def test_watch_is_bought_rotated_and_renewed_without_accepted(shop: Storefront) -> None:
+    """The client sends only values that are public on the chain, so the repetition returns no
+    secret.
+    """
     sold = await buy(shop, WATCH, {"endpoint": WEATHER}, 200_000)
     watch, secret = sold.answer["watch_id"], sold.answer["secret"]
     copy = json.loads(sold.again["text"])
@@ -147,7 +151,7 @@ async def test_a_watch_is_bought_rotated_and_renewed_without_accepted(shop: Stor
     assert after["expires_at"] == renewed.answer["expires_at"]
 
 
-async def test_another_wallet_rotates_nothing(shop: Storefront) -> None:
+async def test_other_wallet_cannot_rotate(shop: Storefront) -> None:
     sold = await buy(shop, WATCH, {"endpoint": WEATHER}, 200_000)
     stranger = next(account for account in ACCOUNTS if account != shop.world.buyer)
     refused = await run(shop, "rotate", sold.answer["rotate_url"], key=stranger.key)
@@ -156,10 +160,10 @@ async def test_another_wallet_rotates_nothing(shop: Storefront) -> None:
     assert polled.status_code == 200
 
 
-async def test_the_same_authorization_in_another_form_is_the_same_payment(
+async def test_same_authorization_in_another_form_is_the_same_payment(
     shop: Storefront,
 ) -> None:
-    """With `accepted`, and with the header of version 1 beside it, as others send it."""
+    """With `accepted`, and additionally with the header of version 1, as some clients send it."""
     sold = await buy(shop, TRUST, {"resource": WEATHER}, 5_000)
     before = await shop.income()
     short = json.loads(base64.b64decode(sold.header))
@@ -175,7 +179,7 @@ async def test_the_same_authorization_in_another_form_is_the_same_payment(
     assert await shop.income() == before
 
 
-async def test_a_network_that_is_not_offered_buys_nothing(shop: Storefront) -> None:
+async def test_network_that_is_not_offered_is_rejected(shop: Storefront) -> None:
     sold = await buy(shop, TRUST, {"resource": WEATHER}, 5_000)
     before = await shop.income()
     payment = json.loads(base64.b64decode(sold.header)) | {"network": "eip155:84532"}

@@ -1,4 +1,4 @@
-"""The payment trace against real transactions on a real chain."""
+"""The payment trace for real transactions on a real chain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tollgauge.demo.envelopes import USDC
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 _ROOT = Path(__file__).parents[2]
 _SAYS_YES = "0x631626ba7e60e01b60005260206000f3"
-"""A wallet whose isValidSignature answers the EIP-1271 magic value to everything."""
+"""A wallet whose isValidSignature returns the EIP-1271 magic value for everything."""
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -44,7 +44,7 @@ async def asks(world: World) -> AsyncIterator[Transactions]:
 
 
 def says(payment: TracedPayment) -> tuple[object, ...]:
-    """What a payment says of the authorization behind it."""
+    """Return the fields of a payment that describe its authorization."""
     return (
         payment.method,
         payment.payer,
@@ -78,7 +78,7 @@ async def transfer_index(world: World, tx_hash: str, nth: int) -> int:
 
 @pytest.mark.parametrize("form", ["vrs", "bytes"])
 @pytest.mark.parametrize("method", ["transfer", "receive"])
-async def test_a_direct_call_is_decoded_from_its_call_data(
+async def test_direct_call_is_decoded_from_its_call_data(
     world: World, asks: Transactions, method: str, form: str
 ) -> None:
     signed = world.sign(method.title(), world.sender(2), 700, after=5)
@@ -95,7 +95,8 @@ async def test_a_direct_call_is_decoded_from_its_call_data(
     tx, receipt, calls = await world.captured(tx_hash)
     assert trace.block is not None
     assert trace.block.hash == receipt["blockHash"]
-    # The saved objects say the same, with or without the parts that a direct call can do without.
+    # The saved objects give the same result, with or without the parts that a direct call does not
+    # need.
     for parts in ((receipt, None), (None, None), (None, calls), (receipt, calls)):
         saved = trace_files(tx, parts[0], calls=parts[1])
         assert [says(payment) for payment in saved.payments] == [expected(method, signed)]
@@ -106,7 +107,7 @@ async def test_a_direct_call_is_decoded_from_its_call_data(
         }
 
 
-async def test_a_data_suffix_changes_nothing(world: World, asks: Transactions) -> None:
+async def test_data_suffix_changes_nothing(world: World, asks: Transactions) -> None:
     suffix = "a161776a6364705f666163696c31000e0280218021802180218021802180218021"
     for form in ("vrs", "bytes"):
         signed = world.sign("Transfer", world.sender(3), 9)
@@ -116,7 +117,7 @@ async def test_a_data_suffix_changes_nothing(world: World, asks: Transactions) -
         assert trace.payments[0].suffix.hex() == suffix
 
 
-async def test_a_batch_gives_every_payment_that_happened_in_order(
+async def test_batch_lists_every_executed_payment_in_order(
     world: World, asks: Transactions
 ) -> None:
     payee = world.sender(3)
@@ -139,7 +140,7 @@ async def test_a_batch_gives_every_payment_that_happened_in_order(
     assert trace.payments[1].log_index == await transfer_index(world, tx_hash, 1)
 
 
-async def test_a_bundle_of_user_operations_is_decoded(world: World, asks: Transactions) -> None:
+async def test_bundle_of_user_operations_is_decoded(world: World, asks: Transactions) -> None:
     payee = world.sender(3)
     mine = world.sign("Transfer", payee, 21)
     account = world.places["Account"]
@@ -156,7 +157,7 @@ async def test_a_bundle_of_user_operations_is_decoded(world: World, asks: Transa
 
 
 @pytest.mark.parametrize("form", ["vrs", "bytes"])
-async def test_a_contract_that_hides_the_call_needs_the_call_trace(
+async def test_contract_that_hides_the_call_needs_the_call_trace(
     world: World, asks: Transactions, form: str
 ) -> None:
     collector = world.places["Collector"]
@@ -186,7 +187,7 @@ async def test_a_contract_that_hides_the_call_needs_the_call_trace(
     assert logs_only.payments[0].method is None
     assert logs_only.payments[0].amount == 31
     assert logs_only.reason
-    # The saved call trace does the same; without it the logs still say what was paid.
+    # The saved call trace gives the same result; without it, the logs still show the payments.
     tx, receipt, calls = await world.captured(tx_hash)
     traced = trace_files(tx, receipt, calls=calls)
     assert [says(payment) for payment in traced.payments] == [expected("receive", signed)]
@@ -194,21 +195,19 @@ async def test_a_contract_that_hides_the_call_needs_the_call_trace(
     assert trace_files(tx, receipt).decoder is Model.RECEIPT_LOGS
 
 
-async def test_a_proxy_with_the_tokens_own_interface_is_seen_through(
+async def test_proxy_with_the_interface_of_the_token_is_traced_through(
     world: World, asks: Transactions
 ) -> None:
     signed = world.sign("Transfer", world.sender(3), 41)
     tx_hash = await world.send(world.places["Forwarder"], signed.call("transfer", "bytes"))
     trace = await asks.trace(NETWORK, tx_hash)
     assert [says(payment) for payment in trace.payments] == [expected("transfer", signed)]
-    # From the call data alone, the signature tells the token.
+    # With only the call data, the token follows from the signature.
     tx, _, _ = await world.captured(tx_hash)
     assert [says(payment) for payment in trace_files(tx).payments] == [expected("transfer", signed)]
 
 
-async def test_a_wallets_own_signature_is_decoded_like_any_other(
-    world: World, asks: Transactions
-) -> None:
+async def test_signature_of_a_contract_wallet_is_decoded(world: World, asks: Transactions) -> None:
     wallet = "0x" + "a1" * 20
     await world.chain.rpc("anvil_setCode", wallet, _SAYS_YES)
     await world.chain.mint(wallet, 700)
@@ -217,7 +216,7 @@ async def test_a_wallets_own_signature_is_decoded_like_any_other(
     assert [says(payment) for payment in trace.payments] == [expected("transfer", signed)]
 
 
-async def test_a_reverted_transaction_has_no_payments(world: World, asks: Transactions) -> None:
+async def test_reverted_transaction_has_no_payments(world: World, asks: Transactions) -> None:
     signed = world.sign("Transfer", world.sender(3), 10**15)
     tx_hash = await world.send(USDC, signed.call("transfer", "vrs"))
     trace = await asks.trace(NETWORK, tx_hash)
@@ -229,7 +228,7 @@ async def test_a_reverted_transaction_has_no_payments(world: World, asks: Transa
     assert trace_files(tx, None, calls=calls).status is TraceStatus.REVERTED
 
 
-async def test_a_plain_transfer_is_no_payment_by_authorization(
+async def test_plain_transfer_is_not_a_payment_by_authorization(
     world: World, asks: Transactions
 ) -> None:
     data = encoded("transfer(address,uint256)", world.sender(3), 0)
@@ -238,7 +237,7 @@ async def test_a_plain_transfer_is_no_payment_by_authorization(
     assert "plain ERC-20 transfer" in str(trace.reason)
 
 
-async def test_calls_that_failed_inside_are_no_payments(world: World, asks: Transactions) -> None:
+async def test_calls_that_failed_inside_are_not_payments(world: World, asks: Transactions) -> None:
     poor = world.sign("Transfer", world.sender(3), 10**12)
     data = world.batch([(USDC, poor.call("transfer", "vrs"))])
     tx_hash = await world.send(world.places["Batcher"], data)
@@ -247,7 +246,7 @@ async def test_calls_that_failed_inside_are_no_payments(world: World, asks: Tran
         assert (trace.status, trace.payments) == (TraceStatus.SUCCESS, ())
 
 
-async def test_an_unknown_token_is_no_dollar_whatever_it_emits(
+async def test_unknown_token_is_not_a_dollar_whatever_it_emits(
     world: World, asks: Transactions
 ) -> None:
     impostor = world.places["Impostor"]
@@ -265,7 +264,7 @@ async def test_an_unknown_token_is_no_dollar_whatever_it_emits(
     assert shown["method"] is None
 
 
-async def test_every_model_agrees_on_what_was_paid(world: World, asks: Transactions) -> None:
+async def test_every_model_returns_the_same_payments(world: World, asks: Transactions) -> None:
     signed = world.sign("Transfer", world.sender(3), 61)
     tx_hash = await world.send(
         world.places["Batcher"], world.batch([(USDC, signed.call("transfer", "vrs"))])
@@ -278,12 +277,12 @@ async def test_every_model_agrees_on_what_was_paid(world: World, asks: Transacti
         assert paid.nonce == "0x" + signed.nonce.hex()
 
 
-async def test_an_unknown_hash_is_not_found(asks: Transactions) -> None:
+async def test_unknown_hash_is_not_found(asks: Transactions) -> None:
     trace = await asks.trace(NETWORK, "0x" + "ab" * 32)
     assert (trace.status, trace.payments, trace.submitter) == (TraceStatus.NOT_FOUND, (), None)
 
 
-async def test_a_transaction_in_the_pool_is_pending_and_moved_nothing_yet(
+async def test_transaction_in_the_pool_is_pending_without_payments(
     world: World, asks: Transactions
 ) -> None:
     signed = world.sign("Transfer", world.sender(3), 71)
@@ -302,7 +301,7 @@ async def test_a_transaction_in_the_pool_is_pending_and_moved_nothing_yet(
     assert (await asks.trace(NETWORK, tx_hash)).status is TraceStatus.SUCCESS
 
 
-async def test_finality_grows_with_the_chain(world: World, asks: Transactions) -> None:
+async def test_finality_increases_with_the_chain(world: World, asks: Transactions) -> None:
     signed = world.sign("Transfer", world.sender(3), 81)
     tx_hash = await world.send(USDC, signed.call("transfer", "vrs"))
 
@@ -319,26 +318,26 @@ async def test_finality_grows_with_the_chain(world: World, asks: Transactions) -
     assert seen == ["latest", "safe", "finalized"]
 
 
-async def test_a_network_without_a_node_is_an_error_of_its_own(asks: Transactions) -> None:
+async def test_network_without_a_node_is_a_separate_error(asks: Transactions) -> None:
     assert not asks.configured("eip155:1")
     with pytest.raises(NetworkNotConfiguredError):
         await asks.trace("eip155:1", "0x" + "ab" * 32)
 
 
-async def test_a_node_of_another_chain_is_not_believed(world: World) -> None:
+async def test_node_of_another_chain_is_not_believed(world: World) -> None:
     asks = Transactions({"eip155:1": (Node(world.chain.rpc_url),)})
     with pytest.raises(RpcUnavailable, match="another chain"):
         await asks.trace("eip155:1", "0x" + "ab" * 32)
     await asks.close()
 
 
-async def test_the_next_node_answers_when_the_first_is_down(world: World) -> None:
+async def test_next_node_is_queried_if_the_first_is_down(world: World) -> None:
     signed = world.sign("Transfer", world.sender(3), 91)
     tx_hash = await world.send(USDC, signed.call("transfer", "vrs"))
     settings = NetworkSettings(base_mainnet=("http://127.0.0.1:9", world.chain.rpc_url))
     asks = Transactions(settings.nodes(RpcSettings(timeout_s=2), sold_on=""))
     assert len((await asks.trace(NETWORK, tx_hash)).payments) == 1
-    # A node that is down might know what the other one does not.
+    # A node that is down may have the transaction that the other one lacks.
     with pytest.raises(RpcUnavailable):
         await asks.trace(NETWORK, "0x" + "ab" * 32)
     await asks.close()
@@ -346,7 +345,7 @@ async def test_the_next_node_answers_when_the_first_is_down(world: World) -> Non
 
 
 @pytest.mark.node
-async def test_the_committed_wrappers_are_what_their_source_compiles_to() -> None:
+async def test_committed_wrappers_are_the_compiled_source() -> None:
     script = str(_ROOT / "scripts/compile-wrappers.mjs")
     process = await asyncio.create_subprocess_exec(
         node(), script, "--check", stderr=asyncio.subprocess.PIPE

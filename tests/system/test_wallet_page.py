@@ -1,8 +1,8 @@
-"""The wallet page in a real browser, with a wallet that signs by a key of the local chain.
+"""The wallet page in a real browser, with a wallet that signs with a key of the local chain.
 
-The wallet is a provider as extensions inject it (EIP-1193, EIP-6963); it lives in this process,
-talks to the real chain, and can be made to refuse. Every page is watched: it may load nothing from
-elsewhere, break no content security policy, and throw nothing.
+The wallet is a provider as extensions inject it (EIP-1193, EIP-6963). It lives in this process,
+uses the real chain, and can be made to refuse. Every page is monitored: it may load nothing from
+elsewhere, violate no content security policy, and raise no error.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def visit(shop: Storefront, browser: Browser) -> AsyncIterator[Opener]:
-    """Opens the page as a new person; afterwards nothing forbidden may have happened there."""
+    """Open the page in a new browser profile; check for violations at the end."""
     opened: list[BrowserContext] = []
     wrong: list[str] = []
 
@@ -99,7 +99,7 @@ async def visit(shop: Storefront, browser: Browser) -> AsyncIterator[Opener]:
     assert wrong == []
 
 
-async def test_a_wallet_buys_a_readable_report(shop: Storefront, visit: Opener) -> None:
+async def test_wallet_buys_a_readable_report(shop: Storefront, visit: Opener) -> None:
     before = await shop.income()
     person = await visit()
     await expect(person.buttons).to_have_text(["Pay $0.005 with your wallet"])
@@ -152,7 +152,7 @@ async def test_every_announced_wallet_is_offered_and_the_chosen_one_pays(
     assert await shop.income() - before == PRICE
 
 
-async def test_a_wallet_that_comes_late_is_offered(visit: Opener) -> None:
+async def test_wallet_announced_late_is_offered(visit: Opener) -> None:
     person = await visit(inject="")
     await person.says("No wallet was found")
     await person.page.evaluate(INJECTED + 'dispatchEvent(new Event("ethereum#initialized"));')
@@ -160,7 +160,7 @@ async def test_a_wallet_that_comes_late_is_offered(visit: Opener) -> None:
     await person.says("Your wallet asks you")
 
 
-async def test_the_link_opens_the_same_report_again_without_a_signature(
+async def test_link_opens_the_same_report_again_without_a_signature(
     shop: Storefront, visit: Opener
 ) -> None:
     person = await visit()
@@ -183,7 +183,7 @@ async def test_the_link_opens_the_same_report_again_without_a_signature(
     assert await person.kept() == {}
 
 
-async def test_the_link_says_in_another_browser_that_it_cannot_be_opened_there(
+async def test_link_explains_in_another_browser_that_it_cannot_be_opened(
     visit: Opener,
 ) -> None:
     stranger = await visit(fragment="#report-" + "ab" * 16)
@@ -191,7 +191,7 @@ async def test_the_link_says_in_another_browser_that_it_cannot_be_opened_there(
     assert stranger.paid_with == []
 
 
-async def test_a_saved_report_gives_the_same_score_on_any_machine(visit: Opener) -> None:
+async def test_saved_report_gives_the_same_score_on_any_machine(visit: Opener) -> None:
     person = await visit()
     await person.press()
     await person.has_report()
@@ -204,14 +204,14 @@ async def test_a_saved_report_gives_the_same_score_on_any_machine(visit: Opener)
     assert recompute(saved).score_tenths == round(float(score) * 10)
 
 
-async def test_without_a_wallet_the_page_says_so(visit: Opener) -> None:
+async def test_page_without_a_wallet_explains_what_is_needed(visit: Opener) -> None:
     person = await visit(inject="")
     await person.says("No wallet was found in this browser")
     await expect(person.buttons).to_have_count(0)
     assert "demo" not in (await person.page.locator("#sale").inner_text()).lower()
 
 
-async def test_what_a_wallet_refuses_is_said_in_words_and_costs_nothing(
+async def test_refusal_of_the_wallet_is_explained_and_costs_nothing(
     shop: Storefront, visit: Opener
 ) -> None:
     before = await shop.income()
@@ -235,7 +235,7 @@ async def test_what_a_wallet_refuses_is_said_in_words_and_costs_nothing(
     await person.has_report()
 
 
-async def test_a_wallet_on_another_network_is_switched(visit: Opener) -> None:
+async def test_wallet_on_another_network_is_switched(visit: Opener) -> None:
     person = await visit(chain_id=1)
     await person.press()
     await person.has_report()
@@ -243,14 +243,14 @@ async def test_a_wallet_on_another_network_is_switched(visit: Opener) -> None:
     assert person.wallet.calls["wallet_addEthereumChain"] == 0
 
 
-async def test_a_wallet_that_does_not_know_the_network_is_told_of_it(visit: Opener) -> None:
+async def test_unknown_network_is_added_to_the_wallet(visit: Opener) -> None:
     person = await visit(chain_id=1, knows={1})
     await person.press()
     await person.has_report()
     assert person.wallet.calls["wallet_addEthereumChain"] == 1
 
 
-async def test_a_wallet_that_stays_on_the_wrong_network_signs_nothing(visit: Opener) -> None:
+async def test_wallet_that_stays_on_the_wrong_network_signs_nothing(visit: Opener) -> None:
     person = await visit(chain_id=1)
     wallet = person.wallet
     for refuses, knows, stubborn, words in (
@@ -267,7 +267,7 @@ async def test_a_wallet_that_stays_on_the_wrong_network_signs_nothing(visit: Ope
     assert wallet.calls["eth_signTypedData_v4"] == 0
 
 
-async def test_too_little_usdc_is_told_before_anything_is_signed(
+async def test_insufficient_usdc_is_reported_before_signing(
     shop: Storefront, visit: Opener
 ) -> None:
     poor = shop.world.chain.accounts[3]
@@ -282,7 +282,7 @@ async def test_too_little_usdc_is_told_before_anything_is_signed(
     assert person.wallet.calls["eth_signTypedData_v4"] == 0
 
 
-async def test_too_little_usdc_is_told_when_only_the_service_can_see_it(visit: Opener) -> None:
+async def test_insufficient_usdc_is_reported_if_only_the_service_detects_it(visit: Opener) -> None:
     person = await visit(account=4, refuses={"eth_call": -32603})
     await person.press()
     await person.says("Too little USDC in this account. Nothing was charged.")
@@ -290,7 +290,7 @@ async def test_too_little_usdc_is_told_when_only_the_service_can_see_it(visit: O
     assert len(person.paid_with) == 1
 
 
-async def test_a_pending_payment_is_sent_again_and_never_signed_again(
+async def test_pending_payment_is_sent_again_and_never_signed_again(
     shop: Storefront, visit: Opener
 ) -> None:
     before = await shop.income()
@@ -309,7 +309,7 @@ async def test_a_pending_payment_is_sent_again_and_never_signed_again(
     await expect(person.page.locator("#status")).to_contain_text("Payment pending")
     await asyncio.wait_for(until(lambda: shop.stall.pending <= 1), 30)
 
-    await person.page.reload()  # nobody presses anything: the page takes it up by itself
+    await person.page.reload()  # without user action: the page continues by itself
     await asyncio.wait_for(until(lambda: shop.stall.pending == 0), 30)
     await person.says("Payment pending")
     await person.page.clock.fast_forward(5_000)
@@ -325,13 +325,13 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.02)
 
 
-async def test_a_broken_connection_loses_no_payment(shop: Storefront, visit: Opener) -> None:
+async def test_broken_connection_loses_no_payment(shop: Storefront, visit: Opener) -> None:
     before = await shop.income()
     person = await visit()
     broken: list[str] = []
 
     async def cut(route: Route) -> None:
-        """The first paid request reaches the service, its answer never comes back."""
+        """The first paid request reaches the service, but its response is lost."""
         header = route.request.headers.get("payment-signature")
         if header and not broken:
             broken.append(header)
@@ -348,16 +348,18 @@ async def test_a_broken_connection_loses_no_payment(shop: Storefront, visit: Ope
     assert await shop.income() - before == PRICE
 
 
-async def test_a_proxy_that_refuses_a_second_try_ends_no_payment(
+async def test_rejection_of_a_retry_by_a_proxy_keeps_the_payment(
     shop: Storefront, visit: Opener
 ) -> None:
-    """The first try may have been charged; only the service could say that it was not."""
+    """The first attempt may have been charged; only the service could state that it was not."""
     before = await shop.income()
     person = await visit()
     tries: list[str] = []
 
     async def refuse_second(route: Route) -> None:
-        """The answer to the first paid request never comes back; a proxy refuses the second."""
+        """The response to the first paid request is lost, and a proxy rejects the second
+        request.
+        """
         header = route.request.headers.get("payment-signature")
         if header:
             tries.append(header)
@@ -378,7 +380,7 @@ async def test_a_proxy_that_refuses_a_second_try_ends_no_payment(
     assert await shop.income() - before == PRICE
 
 
-async def test_a_first_try_that_is_refused_can_be_paid_again(visit: Opener) -> None:
+async def test_rejected_first_attempt_can_be_paid_again(visit: Opener) -> None:
     person = await visit()
 
     async def forbid(route: Route) -> None:
@@ -397,7 +399,7 @@ async def test_a_first_try_that_is_refused_can_be_paid_again(visit: Opener) -> N
 
 
 def bent_terms(change: dict[str, Any], **headers: str) -> Any:
-    """A route handler that changes the terms of the unpaid answer on their way."""
+    """Return a route handler that changes the terms of the unpaid response in transit."""
 
     async def bend(route: Route) -> None:
         if "payment-signature" in route.request.headers:
@@ -413,7 +415,7 @@ def bent_terms(change: dict[str, Any], **headers: str) -> Any:
     return bend
 
 
-async def test_terms_that_differ_from_what_the_page_promises_are_not_signed(
+async def test_terms_that_differ_from_the_page_are_not_signed(
     visit: Opener,
 ) -> None:
     person = await visit()
@@ -432,7 +434,7 @@ async def test_terms_that_differ_from_what_the_page_promises_are_not_signed(
     assert person.wallet.calls["eth_signTypedData_v4"] == 0
 
 
-async def test_a_signature_that_comes_too_late_is_told_and_costs_nothing(visit: Opener) -> None:
+async def test_late_signature_is_reported_and_costs_nothing(visit: Opener) -> None:
     person = await visit()
     long_ago = "Thu, 01 Jan 2026 00:00:00 GMT"
     await person.page.route("**/v1/x402-trust", bent_terms({}, date=long_ago))
@@ -441,7 +443,7 @@ async def test_a_signature_that_comes_too_late_is_told_and_costs_nothing(visit: 
     await person.charged_nothing()
 
 
-async def test_a_browser_whose_clock_is_wrong_can_pay(visit: Opener) -> None:
+async def test_browser_with_a_wrong_clock_can_pay(visit: Opener) -> None:
     person = await visit()
     await person.page.clock.install(time=4_000_000_000)
     await person.page.reload()
@@ -449,7 +451,7 @@ async def test_a_browser_whose_clock_is_wrong_can_pay(visit: Opener) -> None:
     await person.has_report()
 
 
-async def test_what_others_wrote_stays_text(visit: Opener) -> None:
+async def test_untrusted_text_is_not_interpreted_as_html(visit: Opener) -> None:
     hostile = "<img src=x onerror=\"document.title='owned'\"><script>1</script>"
 
     async def poison(route: Route) -> None:
@@ -475,7 +477,7 @@ async def test_what_others_wrote_stays_text(visit: Opener) -> None:
     assert await report.locator("[class*='<'], [onerror]").count() == 0
 
 
-async def test_a_page_without_storage_still_sells(visit: Opener) -> None:
+async def test_page_without_storage_still_sells(visit: Opener) -> None:
     full = (
         "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError'); };"
     )
@@ -485,7 +487,7 @@ async def test_a_page_without_storage_still_sells(visit: Opener) -> None:
     await person.says("This browser keeps nothing: save the report as a file.")
 
 
-async def test_the_endpoint_s_page_leads_here(visit: Opener) -> None:
+async def test_page_of_the_endpoint_links_to_the_wallet_page(visit: Opener) -> None:
     person = await visit()
     await person.page.goto(person.url.removesuffix("/upgrade"))
     await person.page.get_by_role(

@@ -1,7 +1,7 @@
-"""A month of watching: faults switched on and off by hand, the market's own past, a real series.
+"""A month of watching: faults switched on and off, the market's own history, a real series.
 
-The clock is moved by hand. Injected changes go through the real probe and alert loops, over TLS
-on loopback, from the demo's sellers to a real receiver.
+The clock is simulated. Injected changes pass through the real probe and alert loops, over TLS on
+loopback, from the demo's sellers to a real receiver.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def one(kind: str, **changes: Any) -> Seller:
 
 @dataclass
 class WatchedSeller:
-    """A seller whose faults are switched by hand, its watch, and the receiver of its notices."""
+    """A seller with switchable faults, its watch, and the receiver of its alerts."""
 
     service: root.Opened
     clock: http_service.Clock
@@ -98,7 +98,7 @@ class WatchedSeller:
         await answer(scope, receive, send)
 
     async def probe(self, times: int = 1) -> list[str]:
-        """Let so many checks happen, five minutes apart; the types of what was told."""
+        """Run checks, five minutes apart; return the types of the alerts."""
         for _ in range(times):
             self.clock.now += STEP + MINUTE_MS
             tally = await self.service.round("probe")
@@ -111,7 +111,7 @@ class WatchedSeller:
 
 
 async def watched(service: root.Opened, resource: str, *, now: int) -> tuple[str, str]:
-    """A paid watch of an endpoint with one signed destination; its id and its secret."""
+    """Buy a watch of an endpoint with one signed destination; return its ID and its secret."""
     sealer = service.config.watch.sealer
     key = bytes(range(32))
     secret = webhooks.new_secret(key)
@@ -154,7 +154,7 @@ def is_number(column: sa.Column[Any]) -> bool:
 
 @contextlib.asynccontextmanager
 async def opened(folder: Path, seller: Seller) -> AsyncIterator[WatchedSeller]:
-    """The seller on TLS, the receiver on TLS, the service between them."""
+    """The seller on TLS, the receiver on TLS, and the service between them."""
     clock = http_service.Clock()
     authority = trustme.CA()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -177,10 +177,10 @@ async def opened(folder: Path, seller: Seller) -> AsyncIterator[WatchedSeller]:
                 yield watched_seller
 
 
-async def test_each_injected_change_is_told_once_within_two_probes(tmp_path: Path) -> None:
+async def test_each_injected_change_is_reported_once_within_two_probes(tmp_path: Path) -> None:
     seller = one("perfect-v2")
     async with opened(tmp_path, seller) as watched_seller:
-        assert await watched_seller.probe(60) == []  # a quiet time, and a past to compare with
+        assert await watched_seller.probe(60) == []  # a quiet time, as a history to compare with
 
         watched_seller.seller = replace(seller, payees=("0x" + "Ab" * 20,))
         assert await watched_seller.probe(2) == ["payto_change"]
@@ -241,7 +241,7 @@ QUIET = ("perfect-v2", "perfect-v1", "dual", "price-changing", "payto-changing",
 
 
 def results_of(seller: Seller, *, days: int = 30) -> list[ProbeResult]:
-    """What the service would have seen of a seller, every five minutes for a month."""
+    """Return five-minute observations of a seller for a month."""
     verdicts: dict[int, Any] = {}
     results = []
     for exchange in past.exchanges(seller, start=NOW - days * DAY_MS, end=NOW, step_ms=STEP):
@@ -262,8 +262,10 @@ def flips_of(results: list[ProbeResult]) -> list[Change]:
 
 
 @pytest.mark.parametrize("kind", QUIET)
-def test_a_month_of_the_market_tells_what_happened_and_nothing_else(kind: str) -> None:
-    """Against an oracle that knows the sellers' calendar and reads outages from the series."""
+def test_month_of_the_market_reports_exactly_the_changes(kind: str) -> None:
+    """Compare with an oracle that knows the sellers' calendar and derives outages from the
+    series.
+    """
     seller = one(kind)
     results = results_of(seller)
     flips = flips_of(results)
@@ -283,8 +285,8 @@ def test_a_month_of_the_market_tells_what_happened_and_nothing_else(kind: str) -
 
 
 def assert_outages_were_told(results: list[ProbeResult], alerts: list[Change]) -> None:
-    """Every outage of two checks or more, far from any other miss, is told once at its second
-    check and ended by the second answer; a single miss is never told.
+    """Every outage of two checks or more, far from any other failure, is reported once at its
+    second check and ended by the second success. A single failure is never reported.
     """
     line = "".join("1" if result.up else "0" for result in results)
     ats = {change.at: change.type for change in alerts if change.type.startswith("liveness")}
@@ -302,7 +304,7 @@ def assert_outages_were_told(results: list[ProbeResult], alerts: list[Change]) -
 
 
 @pytest.mark.skipif(not SERIES.is_dir(), reason="the real uptime series are not on this machine")
-def test_real_uptime_series_are_told_as_they_were() -> None:
+def test_real_uptime_series_are_reported_correctly() -> None:
     lines: dict[str, str] = {}
     for path in sorted(SERIES.glob("*.json.gz")):
         for resource in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
@@ -315,7 +317,7 @@ def test_real_uptime_series_are_told_as_they_were() -> None:
 
 
 def check_series(text: str, n: int) -> None:
-    """Notices alternate, every one has its run of results, and no long outage goes untold."""
+    """Events alternate, each has its run of results, and no long outage is missed."""
     machine = Liveness(n=n)
     flips: list[tuple[int, str]] = []
     for end in range(1, len(text) + 1):
@@ -337,7 +339,7 @@ def check_series(text: str, n: int) -> None:
 
 
 @pytest.mark.parametrize(("stage", "times"), [("decided", 1), ("sent", 2)])
-async def test_a_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
+async def test_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
     tmp_path: Path, stage: str, times: int
 ) -> None:
     url = f"sqlite:///{tmp_path / 'service.db'}"
@@ -372,6 +374,6 @@ async def test_a_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
 
 
 def service_flip(tx: Connection, endpoint: str, *, at: int) -> None:
-    """A change, as a crawl would have written it."""
+    """Record a change as a crawl does."""
     assert endpoints.get(tx, endpoint) is not None
     watched_changes.delisted(tx, [endpoint], source="cdp", at=at)

@@ -1,8 +1,8 @@
-"""A real prober's months, and made-up ones, told by the real loops: how many notices for how many
-changes, at several sensitivities, in polls and at a receiver.
+"""Months of a real prober and generated series in the real loops: the number of alerts per change
+at several sensitivities, by polling and at a receiver.
 
 Each result of a series is one check, five minutes after the last, recorded as the probe loop
-records it; then the alert loop turns once. The clock is moved by hand.
+records it; then the alert loop runs once. The clock is simulated.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from tollgauge.web.watches.poll import Polling
 NOW = http_service.NOW
 STEP = 5 * MINUTE_MS
 STEADY = 6
-"""Equal results in a row after which something is steady, as docs/watching.md tells."""
+"""Equal results in a row after which a state is steady, as docs/watching.md states."""
 SENSITIVITIES = (1, 2, 3, 5, 10)
 SERIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "uptime-series"
 DOWN, UP, TURNS = "liveness_down", "liveness_recovered", "liveness_flapping"
 Told = dict[tuple[str, int], list[tuple[int, str]]]
-"""What a watch of (URL, sensitivity) was told: (which check, type)."""
+"""The events of a watch of (URL, sensitivity): (index of the check, type)."""
 
 
 @contextlib.asynccontextmanager
@@ -68,7 +68,7 @@ async def opened(folder: Path, empty: Path) -> AsyncIterator[tuple[root.Opened, 
 
 
 async def watch_all(service: root.Opened, urls: list[str]) -> dict[tuple[str, int], str]:
-    """A watch for each URL and sensitivity, with a destination each; their ids."""
+    """Buy a watch for each URL and sensitivity, each with one destination; return their IDs."""
     ids: dict[tuple[str, int], str] = {}
     sealer = service.config.watch.sealer
     for number, (url, n) in enumerate(itertools.product(urls, SENSITIVITIES)):
@@ -104,7 +104,7 @@ async def watch_all(service: root.Opened, urls: list[str]) -> dict[tuple[str, in
 async def replay(
     service: root.Opened, world: Receivers, lines: Mapping[str, str]
 ) -> tuple[Told, Told]:
-    """Let every series happen; what was polled and what was received."""
+    """Play every series; return the polled and the received events."""
     ids = await watch_all(service, list(lines))
     clock = service.clock
     assert isinstance(clock, http_service.Clock)
@@ -148,14 +148,14 @@ def nth(observed_at: int) -> int:
 
 
 def check_told(line: str, n: int, told: list[tuple[int, str]]) -> None:
-    """Against what a person reads in a series; `x`, a fault of our own, is not in it."""
+    """Compare with a manual reading of a series; `x`, a local fault, is left out."""
     scored = [at for at, char in enumerate(line) if char != "x"]
     text = "".join(line[at] for at in scored)
     place = {at: number for number, at in enumerate(scored)}
     kinds = [kind for _, kind in told]
     assert all(a != b for a, b in itertools.pairwise(kinds)), (line, n, told)
     for at, kind in told:
-        seen = text[: place[at] + 1]  # a fault of ours tells nothing: this would be a KeyError
+        seen = text[: place[at] + 1]  # a local fault causes no event: this would be a KeyError
         if kind == DOWN:
             assert seen.endswith("0" * n), (line, n, told)
         elif kind == UP:
@@ -181,7 +181,7 @@ def runs(text: str) -> list[str]:
 
 
 def spans(text: str) -> list[tuple[int, int]]:
-    """Where the runs of misses are."""
+    """Return the runs of failures."""
     spans, at = [], 0
     for run in runs(text):
         if run[0] == "0":
@@ -206,7 +206,7 @@ MADE = {
 }
 
 
-async def test_made_up_series_are_told_as_they_were(tmp_path: Path, empty_sqlite: Path) -> None:
+async def test_generated_series_are_reported_correctly(tmp_path: Path, empty_sqlite: Path) -> None:
     lines = {f"https://{name}.example.com/v1/x": line for name, line in MADE.items()}
     dice = random.Random(8402)
     for number in range(4):
@@ -231,7 +231,7 @@ async def test_made_up_series_are_told_as_they_were(tmp_path: Path, empty_sqlite
 
 
 def real_series(*, at_least: int) -> dict[str, str]:
-    """Every resource of the real series that changed so often, and some that never did."""
+    """Return real series with at least this many changes, and some without changes."""
     lines: dict[str, str] = {}
     for path in sorted(SERIES.glob("*.json.gz")):
         for resource in json.loads(gzip.decompress(path.read_bytes()))["resources"]:
@@ -245,7 +245,7 @@ def real_series(*, at_least: int) -> dict[str, str]:
 
 
 @pytest.mark.skipif(not SERIES.is_dir(), reason="the real uptime series are not on this machine")
-async def test_real_series_are_told_as_they_were(tmp_path: Path, empty_sqlite: Path) -> None:
+async def test_real_series_are_reported_correctly(tmp_path: Path, empty_sqlite: Path) -> None:
     lines = {url: line[:40] for url, line in real_series(at_least=3).items()}
     assert len(lines) >= 5
     async with opened(tmp_path, empty_sqlite) as (service, world):
