@@ -1,7 +1,7 @@
-"""One alert loop that dies on the way: `alert_process.py URL STAGE PORT CA NOW`.
+"""An alert loop that dies at a stage: `alert_process.py URL STAGE PORT CA NOW`.
 
-It kills itself as an out-of-memory killer would, either once what happened has become deliveries
-(`decided`), or once a receiver has taken one and that is not yet written (`sent`).
+It kills itself with SIGKILL, either once changes have become deliveries (`decided`), or once a
+receiver has accepted one and the result is not written yet (`sent`).
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Trade(NamedTuple):
 
 
 def address(kind: str, number: int = 0) -> bytes:
-    """A wallet of its own."""
+    """Return a new wallet."""
     return f"{kind}-{number}".encode().ljust(20, b".")
 
 

@@ -36,7 +36,7 @@ _ARGUMENTS = (
 
 
 async def launch(playwright: Playwright) -> Browser:
-    """Start it. Skips the test where it is missing, and fails it in `make test`."""
+    """Start it. Skip the test if Chromium is missing, and fail it in `make test`."""
     return await playwright.chromium.launch(executable_path=require("chromium"), args=_ARGUMENTS)
 
 
@@ -69,7 +69,7 @@ for (const name of __NAMES__) {
 
 
 class WalletError(Exception):
-    """What a wallet throws: a code of EIP-1193 and its own words."""
+    """An error of a wallet: a code of EIP-1193 and the wallet's message."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -78,7 +78,9 @@ class WalletError(Exception):
 
 @dataclass
 class Wallet:
-    """A wallet with one account; what it refuses, knows and was asked is for tests to see."""
+    """A wallet with one account. Tests set what it rejects and which networks it has, and read its
+    calls.
+    """
 
     chain: Chain
     account: TestAccount
@@ -133,7 +135,7 @@ class Wallet:
 
 @dataclass
 class Visit:
-    """A person at the page: the browser's page, their wallet, the shop."""
+    """A visitor of the page: the browser's page, the wallet, the shop."""
 
     shop: Storefront
     wallet: Wallet
@@ -159,13 +161,13 @@ class Visit:
         await expect(self.page.locator("#report")).to_be_visible(timeout=20_000)
 
     async def kept(self) -> dict[str, Any]:
-        """The signed payments that the browser holds, by id."""
+        """Return the signed payments that the browser stores, by ID."""
         held: dict[str, str] = await self.page.evaluate("({ ...localStorage })")
         prefix = "tollgauge.payment."
         return {key.removeprefix(prefix): json.loads(text) for key, text in held.items()}
 
     async def charged_nothing(self) -> None:
-        """Nothing signed is kept, and the page can be used again."""
+        """Check that no signature is stored and that the page can be used again."""
         await expect(self.page.locator("#status")).to_have_attribute("data-kind", "problem")
         await expect(self.buttons.first).to_be_enabled()
         await self.page.evaluate("document.getElementById('status').textContent = ''")

@@ -1,4 +1,4 @@
-"""Trust records, the bundles that are made of them, and their content."""
+"""Trust records, the bundles that contain them, and their content."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NETWORK: Final = "eip155:8453"
 
 @dataclass(frozen=True)
 class Publisher:
-    """Who signs bundles: an Ed25519 key of this run."""
+    """Signs bundles with an Ed25519 key that is generated per run."""
 
     key: Ed25519PrivateKey
 
@@ -70,7 +70,9 @@ class Publisher:
 
 
 def bundle_of(world: SellerWorld, *, as_of: int, variant: str = "all") -> bytes:
-    """What is known of the sellers at `as_of` (unix seconds); `avoid` has the bad ones alone."""
+    """Return the records of the sellers at `as_of` (Unix seconds); with `avoid`, only those to
+    avoid.
+    """
     rows = [
         row_of(world.origin(seller.label) + seller.listed_path, seller.record, as_of)
         for seller in SELLERS
@@ -81,7 +83,7 @@ def bundle_of(world: SellerWorld, *, as_of: int, variant: str = "all") -> bytes:
 
 
 def row_of(resource: str, record: Record, as_of: int) -> list[Any]:
-    """A record in the form of a line."""
+    """Return a record in the form of a line."""
     digest = hashlib.sha256(SALT + resource.encode()).digest()[:16]
     payees = [[address.lower(), as_of - 86_400] for address in record.pay_to]
     about = [record.recommendation, record.grade, record.score, payees, NETWORK]
@@ -89,7 +91,7 @@ def row_of(resource: str, record: Record, as_of: int) -> list[Any]:
 
 
 def packed(rows: Iterable[list[Any]], as_of: int, **changes: object) -> bytes:
-    """The body of a bundle; `changes` are other fields of its header."""
+    """Return the body of a bundle; `changes` are other fields of its header."""
     lines = sorted(rows)
     header: Mapping[str, object] = {
         "format": 1,
@@ -104,7 +106,7 @@ def packed(rows: Iterable[list[Any]], as_of: int, **changes: object) -> bytes:
 
 
 def text_of(raw: bytes) -> str:
-    """Base64url without padding."""
+    """Encode as base64url without padding."""
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
@@ -113,7 +115,7 @@ QUOTE = Quote(network=BASE, asset=USDC, amount=10_000, pay_to="0xa")
 
 
 def priced(path: str, **changes: Any) -> Endpoint:
-    """A listed endpoint with a price."""
+    """Return a listed endpoint with a price."""
     known: dict[str, Any] = {"sources": ("cdp",), "quote": QUOTE, "quote_at": NOW - 90 * DAY_MS}
     return replace(score_rows.endpoint(path), **(known | changes))
 
@@ -130,7 +132,7 @@ async def scored(
 
 
 async def paid_to(store: Store, path: str, pay_to: str, *, at: int) -> None:
-    """A probe sees an endpoint ask to be paid at an address."""
+    """Record a probe in which an endpoint asks for payment to an address."""
     await store.writing(save_pay_to, path, pay_to, at=at)
 
 
@@ -149,17 +151,17 @@ def save_pay_to(tx: Connection, path: str, pay_to: str, *, at: int) -> None:
 def listed_with(
     tx: Connection, path: str, before: str, after: str, *, source: str, at: int
 ) -> None:
-    """A directory names another address than before."""
+    """Record a crawl in which a directory names another address."""
     event = DiscoveryEvent(at=at, event=PAYTO_CHANGED, source=source, before=before, after=after)
     listings.add_events(tx, [(score_rows.endpoint(path).id, event)])
 
 
 def content(body: bytes) -> tuple[dict[str, Any], list[list[Any]]]:
-    """The header and the records of a bundle's bytes."""
+    """Return the header and the records of a bundle's bytes."""
     header, *records = zstandard.ZstdDecompressor().decompress(body).splitlines()
     return orjson.loads(header), [orjson.loads(record) for record in records]
 
 
 def records_of(bundles: Sequence[Bundle]) -> list[list[Any]]:
-    """The records of the first of some bundles."""
+    """Return the records of the first of several bundles."""
     return content(bundles[0].body)[1]

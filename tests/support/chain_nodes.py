@@ -1,5 +1,5 @@
-"""A node of Solana and one of TON on a loopback port, with the answers that the official clients
-need before they sign: every mint has 6 decimals, every TON account is new, every transfer succeeds.
+"""A Solana and a TON node on a loopback port, with the replies that the official clients need
+before they sign: every mint has 6 decimals, every TON account is new, every transfer succeeds.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _ton(path: str, payer: str) -> Any:
 
 @contextmanager
 def chain_nodes(ton_payer: str) -> Iterator[str]:
-    """The URL of both nodes while they run; `ton_payer` is the account whose transfer succeeds."""
+    """Run both nodes; yield their URL. `ton_payer` is the account whose transfer succeeds."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -103,6 +103,6 @@ def chain_nodes(ton_payer: str) -> Iterator[str]:
 
 
 async def balance(chain: Chain, address: str) -> int:
-    """The atomic USDC of an address."""
+    """Return the atomic USDC of an address."""
     call = {"to": USDC, "data": "0x70a08231" + word(int(address, 16))}
     return int(await chain.rpc("eth_call", call, "latest"), 16)

@@ -1,4 +1,4 @@
-"""What a command did, and inputs for commands."""
+"""The result of a command, and input for commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOLLGAUGE = str(Path(sys.executable).parent / "tollgauge")
 
 @dataclass(frozen=True)
 class Done:
-    """What a command did."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -32,7 +32,7 @@ Command = Callable[..., Done]
 
 
 def captured(**changes: Any) -> dict[str, Any]:
-    """An exchange of a seller who does it right, as x402 v1."""
+    """Return an exchange of a correct seller with x402 v1."""
     entry = {
         "scheme": "exact",
         "network": "base",

@@ -1,8 +1,8 @@
 """A process that has imported the service and forks commands from itself.
 
 Importing the service takes two seconds of a core, and tests start hundreds of commands. `command`
-returns what to start instead of `tollgauge`: a process of its own with its own streams, which
-receives signals (launcher.py). A few tests start the installed program.
+returns the command line to run instead of `tollgauge`: a separate process with its own streams,
+which receives signals (launcher.py). A few tests start the installed program.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def start() -> int:
 
 
 class CommandServer:
-    """Waits for orders and for the ends of its children."""
+    """Waits for requests and for the end of its children."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -84,7 +84,8 @@ class CommandServer:
         self._waiting.register(self._listener, selectors.EVENT_READ, self._fork)
         while True:
             for key, _ in self._waiting.select():
-                if key.fileobj in self._waiting.get_map():  # it may have gone with another
+                # it may have been removed together with the other descriptor of its child
+                if key.fileobj in self._waiting.get_map():
                     key.data()
 
     def _fork(self) -> None:
@@ -108,7 +109,7 @@ class CommandServer:
             connection.sendall(process.to_bytes(4, "big"))
 
     def _kill(self, ending: int) -> None:
-        """Kill a child whose launcher is gone."""
+        """Kill a child whose launcher has ended."""
         process, connection = self._processes[ending]
         self._waiting.unregister(connection)
         os.kill(process, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Crawls of one page, and what became of the endpoints that they listed."""
+"""Crawls of one page, and the state of the endpoints that they listed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def crawl(
     complete: bool = True,
     spread_ms: int = 0,
 ) -> tuple[PageTally, int]:
-    """One crawl of one page; its tally and how many endpoints it delisted."""
+    """Record a crawl of one page; return its tally and the number of delisted endpoints."""
     begun = await store.writing(crawls.begin_crawl, source, now=now)
     tally = await store.writing(
         discovery.record_page, begun, items, next_offset=len(items), now=now, spread_ms=spread_ms
@@ -54,7 +54,7 @@ async def events(store: Store, one: ListedItem) -> list[tuple[str, str, str, str
 async def term_changes(
     store: Store, endpoint_id: str, *, since: int, until: int
 ) -> tuple[TermChange, ...]:
-    """The changes of an endpoint's terms with `since < at <= until`."""
+    """Return the changes of an endpoint's terms with `since < at <= until`."""
     return terms.changes_among(
         await store.reading(listings.events, endpoint_id, since=since, until=until)
     )

@@ -19,7 +19,7 @@ MERGED = ("offer", "policy", "spent", "call")
 
 
 def complete(case: dict[str, Any]) -> dict[str, Any]:
-    """Return a case with the defaults for what it does not state."""
+    """Return a case, with defaults for fields that it omits."""
     full = DEFAULTS | case
     for name in MERGED:
         full[name] = DEFAULTS[name] | case.get(name, {})

@@ -1,4 +1,4 @@
-"""The directory of tests, and what is read of the file of one."""
+"""Files of directories in tests, and the names of their entries."""
 
 from __future__ import annotations
 

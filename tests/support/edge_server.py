@@ -1,6 +1,6 @@
-"""The whole service on a socket, and clients that speak HTTP/1.1 byte by byte.
+"""The whole service on a socket, and clients that send and read HTTP/1.1 byte by byte.
 
-Every address of 127.0.0.0/8 is this machine, so that one test has clients of many addresses.
+Every address of 127.0.0.0/8 is this machine, so one test can have clients with many addresses.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEALTH = b"GET /healthz HTTP/1.1\r\nhost: t\r\n\r\n"
 STATS = b"GET /trust/stats HTTP/1.1\r\nhost: t\r\n\r\n"
 SHORT_MS = 250
 SOON = 30
-"""Seconds: a deadline, and what a busy machine may add; less than the deadlines of a minute."""
+"""Deadline in seconds, with a margin for a busy machine; shorter than the deadlines of a minute."""
 
 
 @dataclass
@@ -38,20 +38,20 @@ class Client:
         self.writer.write(data)
 
     async def ask(self, data: bytes) -> bytes:
-        """The head of an answer."""
+        """Return the head of a response."""
         self.send(data)
         head, _ = await self.answer()
         return head
 
     async def answer(self) -> tuple[bytes, bytes]:
-        """The head and the body of the next answer."""
+        """Return the head and the body of the next response."""
         head = await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), 30)
         lines = head.split(b"\r\n")
         length = sum(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
         return head, await asyncio.wait_for(self.reader.readexactly(length), 30)
 
     async def until_closed(self, seconds: float = SOON) -> bytes:
-        """What comes before the server closes. Raises TimeoutError."""
+        """Read until the server closes. Raises TimeoutError."""
         received = b""
         async with asyncio.timeout(seconds):
             with contextlib.suppress(ConnectionError):
@@ -122,8 +122,10 @@ def settings(**changed: int) -> ConnectionSettings:
 
 @dataclass
 class Relay:
-    """`lose` is how many answers to paid requests are to be lost; `payments` are the payment
-    headers that came, in order; `lost` is set when an answer was lost.
+    """Loses responses to paid requests.
+
+    `lose` is the number of responses to lose; `payments` are the received payment headers in order;
+    `lost` is set when a response was lost.
     """
 
     port: int
@@ -132,7 +134,7 @@ class Relay:
     payments: list[bytes] = field(default_factory=list)
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     hold: asyncio.Event | None = None
-    """Where it is there, a lost answer keeps its connection open until it is set."""
+    """If set, a lost response keeps its connection open until this event."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(EOFError, ConnectionError):
@@ -141,7 +143,7 @@ class Relay:
                     return
 
     async def _pass_on(self, request: bytes, writer: asyncio.StreamWriter) -> bool:
-        """Whether the answer went back."""
+        """Forward one request; return whether the response was sent back."""
         reader, theirs = await asyncio.open_connection("127.0.0.1", self.port)
         with contextlib.closing(theirs):
             theirs.write(request)
@@ -161,13 +163,13 @@ class Relay:
 
 
 async def _message(reader: asyncio.StreamReader) -> bytes:
-    """One request or answer of HTTP/1.1 with a Content-Length, or without a body."""
+    """Read one request or response of HTTP/1.1 with a Content-Length, or without a body."""
     head = await reader.readuntil(b"\r\n\r\n")
     return head + await reader.readexactly(int(_field(head, b"content-length") or 0))
 
 
 def _field(message: bytes, name: bytes) -> bytes:
-    """A field of a message's head, empty where it is not there."""
+    """Return a field of a message's head, or an empty text."""
     for line in message.partition(b"\r\n\r\n")[0].split(b"\r\n"):
         key, _, value = line.partition(b":")
         if key.lower() == name:
@@ -177,7 +179,7 @@ def _field(message: bytes, name: bytes) -> bytes:
 
 @contextlib.asynccontextmanager
 async def relay(port: int) -> AsyncIterator[Relay]:
-    """A relay to a port of this machine."""
+    """Relay connections to a port of this machine."""
     running = Relay(port)
     server = await asyncio.start_server(running.serve, "127.0.0.1", 0)
     running.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"

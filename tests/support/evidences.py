@@ -174,7 +174,9 @@ _TIMES = range(AS_OF - 30 * DAY_MS - 12 * HOUR_MS, AS_OF, 30 * MINUTE_MS)
 
 
 def payable(**more: Any) -> Evidence:
-    """Known for 60 days and always payable, without settlements."""
+    """Return evidence of an endpoint that is 60 days old and always payable, without
+    settlements.
+    """
     return replace(_observed(0, Outcome.SERVER_ERROR), **more)
 
 

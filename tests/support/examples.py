@@ -1,4 +1,4 @@
-"""The number of examples for a property: all in `make test-all`, a third in `make test`."""
+"""The number of examples per property: all in `make test-all`, a third in `make test`."""
 
 from __future__ import annotations
 

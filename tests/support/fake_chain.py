@@ -1,7 +1,7 @@
-"""A chain of one token; tests.support.fake_node has nodes that tell of it.
+"""A chain of one token; tests.support.fake_node has nodes that serve it.
 
-The chain knows for every transfer whether an authorization made it, so what an indexer should
-find follows from the blocks without any of the code under test.
+The chain records for every transfer whether an authorization made it. The expected result of an
+indexer therefore follows from the blocks, without the code under test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STRANGER = address("stranger")
 
 
 class Move(NamedTuple):
-    """A transfer as the chain knows it."""
+    """A transfer as recorded by the chain."""
 
     sender: bytes
     receiver: bytes
@@ -108,7 +108,9 @@ class Writer:
         return Tx((self.move(sender, receiver, value),), ((0, move),))
 
     def detour(self, payer: bytes, wallet: bytes, value: int) -> Tx:
-        """An authorization pays a stranger, then the same payer sends money in the plain way."""
+        """Pay another address by authorization; then the same payer sends money with a plain
+        transfer.
+        """
         logs = (
             self.used(payer),
             self.move(payer, STRANGER, value),
@@ -124,7 +126,7 @@ class Writer:
         )
 
     def cancelled(self, payer: bytes, wallet: bytes, value: int) -> Tx:
-        """A cancelled authorization right before a plain transfer."""
+        """Cancel an authorization directly before a plain transfer."""
         cancel = Log(TOKEN, (CANCELED, pad(payer), self.nonce()), "0x")
         move = Move(payer, wallet, value, authorized=False)
         return Tx((cancel, self.move(payer, wallet, value)), ((1, move),))
@@ -154,7 +156,7 @@ class Writer:
 
 
 class FakeChain:
-    """The chain that counts; nodes may lag behind it or stay on a fork of it."""
+    """The canonical chain; nodes may lag behind it or stay on a fork of it."""
 
     def __init__(self, seed: int, *, stamped: bool = False) -> None:
         self.dice = random.Random(seed)
@@ -201,8 +203,8 @@ class FakeChain:
             self.mine(*(self.write.any() for _ in range(self.dice.randrange(txs + 1))))
 
     def reorg(self, depth: int, blocks: int) -> None:
-        """Replaces the last `depth` blocks by `blocks` others; some transactions stay. What a node
-        called final stays as well.
+        """Replace the last `depth` blocks by `blocks` others; some transactions stay. Blocks that a
+        node called final stay as well.
         """
         depth = min(depth, self.head.number - self.final)
         if depth < 1:
@@ -215,7 +217,9 @@ class FakeChain:
             self.mine(*stay[: self.dice.randrange(len(stay) + 1)], self.write.any())
 
     def expected(self, wallets: Sequence[bytes]) -> set[tuple[Any, ...]]:
-        """What an indexer of these wallets should hold, from the blocks alone."""
+        """Return the expected rows of an indexer of these wallets, computed only from the
+        blocks.
+        """
         entries = set()
         for block in self.blocks:
             place = 0
@@ -232,7 +236,7 @@ class FakeChain:
         return entries
 
     def deposits(self, own: bytes) -> set[tuple[Any, ...]]:
-        """Everything that came to an address of ours, and whether an authorization brought it."""
+        """Return all transfers to an own address, and whether an authorization made each."""
         rows = set()
         for block in self.blocks:
             place = 0

@@ -1,4 +1,4 @@
-"""Nodes that tell of a fake chain over HTTP: honestly, late, or not at all."""
+"""Nodes that serve a fake chain over HTTP: correctly, late, or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.fake_chain import FINAL_DEPTH, Block, FakeChain
 
 @dataclass
 class Mood:
-    """How a node behaves; shares are of calls or requests."""
+    """Behaviour of a node; shares are of calls or requests."""
 
     lag: int = 0
     lie_empty: float = 0.0
@@ -34,7 +34,9 @@ class Mood:
 
 @dataclass
 class FakeNode:
-    """A node over HTTP. `calls` counts methods, `largest_topics` the longest list it was sent."""
+    """A node over HTTP. `calls` counts methods; `largest_topics` is the length of the longest list
+    of topics received.
+    """
 
     chain: FakeChain
     seed: int = 0
@@ -146,7 +148,7 @@ class FakeNode:
 
     @contextlib.asynccontextmanager
     async def served(self) -> AsyncIterator[str]:
-        """Yields the node's URL."""
+        """Yield the node's URL."""
         writers: set[asyncio.StreamWriter] = set()
 
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

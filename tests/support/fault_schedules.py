@@ -1,8 +1,8 @@
 """Random fault schedules: guarded clients buy from official sellers while everything fails.
 
-`play(seed, folder)` runs one schedule and returns what is wrong with it; the rules are written here
-without the guard's own table of states. A schedule mixes lost requests and answers, cut bodies,
-redirects after payment, processes that die, two processes, wrong clocks, pending and failed
+`play(seed, folder)` runs one schedule and returns its violations; the rules are written here
+independently of the guard's state table. A schedule mixes lost requests and responses, truncated
+bodies, redirects after payment, processes that die, two processes, wrong clocks, pending and failed
 settlements, reorganisations, and nodes that are silent, behind, of another chain or lying.
 """
 
@@ -61,7 +61,7 @@ STEPS: Final = 14
 
 
 class Fault(StrEnum):
-    """What happens to a request with a payment, or to its answer."""
+    """What happens to a request with a payment, or to its response."""
 
     NONE = "none"
     LOST_BEFORE = "the request is lost"
@@ -75,7 +75,7 @@ class Fault(StrEnum):
 
 
 class ProcessDied(BaseException):
-    """Ends a simulated process: it records nothing any more."""
+    """Ends a simulated process: it records nothing afterwards."""
 
 
 @dataclass
@@ -131,7 +131,7 @@ class World:
     def start(self) -> Process:
         """Start a process with the same wallet and journal."""
         client, scheme = x402Client(), ExactEvmScheme(WALLET)
-        signer: Any = scheme._signer  # no public way to what is signed
+        signer: Any = scheme._signer  # the signed payment is not public
         sign = signer.sign_typed_data
 
         def record(*arguments: Any) -> bytes:
@@ -172,7 +172,7 @@ class World:
         return read_bundle(body, sample.signature(body), keys, now=self.chain.now)
 
     def _see_signature(self, message: Any) -> None:
-        """Check that nothing of the same purchase may still be taken unanswered."""
+        """Check that a newer payment of the same purchase has no open predecessor."""
         purchase = PURCHASE.get()
         for earlier in self.signed.values():
             if earlier.purchase != purchase or not earlier.has_left or earlier.is_answered:
@@ -196,7 +196,9 @@ class World:
 
 
 class Wire(httpx.AsyncBaseTransport):
-    """The way to the seller, with the fault of the world on requests that carry a payment."""
+    """The transport to the seller, with the fault of the world for requests that carry a
+    payment.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -247,7 +249,7 @@ def _record_nothing(*_arguments: Any, **_options: Any) -> bool:
 
 
 class Whole(httpx.AsyncByteStream):
-    """A body that comes in one piece."""
+    """A body that arrives in one piece."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
@@ -265,7 +267,7 @@ class Cut(Whole):
 
 
 async def call(world: World, process: Process, path: str, key: str | None) -> None:
-    """Make one call of a process; whatever it raises is the caller's to handle."""
+    """Make one call of a process; the caller handles its exceptions."""
     PROCESS.set(process)
     PURCHASE.set(key or path)
     world.calls += 1
@@ -279,7 +281,7 @@ async def call(world: World, process: Process, path: str, key: str | None) -> No
 
 
 async def step(world: World) -> None:
-    """Do one random thing."""
+    """Perform one random action."""
     dice, chain = world.dice, world.chain
     living = world.living() or [world.start()]
     path, key = dice.choice(PATHS), dice.choice((None, None, "order-1", "order-2"))
@@ -303,7 +305,7 @@ async def step(world: World) -> None:
         case 6:
             world.nodes.moods = {"one": dice.choice([*set(Mood) - {Mood.LYING}])}
             if len(world.named) > 1:
-                # One of two nodes may lie: both must show a payment dead.
+                # One of two nodes may lie: both must show that a payment is dead.
                 world.nodes.moods["two"] = dice.choice([*Mood])
         case 7:
             calls = [call(world, dice.choice(living), path, key) for _ in range(3)]
@@ -326,7 +328,7 @@ async def resolve_one(world: World, process: Process) -> None:
 
 
 def settle_all(world: World) -> None:
-    """Let all end, and compare each payment with the chain."""
+    """End all faults and time limits, and compare each payment with the chain."""
     for process in world.processes:
         process.is_alive = False
     world.named, world.nodes.moods = ("one",), {}
@@ -347,7 +349,8 @@ def settle_all(world: World) -> None:
         if (payment.exposure == 0) != (payment.state is State.DEAD):
             world.wrong.append(f"{payment.nonce} is {payment.state} and counts {payment.exposure}")
         signed = world.signed[str(payment.nonce)]
-        # The process may have died after the answer, or the owner may have closed it before.
+        # The process may have died after the response, or the owner may have closed the payment
+        # before.
         closed = (State.DELIVERED, State.PAID_UNANSWERED, State.LAPSED, State.WRITTEN_OFF)
         if signed.is_answered and payment.state not in closed:
             world.wrong.append(f"{payment.nonce} was answered and is {payment.state}")

@@ -1,4 +1,4 @@
-"""Forecasts of endpoints, and endpoints with probes to make them from."""
+"""Forecasts of endpoints, and endpoints with the probes that they are computed from."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HALF_HOUR = 30 * MINUTE_MS
 
 
 def half_hours(states: Sequence[bool], *, start: int = START) -> list[Line]:
-    """One line every half hour."""
+    """Return one line per half hour."""
     return [Line(start + HALF_HOUR * number, up) for number, up in enumerate(states)]
 
 
@@ -48,7 +48,7 @@ def forecast(**changes: Any) -> Forecast:
 
 
 def row(endpoint_id: str = "a", *, hour: int = 0, policy: int = 3, **changes: Any) -> ForecastRow:
-    """A forecast of the hour that is so many hours after START, made at its beginning."""
+    """Return a forecast made at the beginning of the given hour after START."""
     return ForecastRow(
         hour=HOUR + hour,
         endpoint_id=endpoint_id,
@@ -59,7 +59,7 @@ def row(endpoint_id: str = "a", *, hour: int = 0, policy: int = 3, **changes: An
 
 
 async def probed(store: Store, url: str, states: Sequence[bool], *, start: int = START) -> str:
-    """An endpoint with a probe every half hour from `start` on; its id."""
+    """Add an endpoint with a probe every half hour from `start`; return its ID."""
     added = replace(endpoint(url), first_seen=START, last_seen=START)
     await store.writing(endpoints.insert, added)
     await record(store, added.id, states, start=start)
@@ -67,14 +67,14 @@ async def probed(store: Store, url: str, states: Sequence[bool], *, start: int =
 
 
 async def record(store: Store, id_: str, states: Sequence[bool], *, start: int) -> None:
-    """More probes, one every half hour."""
+    """Add more probes, one per half hour."""
     lines = [Line(start + HALF_HOUR * number, up) for number, up in enumerate(states)]
     results = [probe_of(line, HALF_HOUR) for line in lines]
     await store.writing(probes.record_many, id_, results)
 
 
 async def scored(store: Store, id_: str, *, as_of: int, **changes: Any) -> Score:
-    """The endpoint's score as of an instant, with a forecast, as the score loop saves it."""
+    """Score the endpoint as of a time, with a forecast, and save it as the score loop does."""
     known = await store.reading(endpoints.get, id_)
     assert known is not None
     evidence = await store.reading(scoring.gather, known, as_of=as_of)
@@ -101,7 +101,7 @@ def calibrated() -> Calibration:
 
 
 def nothing_calibrated() -> Calibration:
-    """As on the first day of a service."""
+    """Return the forecasts of a service's first day."""
     return Calibration(first_day=None, last_day=None, sums={})
 
 

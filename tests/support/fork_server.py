@@ -1,4 +1,4 @@
-"""The process that forks servers, as tests see it (tests/support/ledger_process.py)."""
+"""Client of the process that forks servers (tests/support/ledger_process.py)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ForkServer:
     born: list[int] = field(default_factory=list)
 
     def fork(self, **order: str) -> str:
-        """A new server's address; its process id is the last of `born`."""
+        """Fork a server and return its address. Its process ID is the last of `born`."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(order) + "\n")
@@ -44,7 +44,7 @@ class ForkServer:
 
 @contextlib.contextmanager
 def started(module: str) -> Iterator[ForkServer]:
-    """Run a module that is a fork server, until the end of the block."""
+    """Run a module that is a fork server until the end of the block."""
     process = subprocess.Popen(
         prepared_command("-m", module),
         cwd=ROOT,
@@ -61,12 +61,14 @@ def started(module: str) -> Iterator[ForkServer]:
 
 
 def state_of(pid: int) -> str:
-    """The letter that proc(5) has for what a process does."""
+    """Return the state letter of a process (proc(5))."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 async def until_stopped(pid: int, request: asyncio.Task[Any]) -> bool:
-    """Whether the process was stopped; False if it answered without meeting its point."""
+    """Wait until the process is stopped. Return False if it responded without reaching its
+    point.
+    """
     while not request.done():
         if state_of(pid) == "T":
             return True

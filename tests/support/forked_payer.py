@@ -1,4 +1,4 @@
-"""A process that pays, and a fork of it that pays before and after the first one has closed the
+"""A process that pays, and its fork, which pays before and after the first process has closed the
 journal: `python -m tests.support.forked_payer JOURNAL`.
 """
 
@@ -17,7 +17,7 @@ POLICY = Policy()
 
 
 def main(path: str) -> None:
-    """Write payment 1 here, 2 and 3 in the fork."""
+    """Write payment 1 in this process, and payments 2 and 3 in the fork."""
     journal, now = Journal(path), int(time.time())
     pay(journal, 1, POLICY, now, path="/1")
     paid_reader, paid = os.pipe()

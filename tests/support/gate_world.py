@@ -1,6 +1,6 @@
-"""A route behind the gate, a facilitator that can be bent, and payments for that route.
+"""A route behind the gate, a configurable facilitator, and payments for that route.
 
-The facilitator is a real HTTP server on loopback. Signatures are not checked here.
+The facilitator is a real HTTP server on loopback. It does not verify signatures.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TX = "0x" + "77" * 32
 
 @dataclass
 class World:
-    """A facilitator, a clock and a route whose answers tests may bend."""
+    """A facilitator, a clock and a route whose responses tests may change."""
 
     now: int = NOW
     calls: Counter[str] = field(default_factory=Counter)
@@ -75,7 +75,7 @@ def settled(**changes: Any) -> Response:
 
 @dataclass
 class GateClient:
-    """A server behind the gate and a client in front of it."""
+    """A server behind the gate and a client connected to it."""
 
     world: World
     store: Store

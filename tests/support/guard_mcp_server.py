@@ -1,7 +1,7 @@
 """An MCP server on stdio with a paid tool, for tests of the guard.
 
-Its argument is a file in which it writes the payments that reach it. For the weather of Rome it
-asks to be paid to another payee.
+Its argument is a file to which it writes the payments that it receives. For the weather of Rome, it
+names another payee.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Payments for tests of the guard's journal, and processes that write one beside others."""
+"""Payments for tests of the guard's journal, and processes that share a journal."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def pay(
 
 def main(path: str, count: int, limit: int) -> None:
     """After a line of input, pay as often as the journal allows, and print a line when a payment is
-    written down and about to leave.
+    recorded and about to be sent.
     """
     sys.stdin.readline()
     journal, policy = Journal(Path(path)), Policy(max_host_day=limit, max_day=limit)

@@ -1,6 +1,6 @@
-"""A seller on loopback for tests of the guard: it asks for a payment, and takes what it gets.
+"""A seller on loopback for tests of the guard: it asks for a payment and accepts any.
 
-It verifies nothing and settles nowhere: what counts is which payments reach it.
+It neither verifies nor settles; tests only check which payments reach it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OTHER_PAYEE = "0x8ba1f109551bd432803012645ac136ddd64dba72"
 
 @dataclass(frozen=True)
 class Answer:
-    """What the seller answers. `is_cut`: it closes the connection instead."""
+    """A response of the seller. With `is_cut`, it closes the connection instead."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Call:
-    """One request that the seller got. `payment` is what it was paid with."""
+    """One request to the seller. `payment` is the payment in it."""
 
     method: str
     path: str
@@ -50,7 +50,9 @@ class Call:
 
 @dataclass
 class Seller:
-    """`ask` changes the offer of the 402, `required` all of it, `answer` what a payment gets."""
+    """`ask` changes the offer of the 402, `required` the whole 402, `answer` the response to a
+    payment.
+    """
 
     port: int
     amount: str = "5000"
@@ -67,7 +69,7 @@ class Seller:
 
     @property
     def payments(self) -> list[dict[str, Any]]:
-        """What reached the seller as payments, in the order in which it came."""
+        """Return the received payments in order."""
         return [call.payment for call in self.calls if call.payment is not None]
 
     def respond(self, call: Call) -> Answer:
@@ -133,7 +135,7 @@ def selling() -> Iterator[Seller]:
         do_POST = do_GET  # noqa: N815  # its name there
 
         def chunks(self) -> Iterator[bytes]:
-            """The pieces of a body in chunks (RFC 9112, section 7.1)."""
+            """Split a body into chunks (RFC 9112, section 7.1)."""
             while size := int(self.rfile.readline(), 16):
                 yield self.rfile.read(size)
                 self.rfile.readline()
@@ -159,7 +161,7 @@ CASES_FOLDER: Final = Path(__file__).parents[2] / "guard/cases"
 
 
 def record_of(row: Sequence[Any], resource: str = "") -> TrustRecord:
-    """The record of a line of the bundle."""
+    """Return the record of a line of the bundle."""
     _, recommendation, grade, score, addresses, network, amount, flags, as_of = row
     return TrustRecord(
         resource=resource,

@@ -30,8 +30,8 @@ from tollgauge_guard.requests_client import GuardedSession
 
 @dataclass(frozen=True)
 class Setup:
-    """What a guard is given: a bundle (a file with its signature beside it, or an address), the
-    key, a journal, and a policy.
+    """The settings of a guard: a bundle (a file with its signature file, or an address), the key, a
+    journal, and a policy.
     """
 
     bundle: str
@@ -41,7 +41,7 @@ class Setup:
     policy: Mapping[str, Any] = field(default_factory=dict)
 
     def for_python(self) -> dict[str, Any]:
-        """The arguments of the Python guard."""
+        """Return the arguments of the Python guard."""
         return {
             "bundle": self.bundle,
             "key": self.key,
@@ -51,7 +51,7 @@ class Setup:
         }
 
     def for_node(self) -> dict[str, Any]:
-        """The options of the TypeScript guard; a journal in a file of its own."""
+        """Return the options of the TypeScript guard, with a journal in its own file."""
         policy = {}
         for name, value in self.policy.items():
             first, *rest = name.split("_")
@@ -70,7 +70,7 @@ Pay = Callable[[SellerWorld, TestAccount, Sequence[str], Setup], Coroutine[None,
 
 
 def setup_of(world: SellerWorld, folder: Path, **policy: Any) -> Setup:
-    """A fresh bundle that knows every seller with a record, and a new journal."""
+    """A fresh bundle of all sellers that have a record, and a new journal."""
     publisher = Publisher.new()
     body = bundle_of(world, as_of=int(time.time()))
     file = folder / "trust.bundle"
@@ -80,7 +80,7 @@ def setup_of(world: SellerWorld, folder: Path, **policy: Any) -> Setup:
 
 
 def guarded_httpx(world: SellerWorld, client: x402Client, setup: Setup) -> GuardedClient:
-    """An httpx client that pays with an official client, guarded."""
+    """Return a guarded httpx client that pays with an official client."""
     return guarded(
         client,
         **setup.for_python(),
@@ -91,7 +91,7 @@ def guarded_httpx(world: SellerWorld, client: x402Client, setup: Setup) -> Guard
 
 
 def guarded_requests(client: x402ClientSync, setup: Setup) -> GuardedSession:
-    """A requests session that pays with an official client, guarded."""
+    """Return a guarded requests session that pays with an official client."""
     return guarded(client, **setup.for_python())
 
 

@@ -1,4 +1,4 @@
-"""What bad sellers answer over HTTP, by path."""
+"""HTTP responses of hostile sellers, by path."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 PLAIN_BROTLI: Final = bytes.fromhex("8b0480706c61696e207465787403")
-"""The words `plain text`, as Node's zlib.brotliCompressSync packs them."""
+"""The text `plain text`, compressed with Node's zlib.brotliCompressSync."""
 BROTLI_BOMB: Final = bytes.fromhex("cbffff3f002400e2b14072effff2ffff0f8004401c1680eefd1f")
-"""16 MiB of zeros, packed the same way."""
+"""16 MiB of zeros, compressed in the same way."""
 PAYMENT_REQUIRED: Final = b"HTTP/1.1 402 Payment Required\r\n"
 MEBIBYTE: Final = 1 << 20
 
@@ -26,7 +26,7 @@ def _fixed(answer: bytes) -> Reply:
 
 
 def _flood(opening: bytes, piece: bytes, *, pause: float = 0.0, most: int = 1 << 30) -> Reply:
-    """An opening, then a piece again and again until the client hangs up."""
+    """Send an opening, then one piece repeatedly until the client hangs up."""
 
     async def reply(writer: asyncio.StreamWriter, _request: bytes) -> None:
         writer.write(opening)
@@ -41,7 +41,7 @@ def _flood(opening: bytes, piece: bytes, *, pause: float = 0.0, most: int = 1 <<
 
 
 def answer(body: bytes = b"{}", *headers: bytes, status: bytes = b"402 Payment Required") -> bytes:
-    """A well-formed answer with a length."""
+    """Return a well-formed response with a length."""
     lines = [b"HTTP/1.1 " + status, *headers, b"Content-Length: %d" % len(body)]
     return b"\r\n".join(lines) + b"\r\n\r\n" + body
 
@@ -56,12 +56,12 @@ async def _bomb(writer: asyncio.StreamWriter, _request: bytes) -> None:
             return
         writer.write(packer.compress(zeros) + packer.flush(zlib.Z_SYNC_FLUSH))
         await writer.drain()
-        await asyncio.sleep(0)  # draining alone does not yield
+        await asyncio.sleep(0)  # drain() does not yield by itself
     writer.write(packer.flush())
 
 
 async def _methods(writer: asyncio.StreamWriter, request: bytes) -> None:
-    """Says back what it got, body included."""
+    """Return the received request, with its body."""
     writer.write(answer(b"" if request.startswith(b"HEAD") else request))
 
 
@@ -74,14 +74,14 @@ async def _no_goodbye(writer: asyncio.StreamWriter, _request: bytes) -> None:
 
 
 async def _hold(writer: asyncio.StreamWriter, _request: bytes) -> None:
-    """Half a body, then nothing."""
+    """Half of a body, then nothing."""
     writer.write(PAYMENT_REQUIRED + b"Content-Length: 10\r\n\r\nhalf")
     await writer.drain()
     await asyncio.sleep(30)
 
 
 async def _stay(writer: asyncio.StreamWriter, _request: bytes) -> None:
-    """A whole answer on a connection that stays open and answers nothing more."""
+    """A complete response on a connection that stays open and answers nothing more."""
     writer.write(answer())
     await writer.drain()
     await asyncio.sleep(30)
@@ -97,7 +97,7 @@ async def _watch_for_hang_up(hung_up: asyncio.Event, writer: asyncio.StreamWrite
 
 
 def _post_only(body: bytes) -> Reply:
-    """402 to a POST with a given body, 405 to everything else."""
+    """402 for a POST with a given body, 405 otherwise."""
 
     async def reply(writer: asyncio.StreamWriter, request: bytes) -> None:
         right = request.startswith(b"POST ") and request.endswith(b"\r\n\r\n" + body)
@@ -108,7 +108,7 @@ def _post_only(body: bytes) -> Reply:
 
 
 def _get_only(status: bytes) -> Reply:
-    """402 to a GET, another status to everything else."""
+    """402 for a GET, another status otherwise."""
 
     async def reply(writer: asyncio.StreamWriter, request: bytes) -> None:
         right = request.startswith(b"GET ")
@@ -118,8 +118,8 @@ def _get_only(status: bytes) -> Reply:
 
 
 def replies_of(*, canary_port: int, hung_up: asyncio.Event) -> dict[str, Reply]:
-    """The answers by path: redirects lead to the canary; `hung_up` is set when a client left the
-    path `/watched`.
+    """Return the responses by path. Redirects lead to the canary; `hung_up` is set when a client
+    disconnects from the path `/watched`.
     """
 
     async def watched(writer: asyncio.StreamWriter, _request: bytes) -> None:

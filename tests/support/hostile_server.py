@@ -1,8 +1,8 @@
-"""A world of bad sellers on loopback: real sockets, real TLS, every way to misbehave.
+"""Hostile sellers on loopback with real sockets and real TLS.
 
-`hostile_world()` yields a World: one TLS listener whose certificate depends on the asked name
-and whose behaviour depends on the path, raw TCP listeners that never speak TLS, and a canary that
-nobody may ever reach. Names end in `.sellers.example` and are mapped by egress settings.
+`hostile_world()` yields a World: one TLS listener whose certificate depends on the requested name
+and whose behaviour depends on the path, raw TCP listeners without TLS, and a canary that no client
+may reach. Names end in `.sellers.example` and are mapped by egress settings.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tests.support.tls_server import CERTIFICATES, ZONE, contexts_of
 
 @dataclass
 class World:
-    """What a test sees of the world. `requests` are raw request texts in order of arrival;
-    `otherwise` is the path that answers for all that have no answer of their own.
+    """A test's view of the world. `requests` are raw request texts in order of arrival; `otherwise`
+    is the path whose response is used for unknown paths.
     """
 
     ca_file: str
@@ -38,24 +38,24 @@ class World:
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def note(self, request: bytes) -> None:
-        """A request has come in."""
+        """Record a request."""
         self.requests.append(request)
         self._news.set()
 
     async def arrived(self, count: int) -> None:
-        """Wait until so many requests have come in."""
+        """Wait until this many requests have arrived."""
         while len(self.requests) < count:
             self._news.clear()
             await self._news.wait()
 
     def asked(self, path: str) -> list[bytes]:
-        """The requests for a path."""
+        """Return the requests for a path."""
         return [item for item in self.requests if item.split(b" ", 2)[1] == path.encode()]
 
 
 @contextlib.asynccontextmanager
 async def hostile_world(folder: Path) -> AsyncIterator[World]:
-    """Start everything, on free ports; stop it at the end."""
+    """Start everything on free ports; stop it at the end."""
     authority = trustme.CA()
     ca_file = folder / "authority.pem"
     authority.cert_pem.write_to_path(str(ca_file))
@@ -144,7 +144,9 @@ def _closed_port() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _full_backlog() -> Iterator[int]:
-    """A port that answers no SYN, because its queue is full and nobody accepts."""
+    """A port that does not answer a SYN, because its queue is full and no connection is
+    accepted.
+    """
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))

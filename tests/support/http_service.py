@@ -1,8 +1,8 @@
-"""The service over ASGI, with content that went through the real recording path.
+"""The service over ASGI, with content from the real recording path.
 
-Three days of the demo market's exchanges (tollgauge.demo.past) are crawled, judged, recorded and
-scored with instants of our own; the store is SQLite in memory. No socket is opened, except to the
-closed port that stands for the facilitator.
+Three days of the demo market's exchanges (tollgauge.demo.past) are crawled, evaluated, recorded and
+scored with a simulated clock; the store is SQLite in memory. No socket is opened, except to the
+closed port that represents the facilitator.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WEATHER_ID = endpoint_id(WEATHER)
 
 @dataclass
 class Clock:
-    """A clock that tests move by hand."""
+    """A clock that tests set."""
 
     now: int = NOW
 
@@ -50,7 +50,7 @@ class Clock:
 
 @dataclass
 class Running:
-    """The service, a client in front of it, and the clock that both live by."""
+    """The service, a client connected to it, and the clock of both."""
 
     service: root.Opened
     app: Edge
@@ -97,7 +97,7 @@ def client(app: Edge) -> httpx.AsyncClient:
 
 
 async def fill(running: Running, *, days: int = 3) -> None:
-    """Let the market live for some days, score it, and build its bundle."""
+    """Let the market run for several days, score it, and build its bundle."""
     service = running.service
     await load_past(service.store, days=days, now=running.clock(), report=lambda *_: None)
     while await service.round("score"):
@@ -113,7 +113,9 @@ FORBIDDEN = ("sqlite", "SQLSTATE", "asyncpg", "Error", "/tmp", "tollgauge.db", "
 
 
 async def ready(running: Running) -> str:
-    """`ready`, or the cause why it is not. Each call is five seconds after the last."""
+    """Return `ready`, or the reason why the service is not. Each call is five seconds after the
+    last.
+    """
     running.clock.now += EVERY_MS
     answer = await running.get("/readyz")
     body = answer.json()
@@ -128,12 +130,12 @@ async def ready(running: Running) -> str:
 
 
 def forget(edge: Edge) -> None:
-    """Let every answer be made anew."""
+    """Discard all cached responses."""
     edge.cache = AnswerCache()
 
 
 def grow_old(edge: Edge, seconds: float) -> None:
-    """Let so many seconds pass for every ready answer."""
+    """Let this many seconds pass for every cached response."""
     answers = edge.cache.answers
     for key, answer in answers.items():
         answers[key] = replace(

@@ -1,4 +1,4 @@
-"""An indexer over fake nodes, and the replay of the chain that it must agree with."""
+"""An indexer with fake nodes, and the replay of the chain that its table must equal."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ QUICK = IndexSettings(
 
 @dataclass
 class Indexer:
-    """A process that indexes: a store and clients of its own, gone when it is killed."""
+    """A process that indexes: its own store and clients, which are gone when it is killed."""
 
     path: Path
     urls: Sequence[str]
@@ -80,7 +80,7 @@ class Indexer:
         return 1_000 * (START + (len(self.chain.blocks) + 5) * BLOCK_SECONDS)
 
     async def watch(self, *wallets: bytes) -> None:
-        """Know an endpoint of each wallet."""
+        """Add an endpoint of each wallet."""
         await self.store.writing(_insert, [_endpoint(wallet) for wallet in wallets])
 
     async def round(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Indexer:
         return tally
 
     async def killed_round(self, after: float) -> None:
-        """A round that dies somewhere on its way, and a process that starts anew."""
+        """Run a round that dies at some point, and a process that starts again."""
         task = asyncio.create_task(self.round())
         await asyncio.wait({task}, timeout=after)
         task.cancel()
@@ -102,7 +102,7 @@ class Indexer:
         self.start()
 
     async def settle(self, rounds: int = 60) -> None:
-        """Rounds until nothing is left to do."""
+        """Run rounds until no work is left."""
         for _ in range(rounds):
             tally = await self.round()
             work = ("blocks", "filled", "audited", "unreachable", "unconfirmed", "moved")
@@ -130,7 +130,7 @@ class Indexer:
         return set(table)
 
     async def deposits(self) -> set[tuple[Any, ...]]:
-        """Everything that was booked as having come to us."""
+        """Return all recorded deposits."""
         stored = (await fetch(self.store, sa.select(deposits.deposit))).all()
         assert {row.pay_to for row in stored} <= {"0x" + (self.own or b"").hex()}
         table = [
@@ -157,7 +157,7 @@ class Indexer:
 
 
 def _endpoint(wallet: bytes) -> Endpoint:
-    """An endpoint that asks for payments to a wallet."""
+    """Return an endpoint that asks for payments to a wallet."""
     resource = parse_resource(f"https://seller-{wallet.hex()}.dev/pay")
     quote = Quote(network=NETWORK, asset=TOKEN, amount=5_000, pay_to="0x" + wallet.hex())
     return Endpoint(
@@ -172,13 +172,13 @@ def _endpoint(wallet: bytes) -> Endpoint:
 
 
 def _insert(tx: sa.Connection, wanted: Sequence[Endpoint]) -> None:
-    """Insert the endpoints that are not there."""
+    """Insert the missing endpoints."""
     known = set(tx.execute(sa.select(schema.endpoint.c.id)).scalars())
     endpoints.insert(tx, *(endpoint for endpoint in wanted if endpoint.id not in known))
 
 
 def summed(rows: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[int, int, int]]:
-    """The day sums that follow from rows."""
+    """Return the daily sums that follow from rows."""
     sums: dict[tuple[Any, ...], tuple[int, int, int]] = {}
     for _, _, _, wallet, other, incoming, value, at in rows:
         key = (wallet, day_of(at), other)
@@ -188,7 +188,7 @@ def summed(rows: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[int, int, 
 
 
 async def agrees(indexer: Indexer, wallets: Sequence[bytes]) -> None:
-    """The table is the linear replay of the canonical chain, and so are its sums."""
+    """Check that the table and its sums equal the linear replay of the canonical chain."""
     expected = indexer.chain.expected(wallets)
     rows = await indexer.rows()
     assert rows == expected, {"extra": rows - expected, "missing": expected - rows}
@@ -211,7 +211,7 @@ async def world(
     settings: IndexSettings = QUICK,
     own: bytes | None = None,
 ) -> AsyncIterator[tuple[Indexer, list[FakeNode]]]:
-    """An indexer and its nodes, one a mood."""
+    """An indexer and its nodes, one per mood."""
     nodes = [FakeNode(chain, seed, mood) for seed, mood in enumerate(moods or (Mood(),))]
     async with contextlib.AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(node.served()) for node in nodes]

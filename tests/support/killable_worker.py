@@ -1,5 +1,5 @@
-"""A worker that may die at any of its steps, by an exception that nothing catches. From then on
-whatever it tries dies too: nothing of it reaches the database or a wire again, as after `kill -9`.
+"""A worker that may die at any of its steps, by an exception that is never caught. After that, all
+its further actions fail too: nothing reaches the database or the network, as after `kill -9`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ R = TypeVar("R")
 
 
 class Crash(BaseException):
-    """The worker is gone."""
+    """The worker is dead."""
 
 
 @dataclass
 class Worker:
-    """One process: its points at which it may die, and whether it has."""
+    """One process: the points at which it may die, and whether it is dead."""
 
     dies_at: int | None = None
     passed: int = 0
@@ -39,7 +39,7 @@ class Worker:
 
 
 class KillableStore(Store):
-    """The same database, reached by a worker that may die before, in and after a transaction."""
+    """The same database, used by a worker that may die before, in and after a transaction."""
 
     def __init__(self, store: Store, worker: Worker) -> None:
         super().__init__(store._database)

@@ -1,4 +1,4 @@
-"""Runs workers of the probe loop, kills them at random, and says what became of the probes."""
+"""Workers of the probe loop that are killed at random, and checks of their probes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tollgauge.app import now_ms
 
 @dataclass
 class Workers:
-    """The living ones by process id, and when the others were killed (ms UTC)."""
+    """The running workers by process ID, and when others were killed (ms UTC)."""
 
     process: subprocess.Popen[str]
     order: Order
@@ -39,10 +39,10 @@ class Workers:
     def kill(self, pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
         self.living.discard(pid)
-        self.killed[pid] = now_ms() + 50  # it may run on for a moment
+        self.killed[pid] = now_ms() + 50  # it may run for a moment after the kill
 
     def ended(self) -> set[int]:
-        """Those that are to live and do not."""
+        """Return the workers that should run and do not."""
         return {pid for pid in self.living if not Path(f"/proc/{pid}").exists()}
 
     def replace_one(self, dice: random.Random) -> None:
@@ -74,8 +74,10 @@ def working(order: Order, *, workers: int) -> Iterator[Workers]:
 def kill_at_random(
     kill: Callable[[random.Random], None], *, seconds: float, every_s: float, seed: int
 ) -> int:
-    """Kill something again and again; how often. On a busy machine a kill may take longer than the
-    pause before it, so it goes on until half of the kills were made that there is time for.
+    """Kill processes repeatedly; return the number of kills.
+
+    On a busy machine, a kill may take longer than the pause before it. The loop therefore continues
+    until half of the planned kills were made.
     """
     dice, ends, kills = random.Random(seed), time.monotonic() + seconds, 0
     while time.monotonic() < ends or kills < seconds / every_s / 2:
@@ -86,7 +88,7 @@ def kill_at_random(
 
 
 def overlaps(folder: Path, killed: dict[int, int]) -> list[str]:
-    """Hosts that two requests were made at, at once, by any processes."""
+    """Return the hosts to which two requests were made concurrently, by any processes."""
     spans: dict[str, list[tuple[int, int]]] = {}
     for path in folder.glob("*.requests"):
         begun: dict[str, int] = {}

@@ -1,8 +1,10 @@
-"""What a test starts in place of a program: it lets the command server run it (command_server.py).
+"""The stand-in for a program that tests start; the command server runs the program
+(command_server.py).
 
-Arguments: the address of the command server, then the command. Its input, output, folder and
-environment become the command's, signals are passed on, and it ends as the command ends; where it
-is killed, so is the command. It imports little, since it starts often.
+Arguments: the address of the command server, then the command. The command uses this process's
+input, output, folder and environment. Signals are forwarded to it, and its exit code becomes that
+of this process. If this process is killed, so is the command. The module imports little, because it
+is started often.
 """
 
 import _socket

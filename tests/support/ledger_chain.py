@@ -1,4 +1,4 @@
-"""A chain that knows authorizations, for the ledger's tests."""
+"""A chain with authorizations, for the ledger's tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NUMBERS = itertools.count(1)
 
 @dataclass(frozen=True)
 class Use:
-    """What became of a nonce on the chain: a transfer to `to`, or a cancellation (None)."""
+    """The use of a nonce on the chain: a transfer to `to`, or a cancellation (None)."""
 
     nonce: str
     to: str | None
@@ -53,7 +53,7 @@ class FakeChain:
         self.blocks.append(Block(number, word(next(NUMBERS)), at_s, uses))
 
     def transfer(self, nonce: str, *, at_s: int, valid_before_s: int, to: str = PAY_TO) -> str:
-        """Broadcast and mine; the transaction's hash, whether it reverted or not."""
+        """Broadcast and mine; return the transaction's hash, even if it reverted."""
         transaction = word(next(NUMBERS))
         good = self.use(nonce) is None and at_s < valid_before_s and not self.drained
         self.mine(at_s, *[Use(nonce, to, transaction)] if good else [])
@@ -64,8 +64,8 @@ class FakeChain:
         self.mine(at_s, *uses)
 
     def reorganise(self, nonce: str, *, remine: bool, at_s: int) -> bool:
-        """Drop the block that paid and all after it; the other uses, and with `remine` this one,
-        come again in one new block.
+        """Drop the block with the payment and all later ones. Their other uses, and with `remine`
+        this one, are mined again in one new block.
         """
         place = next((b.number for b in self.blocks for u in b.uses if u.nonce == nonce), None)
         if place is None or not self.paid(nonce):

@@ -1,10 +1,10 @@
-"""Servers behind the gate as processes of their own, which can be killed, or stopped until they are
+"""Servers behind the gate as separate processes, which can be killed, or stopped until they are
 sent SIGCONT, at a named point.
 
-Run as a module it is a fork server: for each line of JSON on standard input it forks a server and
-answers with its process id and port. Forking saves the imports; each server is a real process
-with its own connections, and SIGKILL ends it as it ends any other. They all end with the
-fork server, and the fork server with its standard input.
+Run as a module, it is a fork server: for each line of JSON on standard input, it forks a server and
+prints its process ID and port. Forking saves the imports; each server is a real process with its
+own connections, and SIGKILL ends it as it ends any other. The servers end with the fork server, and
+the fork server ends with its standard input.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def point(name: str) -> None:
 
 
 class KillableFacilitator(Facilitator):
-    """The client, with the point after its settle call."""
+    """The client, with a point after its settle call."""
 
     async def settle(self, *arguments: Any, **more: Any) -> Any:
         row = await super().settle(*arguments, **more)
@@ -65,7 +65,7 @@ class KillableFacilitator(Facilitator):
 
 
 class KillableGate(Gate):
-    """The gate, with the points after its steps. The product itself knows nothing of them."""
+    """The gate, with points after its steps. The product has no code for them."""
 
     async def _claim(self, *arguments: Any, **more: Any) -> Any:
         claim = await super()._claim(*arguments, **more)
@@ -88,7 +88,7 @@ class KillableGate(Gate):
 
 
 class KillableSettlement(Settler):
-    """The gate's settlement, with the points after its steps."""
+    """The gate's settlement, with points after its steps."""
 
     async def store_intent(self, *arguments: Any, **more: Any) -> Any:
         row = await super().store_intent(*arguments, **more)
@@ -103,10 +103,12 @@ class KillableSettlement(Settler):
 
 
 def serve(order: dict[str, str], listener: socket.socket) -> None:
-    """Become a server: `database`, `facilitator` and `node` are URLs; `folder` holds the clock
-    and the list of the handler's runs; `kill` names the point at which to die, `stop` the one at
-    which to stop, once. A server that is to die, or to follow one, does not wait for a payment in
-    flight: nobody works on it.
+    """Become a server.
+
+    `database`, `facilitator` and `node` are URLs; `folder` contains the clock and the list of the
+    handler's runs. `kill` names the point at which to die, `stop` the one at which to stop, once. A
+    server with such a point does not wait for a payment in flight, because no other server works on
+    it.
     """
     ARMED.update({order["kill"]: signal.SIGKILL, order["stop"]: signal.SIGSTOP})
     if order["waits"] == "no":
@@ -135,7 +137,7 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
 
 
 def sale(folder: Path) -> Sale:
-    """The world's sale, whose handler leaves a line of its own in a file at each run."""
+    """The world's sale, whose handler writes its own line to a file at each run."""
 
     async def compute(_order: object, _claim: HeldClaim) -> bytes:
         body = json.dumps({"run": os.urandom(8).hex()}).encode()
@@ -151,8 +153,8 @@ def sale(folder: Path) -> Sale:
 
 
 def run_fork_server(become: Callable[[dict[str, str], socket.socket], None]) -> None:
-    """Fork a server for each order on standard input."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how they ended
+    """Fork a server for each request on standard input."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # exit codes of servers are not needed
     end_with_parent()
     for line in sys.stdin:
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -163,7 +165,7 @@ def run_fork_server(become: Callable[[dict[str, str], socket.socket], None]) -> 
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             end_with_parent()
             os.close(0)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # that pipe is the fork server's alone
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # only the fork server may hold that pipe
             become(json.loads(line), listener)
             os._exit(0)
         born = {"pid": child, "port": listener.getsockname()[1]}

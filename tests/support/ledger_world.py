@@ -1,7 +1,7 @@
 """A world for the ledger: a chain, a facilitator that may lie, and workers that may die.
 
-The gate, the store and both clients are the real ones; what is played is the wire under the
-clients (httpx transports), the clock, and death (tests/support/killable_worker).
+The gate, the store and both clients are real. Simulated are the network under the clients (httpx
+transports), the clock, and death (tests/support/killable_worker).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ VALID_S = 300
 
 @dataclass
 class LedgerWorld:
-    """A payment, a chain, a facilitator whose next answers are set, and a clock."""
+    """A payment, a chain, a facilitator with configurable responses, and a clock."""
 
     nonce: str = field(default_factory=lambda: word(next(NUMBERS) + (1 << 200)))
     now: int = NOW
@@ -65,7 +65,7 @@ class LedgerWorld:
 
     def __post_init__(self) -> None:
         self.chain.mine(self.now // 1000 - 1_000)
-        # An earlier payment of the same payer and price: the best lie there is.
+        # An earlier payment of the same payer and price: the most plausible false transaction.
         self.foreign = self.chain.transfer(
             word(7), at_s=self.now // 1000 - 900, valid_before_s=1 << 40
         )
@@ -105,12 +105,12 @@ class LedgerWorld:
         return base64.b64encode(json.dumps(document).encode()).decode()
 
     def broadcast(self) -> str:
-        """The signed transfer goes into the next block."""
+        """Put the signed transfer into the next block."""
         self.now += 1000
         return self.chain.transfer(self.nonce, at_s=self.now_s, valid_before_s=self.valid_before_s)
 
     def tick(self, seconds: int) -> None:
-        """Time passes, and the chain makes a block."""
+        """Let time pass, and let the chain make a block."""
         self.now += seconds * 1000
         self.chain.mine(self.now_s)
 
@@ -141,13 +141,13 @@ class LedgerWorld:
         return answer
 
     def signed(self, signature: str) -> str:
-        """The header with another signature."""
+        """Return the header with another signature."""
         document = json.loads(base64.b64decode(self.header))
         document["payload"]["signature"] = signature
         return base64.b64encode(json.dumps(document).encode()).decode()
 
     def usable(self) -> bool:
-        """What an honest facilitator finds when it simulates the transfer."""
+        """Return the result of a correct simulation of the transfer."""
         unused = self.chain.use(self.nonce) is None
         return unused and self.now_s + 1 < self.valid_before_s and not self.chain.drained
 
@@ -269,7 +269,7 @@ class LedgerWorld:
     # -- workers
 
     def gate(self, store: Store, worker: Worker, *, with_node: bool = True) -> Gate:
-        """A worker's gate, on real clients over this world's wires."""
+        """Return a worker's gate, with real clients on this world's transports."""
 
         def http(play: Any) -> httpx.AsyncClient:
             async def handle(request: httpx.Request) -> httpx.Response:
@@ -298,7 +298,7 @@ class LedgerWorld:
         path: str = "/v1/a",
         header: str | None = None,
     ) -> Answer:
-        """The client sends its payment once. Raises Crash when the worker died."""
+        """Let the client send its payment once. Raises Crash if the worker died."""
         document, header = {"q": 1}, header or self.header
         try:
             response = await gate.sell(
@@ -332,7 +332,7 @@ class LedgerWorld:
 
 
 async def held_claim(store: Store, *, now: int) -> HeldClaim:
-    """A payment that is claimed now, for what a product does under its claim."""
+    """Return a payment that is claimed now, for the actions of a product under its claim."""
     world = LedgerWorld()
     claim = await store.writing(
         payments.claim,
@@ -349,7 +349,7 @@ async def held_claim(store: Store, *, now: int) -> HeldClaim:
 
 @functools.cache
 def clients() -> tuple[Facilitator, Node]:
-    """Made once, because each loads the machine's certificates: one worker lives at a time."""
+    """Created once, because each loads the machine's certificates; one worker lives at a time."""
     return Facilitator(FacilitatorSettings(url="http://facilitator")), Node("http://node")
 
 

@@ -1,4 +1,4 @@
-"""Good envelopes of both versions, and how the tests of the linter change and judge them."""
+"""Valid envelopes of both versions, and functions that change and lint them."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ MISSING: Any = object()
 
 
 def changed(envelope: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy of an envelope with one member set, or removed when the value is MISSING."""
+    """Return a copy of an envelope with one member set, or removed if the value is MISSING."""
     root = copy.deepcopy(envelope)
     holder: Any = root
     *parents, last = path.split(".")

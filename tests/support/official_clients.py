@@ -1,4 +1,4 @@
-"""The official x402 clients, with every scheme of the installed SDKs, and what they sign."""
+"""The official x402 clients, with every scheme of the installed SDKs, and their signatures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from x402.mechanisms.tvm.exact.client import ExactTvmScheme
 from x402.mechanisms.tvm.signers import WalletV5R1Config, WalletV5R1MnemonicSigner
 
 sys.setrecursionlimit(1_000)
-# The EVM libraries raise it to 100000 on import, under which CPython's own json can be crashed.
+# The EVM libraries raise it to 100000 on import, which lets deep JSON crash CPython's own json.
 
 Document = dict[str, Any]
 FAMILIES: Final = ("evm", "svm", "tvm")
@@ -45,8 +45,8 @@ def ton_signer(network: str, node: str) -> WalletV5R1MnemonicSigner:
 def python_client(
     families: Iterable[str] = FAMILIES, node: str = NO_NODE, *, ton: str = "tvm:-239"
 ) -> x402HTTPClientSync:
-    """The official Python client with every scheme of some families, and no limit on spending. The
-    wallet on TON is for one network.
+    """Return the official Python client with every scheme of the given families and no spending
+    limit. The wallet on TON is for one network.
     """
     inner = x402ClientSync()
     if "evm" in families:
@@ -65,8 +65,8 @@ def python_client(
 
 
 def python_refusal(client: x402HTTPClientSync, document: object, *, header: bool = True) -> str:
-    """Why the Python client does not pay by an envelope in the header or the body; empty where it
-    signs.
+    """Return why the Python client does not pay by an envelope in the header or the body, or an
+    empty text if it signs.
     """
     headers = {"PAYMENT-REQUIRED": encoded(document)} if header else {}
     body = b"{}" if header else json.dumps(document).encode()
@@ -82,14 +82,14 @@ def python_refusal(client: x402HTTPClientSync, document: object, *, header: bool
 def question(
     document: object, families: Sequence[str] | None = None, *, header: bool = True
 ) -> Document:
-    """What the TypeScript program is asked about an envelope."""
+    """Return the input of the TypeScript program for an envelope."""
     asked: Document = {"header": encoded(document) if header else None}
     asked["body"] = None if header else document
     return asked if families is None else {**asked, "families": list(families)}
 
 
 def ask_typescript(questions: Sequence[object], node: str = NO_NODE) -> list[Any]:
-    """The answers of the TypeScript program, from one process."""
+    """Return the results of the TypeScript program, from one process."""
     done = subprocess.run(
         ["node", str(SCRIPT)],
         input=json.dumps(list(questions)).encode(),

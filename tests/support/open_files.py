@@ -1,9 +1,9 @@
-"""An audit hook that fails when a process opens an SQLite file that it has a connection to.
+"""An audit hook that fails when a process opens an SQLite file that it already has a connection to.
 
-Closing any descriptor of a file drops all POSIX locks that the process holds on it, SQLite's too
+Closing any descriptor of a file drops all POSIX locks that the process has on it, SQLite's too
 (https://sqlite.org/howtocorrupt.html, section 2.2). Another process that closes the database then
-deletes the log, and what was committed to it is lost. conftest.py installs the hook before it
-forks, so all test workers and all commands of the command server have it.
+deletes the log, and the transactions committed to it are lost. conftest.py installs the hook before
+it forks, so all test workers and all commands of the command server have it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 _DATABASES: Final[set[str]] = set()
-"""The files that this process has ever connected to, and their side files."""
+"""All files that this process has ever connected to, and their side files."""
 
 
 class OpenedBesideSqliteError(BaseException):
@@ -24,7 +24,7 @@ class OpenedBesideSqliteError(BaseException):
 
 
 def install() -> None:
-    """Watch this process and all that it forks from now on."""
+    """Watch this process and all processes forked from it later."""
     sys.addaudithook(_check)
 
 
@@ -40,7 +40,9 @@ def _check(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _is_open(path: str) -> bool:
-    """Whether this process has a descriptor of the file: SQLite's, because no other is allowed."""
+    """Return whether this process has a descriptor of the file. It must be SQLite's, because no
+    other is allowed.
+    """
     try:
         wanted = Path(path).stat()
     except OSError:
@@ -50,5 +52,5 @@ def _is_open(path: str) -> bool:
             if os.path.samestat(wanted, link.stat()):
                 return True
         except OSError:
-            continue  # closed meanwhile
+            continue  # closed in the meantime
     return False

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel of this checkout, built with the locked build backend."""
+    """Build the wheel of this checkout with the locked build backend."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
     subprocess.run([*command, "--directory", folder], cwd=ROOT, check=True, capture_output=True)
     (wheel,) = folder.glob("*.whl")
@@ -30,7 +30,9 @@ def build_wheel(folder: Path) -> Path:
 
 
 def make_environment(folder: Path) -> Path:
-    """An empty virtual environment that finds the dependencies of the tests; its Python."""
+    """Create an empty virtual environment that finds the dependencies of the tests; return its
+    Python.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin" / "python"
     site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
@@ -39,7 +41,7 @@ def make_environment(folder: Path) -> Path:
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """A virtual environment with the wheel in it; its command `tollgauge`."""
+    """Create a virtual environment with the wheel; return its command `tollgauge`."""
     python = make_environment(folder)
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
     subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
@@ -47,11 +49,11 @@ def install(wheel: Path, folder: Path) -> Path:
 
 
 Stage = list[tuple[str, str]]
-"""The instructions of a stage: the word in upper case, and what follows it."""
+"""The instructions of a stage: the keyword in upper case, and its arguments."""
 
 
 def stages(path: Path) -> list[Stage]:
-    """The stages of a file, without its comments; a line that goes on is one instruction."""
+    """Return the stages of a file without comments. A continued line is one instruction."""
     text = re.sub(r"^#.*\n", "", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     result: list[Stage] = []
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
@@ -64,7 +66,7 @@ def stages(path: Path) -> list[Stage]:
 
 
 def values(stage: Stage, word: str) -> list[str]:
-    """What follows each instruction of a kind."""
+    """Return the arguments of each instruction of a kind."""
     return [rest for name, rest in stage if name == word]
 
 
@@ -72,7 +74,7 @@ SCOPE = "@foundry-rs"
 
 
 def tarball(name: str, version: str, program: Path) -> bytes:
-    """A package that holds one program, `bin/anvil`."""
+    """Return a package that contains one program, `bin/anvil`."""
     manifest = json.dumps({"name": name, "version": version}).encode()
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
@@ -85,7 +87,7 @@ def tarball(name: str, version: str, program: Path) -> bytes:
 
 @contextlib.contextmanager
 def registry(packages: Mapping[str, tuple[str, Path]]) -> Iterator[str]:
-    """Serves packages of SCOPE, by name: a version and the program in it. Yields its URL."""
+    """Serve packages of SCOPE, by name: a version and its program. Yields the URL."""
     answers: dict[str, tuple[str, bytes]] = {}
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(answers))
     url = f"http://127.0.0.1:{server.server_address[1]}"
@@ -122,6 +124,6 @@ def _handler(answers: Mapping[str, tuple[str, bytes]]) -> type[BaseHTTPRequestHa
             self.wfile.write(body)
 
         def log_message(self, *args: object) -> None:
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""Pages as a browser reads them, and a snapshot to show on them."""
+"""Strict parsing of pages, and a snapshot to show on them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HOSTILE = (
 
 
 def snapshot(**changes: Any) -> Snapshot:
-    """A snapshot; `price_micro_usd`, `network` and `pay_to` are those of its price."""
+    """Return a snapshot; `price_micro_usd`, `network` and `pay_to` are those of its price."""
     base = Snapshot(
         id="0123456789abcdef",
         resource="https://api.example.com/v1/weather",
@@ -196,12 +196,14 @@ def stats(**changes: Any) -> Ecosystem:
 CELLS = frozenset({"td", "th"})
 ROWS = CELLS | {"tr"}
 ENDED_BY = {"td": CELLS, "th": CELLS, "tr": ROWS, "/tr": CELLS, "/tbody": ROWS}
-"""Elements whose end tag HTML lets be left out before a tag (HTML, 13.1.2.4)."""
+"""Elements whose end tag HTML allows to be omitted before a tag (HTML, 13.1.2.4)."""
 
 
 class Reader(HTMLParser):
-    """Reads a page strictly: each element is closed where it must be (rows of a table and their
-    cells end with what follows them), ids are unique, and no name of a `meta` is there twice.
+    """Parses a page strictly.
+
+    Each element must be closed where it has to be (table rows and cells end with the next one), IDs
+    must be unique, and each name of a `meta` may occur once.
     """
 
     def __init__(self, page: bytes) -> None:
@@ -235,12 +237,12 @@ class Reader(HTMLParser):
         assert self.open.pop() == tag
 
     def _end(self, tags: frozenset[str]) -> None:
-        """End the open elements that a tag ends."""
+        """Close the open elements that a tag ends."""
         while self.open and self.open[-1] in tags:
             self.open.pop()
 
     def handle_data(self, data: str) -> None:
-        # A <wbr> is a place to break a line, not a gap between words.
+        # A <wbr> is a position to break a line, not a space between words.
         glued = bool(self.elements and self.text) and self.elements[-1][0] == "wbr"
         if glued:
             self.text[-1] += data

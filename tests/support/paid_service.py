@@ -1,6 +1,6 @@
-"""The service with a facilitator that says yes: what is sold is bought over the whole gate.
+"""The service with a facilitator that accepts every payment; purchases pass through the whole gate.
 
-The facilitator is a real HTTP server on loopback. Signatures are not checked here.
+The facilitator is a real HTTP server on loopback. Signatures are not verified here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 def payment(
     nonce: int, *, value: int, now: int, payer: str = "0x" + "cd" * 20, **more: Any
 ) -> dict[str, Any]:
-    """A payment that is right in every field that we can see; its signature is not."""
+    """Return a payment that is valid except for its made-up signature."""
     signed = {
         "from": payer,
         "to": PAY_TO,
@@ -51,7 +51,7 @@ def payment(
 
 
 def header(document: dict[str, Any]) -> str:
-    """A payment as PAYMENT-SIGNATURE carries it."""
+    """Encode a payment for PAYMENT-SIGNATURE."""
     return base64.b64encode(json.dumps(document).encode()).decode()
 
 
@@ -59,7 +59,9 @@ def header(document: dict[str, Any]) -> str:
 async def facilitator(
     asked: Counter[str], settles: list[bool] | None = None
 ) -> AsyncIterator[FacilitatorSettings]:
-    """Counts in `asked` what it is asked; `settles` are its next answers to a settlement."""
+    """A facilitator that counts its calls in `asked`; `settles` are its next settlement
+    responses.
+    """
 
     async def answer(request: Request) -> Response:
         asked[request.url.path] += 1
@@ -77,7 +79,7 @@ async def facilitator(
 
 @dataclass
 class PaidService:
-    """A running service, and what its facilitator was asked."""
+    """A running service, and the calls that its facilitator received."""
 
     running: http_service.Running
     asked: Counter[str] = field(default_factory=Counter)
@@ -88,14 +90,14 @@ class PaidService:
         return self.running.service.store
 
     def payment(self, path: str) -> dict[str, Any]:
-        """A new payment of the price of a route."""
+        """Return a new payment of the price of a route."""
         price = micro_usd(prices.PRICES[path])
         return payment(next(self.nonces), value=price, now=self.running.clock())
 
     async def post(
         self, path: str, body: object, *, paid: str | None = None, **headers: str
     ) -> httpx.Response:
-        """One paid request; each with a payment of its own unless one is given."""
+        """Send a paid request, with a new payment unless one is given."""
         signed = paid or header(self.payment(path))
         return await self.running.http.post(
             path, json=body, headers={"PAYMENT-SIGNATURE": signed, **headers}

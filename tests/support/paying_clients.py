@@ -1,4 +1,4 @@
-"""The official x402 clients, unguarded, sent to sellers one after the other."""
+"""The official x402 clients, unguarded, sent to one seller after another."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 from tollgauge.demo.chain import TestAccount
 
 SECONDS: Final = 20
-"""How long a client waits for an answer: long, because the machine may be busy."""
+"""Response timeout of a client: long, because the machine may be busy."""
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 SCRIPT: Final = Path(__file__).with_name("paying_client.mjs")
@@ -35,7 +35,7 @@ SCRIPT: Final = Path(__file__).with_name("paying_client.mjs")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a client got for an order: a status, or why it gave up; `code` is the guard's."""
+    """The result of an order: a status, or why the client gave up; `code` is the guard's."""
 
     status: int | None
     error: str = ""
@@ -51,29 +51,29 @@ Pay = Callable[[SellerWorld, TestAccount, Sequence[str]], Awaitable[Outcomes]]
 
 
 def payer_of(account: TestAccount) -> x402Client:
-    """The official client with no limit of its own, so that a guard alone decides."""
+    """Return the official client without a limit of its own, so that only a guard decides."""
     client = x402Client().set_spend_controls(False)
     return register_exact_evm_client(client, EthAccountSigner(Account.from_key(account.key)))
 
 
 def payer_in_threads(account: TestAccount) -> x402ClientSync:
-    """The same for the blocking clients."""
+    """The same for blocking clients."""
     client = x402ClientSync().set_spend_controls(False)
     return register_exact_evm_client(client, EthAccountSigner(Account.from_key(account.key)))
 
 
 def trusting(world: SellerWorld) -> httpx.AsyncHTTPTransport:
-    """A transport that knows the authority of the sellers' certificates."""
+    """Return a transport that trusts the authority of the sellers' certificates."""
     return httpx.AsyncHTTPTransport(verify=ssl.create_default_context(cafile=world.ca_file))
 
 
 def patience(order: str) -> float:
-    """Seconds for an order: few where it is for the seller that never answers."""
+    """Return the timeout of an order in seconds: short for the seller that never answers."""
     return 2.0 if order == f"takes-then-{After.HANG}" else SECONDS
 
 
 async def ask(http: httpx.AsyncClient, url: str, order: str) -> Outcome:
-    """One request and what came of it."""
+    """Send one request; return its result."""
     try:
         answer = await http.get(url, headers={ORDER: order}, timeout=patience(order))
         return Outcome(answer.status_code)
@@ -82,14 +82,14 @@ async def ask(http: httpx.AsyncClient, url: str, order: str) -> Outcome:
 
 
 async def ask_each(http: httpx.AsyncClient, world: SellerWorld, labels: Sequence[str]) -> Outcomes:
-    """An order to each seller, one after the other."""
+    """Send an order to each seller, one after the other."""
     return {label: await ask(http, world.url(label), label) for label in labels}
 
 
 def ask_with_requests(
     session: requests.Session, world: SellerWorld, url: str, order: str
 ) -> Outcome:
-    """One request with requests, which blocks."""
+    """Send one request with requests, which blocks."""
     session.trust_env, session.verify = False, str(world.ca_file)
     try:
         answer = session.get(url, headers={ORDER: order}, timeout=patience(order))
@@ -101,7 +101,7 @@ def ask_with_requests(
 def ask_each_with_requests(
     session: requests.Session, world: SellerWorld, labels: Sequence[str]
 ) -> Outcomes:
-    """An order to each seller, one after the other."""
+    """Send an order to each seller, one after the other."""
     return {label: ask_with_requests(session, world, world.url(label), label) for label in labels}
 
 
@@ -133,7 +133,7 @@ def pay_with_node(library: str) -> Pay:
 
 
 def urls_of(world: SellerWorld, labels: Sequence[str]) -> dict[str, str]:
-    """An order to each seller, by its name."""
+    """Send an order to each seller, by its name."""
     return {label: world.url(label) for label in labels}
 
 
@@ -144,7 +144,9 @@ async def run_node(
     library: str,
     **settings: object,
 ) -> Outcomes:
-    """What came of orders (name to URL) with a TypeScript client; it gets further `settings`."""
+    """Return the results of orders (name to URL) with a TypeScript client, which gets further
+    `settings`.
+    """
     answer = await node_answer(world, node_order(account, orders, library, **settings))
     return {label: Outcome(*outcome) for label, *outcome in answer}
 
@@ -152,7 +154,7 @@ async def run_node(
 def node_order(
     account: TestAccount, orders: Mapping[str, str], library: str, **settings: object
 ) -> bytes:
-    """What the TypeScript program reads."""
+    """Return the input of the TypeScript program."""
     order: dict[str, Any] = {
         "library": library,
         "key": account.key,
@@ -163,7 +165,7 @@ def node_order(
 
 
 async def node_answer(world: SellerWorld, order: bytes, script: Path = SCRIPT) -> Any:
-    """What a TypeScript program prints."""
+    """Run a TypeScript program; return its output."""
     process = await start_node(world, order, script)
     out, err = await asyncio.wait_for(process.communicate(), 90)
     assert process.returncode == 0, err.decode()
@@ -171,7 +173,7 @@ async def node_answer(world: SellerWorld, order: bytes, script: Path = SCRIPT) -
 
 
 async def start_node(world: SellerWorld, order: bytes, script: Path = SCRIPT) -> Process:
-    """A TypeScript program, with its order."""
+    """Return the command line of a TypeScript program with its order."""
     process = await asyncio.create_subprocess_exec(
         *(node(), str(script)),
         env=os.environ | {"NODE_EXTRA_CA_CERTS": str(world.ca_file)},
@@ -186,7 +188,7 @@ async def start_node(world: SellerWorld, order: bytes, script: Path = SCRIPT) ->
 
 
 def node() -> str:
-    """The program, where the locked npm packages are."""
+    """Return the program's path in the folder of the locked npm packages."""
     if not (_ROOT / "node_modules/@x402/fetch").is_dir():
         missing("the locked npm packages are missing: run `make setup`")
     return require("node")

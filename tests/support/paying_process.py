@@ -1,6 +1,7 @@
-"""A guarded client in a process of its own, which tests kill. Its order is JSON in `argv[1]`:
-`{url, ca_file, account: {address, key}, setup, holds}`. Where it `holds`, a payment is kept back at
-the last moment, and the program says so.
+"""A guarded client in a separate process, which tests kill.
+
+Its order is JSON in `argv[1]`: `{url, ca_file, account: {address, key}, setup, holds}`. With
+`holds`, it stops immediately before it sends a payment, and prints a line.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ HELD = "held"
 
 
 class Holding(httpx.AsyncHTTPTransport):
-    """Sends everything but payments."""
+    """Send everything except payments."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if any(name in request.headers for name in HEADERS):

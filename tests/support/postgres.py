@@ -1,4 +1,4 @@
-"""A PostgreSQL server for the tests, on a Unix socket in a folder of its own."""
+"""A PostgreSQL server for the tests, on a Unix socket in its own folder."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SETTINGS = {
 
 
 WRITES_MAX: Final = 20_000
-"""Rows that tests write to one database: what they leave behind is not vacuumed."""
+"""Row writes after which a database is not used again: its dead rows are not vacuumed."""
 OTHERS: Final = """
     SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()
@@ -54,7 +54,9 @@ WRITTEN: Final = """
           pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid)
           + pg_stat_get_tuples_deleted(oid) > 0
 """
-"""Tables with writes, the catalogue's included: a change of the schema writes to the catalogue."""
+"""Tables with writes, including those of the catalogue: a change of the schema writes to the
+catalogue.
+"""
 SETTINGS_OF_ITS_OWN: Final = """
     SELECT EXISTS (SELECT FROM pg_db_role_setting JOIN pg_database ON pg_database.oid = setdatabase
                    WHERE datname = current_database())
@@ -67,7 +69,7 @@ RESTART_SEQUENCES: Final = """
 
 @dataclass(frozen=True)
 class Postgres:
-    """A running server of ours; `template` is a migrated database to copy."""
+    """A running server; `template` is a migrated database to copy."""
 
     folder: Path
     binaries: Path
@@ -98,7 +100,7 @@ class Postgres:
         self.run("psql", "-h", str(self.folder), "-U", "tollgauge", "-qc", statement, "postgres")
 
     def copy_template(self, name: str) -> None:
-        """A new database. Its files are copied, which is half the work of writing each of their
+        """Create a database. Its files are copied, which is half the work of writing each of their
         pages to the log.
         """
         self.sql(f"CREATE DATABASE {name} TEMPLATE {self.template} STRATEGY FILE_COPY")
@@ -109,8 +111,10 @@ class Postgres:
 
 
 class Databases:
-    """Databases with tables and without rows. To make one takes the server longer than most tests
-    take, so one is used again unless a test left more behind than rows.
+    """A pool of databases with tables and without rows.
+
+    Creating one takes longer than most tests. A database is therefore reused, unless a test left
+    more changes than rows.
     """
 
     def __init__(self, server: Postgres) -> None:
@@ -119,7 +123,7 @@ class Databases:
         self._numbers = itertools.count(1)
 
     def take(self) -> str:
-        """The name of a database that no other test has now."""
+        """Return the name of a database that no other test uses."""
         if self._free:
             return self._free.pop()
         name = f"test_{next(self._numbers)}"
@@ -127,17 +131,17 @@ class Databases:
         return name
 
     def give_back(self, name: str) -> None:
-        """Take a database from a test that has ended."""
+        """Take a database back from a test that has ended."""
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
             if runner.run(self._emptied(name)):
                 self._free.append(name)
 
     async def _emptied(self, name: str) -> bool:
-        """Whether a database is now as it was made."""
+        """Return whether a database is in its original state."""
         address: dict[str, Any] = {
             "host": str(self._server.folder),
             "user": "tollgauge",
-            # A test may have set a time-out for the database, which would end this connection too.
+            # A test may have set a timeout for the database, which would end this connection too.
             "server_settings": {"idle_session_timeout": "0", "statement_timeout": "0"},
         }
         try:
@@ -151,9 +155,9 @@ class Databases:
 
 
 async def _emptied(connection: Any) -> bool:
-    """Empty a database, unless a test changed it or somebody is still connected to it."""
+    """Empty a database, unless a test changed its schema or a connection is still open."""
     deadline = time.monotonic() + 0.2
-    while await connection.fetchval(OTHERS):  # one that has closed goes a moment later
+    while await connection.fetchval(OTHERS):  # a closed connection disappears slightly later
         if time.monotonic() > deadline:
             return False
         await asyncio.sleep(0.005)
@@ -167,7 +171,7 @@ async def _emptied(connection: Any) -> bool:
     ):
         return False
     deletes = [f"DELETE FROM {name}" for name in ours]
-    # As a replica it checks no foreign key, so that any order of the tables will do.
+    # A replica checks no foreign keys, so the tables can be emptied in any order.
     await connection.execute(
         ";".join(["SET session_replication_role = replica", *deletes, RESTART_SEQUENCES])
     )
@@ -175,7 +179,7 @@ async def _emptied(connection: Any) -> bool:
 
 
 def binaries() -> Path | None:
-    """The newest PostgreSQL of the machine that has a server."""
+    """Return the newest PostgreSQL of the machine that has a server."""
     programs = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/initdb"),
         key=lambda path: int(path.parent.parent.name),
@@ -187,7 +191,7 @@ def binaries() -> Path | None:
 
 
 def unprivileged_user() -> str | None:
-    """Whom the server runs as when we are root: `postgres`, else `nobody`."""
+    """Return the user of the server when the tests run as root: `postgres` or `nobody`."""
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -203,17 +207,19 @@ class Server:
     settings: dict[str, str]
 
     def kill(self) -> None:
-        """End it at once, as a crash does: what was in work is lost, what was committed is not."""
+        """End it immediately, as a crash does: open transactions are lost, committed ones are
+        not.
+        """
         self.process.send_signal(signal.SIGCONT)  # a test may have stopped it
         self.process.send_signal(signal.SIGQUIT)
         self.process.wait(30)
 
     def start_again(self) -> None:
-        """Start it after its end; it recovers what was committed."""
+        """Start it again after its end; it recovers all committed transactions."""
         self.process = started(self.postgres, self.settings)
 
     def kill_one(self, dice: random.Random) -> None:
-        """Kill the process of one connection, at which the server ends all others and recovers."""
+        """Kill the process of one connection. The server then ends all others and recovers."""
         folder = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         names = {pid: Path(f"/proc/{pid}/cmdline") for pid in folder.read_text().split()}
         serving = [pid for pid, name in names.items() if b"[local]" in _bytes(name)]
@@ -225,14 +231,16 @@ class Server:
 def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError:  # the process has ended
+    except OSError:  # the process has ended in the meantime
         return b""
 
 
 @contextlib.contextmanager
 def server(kept: Path, settings: dict[str, str] = SETTINGS) -> Iterator[Server]:
-    """A server in a folder that goes with it. It begins with a copy of the data directory `kept`,
-    which the first server of the session makes: to make one takes ten times as long as to copy it.
+    """A server in a temporary folder.
+
+    It begins with a copy of the data directory `kept`, which the first server of the session
+    creates. Creating it takes ten times as long as copying it.
     """
     installed = binaries()
     if installed is None:
@@ -259,7 +267,7 @@ def server(kept: Path, settings: dict[str, str] = SETTINGS) -> Iterator[Server]:
 
 
 def make_data(server: Postgres) -> None:
-    """A new data directory, with the template."""
+    """Create a data directory with the template."""
     options = ("--auth=trust", "--username=tollgauge", "--no-sync", "--encoding=UTF8")
     server.run("initdb", "-D", str(server.data), "--locale=C", *options)
     process = started(server)
@@ -267,12 +275,12 @@ def make_data(server: Postgres) -> None:
         server.sql(f"CREATE DATABASE {server.template}")
         asyncio.run(migrated(server.url(server.template)))
     finally:
-        process.send_signal(signal.SIGINT)  # a shutdown that writes everything
+        process.send_signal(signal.SIGINT)  # fast shutdown, which writes a checkpoint
         process.wait(30)
 
 
 def copy_files(source: Path, target: Path) -> None:
-    """Copy a data directory with its owner and its modes."""
+    """Copy a data directory with its owner and modes."""
     subprocess.run(["cp", "-a", source, target], check=True)
 
 
@@ -287,7 +295,7 @@ def started(server: Postgres, settings: dict[str, str] = SETTINGS) -> subprocess
             stderr=log,
             user=server.user,
             group=server.group,
-            preexec_fn=partial(end_with_parent, signal.SIGINT),  # a shutdown
+            preexec_fn=partial(end_with_parent, signal.SIGINT),  # a fast shutdown
         )
     deadline = time.monotonic() + 30
     ready = [str(server.binaries / "pg_isready"), "-q", "-h", str(server.folder)]

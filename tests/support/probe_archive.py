@@ -77,7 +77,7 @@ B = replace(A, id=endpoint_id("https://a.com/b"), resource="https://a.com/b")
 
 
 def lively(seed: int, *, first: int, last: int, number: int) -> list[ProbeResult]:
-    """Probes at distinct random instants, of every kind."""
+    """Return probes of every kind at distinct random times."""
     rng = random.Random(seed)
     instants = {rng.randint(first, last) for _ in range(number)} | {first, last}
     results = []
@@ -90,8 +90,8 @@ def lively(seed: int, *, first: int, last: int, number: int) -> list[ProbeResult
 
 
 def cadence(seed: int, *, days: int, start: int = START) -> list[ProbeResult]:
-    """A plausible past at the normal cadence: jitter, correlated times, an outage, a new
-    certificate and a price change now and then.
+    """Return a plausible history at the normal cadence: jitter, correlated times, an outage, and
+    occasionally a new certificate or a price change.
     """
     rng = random.Random(seed)
     results, at, base = [], start, GOOD
@@ -113,7 +113,7 @@ def cadence(seed: int, *, days: int, start: int = START) -> list[ProbeResult]:
 
 
 def stripped(results: list[ProbeResult]) -> list[ProbeResult]:
-    """As packed days keep them: findings without messages."""
+    """Convert probes to their form in packed days: findings without messages."""
     return [
         replace(one, findings=tuple(replace(f, message="", where="") for f in one.findings))
         for one in results
@@ -121,7 +121,7 @@ def stripped(results: list[ProbeResult]) -> list[ProbeResult]:
 
 
 def observed(result: ProbeResult) -> tuple[int, int, dict[str, Any]]:
-    """What a history says of a probe, its judgement as plain fields."""
+    """Return the fields of a probe that a history contains, with its verdict as plain fields."""
     names = ("outcome", "attribution", "up", "compliant", "status", "confirms")
     fields = {name: getattr(result, name) for name in names}
     quote = None if result.quote is None else asdict(result.quote)

@@ -1,4 +1,4 @@
-"""The probe loop with a clock that is moved by hand."""
+"""The probe loop with a simulated clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ START = 1_795_000_000_000 // DAY_MS * DAY_MS
 
 @dataclass
 class Clock:
-    """A clock that tests move by hand."""
+    """A clock that tests set."""
 
     now: int = START
 
@@ -79,7 +79,7 @@ class Loop:
         return stored
 
     async def history(self, endpoint_id: str, *, until: int = START + 90 * DAY_MS) -> list[Any]:
-        since = START - DAY_MS  # every day between is asked for: not since 1970
+        since = START - DAY_MS  # every day since then is queried: not since 1970
         return list(await self.store.reading(probes.history, endpoint_id, since=since, until=until))
 
     async def score_of(self, endpoint_id: str) -> Any:
@@ -114,8 +114,10 @@ async def worker(
 
 @dataclass
 class Counting:
-    """A seller on TLS under many names that counts who asks it at once. It sells nothing to callers
-    from the addresses in `refused`. `headers` are those of its answers.
+    """A seller on TLS with many names that counts concurrent requests.
+
+    It answers callers from the addresses in `refused` without an offer. `headers` are those of its
+    responses.
     """
 
     mapped: dict[str, tuple[str, int]] = field(default_factory=dict)

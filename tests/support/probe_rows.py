@@ -26,7 +26,7 @@ def record_probe(
     next_due: int | None = None,
     learned: str | None = None,
 ) -> bool:
-    """Record a probe; whether it was new."""
+    """Record a probe; return whether it was new."""
     new = NewProbe(endpoint_id=endpoint_id, result=result, next_due=next_due, learned=learned)
     return bool(probes.record_each(tx, [new]))
 
@@ -39,7 +39,9 @@ START = 1_795_000_000_000
 
 
 def probe(number: int, *, up: bool = True, ms: int = 100, **more: object) -> ProbeResult:
-    """The check of a number: every five minutes, `broken` names the error rules that fired."""
+    """Return the check of this index: one per five minutes, with the failed error rules in
+    `broken`.
+    """
     rules = more.pop("broken", ())
     findings = tuple(
         Finding(rule=rule, severity=Severity.ERROR, message="Mend it.")
@@ -60,7 +62,9 @@ def probe(number: int, *, up: bool = True, ms: int = 100, **more: object) -> Pro
 
 
 def spans_by_day(statements: Sequence[Statement], *, until: int) -> dict[int, Spans]:
-    """The spans of each UTC day that has a statement or a part of one, up to `until`."""
+    """Return the spans of each UTC day that contains a statement or a part of one, up to
+    `until`.
+    """
     by_day: dict[int, list[Statement]] = {}
     for item in sorted(statements):
         by_day.setdefault(day_of(item.at), []).append(item)

@@ -1,9 +1,9 @@
-"""Workers of the probe loop as processes of their own, which can be killed at any instant.
+"""Workers of the probe loop as separate processes, which can be killed at any time.
 
-Started as a program it forks a worker for each line of JSON on standard input (see `Order`), and
-answers with its process id; what is imported once is there for all of them. A worker turns the
-real loops on a real database. The wire alone is not there: every target answers 401 after some
-milliseconds, and each request leaves a line in a file, which outlives its process.
+Started as a program, it forks a worker for each line of JSON on standard input (see `Order`) and
+prints its process ID; the workers share its imports. A worker runs the real loops on a real
+database. Only the network is simulated: every target answers 401 after several milliseconds, and
+each request appends a line to a file, which survives its process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tollgauge.observe import configure_logs
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """Which database to work on, the folder of the requests, and how often to probe."""
+    """The database, the folder of the requests, and the probe interval."""
 
     url: str
     folder: str
@@ -44,7 +44,7 @@ class Order:
 
 
 class Wire(Egress):
-    """What a request meets in place of the network."""
+    """The simulated network."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(EgressSettings())
@@ -65,7 +65,7 @@ class Wire(Egress):
 
 
 async def work(order: Order) -> None:
-    """Turn the loops until the process ends."""
+    """Run the loops until the process ends."""
     cadence = Cadence(every_ms=order.every_ms, host_gap_ms=order.host_gap_ms)
     settings = ProbeSettings(
         lease_ms=order.lease_ms, cadence=cadence, concurrent_waves=4, catch_up=4
@@ -86,7 +86,7 @@ async def work(order: Order) -> None:
 
 def main() -> None:
     configure_logs(json_lines=True, level="error")
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the killed
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # exit codes of killed workers are not needed
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -14,19 +14,19 @@ PR_SET_PDEATHSIG: Final = 1  # prctl(2)
 
 
 def end_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
-    """In a child: get this signal when its parent is gone."""
+    """In a child: receive this signal when the parent has ended."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
 
 
 CHOICE: Final = range(10_000, 32_768)
-"""Below those that Linux gives to sockets that name none: a test beside this one asks for such a
-one many times a second, and would get the port before the server that it is meant for.
+"""Upper bound of free ports: below those that Linux assigns to sockets without a port. Concurrent
+tests request such ports many times per second, and could get the port before its server does.
 """
 
 
 def free_port() -> int:
-    """A port that nobody has now."""
+    """Return a port that is not in use."""
     dice = random.SystemRandom()  # other processes must not choose the same
     while True:
         port = dice.choice(CHOICE)

@@ -1,8 +1,8 @@
-"""Servers of the real products as processes of their own, which can be stopped at a named point.
+"""Servers of the real products as separate processes, which can be stopped at a named point.
 
 A fork server as in tests/support/ledger_process, for the whole service: routes, gate, products,
-probes and webhook tests. A file names the point at which a server is to send itself SIGSTOP, once;
-it goes on where it was when the test sends SIGCONT.
+probes and webhook tests. A file names the point at which a server sends itself SIGSTOP, once; it
+continues when the test sends SIGCONT.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ STEPS: Final[dict[str, type]] = {
     "settle": Facilitator,
     "conclude": Settler,
 }
-"""The steps of a sale, with a point after each."""
+"""The steps of a sale, each followed by a point."""
 WRITES: Final = ("before the product writes", "after the product wrote")
 """The points of a product that writes."""
 
 
 def after(owner: type, step: str, point: Callable[[str], None]) -> None:
-    """Let a step of the real service end in a point; the service itself knows nothing of them."""
+    """Add a point after a step of the real service, which has no code for it."""
     method = getattr(owner, step)
 
     async def stepped(*arguments: Any, **more: Any) -> Any:
@@ -62,7 +62,7 @@ def after(owner: type, step: str, point: Callable[[str], None]) -> None:
 
 
 def around_writes(point: Callable[[str], None]) -> None:
-    """Put points around the transactions of products."""
+    """Add points around the transactions of products."""
     method = HeldClaim.writing
 
     async def writing(*arguments: Any, **more: Any) -> Any:
@@ -75,7 +75,7 @@ def around_writes(point: Callable[[str], None]) -> None:
 
 
 def configuration(order: dict[str, str]) -> Config:
-    """Every product at one price, that of the world's payment."""
+    """Set one price for every product, that of the world's payment."""
     names = json.loads(order["names"])
     return Config(
         server=ServerSettings(base_url="http://trust.test", admin_port=0),

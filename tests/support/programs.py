@@ -1,5 +1,5 @@
-"""The external programs that tests start: scripts/programs.txt names them all, and set-up installs
-them from it.
+"""The external programs that tests start. scripts/programs.txt lists all of them, and set-up
+installs them from it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 TABLE: Final = ROOT / "scripts/programs.txt"
 TARGETS: Final = {"demo", "test", "bench"}
 OURS: Final = (ROOT, Path(sys.prefix), Path(tempfile.gettempdir()))
-"""Where programs lie that the checkout builds, locks or writes itself."""
+"""Locations of programs that the checkout builds, locks or writes itself."""
 
 
 class UnknownProgramError(BaseException):
@@ -27,7 +27,7 @@ class UnknownProgramError(BaseException):
 
 
 def rows() -> list[list[str]]:
-    """The table: program, Debian package, make targets and perhaps a service."""
+    """Return the table: program, Debian package, make targets and optionally a service."""
     lines = TABLE.read_text(encoding="utf-8").splitlines()
     return [line.split() for line in lines if line and not line.startswith("#")]
 
@@ -36,8 +36,10 @@ PACKAGES: Final = {program.rpartition("/")[2]: package for program, package, *_ 
 
 
 def require(name: str) -> str:
-    """The path of a program of the table. Where it is missing, the test is skipped, and fails in
-    `make test`, which installs all programs. Raises KeyError for a program without a row.
+    """Return the path of a program of the table.
+
+    If it is missing, the test is skipped; in `make test`, which installs all programs, it fails.
+    Raises KeyError for a program without a row.
     """
     package = PACKAGES[name]
     path = shutil.which(name)
@@ -47,14 +49,14 @@ def require(name: str) -> str:
 
 
 def missing(what: str) -> NoReturn:
-    """Skip a test whose set-up was not done; fail it in `make test`, which does it."""
+    """Skip a test whose set-up is missing; fail it in `make test`, which does the set-up."""
     if os.environ.get("TOLLGAUGE_TEST_PROGRAMS") == "required":
         pytest.fail(what)
     pytest.skip(what)
 
 
 def install() -> None:
-    """Watch which programs this process and all that it forks from now on start."""
+    """Watch which programs this process, and processes forked from it later, start."""
     sys.addaudithook(_check)
 
 

@@ -1,7 +1,7 @@
-"""Public addresses on a machine without a network: run under `unshare -n`, prints what it saw.
+"""Public addresses on a machine without a network: run under `unshare -n`, prints its observations.
 
-Inside a network namespace of its own, loopback carries public addresses, so that the real path
-(lookup, judgement, pinning, connecting) is taken without a single packet leaving the machine.
+In a separate network namespace, loopback has public addresses. The real path (lookup, check,
+pinning, connecting) is therefore used without a packet leaving the machine.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ NAME = "www.seller.com"
 V4 = "93.184.215.14"
 V6 = "2606:2800:21f:cb07::1"
 DEAF = "93.184.215.15"
-"""Routed, and nobody listens."""
+"""Routed, without a listener."""
 NOWHERE_V4 = "9.9.9.9"
 NOWHERE_V6 = "2620:fe::fe"
 
 
 def network() -> None:
-    """Give loopback the addresses."""
+    """Add the addresses to loopback."""
     for command in (
         "ip link set lo up",
         f"ip addr add {V4}/32 dev lo",
@@ -44,14 +44,14 @@ def network() -> None:
 
 
 def said(exchange: Exchange) -> object:
-    """The exchange in a form that fits into JSON."""
+    """Return the exchange in a form that fits into JSON."""
     if isinstance(exchange.result, Fault):
         return exchange.result.kind.value
     return [str(exchange.result.status), exchange.address]
 
 
 async def ask(ca_file: str, resolver: Sequence[Sequence[str]], *, url: str) -> object:
-    """One fetch under given answers."""
+    """Fetch once with the given DNS answers."""
     egress = Egress(
         EgressSettings(ca_file=ca_file, deadline_ms=3_000, resolver=lambda _host: resolver[0])
     )
@@ -62,7 +62,7 @@ async def ask(ca_file: str, resolver: Sequence[Sequence[str]], *, url: str) -> o
 
 
 async def main(folder: Path) -> dict[str, object]:
-    """Everything that is worth seeing."""
+    """Return all observations."""
     authority = trustme.CA()
     ca_file = str(folder / "public-authority.pem")
     authority.cert_pem.write_to_path(ca_file)
@@ -99,7 +99,7 @@ async def main(folder: Path) -> dict[str, object]:
 
 
 async def at_once(ca_file: str, url: str) -> list[str]:
-    """Attempts at one time to one name whose lookups differ: each keeps to its own answer."""
+    """Concurrent attempts to one name whose lookups differ: each uses its own answer."""
     answers = iter([[V4], [V6]] * 10)
     egress = Egress(
         EgressSettings(ca_file=ca_file, deadline_ms=3_000, resolver=lambda _host: next(answers))
@@ -111,7 +111,7 @@ async def at_once(ca_file: str, url: str) -> list[str]:
 
 
 async def rebinding(ca_file: str, url: str) -> tuple[list[str], object]:
-    """Two attempts on one egress; the second lookup answers loopback."""
+    """Two attempts of one egress client; the second lookup returns loopback."""
     asked: list[str] = []
 
     def turncoat(host: str) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""A cheaper start of services in tests; the results are the same.
+"""A faster start of services in tests, with the same results.
 
 FastAPI analyses a route at its first request instead of at the start: 81 routes take 25 ms of a
 core, and most tests request one or two of them. conftest.py installs this before the test processes
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def install(patch: pytest.MonkeyPatch) -> None:
-    """Start quickly from now on, in this process and in those forked from it."""
+    """Start quickly from now on, in this process and in processes forked from it."""
     patch.setattr(routes, "serve", lambda app, row: app.routes.append(LazyRoute(app, row)))
 
 
 class LazyRoute(BaseRoute):
-    """A row of the table of routes that is added to its application when a path first matches."""
+    """A row of the route table that is added to its application when a path first matches."""
 
     def __init__(self, app: FastAPI, row: Route) -> None:
         self._app, self._row = app, row

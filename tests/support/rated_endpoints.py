@@ -1,4 +1,4 @@
-"""Endpoints with figures: rows, one with a better alternative, and whole reports."""
+"""Endpoints with figures: rows, one with a better alternative, and complete reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 def quote(
     price: int | None, pay_to: str | None = None, network: str = "eip155:8453"
 ) -> Quote | None:
-    """An offer of a price in millionths of a dollar; None for one in another token."""
+    """Return an offer with a price in millionths of a dollar; None: a price in another token."""
     if price is None and pay_to is None:
         return None
     asset = "0x01" if price is None else USDC
@@ -55,7 +55,7 @@ _HOST = "better-alternative.example"
 
 
 async def add_better_alternative(store: Store, resource: str, *, now: int) -> None:
-    """Store an endpoint like a known one, on another host and with a score of 99; once at most."""
+    """Store an endpoint like a known one, on another host and with a score of 99; at most once."""
     known = await store.reading(endpoints.get, endpoint_id(resource))
     assert known is not None
     url = resource.replace(known.host, _HOST)
@@ -87,5 +87,5 @@ async def add_better_alternative(store: Store, resource: str, *, now: int) -> No
 
 
 def whole_report() -> Any:
-    """The report as JSON value."""
+    """Return the report as JSON value."""
     return orjson.loads(dump(trust_report(sample_report(), base_url=BASE_URL)))

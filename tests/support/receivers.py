@@ -1,8 +1,8 @@
-"""Receivers of notices: an HTTPS server on loopback under the names of Slack, Discord and others,
-and a seller beside them whose endpoint can be watched.
+"""Receivers of alerts: an HTTPS server on loopback under the names of Slack, Discord and others,
+and a seller whose endpoint can be watched.
 
-What a name answers is set by hand; what it was sent is kept. The certificate is of an authority
-made for this run.
+Tests set the response of each name and read the requests. The certificate is from an authority that
+is created per run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NAMES = (ALERTS, OTHER, SLACK, DISCORD, SELLER)
 
 
 def challenge(request: Request) -> Response:
-    """A 402 with the terms that the seller asks for, in the header of x402 v2."""
+    """A 402 with the seller's terms, in the header of x402 v2."""
     terms = {
         "scheme": "exact",
         "network": "eip155:8453",
@@ -57,7 +57,7 @@ def challenge(request: Request) -> Response:
 
 @dataclass
 class Received:
-    """One request as it came."""
+    """One received request."""
 
     host: str
     path: str
@@ -71,9 +71,10 @@ class Received:
 
 @dataclass
 class Receivers:
-    """What tests set and see. `answers` are statuses by host, used up one by one, 204 after;
-    `seller` is what the endpoint answers
-    (`slow_seller` in its own time), and `visits` its paths as they were asked for.
+    """Settings and records of the receivers.
+
+    `answers` are statuses by host, used in order, then 204; `seller` is the response of the
+    endpoint (`slow_seller` delays it), and `visits` its requested paths.
     """
 
     port: int
@@ -104,7 +105,7 @@ class Receivers:
         return [request for request in self.got if request.host == host]
 
     def events(self, host: str = ALERTS) -> list[Any]:
-        """What a JSON receiver was told, tests left out."""
+        """Return the alerts that a JSON receiver got, without tests."""
         return [
             delivery.json
             for delivery in self.of(host)
@@ -133,7 +134,7 @@ class Receivers:
 
 @contextlib.asynccontextmanager
 async def receivers(folder: Path) -> AsyncIterator[Receivers]:
-    """The server, on a free port."""
+    """Run the server on a free port."""
     authority = trustme.CA()
     ca_file = folder / "receivers.pem"
     authority.cert_pem.write_to_path(str(ca_file))

@@ -1,4 +1,4 @@
-"""Sales and transfers to reconcile, and a payment that the ledger lost."""
+"""Sales and transfers for reconciliation, and a payment that the ledger lost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def came(
 
 
 async def opened(store: Store, *addresses: str, at: int = NOON) -> Cursor:
-    """A chain that is indexed up to block 100, with these addresses of ours for two days."""
+    """A chain that is indexed up to block 100, with these own addresses, for two days."""
     cursor = await store.writing(chains.start, CHAIN, header(100, at=at))
     own_addresses = addresses or (PAY_TO,)
     cursor = await store.writing(
@@ -74,7 +74,7 @@ async def advanced(
 
 
 async def read_to(store: Store, at: int) -> None:
-    """Every block up to an instant was read once it was final."""
+    """Mark every block up to a time as read and final."""
     await execute(store, chains.chain_cursor.update().values(audited_at=at))
 
 
@@ -88,7 +88,7 @@ async def sold(
     to: str = PAY_TO,
     payer: str = ANN,
 ) -> None:
-    """A payment of the ledger, by its nonce."""
+    """Return a payment of the ledger, by its nonce."""
     values = {
         "id": f"{number:032x}",
         "network": NETWORK,
@@ -111,7 +111,7 @@ async def sold(
 
 
 def forget_payment(tx: Connection, payment_id: str) -> None:
-    """Delete a payment with its answer and its attempts."""
+    """Delete a payment with its response and its attempts."""
     tx.execute(payment_answer.delete().where(payment_answer.c.payment_id == payment_id))
     tx.execute(payment_attempt.delete().where(payment_attempt.c.payment_id == payment_id))
     tx.execute(payment.delete().where(payment.c.id == payment_id))

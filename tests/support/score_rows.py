@@ -1,4 +1,4 @@
-"""Endpoints and scores as they are stored, by their paths."""
+"""Stored endpoints and scores, by path."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def endpoint(path: str, *, host: str = "a.com") -> Endpoint:
 
 
 def row(path: str, tenths: int | None, confidence: int = 50, **values: object) -> ScoreRow:
-    """A score; `values` are fields of ScoreRow or of its figures."""
+    """Return a score; `values` are fields of ScoreRow or of its figures."""
     figures = {
         "confidence_hundredths": confidence,
         "recommendation": "proceed",
@@ -35,7 +35,7 @@ def row(path: str, tenths: int | None, confidence: int = 50, **values: object) -
 
 
 def stored_score(endpoint_id: str, tenths: int | None, **values: object) -> ScoreRow:
-    """A score of an endpoint; `values` are fields of ScoreRow or of its figures."""
+    """Return a score of an endpoint; `values` are fields of ScoreRow or of its figures."""
     names = ScoreFigures.__struct_fields__
     figures = {name: values.pop(name) for name in names if name in values}
     row = ScoreRow(

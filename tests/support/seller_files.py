@@ -1,4 +1,4 @@
-"""A seller's file, its announcements signed by real keys."""
+"""A seller's file, with announcements signed by real keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEW = Account.from_key("0x" + "22" * 32)
 
 
 def announcement(**changed: Any) -> Announcement:
-    """The old payTo's announcement of the new one, but for what is `changed`."""
+    """Return the old payTo's announcement of the new one, with changes."""
     values = {
         "host": HOST,
         "network": NETWORK,
@@ -29,7 +29,7 @@ def announcement(**changed: Any) -> Announcement:
 
 
 def row(item: Announcement, *, by: Any = OLD, **changed: Any) -> dict[str, Any]:
-    """An announcement as its file has it, signed."""
+    """Return an announcement as it appears in the file, signed."""
     signature = by.sign_message(encode_defunct(text=item.text)).signature
     written = {
         "network": item.network,
@@ -42,5 +42,5 @@ def row(item: Announcement, *, by: Any = OLD, **changed: Any) -> dict[str, Any]:
 
 
 def file(*rows: Any, **fields: Any) -> bytes:
-    """A file with announcements."""
+    """Return a file with announcements."""
     return json.dumps({"payToChanges": list(rows)} | fields).encode()

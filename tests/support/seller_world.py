@@ -1,9 +1,9 @@
-"""The sellers of tests/support/sellers.py on TLS, each at a loopback address of its own.
+"""The sellers of tests/support/sellers.py on TLS, each at its own loopback address.
 
-A seller with a payment in hand settles it at the demo's facilitator, as USDC, or sends it to the
-chain itself, as any other token. Two things are kept as evidence of what clients did: every payment
-that arrived at a socket, and what the chain says of its nonce. Requests name their order in the
-header `x-order`, so both are known by order, whatever host answered in the end.
+A seller settles a received payment at the demo's facilitator if it is in USDC; for any other token,
+it sends the payment to the chain itself. Two records show the actions of clients: every payment
+that arrived at a socket, and the state of its nonce on the chain. Requests name their order in the
+header `x-order`, so both are known by order, whichever host answered last.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from tollgauge.demo.world import PAY_TO
 
 ORDER: Final = "x-order"
 FUNDS: Final = 2_000_000_000
-"""Atomic USDC of a fresh wallet: what all sellers together ask for."""
+"""Atomic USDC of a new wallet: the sum of all sellers' prices."""
 HEADERS: Final = ("payment-signature", "x-payment")
 
 _TRANSFER: Final = "0xcf092995"
@@ -58,8 +58,8 @@ _DRIP_SECONDS: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A payment that came to a seller, by the order that it was sent for. `nonce` is empty where
-    the payment is no EIP-3009 authorization.
+    """A payment that a seller received, with the order that it was sent for. `nonce` is empty if
+    the payment is not an EIP-3009 authorization.
     """
 
     order: str
@@ -73,7 +73,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as a seller reads it; header names are lower case."""
+    """A request as a seller parses it; header names are lower case."""
 
     method: str
     target: str
@@ -82,14 +82,14 @@ class Request:
 
     @property
     def payment(self) -> str:
-        """The value of the header that carries a payment, empty without one."""
+        """Return the value of the header that carries a payment, or an empty text."""
         return next((self.headers[name] for name in HEADERS if name in self.headers), "")
 
 
 @dataclass
 class SellerWorld:
-    """The running sellers. `answers` are further paths that every host answers (path to headers and
-    body); `asked` counts requests, `arrived` holds the payments.
+    """The running sellers. `answers` are further paths that every host serves (path to headers and
+    body); `asked` counts requests, `arrived` contains the payments.
     """
 
     chain: Chain
@@ -108,7 +108,7 @@ class SellerWorld:
         return self.origin(label) + BY_LABEL[label].path
 
     async def wallet(self) -> TestAccount:
-        """A fresh account with money."""
+        """Return a new account with money."""
         key = Account.create()
         account = TestAccount(address=key.address, key=key.key.to_0x_hex())
         await self.chain.mint(account.address, FUNDS)
@@ -116,12 +116,14 @@ class SellerWorld:
         return account
 
     def signed(self, payer: TestAccount) -> set[str]:
-        """The orders for which a payment of the payer arrived at anyone."""
+        """Return the orders for which a payment of the payer arrived at any seller."""
         return {item.order for item in self.arrived if item.payer == payer.address.lower()}
 
     async def paid(self, payer: TestAccount) -> dict[str, int]:
-        """The orders for which the chain moved the payer's money, and how often. Every nonce that
-        it used is one that arrived, and USDC that is gone is what they sum to.
+        """Return the orders for which the chain moved the payer's money, and how often.
+
+        Also checks that each used nonce is one that arrived, and that the missing USDC is their
+        sum.
         """
         block = await self.chain.rpc("eth_blockNumber")
         topics = [_USED, "0x" + payer.address[2:].lower().rjust(64, "0")]
@@ -145,7 +147,7 @@ class SellerWorld:
         call = {"from": self.chain.accounts[2].address, "to": OTHER_TOKEN, "data": data}
         await self.chain.check(await self.chain.send([call]))
 
-    # What sellers do
+    # Behaviour of sellers
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request."""
@@ -167,7 +169,7 @@ class SellerWorld:
             writer.write(self._challenge(seller))
 
     def _location(self, seller: Seller, path: str) -> str:
-        """Where a request is redirected to, empty where it is not."""
+        """Return the target of a redirect, or an empty text."""
         if not seller.moved_to or path != seller.path:
             return ""
         if seller.moved_to.startswith("/"):
@@ -192,7 +194,7 @@ class SellerWorld:
         return _answer(402, body, {"payment-required": _packed(document)})
 
     async def _take(self, writer: asyncio.StreamWriter, seller: Seller, request: Request) -> None:
-        """Settle the payment first; then what the seller does once it has the money."""
+        """Settle the payment first; then act as the seller does once it has the money."""
         payment = json.loads(base64.b64decode(request.payment))
         arrival = _arrival(request.headers.get(ORDER, ""), seller.label, payment)
         self.arrived.append(arrival)
@@ -235,7 +237,7 @@ class SellerWorld:
         return dict(answer.json())
 
     async def _send(self, payload: Json) -> Json:
-        """Send a transfer by authorization to the chain, as anyone can who holds one."""
+        """Send a transfer by authorization to the chain, as any holder of the authorization can."""
         given = payload["authorization"]
         numbers = [int(given[name]) for name in ("value", "validAfter", "validBefore")]
         nonce, signature = (
@@ -252,7 +254,7 @@ class SellerWorld:
 
 @contextlib.asynccontextmanager
 async def seller_world(folder: Path) -> AsyncIterator[SellerWorld]:
-    """Start the chain, the facilitator and every seller; end them with the block.
+    """Start the chain, the facilitator and every seller; stop them at the end of the block.
 
     Raises ChainError without anvil.
     """
@@ -334,7 +336,7 @@ def _answer(status: int, body: bytes, headers: dict[str, str] | None = None) -> 
 
 
 async def _drip(writer: asyncio.StreamWriter, answer: bytes) -> None:
-    """The head and then the body a byte at a time, which is cut before it ends."""
+    """Send the head and then the body, one byte at a time, and cut it before its end."""
     head, _, _ = answer.partition(b"\r\n\r\n")
     head = head.rpartition(b"\r\n")[0] + b"\r\ncontent-length: 1000000\r\n\r\n"
     writer.write(head)

@@ -1,8 +1,8 @@
-"""Sellers for clients that pay: what is known of each, what it asks for, what it does when paid.
+"""Sellers for paying clients: their records, offers and actions after a payment.
 
 Data only; tests/support/seller_world.py serves it. `GOOD` sellers deserve to be paid. `BAD` ones
-must never get a signature from a guarded client. `TAKERS` look good until they are paid, so no
-guard can know.
+must never get a signature from a guarded client. `TAKERS` look good until they are paid, so a guard
+cannot detect them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tollgauge.demo.seller import payee
 Json = dict[str, Any]
 
 KNOWN_PRICE: Final = 10_000
-"""Atomic USDC, a cent: what records say, and what a guard lets a stranger take."""
+"""Atomic USDC, one cent: the price in records, and a guard's limit for sellers without a record."""
 OTHER_TOKEN: Final = "0x00000000000000000000000000000000000070c3"
-"""Where a token lies that calls itself USD Coin, and is worth nothing."""
+"""The address of a worthless token that calls itself USD Coin."""
 PATH: Final = "/v1/data"
 PYTHON: Final = frozenset({"httpx", "requests"})
 TYPESCRIPT: Final = frozenset({"fetch", "axios"})
@@ -27,7 +27,7 @@ NOBODY: Final[frozenset[str]] = frozenset()
 
 
 class After(StrEnum):
-    """What a seller does once it has a payment."""
+    """The action of a seller once it has a payment."""
 
     DELIVER = "deliver"
     ERROR = "error"
@@ -42,7 +42,7 @@ class After(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What the bundle says of a seller. `pay_to` is newest first."""
+    """A seller's record in the bundle. `pay_to` is newest first."""
 
     pay_to: tuple[str, ...]
     recommendation: str = "proceed"
@@ -53,13 +53,13 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seller:
-    """One seller, on a host of its own.
+    """One seller, on its own host.
 
-    `entries` are the `accepts` of its 402, in x402 `version`, and `body` the answer's body if that
-    is another. `claims` is the label of the seller whose URL it gives as its own. `moved_to` is the
+    `entries` are the `accepts` of its 402, in x402 `version`, and `body` the response body if it
+    differs. `claims` is the label of the seller whose URL it presents as its own. `moved_to` is the
     label of the seller, or the path on its own host, to which it redirects. `refusals` are the
-    codes by which a guard may refuse it, none where it is good. `signed_by` names the clients
-    that sign its offer without a guard; `payable` says whether money moves then.
+    codes with which a guard may refuse it, empty for a good seller. `signed_by` names the clients
+    that sign its offer without a guard; `payable` states whether money then moves.
     """
 
     label: str
@@ -79,12 +79,12 @@ class Seller:
 
     @property
     def listed_path(self) -> str:
-        """The path of its record: with placeholders where it has some."""
+        """Return the path of its record, with placeholders if it has some."""
         return self.route or self.path
 
 
 def entry(owner: str, amount: object = KNOWN_PRICE, **changes: object) -> Json:
-    """An `accepts` entry of x402 v2: atomic USDC to the address of an owner."""
+    """Return an `accepts` entry of x402 v2: atomic USDC to the address of an owner."""
     right = {
         "scheme": "exact",
         "network": BASE,
@@ -98,7 +98,7 @@ def entry(owner: str, amount: object = KNOWN_PRICE, **changes: object) -> Json:
 
 
 def _old_entry(owner: str) -> Json:
-    """An `accepts` entry of x402 v1."""
+    """Return an `accepts` entry of x402 v1."""
     new = entry(owner)
     amount = new.pop("amount")
     more = {"resource": "", "description": "", "mimeType": "application/json"}
@@ -110,7 +110,7 @@ def _known(label: str, **changes: Any) -> Record:
 
 
 def _good(label: str, **changes: Any) -> Seller:
-    """A seller as it should be, and its record, with changes."""
+    """Return a correct seller and its record, with changes."""
     fields: dict[str, Any] = {
         "label": label,
         "entries": (entry(label),),
@@ -120,7 +120,7 @@ def _good(label: str, **changes: Any) -> Seller:
 
 
 def _bad(label: str, *codes: str, **changes: Any) -> Seller:
-    """The same, which a guard must refuse by one of the codes."""
+    """The same, which a guard must refuse with one of the codes."""
     return _good(label, refusals=frozenset(codes), **changes)
 
 
@@ -231,7 +231,7 @@ BAD: Final = (
 )
 
 MOVES_TO: Final = "avoided"
-"""Where a seller sends the client that has just paid it."""
+"""Return the target to which a seller redirects the client that has just paid."""
 TAKERS: Final = tuple(
     _good(f"takes-then-{after}", after=after) for after in After if after is not After.DELIVER
 )
@@ -239,7 +239,7 @@ TAKERS: Final = tuple(
 SELLERS: Final = (*GOOD, *BAD, *TAKERS)
 BY_LABEL: Final = {seller.label: seller for seller in SELLERS}
 HOSTS: Final = {seller.label: f"127.0.1.{place}" for place, seller in enumerate(SELLERS, start=1)}
-"""Each seller has a loopback address of its own: a host to every client, without DNS."""
+"""Give each seller its own loopback address: a separate host for every client, without DNS."""
 PAYEES: Final = frozenset(
     offer["payTo"] for seller in SELLERS for offer in seller.entries if len(offer["payTo"]) == 42
 )

@@ -1,4 +1,4 @@
-"""Payments that real keys signed, for the offer of tests/web/paid/test_gate."""
+"""Payments with real signatures, for the offer of tests/web/paid/test_gate."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def account(number: int) -> Any:
 def signed(
     payer: int, nonce: int, *, by: int | None = None, until_s: int = NOW // 1000 + 300
 ) -> str:
-    """A payment of the payer with that key, signed by it or by another."""
+    """Return a payment of the payer with that key, signed with it or with another."""
     document = json.loads(base64.b64decode(payment(nonce)))
     message = document["payload"]["authorization"] | {
         "from": account(payer).address,

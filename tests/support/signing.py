@@ -1,5 +1,5 @@
-"""Keys that tests sign with, and how they check what was signed: as a client does, and with joserfc
-as a second reader.
+"""Signing keys of tests, and two verifiers: the service's client, and joserfc as an independent
+one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PRIVATE_JWK: Final = json.dumps(
 )
 """The key of RFC 8037, appendix A.1."""
 THUMBPRINT: Final = "kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k"
-"""Its thumbprint there (A.3)."""
+"""Its thumbprint (A.3)."""
 KEY: Final = SigningKey.of(PRIVATE_JWK)
 OTHER_PEM: Final = OKPKey.generate_key("Ed25519").as_pem(private=True).decode()
 OTHER_KEY: Final = SigningKey.of(OTHER_PEM)
@@ -42,17 +42,20 @@ _REGISTRY: Final = JWSRegistry(algorithms=["EdDSA"], strict_check_header=False)
 
 
 def header_of(signature: str, payload: bytes, key: SigningKey = KEY) -> dict[str, object]:
-    """The protected header of a signature of a payload, checked by joserfc. Raises JoseError."""
+    """Verify a signature of a payload with joserfc; return its protected header. Raises
+    JoseError.
+    """
     public = OKPKey.import_key({name: str(value) for name, value in key.public_jwk.items()})
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", SecurityWarning)  # it says that EdDSA has a newer name
+        # joserfc warns that EdDSA has a newer name
+        warnings.simplefilter("ignore", SecurityWarning)
         checked = deserialize_compact(signature, public, registry=_REGISTRY, payload=payload)
     return dict(checked.headers())
 
 
 def verify(text: str, body: bytes, typ: Typ, keys: Iterable[PublicKey]) -> Signature:
-    """The signature of a body, if one of the keys made it for a body of this `typ`. Raises
-    SignatureError that says why not.
+    """Return the signature of a body if one of the keys made it for a body of this `typ`. Raises
+    SignatureError with the reason otherwise.
     """
     signature = read(text)
     if signature.typ != typ:
@@ -68,5 +71,5 @@ def verify(text: str, body: bytes, typ: Typ, keys: Iterable[PublicKey]) -> Signa
 
 
 def canonical(body: bytes) -> bytes:
-    """What is signed of a JSON body (RFC 8785)."""
+    """Return the signed bytes of a JSON body (RFC 8785)."""
     return rfc8785.dumps(json.loads(body))

@@ -1,7 +1,7 @@
 """A simulated chain with a virtual clock, nodes that read it, and a facilitator that settles on it.
 
-The seller in front of it is the official middleware of the installed SDK. Nothing here knows the
-guard: what a payment's end must be is read from the chain.
+The seller is the official middleware of the installed SDK. This module does not depend on the
+guard: the final state of a payment is read from the chain.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class SimulatedChain:
         self.now += seconds
 
     def reorganise(self, depth: int) -> None:
-        """Remove the newest blocks: what they used is pending again."""
+        """Remove the newest blocks; their transactions are pending again."""
         for nonce, block in list(self.used.items()):
             if block > self.height - depth:
                 del self.used[nonce]
@@ -84,7 +84,7 @@ class SimulatedChain:
 
 
 class Mood(StrEnum):
-    """How a node behaves."""
+    """Behaviour of a node."""
 
     HONEST = "honest"
     SILENT = "silent"
@@ -148,7 +148,7 @@ class Nodes:
 
 
 class Settlement(StrEnum):
-    """What a facilitator does with a payment."""
+    """Treatment of a payment by the facilitator."""
 
     AT_ONCE = "mined at once"
     PENDING = "pending"
@@ -159,7 +159,9 @@ class Settlement(StrEnum):
 
 @dataclass
 class Facilitator:
-    """Settles on the simulated chain as `mode` says. A restart forgets what was broadcast."""
+    """Settles on the simulated chain according to `mode`. A restart loses broadcast
+    transactions.
+    """
 
     chain: SimulatedChain
     dice: random.Random
@@ -214,13 +216,13 @@ class Facilitator:
 
 
 def read(payload: PaymentPayload) -> tuple[str, int]:
-    """Nonce and end of validity of a payment."""
+    """Return nonce and end of validity of a payment."""
     fields = payload.payload["authorization"]
     return fields["nonce"].lower(), int(fields["validBefore"])
 
 
 def seller_app(facilitator: Facilitator, pay_to: str) -> Any:
-    """A seller on the official middleware; its handler returns the path it was called for."""
+    """A seller on the official middleware; its handler returns the requested path."""
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse
     from x402.http import PaymentOption

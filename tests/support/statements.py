@@ -17,12 +17,12 @@ Parameters = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 async def execute(store: Store, statement: Executable, parameters: Parameters | None = None) -> Any:
-    """The result of a statement that may write, with all its rows."""
+    """Run a statement that may write; return all its rows."""
     return await store.writing(_run, statement, parameters)
 
 
 async def fetch(store: Store, statement: Executable, parameters: Parameters | None = None) -> Any:
-    """The result of a statement that reads, with all its rows."""
+    """Run a statement that reads; return all its rows."""
     return await store.reading(_run, statement, parameters)
 
 
@@ -32,7 +32,7 @@ def _run(connection: Connection, statement: Executable, parameters: Parameters |
 
 
 def query_plans(tx: Connection, read: Callable[..., Any], *args: Any, **values: Any) -> str:
-    """The plans of every statement that a function of a connection runs, a line for each step."""
+    """Return the plans of every statement of a function of a connection, one line per step."""
     statements: list[tuple[str, Any]] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
@@ -50,7 +50,7 @@ def query_plans(tx: Connection, read: Callable[..., Any], *args: Any, **values: 
 
 
 Run = Callable[..., Awaitable[Any]]
-"""Runs a function of the store in the transaction."""
+"""Run a function of the store in the transaction."""
 _Job = tuple[Callable[[Connection], Any], "asyncio.Future[Any]"]
 
 
@@ -79,23 +79,23 @@ async def open_transaction(store: Store, *, writing: bool) -> AsyncIterator[Run]
         jobs.put_nowait((lambda connection: work(connection, *args, **kwargs), future))
         await asyncio.wait({future, transaction}, return_when=asyncio.FIRST_COMPLETED)
         if transaction.done():
-            await transaction  # a step failed: what the store makes of it
+            await transaction  # a step failed: re-raise it as the store translates it
         return await future
 
     try:
-        await run(lambda _: None)  # it has begun now
+        await run(lambda _: None)  # the transaction has begun
         yield run
     except BaseException:
         jobs.put_nowait((_leave, loop.create_future()))
         await asyncio.wait({transaction})
-        transaction.cancelled() or transaction.exception()  # it is known
+        transaction.cancelled() or transaction.exception()  # the result is known
         raise
     jobs.put_nowait(None)
     await transaction
 
 
 class _Left(Exception):  # noqa: N818 - it rolls a transaction back
-    """The block was left with an exception."""
+    """The block ended with an exception."""
 
 
 def _leave(_: Connection) -> None:

@@ -1,7 +1,7 @@
-"""The service in the demo world, reachable over HTTP, with a facilitator that can be made to stall.
+"""The service in the demo world over HTTP, with a facilitator that can be made to stall.
 
-The chain, the sellers and the facilitator are the demo's own; between the service and the
-facilitator stands a proxy that may answer `settlement_pending` without passing a call on.
+The chain, the sellers and the facilitator are the demo's. A proxy between the service and the
+facilitator can answer `settlement_pending` without forwarding a call.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WEATHER_ID = endpoint_id(WEATHER)
 
 @dataclass
 class Stall:
-    """The proxy before the facilitator: how many settlements it will leave pending."""
+    """The proxy of the facilitator: the number of settlements to leave pending."""
 
     url: str
     pending: int = 0
@@ -59,7 +59,7 @@ class Stall:
 
 @dataclass(frozen=True)
 class Storefront:
-    """The running service, its world, and the proxy before the facilitator."""
+    """The running service, its world, and the proxy of the facilitator."""
 
     world: World
     service: app.Opened
@@ -70,17 +70,17 @@ class Storefront:
         return await balance(self.world.chain, self.world.pay_to)
 
     async def settled(self) -> list[LedgerRow]:
-        """The settled payments, newest first."""
+        """Return the settled payments, newest first."""
         rows = await self.service.store.reading(payments.latest, limit=100)
         return [row for row in rows if row.state is State.SETTLED]
 
 
 @contextlib.asynccontextmanager
 async def storefront(*, demo: bool = False) -> AsyncIterator[Storefront]:
-    """The service on a port of its own, knowing what the directory lists and nothing more. Unless
-    it says that it is a `demo`, its pages take the local chain for the real one.
+    """Run the service on its own port, with only the directory's endpoints.
 
-    Raises ChainError without anvil.
+    Unless it is a `demo`, its pages present the local chain as the real one. Raises ChainError
+    without anvil.
     """
     async with contextlib.AsyncExitStack() as stack:
         world = await stack.enter_async_context(World.start(clock=app.now_ms))

@@ -37,9 +37,7 @@ def payable(at: int, *, ms: int = 240, compliance: int = 100) -> ProbeResult:
 def unpaid(
     at: int, outcome: Outcome = Outcome.SERVER_ERROR, *, interval_ms: int = 30 * MINUTE_MS
 ) -> ProbeResult:
-    """A probe of which the outcome says that it was not payable; the next is due `interval_ms`
-    later.
-    """
+    """Return a probe with an outcome that is not payable; the next is due `interval_ms` later."""
     return ProbeResult(
         at=at,
         outcome=outcome,
@@ -53,8 +51,8 @@ def unpaid(
 def observe(
     probes: Sequence[ProbeResult], base: Evidence, *, unconfirmed: bool = False
 ) -> Evidence:
-    """The evidence of probes up to `base.as_of`: whole days with their spans, and the latest
-    state. A first failure is `unconfirmed` where the caller says so.
+    """Return the evidence of probes up to `base.as_of`: complete days with their spans, and the
+    latest state. A first failure is `unconfirmed` if the caller states so.
     """
     as_of = base.as_of
     known = sorted((probe for probe in probes if probe.at <= as_of), key=lambda probe: probe.at)
@@ -109,7 +107,7 @@ def _state(
 
 
 def timed(*, as_of: int, known_days: int = 365) -> Evidence:
-    """An endpoint that was never probed, known for some days."""
+    """Return an endpoint that was never probed and is several days old."""
     return Evidence(
         resource="https://api.seller.dev/quote",
         as_of=as_of,

@@ -1,4 +1,4 @@
-"""Servers on TLS with good and bad certificates, and one of fixed answers."""
+"""Servers on TLS with valid and invalid certificates, and one with fixed responses."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ NOTHING: Final[Reply] = (404, {}, b"")
 
 @dataclass
 class TlsServer:
-    """A server under the name `host`, with a certificate of the authority in `ca_file`. `answer` is
-    the reply to every path, or a function of the path; `asked` are the paths as they came.
+    """A server with the name `host` and a certificate of the authority in `ca_file`.
+
+    `answer` is the response for every path, or a function of the path; `asked` are the requested
+    paths.
     """
 
     host: str
@@ -39,13 +41,13 @@ class TlsServer:
     asked: list[str] = field(default_factory=list)
 
     def reset(self) -> None:
-        """Begin anew for the next test."""
+        """Reset it for the next test."""
         self.answer = NOTHING
         self.asked = []
 
     @contextlib.asynccontextmanager
     async def reached(self, **settings: Any) -> AsyncIterator[Egress]:
-        """An egress that finds the server under its name."""
+        """Return an egress client that finds the server by its name."""
         mapped = {self.host: ("127.0.0.1", self.port)}
         egress = Egress(EgressSettings(mapped=mapped, ca_file=self.ca_file, **settings))
         egress.start()
@@ -55,7 +57,7 @@ class TlsServer:
 
 @contextlib.contextmanager
 def tls_server(host: str, folder: Path) -> Iterator[TlsServer]:
-    """A server on a free port, in a thread; its authority's certificate is in `folder`."""
+    """Run a server on a free port, in a thread; its authority's certificate is in `folder`."""
     authority = trustme.CA()
     ca_file = folder / "ca.pem"
     authority.cert_pem.write_to_path(ca_file)
@@ -95,7 +97,7 @@ CERTIFICATES: Final = frozenset(
 
 
 def contexts_of(authority: trustme.CA) -> ssl.SSLContext:
-    """A context that chooses its certificate by the asked name."""
+    """Return a context that chooses its certificate by the requested name."""
     past = NOT_AFTER.replace(year=2020)
     stranger = trustme.CA()
     chain = stranger.create_child_ca()
@@ -137,7 +139,7 @@ def _context(leaf: trustme.LeafCert) -> ssl.SSLContext:
 
 
 def _self_signed() -> ssl.SSLContext:
-    """A certificate of its own issue, for the right name."""
+    """A self-signed certificate for the right name."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"self-signed.{ZONE}")])
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
@@ -170,14 +172,14 @@ def _loaded(pem: bytes) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def serving(documents: Mapping[str, bytes]) -> Iterator[str]:
-    """The server's URL. Documents may be changed while it serves."""
+    """Yield the server's URL. Documents may be changed while it runs."""
     with answering(lambda path, _: documents.get(path)) as url:
         yield url
 
 
 @contextlib.contextmanager
 def answering(document_of: Callable[[str, bytes], bytes | None]) -> Iterator[str]:
-    """The URL of a server that asks for the document of a path and of the body that was sent there;
+    """Yield the URL of a server whose response is a function of the path and the received body;
     None is a 404.
     """
 
@@ -193,7 +195,7 @@ def answering(document_of: Callable[[str, bytes], bytes | None]) -> Iterator[str
         do_POST = do_GET  # noqa: N815 - its name there
 
         def log_message(self, *_: object) -> None:
-            """Nothing: the output is the command's."""
+            """Log nothing: the output is the command's."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})

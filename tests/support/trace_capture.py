@@ -1,4 +1,4 @@
-"""Call data and logs of an EIP-3009 payment, as a node gives them."""
+"""Call data and logs of an EIP-3009 payment, as a node returns them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FIELDS = [
 
 
 def call(value: int = 5, nonce: int = 1, *, receive: bool = False, after: int = 0) -> str:
-    """A signed call as 0x-hex."""
+    """Return a signed call as 0x-hex."""
     values = (PAYER.address, PAYEE, value, after, 2**256 - 1, nonce.to_bytes(32))
     domain = {"name": "USD Coin", "version": "2", "chainId": 8453, "verifyingContract": USDC}
     kind = "ReceiveWithAuthorization" if receive else "TransferWithAuthorization"

@@ -47,19 +47,19 @@ _FIELDS = [
 
 
 def contracts() -> dict[str, dict[str, Any]]:
-    """The compiled wrappers by name: `creation`, `abi`."""
+    """Return the compiled wrappers by name: `creation`, `abi`."""
     document: dict[str, dict[str, Any]] = json.loads(_ARTEFACT.read_text(encoding="utf-8"))
     return document
 
 
 def encoded(signature: str, *arguments: object) -> str:
-    """A call's data as 0x-hex, by its signature: `transfer(address,uint256)`."""
+    """Return a call's data as 0x-hex, by its signature: `transfer(address,uint256)`."""
     types = _split(signature[signature.index("(") + 1 : -1])
     return "0x" + (function_signature_to_4byte_selector(signature) + encode(types, arguments)).hex()
 
 
 def _split(types: str) -> list[str]:
-    """The types between commas that stand in no tuple."""
+    """Split types at the commas that are not inside a tuple."""
     parts, depth = [""], 0
     for char in types:
         depth += (char == "(") - (char == ")")
@@ -82,7 +82,7 @@ def _domain() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Signed:
-    """An authorization and its signature."""
+    """Return an authorization and its signature."""
 
     payer: str
     payee: str
@@ -101,7 +101,9 @@ class Signed:
         return self.signature[64], self.signature[:32], self.signature[32:64]
 
     def call(self, method: str, form: str) -> str:
-        """The call data of `transfer` or `receive` with its signature as `vrs` or `bytes`."""
+        """Return the call data of `transfer` or `receive` with its signature as `vrs` or
+        `bytes`.
+        """
         rest: tuple[object, ...] = self.vrs if form == "vrs" else (self.signature,)
         return encoded(f"{method}WithAuthorization({TERMS},{FORMS[form]})", *self.terms, *rest)
 
@@ -133,7 +135,7 @@ class World:
         return self.chain.accounts[number].address
 
     def sign(self, kind: str, payee: str, value: int, **changes: Any) -> Signed:
-        """A signed authorization; `kind` is Transfer or Receive."""
+        """Return a signed authorization; `kind` is Transfer or Receive."""
         self.nonces += 1
         signed = Signed(
             payer=self.payer.address,
@@ -152,7 +154,7 @@ class World:
         return Signed(**(vars(signed) | {"signature": bytes(signature)}))
 
     def sign_cancel(self, nonce: bytes) -> bytes:
-        """The payer's signature that cancels an authorization."""
+        """Return the payer's signature that cancels an authorization."""
         fields = [_FIELDS[0] | {"name": "authorizer"}, _FIELDS[-1]]
         signed = self.payer.sign_typed_data(
             _domain(),
@@ -162,7 +164,7 @@ class World:
         return bytes(signed.signature)
 
     async def send(self, to: str, data: str, *, sender: int = 2) -> str:
-        """The hash of a mined transaction, whatever became of it."""
+        """Mine a transaction and return its hash, even if it reverted."""
         call = {"from": self.sender(sender), "to": to, "data": data, "gas": hex(3_000_000)}
         tx_hash = str(await self.chain.rpc("eth_sendTransaction", call))
         await self.receipt(tx_hash)
@@ -175,7 +177,7 @@ class World:
         return receipt
 
     async def captured(self, tx_hash: str) -> tuple[Any, Any, Any]:
-        """Transaction, receipt and call trace, as a node sends them."""
+        """Return transaction, receipt and call trace, as a node sends them."""
         options = {"tracer": "callTracer"}
         return (
             await self.chain.rpc("eth_getTransactionByHash", tx_hash),
@@ -184,12 +186,14 @@ class World:
         )
 
     def batch(self, calls: Sequence[tuple[str, str]]) -> str:
-        """An `aggregate3` of (target, call data), each of which may fail."""
+        """Return an `aggregate3` of (target, call data), each of which may fail."""
         rows = [(target, True, bytes.fromhex(data[2:])) for target, data in calls]
         return encoded("aggregate3((address,bool,bytes)[])", rows)
 
     def bundle(self, calls: Sequence[tuple[str, str]]) -> str:
-        """A `handleOps` (0.7) of operations in which the account executes (target, call data)."""
+        """Return a `handleOps` (0.7) of operations in which the account executes (target, call
+        data).
+        """
         rows = []
         for target, data in calls:
             call = encoded("execute(address,uint256,bytes)", target, 0, bytes.fromhex(data[2:]))
@@ -203,7 +207,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def trace_service(world: SellerWorld) -> AsyncIterator[str]:
-    """The service with the sellers' chain and facilitator; its address."""
+    """Run the service with the sellers' chain and facilitator; yield its address."""
     port = free_port()
     config = Config(
         server=ServerSettings(base_url=f"http://127.0.0.1:{port}", port=port, admin_port=0),
@@ -222,7 +226,7 @@ async def trace_service(world: SellerWorld) -> AsyncIterator[str]:
 async def traced(
     service: str, world: SellerWorld, *, payer: str, nonce: str, network: str
 ) -> dict[str, Any]:
-    """The paid answer about an authorization."""
+    """Return the paid response about an authorization."""
     order = {"payer": payer, "nonce": nonce, "network": network}
     bought = await buy_answer(service, TRACE, order, account=await world.wallet())
     return bought.report

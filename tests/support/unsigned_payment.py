@@ -1,4 +1,4 @@
-"""A payment for the first route whose signature is made up."""
+"""A payment for the first route with an invalid signature."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ASSET = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 
 
 def payment(**signed: str) -> str:
-    """A payment that is right in every field that we can see; its signature is not."""
+    """Return a payment that is valid except for its made-up signature."""
     authorization = {
         "from": "0x" + "cd" * 20,
         "to": PAY_TO,

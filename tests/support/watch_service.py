@@ -39,7 +39,7 @@ KEY = "a key of at least thirty-two characters"
 
 @dataclass
 class WatchService:
-    """A shop that sells watches, and what its facilitator was asked."""
+    """A shop that sells watches, and the calls that its facilitator received."""
 
     running: Running
     receivers: Receivers
@@ -94,7 +94,7 @@ class WatchService:
         return stored
 
     async def list_it(self) -> None:
-        """A directory lists the endpoint, so that it is public."""
+        """Record a crawl that lists the endpoint, so that it is public."""
         item = ListedItem(resource=parse_resource(RESOURCE))
         crawl = await self.store.writing(crawls.begin_crawl, "bazaar", now=self.clock())
         await self.store.writing(
@@ -104,7 +104,7 @@ class WatchService:
     async def probe(
         self, *, up: bool = True, ours: bool = False, minutes: int = 5, **more: Any
     ) -> None:
-        """One check, some minutes after the last, as the probe loop records it."""
+        """Record one check, several minutes after the last, as the probe loop does."""
         self.clock.now += minutes * MINUTE_MS
         probed = ProbeResult(
             at=self.clock(),
@@ -125,7 +125,7 @@ class WatchService:
         )
 
     async def alert(self, **more: Any) -> dict[str, object]:
-        """One round of the alert loop, as another process would make it."""
+        """Run one round of the alert loop, as another process would."""
         return await alert.run(replace(self.running.service.alerts(), **more))
 
 

@@ -1,4 +1,4 @@
-"""A worker that makes one wave and prints what it recorded: a process of its own, to be stopped.
+"""A worker that makes one wave and prints the recorded results: a separate process that tests stop.
 
 Arguments: the endpoint's URL, the port that its host is mapped to, the file of trust anchors, the
 deadline of a probe in milliseconds.
@@ -23,9 +23,7 @@ from tollgauge.store.probes import probes
 
 
 async def main(url: str, port: int, ca_file: str, deadline_ms: int) -> None:
-    """Print the process's number, probe once, from a store in memory, and print the result as
-    JSON.
-    """
+    """Print the process ID, probe once with a store in memory, and print the result as JSON."""
     print(os.getpid(), flush=True)  # noqa: T201 - the test that started it reads this
     host, now = url.split("/")[2], now_ms()
     known = Endpoint(id=endpoint_id(url), resource=url, host=host, first_seen=now, last_seen=now)
