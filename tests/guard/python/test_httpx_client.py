@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
 import json
@@ -31,6 +32,7 @@ from tollgauge_guard import (
     Policy,
     Unknown,
     guarded,
+    paying,
 )
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
@@ -196,6 +198,25 @@ async def test_fifty_calls_at_once_do_not_exceed_a_budget(seller: Seller, opened
     assert refusals == [Code.OVER_HOST_BUDGET] * 40
     nonces = {payment["payload"]["authorization"]["nonce"] for payment in seller.payments}
     assert len(nonces) == len(seller.payments) == 10
+
+
+async def test_hundred_parallel_calls_with_keys_are_all_paid(seller: Seller, opened: Open) -> None:
+    async def buy(http: GuardedClient, number: int) -> int:
+        with paying(purchase=f"order-{number}"):
+            return (await http.get(f"{seller.url}/data")).status_code
+
+    async def respond(request: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(0.01)
+        text = request.headers.get("PAYMENT-SIGNATURE")
+        payment = json.loads(base64.b64decode(text)) if text else None
+        call = Call("GET", "/data", seller.url.removeprefix("http://"), b"", payment)
+        answer = seller.respond(call)
+        return httpx.Response(answer.status, headers=answer.headers, content=answer.body)
+
+    # In process: a hundred connections at once are more than the seller's socket queues.
+    async with opened(transport=httpx.MockTransport(respond)) as http:
+        assert await asyncio.gather(*(buy(http, number) for number in range(100))) == [200] * 100
+    assert len({paid["payload"]["authorization"]["nonce"] for paid in seller.payments}) == 100
 
 
 async def test_seller_that_asks_again_and_again_gets_one_payment(

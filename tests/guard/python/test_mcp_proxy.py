@@ -303,3 +303,17 @@ def test_ordinary_arguments_pass(gate: ToolGate) -> None:
         "params": {"name": "weather", "arguments": arguments},
     }
     assert gate.to_server(message) is None
+
+
+async def test_model_reads_no_address_and_no_setting_that_loosens(
+    gate: ToolGate, payer: x402Client
+) -> None:
+    document = required()
+    document["accepts"][0]["payTo"] = OTHER_PAYEE
+    offered(gate, document)
+    reply = gate.to_server(call(2, await paid(payer, document)))
+    assert code(reply) == "payto-unknown"
+    text = json.dumps(reply).lower()
+    assert OTHER_PAYEE.lower() not in text
+    assert "trust" not in text
+    assert "policy" not in text

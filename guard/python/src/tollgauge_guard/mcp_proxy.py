@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -39,6 +40,7 @@ from tollgauge_guard.signed import Authorization, Payload, read_signed
 
 LINE_MAX: Final = 16 * 2**20
 """Longest message in bytes."""
+_log = logging.getLogger("tollgauge_guard")
 KEPT: Final = 1_000
 """How many 402s and calls are remembered."""
 _CALL: Final = "tools/call"
@@ -323,13 +325,16 @@ def _without_payment(number: object, params: dict[str, object]) -> object | None
 
 def _refused(number: object, error: GuardError) -> dict[str, object]:
     """The result of a call that was not passed on (MCP, tool errors)."""
-    code = error.code if isinstance(error, PaymentRefusedError) else "failed"
-    text = f"Payment refused by tollgauge-guard: {error}"
+    _log.warning("payment.refused %s", error)
+    document: dict[str, object] = {"error": "payment-refused", "code": "failed"}
+    if isinstance(error, PaymentRefusedError):
+        document = error.for_model()
+    text = f"Payment refused by tollgauge-guard: {document['code']}. Its owner can read why."
     result = {
         "resultType": "complete",  # which MCP asks for since 2026-07-28
         "isError": True,
         "content": [{"type": "text", "text": text}],
-        "structuredContent": {"error": "payment-refused", "code": code, "reason": str(error)},
+        "structuredContent": document,
     }
     return {"jsonrpc": "2.0", "id": number, "result": result}
 

@@ -46,6 +46,10 @@ class PaymentRefusedError(GuardError):
         self.reason = refusal.reason
         self.remedy = refusal.remedy
 
+    def for_model(self) -> dict[str, object]:
+        """Return what a language model may read: no addresses, and no setting that loosens."""
+        return {"error": "payment-refused", "code": str(self.code)}
+
 
 @dataclass(frozen=True, slots=True)
 class Unresolved(Refuse):
@@ -76,6 +80,11 @@ class PaymentUnresolved(PaymentRefusedError):  # noqa: N818  # the name in every
         self.network = None if payment is None else payment.network
         self.payer = None if payment is None else payment.payer
         self.resource = None if payment is None else payment.resource
+
+    def for_model(self) -> dict[str, object]:
+        """Return the handle, the state, and until when the same call may be repeated."""
+        state = {"handle": self.handle, "state": self.state, "retryUntil": self.retry_until}
+        return super().for_model() | state
 
 
 def error_of(refusal: Refuse) -> PaymentRefusedError:
