@@ -21,6 +21,7 @@ from tollgauge.core.guard import bundle as service_bundle
 from tollgauge.core.guard.bundle import Variant, line_of
 from tollgauge_guard import bundle as module
 from tollgauge_guard.bundle import BundleError, read_bundle
+from tollgauge_guard.lookup import look_up
 from tollgauge_guard.record import Conduct, RecordError, read_record
 from tollgauge_guard.resource import parse
 from tollgauge_guard.signature import SignatureError, pin_keys, verify
@@ -232,6 +233,30 @@ def test_records_of_hosts_and_payees_are_found() -> None:
     bundle = read_bundle(*signed(header(1) + row + "\n"), KEY)
     assert bundle.conduct("host:shop.example.com") == Conduct(endpoints=9, abusive=2, unavailable=1)
     assert bundle.conduct("payto:0x12") is None
+
+
+def test_worst_record_of_all_hops_counts() -> None:
+    def key(name: str) -> str:
+        return sample.base64url(hashlib.sha256(sample.SALT + name.encode()).digest()[:16])
+
+    rows = sorted(
+        [
+            [key("host:good.example.com"), 9, 0, 0],
+            [key("host:mixed.example.com"), 9, 5, 0],
+            [key("host:bad.example.com"), 3, 3, 0],
+        ]
+    )
+    lines = header(3) + "".join(f"{sample.compact(row)}\n" for row in rows)
+    bundle = read_bundle(*signed(lines), KEY)
+    good = parse("https://good.example.com/a")
+    for hops, abusive in (
+        ((), 0),
+        (("https://mixed.example.com/",), 5),
+        (("https://mixed.example.com/", "https://bad.example.com/", "nonsense"), 3),
+    ):
+        found = look_up(bundle, good, hops, "0x12").host
+        assert found is not None
+        assert found.abusive == abusive
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.decision import Known
+from tollgauge_guard.record import Conduct
 from tollgauge_guard.resource import Resource, ResourceError, parse, variants
 
 
@@ -20,17 +21,29 @@ def look_up(
     if bundle is None:
         return Known()
     others: dict[Resource, None] = {}
+    hosts: dict[str, None] = {}
     for hop in (resource, *_read(hops)):
         others |= dict.fromkeys((hop, *variants(hop)))
+        hosts[hop.host] = None
     others.pop(resource, None)
     found = (bundle.record(other) for other in others)
     name = str(pay_to)
     return Known(
         record=bundle.record(resource),
         inherited=tuple(record for record in found if record is not None),
-        host=bundle.conduct(f"host:{resource.host}"),
+        host=_find_worst(bundle, hosts),
         payee=bundle.conduct(f"payto:{name.lower() if name.startswith('0x') else name}"),
         as_of=bundle.as_of,
+    )
+
+
+def _find_worst(bundle: Bundle, hosts: Iterable[str]) -> Conduct | None:
+    """Return the worst record of several hosts: one whose endpoints are all abusive comes first."""
+    found = (bundle.conduct(f"host:{host}") for host in hosts)
+    return max(
+        (conduct for conduct in found if conduct is not None),
+        key=lambda conduct: (conduct.abusive == conduct.endpoints, conduct.abusive),
+        default=None,
     )
 
 
