@@ -25,6 +25,7 @@ from tollgauge_guard import (
     GuardedClient,
     PaymentRefusedError,
     PaymentUnresolved,
+    Policy,
     guarded,
     paying,
 )
@@ -32,6 +33,7 @@ from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.codes import Code
 from tollgauge_guard.nodes import NodeReader, Reading
+from tollgauge_guard.opinion import Preflight
 from tollgauge_guard.payment import Evidence, Payment, State
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -295,6 +297,29 @@ async def test_owner_decides_what_answers_a_purchase(
     assert payment.state == (State.DELIVERED if is_good else State.OPEN)
 
 
+async def test_callback_that_fails_changes_nothing(seller: Seller, opened: Open) -> None:
+    def fail(_payment: Payment, _event: object) -> None:
+        raise RuntimeError("broken")
+
+    async with opened(on_change=fail) as http:
+        answer = await http.get(f"{seller.url}/data")
+        payment = http.guard.payment(answer)
+    assert payment is not None
+    assert payment.state == State.DELIVERED
+
+
+async def test_function_that_fails_leaves_the_payment_open(seller: Seller, opened: Open) -> None:
+    def fail(_status: int, _headers: Mapping[str, str], _body: bytes) -> bool:
+        raise RuntimeError("broken")
+
+    async with opened(is_answer=fail) as http:
+        answer = await http.get(f"{seller.url}/data")
+        payment = http.guard.payment(answer)
+    assert answer.json() == {"ok": True}
+    assert payment is not None
+    assert payment.state == State.OPEN
+
+
 async def test_open_payment_is_judged_again_before_it_is_sent(
     seller: Seller, opened: Open, known: Callable[..., Row], bundle_of: Callable[..., Bundle]
 ) -> None:
@@ -385,6 +410,47 @@ class Spans:
         attributes: dict[str, object] = {"name": name}
         self.kept.append(attributes)
         yield SimpleNamespace(set_attribute=attributes.__setitem__)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code"),
+    [
+        ({"decision": "allow", "code": None}, None),
+        ({"decision": "refuse", "code": "avoid"}, Code.AVOID),
+        ({"decision": "ask", "code": "unknown-resource"}, Code.UNKNOWN_RESOURCE),
+        ({"decision": "refuse", "code": "of a later version"}, Code.UNKNOWN_RESOURCE),
+        ([], Code.UNKNOWN_RESOURCE),
+        (None, Code.UNKNOWN_RESOURCE),
+    ],
+    ids=str,
+)
+async def test_service_gives_a_second_opinion_if_the_owner_wants_it(
+    seller: Seller, opened: Open, answer: object, code: Code | None
+) -> None:
+    asked: list[httpx.QueryParams] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.params)
+        return httpx.Response(200 if answer is not None else 500, json=answer)
+
+    seller.amount = "20000"
+    service = Preflight("https://trust.example.com/x", transport=httpx.MockTransport(respond))
+    for wanted in (False, True):
+        async with opened(policy=Policy(second_opinion=wanted)) as http:
+            http.guard.preflight = service
+            try:
+                await http.get(f"{seller.url}/other?secret=1")
+                found = None
+            except PaymentRefusedError as error:
+                found = error.code
+        assert found == (code if wanted else Code.UNKNOWN_RESOURCE)
+    (query,) = asked
+    assert dict(query) == {
+        "resource": f"{seller.url}/other",
+        "payTo": PAYEE,
+        "amount": "20000",
+        "network": NETWORK,
+    }
 
 
 async def test_payments_and_refusals_are_spans(

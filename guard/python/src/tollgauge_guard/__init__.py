@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeGuard, overload
 
 from x402 import x402Client, x402ClientSync
 
@@ -24,13 +24,15 @@ from tollgauge_guard.bundle_source import BundleSource, FileBundle, FixedBundle,
 from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Allow, Ask, Decision, Refuse, decide
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.guard import AskFunction, Guard, IsAnswer, OnChange
+from tollgauge_guard.guard import AskFunction, Guard, OnChange
 from tollgauge_guard.httpx_client import GuardedClient
 from tollgauge_guard.journal import Journal
 from tollgauge_guard.journal_file import MEMORY
 from tollgauge_guard.nodes import NodeReader
+from tollgauge_guard.opinion import Preflight
 from tollgauge_guard.payment import PayAgain, Payment, State
 from tollgauge_guard.policy import CENT, DOLLAR, Policy, Trust, Unknown
+from tollgauge_guard.receipt import IsAnswer
 from tollgauge_guard.request import PaymentRefusedError, PaymentUnresolved, paying
 from tollgauge_guard.signature import pin_keys
 from tollgauge_guard.units import Asset
@@ -115,6 +117,7 @@ def open_guard(
         nodes=NodeReader(nodes),
         is_answer=is_answer,
         on_change=on_change,
+        preflight=Preflight(bundle) if _is_url(bundle) else None,
     )
 
 
@@ -148,13 +151,17 @@ def guarded(client: x402Client | x402ClientSync, **options: Any) -> GuardedClien
     return GuardedSession(guard, client, **options)
 
 
+def _is_url(bundle: Bundles) -> TypeGuard[str]:
+    return isinstance(bundle, str) and bundle.startswith(("https://", "http://"))
+
+
 def _source(bundle: Bundles, key: Key | Sequence[Key], cache: Path) -> BundleSource:
     if isinstance(bundle, tuple):
         return FixedBundle(read_bundle(*bundle, pin_keys(key)))
     if isinstance(bundle, Path):
         return FileBundle(bundle, pin_keys(key))
     if isinstance(bundle, str):
-        if bundle.startswith(("https://", "http://")):
+        if _is_url(bundle):
             return RemoteBundle(bundle, pin_keys(key), cache=cache)
         return FileBundle(Path(bundle), pin_keys(key))
     return bundle

@@ -9,9 +9,7 @@ The steps of one payment, in order; each raises or refuses if anything is not as
 5. `check_signed`: what was signed is what was allowed (after it is signed)
 6. `seal`: the payload that will be sent is still the one that was checked, and is recorded
 7. `check_leaving`: the header of a request that leaves is the one that was sealed
-8. `conclude`: what became of it
-
-`hooks` and the module of each client call them.
+8. `answered`, `unanswered` or `give_up`: what became of it
 """
 
 from __future__ import annotations
@@ -34,20 +32,26 @@ from tollgauge_guard.journal import Journal, Refusal
 from tollgauge_guard.lookup import look_up
 from tollgauge_guard.nodes import NodeReader
 from tollgauge_guard.offer import Offer, Terms, signing_extensions
+from tollgauge_guard.opinion import Preflight
 from tollgauge_guard.payment import Event, Payment, State
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase import resolve, unresolved
 from tollgauge_guard.purchase_key import account_id
-from tollgauge_guard.receipt import Answer, event_of, is_redirect
+from tollgauge_guard.receipt import Answer, IsAnswer, event_of, is_redirect
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
 from tollgauge_guard.resource import ResourceError
-from tollgauge_guard.signed import Authorization, Payload, difference, find_signer, read_signed
+from tollgauge_guard.signed import (
+    Authorization,
+    Payload,
+    difference,
+    find_signer,
+    read_payment_id,
+    read_signed,
+)
 from tollgauge_guard.wallets import AnyClient, list_wallets
 
 AskFunction = Callable[[Ask, str], bool | Awaitable[bool]]
 """Called with a question and the URL; only the answer True allows the payment."""
-IsAnswer = Callable[[int, Mapping[str, str], bytes], bool]
-"""Called with status, headers and body of a complete 2xx; False: it is not an answer."""
 OnChange = Callable[[Payment, Event], None]
 """Called after each change of state, with the payment as it is now."""
 HANDLE: Final = "tollgauge_payment"
@@ -69,6 +73,7 @@ class Guard:
         clock: returns unix seconds.
         is_answer: what answers a purchase, in addition to a complete 2xx.
         on_change: is called after each change of a payment's state.
+        preflight: is asked about unknown endpoints if the policy wants a second opinion.
     """
 
     def __init__(
@@ -83,10 +88,12 @@ class Guard:
         clock: Callable[[], float] = time.time,
         is_answer: IsAnswer | None = None,
         on_change: OnChange | None = None,
+        preflight: Preflight | None = None,
     ) -> None:
         self.bundles, self.policy, self.journal = bundles, policy, journal
         self.ask, self.queue, self.nodes = ask, queue, nodes or NodeReader()
         self.clock, self.is_answer, self.on_change = clock, is_answer, on_change
+        self.preflight = preflight
         self.session = secrets.token_urlsafe(12)
         self.clients: list[AnyClient] = []
         self.is_stopped = False
@@ -134,10 +141,12 @@ class Guard:
 
     def change(self, payment: Payment, event: Event, **values: Any) -> bool:
         """Apply an event to a payment that still has the state that was read."""
-        if not self.journal.change(payment.id, event, self.now, expected=payment.state, **values):
-            return False
-        self._report(payment.id, event)
-        return True
+        is_changed = self.journal.change(
+            payment.id, event, self.now, expected=payment.state, **values
+        )
+        if is_changed:
+            self._report(payment.id, event)
+        return is_changed
 
     def begin(self, attempt: Attempt) -> None:
         """Start to pay a request.
@@ -237,21 +246,24 @@ class Guard:
         if attempt.payment is None or signed is None or terms is None or _read(payload) != signed:
             raise self.refusal(attempt, "The payment is not the one that was checked.")
         header = encode_payment_signature_header(payload)
-        found: dict[str, Any] = {"evidence": signed.evidence, "payment_id": _payment_id(payload)}
+        found: dict[str, Any] = {
+            "evidence": signed.evidence,
+            "payment_id": read_payment_id(payload),
+        }
         if signed.exposed is not None:
             found["settled"] = -(-terms.exposure * signed.exposed // terms.exposed)
         if terms.method == "solana":
             found["valid_height"] = self.nodes.last_valid_height(terms.network)
         self.journal.sign(attempt.payment, signed, header, self.now, **found)
         attempt.header, attempt.stage = header, Stage.SIGNED
-        _mark_paid(attempt)
+        attempt.mark_paid()
 
     def keep(self, attempt: Attempt, payment: Payment) -> Payload:
         """Send a payment again that was signed earlier for the same purchase."""
         header = str(payment.payload)
         attempt.payment, attempt.handle = payment.id, payment.handle
         attempt.header, attempt.stage = header, Stage.KEPT
-        _mark_paid(attempt)
+        attempt.mark_paid()
         return decode_payment_signature_header(header)
 
     def check_leaving(self, attempt: Attempt | None, url: str, headers: list[str]) -> Attempt:
@@ -373,8 +385,11 @@ class Guard:
                 "payment.%s handle=%s resource=%s exposure=%d",
                 *(payment.state, payment.handle, payment.resource, payment.exposure),
             )
-        if self.on_change is not None:
-            self.on_change(payment, event)
+        try:
+            if self.on_change is not None:
+                self.on_change(payment, event)
+        except Exception:  # noqa: BLE001  # a callback neither pays nor loses an answer
+            _log.exception("on_change failed")
 
 
 def _read(payload: Payload) -> Authorization | None:
@@ -383,17 +398,3 @@ def _read(payload: Payload) -> Authorization | None:
         return read_signed(payload)
     except GuardError:
         return None
-
-
-def _payment_id(payload: Payload) -> str | None:
-    """Return the ID of the extension payment-identifier in a payload."""
-    extension = (getattr(payload, "extensions", None) or {}).get("payment-identifier")
-    info = extension.get("info") if isinstance(extension, dict) else None
-    name = info.get("id") if isinstance(info, dict) else None
-    return name if isinstance(name, str) else None
-
-
-def _mark_paid(attempt: Attempt) -> None:
-    """Mark the call as paid: its redirects are not paid."""
-    if attempt.call is not None:
-        attempt.call.paid = attempt

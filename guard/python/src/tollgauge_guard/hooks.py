@@ -215,6 +215,13 @@ class Hooks:
         return copied
 
 
+def ask_service(guard: Guard, attempt: Attempt, question: Ask) -> Decision:
+    """Return the service's decision about a question, if the owner wants a second opinion."""
+    if guard.preflight is None or not guard.policy.second_opinion:
+        return question
+    return guard.preflight.decide(question, attempt.resource.url)
+
+
 def queued(guard: Guard, attempt: Attempt, question: Ask) -> Decision:
     """Put a question into the queue, or return what the approver answered there."""
     if guard.queue is None:

@@ -21,7 +21,7 @@ from x402.schemas import (
 
 from tollgauge_guard.decision import Allow, Ask, Decision
 from tollgauge_guard.guard import Guard
-from tollgauge_guard.hooks import Hooks, Required, current, queued
+from tollgauge_guard.hooks import Hooks, Required, ask_service, current, queued
 from tollgauge_guard.payment import Payment
 from tollgauge_guard.purchase import AskOwner, Judge, ReadChain, Sleep, Steps
 from tollgauge_guard.receipt import read_answer
@@ -122,6 +122,8 @@ class GuardedHTTPClient(x402HTTPClient):
     async def _approve(self, attempt: Attempt, decision: Decision) -> Decision:
         """Ask the approver, if there is one and something to ask."""
         guard = self.hooks.guard
+        if isinstance(decision, Ask):
+            decision = await asyncio.to_thread(ask_service, guard, attempt, decision)
         if not isinstance(decision, Ask):
             return decision
         if guard.ask is None:
@@ -220,6 +222,8 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
     def _approve(self, attempt: Attempt, decision: Decision) -> Decision:
         """Ask the approver, if there is one and something to ask."""
         guard = self.hooks.guard
+        if isinstance(decision, Ask):
+            decision = ask_service(guard, attempt, decision)
         if not isinstance(decision, Ask):
             return decision
         if guard.ask is None:

@@ -23,6 +23,7 @@ from tollgauge_guard.receipt import (
     event_of,
     has_conditions,
     is_redirect,
+    judge_answer,
     payments_of,
     read_answer,
 )
@@ -220,12 +221,12 @@ class _Gate(httpx.AsyncBaseTransport):
         return answer
 
     def _judge(self, answer: httpx.Response, body: bytes) -> Event:
+        """Let the owner judge a complete body; whatever the function raises is not an answer."""
         is_answer = self._guard.is_answer
         if is_answer is None:
             return Event.ANSWER
         read = httpx.Response(answer.status_code, headers=answer.headers, content=body)
-        is_good = is_answer(answer.status_code, dict(answer.headers), read.content) is True
-        return Event.ANSWER if is_good else Event.ERROR_ANSWER
+        return judge_answer(is_answer, answer.status_code, answer.headers, read.content)
 
     async def aclose(self) -> None:
         await self._transport.aclose()

@@ -66,6 +66,7 @@ class Policy:
         pay_again: whether a purchase whose payment got no answer may be paid again.
         pay_again_max: limit of `PayAgain.AUTO_UP_TO`.
         fail_open: without any bundle, treat every endpoint as unknown instead of refusing.
+        second_opinion: ask the service's preflight about unknown endpoints; reveals the host.
         is_contract_wallet: the payer is a contract (EIP-1271); its signatures are not checked here.
 
     Raises:
@@ -91,6 +92,7 @@ class Policy:
     pay_again: PayAgain = PayAgain.ASK
     pay_again_max: int = 0
     fail_open: bool = False
+    second_opinion: bool = False
     is_contract_wallet: bool = False
 
     def __post_init__(self) -> None:
@@ -108,8 +110,9 @@ class Policy:
             raise GuardError(
                 f"{self.min_grade!r} is not a grade.", hint="Grades are A, B, C, D and F."
             )
-        if type(self.fail_open) is not bool or type(self.is_contract_wallet) is not bool:
-            raise GuardError("fail_open and is_contract_wallet are True or False.")
+        flags = (self.fail_open, self.second_opinion, self.is_contract_wallet)
+        if not all(type(flag) is bool for flag in flags):
+            raise GuardError("fail_open, second_opinion and is_contract_wallet are True or False.")
         if not isinstance(self.assets, tuple) or not all(map(_is_asset, self.assets)):
             raise GuardError(
                 "`assets` are not dollar tokens.",

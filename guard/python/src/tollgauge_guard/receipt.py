@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,6 +11,9 @@ from x402.http.utils import decode_payment_response_header
 
 from tollgauge_guard.payment import Event
 
+IsAnswer = Callable[[int, Mapping[str, str], bytes], bool]
+"""Called with status, headers and body of a complete 2xx; False: it is not an answer."""
+_log = logging.getLogger("tollgauge_guard")
 PAYMENT_HEADERS: Final = frozenset({"payment-signature", "x-payment"})
 RECEIPT_HEADERS: Final = ("PAYMENT-RESPONSE", "X-PAYMENT-RESPONSE")
 _OK: Final = 200
@@ -59,6 +63,18 @@ def event_of(answer: Answer, *, is_conditional: bool = False) -> Event:
     """
     is_unchanged = answer.status == _NOT_MODIFIED and is_conditional
     is_good = _OK <= answer.status < _REDIRECT or is_unchanged
+    return Event.ANSWER if is_good else Event.ERROR_ANSWER
+
+
+def judge_answer(
+    is_answer: IsAnswer, status: int, headers: Mapping[str, str], body: bytes
+) -> Event:
+    """Apply the owner's function to a complete 2xx; if it raises, the payment stays open."""
+    try:
+        is_good = is_answer(status, dict(headers), body) is True
+    except Exception:  # noqa: BLE001  # the answer was paid for, and is returned
+        _log.exception("is_answer failed")
+        is_good = False
     return Event.ANSWER if is_good else Event.ERROR_ANSWER
 
 

@@ -202,6 +202,11 @@ class Attempt:
         """The canonical resource. Raises ResourceError for a URL that cannot be read."""
         return parse(self.url)
 
+    def mark_paid(self) -> None:
+        """Mark the call as paid: its redirects are not."""
+        if self.call is not None:
+            self.call.paid = self
+
     def asked(self, *, is_stopped: bool) -> Asked:
         """Return the request as the decision needs it."""
         return Asked(

@@ -24,6 +24,7 @@ from tollgauge_guard.receipt import (
     event_of,
     has_conditions,
     is_redirect,
+    judge_answer,
     payments_of,
     read_answer,
 )
@@ -118,9 +119,10 @@ class _Gate(HTTPAdapter):
         except BaseException:
             self.guard.answered(attempt, read, Event.CUT)
             raise
-        is_answer = self.guard.is_answer
-        is_good = is_answer and is_answer(answer.status_code, dict(answer.headers), body) is True
-        self.guard.answered(attempt, read, Event.ANSWER if is_good else Event.ERROR_ANSWER)
+        event = Event.ANSWER
+        if self.guard.is_answer is not None:
+            event = judge_answer(self.guard.is_answer, answer.status_code, answer.headers, body)
+        self.guard.answered(attempt, read, event)
         return answer
 
 

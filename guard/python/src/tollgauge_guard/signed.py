@@ -125,6 +125,14 @@ def find_signer(signed: Authorization, terms: Terms) -> str | None:
     return signed.payer
 
 
+def read_payment_id(payload: Payload) -> str | None:
+    """Return the ID of the extension payment-identifier in a payload."""
+    extension = (getattr(payload, "extensions", None) or {}).get("payment-identifier")
+    info = extension.get("info") if isinstance(extension, dict) else None
+    name = info.get("id") if isinstance(info, dict) else None
+    return name if isinstance(name, str) else None
+
+
 def _read_transfer(payload: Payload) -> Authorization:
     """Read one EIP-3009 transfer."""
     fields = payload.payload.get("authorization")
