@@ -121,7 +121,7 @@ async def test_endpoints_are_probed_and_recorded_every_half_hour(loop: Loop) -> 
 
 
 @in_the_market
-async def test_throttling_does_not_lower_the_score_and_its_retry_after_is_respected(
+async def test_throttling_is_a_failure_and_its_retry_after_is_respected(
     loop: Loop,
 ) -> None:
     busy = seller("throttled")
@@ -139,7 +139,7 @@ async def test_throttling_does_not_lower_the_score_and_its_retry_after_is_respec
     await loop.add(first, other)
     await loop.probe()
     (seen,) = await loop.history(first.id)
-    assert (seen.outcome, seen.attribution) == (Outcome.THROTTLED, Attribution.LOCAL)
+    assert (seen.outcome, seen.attribution) == (Outcome.THROTTLED, Attribution.TARGET)
     for minutes in range(1, 10):
         clock.now = began + minutes * MINUTE_MS
         assert await loop.probe() == {}, "its host rests for 10 of the 15 minutes"

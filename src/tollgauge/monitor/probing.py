@@ -49,7 +49,14 @@ from tollgauge.core.probe.attribution import (
 from tollgauge.core.probe.exchange import Answer
 from tollgauge.core.probe.outcome import Outcome, Sign, classify_answer
 from tollgauge.core.probe.probe import ProbeResult, judge
-from tollgauge.core.probe.schedule import HOST_PAUSE_MAX_MS, Cadence, after_probe, pause_ms
+from tollgauge.core.probe.schedule import (
+    DRAW_RANGE,
+    HOST_PAUSE_MAX_MS,
+    Cadence,
+    Draws,
+    after_probe,
+    pause_ms,
+)
 from tollgauge.core.probe.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
@@ -352,6 +359,11 @@ def _wildcards(observations: Sequence[Observation]) -> dict[str, bool]:
     return {seen.endpoint.host: seen.wildcard for seen in observations if seen.wildcard is not None}
 
 
+def draw_times() -> Draws:
+    """Draw the times of the next probes, which nobody can predict."""
+    return Draws(gap=secrets.randbelow(DRAW_RANGE), confirm=secrets.randbelow(DRAW_RANGE))
+
+
 def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
     """The probe to record of an observation, with what it means for the next ones."""
     following = after_probe(
@@ -361,6 +373,7 @@ def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
         now=now,
         pause_ms=seen.pause_ms,
         round_ms=seen.round_ms,
+        draws=draw_times(),
     )
     due, result = following.due, seen.result
     if result.reason == PARTLY_REACHABLE and not seen.pause_ms:

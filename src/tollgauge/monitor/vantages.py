@@ -7,6 +7,7 @@ score. The steps of a probe are monitor/probing's; this module replaces its clai
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -18,7 +19,7 @@ from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.attribution import LastUp
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.schedule import HOST_PAUSE_MAX_MS, Cadence, next_due
+from tollgauge.core.probe.schedule import DRAW_RANGE, HOST_PAUSE_MAX_MS, Cadence, Draws, next_due
 from tollgauge.core.probe.vantage import PARTLY_REACHABLE
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.probes import probes
@@ -72,7 +73,13 @@ def record(
     for observation in observations:
         asked_at = asked.get(observation.endpoint.id)
         wanted = asked_at is not None and now - asked_at <= ASKED_MS
-        due = next_due(observation.endpoint, cadence, now=now, pause_ms=observation.pause_ms)
+        due = next_due(
+            observation.endpoint,
+            cadence,
+            now=now,
+            pause_ms=observation.pause_ms,
+            draws=Draws(gap=secrets.randbelow(DRAW_RANGE), confirm=0),
+        )
         results.append(
             VantageResult(
                 endpoint_id=observation.endpoint.id,

@@ -21,8 +21,10 @@ from tollgauge.core.probe.schedule import (
     ASKED_MS,
     DEAD_EVERY_MS,
     DEAD_MS,
+    DRAW_RANGE,
     RETRY_AFTER_MAX_MS,
     Cadence,
+    Draws,
     NextProbe,
     after_probe,
     interval_ms,
@@ -349,3 +351,37 @@ def test_a_date_means_the_same_in_every_time_zone(monkeypatch: pytest.MonkeyPatc
 @given(st.text())
 def test_no_text_in_retry_after_raises(text: str) -> None:
     assert 0 <= pause_ms(answer(429, text), now=NOW) <= RETRY_AFTER_MAX_MS
+
+
+@given(st.integers(0, DRAW_RANGE - 1), st.sampled_from([30, 5, 360]))
+def test_drawn_gap_is_between_a_sixth_and_eleven_sixths(draw: int, minutes: int) -> None:
+    cadence = Cadence(every_ms=minutes * MINUTE_MS)
+    draws = Draws(gap=draw, confirm=0)
+    gap = next_due(ENDPOINT, cadence, now=NOW, draws=draws) - NOW
+    assert 6 * gap >= cadence.every_ms - 6
+    assert 6 * gap <= 11 * cadence.every_ms
+    assert gap == pytest.approx(cadence.every_ms * (1 / 6 + 10 / 6 * draw / DRAW_RANGE), abs=2)
+
+
+def test_drawn_gap_ends_no_pause_early() -> None:
+    draws = Draws(gap=0, confirm=0)
+    due = next_due(ENDPOINT, Cadence(), now=NOW, pause_ms=HOUR_MS, draws=draws)
+    assert due == NOW + HOUR_MS
+
+
+@given(st.integers(0, DRAW_RANGE - 1), st.integers(DRAW_RANGE // 3, DRAW_RANGE - 1))
+def test_failure_is_probed_again_at_drawn_times(confirm: int, gap: int) -> None:
+    draws = Draws(gap=gap, confirm=confirm)
+    first = after_probe(PAYABLE, result(NOW, "down"), Cadence(), now=NOW, draws=draws)
+    assert 40_000 <= first.due - NOW <= 80_000
+    assert (first.unconfirmed_at, first.confirms) == (NOW, False)
+    assert first.holds == 2 * HOUR_MS
+    failing = replace(PAYABLE, payable=False, unconfirmed_at=NOW)
+    unknown = result(first.due, "ours")
+    second = after_probe(failing, unknown, Cadence(), now=first.due, draws=draws)
+    assert 3 * MINUTE_MS <= second.due - NOW <= 7 * MINUTE_MS
+    assert second.confirms
+    third = after_probe(failing, result(second.due, "down"), Cadence(), now=second.due, draws=draws)
+    assert third.confirms
+    assert third.unconfirmed_at is None
+    assert third.due - second.due >= 5 * MINUTE_MS

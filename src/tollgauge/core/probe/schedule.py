@@ -44,7 +44,14 @@ DELISTED_EVERY_MS: Final = 6 * HOUR_MS
 ASKED_MS: Final = 30 * DAY_MS
 """For how long a delisted endpoint that somebody asked for is probed more often than once a day."""
 CONFIRM_AFTER_MS: Final = (MINUTE_MS, 5 * MINUTE_MS)
-"""How long after the failure of an endpoint that was payable it is asked again."""
+"""How long after the failure of an endpoint that was payable it is probed again, without draws."""
+CONFIRM_LIMITS_MS: Final = (
+    (40 * SECOND_MS, 80 * SECOND_MS),
+    (3 * MINUTE_MS, 7 * MINUTE_MS),
+)
+"""Limits of the same with draws."""
+CONFIRM_WITHIN_MS: Final = 10 * MINUTE_MS
+DRAW_RANGE: Final = 1 << 32
 DEAD_MS: Final = 7 * DAY_MS
 """How long an endpoint is down until it is dead."""
 DEAD_EVERY_MS: Final = 6 * HOUR_MS
@@ -193,11 +200,35 @@ def _interval_ms(standing_: Standing, cadence: Cadence, round_ms: int) -> int:
     return max(every_ms, min(round_ms // standing_.weight, INTERVAL_MAX_MS))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draws:
+    """Random numbers for the times of the next probes, each from 0 to below DRAW_RANGE. They come
+    from a secure source outside of this package, and the drawn times are published nowhere before
+    they have passed.
+    """
+
+    gap: int
+    confirm: int
+
+
 def next_due(
-    endpoint: Endpoint, cadence: Cadence, *, now: int, pause_ms: int = 0, round_ms: int = 0
+    endpoint: Endpoint,
+    cadence: Cadence,
+    *,
+    now: int,
+    pause_ms: int = 0,
+    round_ms: int = 0,
+    draws: Draws | None = None,
 ) -> int:
-    """When to probe an endpoint next, in milliseconds UTC; not before `now + pause_ms`."""
+    """When to probe an endpoint next, in milliseconds UTC; not before `now + pause_ms`.
+
+    With `draws` the gap is uniform between 1/6 and 11/6 of the interval, so that no part of it is
+    safe for a seller that closes between probes. Without, it is the endpoint's place in the next
+    period.
+    """
     period = interval_ms(endpoint, cadence, now=now, round_ms=round_ms)
+    if draws is not None:
+        return now + max(_uniform((period // 6, period * 11 // 6), draws.gap), pause_ms)
     half, most = period // 2, period // 20
     # To its place: later, or earlier below zero.
     offset = (place_ms(endpoint.id, period) - now + half) % period - half
@@ -207,6 +238,12 @@ def next_due(
     else:
         jitter = max(-most, min(offset + _wobble_ms(now + period + offset, period), most))
     return now + max(period + jitter, pause_ms)
+
+
+def _uniform(limits: tuple[int, int], draw: int) -> int:
+    """A time between two limits in milliseconds."""
+    least, most = limits
+    return least + (most - least) * draw // DRAW_RANGE
 
 
 def place_ms(endpoint_id: str, period: int) -> int:
@@ -253,6 +290,7 @@ def after_probe(
     now: int,
     pause_ms: int = 0,
     round_ms: int = 0,
+    draws: Draws | None = None,
 ) -> NextProbe:
     """What follows from a result. `endpoint` is as it was before; `pause_ms` is the pause that it
     asked for, 0 for none; `round_ms` how long the rounds of its host take (0: as long as its
@@ -268,24 +306,43 @@ def after_probe(
     failed_at = endpoint.unconfirmed_at
     if result.scored and result.up and endpoint.down_since is not None:
         endpoint = replace(endpoint, down_since=None)
-    regular = next_due(endpoint, cadence, now=now, pause_ms=pause_ms, round_ms=round_ms)
+    regular = next_due(
+        endpoint, cadence, now=now, pause_ms=pause_ms, round_ms=round_ms, draws=draws
+    )
+    nominal = regular - result.at
     confirms = False
-    if failed_at is not None:
+    if draws is not None:
+        interval = interval_ms(endpoint, cadence, now=now, round_ms=round_ms)
+        nominal = max(interval, pause_ms)
+        within = min(interval // 2, CONFIRM_WITHIN_MS)
+        confirms = failed_at is not None and result.at < failed_at + within
+    elif failed_at is not None:
         planned = next_due(endpoint, cadence, now=failed_at, round_ms=round_ms)
         confirms = result.at < planned - MINUTE_MS
         regular = max(planned, now + pause_ms) if confirms else regular
     if said is not None:
         fails = endpoint.payable is True and not said.payable and not pause_ms
         failed_at = result.at if fails else None
-    tries = () if failed_at is None else (failed_at + wait for wait in CONFIRM_AFTER_MS)
+    tries = () if failed_at is None else _confirmations(failed_at, now=now, draws=draws)
     again = next((at for at in tries if now < at < regular - MINUTE_MS), None)
     payable = said is None or said.payable
     return NextProbe(
         due=regular if again is None else again,
-        holds=holds_ms(payable=payable, interval_ms=regular - result.at),
+        holds=holds_ms(payable=payable, interval_ms=nominal),
         confirms=confirms,
         unconfirmed_at=None if again is None else failed_at,
     )
+
+
+def _confirmations(failed_at: int, *, now: int, draws: Draws | None) -> tuple[int, ...]:
+    """When a failure can be probed again; each of the two draws is used once."""
+    if draws is None:
+        return tuple(failed_at + wait for wait in CONFIRM_AFTER_MS)
+    soon, later = CONFIRM_LIMITS_MS
+    waited = now - failed_at
+    if waited < soon[0]:
+        return failed_at + _uniform(soon, draws.confirm), failed_at + _uniform(later, draws.confirm)
+    return (failed_at + _uniform(later, draws.confirm),) if waited < later[0] else ()
 
 
 def pause_ms(result: Answer | Fault, *, now: int) -> int:
