@@ -1,7 +1,7 @@
-"""The composition root: from a configuration to opened resources, a server and jobs.
+"""The composition root: build resources, server and loops from a configuration.
 
-Only this module wires parts together and reads the clock. It also sets back the recursion limit,
-which an EVM library raises.
+Only this module connects the parts and reads the clock. It also restores the recursion limit, which
+an EVM library raises.
 """
 
 from __future__ import annotations
@@ -60,17 +60,17 @@ EVERY_LOOP: Final = (
     *("schedule", "lateness", "probe", "alert", "score"),
     *("similar", "rank", "prune", "calibrate", "bundle", "seller-files"),
 )
-"""The loops that every configuration has."""
+"""The loops of every configuration."""
 
 
 def now_ms() -> int:
-    """The clock: milliseconds since the epoch, UTC."""
+    """Return the current time in milliseconds since the epoch, UTC."""
     return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """A configuration with its resources open."""
+    """A configuration and its open resources."""
 
     config: Config
     store: Store
@@ -88,11 +88,11 @@ class Opened:
 
     @property
     def base_url(self) -> str:
-        """The URL of the pages, without a slash at its end."""
+        """The base URL without a trailing slash."""
         return self.config.server.base_url.rstrip("/")
 
     def prober(self) -> Prober:
-        """The prober of the probe loop and of live reports."""
+        """Build the prober of the probe loop and of live reports."""
         return Prober(
             store=self.store,
             egress=self.egress,
@@ -103,7 +103,7 @@ class Opened:
         )
 
     def server(self) -> Dependencies:
-        """The dependencies of the routes."""
+        """Build the dependencies of the routes."""
         slots = self.facilitator.sales_at_once
         return Dependencies(
             store=self.store,
@@ -132,7 +132,7 @@ class Opened:
         )
 
     def alerts(self) -> alert.Alerts:
-        """The dependencies of the alert loop."""
+        """Build the dependencies of the alert loop."""
         return alert.Alerts(
             store=self.store,
             egress=self.egress,
@@ -144,10 +144,9 @@ class Opened:
         )
 
     def jobs(self) -> tuple[Job, ...]:
-        """The loops of this process.
+        """Return the loops of this process.
 
-        A vantage other than the primary one only probes: everything else follows from what the
-        primary vantage observes.
+        A secondary vantage only probes: all other loops work on the primary vantage's results.
         """
         probing = partial(probe.run, self.prober(), settings=self.config.probe, owner=self.owner)
         waves = self.config.probe.concurrent_waves
@@ -157,7 +156,7 @@ class Opened:
         return (probe_job, *self._standard_jobs(), *self._configured_jobs())
 
     def _standard_jobs(self) -> Iterator[Job]:
-        """The loops of every configuration, except the probe loop."""
+        """Yield the loops of every configuration, except the probe loop."""
         config, store, clock = self.config, self.store, self.clock
         cadence, catch_up = config.probe.cadence, config.probe.catch_up
         plan = partial(schedule.run, store, cadence=cadence, catch_up=catch_up, clock=clock)
@@ -187,12 +186,12 @@ class Opened:
             clock=clock,
             prover=self.chain,
             host_gap_ms=cadence.host_gap_ms,
-            owner=f"{self.owner}-seller-files",  # its leases are not the probe loop's
+            owner=f"{self.owner}-seller-files",  # distinguishes its leases from the probe loop's
         )
         yield Job("seller-files", files.run, every_s=10, timeout_s=60)
 
     def _configured_jobs(self) -> Iterator[Job]:
-        """The loops that need a source, or a node of the chain."""
+        """Yield the loops that need a source or a node of the chain."""
         config, store, clock = self.config, self.store, self.clock
         if config.sources:
             crawl = partial(
@@ -222,7 +221,11 @@ class Opened:
             yield Job("index", follow, every_s=every_s, timeout_s=300, exclusive=True)
 
     async def round(self, name: str) -> Tally:
-        """One round of a loop, by its name. Raises ValueError where it is not configured."""
+        """Run one round of the named loop.
+
+        Raises:
+            ValueError: The loop is not configured.
+        """
         (job,) = (job for job in self.jobs() if job.name == name)
         return await job.run()
 
@@ -231,8 +234,10 @@ class Opened:
 async def opened(
     config: Config, *, clock: Clock = now_ms, drain_s: float = DRAIN_SECONDS
 ) -> AsyncIterator[Opened]:
-    """Open everything that a configuration names and migrate the store; at the end wait at most
-    `drain_s` seconds for sales whose callers have gone, and close it all in the opposite order.
+    """Open the resources of a configuration, migrate the store, and close everything in reverse
+    order.
+
+    On exit, running sales whose callers disconnected get at most `drain_s` seconds to finish.
     """
     sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
     _make_folder(config.store.url)
@@ -277,13 +282,17 @@ async def opened(
 
 
 def loops(config: Config) -> tuple[str, ...]:
-    """The names of the loops that a configuration asks for (`Opened.jobs`)."""
+    """Return the names of the configured loops (`Opened.jobs`)."""
     chain = ("settle", "index") if config.rpc.url else ()
     return (*EVERY_LOOP, *(("discover",) if config.sources else ()), *chain)
 
 
 async def read_status(config: Config, store: Store, *, clock: Clock) -> Status:
-    """How the service of a configuration does (monitor/status). Raises StoreUnavailable."""
+    """Read the service's status (monitor/status).
+
+    Raises:
+        StoreUnavailable: The database cannot serve.
+    """
     figures = await store.reading(status.read, now=clock(), cadence=config.probe.cadence)
     return status.assess(
         figures,
@@ -294,7 +303,7 @@ async def read_status(config: Config, store: Store, *, clock: Clock) -> Status:
 
 
 def _chain_logs(config: Config) -> ChainLogs | None:
-    """The nodes that settlements are read from, None where the operator names none."""
+    """Return the nodes to read settlements from, or None if the operator configured none."""
     if not config.rpc.url:
         return None
     return ChainLogs(
@@ -306,17 +315,17 @@ def _chain_logs(config: Config) -> ChainLogs | None:
 
 
 class FolderError(TollgaugeError):
-    """A database whose folder cannot be made."""
+    """The database's folder cannot be created."""
 
 
 async def _finish_sales(drain_s: float) -> None:
-    """Wait at most `drain_s` seconds for the sales whose callers have gone: they need the store."""
+    """Wait at most `drain_s` seconds for sales whose callers disconnected; they need the store."""
     if sales := [task for task in asyncio.all_tasks() if task.get_name() == SALE]:
         await asyncio.wait(sales, timeout=drain_s)
 
 
 def _make_folder(url: str) -> None:
-    """Make the folder of an SQLite file, so that the first start needs no preparation."""
+    """Create the folder of an SQLite file, so that the first start needs no preparation."""
     scheme, _, rest = url.partition(":///")
     path = Path(rest.partition("?")[0])
     if not scheme.startswith("sqlite") or str(path) in (".", ":memory:"):
@@ -325,6 +334,6 @@ def _make_folder(url: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FolderError(
-            f"The folder of the database, {path.parent}, cannot be made.",
-            hint="Set store.url (or DATABASE_URL) to a place where this user may write.",
+            f"The database folder {path.parent} cannot be created.",
+            hint="Set store.url (or DATABASE_URL) to a folder that this user can write to.",
         ) from error

@@ -1,8 +1,8 @@
-"""Logs and the list of metric names.
+"""Logs and metrics of the service.
 
-Rules: one line per unit of work (a probe wave, a crawl page, a paid request, a score round), as
-`noun.verb` events with plain fields; never a payment header, a secret, a URL of a node or a
-foreign exception's text. Every metric of the service is declared here and nowhere else.
+Each unit of work (a probe batch, a crawl page, a paid request, a score round) logs one `noun.verb`
+event with plain fields. Payment headers, secrets, node URLs and texts of foreign exceptions are
+never logged. All metrics are declared here.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ PROBES: Final = _counter(
 )
 PROBE_LAG: Final = _histogram(
     "tollgauge_probe_lag_seconds",
-    "How long after it was due an endpoint was claimed, by its standing",
+    "Delay between an endpoint's due time and its claim, by standing",
     ("standing",),
     buckets=(1, 2, 5, 10, 30, 60, 120, 300, 900, 3_600, 14_400, 86_400),
 )
 PROBE_OVERDUE: Final = _gauge(
     "tollgauge_probe_overdue_seconds",
-    "How long the host has waited that waits longest to be probed: of all, of watched endpoints",
+    "Longest time that a host has waited for a due probe: of all and of watched endpoints",
     ("of",),
 )
 SCORES: Final = _counter("tollgauge_scores", "Scores computed")
@@ -47,65 +47,65 @@ PAID_REQUESTS: Final = _counter(
 )
 LEDGER_ALARMS: Final = _counter(
     "tollgauge_ledger_alarms",
-    "Where the chain contradicts the facilitator (unproven), a row of the ledger (lost), a day "
-    "(books), or shows a payment that the ledger does not know (unknown-settlement)",
+    "Contradictions between the chain and the facilitator (unproven), a ledger row (lost) or a "
+    "day's sales (books), and payments missing in the ledger (unknown-settlement)",
     ("kind",),
 )
-LIVE_PROBES: Final = _gauge("tollgauge_live_probes", "Live probes for paid reports now in flight")
+LIVE_PROBES: Final = _gauge("tollgauge_live_probes", "Live probes for paid reports in flight")
 CHANGES: Final = _counter("tollgauge_changes", "Changes dispatched to watches, by type", ("type",))
 DELIVERIES: Final = _counter(
-    "tollgauge_deliveries", "Attempts to deliver a notice, by format and result", ("kind", "result")
+    "tollgauge_deliveries", "Attempts to deliver an alert, by format and result", ("kind", "result")
 )
 OUTBOX_QUEUED: Final = _gauge(
-    "tollgauge_outbox_queued", "Deliveries that wait for their turn or a retry"
+    "tollgauge_outbox_queued", "Deliveries waiting for a first attempt or a retry"
 )
 OUTBOX_DEAD: Final = _gauge(
-    "tollgauge_outbox_dead", "Deliveries given up, until an operator resends"
+    "tollgauge_outbox_dead", "Deliveries that failed permanently and were not resent"
 )
 OUTBOX_AGE: Final = _gauge(
-    "tollgauge_outbox_age_seconds", "How long the longest overdue delivery has been due"
+    "tollgauge_outbox_age_seconds", "Time since the oldest queued delivery became due"
 )
 
-# What the database says, read when somebody asks for the metrics (web/admin).
-DATABASE_UP: Final = _gauge("tollgauge_database_up", "Whether the database could be read just now")
+# Read from the database when the metrics are requested (web/admin).
+DATABASE_UP: Final = _gauge("tollgauge_database_up", "1 if the database could be read, otherwise 0")
 QUEUE_DUE: Final = _gauge("tollgauge_queue_due", "Work that is due, by queue", ("queue",))
 QUEUE_AGE: Final = _gauge(
     "tollgauge_queue_age_seconds",
-    "How long the longest overdue work of a queue has been due",
+    "Time since the oldest work in a queue became due",
     ("queue",),
 )
 PROBES_LATE: Final = _gauge(
     "tollgauge_probes_late_ratio",
-    "The share of monitored endpoints that are overdue by more than a period",
+    "Share of monitored endpoints that are overdue by more than one interval",
 )
 INDEX_LAG: Final = _gauge(
-    "tollgauge_index_lag_seconds", "How old the newest indexed block is, by chain", ("chain",)
+    "tollgauge_index_lag_seconds", "Age of the newest indexed block, by chain", ("chain",)
 )
 BUNDLE_AGE: Final = _gauge(
     "tollgauge_bundle_age_seconds",
-    "How old the newest bundle of trust records is, by variant",
+    "Age of the newest bundle of trust records, by variant",
     ("variant",),
 )
-BUNDLE_BYTES: Final = _gauge("tollgauge_bundle_bytes", "Its size, by variant", ("variant",))
+BUNDLE_BYTES: Final = _gauge(
+    "tollgauge_bundle_bytes", "Size of the newest bundle, by variant", ("variant",)
+)
 BUNDLE_SECONDS: Final = _gauge(
-    "tollgauge_bundle_build_seconds", "How long it took to build, by variant", ("variant",)
+    "tollgauge_bundle_build_seconds", "Build time of the newest bundle, by variant", ("variant",)
 )
 PAYMENTS: Final = _gauge("tollgauge_payments", "Payments in the ledger, by state", ("state",))
 PAYMENTS_STUCK: Final = _gauge(
     "tollgauge_payments_stuck",
-    "Payments that have waited for their outcome for long, counted up to ten",
+    "Payments whose outcome is overdue, at most ten",
 )
-DATABASE_BYTES: Final = _gauge("tollgauge_database_bytes", "What the database takes on its disk")
+DATABASE_BYTES: Final = _gauge("tollgauge_database_bytes", "Size of the database on disk")
 DISK_FULL: Final = _gauge(
-    "tollgauge_disk_full_ratio", "How full the disk of an SQLite file is; 0 with PostgreSQL"
+    "tollgauge_disk_full_ratio", "Used share of the disk of an SQLite file; 0 with PostgreSQL"
 )
-ATTENTION: Final = _gauge(
-    "tollgauge_attention", "How many things need attention, as `tollgauge status` lists them"
-)
+ATTENTION: Final = _gauge("tollgauge_attention", "Number of problems that `tollgauge status` lists")
 
 
 def metrics_text() -> bytes:
-    """All metrics in the Prometheus text format."""
+    """Return all metrics in the Prometheus text format."""
     return generate_latest(REGISTRY)
 
 
@@ -129,35 +129,37 @@ def configure_logs(*, json_lines: bool, level: str = "info") -> None:
         logger_factory=_to_standard_error,
         cache_logger_on_first_use=False,
     )
-    # What the MCP library logs holds foreign texts: a refused Host header, a bad message.
+    # The MCP library logs foreign texts: a rejected Host header, an invalid message.
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
 
 
 def _to_standard_error(*_names: object) -> structlog.PrintLogger:
-    """A logger on what standard error is now: it may have been replaced since the start."""
+    """Return a logger for the current standard error, which may have been replaced since the
+    start.
+    """
     return structlog.PrintLogger(sys.stderr)
 
 
 def log() -> structlog.typing.FilteringBoundLogger:
-    """The logger; ask for it where it is used, so that configuration always applies."""
+    """Return the logger. Call it at each use, so that the current configuration applies."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger()
     return logger
 
 
-_DATABASE: Final = "db"
-"""Every statement passes through this folder, so the place of an error is where it came from."""
+_DATABASE: Final = "db"  # every statement passes through it: the caller's frame is more useful
 
 
 def cause_of(error: Exception) -> Exception:
-    """The first error of a group of tasks, since the group itself says nothing; else the error."""
+    """Return the first error of a group of tasks, or the error itself."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def place_of(error: BaseException) -> str:
-    """The file and line of the innermost frame of this package in a traceback, one outside of the
-    database's folder if there is any; empty without one. The exception's text is not for the log.
+    """Return file and line of the innermost frame of this package, preferably outside of `db`.
+
+    Empty without such a frame. The exception's text must not be logged.
     """
     frames = [
         (Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)
@@ -168,15 +170,15 @@ def place_of(error: BaseException) -> str:
 
 
 def alarm(kind: str, payment_id: str) -> None:
-    """Tell the operator that the chain contradicts what a facilitator or the ledger says."""
+    """Alert the operator that the chain contradicts the facilitator or the ledger."""
     LEDGER_ALARMS.labels(kind).inc()
     log().error("ledger.alarm", kind=kind, payment=payment_id)
 
 
 def books_alarm(pay_to: str, day: int, difference: int) -> None:
-    """Tell the operator that a complete day's sales are not what the chain brought to `pay_to`.
+    """Alert the operator that a complete day's sales differ from the deposits on the chain.
 
-    `day` counts UTC days since the epoch, `difference` atomic units.
+    `day` counts UTC days since the epoch; `difference` is in atomic units.
     """
     LEDGER_ALARMS.labels("books").inc()
     named = (dt.date(1970, 1, 1) + dt.timedelta(days=day)).isoformat()

@@ -1,4 +1,4 @@
-"""The servers and loops of one process, from its start until it is drained. app composes them."""
+"""Run the servers and loops of one process until it is drained. app composes them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from tollgauge.web.edge.connections import Connections
 from tollgauge.web.edge.protocol import CountedProtocol
 from tollgauge.web.settings import Listeners, ServerSettings
 
+# Maximum time that a computing thread holds the interpreter. Python's default of 5 ms is as long
+# as an entire response takes.
 SWITCH_INTERVAL_S: Final = 0.0005
-"""How long a computing thread, such as one that builds an index, may hold the interpreter. Python's
-default of 5 ms is as long as a whole answer takes.
-"""
 
 
 async def run(
@@ -35,7 +34,7 @@ async def run(
     stop: asyncio.Event | None = None,
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve at the `listeners` and run the loops until SIGINT, SIGTERM or `stop`; then drain."""
+    """Serve at the `listeners` and run the loops until SIGINT, SIGTERM or `stop`, then drain."""
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -63,7 +62,7 @@ async def run(
 
 
 def _servers(resources: Opened, listeners: Listeners) -> Iterator[tuple[_Server, socket.socket]]:
-    """Yield a server for each listener: the public routes, and the operator's port."""
+    """Yield a server per listener: the public routes and the operator's port."""
     settings = resources.config.server
     if listeners.public is not None:
         # Imported here because it loads half of all modules, which a worker does not need.
@@ -81,7 +80,7 @@ def _servers(resources: Opened, listeners: Listeners) -> Iterator[tuple[_Server,
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves the signals to `run`, which drains servers and loops together."""
+    """A server that leaves signals to `run`, which drains servers and loops together."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -99,7 +98,7 @@ def _server(app: Any, settings: ServerSettings) -> _Server:
             ws="none",
             access_log=False,
             log_level="warning",
-            proxy_headers=False,  # web/edge/rate reads X-Forwarded-For, of trusted proxies only
+            proxy_headers=False,  # web/edge/rate reads X-Forwarded-For from trusted proxies only
             # Longer than CountedProtocol's deadline, which replaces uvicorn's.
             timeout_keep_alive=settings.connections.idle_ms // SECOND_MS + 1,
             server_header=False,

@@ -23,13 +23,15 @@ def test_status_of_service_that_never_ran_needs_attention(
     before = (tmp_path / "t.sqlite").read_bytes()
     done = tollgauge("status", "--json", DATABASE_URL=database)
     assert (done.code, done.json["good"]) == (1, False), done.err
-    assert done.json["attention"][0].startswith("Never run yet: schedule, lateness, probe, alert")
-    assert "No backup was ever made with tollgauge backup." in done.json["unwise"]
+    assert done.json["attention"][0].startswith(
+        "Loops that never ran: schedule, lateness, probe, alert"
+    )
+    assert "No backup exists. Run `tollgauge backup`." in done.json["unwise"]
     assert any("no [[sources]]" in words for words in done.json["unwise"])
     assert (tmp_path / "t.sqlite").read_bytes() == before
     text = tollgauge("status", DATABASE_URL=database)
     assert text.code == 1
-    assert "Never run yet" in text.out
+    assert "Loops that never ran" in text.out
     assert "0 of 0 due" in text.out
     assert tollgauge("backup", "copy.sqlite", DATABASE_URL=database).code == 0
     after = tollgauge("status", "--json", DATABASE_URL=database).json
@@ -73,7 +75,7 @@ def test_watch_option_repeats_until_interrupted(
     monkeypatch.setattr(time, "sleep", wait)
     done = tollgauge("status", "--watch", DATABASE_URL=database)
     assert (done.code, len(waited)) == (130, 2)
-    assert done.out.count("Never run yet") == 2
+    assert done.out.count("Loops that never ran") == 2
 
 
 async def test_expected_loops_are_those_that_the_service_runs(tmp_path: Path) -> None:

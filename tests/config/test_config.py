@@ -399,7 +399,10 @@ def test_base_url_defaults_to_the_listening_address(
         (
             '[[sources]]\nname = "a"\nkind = "bazaar"\nlocation = "http://a.example.com"\n',
             {},
-            "sources[0]: The location of a is no https:// URL. A path is for the kind file.",
+            (
+                "sources[0]: The location of a is not an https:// URL. "
+                "Only the kind file accepts a path."
+            ),
         ),
         (
             '[[sources]]\nname = "a"\nkind = "file"\nlocation = "a"\n' * 2,
@@ -435,8 +438,8 @@ def test_vantage_must_be_one_of_the_configured_names(tmp_path: Path) -> None:
     assert probe.places.primary == "eu-fra"
     assert not probe.places.is_primary
     (problem,) = problems(tmp_path, '[probe]\nvantage = "here"\nvantages = ["eu-fra"]\n')
-    assert "'here' is not one of vantages" in problem
+    assert "'here' is not in vantages" in problem
     (problem,) = problems(tmp_path, '[probe]\nvantages = ["default", "default"]\n')
-    assert "names one twice" in problem
+    assert "contains a name twice" in problem
     (problem,) = problems(tmp_path, '[probe]\nvantage = "EU Frankfurt"\n')
     assert "probe.vantage" in problem

@@ -302,7 +302,9 @@ async def test_loop_reports_that_a_source_shrank(tmp_path: Path) -> None:
             path.write_text("".join(f"https://s{n}.dev/x\n" for n in range(count)))
             said.append((await service.round("discover"))["mine"])
     assert said[0] == "10 new of 10"
-    assert "Suspicious: it lists 4 endpoints, and the last complete crawl listed 10" in str(said[1])
+    assert "Suspicious crawl: it lists 4 endpoints, the last complete crawl listed 10" in str(
+        said[1]
+    )
     assert said[2] == "0 new of 4"
 
 

@@ -156,7 +156,7 @@ async def test_wrong_signature_announces_nothing_and_is_reported(
     stored_file = await stored(store)
     assert stored_file is not None
     assert stored_file.announcements == (announcement(),)
-    wrong = "the signature is not that of `from` over the text for this host."
+    wrong = "the signature was not made by `from` over the text for this host."
     assert stored_file.problems == (f"`payToChanges[0]`: {wrong}", f"`payToChanges[1]`: {wrong}")
 
 
@@ -206,4 +206,4 @@ async def test_unreachable_chain_announces_nothing_and_is_reported(
     stored_file = await stored(store)
     assert stored_file is not None
     assert stored_file.announcements == ()
-    assert "the chain could not be asked" in stored_file.problems[0]
+    assert "no node could verify the signature" in stored_file.problems[0]

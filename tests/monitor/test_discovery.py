@@ -272,7 +272,7 @@ async def test_crawl_killed_while_delisting_delists_the_rest_later(
     store: Store,
 ) -> None:
     """Endpoints are delisted in batches, so that other writers are not blocked."""
-    most = discovery.REMOVED_AT_ONCE
+    most = discovery.REMOVAL_BATCH
     gone = [item(f"/{number}") for number in range(2 * most + 1)]
     new = [item(f"/new/{number}") for number in range(len(gone))]
     await crawl(store, "dir", *gone)

@@ -75,9 +75,9 @@ class World:
             references=self.references,
         )
 
-    async def attributed(self, *wave: Observation) -> tuple[Observation, ...]:
+    async def attribute_failures(self, *wave: Observation) -> tuple[Observation, ...]:
         """Attribute a wave and record it at the clock's time."""
-        after = await self.prober.attributed(wave)
+        after = await self.prober.attribute_failures(wave)
         await self.record(after)
         return after
 
@@ -152,7 +152,7 @@ async def test_own_outage_of_an_hour_is_not_attributed_to_any_target(
         fails = {n: is_dead(n) or is_cut(at, n, edges=bool(references)) for n in numbers}
         world.clock.now = at + DEADLINE_MS
         world.line.cut = BEGIN <= world.clock.now < END
-        after = await world.attributed(
+        after = await world.attribute_failures(
             *(observation(everybody[n], TIME_OUT if fails[n] else PAID, at=at) for n in numbers)
         )
         for number, attribution in zip(numbers, whose(after), strict=True):
@@ -180,7 +180,7 @@ async def test_failures_are_judged_by_minute_not_by_wave(world: World) -> None:
         at = START + first * SECOND_MS
         world.clock.now = at + SECOND_MS
         pair = [observation(one, TIME_OUT, at=at) for one in added[first : first + 2]]
-        results += whose(await world.attributed(*pair))
+        results += whose(await world.attribute_failures(*pair))
     assert results == [Attribution.TARGET] * 4 + [Attribution.LOCAL] * 4
 
 
@@ -188,11 +188,11 @@ async def test_failure_a_minute_later_is_attributed_to_the_target(world: World) 
     world.references = REFERENCES
     added, (other,) = sellers(6), sellers(1, "other")
     await world.add([*added, other], PAID, at=START - HOUR_MS)
-    await world.attributed(*(observation(one, TIME_OUT, at=START) for one in added))
+    await world.attribute_failures(*(observation(one, TIME_OUT, at=START) for one in added))
     for after, expected in ((59, Attribution.LOCAL), (60, Attribution.TARGET)):
         world.clock.now = START + after * SECOND_MS
         alone = observation(other, TIME_OUT, at=world.clock.now)
-        assert whose(await world.attributed(alone)) == [expected]
+        assert whose(await world.attribute_failures(alone)) == [expected]
 
 
 @pytest.mark.parametrize("references", [REFERENCES, ()])
@@ -205,7 +205,7 @@ async def test_nine_of_seventeen_real_failures_are_attributed_to_the_targets(
     await world.add(added, PAID, at=START - 30 * MINUTE_MS)
     results = [Fault(kind=fault)] * 9 + [PAID] * 8
     wave = [observation(one, seen, at=START) for one, seen in zip(added, results, strict=True)]
-    assert whose(await world.attributed(*wave)) == [Attribution.TARGET] * 17
+    assert whose(await world.attribute_failures(*wave)) == [Attribution.TARGET] * 17
     assert world.line.asked == len(references), "many failed: the references are asked"
 
 
@@ -218,7 +218,7 @@ async def test_timeouts_of_own_overload_are_local_and_others_are_not(
     late = [observation(one, TIME_OUT, at=START, delay=SECOND_MS) for one in added[:19]]
     failed = observation(added[19], TIME_OUT, at=START)
     answered = [observation(one, PAID, at=START) for one in added[20:]]
-    after = await world.attributed(*late, failed, *answered)
+    after = await world.attribute_failures(*late, failed, *answered)
     assert whose(after) == [Attribution.LOCAL] * 19 + [Attribution.TARGET] * 109
 
 
@@ -227,7 +227,7 @@ async def test_single_failure_among_successes_requests_no_reference(world: World
     added = sellers(9)
     await world.add(added, PAID, at=START - HOUR_MS)
     failed, *answered = added
-    await world.attributed(
+    await world.attribute_failures(
         observation(failed, TIME_OUT, at=START),
         *(observation(one, PAID, at=START) for one in answered),
     )
@@ -240,7 +240,9 @@ async def test_live_report_on_a_dead_endpoint_during_an_outage_has_no_verdict(
     added, (dead,) = sellers(6), sellers(1, "dead")
     await world.add(added, PAID, at=START - HOUR_MS)
     await world.add([dead], TIME_OUT, at=START - SURPRISE_MS)
-    await world.attributed(*(observation(one, TIME_OUT, at=START) for one in added))
+    await world.attribute_failures(*(observation(one, TIME_OUT, at=START) for one in added))
     failed = observation(dead, TIME_OUT, at=START)
-    assert whose(await world.prober.attributed((failed,))) == [Attribution.TARGET]
-    assert whose(await world.prober.attributed((failed,), even_dead=True)) == [Attribution.LOCAL]
+    assert whose(await world.prober.attribute_failures((failed,))) == [Attribution.TARGET]
+    assert whose(await world.prober.attribute_failures((failed,), even_dead=True)) == [
+        Attribution.LOCAL
+    ]

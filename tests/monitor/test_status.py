@@ -115,7 +115,7 @@ async def test_probe_rate_covers_the_last_ten_minutes(store: Store) -> None:
 async def test_scores_due_for_an_hour_are_reported(store: Store) -> None:
     await filled(store, at_host(1))
     await execute(store, schema.endpoint.update().values(score_due=NOW - 2 * HOUR_MS))
-    assert await told(store) == ["1 scores are due, the oldest since 2 h; 0 for more than a day."]
+    assert await told(store) == ["1 scores are due, the oldest for 2 h; 0 for more than a day."]
 
 
 async def test_stuck_payment_is_named_without_its_payer(store: Store) -> None:
@@ -151,8 +151,8 @@ async def test_waiting_and_dead_deliveries_are_reported(store: Store) -> None:
         store, delivery.insert(), [row | waiting, row | {"id": "2", "state": DEAD, "due": 0}]
     )
     assert await told(store) == [
-        "1 deliveries wait, the oldest for 60 min.",
-        "1 deliveries were given up: tollgauge watch list --dead.",
+        "1 deliveries are queued, the oldest for 60 min.",
+        "1 deliveries failed permanently: `tollgauge watch list --dead`.",
     ]
 
 
@@ -204,7 +204,7 @@ async def test_sources_without_a_complete_crawl_for_a_day_are_reported(store: St
     sources = ["new", "old", "shrunk"]
     assert await told(store, sources=sources) == [
         "The source new was never crawled.",
-        "No crawl of old was complete for 3 d.",
+        "The last complete crawl of old was 3 d ago.",
         "The last crawl of shrunk is suspicious: it listed 0.",
     ]
     assert not await told(store)
@@ -226,13 +226,13 @@ async def test_directory_and_node_that_never_answered_are_reported_after_one_rou
     sources, loops = ["dir"], ["discover", "index"]
     await store.writing(crawls.begin_crawl, "dir", now=NOW - MINUTE_MS)
     assert await told(store, sources=sources, loops=loops) == [
-        "Never run yet: discover, index. Does a worker run?"
+        "Loops that never ran: discover, index. Check that a worker is running."
     ]
     await note("discover")
     await note("index")
     assert await told(store, sources=sources, loops=loops) == [
-        "The source dir was not read to its end yet: `tollgauge doctor` asks it.",
-        "The chain was not read yet: `tollgauge doctor` asks the nodes.",
+        "No crawl of dir reached its end. Run `tollgauge doctor` to check it.",
+        "The chain was not read yet. Run `tollgauge doctor` to check the nodes.",
     ]
     assert not await told(store)
     await store.writing(crawls.begin_crawl, "new", now=NOW + 1)
@@ -255,9 +255,9 @@ async def test_failing_and_stalled_loops_are_reported(store: Store) -> None:
     await note("alert", NOW - MINUTE_MS, error="OSError")
     await note("alert", NOW)
     assert await told(store, loops=["probe", "score", "alert", "settle"]) == [
-        "Never run yet: settle. Does a worker run?",
-        "No round ended for 60 min: probe. Does a worker run?",
-        "The loop score fails: KeyError score.py:88.",
+        "Loops that never ran: settle. Check that a worker is running.",
+        "Loops without a round for 60 min: probe. Check that a worker is running.",
+        "The `score` loop is failing: KeyError score.py:88.",
     ]
     alert = next(job for job in (await figures(store)).jobs if job.name == "alert")
     assert (alert.failing, alert.failed_at, alert.error) == (False, NOW - MINUTE_MS, "OSError")
@@ -282,7 +282,7 @@ async def test_wrong_clock_and_full_disk_are_reported(store: Store) -> None:
 
 async def test_old_or_missing_backup_gets_advice(store: Store) -> None:
     assert list(status.unwise(await figures(store))) == [
-        "No backup was ever made with tollgauge backup."
+        "No backup exists. Run `tollgauge backup`."
     ]
     await store.writing(meta.put, BACKUP_KEY, str(NOW - 2 * DAY_MS))
     assert list(status.unwise(await figures(store))) == ["The newest backup is 2 d old."]

@@ -1,1 +1,1 @@
-"""Loops that turn: each does one round of work and says what it did."""
+"""Background loops. Each function performs one round of work and returns a tally of it."""

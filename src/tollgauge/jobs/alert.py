@@ -1,11 +1,9 @@
-"""The alert loop: from recorded changes to deliveries that their receivers have accepted.
+"""The alert loop: queue deliveries for recorded changes and send them (docs/watching.md).
 
-Rules (docs/watching.md):
-- what is decided (monitor/notices) is written before anything is sent, and each delivery is tried
-  until it is sent or dead;
-- a crash loses nothing; what was sent and not yet written is sent once more under the same id;
-- deliveries run side by side, at most one to a destination, and while slow ones are in flight the
-  loop goes on deciding and sending: a slow destination delays no other.
+Deliveries are stored before they are sent and are retried until they are sent or dead. After a
+crash, deliveries without a stored result are sent again with the same ID. Deliveries run
+concurrently, at most one per destination, and the loop continues to queue and send while slow ones
+are in flight.
 """
 
 from __future__ import annotations
@@ -41,28 +39,19 @@ from tollgauge.observe import CHANGES, DELIVERIES, OUTBOX_AGE, OUTBOX_DEAD, OUTB
 from tollgauge.store.watches import delivery_queue, outbox, watches
 from tollgauge.store.watches.delivery_queue import ClaimedDelivery, DeliveryResult
 
-BUDGET_S: Final = 60.0
-"""How long a round goes on claiming; the loop turns at once while there is more."""
-STEP_S: Final = 0.2
-"""How long an attempt is waited for before the loop decides and claims again."""
-GATHER_S: Final = 0.01
-"""How long attempts that end at nearly the same time are gathered, to be written at once."""
-REFILL: Final = 4
-"""Slots are filled again when one in so many is free; while a host holds all that it may, when one
-in so many was given back, or after a step.
-"""
-FAILING_SHARE: Final = 4
-"""Of so many slots one is for destinations that failed last."""
-HOST_SHARE: Final = 2
-"""Of so many slots one is the most that a single host gets."""
-OURS_AGAIN_MS: Final = 5 * SECOND_MS
-"""When a delivery is tried again that failed because of us."""
-_OURS: Final = frozenset({FaultKind.LOCAL.value, "sealed"})
+ROUND_S: Final = 60.0  # a round stops claiming after this time; the next follows immediately
+STEP_S: Final = 0.2  # maximum wait for a delivery before new changes and deliveries are read
+GATHER_S: Final = 0.01  # results within this time are written in one transaction
+REFILL_FRACTION: Final = 4  # claim more deliveries once a quarter of the slots is free
+FAILING_FRACTION: Final = 4  # a quarter of the slots for destinations whose last delivery failed
+HOST_FRACTION: Final = 2  # half of the slots for a single host
+LOCAL_RETRY_MS: Final = 5 * SECOND_MS  # retry delay after a failure of this machine
+_LOCAL_ERRORS: Final = frozenset({FaultKind.LOCAL.value, "sealed"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alerts:
-    """What the loop works with. `base_url` is where the pages of endpoints are."""
+    """Dependencies of the loop. `base_url` is the base URL of the endpoint pages."""
 
     store: Store
     egress: Egress
@@ -74,16 +63,17 @@ class Alerts:
 
 
 async def run(alerts: Alerts) -> dict[str, object]:
-    """Decide and deliver until nothing is due, or the round's time is over."""
+    """Queue and send deliveries until nothing is due or the round's time is over."""
     began = decided_at = filled_at = time.monotonic()
-    refill = freed = max(alerts.settings.in_flight // REFILL, 1)
+    refill = freed = max(alerts.settings.in_flight // REFILL_FRACTION, 1)
     decided = await decide(alerts)
     in_flight: dict[asyncio.Task[Sent], ClaimedDelivery] = {}
     tally: Counter[str] = Counter()
     late = host_is_full = False
     try:
         while True:
-            late = time.monotonic() - began > BUDGET_S
+            late = time.monotonic() - began > ROUND_S
+            # While a host has all its slots, claiming is pointless until enough were freed.
             too_few_freed = host_is_full and freed < refill
             waits = too_few_freed and time.monotonic() - filled_at <= STEP_S
             if not late and not (in_flight and waits):
@@ -108,7 +98,9 @@ async def run(alerts: Alerts) -> dict[str, object]:
 
 
 async def decide(alerts: Alerts) -> int:
-    """Make the deliveries that are due (monitor/notices); how many changes were dispatched."""
+    """Queue the deliveries that are due (monitor/alerts); return the number of dispatched
+    changes.
+    """
     dispatched = await notices.decide(alerts.store, base_url=alerts.base_url, now=alerts.clock())
     for type_, count in dispatched.items():
         CHANGES.labels(type_).inc(count)
@@ -118,25 +110,25 @@ async def decide(alerts: Alerts) -> int:
 async def _start_deliveries(
     alerts: Alerts, in_flight: dict[asyncio.Task[Sent], ClaimedDelivery]
 ) -> bool:
-    """Start as many deliveries as there are slots; whether a host now holds all that it may."""
+    """Start a delivery per free slot; return whether a host now has all slots it may use."""
     settings, now = alerts.settings, alerts.clock()
     free = settings.in_flight - len(in_flight)
-    if in_flight and free < settings.in_flight // REFILL:
+    if in_flight and free < settings.in_flight // REFILL_FRACTION:
         return False
     failing = sum(claimed.destination.failures > 0 for claimed in in_flight.values())
     hosts = Counter(claimed.destination.host for claimed in in_flight.values())
-    most = settings.in_flight // HOST_SHARE
+    most = settings.in_flight // HOST_FRACTION
     if not await alerts.store.reading(outbox.waiting, now=now):
         return False
 
     def claim(tx: Connection) -> Sequence[ClaimedDelivery]:
-        """Deliveries for the free slots; a worker without any, and none in flight, sweeps up."""
+        """Claim deliveries for the free slots; an idle worker repairs the outbox instead."""
         claimed = delivery_queue.claim(
             tx,
             owner=alerts.owner,
             now=now,
             limit=free,
-            failing=max(settings.in_flight // FAILING_SHARE - failing, 0),
+            failing=max(settings.in_flight // FAILING_FRACTION - failing, 0),
             lease_ms=settings.lease_ms,
             in_flight=hosts,
             host_max=most,
@@ -153,7 +145,7 @@ async def _start_deliveries(
 
 
 async def attempt(alerts: Alerts, claimed: ClaimedDelivery) -> Sent:
-    """One try of a delivery. Never raises."""
+    """Try one delivery. Never raises: failures are part of the result."""
     target = claimed.destination
     try:
         context = destination_context(target.id)
@@ -183,7 +175,7 @@ def _signing(sealer: Sealer, claimed: ClaimedDelivery) -> Signing | None:
 async def _write_results(
     alerts: Alerts, ended: Sequence[tuple[ClaimedDelivery, Sent]], tally: Counter[str]
 ) -> None:
-    """Write what attempts came to, all of them at once."""
+    """Write the results of finished attempts in one transaction."""
     if not ended:
         return
     now = alerts.clock()
@@ -198,8 +190,9 @@ async def _write_results(
 def _conclude(
     tx: Connection, results: Sequence[DeliveryResult], *, owner: str, now: int
 ) -> tuple[DeliveryResult, ...]:
-    """Write the results of deliveries that `owner` still holds, and note destinations that want
-    no more; returns those results.
+    """Write the results of deliveries that `owner` still holds and return them.
+
+    A destination that the receiver disabled is recorded as an event of its watch.
     """
     concluded = delivery_queue.conclude(tx, results, owner=owner)
     for result in concluded:
@@ -211,17 +204,17 @@ def _conclude(
 
 
 def outcome(claimed: ClaimedDelivery, sent: Sent, *, now: int) -> DeliveryResult:
-    """What an attempt means for its delivery."""
+    """Decide how a delivery continues after an attempt."""
     if sent.ok:
         return DeliveryResult(claimed=claimed, state=outbox.SENT, at=now, status=sent.status)
-    if sent.error in _OURS:
+    if sent.error in _LOCAL_ERRORS:
         return DeliveryResult(
             claimed=claimed,
             state=outbox.QUEUED,
             at=now,
-            due=now + OURS_AGAIN_MS,
+            due=now + LOCAL_RETRY_MS,
             error=sent.error,
-            ours=True,
+            ours=True,  # not counted as an attempt
         )
     tried = claimed.delivery
     due = rules.retry_at(

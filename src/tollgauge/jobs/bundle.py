@@ -1,4 +1,6 @@
-"""The bundle loop: build, sign and store the bundles when they are due (monitor/trust_records)."""
+"""The bundle loop: build, sign and store bundles of trust records when due
+(monitor/trust_records).
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,18 @@ from tollgauge.store.scores.bundles import StoredBundle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BundleSettings:
-    """How often the bundles are built."""
+    """Interval of the bundle loop."""
 
     every_ms: Annotated[int, Field(ge=SECOND_MS, le=HOUR_MS)] = HOUR_MS
-    """Between two builds; at most an hour, after which clients ask again."""
+    """Time between two builds; at most one hour, after which clients fetch again."""
 
 
 async def run(
     store: Store, *, settings: BundleSettings, key: SigningKey | None, clock: Clock
 ) -> dict[str, object]:
-    """Build the bundles if they are due; the tally says how many records there are, and how many
-    bytes. Nothing is stored before the first endpoint is listed.
+    """Build the bundles if they are due. The tally contains the numbers of records and bytes.
+
+    An empty bundle is not stored before the first endpoint is listed.
     """
     now, key_id = clock(), key.fingerprint if key else None
     due = await store.reading(
@@ -43,20 +46,20 @@ async def run(
     if not built[0].records and await store.reading(bundles.newest) is None:
         return {}
     took_ms = clock() - now
-    stored = await asyncio.to_thread(_signed, built, key, now=clock(), took_ms=took_ms)
+    stored = await asyncio.to_thread(_sign, built, key, now=clock(), took_ms=took_ms)
     await store.writing(bundles.save, stored)
     return {"records": built[0].records, "bytes": len(built[0].body)}
 
 
 def _salt() -> bytes:
-    """New for each build, so that nobody can compute the keys of many URLs once for all bundles."""
+    """Return a new salt per build, so that keys of URLs cannot be precomputed for all bundles."""
     return secrets.token_bytes(SALT_BYTES)
 
 
-def _signed(
+def _sign(
     built: Iterable[Bundle], key: SigningKey | None, *, now: int, took_ms: int
 ) -> list[tuple[StoredBundle, bytes]]:
-    """Bundles as they are stored, signed now (ms UTC)."""
+    """Return the bundles to store, signed at `now` (ms UTC)."""
     return [
         (
             StoredBundle(

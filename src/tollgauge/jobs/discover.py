@@ -1,16 +1,12 @@
-"""The discovery loop: one crawl of one source, page by page, into listings and their events.
+"""The discovery loop: crawl a source page by page into listings and their events.
 
-Rules:
-- so many entries are recorded in one transaction, with where to go on: a crawl that is cut off
-  resumes there. What was read before a source failed is recorded too;
-- a bad entry is counted with its reason and skipped, it never stops a crawl;
-- entries that name an endpoint which this crawl has had already are merged into the first;
-- a source that fails or stops half-way delists nothing, and the tally says why;
-- what a file holds is dated with the instant that the file names; a file that is older than what
-  was read of its source before is refused.
+Pages are recorded in batches, each with the offset to continue from: an interrupted crawl resumes
+there, and everything read before a failure is kept. Invalid entries are counted by reason and
+skipped; repeated entries of a crawl are merged into the first. A failed or incomplete crawl delists
+nothing.
 
-What an entry means is core/directory/listing's reading; what is delisted or not believed is decided
-in monitor/discovery. Which source a file belongs to is jobs/discovery_files'.
+monitor/discovery decides what an entry and a crawl change; jobs/discovery_files assigns files to
+sources.
 """
 
 from __future__ import annotations
@@ -43,16 +39,16 @@ from tollgauge.store.endpoints import crawls
 from tollgauge.store.endpoints.crawls import Crawl
 
 Progress = Callable[[int, int], None]
-"""Called after each page with how many entries were read, and how many the source says there are
-(0: it does not say)."""
+"""Called after each page with the number of entries read and the number that the source announces
+(0 if it announces none).
+"""
 
 NAME_MAX: Final = 100
-EXAMPLES_MAX: Final = 3
-"""How many entries of each reason to skip one are shown."""
+EXAMPLES_MAX: Final = 3  # skipped entries shown per reason
 
 
 class SourceKind(StrEnum):
-    """What a source speaks: a paged Bazaar listing, an origin's own documents, or a file."""
+    """Format of a source: a paged Bazaar listing, an origin's OpenAPI documents, or a file."""
 
     BAZAAR = "bazaar"
     OPENAPI = "openapi"
@@ -60,7 +56,7 @@ class SourceKind(StrEnum):
 
 
 class OldListingError(DirectoryError):
-    """A file that is older than what was read of its source before."""
+    """A file that is older than the last listing read from its source."""
 
 
 def _check_name(name: str) -> str:
@@ -74,9 +70,9 @@ class Source:
     """A directory to crawl."""
 
     name: Annotated[str, Field(min_length=1, examples=["cdp"]), AfterValidator(_check_name)]
-    """Its name in the events of discovery."""
+    """The source's name in discovery events."""
     kind: Annotated[SourceKind, Field(examples=["bazaar"])]
-    """bazaar, openapi or file."""
+    """`bazaar`, `openapi` or `file`."""
     location: Annotated[
         str,
         Field(
@@ -84,28 +80,28 @@ class Source:
             examples=["https://api.cdp.coinbase.com/platform/v2/x402/discovery/resources"],
         ),
     ]
-    """Its URL, or the path of a file."""
+    """The source's URL, or a file's path."""
     pause_ms: NonNegativeInt = bazaar.PAUSE_MS
-    """The pause between two pages."""
+    """Pause between two pages."""
     limit: Annotated[int, Field(ge=1, le=1_000)] = bazaar.LIMIT
-    """Entries asked for at once."""
+    """Entries per page."""
 
     def __post_init__(self) -> None:
         if self.kind != SourceKind.FILE and not self.location.startswith("https://"):
             raise ValueError(
-                f"The location of {self.name} is no https:// URL. "
-                f"A path is for the kind {SourceKind.FILE}."
+                f"The location of {self.name} is not an https:// URL. "
+                f"Only the kind {SourceKind.FILE} accepts a path."
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally(CrawlEnding):
-    """What one crawl read, and how it ended. `items` = `new` + `seen` + `merged` + every count
-    in `skipped`.
+    """Counts and result of one crawl. `items` = `new` + `seen` + `merged` + all of `skipped`.
 
-    `new` endpoints were unknown, `seen` ones known; `unverified` of them only declare a 402 without
-    terms; `skipped` counts entries by reason, `events`
-    discovery events by kind, `examples` some of the entries behind each reason.
+    - `new` endpoints were unknown before, `seen` ones were known; `unverified` of both declare a
+      402 without terms.
+    - `skipped` counts entries by reason; `examples` contains some entries per reason.
+    - `events` counts discovery events by kind.
     """
 
     source: str
@@ -121,9 +117,9 @@ class Tally(CrawlEnding):
 
 @dataclass(slots=True)
 class _Count:
-    """A tally that grows, with the ids of the crawl's endpoints and the unrecorded entries.
+    """Counts of a running crawl, the IDs of its endpoints and the entries not yet recorded.
 
-    `figures` are the fields of Tally that are numbers, by name.
+    `figures` are the numeric fields of Tally by name.
     """
 
     source: str
@@ -135,7 +131,7 @@ class _Count:
     unrecorded: list[ListedItem] = field(default_factory=list)
 
     def take(self, items: tuple[object, ...], perimeter: Perimeter) -> None:
-        """Count a page's entries, and keep those to record, each endpoint once per crawl."""
+        """Count a page's entries and keep those to record, each endpoint once per crawl."""
         for raw in items:
             item = read_item(raw, perimeter)
             if isinstance(item, SkippedItem):
@@ -152,13 +148,13 @@ class _Count:
         self.figures["items"] += len(items)
 
     def add(self, page: discovery.PageTally) -> None:
-        """Count a page that was recorded."""
+        """Count a recorded page."""
         self.unrecorded.clear()
         self.figures.update(new=page.new, seen=page.seen - page.new)
         self.events.update(page.kinds)
 
     def tally(self, ending: CrawlEnding) -> Tally:
-        """The whole crawl, as it ended."""
+        """Return the counts with the crawl's result."""
         events = self.events + Counter(delisted=ending.delisted)
         return Tally(
             source=self.source,
@@ -184,11 +180,13 @@ async def run(
     accept_shrink: bool = False,
     progress: Progress | None = None,
 ) -> Tally:
-    """One crawl of a source, from where an unfinished one stopped. `now` is the crawl's time,
-    `progress` is called after each page; `accept_shrink`: see discovery.end_crawl.
+    """Crawl a source, continuing an unfinished crawl.
 
-    A source that fails is no error of ours: the tally's `problem` says why, and the crawl stays
-    unfinished. Raises StoreUnavailable when the database cannot serve.
+    A source that fails does not raise: the tally's `problem` states the reason and the crawl
+    remains unfinished. `accept_shrink`: see `discovery.end_crawl`.
+
+    Raises:
+        StoreUnavailable: The database cannot serve.
     """
     if source.kind == SourceKind.FILE:
         try:
@@ -212,7 +210,7 @@ async def run(
 
 
 def _steps(egress: Egress, source: Source, *, offset: int, now: int) -> AsyncGenerator[Step, None]:
-    """What a source that is no file lists, from `offset` on."""
+    """Yield the pages of a source that is not a file, from `offset`."""
     if source.kind == SourceKind.OPENAPI:
         return openapi.pages(egress, source.location, at=now)
     return bazaar.pages(
@@ -226,7 +224,11 @@ def _steps(egress: Egress, source: Source, *, offset: int, now: int) -> AsyncGen
 
 
 async def first_page(egress: Egress, source: Source, *, now: int) -> DirectoryPage:
-    """The first page of a source, of which nothing is stored. Raises DirectoryError."""
+    """Read the first page of a source without storing it.
+
+    Raises:
+        DirectoryError: The source cannot be read.
+    """
     if source.kind == SourceKind.FILE:
         steps = file.steps(await asyncio.to_thread(file.read, Path(source.location)))
     else:
@@ -245,7 +247,7 @@ async def run_all(
     clock: Clock,
     perimeter: Perimeter,
 ) -> dict[str, object]:
-    """One crawl of every source; the tally says by source what it brought, or why it failed."""
+    """Crawl every source. The tally contains a summary or the problem of each."""
     tally: dict[str, object] = {}
     for source in sources:
         crawl = await run(store, egress, source, now=clock(), perimeter=perimeter)
@@ -263,10 +265,14 @@ async def record_file(
     accept_shrink: bool = False,
     progress: Progress | None,
 ) -> Tally:
-    """One crawl of what a file lists, for the source of that name. `accept_shrink`: see
-    discovery.end_crawl.
+    """Crawl a file's listing for the named source.
 
-    Raises OldListingError when a newer listing of the source was read before; StoreUnavailable.
+    Entries are dated with the time that the file states. `accept_shrink`: see
+    `discovery.end_crawl`.
+
+    Raises:
+        OldListingError: A newer listing of the source was already read.
+        StoreUnavailable: The database cannot serve.
     """
     check_newer(source, listing.taken_at, last=await store.reading(crawls.last_taken, source))
     crawl = await store.writing(crawls.begin_file, source, taken_at=listing.taken_at, now=now)
@@ -283,14 +289,17 @@ async def record_file(
 
 
 def check_newer(source: str, taken_at: int | None, *, last: int | None) -> None:
-    """Raises OldListingError when what a file holds was taken before the `last` listing of its
-    source: read in that order, its changes would be backwards.
+    """Reject a file that is older than the last listing of its source, whose changes it would
+    revert.
+
+    Raises:
+        OldListingError: The file is older.
     """
     if taken_at is not None and last is not None and taken_at < last:
         raise OldListingError(
-            f"The file was taken {iso_seconds(taken_at)}, and a listing of {source} from "
-            f"{iso_seconds(last)} was read before it.",
-            hint="Load the files of one directory oldest first, or give this one its own --name.",
+            f"The file is from {iso_seconds(taken_at)}, but a listing of {source} from "
+            f"{iso_seconds(last)} was already loaded.",
+            hint="Load the files of a directory oldest first, or give this one its own --name.",
         )
 
 

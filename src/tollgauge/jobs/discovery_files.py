@@ -1,15 +1,8 @@
-"""Directories that are loaded from files: which source each file belongs to, and in which order.
+"""Load directories from files: choose each file's source and the order of loading.
 
-Rules:
-- a crawl is compared with the one before it of its source, so files of one directory must have one
-  source: the name that was asked for, else the host of the origin that the document declares, else
-  `file:` and the file's name;
-- a file that declares no origin and looks like a listing that is known already is not loaded before
-  somebody says by a name what it is: a guess would delist what is there, or report no change;
-- everything is checked before anything is written;
-- a crawl that shrank by more than half waits for a second one that agrees: the same file once more
-  is no second crawl;
-- files are loaded oldest first where every one says when it was taken, else in the order given.
+A crawl is compared with the previous one of its source, so all files of a directory must have the
+same source: the given name, otherwise the host of the origin that the file declares, otherwise
+`file:` and the file name. Everything is checked before anything is written.
 """
 
 from __future__ import annotations
@@ -37,25 +30,21 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs.discover import NAME_MAX, Progress, Tally, check_newer, record_file
 from tollgauge.store.endpoints import crawls
 
-_SUSPICIOUS: Final = "suspicious-file:"
-"""What begins the key under which a source's suspicious file is remembered, by its digest."""
-FILE: Final = "file:"
-"""What the names of sources begin with that are named after a file."""
+_SUSPICIOUS: Final = "suspicious-file:"  # prefix of the `meta` key of a suspicious file's digest
+FILE: Final = "file:"  # prefix of the names of sources that are named after a file
 
 
 class UnclearSourceError(TollgaugeError):
-    """Files of which nobody can know whether they belong to one directory."""
+    """It is not clear whether files belong to the same directory."""
 
 
 class RepeatedFileError(TollgaugeError):
-    """The file of a suspicious crawl, loaded once more."""
+    """The file of a suspicious crawl was loaded a second time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Planned:
-    """A file and the source it is loaded for. `ids` are its endpoints, empty where the source is
-    certain.
-    """
+    """A file and its source. `ids` contains its endpoints if the source is uncertain."""
 
     path: Path
     source: str
@@ -64,7 +53,7 @@ class _Planned:
 
     @property
     def taken_at(self) -> int | None:
-        """The instant that the file names for its content."""
+        """The time that the file states for its content."""
         return self.listing.taken_at
 
 
@@ -78,13 +67,27 @@ async def load_files(
     accept_shrink: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Tally, ...]:
-    """One crawl of each file, in the order in which they were loaded. `source` is the name that was
-    asked for, for all of them. `accept_shrink` confirms that a directory lists much less than it
-    did, also with a file that was loaded before.
+    """Crawl each file and return the tallies in the order of loading.
 
-    Raises, before anything is written, DirectoryError when a file cannot be read, OldListingError
-    when a newer listing of its source was read before, and UnclearSourceError when its source must
-    be asked for, RepeatedFileError; and StoreUnavailable.
+    Files are loaded oldest first if all state their time, otherwise in the given order.
+
+    Args:
+        store: The store.
+        paths: The files.
+        source: The name of the source of all files, if given.
+        now: Current time in ms UTC.
+        perimeter: The hosts that may be probed.
+        accept_shrink: Confirm that a directory lists far fewer entries than before, even with a
+            file that was loaded before.
+        progress: Called after each page.
+
+    Raises:
+        DirectoryError: A file cannot be read. All errors except StoreUnavailable are raised before
+            anything is written.
+        OldListingError: A newer listing of the source was already read.
+        UnclearSourceError: The caller must name the source.
+        RepeatedFileError: The file is the suspicious crawl that needs a second one to agree.
+        StoreUnavailable: The database cannot serve.
     """
     planned = [await asyncio.to_thread(_plan, path, source, perimeter) for path in paths]
     if all(plan.taken_at is not None for plan in planned):
@@ -111,8 +114,8 @@ async def load_files(
 
 
 def source_name(origin: str | None, path: Path) -> str:
-    """The name of a file's source: the host of the origin that it declares, so that files and
-    crawls of one directory are one source, else `file:` and the file's name.
+    """Return the name of a file's source: the host of its declared origin, so that files and crawls
+    of a directory share a source, otherwise `file:` and the file name.
     """
     try:
         parts = urlsplit(origin or "")
@@ -138,7 +141,10 @@ def _ids(listing: DirectoryFile, perimeter: Perimeter) -> Iterator[str]:
 
 
 async def _check_sources(store: Store, planned: Sequence[_Planned]) -> None:
-    """Raises UnclearSourceError for a file that looks like a listing of another name."""
+    """Raise UnclearSourceError for a file that resembles the listing of a different source.
+
+    A wrong guess would delist existing endpoints or report no change.
+    """
     unsure = [plan for plan in planned if plan.ids]
     known = await store.reading(crawls.listed_by) if unsure else {}
     for plan in unsure:
@@ -165,15 +171,18 @@ async def _check_sources(store: Store, planned: Sequence[_Planned]) -> None:
 
 
 async def _check_repeated(store: Store, planned: Sequence[_Planned]) -> None:
-    """Raises RepeatedFileError for the file that is a source's suspicious crawl already."""
+    """Raise RepeatedFileError for a file that is its source's pending suspicious crawl.
+
+    A second crawl must agree with a suspicious one; the same file is not a second crawl.
+    """
     for plan in planned:
         suspicious = await store.reading(meta.get, _SUSPICIOUS + plan.source)
         if suspicious and suspicious == await asyncio.to_thread(_digest, plan.path):
             raise RepeatedFileError(
-                f"{plan.path.name} was loaded for {plan.source} before, and lists less than half "
-                "of what was there: the same file again is no second crawl.",
-                hint="Load a newer listing of the directory. If it really shrank, that one agrees; "
-                "or confirm it now: --accept-shrink.",
+                f"{plan.path.name} was already loaded for {plan.source} and lists fewer than half "
+                "of its endpoints. Loading it again does not confirm that.",
+                hint="Load a newer listing of the directory, or confirm that the directory shrank "
+                "with --accept-shrink.",
             )
 
 
@@ -183,7 +192,7 @@ def _digest(path: Path) -> str:
 
 
 async def _check_order(store: Store, planned: Sequence[_Planned], *, now: int) -> None:
-    """Raises OldListingError for a file that is older than what its source is read of before it."""
+    """Raise OldListingError for a file older than a listing that is read before it."""
     last = {
         name: await store.reading(crawls.last_taken, name)
         for name in {plan.source for plan in planned}
@@ -196,10 +205,10 @@ async def _check_order(store: Store, planned: Sequence[_Planned], *, now: int) -
 def _like_source(plan: _Planned, name: str, shared: int) -> UnclearSourceError:
     own = shlex.quote(_stem(plan.path))
     return UnclearSourceError(
-        f"{plan.path.name} looks like another crawl of the directory that the source {name} lists: "
-        f"it lists {shared} of the {len(plan.ids)} endpoints in the file.",
-        hint=f"If it is, load it with --name {shlex.quote(name)}, and what changed is reported. If "
-        f"it is a directory of its own, name it: --name {own}.",
+        f"{plan.path.name} looks like another crawl of the source {name}, which lists {shared} of "
+        f"its {len(plan.ids)} endpoints.",
+        hint=f"If it is, load it with --name {shlex.quote(name)} to report the changes. If it is "
+        f"a different directory, name it: --name {own}.",
     )
 
 
@@ -207,25 +216,25 @@ def _like_file(one: _Planned, other: _Planned, shared: int) -> UnclearSourceErro
     return UnclearSourceError(
         f"{one.path.name} and {other.path.name} look like crawls of one directory: they share "
         f"{shared} of {len(one.ids)} and {len(other.ids)} endpoints.",
-        hint=f"If they are, give them one name, oldest file first: --name "
-        f"{shlex.quote(_stem(one.path))}. If not, load them one by one, each with a --name.",
+        hint=f"If they are, load them with one name, oldest first: --name "
+        f"{shlex.quote(_stem(one.path))}. If not, load each with a different --name.",
     )
 
 
 def _unlike(plan: _Planned, count: int) -> UnclearSourceError:
     return UnclearSourceError(
-        f"None of the {count} endpoints that {plan.source} lists is in {plan.path.name}.",
-        hint="If it is another directory, give it a --name of its own. If it is the same one, say "
-        f"so: --name {shlex.quote(plan.source)}.",
+        f"{plan.path.name} contains none of the {count} endpoints that {plan.source} lists.",
+        hint="If it is a different directory, load it with a different --name. If it is the same "
+        f"one, confirm it: --name {shlex.quote(plan.source)}.",
     )
 
 
 def _pattern(name: str) -> str:
-    """A file's name without what tells one crawl from the next."""
+    """Return a file name with its digits masked, the same for all crawls of a directory."""
     return re.sub(r"\d+", "#", name)
 
 
 def _stem(path: Path) -> str:
-    """What files of one directory have in common in their names."""
+    """Return the common part of the names of a directory's files."""
     stem = path.name.split(".", 1)[0]
     return clean_text(re.sub(r"[-_ .]*\d[-_\dTZ]*$", "", stem) or stem, NAME_MAX)

@@ -1,18 +1,19 @@
-"""The index loop: follow a chain, and keep what the watched wallets received and sent, and
-everything that came to the addresses that we sell to.
+"""The index loop: follow a chain and store the transfers of watched wallets and all deposits at
+this service's addresses.
 
 A round, for one chain:
-1. learns the wallets that endpoints are newly paid at, and the addresses that we newly sell to;
-2. goes forward from the cursor, step by step: final blocks in ranges, later ones one by one by
-   hash. Where the chain was reorganised, a step replaces what is above the last common block;
-3. fills in the past of wallets that were learned late, from the newest blocks downwards, and
-   that of our own addresses after it (jobs/index_visit);
-4. reads blocks that became final since a second time, at two nodes where there are two, and adds
-   what the first reading lacked: a node may have hidden logs that it did have;
-5. marks endpoints whose settlements changed for a new score; now and then it measures the chain's
-   volume and checks the books (jobs/settle).
-Every step is fetched whole before it is written in one transaction, so a process that dies at any
-point leaves a state from which the next one goes on. A node that fails gives way to the next.
+1. Adds wallets that endpoints newly ask to be paid at, and new addresses of this service.
+2. Advances from the cursor: final blocks in ranges, newer ones one by one by hash. After a
+   reorganisation, a step replaces the blocks above the last common one.
+3. Back-fills wallets that were added late, newest blocks first, then this service's addresses
+   (jobs/index_visit).
+4. Audits newly final blocks: reads them again, at two nodes if possible, and adds missing
+   transfers. A node may have omitted logs at the first reading.
+5. Marks endpoints with changed settlements for scoring; periodically measures the chain's volume
+   and runs the reconciliation (jobs/settle).
+
+Each step is fetched completely and then written in one transaction, so that a process can stop at
+any point. If a node fails, the round continues at the next one.
 """
 
 from __future__ import annotations
@@ -43,12 +44,9 @@ from tollgauge.observe import log
 from tollgauge.store.chain import cursors, deposits, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 
-LOOK_BACK_MS: Final = 10 * MINUTE_MS
-"""The clocks of those who write the ledger differ by less."""
-SHARE: Final = 100
-"""Measuring a chain's volume takes at most one part in so many of the time, and so does checking
-the books."""
-_FORKS: Final = 32
+LOOK_BACK_MS: Final = 10 * MINUTE_MS  # allowance for clocks of machines that write the ledger
+SHARE: Final = 100  # measuring the volume takes at most 1 % of the time; so does reconciliation
+_FORK_BATCH: Final = 32  # block hashes compared per request when looking for a fork
 
 
 async def run(
@@ -61,10 +59,13 @@ async def run(
     pay_to: str = "",
     anchors: Mapping[str, tuple[str, ...]] | None = None,
 ) -> dict[str, object]:
-    """One round; the tally counts blocks, entries, deposits and what went wrong, `busy` asks for
-    the next. `pay_to` is the address that we sell to now, empty where nothing is sold.
+    """Run one round. The tally counts blocks, entries, deposits and problems; `busy` requests
+    another round immediately.
 
-    Raises DeepReorgError when every node's chain disagrees with what is final.
+    `pay_to` is the address this service sells to now, empty if it sells nothing.
+
+    Raises:
+        DeepReorgError: The chains of all nodes contradict a final block.
     """
     tally: Counter[str] = Counter()
     deep: DeepReorgError | None = None
@@ -102,7 +103,7 @@ async def run(
 
 
 async def _steps(visit: Visit) -> dict[str, object]:
-    """The steps of a round, in their order."""
+    """Perform the steps of a round in order."""
     cursor = await _learn(visit, await _begin(visit))
     if not visit.state.watched.receivers:
         return dict(visit.tally)
@@ -120,7 +121,7 @@ async def _steps(visit: Visit) -> dict[str, object]:
             break
     else:
         busy = True
-    # One step at least, so that a long past of the wallets does not keep our own waiting.
+    # At least one step, so that a long back-fill of wallets cannot starve this service's addresses.
     for done in range(visit.settings.fills):
         if (done and visit.late) or not await fill_account(visit, cursor):
             break
@@ -135,7 +136,7 @@ async def _steps(visit: Visit) -> dict[str, object]:
 
 
 async def _begin(visit: Visit) -> Cursor:
-    """Where the chain is indexed to; a new chain begins at its final block."""
+    """Return the chain's cursor; a new chain starts at its final block."""
     cursor = await visit.store.reading(cursors.cursor, visit.id)
     if cursor is not None:
         return cursor
@@ -146,7 +147,7 @@ async def _begin(visit: Visit) -> Cursor:
 
 
 async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
-    """Whom to watch: with the wallets that endpoints newly name, the anchors, and our own."""
+    """Update the watched addresses and return the cursor."""
     state = visit.state
     if not state.anchors_saved:
         await visit.store.writing(volumes.save_anchors, visit.anchors, now=visit.clock())
@@ -158,18 +159,18 @@ async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
         visit.tally["wallets"] += len(new)
     cursor = await _learn_own(visit, cursor)
     if state.version != cursor.version:
-        state.watched = await visit.store.reading(_watched, visit.id, visit.chain.token)
+        state.watched = await visit.store.reading(_read_watched, visit.id, visit.chain.token)
         state.version = cursor.version
     return cursor
 
 
-def _watched(tx: Connection, chain: int, token: str) -> Watched:
-    """The wallets that endpoints are paid at, and the addresses that we sell to."""
+def _read_watched(tx: Connection, chain: int, token: str) -> Watched:
+    """Return the wallets that endpoints are paid at, and the addresses of this service."""
     return Watched(frozenset(wallets.lows(tx, chain)), frozenset(deposits.lows(tx, chain, token)))
 
 
 async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
-    """Add the addresses that the configuration and the ledger name and that are new."""
+    """Add new addresses from the configuration and the ledger."""
     state, now = visit.state, visit.clock()
     addresses, wanted_from = await visit.store.reading(
         settlement.new_accounts,
@@ -189,15 +190,17 @@ async def _learn_own(visit: Visit, cursor: Cursor) -> Cursor:
 
 
 async def _forward(visit: Visit, cursor: Cursor) -> Cursor | None:
-    """One step from the cursor, or from the last common block; None when there is none."""
-    following = await _next(visit, cursor.number, parent=cursor.hash)
+    """Advance one step, from the cursor or the last common block; return None if there is no
+    step.
+    """
+    following = await _fetch_next(visit, cursor.number, parent=cursor.hash)
     common = None
     if following is None:
-        common, parent = await _common(visit, cursor)
+        common, parent = await _find_common(visit, cursor)
         if common is None:
             return None
         visit.tally["reorgs"] += 1
-        following = await _next(visit, common, parent=parent)
+        following = await _fetch_next(visit, common, parent=parent)
         if following is None:
             visit.tally["moved"] += 1
             return None
@@ -217,10 +220,10 @@ async def _forward(visit: Visit, cursor: Cursor) -> Cursor | None:
     return after
 
 
-async def _next(
+async def _fetch_next(
     visit: Visit, number: int, *, parent: bytes
 ) -> tuple[list[BlockHeader], Fetched] | None:
-    """The blocks after one, and what they hold; None where they do not follow it."""
+    """Fetch the blocks after `number` and their transfers; None if they do not follow `parent`."""
     span = next_span(
         number,
         head=visit.view.head.number,
@@ -244,17 +247,19 @@ async def _next(
     return headers, fetched
 
 
-async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
-    """The last block that the node's chain and the indexed one have in common, with its hash; None
-    where the node's chain goes on from the indexed one, or is behind it.
+async def _find_common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
+    """Return the last block that the node's chain shares with the indexed one, and its hash.
+
+    None if the node's chain continues the indexed one or is behind it.
     """
     if (visit.view.head.number, visit.view.head.hash) == (cursor.number, cursor.hash):
         return None, b""
     known = await visit.store.reading(cursors.kept_hashes, visit.id)
     on_node: dict[int, bytes] = {}
     candidates = sorted((n for n in known if n <= visit.view.head.number), reverse=True)
-    for start in range(0, len(candidates), _FORKS):
-        batch = candidates[start : start + _FORKS]
+    # Newest first: most reorganisations are a few blocks deep, so one batch is usually enough.
+    for start in range(0, len(candidates), _FORK_BATCH):
+        batch = candidates[start : start + _FORK_BATCH]
         for header in await visit.chain.nodes.headers(visit.view, batch):
             on_node[header.number] = header.hash
         if any(on_node.get(number) == known[number] for number in batch):
@@ -264,8 +269,8 @@ async def _common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]:
 
 
 async def _audit(visit: Visit) -> bool:
-    """Read blocks that are final now a second time; whether there were any."""
-    cursor, hashes = await visit.store.reading(_indexed, visit.id)
+    """Read newly final blocks a second time; return whether there were any."""
+    cursor, hashes = await visit.store.reading(_read_indexed, visit.id)
     if cursor is None:
         return False
     final = min(visit.view.finalized, cursor.number)
@@ -277,7 +282,7 @@ async def _audit(visit: Visit) -> bool:
         return False
     views = [visit.view] if second is None else [visit.view, second]
     last = min(final, cursor.audited + visit.chain.span(visit.view))
-    # A node that has the known hash of a later block has all blocks before it too.
+    # A node that returns the known hash of a later block also has all earlier blocks.
     floor = min(hashes)
     for view in views:
         same = await visit.chain.nodes.headers(view, [floor])
@@ -287,13 +292,13 @@ async def _audit(visit: Visit) -> bool:
     return True
 
 
-def _indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes]]:
-    """Where a chain is indexed to, and the hashes of its newest blocks by number."""
+def _read_indexed(tx: Connection, chain: int) -> tuple[Cursor | None, dict[int, bytes]]:
+    """Return the chain's cursor and the hashes of its newest blocks by number."""
     return cursors.cursor(tx, chain), cursors.kept_hashes(tx, chain)
 
 
 async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[View]) -> None:
-    """Fetch final blocks again, and store what is not stored yet."""
+    """Fetch final blocks again and store the transfers that are missing."""
     fetched = await visit.chain.final_of_all(views, span, visit.state.watched)
     added = await visit.store.writing(
         settlement.add_missing,
@@ -309,7 +314,7 @@ async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[Vie
 
 
 async def _publish(visit: Visit) -> None:
-    """Mark endpoints whose settlements changed, and measure the chain now and then."""
+    """Mark endpoints with changed settlements; measure the chain's volume if due."""
     now = visit.clock()
     published = await visit.store.reading(volumes.published)
     last = next((volume for volume in published if volume.chain == visit.id), None)
@@ -326,7 +331,7 @@ async def _publish(visit: Visit) -> None:
 
 
 async def _check_books(visit: Visit) -> None:
-    """The days that are complete, now and then."""
+    """Reconcile complete days if due."""
     state, now = visit.state, visit.clock()
     if now - state.books_at < max(settle.BOOKS_EVERY_MS, SHARE * state.books_ms):
         return

@@ -1,8 +1,7 @@
-"""A visit: one round of the index loop at one node of a chain, and its steps into the past.
+"""A visit: one round of the index loop at one node, and its back-filling of addresses added late.
 
-The past of addresses that the loop learned late, wallets and our own, is filled in from the newest
-blocks downwards. These blocks are not read a second time, so they are confirmed by a second node
-where there is one.
+Back-filling goes from the newest blocks downwards. These blocks are not audited later, so a second
+node confirms them if there is one.
 """
 
 from __future__ import annotations
@@ -27,29 +26,29 @@ from tollgauge.store.chain.wallets import ADDRESS
 
 _DOMAIN: Final = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+", re.ASCII)
 PATIENCE: Final = 60  # rounds that a step waits for the confirmation of a second node
-BACK_MS: Final = WINDOW_MS + DAY_MS  # the past of a wallet: the window, and a day for clocks
+BACK_MS: Final = WINDOW_MS + DAY_MS  # back-filled time of a wallet; one day allows for clocks
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class IndexSettings(LogSettings):
-    """How a chain is followed, besides how its logs are asked for."""
+    """How a chain is followed, in addition to how its logs are fetched."""
 
     every_ms: PositiveInt = 5_000
-    """Between two rounds."""
+    """Time between two rounds."""
     steps: PositiveInt = 20
-    """Steps forward that a round makes at most."""
+    """Maximum steps forward per round."""
     fills: int = 20
-    """Steps into the past of new wallets that it makes at most."""
+    """Maximum back-filling steps per round."""
     fill_wallets: PositiveInt = 5_000
-    """Wallets filled at once."""
+    """Wallets back-filled per step."""
     audit: PositiveInt = 150
-    """Newly final blocks that are read a second time together."""
+    """Newly final blocks that are audited together."""
     dirty_every_ms: int = 10 * MINUTE_MS
-    """An endpoint is scored again for changed settlements at most so often."""
+    """Minimum time between two scores of an endpoint because of changed settlements."""
     volume_every_ms: int = 5 * MINUTE_MS
-    """How often the chain's volume is measured, and the books are checked."""
+    """Time between two measurements of the chain's volume, and between two reconciliations."""
     round_ms: int = 20_000
-    """After so long a round begins no further step."""
+    """A round starts no further step after this time."""
 
 
 def _owner(text: str) -> str:
@@ -89,10 +88,12 @@ class DemandSettings:
 
 @dataclass(slots=True)
 class IndexState:
-    """What the loop remembers between rounds, so that the next need not ask: who is `watched` in a
-    `version` of that set, how many answers in a row nobody could confirm, for wallets and for
-    deposits, up to when the ledger was searched for addresses of ours, and when the chain's volume
-    was last measured, the books last checked, and how long that took.
+    """State that the loop keeps between rounds to save queries.
+
+    - `watched` is the set of addresses at its `version`.
+    - `unconfirmed` counts consecutive answers without confirmation, for wallets and deposits.
+    - `ledger_at` is the time up to which the ledger was searched for addresses.
+    - The remaining fields state when volume and reconciliation last ran and how long that took.
     """
 
     watched: Watched = field(default_factory=Watched)
@@ -110,10 +111,11 @@ class IndexState:
 class Visit:
     """One round at one node.
 
-    `view` is the node with its head; `until` is when the round begins no further step (ms UTC);
-    `tally` counts what was done, also at nodes that failed before; `pay_to` is the address that we
-    sell to now, in lower case, empty where nothing is sold; `anchors` are the addresses by owner
-    that prove payers.
+    - `view` is the node with its head.
+    - `until` is the time after which no further step starts (ms UTC).
+    - `tally` also includes work at nodes that failed before.
+    - `pay_to` is the address this service sells to, in lower case, empty if it sells nothing.
+    - `anchors` contains the addresses that prove payers, by owner.
     """
 
     store: Store
@@ -129,7 +131,7 @@ class Visit:
 
     @property
     def id(self) -> int:
-        """The chain's id."""
+        """The chain's ID."""
         return self.chain.chain_id
 
     @property
@@ -139,13 +141,13 @@ class Visit:
 
 
 async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
-    """One step into the past of the wallets that need it; whether there was one."""
+    """Back-fill wallets by one step; return whether there was one."""
     missing = await visit.store.reading(
         wallets.backlog, visit.id, limit=visit.settings.fill_wallets
     )
     if missing is None:
         return False
-    past = await _past(visit, missing.low, Watched(missing.wallets), floor=missing.floor)
+    past = await _fetch_back(visit, missing.low, Watched(missing.wallets), floor=missing.floor)
     if past is None:
         return False
     span, fetched = past
@@ -164,12 +166,12 @@ async def fill_wallets(visit: Visit, cursor: Cursor) -> bool:
 
 
 async def fill_account(visit: Visit, cursor: Cursor) -> bool:
-    """One step into the past of an address of ours; whether there was one."""
+    """Back-fill an address of this service by one step; return whether there was one."""
     token = visit.chain.token
     backlog = await visit.store.reading(deposits.backlog, visit.id, token)
     if backlog is None:
         return False
-    past = await _past(visit, backlog.low, Watched(own=frozenset([backlog.address])), floor=0)
+    past = await _fetch_back(visit, backlog.low, Watched(own=frozenset([backlog.address])), floor=0)
     if past is None:
         return False
     span, fetched = past
@@ -188,10 +190,12 @@ async def fill_account(visit: Visit, cursor: Cursor) -> bool:
     return True
 
 
-async def _past(
+async def _fetch_back(
     visit: Visit, low: int, whose: Watched, *, floor: int
 ) -> tuple[Span, Fetched] | None:
-    """The blocks before one, down to `floor`, and what they hold; None when it has to wait."""
+    """Fetch the blocks before `low`, down to `floor`, and their transfers; None if the step must
+    wait.
+    """
     span = previous_span(
         low,
         floor=floor,
@@ -202,18 +206,19 @@ async def _past(
     if span is None:
         return None
     if span.final:
-        fetched = await _confirmed(visit, span, whose)
+        fetched = await _fetch_confirmed(visit, span, whose)
         return None if fetched is None else (span, fetched)
-    headers = await _indexed(visit, span)
+    headers = await _fetch_indexed(visit, span)
     if headers is None:
         visit.tally["moved"] += 1
         return None
     return span, await visit.chain.tip(visit.view, headers, whose)
 
 
-async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None:
-    """What is in final blocks that nothing will read again: so where a second node should
-    confirm it, it is waited for, but not for ever.
+async def _fetch_confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None:
+    """Fetch final blocks that are not read again, confirmed by a second node.
+
+    The confirmation is waited for at most PATIENCE rounds.
     """
     kind = "deposits" if whose.own else "entries"
     strict = visit.state.unconfirmed[kind] < PATIENCE
@@ -227,8 +232,8 @@ async def _confirmed(visit: Visit, span: Span, whose: Watched) -> Fetched | None
     return fetched
 
 
-async def _indexed(visit: Visit, span: Span) -> list[BlockHeader] | None:
-    """The node's headers of a span, None unless they are those that are indexed."""
+async def _fetch_indexed(visit: Visit, span: Span) -> list[BlockHeader] | None:
+    """Return the node's headers of a span, or None unless they are the indexed ones."""
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
     hashes = await visit.store.reading(cursors.kept_hashes, visit.id)
     same = len(headers) == span.blocks and all(

@@ -1,11 +1,10 @@
-"""The probe loop: claim what is due, probe it, record it (monitor/probing has the steps).
+"""The probe loop: claim due endpoints, probe them and record the results (monitor/probing).
 
-A round takes one wave of endpoints, at most one a host, and has each host for itself until it
-gives it back. What answered is recorded within a moment. Network failures, TLS failures included,
-wait for the end of their wave and are judged together, with what other waves of the last minute
-met: the fault may be ours (core/probe/attribution). So do watched endpoints, whose slowness may be
-ours. Rounds overlap (`concurrent_waves`), so that a target that never answers holds up its own wave
-alone.
+A round probes one batch with at most one endpoint per host and holds a lease on each host.
+Successful results are recorded within a moment. Network failures wait for the end of the batch and
+are judged together with other recent results, because this machine may be the cause
+(core/probe/attribution); so are watched endpoints, whose slowness this machine may cause. Rounds
+overlap (`concurrent_waves`), so that an unresponsive endpoint delays only its own batch.
 """
 
 from __future__ import annotations
@@ -35,57 +34,58 @@ from tollgauge.store.schedule.hosts import HostState
 
 VantageName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
 
+# Results within this time share a transaction, which costs as much as several of its results.
 GATHER_S: Final = 0.25
-"""How long a result waits for others: a transaction costs as much as several of its results, and at
-an ordinary pace few come in a tenth of a second.
-"""
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSettings:
-    """How endpoints are probed. A wave lasts as long as its slowest target: `wave *
-    concurrent_waves` over the deadline of a probe is what a worker does where every wave has a dead
-    target.
+    """How endpoints are probed.
+
+    A batch takes as long as its slowest endpoint. If every batch has an unresponsive one, a worker
+    probes `wave * concurrent_waves` endpoints per probe deadline.
     """
 
     wave: PositiveInt = 128
-    """Endpoints that a round takes."""
+    """Endpoints per round."""
     concurrent_waves: PositiveInt = 16
-    """Rounds that a worker has under way at once."""
+    """Concurrent rounds of a worker."""
     lease_ms: Annotated[int, Field(ge=SECOND_MS)] = 60_000
-    """How long a worker has a host for itself."""
+    """Duration of a worker's lease on a host."""
     catch_up: Annotated[int, Field(ge=2)] = 2
-    """After a stop, what is overdue is probed at most so many times as fast as usual."""
+    """Maximum speed, as a multiple of the normal one, at which overdue probes are made up for."""
     late_ms: Annotated[int, Field(ge=SECOND_MS)] = 5 * MINUTE_MS
     """A host that waits longer for its probe raises the alarm."""
     references: tuple[str, ...] = ()
-    """https URLs that tell whether we are connected, before anyone else is blamed: two or three
-    sites that are always up. Left empty, the origins of [[sources]] and of the facilitator are
-    asked.
+    """https URLs that show whether this machine is connected, before a failure is attributed to a
+    seller: two or three sites that are always up. Default: the origins of [[sources]] and of the
+    facilitator.
     """
     cadence: Cadence = field(default_factory=Cadence)
-    """How often, and how gently."""
+    """How often and how gently endpoints are probed."""
     vantage: VantageName = DEFAULT
-    """The name of the place on the network that this process probes from."""
+    """The name of the network location from which this process probes."""
     vantages: tuple[VantageName, ...] = ()
-    """The names of all places, where workers probe from several; the first is the primary one,
-    whose probes are scored, and where `serve` runs (docs/operating/processes.md).
+    """The names of all locations, if workers probe from several. The first is the primary one: its
+    probes are scored, and `serve` runs there (docs/operating/processes.md).
     """
 
     def __post_init__(self) -> None:
         if len(set(self.vantages)) < len(self.vantages):
-            raise ValueError("vantages names one twice")
+            raise ValueError("vantages contains a name twice")
         if self.vantages and self.vantage not in self.vantages:
-            raise ValueError(f"vantage {self.vantage!r} is not one of vantages")
+            raise ValueError(f"vantage {self.vantage!r} is not in vantages")
 
     @property
     def places(self) -> Vantages:
-        """Where this process probes from, and which others there are."""
+        """The location of this process and all others."""
         return Vantages(own=self.vantage, all=self.vantages)
 
 
 async def run(prober: Prober, *, settings: ProbeSettings, owner: str) -> dict[str, object]:
-    """Probe one wave of due endpoints; the tally counts outcomes, `busy` asks for the next."""
+    """Probe one batch of due endpoints. The tally counts outcomes; `busy` requests another
+    round.
+    """
     if prober.vantages.is_primary:
         observations = await _Wave(prober=prober, settings=settings, owner=owner).run()
     else:
@@ -98,14 +98,14 @@ async def run(prober: Prober, *, settings: ProbeSettings, owner: str) -> dict[st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wave:
-    """One wave of probes; `owner` holds the leases of its hosts."""
+    """One batch of probes; `owner` holds the leases of its hosts."""
 
     prober: Prober
     settings: ProbeSettings
     owner: str
 
     async def run(self) -> tuple[Observation, ...]:
-        """Claim, probe and record one wave; empty when nothing is due."""
+        """Claim, probe and record one batch; empty if nothing is due."""
         store, now = self.prober.store, self.prober.clock()
         due, hosts = await store.writing(_claim, settings=self.settings, owner=self.owner, now=now)
         if not due:
@@ -123,9 +123,9 @@ class _Wave:
             ]
             await asyncio.wait(probes)
             ended.set()
-            final.put_nowait(None)  # so that nobody waits for another one
+            final.put_nowait(None)  # wakes the recorder if it waits for another result
         before = [probe.result() for probe in probes]
-        after = await self.prober.attributed(before)
+        after = await self.prober.attribute_failures(before)
         waiting = [
             new for old, new in zip(before, after, strict=True) if not self.prober.is_final(old)
         ]
@@ -140,7 +140,7 @@ class _Wave:
     async def _probe(
         self, endpoint: Endpoint, host: HostState, final: asyncio.Queue[Observation | None]
     ) -> Observation:
-        """Probe one endpoint, and queue the result at once where it is final by itself."""
+        """Probe one endpoint and queue the result immediately if it is final."""
         observation = await self.prober.probe(endpoint, host)
         if self.prober.is_final(observation):
             final.put_nowait(observation)
@@ -149,13 +149,15 @@ class _Wave:
     async def _record_final(
         self, final: asyncio.Queue[Observation | None], ended: asyncio.Event
     ) -> None:
-        """Record what is queued until the wave has ended; what comes within GATHER_S, or while the
-        store is busy, shares a transaction.
+        """Record queued results until the batch has ended.
+
+        Results that arrive within GATHER_S or while the store is busy share a transaction.
         """
         last = False
         while not last:
             queued = [await final.get()]
-            # Not woken by each result: most of a wave end within moments of each other.
+            # Do not wake for each result: most results of a batch arrive within moments of each
+            # other.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GATHER_S):
                     await ended.wait()
@@ -168,7 +170,7 @@ class _Wave:
     async def _record(
         self, observations: Sequence[Observation], *, slow_here: bool = False
     ) -> None:
-        """Record results and give their hosts back."""
+        """Record results and release their hosts."""
         await self.prober.store.writing(
             probing.record,
             observations,
@@ -184,7 +186,7 @@ class _Wave:
 async def _run_secondary(
     prober: Prober, *, settings: ProbeSettings, owner: str
 ) -> tuple[Observation, ...]:
-    """Claim, probe and record one wave from a vantage beside the primary one."""
+    """Claim, probe and record one batch from a secondary vantage."""
     due = await prober.store.writing(
         vantages.claim,
         prober.vantages.own,
@@ -195,7 +197,7 @@ async def _run_secondary(
         cadence=prober.cadence,
     )
     observations = await asyncio.gather(*(prober.probe_secondary(endpoint) for endpoint in due))
-    attributed = await prober.attributed(observations)
+    attributed = await prober.attribute_failures(observations)
     if attributed:
         await prober.store.writing(
             vantages.record,
@@ -221,7 +223,7 @@ def _count(observations: Sequence[Observation]) -> None:
 def _claim(
     tx: Connection, *, settings: ProbeSettings, owner: str, now: int
 ) -> tuple[tuple[Endpoint, ...], dict[str, HostState]]:
-    """Due endpoints, and what is known of their hosts, whose leases are the owner's for now."""
+    """Claim due endpoints and return them with the states of their hosts."""
     due = claims.claim_due(
         tx, owner=owner, now=now, limit=settings.wave, lease_ms=settings.lease_ms
     )

@@ -1,8 +1,8 @@
-"""The prune loop: close finished days into one row each, and delete expired rows.
+"""The prune loop: close finished days into one row each and delete expired rows.
 
 core/watch/watch_rules states how long each kind of row is kept. Each step is a transaction that
-touches at most a batch of due rows, so that no other writer waits long; a round that did not finish
-is followed by the next immediately.
+touches at most one batch, so that other writers wait only briefly. An unfinished round is followed
+by the next one immediately.
 """
 
 from __future__ import annotations
@@ -25,15 +25,14 @@ from tollgauge.store.scores import forecasts, scores
 from tollgauge.store.watches import outbox, watch_payments
 
 BATCH: Final = 500
-ENDPOINTS: Final = 100
-"""How many endpoints are forgotten in one transaction: each has hundreds of probes."""
+ENDPOINTS_BATCH: Final = 100  # endpoints deleted per transaction: each has hundreds of probes
 
 
 class Forget(Protocol):
-    """A function of a store."""
+    """A store function that deletes expired rows."""
 
     def __call__(self, tx: Connection, *, now: int, limit: int) -> int:
-        """Remove up to `limit` rows that are too old; how many it removed."""
+        """Delete up to `limit` expired rows; return their number."""
 
 
 FORGET: Final[Mapping[str, Forget]] = {
@@ -51,19 +50,21 @@ FORGET: Final[Mapping[str, Forget]] = {
 
 
 async def run(store: Store, *, clock: Clock) -> dict[str, object]:
-    """Close up to a batch of endpoint-days, fold as many into months, remove a batch of each kind
-    of old row, and give some free space back; the tally counts them.
+    """Close and archive up to a batch of days, delete a batch of each kind of expired row, and
+    return free space to the system. The tally counts them.
     """
     now = clock()
-    today = day_of(now - MINUTE_MS)  # callers of the last seconds still share its last probes
+    today = day_of(
+        now - MINUTE_MS
+    )  # live reports of the last seconds may still use the day's last probes
     tally = {
         "closed": await store.writing(archive.close_days, before_day=today, limit=BATCH),
         "days": await store.writing(archive.forget, now=now, limit=BATCH),
     }
     for name, forget in FORGET.items():
         tally[name] = await store.writing(forget, now=now, limit=BATCH)
-    unlisted = await store.writing(never_public.forget, now=now, limit=ENDPOINTS)
+    unlisted = await store.writing(never_public.forget, now=now, limit=ENDPOINTS_BATCH)
     pages = await store.writing(disk.give_back_pages)
-    full = unlisted >= ENDPOINTS or pages >= disk.STEP_PAGES
+    full = unlisted >= ENDPOINTS_BATCH or pages >= disk.STEP_PAGES
     busy = full or any(count >= BATCH for count in tally.values())
     return {**tally, "unlisted": unlisted, "pages": pages, "busy": busy}

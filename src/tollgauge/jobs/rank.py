@@ -1,8 +1,7 @@
-"""The counting loops: the ranking and statistics of all endpoints, and their alternatives.
+"""Loops that count: the ranking and statistics of all endpoints, and each one's alternatives.
 
-What readers would have to count is counted once (monitor/ranking, monitor/statistics). For every
-endpoint the number of better alternatives is counted from the similarity index; only numbers that
-changed are written.
+Results are stored for all readers (monitor/ranking, monitor/statistics). Numbers of better
+alternatives come from the similarity index; only changed ones are written.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def run(store: Store, *, clock: Clock) -> dict[str, object]:
-    """Count ranking and statistics if they are due; the tally states the ranked endpoints."""
+    """Compute ranking and statistics if they are due. The tally contains the ranked endpoints."""
     now = clock()
     if await store.reading(statistics.is_due, now=now):
         await store.writing(statistics.keep, await store.reading(statistics.count, now=now))
@@ -40,7 +39,7 @@ REST_FACTOR: Final = 4
 
 @dataclass(slots=True)
 class CountingPause:
-    """When the next count may begin, in milliseconds UTC."""
+    """The time before which the next count must not begin (ms UTC)."""
 
     resting_until: int = 0
 
@@ -48,7 +47,9 @@ class CountingPause:
 async def count_alternatives(
     store: Store, alternatives: Alternatives, *, pause: CountingPause, clock: Clock
 ) -> dict[str, object]:
-    """Refresh the index and count; the tally states the endpoints and the changed counts."""
+    """Refresh the index and count alternatives. The tally contains the endpoints and the changed
+    counts.
+    """
     began = clock()
     if began < pause.resting_until:
         return {}
@@ -62,7 +63,7 @@ async def count_alternatives(
 
 
 async def _count_slice(store: Store, index: SimilarityIndex, first: int) -> int:
-    """Count one slice and store the counts that changed."""
+    """Count one slice and store the changed counts."""
     counts = dict(await asyncio.to_thread(index.counts, first, first + SLICE))
     before = await store.reading(rated_endpoints.count_better, counts)
     changed = {id_: better for id_, better in counts.items() if before.get(id_) != better}

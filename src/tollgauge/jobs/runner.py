@@ -1,13 +1,12 @@
-"""The runner: runs the loops, each at its own interval, until it is stopped.
+"""Run the background loops, each at its own interval, until the process stops.
 
-A loop's round has a time-out; a round that fails is logged, counted and tried again at the next
-tick: this is the one broad `except` of the project. Rounds that must not run twice at once on
-several machines take a lease first, which stopping gives back. The lease is short, so that the
-work of a machine that died is soon taken up, and renewed for as long as the round goes on; a round
-that cannot renew it is ended before the lease is. Stopping waits for the rounds in flight.
+A round has a timeout. A failed round is logged, counted and repeated at the next tick. Rounds that
+must not run concurrently on several machines hold a lease. It is short, so that another machine
+soon takes over from a dead one, and renewed during the round; a round that cannot renew it is
+cancelled before it expires. Stopping waits for running rounds and returns the leases.
 
-How rounds end is noted in the database (store/backlog), for `tollgauge status`: once a
-minute, and when a loop begins or ceases to fail.
+The end of a round is recorded for `tollgauge status` (store/backlog) once per minute, and when a
+loop starts or stops failing.
 """
 
 from __future__ import annotations
@@ -26,25 +25,24 @@ from tollgauge.db.engine import Store, StoreUnavailable
 from tollgauge.observe import JOB_RUNS, JOB_SECONDS, cause_of, log, place_of
 from tollgauge.store import backlog
 
-LEASE_MS: Final = 100 * SECOND_MS
-"""How long a lease holds that nobody renews, and so how long the work of a dead machine waits."""
+LEASE_MS: Final = 100 * SECOND_MS  # maximum wait for the work of a dead machine
 RENEW_MS: Final = 15 * SECOND_MS
-MARGIN_MS: Final = 10 * SECOND_MS
-"""How long before its lease a round is ended, so that it has ended when the lease has."""
+MARGIN_MS: Final = 10 * SECOND_MS  # a round is cancelled this long before its lease expires
 
 NOTED_EVERY_MS: Final = MINUTE_MS
-_SLACK_MS: Final = 5 * MINUTE_MS
-"""How much later than it should a note may come."""
+_SLACK_MS: Final = 5 * MINUTE_MS  # delay of a round before `tollgauge status` reports it
 
 Tally = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One loop: what a round does and how often. A round that reports `busy: True` in its tally
-    is followed by the next at once. `exclusive` rounds run on one machine at a time. Up to
-    `concurrency` rounds are under way at once, begun in turn, so that `every_s` holds for them
-    together.
+    """One loop: the function of a round, and its interval.
+
+    - A round with `busy: True` in its tally is followed by the next immediately.
+    - `exclusive` rounds run on one machine at a time.
+    - Up to `concurrency` rounds run concurrently, with staggered starts: `every_s` is the interval
+      between any two of them.
     """
 
     name: str
@@ -59,7 +57,7 @@ class Job:
 async def run_jobs(
     jobs: Sequence[Job], *, store: Store, clock: Clock, owner: str, stop: asyncio.Event
 ) -> None:
-    """Run all loops until `stop` is set and the rounds in flight have ended."""
+    """Run all loops until `stop` is set and all rounds have ended."""
     async with asyncio.TaskGroup() as group:
         for job in jobs:
             loop = _Loop(job, store, clock, owner, stop, _Notes(job, store, clock))
@@ -69,7 +67,7 @@ async def run_jobs(
 
 @dataclass(slots=True)
 class _Notes:
-    """What is noted of a job's rounds, by this process."""
+    """The last recorded end of a job's rounds in this process."""
 
     job: Job
     store: Store
@@ -78,7 +76,9 @@ class _Notes:
     _error: str = ""
 
     async def add(self, began: float, *, error: str = "") -> None:
-        """Note a round that began at `began` (monotonic s), unless the same was noted lately."""
+        """Record the end of a round, unless the same was recorded within a minute. `began` is its
+        start in monotonic seconds.
+        """
         now, job = self.clock(), self.job
         if error == self._error and self._at <= now < self._at + NOTED_EVERY_MS:
             return
@@ -97,7 +97,7 @@ class _Notes:
 
 @dataclass(frozen=True, slots=True)
 class _Loop:
-    """A job in this process, the `owner` of its leases."""
+    """A job in this process, which is the `owner` of its leases."""
 
     job: Job
     store: Store
@@ -107,8 +107,8 @@ class _Loop:
     notes: _Notes
 
     async def run(self, number: int) -> None:
-        """Round after round until it is time to stop; those that are under way at once begin in
-        turn, by their number.
+        """Run rounds until `stop` is set. Concurrent rounds start one after another, by
+        `number`.
         """
         job = self.job
         await self._pause(number * job.every_s)
@@ -118,23 +118,26 @@ class _Loop:
             idle = job.concurrency * job.every_s * random.uniform(0.9, 1.1)  # noqa: S311 - no secret
             await self._pause(0.05 if busy else idle)
         if job.exclusive:
-            with contextlib.suppress(StoreUnavailable):  # then it ends by itself
+            with contextlib.suppress(StoreUnavailable):  # the lease then expires
                 await self.store.writing(meta.end_lease, job.name, owner=self.owner)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait so long, or until it is time to stop."""
+        """Wait for some seconds or until `stop` is set."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.stop.wait(), seconds)
 
     async def _round(self) -> bool:
-        """One round; whether the next should follow at once."""
+        """Run one round; return whether the next one must follow immediately."""
         name, started = self.job.name, time.monotonic()
         try:
             if self.job.exclusive and not await self._take_lease():
                 return False
             async with asyncio.timeout(self.job.timeout_s):
-                tally = await (self._alone(started) if self.job.exclusive else self.job.run())
-        except Exception as error:  # noqa: BLE001 - the one place: a round may fail, the loop may not
+                tally = await (
+                    self._run_exclusively(started) if self.job.exclusive else self.job.run()
+                )
+        # The only broad `except` of the project: a failed round must not end its loop.
+        except Exception as error:  # noqa: BLE001
             JOB_RUNS.labels(name, "failed").inc()
             cause = cause_of(error)
             kind, where = type(cause).__name__, place_of(cause)
@@ -153,24 +156,30 @@ class _Loop:
             meta.take_lease, self.job.name, owner=self.owner, now=self.clock(), ttl_ms=LEASE_MS
         )
 
-    async def _alone(self, began: float) -> Tally:
-        """A round under a lease that was taken after `began` (monotonic seconds), which is renewed
-        until the round has ended. Raises TimeoutError when the lease was lost.
+    async def _run_exclusively(self, began: float) -> Tally:
+        """Run a round under a lease that is renewed until the round ends.
+
+        `began` is a time before the lease was taken, in monotonic seconds.
+
+        Raises:
+            TimeoutError: The lease was lost.
         """
-        alone_s = (LEASE_MS - MARGIN_MS) / SECOND_MS
+        usable_s = (LEASE_MS - MARGIN_MS) / SECOND_MS
 
         async def renew(until: asyncio.Timeout) -> None:
             while True:
                 await asyncio.sleep(RENEW_MS / SECOND_MS)
+                # Measured before the request: the database may have granted the lease any time
+                # after it.
                 asked = time.monotonic()
                 try:
                     renewed = await self._take_lease()
                 except StoreUnavailable:
-                    continue  # the lease still holds for a while
-                until.reschedule(asked + alone_s if renewed else asked)
+                    continue  # the lease is still valid; the timeout ends the round in time
+                until.reschedule(asked + usable_s if renewed else asked)
 
         # The event loop's clock is the monotonic one.
-        async with asyncio.timeout_at(began + alone_s) as until:
+        async with asyncio.timeout_at(began + usable_s) as until:
             renewing = asyncio.create_task(renew(until))
             try:
                 return await self.job.run()

@@ -1,8 +1,8 @@
-"""The loops of the schedule: how often each endpoint can be probed, and the alarm of late probes.
+"""Loops of the probe schedule: plan probe intervals, and raise an alarm about late probes.
 
-`run` counts all endpoints every two minutes and plans what hosts and sites share
-(core/probe/budgets): one machine does it for all. `Lateness` looks, on every machine, for how long
-the host has waited that waits longest, and raises the alarm when that passes `late_ms`.
+`run` counts all endpoints every two minutes and divides the budgets of hosts and sites
+(core/probe/budgets), on one machine for all. `LatenessMonitor` runs on every machine and raises the
+alarm if a host has waited longer than `late_ms`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from tollgauge.db.engine import Store
 from tollgauge.observe import PROBE_OVERDUE, log
 from tollgauge.store.schedule import budgets
 
-_CHANGE: Final = 16
-"""A share is written again when it changed by more than one part in so many."""
+_CHANGE: Final = 16  # a share is written again if it changed by more than 1/16
 
 
 async def run(store: Store, *, cadence: Cadence, catch_up: int, clock: Clock) -> dict[str, object]:
-    """Plan once; the tally counts the hosts whose share was written again, and those that had to be
-    made due earlier (`forgotten`), of which there should be none.
+    """Plan once. The tally counts the rewritten shares, and hosts without a due time that had to be
+    repaired (`forgotten`, normally zero).
     """
     census = await store.reading(budgets.census, now=clock())
     new = plan(census.loads, cadence, catch_up=catch_up)
@@ -40,7 +39,7 @@ async def run(store: Store, *, cadence: Cadence, catch_up: int, clock: Clock) ->
 
 
 def _has_changed(before: HostShare, after: HostShare) -> bool:
-    """Whether a share changed by enough to be written."""
+    """Return whether a share changed enough to be written."""
     if before.takes_turns != after.takes_turns or bool(before.round_ms) != bool(after.round_ms):
         return True
     pairs = ((before.round_ms, after.round_ms), (before.sharing, after.sharing))
@@ -49,7 +48,7 @@ def _has_changed(before: HostShare, after: HostShare) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class LatenessMonitor:
-    """Whether the probes of this service are late; `late_ms` is the limit."""
+    """Observes whether probes are late; `late_ms` is the limit."""
 
     store: Store
     clock: Clock
@@ -57,7 +56,7 @@ class LatenessMonitor:
     is_late: bool = False
 
     async def run(self) -> Mapping[str, object]:
-        """Look once; log when probes become late, and when they no longer are."""
+        """Check once; log when probes become late and when they are on time again."""
         overdue = await self.store.reading(budgets.overdue_ms, now=self.clock())
         for name, overdue_ms in overdue.items():
             PROBE_OVERDUE.labels(name).set(overdue_ms / SECOND_MS)

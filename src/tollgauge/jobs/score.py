@@ -1,8 +1,8 @@
-"""The loops of scores: compute scores whose evidence changed, and test forecasts.
+"""Loops of scores: compute scores whose evidence changed, and test forecasts.
 
-A score is computed again when its evidence changed, and at least every 24 hours, because the
-window moves on even when nothing else does. Once an hour forecasts are stored, and once a day those
-of a complete day are compared with what happened (monitor/calibration).
+A score is also recomputed at least every 24 hours, because its window moves. Forecasts are stored
+once per hour, and those of a complete day are compared with the outcomes once per day
+(monitor/calibration).
 """
 
 from __future__ import annotations
@@ -26,20 +26,18 @@ from tollgauge.store.scores import forecasts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSettings:
-    """How much is scored at once, and how old a score may get."""
+    """How many endpoints are scored together, and the maximum age of a score."""
 
     batch: PositiveInt = 200
-    """Endpoints that a round takes."""
+    """Endpoints per round."""
     max_age_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = DAY_MS
-    """A score is never older; 24 hours at most."""
+    """Maximum age of a score; at most 24 hours."""
 
 
 async def run(
     store: Store, *, settings: ScoreSettings, cadence: Cadence, clock: Clock
 ) -> dict[str, object]:
-    """Score a batch of dirty or stale endpoints, which are probed at a cadence; the tally counts
-    grades.
-    """
+    """Score a batch of dirty or stale endpoints. The tally counts grades."""
     ids = await store.writing(
         endpoints.claim_dirty, now=clock(), limit=settings.batch, max_age_ms=settings.max_age_ms
     )
@@ -55,21 +53,21 @@ async def run(
     return {**+tally, "busy": len(ids) >= settings.batch} if ids else {}
 
 
-BATCH_SIZE: Final = 50  # forecasts that are made or scored in one transaction
+BATCH_SIZE: Final = 50  # forecasts stored or compared per transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationSettings:
-    """How many forecasts are looked at."""
+    """How many forecasts are tested."""
 
     forecasts_per_hour: NonNegativeInt = 500
-    """Stored to be held against what happens; 0 stores none."""
+    """Forecasts stored per hour for comparison with the outcomes; 0 stores none."""
 
 
 async def calibrate(
     store: Store, *, settings: CalibrationSettings, clock: Clock
 ) -> dict[str, object]:
-    """Store forecasts of this hour if there are none, and score one day; the tally counts both."""
+    """Store this hour's forecasts and compare those of one day. The tally counts both."""
     kept = await _store_forecasts(store, limit=settings.forecasts_per_hour, now=clock())
     last = calibration.last_complete_day(clock())
     days = await store.reading(forecasts.unscored_days, before=last + 1)

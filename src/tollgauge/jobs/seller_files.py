@@ -1,9 +1,8 @@
-"""The loop of sellers' files: fetch `/.well-known/tollgauge.json` of hosts that are due, and check
-who signed the changes of payTo that they announce.
+"""The loop of sellers' files: fetch `/.well-known/tollgauge.json` from due hosts and verify the
+signatures of announced payTo changes.
 
-A request goes through egress, with its caps and its deadline, under the host's lease. When a host
-is due and what is stored, monitor/seller_files decides; what a file means,
-core/directory/seller_file.
+Requests go through egress under the host's lease. monitor/seller_files decides which hosts are due
+and which announcements are stored; core/directory/seller_file parses the file.
 """
 
 from __future__ import annotations
@@ -33,22 +32,20 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import seller_files
 from tollgauge.store.schedule import hosts
 
-BATCH: Final = 16
-"""How many hosts are asked at once."""
-LEASE_MS: Final = MINUTE_MS
-"""Longer than a request and its signatures take."""
+BATCH: Final = 16  # hosts per round, fetched concurrently
+LEASE_MS: Final = MINUTE_MS  # longer than a fetch and the verification of its signatures
 _ACCEPT: Final = (("Accept", "application/json"),)
+# An unreadable response with one of these statuses means that the host has no file; after a server
+# error (5xx) the stored file is kept.
 _GONE: Final = range(200, 500)
-"""Statuses that say that there is no file, where it is none that can be read: an error of the
-server (5xx) says nothing of the file.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SellerFiles:
-    """What the loop needs: the store, egress, the clock (ms UTC), the nodes that check signatures
-    of contract wallets (None: these cannot be checked), the least pause between two requests to a
-    host, and the name of the leases' owner.
+    """Dependencies and settings of the loop.
+
+    `clock` returns ms UTC. `prover` verifies signatures of contract wallets, which are rejected
+    without it. `host_gap_ms` is the minimum pause between two requests to a host.
     """
 
     store: Store
@@ -59,25 +56,25 @@ class SellerFiles:
     owner: str
 
     async def run(self) -> dict[str, object]:
-        """Ask up to BATCH hosts that are due; counts those that were asked, and the files."""
+        """Fetch up to BATCH due files. The tally counts requests and files."""
         now = self.clock()
         claimed = await self.store.writing(
             seller_files.claim, owner=self.owner, now=now, limit=BATCH, lease_ms=LEASE_MS
         )
-        files = await asyncio.gather(*(self._ask(host) for host in claimed))
+        files = await asyncio.gather(*(self._fetch(host) for host in claimed))
         return {"asked": len(files), "files": sum(files), "busy": len(claimed) >= BATCH}
 
-    async def _ask(self, host: str) -> bool:
-        """Ask one host and store its file; whether it has one."""
+    async def _fetch(self, host: str) -> bool:
+        """Fetch and store one host's file; return whether it has one."""
         request = Request(url=f"https://{host}{PATH}", headers=_ACCEPT)
         try:
             result = (await self.egress.fetch(request, at=self.clock())).result
-        except ResourceError:  # a name that may no longer be asked
+        except ResourceError:  # a host that may no longer be requested
             result = Answer(status=404)
-        file = _file(result, host)
+        file = _parse(result, host)
         announced: tuple[Announcement, ...] = ()
         if file is not None:
-            file, announced = await self._checked(file)
+            file, announced = await self._verify(file)
         await self.store.writing(self._store, host, result, file, announced)
         return file is not None
 
@@ -89,33 +86,35 @@ class SellerFiles:
         file: SellerFile | None,
         announced: tuple[Announcement, ...],
     ) -> None:
-        """Store what a host answered, and end its lease."""
+        """Store a host's file and release the host."""
         now = self.clock()
         gone = isinstance(result, Answer) and result.status in _GONE
         seller_files.record(tx, host, file, announced, now=now, gone=gone)
         pause = max(self.host_gap_ms, min(pause_ms(result, now=now), HOST_PAUSE_MAX_MS))
         hosts.release(tx, {host: now + pause}, owner=self.owner, now=now)
 
-    async def _checked(self, file: SellerFile) -> tuple[SellerFile, tuple[Announcement, ...]]:
-        """The file with what is wrong with its signatures, and the announcements that are good."""
+    async def _verify(self, file: SellerFile) -> tuple[SellerFile, tuple[Announcement, ...]]:
+        """Return the file with problems of its signatures, and the announcements with valid
+        ones.
+        """
         good, problems = [], []
         for signed in file.announcements:
-            problem = await self._problem(signed)
+            problem = await self._find_problem(signed)
             if problem:
                 problems.append(f"`{signed.place}`: {problem}")
             else:
                 good.append(signed.announcement)
         return replace(file, problems=(*file.problems, *problems)), tuple(good)
 
-    async def _problem(self, signed: SignedAnnouncement) -> str:
-        """What is wrong with the signature of an announcement, empty where it is good."""
+    async def _find_problem(self, signed: SignedAnnouncement) -> str:
+        """Return the problem of an announcement's signature, or an empty string."""
         item = signed.announcement
         if item.not_before * SECOND_MS < self.clock():
-            return ""  # an old one that was read in time is stored already
+            return ""  # in the past: stored earlier if it was announced in time
         digest = text_digest(item.text)
         if recovered(digest, signed.signature) == item.before:
             return ""
-        wrong = "the signature is not that of `from` over the text for this host."
+        wrong = "the signature was not made by `from` over the text for this host."
         if self.prover is None:
             return wrong
         try:
@@ -123,12 +122,12 @@ class SellerFiles:
                 item.network, item.before, digest, signed.signature
             )
         except RpcError:
-            return "the chain could not be asked whether the wallet `from` signed this."
+            return "no node could verify the signature of the wallet `from`."
         return "" if accepted else wrong
 
 
-def _file(result: Answer | Fault, host: str) -> SellerFile | None:
-    """The file that an answer holds, None where it holds none."""
+def _parse(result: Answer | Fault, host: str) -> SellerFile | None:
+    """Return the file in a response, or None."""
     if isinstance(result, Fault) or result.status != 200 or result.truncated:
         return None
     return read(result.body, host)

@@ -1,9 +1,8 @@
-"""Reconciliation (docs/payments.md): settlements with unknown outcome, and the books of each day.
+"""Reconciliation (docs/payments.md): settlements with unknown outcome, and the daily comparison of
+sales with deposits on the chain.
 
-The outcome of a settlement is read from the chain, never from the facilitator; what the answer does
-to a row is decided in monitor/settlement. Nothing is settled here: a caller who wants the answer
-sends the payment again. The books compare what was sold on a complete day with what the chain
-received.
+The outcome of a settlement is read from the chain, not from the facilitator; monitor/settlement
+applies it to the row. Nothing is settled here: a caller without a response repeats the payment.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from tollgauge.store.ledger import books, payments
 from tollgauge.store.ledger.payments import LedgerRow
 
 BATCH: Final = 100
-SILENT_MAX: Final = 3  # after so many rows without an answer, the node is at fault: the round ends
+SILENT_MAX: Final = 3  # consecutive rows without an answer after which a round ends
 
 
 async def run(store: Store, chain: Prover, *, clock: Clock) -> dict[str, object]:
-    """Resolve one batch of settlements from the chain; the tally counts outcomes."""
+    """Resolve one batch of settlements from the chain. The tally counts outcomes."""
     rows = await store.reading(payments.due, now=clock(), limit=BATCH)
     tally: Counter[str] = Counter()
     silent = 0
@@ -37,7 +36,7 @@ async def run(store: Store, chain: Prover, *, clock: Clock) -> dict[str, object]
         answer = await _ask(chain, row)
         silent = silent + 1 if answer is None else 0
         outcome = await store.writing(settlement.reconcile, row, answer, now=clock())
-        if outcome == "lost":  # a settled payment left the chain after its answer was sent
+        if outcome == "lost":  # reorganised away after the response was sent
             alarm("lost", row.id)
         tally[outcome] += 1
         if silent == SILENT_MAX:
@@ -58,7 +57,7 @@ OLDER_DAYS: Final = 31  # unchecked older days per round
 
 
 async def check_books(store: Store, *, now: int) -> int:
-    """Check new, recent and unbalanced days; returns the number of unexplained differences."""
+    """Reconcile new, recent and unbalanced days; return the number of unexplained differences."""
     accounts = await store.reading(_accounts)
     unexplained = 0
     for account, checked in accounts:
@@ -71,19 +70,19 @@ async def check_books(store: Store, *, now: int) -> int:
 
 
 def _accounts(tx: Connection) -> list[tuple[Account, Mapping[int, int]]]:
-    """Every account that receives payments, with the difference of each checked day."""
+    """Return all accounts that receive payments, each with the differences of its checked days."""
     return [(account, books.checked(tx, account)) for account in books.accounts(tx)]
 
 
 def _select_days(account: Account, checked: Mapping[int, int], *, today: int) -> Iterable[int]:
-    """The complete days that were not checked, that did not balance, or that are recent."""
+    """Return complete days that are recent, were not checked or did not balance."""
     if account.read_from is None or account.read_to is None:
         return ()
     first = account.read_from // DAY_MS + 1
     days = range(min(today, day_of(account.read_to) - 1), first - 1, -1)
     recent = [day for day in days if day > today - RECHECK_DAYS]
     older = [day for day in days if day <= today - RECHECK_DAYS and checked.get(day) != 0]
-    # Unchecked days first: days that never balance must not delay them.
+    # Unchecked days first, so that days that never balance cannot delay them.
     older.sort(key=lambda day: day in checked)
     return (*recent, *older[:OLDER_DAYS])
 
@@ -92,6 +91,7 @@ async def _remember(store: Store, day: Day, known: int | None, *, now: int) -> N
     if known == day.difference:
         return
     if day.unexplained:
-        # Before it is remembered: a process that dies in between raises it twice, not never.
+        # Alarm before the result is stored: a crash in between repeats the alarm instead of losing
+        # it.
         books_alarm(day.account.address, day.day, day.difference)
     await store.writing(books.check, day, now=now)

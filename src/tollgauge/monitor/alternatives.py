@@ -1,19 +1,8 @@
-"""Alternatives: better-scored endpoints of a similar purpose, from an index kept in memory, which
-searches and lists (monitor/lists) read too.
+"""Find better-scored endpoints with a similar purpose, using an index in memory
+(docs/similarity.md). Searches and lists use the same index.
 
-Rules (docs/similarity.md):
-- the index covers every known endpoint. A refresh reads all rows in pages, analyses again only
-  texts that changed, and builds the next index in a thread while the old one is being searched;
-- a server builds the first index when it starts; a search before that waits for it, at most
-  FIRST_S;
-- refreshing takes at most one part in REST of the time: a search begins a refresh when the index is
-  older than REST times as long as the last one took;
-- an endpoint may be an alternative while a directory lists it, it has a score, that score's advice
-  lets pay (core/score/advice.PAYABLE), and it has no confirmed outage;
-- what is expected to be payable in 24 hours comes first (core/similarity/similarity_index);
-- the index only proposes: candidates are checked and ranked by their present rows, so that an
-  answer never names an endpoint that has since been delisted, moved or marked `avoid`;
-- an endpoint that was never measured counts as one with score 0.
+The index only proposes. Candidates are checked and ranked by their current rows, so that a response
+never names an endpoint that has since been delisted, moved or marked `avoid`.
 """
 
 from __future__ import annotations
@@ -40,33 +29,27 @@ if TYPE_CHECKING:
     from tollgauge.core.similarity.similarity_index import IndexedEndpoint, SimilarityIndex
 
 PAGE: Final = 500
-REST: Final = 20
-REST_S: Final = 1.0
-"""The least time between two refreshes, in seconds."""
-STALE_S: Final = 900.0
-"""Where the index is older, a search waits as long for a new one as for the first."""
-FIRST_S: Final = 20.0
-"""How long a search waits for the first index."""
-RENEWAL_S: Final = 0.25
-"""How long a search waits for a fresher index; not at all where the last one took longer."""
-PROPOSALS: Final = 15
-"""How many more endpoints the index proposes than are wanted: some may have changed since."""
+REST: Final = 20  # minimum age of the index at a refresh, in durations of the last refresh
+REST_S: Final = 1.0  # minimum time between two refreshes
+STALE_S: Final = 900.0  # an older index is not used: a search waits as for the first one
+FIRST_S: Final = 20.0  # maximum wait for the first index
+RENEWAL_S: Final = 0.25  # maximum wait for a fresher index; no wait if the last one took longer
+PROPOSALS: Final = 15  # extra candidates, because some may have changed since the index was built
 
 
 class IndexBuilding(TollgaugeError):  # noqa: N818 - a state, not a fault
-    """There is no index to search yet."""
+    """The first index is still being built."""
 
 
+# By endpoint ID: hash of the text, IDs and weights of its terms. The garbage collector does not
+# track tuples of numbers and bytes, so a large dictionary of them costs no collection time.
 _Terms = dict[str, tuple[int, bytes, bytes]]
-"""By endpoint id: the hash of a wording, and the ids and weights of its terms. What holds nothing
-but numbers and bytes the garbage collector leaves alone, however much there is of it.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """An endpoint of a similar purpose. `percent` is how similar; `cheaper` compares advertised
-    dollars, and is False where either has none.
+    """An endpoint with a similar purpose. `percent` is the similarity. `cheaper` compares prices in
+    dollars and is False if either endpoint has none.
     """
 
     endpoint: RatedEndpoint
@@ -76,8 +59,8 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedAlternatives:
-    """The endpoint that was asked for, and its alternatives, best first. `has_similar`: at least
-    one endpoint of a similar purpose may be paid, whatever its score.
+    """The requested endpoint and its alternatives, best first. `has_similar`: at least one payable
+    endpoint has a similar purpose, whatever its score.
     """
 
     endpoint: RatedEndpoint
@@ -86,7 +69,11 @@ class RankedAlternatives:
 
 
 class Alternatives:
-    """The index in memory and its refreshing; one for each process."""
+    """The index in memory and its refreshes; one per process.
+
+    A refresh reads all rows in pages, analyses only changed texts, and builds the next index in a
+    thread while searches use the old one.
+    """
 
     def __init__(self) -> None:
         self._index: SimilarityIndex | None = None
@@ -96,11 +83,11 @@ class Alternatives:
         self._refreshing: asyncio.Task[SimilarityIndex] | None = None
 
     def begin(self, store: ReadOnlyStore) -> None:
-        """Start to build the first index, so that the first search waits less for it."""
+        """Start building the first index, to shorten the wait of the first search."""
         self._refresh(store)
 
     async def close(self) -> None:
-        """End a refresh that is in flight."""
+        """Cancel a running refresh."""
         if self._refreshing is not None:
             self._refreshing.cancel()
             await asyncio.wait((self._refreshing,))
@@ -108,10 +95,13 @@ class Alternatives:
     async def find(
         self, store: ReadOnlyStore, endpoint_id: str, *, limit: int, delta_tenths: int
     ) -> RankedAlternatives | None:
-        """At most `limit` endpoints that score at least `delta_tenths` better, best first; None
-        for an endpoint that nobody knows.
+        """Return at most `limit` endpoints that score at least `delta_tenths` more, best first.
 
-        Raises IndexBuilding while there is no index yet.
+        Returns:
+            None if the endpoint is unknown.
+
+        Raises:
+            IndexBuilding: The first index is still being built.
         """
         index = await self.fresh(store)
         return await store.reading(
@@ -119,7 +109,11 @@ class Alternatives:
         )
 
     async def fresh(self, store: ReadOnlyStore) -> SimilarityIndex:
-        """An index that is as new as the rules allow. Raises IndexBuilding."""
+        """Return the index, refreshed first if it is old.
+
+        Raises:
+            IndexBuilding: The first index is still being built.
+        """
         index = self._index
         age = asyncio.get_running_loop().time() - self._built_at
         if index is not None and age < max(REST_S, REST * self._took):
@@ -128,6 +122,7 @@ class Alternatives:
         usable = index is not None and age < STALE_S
         if index is not None and usable and self._took > RENEWAL_S:
             return index
+        # `wait` does not cancel the task at the timeout: the refresh continues for later searches.
         await asyncio.wait((task,), timeout=RENEWAL_S if usable else FIRST_S)
         if task.done():
             return task.result()
@@ -136,18 +131,18 @@ class Alternatives:
         return index
 
     async def refresh(self, store: ReadOnlyStore) -> SimilarityIndex:
-        """An index of everything as it is now."""
+        """Build and return a new index."""
         return await asyncio.shield(self._refresh(store))
 
     def _refresh(self, store: ReadOnlyStore) -> asyncio.Task[SimilarityIndex]:
-        """The refresh in flight, or a new one."""
+        """Return the running refresh, or start one."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.create_task(self._rebuild(store))
             self._refreshing.add_done_callback(_ignore_failure)
         return self._refreshing
 
     async def _rebuild(self, store: ReadOnlyStore) -> SimilarityIndex:
-        # It needs NumPy, which half of all commands never do.
+        # Imported here because it loads NumPy, which most commands do not need.
         from tollgauge.core.similarity.similarity_index import SimilarityIndex
 
         began = asyncio.get_running_loop().time()
@@ -170,7 +165,7 @@ class Alternatives:
 def _ranked(
     tx: Connection, index: SimilarityIndex, endpoint_id: str, *, limit: int, delta_tenths: int
 ) -> RankedAlternatives | None:
-    """The proposals of an index, checked and ranked by their present rows."""
+    """Check and rank the index's proposals by their current rows."""
     known = rated_endpoints.get_whole(tx, endpoint_id)
     if known is None:
         return None
@@ -195,7 +190,7 @@ def _candidates(
     least_tenths: int,
     limit: int,
 ) -> list[Alternative]:
-    """At most `limit` endpoints of a similar purpose with at least this score, best first."""
+    """Return at most `limit` similar endpoints with at least this score, best first."""
     proposed = index.search(
         terms,
         host=target.host,
@@ -218,7 +213,11 @@ def _candidates(
 
 
 def is_offered(row: RatedEndpoint) -> bool:
-    """Whether an endpoint may be an alternative to others; none on a test network is."""
+    """Return whether an endpoint may be an alternative to others.
+
+    It must be listed, scored and payable (core/score/advice.PAYABLE), not on a test network and
+    without a confirmed outage.
+    """
     if row.network is not None and is_test_network(row.network):
         return False
     is_down = row.down is not None and row.down.confirmed
@@ -231,8 +230,9 @@ def is_offered(row: RatedEndpoint) -> bool:
 
 
 def _ignore_failure(task: asyncio.Task[SimilarityIndex]) -> None:
-    """Retrieve the exception of a refresh for which nobody may wait: the next search begins
-    another, and those that do wait raise it all the same.
+    """Retrieve the exception of a failed refresh, so that asyncio does not log it.
+
+    Waiting searches still raise it, and the next search starts another refresh.
     """
     if not task.cancelled():
         task.exception()
@@ -241,8 +241,9 @@ def _ignore_failure(task: asyncio.Task[SimilarityIndex]) -> None:
 def _entries(
     rows: Iterable[tuple[Endpoint, RatedEndpoint]], before: _Terms, after: _Terms
 ) -> list[IndexedEndpoint]:
-    """The index entries of rows. Terms of texts that did not change come from `before`; those of
-    all are added to `after`.
+    """Build the index entries of rows.
+
+    Terms of unchanged texts are taken from `before`; all terms are added to `after`.
     """
     from tollgauge.core.similarity.similarity_index import IndexedEndpoint
 
@@ -256,14 +257,16 @@ def _entries(
         else:
             terms = weigh_terms(wording)
         after[row.id] = (digest, terms.ids, terms.weights)
-        # The entries of all endpoints are in memory until the index is built: without their texts.
+        # All entries are in memory until the index is built, so texts are left out.
         brief = msgspec.structs.replace(row, service_name="", description="", sources=())
         entries.append(IndexedEndpoint(endpoint=brief, offered=is_offered(row), terms=terms))
     return entries
 
 
 def _rank(row: Alternative) -> tuple[bool, int, int, int, bool, int, str]:
-    """The order of alternatives (docs/similarity.md); the index proposes in the same."""
+    """Return the sort key of alternatives (docs/similarity.md). The index proposes in the same
+    order.
+    """
     endpoint, price = row.endpoint, row.endpoint.price_micro_usd
     payable = endpoint.payable_24h_permille
     return (

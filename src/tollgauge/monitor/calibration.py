@@ -1,10 +1,9 @@
-"""Calibration of the service's own forecasts: they are stored when they are made, compared with the
-probes once they could have come true, and counted by policy version.
+"""Compare the service's forecasts with later probes and count the results by policy version.
 
-Each hour the forecasts of another sample of endpoints are stored
-(core/calibration/calibration.sample). A forecast counts from the as-of of its score, which is at
-most an hour old. It is compared with later probes that say something of the target, 429 included;
-without one in time it is not counted.
+Each hour the forecasts of a different sample of endpoints are stored
+(core/calibration/calibration.sample). A forecast is dated with its score's `as_of`, which is at
+most an hour old, and is compared with later probes that are evidence about the seller; a 429 counts
+as one. A forecast without such a probe in time is ignored.
 """
 
 from __future__ import annotations
@@ -36,14 +35,13 @@ from tollgauge.store.probes import probes
 from tollgauge.store.scores import forecasts, scores
 from tollgauge.store.scores.forecasts import ForecastRow
 
-SHOWN_DAYS: Final = 30
-"""How many days the published figures cover."""
+SHOWN_DAYS: Final = 30  # days covered by the published figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
-    """How many forecasts of the last SHOWN_DAYS days came true: counts by policy version, and the
-    first and the last UTC day that is counted, None while there is none.
+    """Outcomes of the forecasts of the last SHOWN_DAYS days by policy version, with the first and
+    the last UTC day that is counted. Both days are None without any.
     """
 
     first_day: int | None
@@ -52,8 +50,10 @@ class Calibration:
 
 
 def make(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> list[ForecastRow]:
-    """The forecasts in the scores of some endpoints; none of a score that is older than an hour or
-    has no forecast, nor of an endpoint without a probe that says something of it.
+    """Return the forecasts in the current scores of endpoints.
+
+    Scores older than an hour or without a forecast, and endpoints without usable probes, are
+    skipped.
     """
     known = endpoints.get_many(tx, endpoint_ids)
     rows = []
@@ -80,14 +80,18 @@ def make(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> list[Forec
 
 
 def last_complete_day(now: int) -> int:
-    """The last UTC day whose forecasts could all have come true: the day after it has ended, and
-    the time that a probe may be late (DAY_NEAR_MS).
+    """Return the last UTC day whose forecasts can all be compared.
+
+    That takes until the end of the following day, plus the time that a probe may be late
+    (DAY_NEAR_MS).
     """
     return day_of(now - DAY_NEAR_MS) - 2
 
 
 def outcomes(tx: Connection, rows: Sequence[ForecastRow]) -> dict[int, Sums]:
-    """How many forecasts came true, by policy version; the rows of one endpoint are adjacent."""
+    """Count the forecasts that came true by policy version. Rows of an endpoint must be
+    adjacent.
+    """
     sums: dict[int, Sums] = {}
     for id_, of_endpoint in groupby(rows, key=lambda row: row.endpoint_id):
         endpoint_rows = list(of_endpoint)
@@ -102,7 +106,7 @@ def outcomes(tx: Connection, rows: Sequence[ForecastRow]) -> dict[int, Sums]:
 
 
 def report(tx: Connection, *, now: int) -> Calibration:
-    """How many forecasts of the last SHOWN_DAYS days came true."""
+    """Return the outcomes of the last SHOWN_DAYS days."""
     first = day_of(now) - SHOWN_DAYS
     days = forecasts.days_since(tx, first)
     return Calibration(
@@ -124,7 +128,7 @@ def _count(sums: Sums, row: ForecastRow, seen: Outcomes) -> None:
 
 
 def _counts(result: ProbeResult) -> bool:
-    """Whether a probe is an outcome: it says something of the target, as a 429 does too, and does
-    not only confirm a failure.
+    """Return whether a probe is an outcome: evidence about the seller that is not a
+    confirmation.
     """
     return statement(result) is not None and not result.confirms

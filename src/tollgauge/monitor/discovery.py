@@ -1,19 +1,17 @@
-"""Discovery: what an entry of a directory, or its absence, means for the endpoints that are known.
+"""Apply directory crawls to the known endpoints.
 
 Rules:
-- an endpoint is listed while any source lists it; only a complete crawl takes listings away: those
-  of its source that it did not see (whether a whole crawl is suspicious: core/directory/discovery);
-- the first source that lists an endpoint speaks for it (its declared input, its texts, and its
-  price until a probe saw one); the others fill in what it left out;
-- the first directory to list an endpoint is the event `listed`, the first after it was delisted
-  `relisted`; a further source is no news;
-- terms are compared with what the same source said before (monitor/terms has those of probes);
-- a resource that one crawl names twice counts once, as it was named first;
-- an endpoint that was adopted on request has no listing and is never delisted;
-- what happened is dated `at`, when the listing was taken; what is due counts from `now`.
-
-Reading a directory is clients/directories', reading an entry core/directory/listing's, the rows are
-store/endpoints/listings'.
+- An endpoint is listed while at least one source lists it. Only a complete crawl removes listings:
+  those of its source that the crawl did not see.
+- The first source that lists an endpoint is its main source: it sets the declared input, the texts
+  and, until a probe sees one, the price. Other sources only fill in missing fields.
+- The first listing of an endpoint is the event `listed`, the first one after a delisting
+  `relisted`. Further sources cause no event.
+- Terms are compared with the previous terms from the same source. monitor/terms compares those of
+  probes.
+- If a crawl lists a resource twice, the first entry is used.
+- An endpoint adopted on request has no listing and is never delisted.
+- Events are dated with the time of the listing (`at`); due times count from `now`.
 """
 
 from __future__ import annotations
@@ -47,21 +45,18 @@ from tollgauge.store.probes import change_rows
 from tollgauge.store.probes.probes import PROBE
 
 SPREAD_MS: Final = 30 * MINUTE_MS
-"""Over how long the first probes of new endpoints are spread: the normal cadence."""
-REMOVED_AT_ONCE: Final = 1_000
-"""Listings that are taken away in one transaction: others write meanwhile."""
-REQUESTED: Final = "request"
-"""The source of an endpoint that is known because somebody asked for it."""
-_NEWS: Final = {Listing.UNLISTED: LISTED, Listing.DELISTED: RELISTED}
-"""The event of an endpoint's being listed, where that is news."""
+"""First probes of new endpoints are spread over this time: one normal probe interval."""
+REMOVAL_BATCH: Final = 1_000  # listings per transaction, so that other writers are not blocked
+REQUESTED: Final = "request"  # source of an endpoint that was added at a caller's request
+_EVENT_WHEN_LISTED: Final = {Listing.UNLISTED: LISTED, Listing.DELISTED: RELISTED}
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageTally:
-    """What a page brought: distinct resources `seen`, endpoints that were `new`, and how many
-    events there were of each kind.
+    """Counts for one page of a crawl: distinct resources (`seen`), new endpoints and events by
+    kind.
     """
 
     new: int
@@ -71,8 +66,8 @@ class PageTally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlEnding:
-    """How a crawl ended. `suspicious`: it listed so little that it is not believed yet; `problem`
-    says so in a sentence, or why the crawl did not end.
+    """Result of a crawl. A `suspicious` crawl listed so few endpoints that it must be confirmed
+    first. `problem` explains that, or why the crawl did not finish.
     """
 
     complete: bool = False
@@ -83,11 +78,11 @@ class CrawlEnding:
 
 @dataclass(slots=True, kw_only=True)
 class _Page:
-    """A page of a crawl, and what it changes, until that is written.
+    """A page of a crawl and the changes to write for it.
 
-    Most of a crawl is as it was before. So `changed` are only those known endpoints that need more
-    than the instants at which they were `known` to be listed or their price was `named`; `seen` are
-    the listings that are as they were.
+    Most entries are unchanged since the last crawl and need only new timestamps: endpoints in
+    `known` were listed again, those in `named` also with a price, and listings in `seen` are
+    unchanged. `changed` contains the known endpoints with other changes.
     """
 
     crawl: Crawl
@@ -107,21 +102,21 @@ class _Page:
     def merge(
         self, item: ListedItem, locked: LockedEndpoint | None, listing: StoredListing | None
     ) -> None:
-        """Add what an entry means for the endpoint and the listing that are there."""
+        """Add the changes that an entry causes to its endpoint and listing."""
         id_, source, at = item.resource.id, self.crawl.source, self.crawl.at(self.now)
         before = listing.terms if listing is not None else None
-        # A listing that names no price now keeps its last one: what comes back is compared with it.
+        # A listing without a price keeps its last one, to compare a later price with.
         terms = carried(before, clean_terms(item.quote or item.unpriced))
         if item.unpriced is not None and isinstance(terms, Quote):
             item = replace(item, quote=terms)
         announced = False
         if locked is None:
             new = new_endpoint(item.resource, now=self.now, spread_ms=self.spread_ms)
-            self.new.append(_described(new, item, sources=(source,), at=at)[0])
+            self.new.append(_describe(new, item, sources=(source,), at=at)[0])
             events = [(LISTED, "", "")]
         else:
-            news = _NEWS.get(locked.endpoint.status)
-            events = [(news, "", "")] if news else []
+            event = _EVENT_WHEN_LISTED.get(locked.endpoint.status)
+            events = [(event, "", "")] if event else []
             announced = is_announced(self.tx, locked.endpoint, before, terms, at=at, source=source)
             events += discovery.changes(before, terms)
             self._add_known(locked, item, news=bool(events))
@@ -147,13 +142,13 @@ class _Page:
         )
 
     def _add_known(self, locked: LockedEndpoint, item: ListedItem, *, news: bool) -> None:
-        """Add what an entry means for a known endpoint, which owes a score if that is `news`."""
+        """Add the changes to a known endpoint; `news` marks it as due for a new score."""
         due = None
         if news:
             due = new_endpoint(item.resource, now=self.now, spread_ms=self.spread_ms).next_due
-        listed, named = _listed(locked, item, self.crawl.source, now=self.now, due=due)
+        listed, named = _list_known(locked, item, self.crawl.source, now=self.now, due=due)
         if due is not None:
-            listed = _with_news(listed, now=self.now, due=due)
+            listed = _note_news(listed, now=self.now, due=due)
         if listed != locked:
             self.changed.append(listed)
         if listed.endpoint.next_due < locked.endpoint.next_due:
@@ -163,8 +158,10 @@ class _Page:
     def _add_term_changes(
         self, locked: LockedEndpoint, before: Advertised, after: Advertised, *, announced: bool
     ) -> None:
-        """Changed terms are news to watchers, unless a probe saw terms of its own or another source
-        speaks for the endpoint.
+        """Report changed terms to watches.
+
+        They are not reported if a probe saw the endpoint's terms or if another source is the main
+        one.
         """
         source, endpoint = self.crawl.source, locked.endpoint
         if endpoint.sources[:1] == (source,) and locked.quote_source != PROBE:
@@ -173,9 +170,10 @@ class _Page:
             self.term_changes += [(endpoint.id, change) for change in changes]
 
     def write(self) -> None:
-        """Write what the page changes."""
+        """Write the page's changes."""
         tx, at = self.tx, self.crawl.at(self.now)
-        if self.earlier:  # with the new ones, so that hosts are locked in one order
+        if self.earlier:
+            # New and known endpoints in one call: hosts are always locked in the same order.
             endpoints.bring_forward(tx, [*self.new, *self.earlier])
         endpoints.insert(tx, *self.new)
         listings.save_listed(tx, self.changed)
@@ -196,11 +194,12 @@ def record_page(
     now: int,
     spread_ms: int = SPREAD_MS,
 ) -> PageTally:
-    """Merge a page of a crawl into endpoints and listings, and remember how far it came.
+    """Apply a page of a crawl to endpoints and listings and advance the crawl's offset.
 
-    First probes of new endpoints are spread over `spread_ms` by their ids; 0 makes them due now.
-    Recording a page again changes nothing.
+    First probes of new endpoints are spread over `spread_ms` by endpoint ID; 0 makes them due
+    immediately. Recording a page twice has no further effect.
     """
+    # Crawls and adoptions write one after another: two of them could insert the same endpoint.
     meta.take_turn(tx, listings.LISTINGS_TURN)
     by_id: dict[str, ListedItem] = {}
     for item in items:
@@ -219,8 +218,8 @@ def record_page(
 
 
 def finish_crawl(tx: Connection, crawl: Crawl, *, complete: bool, now: int) -> int:
-    """End a crawl in one transaction. A complete one takes away the listings of its source that it
-    did not see; returns how many endpoints no source lists any more.
+    """End a crawl in one transaction. A complete crawl removes the listings of its source that it
+    did not see. Returns the number of endpoints that are delisted as a result.
     """
     delisted = 0
     for ids in rows.chunks(listings.unseen(tx, crawl) if complete else ()):
@@ -232,12 +231,13 @@ def finish_crawl(tx: Connection, crawl: Crawl, *, complete: bool, now: int) -> i
 async def end_crawl(
     store: Store, crawl: Crawl, *, whole: bool, accept_shrink: bool = False, now: int
 ) -> CrawlEnding:
-    """End a crawl, deciding whether it is complete: `whole` says that it read its listing to the
-    end. One that listed nothing delists nothing. Neither does one that listed suspiciously little,
-    unless `accept_shrink`: the operator confirms that the directory shrank.
+    """End a crawl and decide whether it is complete.
 
-    What it takes away is taken REMOVED_AT_ONCE at a time, and the crawl ends last: one that is
-    interrupted takes away the rest when it is resumed.
+    A crawl without entries removes nothing. Nor does a suspiciously small one, unless the operator
+    confirmed with `accept_shrink` that the directory shrank. Listings are removed in batches and
+    the crawl is ended last, so that an interrupted removal continues when the crawl is resumed.
+
+    `whole`: the crawl read its source to the end.
     """
     census = await store.reading(crawls.census, crawl)
     whole = whole and census.listed > 0
@@ -245,23 +245,21 @@ async def end_crawl(
     complete = whole and not suspicious
     unseen = await store.reading(listings.unseen, crawl) if complete else ()
     delisted = 0
-    for ids in rows.chunks(unseen, REMOVED_AT_ONCE):
+    for ids in rows.chunks(unseen, REMOVAL_BATCH):
         delisted += await store.writing(_remove_unseen, crawl, ids, now=now)
     await store.writing(crawls.end_crawl, crawl, complete=complete, suspicious=suspicious, now=now)
     problem = ""
     if suspicious:
         problem = (
-            f"Suspicious: it lists {census.listed} endpoints, and the last complete crawl listed "
-            f"{census.complete}. Nothing is delisted until a second crawl agrees, or you confirm "
-            "it with `tollgauge discover --accept-shrink`."
+            f"Suspicious crawl: it lists {census.listed} endpoints, the last complete crawl listed "
+            f"{census.complete}. Nothing is delisted until a second crawl agrees or you confirm "
+            "the result with `tollgauge discover --accept-shrink`."
         )
     return CrawlEnding(complete=complete, suspicious=suspicious, delisted=delisted, problem=problem)
 
 
 def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpoint:
-    """The endpoint of a resource; a new one, due within the normal cadence, if nobody listed it
-    yet.
-    """
+    """Return the endpoint of a resource. An unknown one is added, due within one probe interval."""
     meta.take_turn(tx, listings.LISTINGS_TURN)
     known = endpoints.get(tx, resource.id)
     if known is not None:
@@ -273,7 +271,7 @@ def adopt(tx: Connection, resource: Resource, *, source: str, now: int) -> Endpo
 
 
 def new_endpoint(resource: Resource, *, now: int, spread_ms: int) -> Endpoint:
-    """An endpoint that nobody knew, due at an instant of the next `spread_ms` that its id picks."""
+    """Return a new endpoint whose ID decides when it is due within the next `spread_ms`."""
     id_ = resource.id
     return Endpoint(
         id=id_,
@@ -287,11 +285,13 @@ def new_endpoint(resource: Resource, *, now: int, spread_ms: int) -> Endpoint:
     )
 
 
-def _listed(
+def _list_known(
     locked: LockedEndpoint, item: ListedItem, source: str, *, now: int, due: int | None
 ) -> tuple[LockedEndpoint, bool]:
-    """A known endpoint as it is once a source lists it, but for the instants of that, and whether
-    the listing names its price. `due` is when a new one would be, None where there is no news.
+    """Return a known endpoint after a source listed it, and whether the listing sets its price.
+
+    Timestamps are not updated here. `due` is the first due time of a new endpoint, or None if the
+    listing causes no event.
     """
     before = locked.endpoint
     sources = () if before.status is Listing.UNLISTED else before.sources
@@ -302,8 +302,8 @@ def _listed(
         back = due is not None and before.status is Listing.DELISTED
         next_due = min(before.next_due, due) if back and due is not None else before.next_due
         listed = replace(before, sources=sources, status=Listing.LISTED, next_due=next_due)
-    described, named = _described(
-        listed, item, speaks=sources[0] == source, priced=locked.quote_source != PROBE
+    described, named = _describe(
+        listed, item, is_main=sources[0] == source, priced=locked.quote_source != PROBE
     )
     if described is before:
         return locked, named
@@ -312,31 +312,32 @@ def _listed(
     return replace(locked, endpoint=described, quote_source=source).owing_score(now), named
 
 
-def _with_news(locked: LockedEndpoint, *, now: int, due: int) -> LockedEndpoint:
-    """An endpoint of which a directory says something new: it owes a score, and one that was dead
-    is probed as soon as a new one, `due`.
-    """
+def _note_news(locked: LockedEndpoint, *, now: int, due: int) -> LockedEndpoint:
+    """Mark an endpoint with changed listings for scoring; a dead one is probed again at `due`."""
     endpoint = replace(locked.endpoint, listing_changed_at=now)
     if is_dead(locked.endpoint, now=now):
         endpoint = replace(endpoint, next_due=min(endpoint.next_due, due))
     return replace(locked, endpoint=endpoint).owing_score(now)
 
 
-def _described(
+def _describe(
     endpoint: Endpoint,
     item: ListedItem,
     *,
-    speaks: bool = True,
+    is_main: bool = True,
     priced: bool = True,
     at: int | None = None,
     **changed: Any,
 ) -> tuple[Endpoint, bool]:
-    """The endpoint with a listing's words: all of them if its source speaks for the endpoint,
-    else those that are still missing; and whether the listing names its price. `priced`: a
-    listing's price counts; `at` is when it was named, None to keep what is there; `changed` are
-    other fields.
+    """Return the endpoint with the listing's texts, and whether the listing sets its price.
+
+    - `is_main`: the listing is from the endpoint's main source: its values replace existing ones
+      instead of only filling in missing ones.
+    - `priced`: the price may come from a listing.
+    - `at`: time of the price, or None to keep the stored time.
+    - `**changed`: other fields to change.
     """
-    words: dict[str, Any] = {
+    texts: dict[str, Any] = {
         "service_name": item.service_name,
         "description": item.description,
         "tags": item.tags,
@@ -344,13 +345,13 @@ def _described(
         "body": item.body,
         "query": item.resource.query,
     }
-    named = priced and item.quote is not None and (speaks or endpoint.quote is None)
+    named = priced and item.quote is not None and (is_main or endpoint.quote is None)
     if named and item.quote is not None:
-        words["quote"] = clean_quote(item.quote)
-        words["quote_at"] = endpoint.quote_at if at is None else at
-    for name, new in words.items():
+        texts["quote"] = clean_quote(item.quote)
+        texts["quote_at"] = endpoint.quote_at if at is None else at
+    for name, new in texts.items():
         old = getattr(endpoint, name)
-        value = _either(new, old, first=speaks)
+        value = _either(new, old, first=is_main)
         if value != old:
             changed[name] = value
     return (replace(endpoint, **changed) if changed else endpoint), named
@@ -362,8 +363,8 @@ def _either(new: T, old: T, *, first: bool) -> T:
 
 
 def _remove_unseen(tx: Connection, crawl: Crawl, ids: Sequence[str], *, now: int) -> int:
-    """Take the source of a crawl from those of some endpoints that it did not see; how many have
-    none left and are delisted now.
+    """Remove the crawl's source from endpoints that it did not see; return how many are
+    delisted.
     """
     meta.take_turn(tx, listings.LISTINGS_TURN)
     source, at = crawl.source, crawl.at(now)

@@ -1,10 +1,7 @@
-"""Search and lists: endpoints by what somebody names or needs, and all of them page by page.
+"""Search for endpoints and page through lists of them (docs/search.md).
 
-Rules (docs/search.md):
-- the index in memory (monitor/alternatives) chooses the endpoints; every figure is read from the
-  present rows, and what is no longer public, or what a filter no longer admits, is left out;
-- a search by words finds listed endpoints. A URL, a host or a payTo address also finds those that
-  are public and not listed, and needs no index: a server that has just started has none yet.
+The index in memory (monitor/alternatives) proposes endpoints. All values are then read from the
+database, and endpoints that are no longer public or no longer match the filter are dropped.
 """
 
 from __future__ import annotations
@@ -24,20 +21,17 @@ from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.alternatives import PROPOSALS, Alternatives
 from tollgauge.store.endpoints import rated_endpoints
 
-LIST_ROWS: Final = 100
-"""How many endpoints one page of a list has."""
-
-PAY_TO_ROWS: Final = 500
-"""How many endpoints of a payTo address are read; filters apply to these."""
+LIST_ROWS: Final = 100  # page size
+PAY_TO_ROWS: Final = 500  # endpoints read per payTo address, before filters apply
 Match = Literal["endpoint", "provider", "payto", "meaning"]
-"""What a search found: the endpoint of a URL, the endpoints of a host, those that ask to be paid at
-an address, or those of a purpose.
+"""Kind of a search result: the endpoint of a URL, the endpoints of a host, those of a payTo
+address, or those that match the words.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """An endpoint that a search found; `percent` is how much it is like the question."""
+    """An endpoint found by a search; `percent` is its similarity to the query."""
 
     endpoint: RatedEndpoint
     percent: int
@@ -45,7 +39,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """What a search found, the best first."""
+    """Results of a search, best first."""
 
     match: Match
     results: tuple[SearchResult, ...]
@@ -53,10 +47,11 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointPage:
-    """A page of a list. `total` endpoints match its filter, `before` of them are on earlier pages.
-    `next` and `previous` are the cursors of its neighbours, None where there is none; an empty
-    `previous` is the first page. `networks` are those that any endpoint asks to be paid on, the
-    most frequent first.
+    """A page of a list.
+
+    `total` endpoints match the filter; `before` of them are on earlier pages. `next` and `previous`
+    are cursors, None without such a page; an empty `previous` is the first page. `networks`
+    contains all networks that endpoints accept payments on, most frequent first.
     """
 
     rows: tuple[RatedEndpoint, ...]
@@ -76,8 +71,11 @@ async def page(
     after: str,
     limit: int = LIST_ROWS,
 ) -> EndpointPage:
-    """A page of a list, behind a cursor. Raises CursorError, and IndexBuilding while there is no
-    index yet.
+    """Return the page of a list after a cursor.
+
+    Raises:
+        CursorError: The cursor is invalid or of another list.
+        IndexBuilding: The first index is still being built.
     """
     columns = (await alternatives.fresh(store)).columns
     chosen = columns.page(wanted, sort, after=after, limit=limit)
@@ -94,8 +92,13 @@ async def page(
 async def search(
     alternatives: Alternatives, store: ReadOnlyStore, named: Named, wanted: Filter, *, limit: int
 ) -> Search:
-    """At most `limit` endpoints that a text names or asks for. Raises IndexBuilding while there is
-    no index yet.
+    """Return at most `limit` endpoints that match a URL, a host, a payTo address or words.
+
+    URLs, hosts and addresses also find public endpoints that are not listed, and need no index,
+    unless filters apply to a host.
+
+    Raises:
+        IndexBuilding: The first index is still being built.
     """
     match named:
         case Resource():
@@ -133,25 +136,25 @@ def _exact(match: Match, endpoints: Sequence[RatedEndpoint]) -> Search:
 
 
 def _of_host(tx: Connection, of_host: Filter, *, limit: int) -> list[RatedEndpoint]:
-    """The best endpoints of a host."""
+    """Return the best endpoints of a host."""
     best = rated_endpoints.of_host(tx, of_host.host or "", limit=limit)
     return _admitted(tx, [endpoint.id for endpoint in best], of_host)
 
 
 def _of_pay_to(tx: Connection, address: str, wanted: Filter) -> list[RatedEndpoint]:
-    """The best endpoints that ask to be paid at an address."""
+    """Return the best endpoints of a payTo address."""
     return _admitted(tx, rated_endpoints.ids_of_pay_to(tx, address, limit=PAY_TO_ROWS), wanted)
 
 
 def _admitted(tx: Connection, ids: Sequence[str], wanted: Filter) -> list[RatedEndpoint]:
-    """The endpoints that are public and that a filter admits now, in the order of `ids`."""
+    """Return the endpoints that are public and match the filter now, in the order of `ids`."""
     known = rated_endpoints.get_many(tx, ids)
     present = (known[id_] for id_ in ids if id_ in known)
     return [endpoint for endpoint in present if endpoint.public and wanted.admits(endpoint)]
 
 
 def _rank(result: SearchResult) -> tuple[int, int, bool, int, str]:
-    """The order of a search (docs/search.md); the index proposes in the same."""
+    """Return the sort key of a search (docs/search.md). The index proposes in the same order."""
     endpoint = result.endpoint
     price, score = endpoint.price_micro_usd, endpoint.score_tenths or 0
     return (-result.percent, -score, price is None, price or 0, endpoint.id)

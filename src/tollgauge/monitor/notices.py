@@ -1,13 +1,8 @@
-"""Notices: which deliveries a recorded change, or a watch itself, causes.
+"""Queue alert deliveries for changes of endpoints and for events of watches.
 
-Rules (docs/watching.md):
-- a change becomes deliveries in the transaction that also marks it dispatched;
-- a watch itself causes an event before it ends, when it ends, and once a day where its owner wants
-  a digest;
-- the id of a delivery follows from its event and its destination, so that deciding twice queues it
-  once.
-
-Which changes there are is decided in monitor/watched_changes; sending is jobs/alert.
+Deliveries of a change are queued in the transaction that marks the change as dispatched. Delivery
+IDs are derived from event and destination, so that repeating the decision does not queue a second
+delivery.
 """
 
 from __future__ import annotations
@@ -38,13 +33,16 @@ from tollgauge.store.watches.outbox import Notice
 from tollgauge.store.watches.watches import Watch
 
 CHANGES_BATCH: Final = 200
-NOTICES_BATCH: Final = 5_000
-"""A transaction ends after so many deliveries; the rest is left to the next one."""
+DELIVERIES_BATCH: Final = 5_000  # a transaction stops after the change that reaches this number
 
 
 async def decide(store: Store, *, base_url: str, now: int) -> Counter[str]:
-    """Apply payments of watches, and queue deliveries of new changes and of events of watches;
-    returns how many changes of each type were dispatched. `base_url` is where the pages are.
+    """Apply payments of watches, then queue deliveries of new changes and of events of watches.
+
+    `base_url`: base URL of the endpoint pages that events link to.
+
+    Returns:
+        Number of dispatched changes by type.
     """
     changed, watches_due = await store.reading(_waiting, now=now)
     if watches_due:
@@ -55,7 +53,7 @@ async def decide(store: Store, *, base_url: str, now: int) -> Counter[str]:
 
 
 def _waiting(tx: Connection, *, now: int) -> tuple[bool, bool]:
-    """Whether a change is to be dispatched, and whether a watch or its payment is due."""
+    """Return whether a change is undispatched, and whether a watch or a payment of one is due."""
     return changes.waiting(tx), watch_payments.ready(tx) or watches.any_due(tx, now=now)
 
 
@@ -87,7 +85,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
                 )
                 deliveries += _deliveries(event, targets[watch.id], now=now)
         dispatched.append(stored)
-        if len(deliveries) >= NOTICES_BATCH:
+        if len(deliveries) >= DELIVERIES_BATCH:
             break
     outbox.put(tx, deliveries, now=now)
     changes.dispatched(tx, [stored.id for stored in dispatched], now=now)
@@ -95,8 +93,8 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
 
 
 def _dispatch_watch_events(tx: Connection, *, base_url: str, now: int) -> None:
-    """Apply payments of watches, then queue the events of watches that are due: they end soon, they
-    end, a day has passed.
+    """Apply payments of watches, then queue the expiry warnings, expiry events and digests due
+    now.
     """
     watch_payments.apply(tx, now=now)
     due = watches.due(tx, now=now)
@@ -111,7 +109,7 @@ def _dispatch_watch_events(tx: Connection, *, base_url: str, now: int) -> None:
 def _events_of_watch(
     tx: Connection, watch: Watch, resource: str, *, base_url: str, now: int
 ) -> list[dict[str, object]]:
-    """The events of a watch that are due now; records that they were sent."""
+    """Return the events of a watch that are due now and record them as sent."""
 
     def event(change: Change, mark: str) -> dict[str, object]:
         return notice.event(
@@ -140,7 +138,7 @@ def _events_of_watch(
 
 
 def _expired(now: int) -> Change:
-    reason = "This watch has ended: nothing more is sent. Renewing starts it again."
+    reason = "This watch has ended. No further alerts are sent. Renew the watch to restart it."
     return Change(type=rules.EXPIRED, at=now, severity=Severity.INFO, reason=reason)
 
 
@@ -155,7 +153,7 @@ def _expiring(watch: Watch, now: int) -> Change:
 
 
 def _digest(tx: Connection, watch: Watch, now: int) -> Change:
-    """The checks and events of the last day."""
+    """Count the checks and events of the last day."""
     since = now - DAY_MS
     probes, scored = changes.checks(tx, watch, since=since, until=now)
     count = watched_changes.count_of_watch(tx, watch, since=since)
@@ -171,7 +169,7 @@ def _digest(tx: Connection, watch: Watch, now: int) -> Change:
 def _deliveries(
     event: dict[str, object], targets: Iterable[Destination], *, now: int
 ) -> list[Notice]:
-    """One delivery of an event for each destination that takes any."""
+    """Return one delivery of an event for each enabled destination."""
     event_id, body = str(event["event_id"]), orjson.dumps(event).decode()
     return [
         Notice(

@@ -1,8 +1,4 @@
-"""Observation: one probe of an endpoint and what was seen, before it is recorded.
-
-How it is made and recorded is monitor/probing's, and monitor/vantages' where it is not the
-primary vantage that asks.
-"""
+"""An observation: one probe of an endpoint and its outcome, before it is recorded."""
 
 from __future__ import annotations
 
@@ -16,11 +12,11 @@ from tollgauge.core.probe.probe import ProbeResult
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """One probe of an endpoint and what was seen.
+    """One probe of an endpoint and its outcome.
 
-    `learned` is the request that elicited a 402 (`Endpoint.learned` from now on), `pause_ms` what
-    the target asked for (Retry-After), `wildcard` whether a 402 of its host means nothing, None
-    where that was not asked. `round_ms` is how long a round of the host's endpoints takes
+    `learned` is the request that elicited a 402, stored as `Endpoint.learned`. `pause_ms` is the
+    pause that the host asked for (Retry-After). `wildcard` is True if the host answers 402 for any
+    path, None if that was not tested. `round_ms` is the time for one round of the host's endpoints
     (HostState).
     """
 
@@ -37,8 +33,8 @@ class Observation:
         return self.result.status == PAYMENT_REQUIRED
 
     def makes_public(self, *, first: bool) -> bool:
-        """Whether this is the first 402 of a resource that no directory lists, which anyone may
-        see from now on; `first` says that nobody knew it.
+        """Return whether this probe publishes the endpoint: it is the first 402 of an endpoint that
+        no directory lists. `first` means that the endpoint was unknown before.
         """
         endpoint = self.endpoint
         never_sold = endpoint.status is Listing.UNLISTED and endpoint.learned is None
@@ -46,6 +42,6 @@ class Observation:
 
     @property
     def is_final(self) -> bool:
-        """Whether no other result of the same wave could change what is made of this one."""
+        """Whether this result does not depend on other results of its batch."""
         watched = self.endpoint.watched_until > self.result.at
         return not watched and not network_failure(self.result)

@@ -1,7 +1,8 @@
-"""Keys of signed offers: what a seller's host publishes, for the offers that payTo did not sign.
+"""Fetch and cache the keys with which hosts sign offers.
 
-A host is asked for `/.well-known/did.json` (did:web) and `/.well-known/jwks.json` once per hour at
-most, and only if one of its answers needs it. What an offer is worth, core/lint/signed_offer says.
+They are needed only for offers that the payTo did not sign: `/.well-known/did.json` (did:web) and
+`/.well-known/jwks.json` are then fetched, at most once per hour and host. core/lint/signed_offer
+verifies the signatures.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _ABSENT: Final = frozenset({404, 410})
 
 @dataclass(frozen=True, slots=True)
 class OfferKeys:
-    """The keys of hosts, as they were fetched last, by the host's authority."""
+    """Keys by host authority, as last fetched."""
 
     _kept: dict[str, tuple[int, HostKeys]] = field(default_factory=dict)
 
     async def check(self, egress: Egress, exchange: Exchange, verdict: Lint) -> Lint:
-        """The verdict of an exchange once the signers of its offers are checked too; the same one
-        if nothing was left to check.
+        """Lint an exchange again with its host's keys if a signature could not be checked without
+        them.
         """
         if all(finding.rule != UNCHECKED_OFFER for finding in verdict.findings):
             return verdict
@@ -63,7 +64,7 @@ async def _fetch(egress: Egress, host: str, *, at: int) -> HostKeys:
 
 
 async def _document(egress: Egress, url: str, *, at: int) -> tuple[object, bool]:
-    """The JSON document of a URL, None without one, and whether that is certain."""
+    """Return a URL's JSON document, or None, and whether the result is certain."""
     try:
         result = (await egress.fetch(Request(url=url, headers=_ACCEPT), at=at)).result
     except ResourceError:

@@ -1,19 +1,15 @@
-"""Probing: one probe from request to recorded result, for the probe loop and for live reports.
+"""Probe an endpoint and record the result, for the probe loop and for live reports.
 
-The steps, in order:
-1. `probe`, or `probe_alone`: one exchange (clients/x402), linted (core/lint) and judged by itself
-   (core/probe/probe), and whether a 402 of its host means anything, where that is due: paths that
-   nobody lists answer otherwise, and endpoints with the same terms do not all sell the same;
-2. `attributed`: whose fault a failure is, from what everybody of ours saw in the last minute, how
-   the endpoints stood before, the operator's reference URLs (core/probe/attribution), and what the
-   other vantages see (core/probe/vantage);
-3. `record`: the evidence, the price it quoted, the changes it causes (monitor/watched_changes), the
-   next due time, the mark that a score is owed and the end of the host's lease, in one transaction:
-   a crash leaves all or nothing. Several results may share one, which costs as many statements as
-   one does.
+1. `Prober.probe` or `probe_alone`: send the request (clients/x402), lint the response (core/lint)
+   and judge it by itself (core/probe/probe). If a test of the host is due, find out whether its
+   402s carry information: it may answer 402 for unlisted paths, or sell the same at many endpoints.
+2. `Prober.attribute_failures`: decide who caused each failure, from other recent probes, the
+   endpoint's earlier state, the operator's reference URLs (core/probe/attribution) and other
+   vantages (core/probe/vantage).
+3. `record`: store the result, the price, the changes (monitor/watched_changes), the next due time
+   and the mark for scoring, and release the host, in one transaction.
 
-Which endpoints are probed, when, and who holds their hosts' leases is the callers' work: jobs/probe
-and web/paid/live_probe.
+The callers (jobs/probe, web/paid/live_probe) choose the endpoints and hold the hosts' leases.
 """
 
 from __future__ import annotations
@@ -77,9 +73,10 @@ WILDCARD_EVERY_MS: Final = DAY_MS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prober:
-    """What probing needs: the store, egress, the clock (milliseconds UTC), how often and how gently
-    to probe, the operator's https reference URLs, which show whether *we* are connected, where this
-    process probes from, and the keys of signed offers.
+    """Dependencies and settings of probing.
+
+    `clock` returns ms UTC. `references` are the operator's https URLs that show whether this
+    machine is connected.
     """
 
     store: Store
@@ -91,31 +88,29 @@ class Prober:
     offer_keys: OfferKeys = field(default_factory=OfferKeys)
 
     async def probe(self, endpoint: Endpoint, host: HostState) -> Observation:
-        """Probe one endpoint of a wave. A host that sells is asked for paths that nobody lists
-        too, at random moments, about once a day.
-        """
+        """Probe one endpoint of a batch, and test its host about once a day at a random time."""
         observation = await self._ask(endpoint, round_ms=host.round_ms)
         if observation.sells and _wildcard_due(host, now=self.clock()):
             return await self._with_wildcard_test(observation)
         return observation
 
     async def probe_secondary(self, endpoint: Endpoint) -> Observation:
-        """Probe one endpoint of a wave from a vantage beside the primary one."""
+        """Probe one endpoint of a batch from a secondary vantage."""
         return await self._ask(endpoint)
 
     def is_final(self, observation: Observation) -> bool:
-        """Whether nobody else's result could change what is made of this one."""
+        """Return whether no other result can change the attribution of this one."""
         alone = observation.result.up or not self.vantages.several
         return alone and observation.is_final
 
     async def probe_alone(self, endpoint: Endpoint, *, first: bool) -> Observation:
-        """Probe one endpoint outside of any wave; `first` says that nobody knew it.
+        """Probe one endpoint outside of a batch.
 
-        The host is asked for unlisted paths too where the endpoint would become public, and the
-        host was never asked.
+        The host is tested too if the endpoint would become public and the host was never tested.
+        `first` means that the endpoint was unknown before.
         """
         seen = await self._ask(endpoint, first=first)
-        (observation,) = await self.attributed((seen,), even_dead=True)
+        (observation,) = await self.attribute_failures((seen,), even_dead=True)
         if observation.makes_public(first=first):
             host = await self.store.reading(hosts.get, endpoint.host)
             if host.wildcard_at is None:
@@ -125,10 +120,10 @@ class Prober:
     async def _ask(
         self, endpoint: Endpoint, *, first: bool = False, round_ms: int = 0
     ) -> Observation:
-        """One exchange with an endpoint, judged by itself; `first` says that nobody knew it.
+        """Send one request and judge the response by itself.
 
-        A 402 that would make its resource public counts only where paths beside it do not sell
-        too: else anybody could have any words shown as a seller's.
+        If a 402 would make the endpoint public, neighbouring paths are probed too. The 402 is
+        ignored if they also sell: otherwise anyone could publish arbitrary texts as a seller's.
         """
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
         linted = await self.offer_keys.check(self.egress, probe.exchange, lint(probe.exchange))
@@ -151,8 +146,8 @@ class Prober:
         return replace(observation, learned=None) if siblings_sell else observation
 
     async def _with_wildcard_test(self, observation: Observation) -> Observation:
-        """The observation with whether a 402 of its host means nothing: paths that nobody lists
-        answer 402 too, or many of its endpoints have the same terms and sell the same.
+        """Add whether the host's 402s carry no information: unlisted paths answer 402 too, or many
+        of its endpoints sell the same on the same terms.
         """
         wildcard = await x402.wildcard(
             self.egress,
@@ -165,37 +160,38 @@ class Prober:
         return replace(observation, wildcard=wildcard)
 
     async def _many_sell_the_same(self, host: str) -> bool:
-        """Whether a host has more than SAME_TERMS_MAX endpoints with the same terms, and some of
-        them, chosen at random, sell the same.
+        """Return whether more than SAME_TERMS_MAX endpoints of a host have the same terms and a
+        random sample of them sells the same.
         """
         chosen = await self.store.reading(
             endpoints.of_common_terms, host, more_than=SAME_TERMS_MAX, sample=SAMPLE
         )
         return await x402.sell_the_same(self.egress, chosen, now=self.clock())
 
-    async def attributed(
+    async def attribute_failures(
         self, observations: Sequence[Observation], *, even_dead: bool = False
     ) -> tuple[Observation, ...]:
-        """Observations that were made together, in the order given, with failures that are not the
-        targets' doing attributed to us or to nobody; those of endpoints that are dead anyway only
-        if we are cut off, or if `even_dead`.
+        """Attribute failures of a batch, in the order given.
+
+        Failures of endpoints that were dead before are attributed only if this machine is
+        disconnected, or with `even_dead`.
         """
         if any(network_failure(seen.result) for seen in observations):
-            observations = await self._attributed(observations, even_dead=even_dead)
+            observations = await self._attribute_here(observations, even_dead=even_dead)
         if any(seen.result.outcome is Outcome.NETWORK_LOGIN for seen in observations):
-            works = any(await self._references_answer()) if self.references else True
+            works = any(await self._probe_references()) if self.references else True
             observations = [
                 replace(seen, result=network_login(seen.result, works=works))
                 for seen in observations
             ]
         if self.vantages.several and self.vantages.is_primary:
-            observations = await self._by_majority(observations)
+            observations = await self._attribute_by_majority(observations)
         return tuple(observations)
 
-    async def _by_majority(self, observations: Sequence[Observation]) -> Sequence[Observation]:
-        """Observations in the order given; failures that most other vantages do not see are
-        nobody's.
-        """
+    async def _attribute_by_majority(
+        self, observations: Sequence[Observation]
+    ) -> Sequence[Observation]:
+        """Attribute failures that most other vantages do not see to neither side."""
         down = [
             seen.endpoint.id for seen in observations if seen.result.scored and not seen.result.up
         ]
@@ -207,11 +203,11 @@ class Prober:
             for seen in observations
         ]
 
-    async def _attributed(
+    async def _attribute_here(
         self, observations: Sequence[Observation], *, even_dead: bool
     ) -> Sequence[Observation]:
-        """Observations in the order given, as this vantage can attribute their failures."""
-        wave = await self.store.reading(_as_asked, observations, vantages=self.vantages)
+        """Attribute failures from what this vantage knows."""
+        wave = await self.store.reading(_to_network_probes, observations, vantages=self.vantages)
         answered = any(asked.sign is Sign.ANSWERED for asked, _ in wave)
         if answered and all(asked.dead for asked, result in wave if network_failure(result)):
             results: Sequence[ProbeResult] = unresolved(
@@ -221,16 +217,19 @@ class Prober:
                 resolving=False,
             )
         else:
-            results = await self._judged_with_others(wave, answered=answered, even_dead=even_dead)
+            results = await self._attribute_with_recent(
+                wave, answered=answered, even_dead=even_dead
+            )
         return tuple(
             replace(seen, result=result) for seen, result in zip(observations, results, strict=True)
         )
 
-    async def _judged_with_others(
+    async def _attribute_with_recent(
         self, wave: Wave, *, answered: bool, even_dead: bool
     ) -> Sequence[ProbeResult]:
-        """The results of a wave, in the order given, judged with what others of ours saw lately and
-        with the references, which are asked where these results alone leave a doubt.
+        """Attribute failures with this vantage's other recent results.
+
+        The reference URLs are requested only if those results leave the cause open.
         """
         now = self.clock()
         nobody_to_ask = not (answered or self.references)
@@ -240,7 +239,7 @@ class Prober:
         minute += [asked for asked in recent if asked.at > now - MINUTE_MS]
         references: tuple[bool, ...] = ()
         if not answered or suspicious(minute):
-            references = await self._references_answer()
+            references = await self._probe_references()
         reason = cause(minute, answered=answered, references=references)
         if reason is not None:
             return attributed_to_us(wave, reason, even_dead=even_dead)
@@ -250,8 +249,10 @@ class Prober:
         resolving = bool(references) and all(references)
         return unresolved(wave, results, minute=minute, resolving=resolving)
 
-    async def _references_answer(self) -> tuple[bool, ...]:
-        """Whether each of the references gives an HTTP answer now that is not a network login."""
+    async def _probe_references(self) -> tuple[bool, ...]:
+        """Return, for each reference URL, whether it gives an HTTP response that is not a network
+        login.
+        """
         requests = (self.egress.fetch(Request(url=url)) for url in self.references)
         results = [exchange.result for exchange in await asyncio.gather(*requests)]
         return tuple(
@@ -261,14 +262,16 @@ class Prober:
 
 
 def _asked_since(tx: Connection, since: int, *, vantages: Vantages) -> tuple[NetworkProbe, ...]:
-    """What was seen from this vantage after an instant: another one has another network."""
+    """Return this vantage's results since a time; other vantages use other networks."""
     if vantages.is_primary:
         return probes.asked_since(tx, since)
     return vantage_probes.asked_since(tx, vantages.own, since)
 
 
-def _as_asked(tx: Connection, observations: Sequence[Observation], *, vantages: Vantages) -> Wave:
-    """Observations that are not recorded yet, as core/probe/attribution judges them."""
+def _to_network_probes(
+    tx: Connection, observations: Sequence[Observation], *, vantages: Vantages
+) -> Wave:
+    """Convert observations to the input of core/probe/attribution."""
     ids = [seen.endpoint.id for seen in observations]
     if vantages.is_primary:
         known = probes.last_up_of(tx, ids)
@@ -289,13 +292,15 @@ def _as_asked(tx: Connection, observations: Sequence[Observation], *, vantages: 
 
 
 def _wildcard_due(host: HostState, *, now: int) -> bool:
-    """Whether to ask a host for unlisted paths: at once where that was never done, else ever more
-    likely from half a day after the last time until it is certain, so that nobody can know when.
+    """Return whether to test a host with unlisted paths.
+
+    The first test is due immediately. Later ones become increasingly likely from half a day to one
+    and a half days after the last, so that a host cannot predict them.
     """
     if host.wildcard_at is None:
         return True
     late_ms = now - host.wildcard_at - WILDCARD_EVERY_MS // 2
-    # The system's random numbers cost more than most of a probe: only whom they concern asks.
+    # Random bytes from the system cost more than the rest of this step: draw them only if needed.
     return late_ms >= 0 and late_ms >= secrets.randbelow(WILDCARD_EVERY_MS)
 
 
@@ -309,14 +314,17 @@ def record(
     slow_here: bool = False,
     vantages: Vantages = ONE,
 ) -> None:
-    """Record results of endpoints of different hosts and give the hosts, whose leases `owner`
-    holds, back after a gap.
+    """Record results of endpoints of different hosts and release the hosts after a gap.
 
-    `slow_here` says that unrelated endpoints answered slowly together, so that it tells nothing
-    of these. `vantages` says where they were probed from: the primary vantage. A repeated call for
-    the same endpoint and instant changes nothing.
+    Everything is one transaction: after a crash either all or nothing is recorded. A repeated
+    result (same endpoint and time) changes nothing.
+
+    - `owner`: holder of the hosts' leases.
+    - `slow_here`: unrelated endpoints were slow together, so the latencies of this batch are not
+      evidence.
+    - `vantages`: all vantages; the primary one made these probes.
     """
-    _judge_hosts_anew(tx, observations, now=now)
+    _rescore_changed_hosts(tx, observations, now=now)
     probed = [_new_probe(seen, cadence, now=now) for seen in observations]
     recorded = probes.record_each(tx, probed)
     new = [
@@ -340,13 +348,17 @@ def record(
         seen.endpoint.host: now + max(cadence.host_gap_ms, min(seen.pause_ms, HOST_PAUSE_MAX_MS))
         for seen in observations
     }
-    hosts.release(tx, free_at, owner=owner, now=now)  # which locks all of them
+    hosts.release(tx, free_at, owner=owner, now=now)  # locks all host rows
     hosts.set_wildcards(tx, _wildcards(observations), at=now)
 
 
-def _judge_hosts_anew(tx: Connection, observations: Sequence[Observation], *, now: int) -> None:
-    """Make the scores of all endpoints due whose host's 402 means something else from now on. They
-    are locked at once with those of the wave, in the order of their ids, and before any host.
+def _rescore_changed_hosts(
+    tx: Connection, observations: Sequence[Observation], *, now: int
+) -> None:
+    """Mark all endpoints of hosts whose wildcard result changed for scoring.
+
+    Their rows and those of the batch are locked together, sorted by ID and before any host, so that
+    concurrent writers cannot deadlock.
     """
     changed = hosts.changed_by(tx, _wildcards(observations))
     if changed:
@@ -355,7 +367,7 @@ def _judge_hosts_anew(tx: Connection, observations: Sequence[Observation], *, no
 
 
 def _wildcards(observations: Sequence[Observation]) -> dict[str, bool]:
-    """Whether a 402 means nothing, by host, where that was asked."""
+    """Return the wildcard results by host, where tested."""
     return {seen.endpoint.host: seen.wildcard for seen in observations if seen.wildcard is not None}
 
 
@@ -365,7 +377,7 @@ def draw_times() -> Draws:
 
 
 def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
-    """The probe to record of an observation, with what it means for the next ones."""
+    """Build the probe to record, with the next due time."""
     following = after_probe(
         seen.endpoint,
         seen.result,
@@ -377,7 +389,7 @@ def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
     )
     due, result = following.due, seen.result
     if result.reason == PARTLY_REACHABLE and not seen.pause_ms:
-        due = min(due, now + cadence.watched_every_ms)  # what the others see may be older
+        due = min(due, now + cadence.watched_every_ms)  # the others' results may be older
     if (result.holds, result.confirms) != (following.holds, following.confirms):
         result = replace(result, holds=following.holds, confirms=following.confirms)
     return NewProbe(
@@ -400,14 +412,16 @@ def record_requested(
     now: int,
     vantages: Vantages = ONE,
 ) -> Endpoint:
-    """Record a result that somebody asked for, and adopt its resource if nobody knew it. Returns
-    the endpoint as it is afterwards.
+    """Record a probe made at a caller's request, and add its endpoint if it is unknown.
+
+    Returns:
+        The endpoint after the probe.
     """
     endpoint = endpoints.get(tx, resource.id)
     if endpoint is None:
-        # Before the new endpoint locks its host; and the turn before endpoints, as crawls take it.
+        # Lock order: the turn of listings first, as in crawls, then endpoints, then hosts.
         meta.take_turn(tx, listings.LISTINGS_TURN)
-        _judge_hosts_anew(tx, (observation,), now=now)
+        _rescore_changed_hosts(tx, (observation,), now=now)
         endpoint = discovery.adopt(tx, resource, source=discovery.REQUESTED, now=now)
     round_ms = hosts.get(tx, endpoint.host).round_ms
     seen = replace(observation, endpoint=replace(endpoint, asked_at=now), round_ms=round_ms)

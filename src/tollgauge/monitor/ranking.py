@@ -1,15 +1,9 @@
-"""Ranking: the leaderboard, and counts over all endpoints, computed once for many readers.
+"""Compute the leaderboard and counts over all endpoints.
 
-Rules:
-- the leaderboard has at most SIZE endpoints, at most SITE_ROWS of one site, and only those whose
-  advice is to proceed (core/score/advice.LEADING); how many more a site has is counted up to
-  MORE_MAX.
-  The candidates are read in at most PAGES pages from the index of ranks, without the sites that are
-  full, so that many paths of one site hide no other;
-- a ranking of more than COUNTED_MAX endpoints is stored (jobs/rank): it is computed again once it
-  is REFRESH_MS old, and used until it is USE_MS old. Where none is stored, each request computes
-  it, which is as quick for fewer endpoints;
-- it names endpoints; their figures are read with each answer.
+The leaderboard has at most SIZE endpoints, at most SITE_ROWS of them from one site, and only those
+with the advice to proceed (core/score/advice.LEADING). A ranking of more than COUNTED_MAX endpoints
+is stored by a worker (jobs/rank), recomputed after REFRESH_MS and used for USE_MS; a smaller one is
+computed per request. It contains endpoint IDs; their values are read for each response.
 """
 
 from __future__ import annotations
@@ -42,9 +36,7 @@ Role = Literal["best", "median", "worst"]
 
 @dataclass(frozen=True, slots=True)
 class MoreOfSite:
-    """How many more endpoints of a site could be on the leaderboard; MORE_MAX means that many or
-    more.
-    """
+    """Number of further endpoints of a site that qualify for the leaderboard, at most MORE_MAX."""
 
     site: str
     count: int
@@ -52,7 +44,9 @@ class MoreOfSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleEndpoint:
-    """The endpoint that has a role in the ranked population, with its rank (1 is the best)."""
+    """The best, median or worst endpoint of the ranked population, with its rank (1 is the
+    best).
+    """
 
     role: Role
     rank: int
@@ -61,10 +55,11 @@ class ExampleEndpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Everything that is computed from all endpoints, as of an instant (ms UTC). `best` are the
-    rows of the leaderboard, best first, `more` how many of their sites are not shown; `examples`
-    the best, the median and the worst endpoint, fewer while the population is smaller. `simulated`
-    counts the endpoints that the demo invented.
+    """Figures computed from all endpoints, as of a time (ms UTC).
+
+    `best` contains the leaderboard's rows, best first, and `more` the numbers of endpoints of their
+    sites that are not shown. `examples` has fewer than three entries for a tiny population.
+    `simulated` counts endpoints created by the demo.
     """
 
     as_of: int
@@ -84,12 +79,12 @@ is_due: Final = _CACHED.is_due
 
 
 def current(tx: Connection, *, now: int) -> Ranking:
-    """The stored ranking if it may still be used, else one as of now."""
+    """Return the stored ranking if it is fresh enough, otherwise a computed one."""
     return _CACHED.usable(tx, now=now) or count(tx, now=now)
 
 
 def count(tx: Connection, *, now: int) -> Ranking:
-    """The ranking as of now."""
+    """Compute the ranking."""
     population = ranking.population(tx)
     known = endpoints.counts(tx)
     best = _best(tx)
@@ -106,8 +101,8 @@ def count(tx: Connection, *, now: int) -> Ranking:
 
 
 def keep(tx: Connection, counted: Ranking) -> bool:
-    """Store a ranking of more than COUNTED_MAX endpoints, else remove the stored one; returns
-    whether it was stored.
+    """Store a ranking of more than COUNTED_MAX endpoints and return True; otherwise delete the
+    stored one.
     """
     pays = counted.population.scored > COUNTED_MAX
     if pays:
@@ -134,11 +129,13 @@ def _examples(tx: Connection, size: int) -> list[ExampleEndpoint]:
 
 
 def _best(tx: Connection) -> list[Candidate]:
-    """The rows of the leaderboard."""
+    """Return the leaderboard's rows."""
     best: list[Candidate] = []
     rows_by_site: Counter[str] = Counter()
     after: Candidate | None = None
     for _ in range(PAGES):
+        # Sites with all their rows are excluded from the next page: a site with thousands of paths
+        # could otherwise fill every page.
         full = [site for site, shown in rows_by_site.items() if shown == SITE_ROWS]
         page = ranking.candidates(
             tx, recommended=LEADING, without_sites=full, after=after, limit=PAGE

@@ -1,13 +1,9 @@
-"""Sellers' files: when a host is asked for its file, what is stored of it, and whether a change of
-payTo was announced (core/directory/seller_file).
+"""Fetch schedule of sellers' files, and announced changes of payTo (docs/seller-file.md).
 
-Rules (docs/seller-file.md):
-- a host is asked once a day (each time up to a tenth of a day later), and soon after a probe saw
-  its payTo change; under its lease and with its pause, as for a probe;
-- an announcement is stored once its signature was found good, and only if it names an instant that
-  is still to come: what we read afterwards announces nothing;
-- it covers a change that each source sees of each endpoint once, so it cannot be used again after
-  the payTo went back.
+A host's file is fetched once a day, and soon after a probe saw its payTo change. An announcement is
+stored only if its signature is valid and its start is in the future: a file that is read after a
+change cannot announce it. Each source can use an announcement once per endpoint, so it does not
+cover a second change after the payTo changed back.
 """
 
 from __future__ import annotations
@@ -27,19 +23,18 @@ from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.schedule import budgets, hosts
 
 EVERY_MS: Final = DAY_MS
-SOONEST_MS: Final = HOUR_MS
-"""How long after it was asked last a host is asked again because its payTo changed."""
-BUSY_MS: Final = MINUTE_MS
-"""How long to wait for a host that is being probed, or rests."""
-_NEW: Final = 1_000
-"""How many hosts get a row at once."""
+MIN_PAUSE_MS: Final = HOUR_MS  # between two fetches from a host whose payTo changes
+BUSY_MS: Final = MINUTE_MS  # retry delay if the host is being probed or is pausing
+_NEW_HOSTS_BATCH: Final = 1_000
 
 
 def claim(tx: Connection, *, owner: str, now: int, limit: int, lease_ms: int) -> tuple[str, ...]:
-    """Hosts whose files are due, leased to `owner`. Each takes one probe of the common budget.
+    """Lease hosts whose files are due to `owner` and return them.
+
+    A fetch is charged to the probe budget like a probe, and follows the host's lease and pause.
     Hosts without a row get one first, due within a day.
     """
-    new = seller_files.unknown(tx, limit=_NEW)
+    new = seller_files.unknown(tx, limit=_NEW_HOSTS_BATCH)
     seller_files.add(tx, ((host, now + _jitter(host) % EVERY_MS) for host in new))
     room = budgets.left(tx, now=now, most=limit)
     due = seller_files.due(tx, now=now, limit=room) if room else ()
@@ -49,6 +44,7 @@ def claim(tx: Connection, *, owner: str, now: int, limit: int, lease_ms: int) ->
         if hosts.claim(tx, host, owner=owner, now=now, lease_ms=lease_ms)
     ]
     budgets.spend(tx, now=now, probes=len(free), most=limit)
+    # If the worker dies, the file is due again once the lease has expired.
     seller_files.put_off(tx, free, until=now + lease_ms)
     seller_files.put_off(tx, sorted({*due} - {*free}), until=now + BUSY_MS)
     return tuple(free)
@@ -63,8 +59,10 @@ def record(
     now: int,
     gone: bool = False,
 ) -> None:
-    """Store a host's file and the announcements in it whose signatures are good. Without a file,
-    `gone` says that there is none, else it could not be read, and what it said before stays.
+    """Store a host's file and its announcements with valid signatures.
+
+    `file`: the file, or None if the host has none (`gone`) or it could not be read. A file that
+    could not be read leaves the stored one unchanged.
     """
     next_due = now + EVERY_MS + _jitter(f"{host}:{now}") % (EVERY_MS // 10)
     seller_files.save(tx, host, file, now=now, next_due=next_due, gone=gone)
@@ -81,8 +79,9 @@ def is_announced(
     at: int,
     source: str,
 ) -> bool:
-    """Whether a change of an endpoint's payTo that a source saw at an instant (ms UTC) was
-    announced ahead. False where the terms have one payTo, or none.
+    """Return whether a change of payTo, seen by `source` at `at` (ms UTC), was announced before.
+
+    False if the payTo did not change, or if the network changed too.
     """
     if before is None or after is None or before.pay_to == after.pay_to:
         return False
@@ -102,7 +101,7 @@ def is_announced(
 def is_variation_announced(
     tx: Connection, endpoint: Endpoint, before: Advertised, after: Advertised, *, at: int
 ) -> bool:
-    """Whether the payTo before a change announced that each offer will name another one."""
+    """Return whether the old payTo announced that each offer will have a different payTo."""
     known = seller_files.announcements(
         tx, endpoint.host, network=after.network, before=before.pay_to, after=VARIES
     )
@@ -110,10 +109,10 @@ def is_variation_announced(
 
 
 def ask_soon(tx: Connection, host: str, *, now: int) -> None:
-    """Ask a host whose payTo changed for its file soon."""
-    seller_files.bring_forward(tx, host, now=now, pause_ms=SOONEST_MS)
+    """Fetch the file of a host whose payTo changed soon."""
+    seller_files.bring_forward(tx, host, now=now, pause_ms=MIN_PAUSE_MS)
 
 
 def _jitter(text: str) -> int:
-    """A large number that a text picks."""
+    """Return a large pseudo-random number derived from a text."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])

@@ -1,13 +1,7 @@
-"""Settlements: which transfers of an indexed chain are stored, their sums, and what the chain
-proves about payments to this service.
+"""Apply evidence from a chain: stored transfers and their sums, and the state of payments to this
+service (docs/payments.md).
 
-Rules for payments (docs/payments.md): *paid* means that `AuthorizationUsed` and its `Transfer` are
-on the chain; an unused authorization is expired only once the chain's own time is past its end. A
-settled row is checked once more when its block is final: if the chain has lost the transfer, the
-row becomes `unknown` again.
-
-jobs/index and jobs/settle decide when a chain is asked; the meaning of a transfer for a wallet is
-in core/chain/settlement.
+jobs/index and jobs/settle decide when to query a chain.
 """
 
 from __future__ import annotations
@@ -31,25 +25,24 @@ from tollgauge.store.ledger import books, payments
 from tollgauge.store.ledger.attempts import Attempt
 from tollgauge.store.ledger.payments import LedgerRow
 
+# Batch sizes of one transaction.
 FORGET_BLOCKS: Final = 1_000
-"""How many blocks of old transfers one transaction forgets."""
 FORGET_WALLETS: Final = 500
-"""The old sums of how many wallets one transaction forgets."""
 WALLETS_PER_WRITE: Final = 5_000
-"""The number of wallets whose demand one transaction writes."""
-ACCOUNT_PAST_MS: Final = 366 * DAY_MS
-"""Our own addresses are indexed back to the ledger's first day, but no further than this."""
+MAX_ACCOUNT_AGE_MS: Final = 366 * DAY_MS  # how far back this service's addresses are indexed
 
 
 def new_accounts(
     tx: Connection, chain: int, token: str, *, pay_to: str, since: int, now: int
 ) -> tuple[tuple[str, ...], int]:
-    """The addresses that the configuration (`pay_to`) and the ledger name and that are not indexed
-    yet, and since when (ms UTC) their deposits are wanted. The ledger is searched from `since` on.
+    """Return this service's addresses that are not indexed yet, and the start of their deposits.
+
+    The addresses come from the configuration (`pay_to`) and from ledger rows since `since` (ms
+    UTC). The start (ms UTC) is the ledger's first day, at most MAX_ACCOUNT_AGE_MS ago.
     """
     named, began = books.named(tx, f"eip155:{chain}", token, since=since)
     ours = {address for address in {*named, pay_to} if wallets.ADDRESS.fullmatch(address)}
-    first = max(now if began is None else min(began, now), now - ACCOUNT_PAST_MS)
+    first = max(now if began is None else min(began, now), now - MAX_ACCOUNT_AGE_MS)
     # An hour more than whole days, because clocks differ.
     return deposits.new_addresses(tx, chain, token, ours), first - first % DAY_MS - HOUR_MS
 
@@ -64,9 +57,10 @@ def add_missing(
     received: Sequence[Deposit],
     at: int,
 ) -> int:
-    """Add the transfers of a final span, whose last block is of time `at` (ms UTC), that the first
-    look at it lacked; returns how many. Those of wallets that are not indexed that far back are
-    left to back-filling.
+    """Add the transfers of a final span that its first indexing missed; return their number.
+
+    Transfers before the indexed range of a wallet are left to back-filling. `at` is the time of the
+    span's last block (ms UTC).
     """
     wallet_lows = wallets.lows(tx, cursor.chain)
     account_lows = deposits.lows(tx, cursor.chain, token)
@@ -77,8 +71,8 @@ def add_missing(
 
 
 async def measure(store: Store, chain: int, *, now: int) -> None:
-    """Measure a chain: the demand of each wallet, by which its activity is scored, and the volume
-    that is published. Transfers that are too old are forgotten.
+    """Compute each wallet's demand and the published volume of a chain, then delete expired
+    transfers.
     """
     demands, volume = await store.reading(volumes.measure_chain, chain, as_of=now)
     for batch in rows.chunks(demands, WALLETS_PER_WRITE):
@@ -89,15 +83,13 @@ async def measure(store: Store, chain: int, *, now: int) -> None:
 
 
 async def forget(store: Store, chain: int, *, now: int) -> None:
-    """Forget the transfers of a chain and their sums that are too old; a part at a time, because a
-    day of a market has a million.
-    """
+    """Delete a chain's expired transfers and sums in batches: a day may have a million."""
     before, forgotten = now - SETTLEMENTS_MS, 0
     while count := await store.writing(
         transfers.forget, chain, before=before, blocks=FORGET_BLOCKS
     ):
         forgotten += count
-    if forgotten:  # sums begin to be too old when transfers do
+    if forgotten:  # sums and payers expire together with transfers
         indexed = await store.reading(wallets.lows, chain)
         for batch in rows.chunks(sorted(indexed), FORGET_WALLETS):
             await store.writing(transfers.forget_days, chain, batch, before_day=day_of(before))
@@ -112,12 +104,19 @@ def apply_proof(
     reason: str,
     attempts: Sequence[Attempt] = (),
 ) -> LedgerRow | None:
-    """Give a payment's row the state that the chain proves; `answer` is None if no node can tell.
+    """Give a payment's row the state that the chain proves. This is the only such step: the gate
+    calls it after a settlement and for a repeated payment, the reconciler for all other rows.
 
-    This is the only step from the chain's proof to the ledger's state. The gate takes it after a
-    settlement and when a payment is sent again, the reconciler for all other rows. `reason` is
-    recorded if the settlement remains unclear; `attempts` default to the question to the chain.
-    Returns the row afterwards, or None if another worker changed it first.
+    A payment is settled if `AuthorizationUsed` and its `Transfer` are on the chain. An unused
+    authorization expires only once the chain's own time is past its end. A settled row is checked
+    again when its block is final; if the transfer has disappeared, the row becomes `unknown`.
+
+    - `answer`: the chain's evidence, or None if no node could provide it.
+    - `reason`: recorded if the outcome remains unclear.
+    - `attempts`: default: the request to the chain.
+
+    Returns:
+        The updated row, or None if another worker changed it first.
     """
     state = None
     if answer is not None:
@@ -127,7 +126,7 @@ def apply_proof(
     if row.state is State.SETTLED:
         if state is State.SETTLED:
             return payments.finish(tx, row, transaction=answer.transaction or "")
-        state = State.UNKNOWN  # a reorganisation removed the transfer after the answer had left
+        state = State.UNKNOWN  # a reorganisation removed the transfer after the response was sent
     moved = payments.conclude(
         tx,
         row,
@@ -160,7 +159,7 @@ def _leave_undecided(
             attempts=attempts,
         )
     if row.lease_until <= now:
-        # The pause grows with the time without a decision, so that old rows do not delay new ones.
+        # Back off in proportion to the row's age, so that old rows do not delay new ones.
         pause = min(max(REST_MS, (now - row.updated_at) // 8), HOUR_MS)
         payments.leave(tx, row, until=now + pause)
     return row
@@ -177,8 +176,10 @@ def _chain_attempt(answer: ChainAnswer, *, now: int) -> Attempt:
 
 
 def reconcile(tx: Connection, row: LedgerRow, answer: ChainAnswer | None, *, now: int) -> str:
-    """Apply the chain's answer to a row that is due, and name the outcome: the row's new state, or
-    `final`, `lost`, `open`, `unreachable` or `overtaken`.
+    """Apply the chain's evidence to a due row.
+
+    Returns:
+        The row's new state, or `final`, `lost`, `open`, `unreachable` or `overtaken`.
     """
     after = apply_proof(tx, row, answer, now=now, reason="left settling by a worker that died")
     if after is None:

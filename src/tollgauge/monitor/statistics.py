@@ -1,7 +1,7 @@
-"""Statistics: how scores, uptime, latency, prices and networks are spread over all endpoints.
+"""Distribution of scores, uptime, latency, prices and networks over all ranked endpoints.
 
-They are those of the ranked population (store/endpoints/ranking). Where it is large, a worker
-counts them (jobs/rank) and readers get the stored counts; else each request counts them.
+For a large population a worker computes them periodically (jobs/rank) and requests read the stored
+result. For a small one each request computes them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ from tollgauge.monitor.ranking import COUNTED_MAX
 from tollgauge.store.endpoints import ranking
 from tollgauge.store.endpoints.ranking import NO_BIN
 
-SCORES: Final = tuple(range(100, 1_000, 100))
-"""Edges of the bins of scores, in tenths."""
-UPTIMES: Final = (1, 500, 900, 950, 990, 995, 1_000)
-"""In tenths of a percent."""
-LATENCIES: Final = (100, 250, 500, 1_000, 2_000, 5_000)
-"""In milliseconds."""
-PRICES: Final = (1_000, 5_000, 10_000, 50_000, 100_000, 1_000_000, 10_000_000)
-"""In millionths of a dollar."""
-NAMES_MAX: Final = 12
-"""How many networks and directories are named; the others are counted together."""
+# Edges of the histogram bins.
+SCORES: Final = tuple(range(100, 1_000, 100))  # tenths of a point
+UPTIMES: Final = (1, 500, 900, 950, 990, 995, 1_000)  # permille
+LATENCIES: Final = (100, 250, 500, 1_000, 2_000, 5_000)  # ms
+PRICES: Final = (1_000, 5_000, 10_000, 50_000, 100_000, 1_000_000, 10_000_000)  # millionths of $
+NAMES_MAX: Final = 12  # networks and directories named; the rest is summed up
 
 
 @dataclass(frozen=True, slots=True)
 class HistogramBin:
-    """How many endpoints have a figure of at least `least` and below `below`, None without end."""
+    """Number of endpoints with a value from `least` up to but excluding `below`; None is
+    unbounded.
+    """
 
     least: int
     below: int | None
@@ -43,11 +41,13 @@ class HistogramBin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """The ranked population as of an instant (ms UTC): `endpoints` in all, and how many of them
-    fall into which bin; units are those of the edges above. `no_latency` were never up in 30 days;
-    `no_price` advertise none, `other_tokens` one that is not in dollars. `networks` are those of
-    the prices, `sources` the directories, whose endpoints need not have a score; both the most
-    frequent first, and what is not named under an empty name.
+    """Distribution of the ranked endpoints at `as_of` (ms UTC).
+
+    Bins have the units of the edges above. `no_latency` counts endpoints that were not up in 30
+    days, `no_price` those without a price and `other_tokens` those whose price is not in dollars.
+    `networks` counts networks of prices; `sources` counts directories, including endpoints without
+    a score. Both are sorted by count and end with the sum of the remaining ones under an empty
+    name.
     """
 
     as_of: int
@@ -74,12 +74,12 @@ is_due: Final = _CACHED.is_due
 
 
 def current(tx: Connection, *, now: int) -> Statistics:
-    """The stored statistics if they may still be used, else those of now."""
+    """Return the stored statistics if they are fresh enough, otherwise computed ones."""
     return _CACHED.usable(tx, now=now) or count(tx, now=now)
 
 
 def count(tx: Connection, *, now: int) -> Statistics:
-    """The statistics of now."""
+    """Compute the statistics."""
     figures = ranking.by_figures(tx, scores=SCORES, uptimes=UPTIMES)
     priced = ranking.by_price(tx, latencies=LATENCIES)
     scores: Counter[int] = Counter()
@@ -121,7 +121,9 @@ def count(tx: Connection, *, now: int) -> Statistics:
 
 
 def keep(tx: Connection, counted: Statistics) -> None:
-    """Store the statistics of many endpoints (monitor/ranking.COUNTED_MAX), else remove them."""
+    """Store the statistics of a large population (monitor/ranking.COUNTED_MAX); remove them
+    otherwise.
+    """
     if counted.endpoints > COUNTED_MAX:
         _CACHED.put(tx, counted)
     else:
@@ -134,7 +136,9 @@ def _bins(edges: Sequence[int], counts: Counter[int]) -> tuple[HistogramBin, ...
 
 
 def _most(counts: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """The most frequent names with their counts, and the rest under an empty name."""
+    """Return the most frequent names with their counts, and the sum of the rest under an empty
+    name.
+    """
     ordered = sorted(counts, key=lambda item: (-item[1], item[0]))
     rest = sum(count for _, count in ordered[NAMES_MAX:])
     return (*ordered[:NAMES_MAX], *([("", rest)] if rest else []))

@@ -1,12 +1,8 @@
-"""Status: how well the service works, for its operator, from the database alone.
+"""Report the service's health to its operator, from the database only.
 
-Rules:
-- everything is read as of one moment, and nothing is written; no loop has to run;
-- `attention` is work that waits too long, fails, or is stuck; `unwise` is what works now and may
-  not later (config/rules has the same of the settings);
-- nothing here names a payer, a secret, or what somebody bought, except for its route.
-
-The rows are read by store/backlog and store/backlog.
+All figures are read in one transaction and nothing is written. `attention` lists work that is late,
+failing or stuck; `unwise` lists risks. Nothing identifies a payer or, except for the route, a
+purchase.
 """
 
 from __future__ import annotations
@@ -29,10 +25,8 @@ from tollgauge.store.scores.bundles import StoredBundle
 from tollgauge.store.watches import outbox
 from tollgauge.store.watches.outbox import Depth
 
-BACKUP_KEY: Final = "backup-at"
-"""The key of `meta` under which the last good `tollgauge backup` is noted (ms UTC)."""
-RATE_MS: Final = 10 * MINUTE_MS
-"""Over how long the rate of probes is counted."""
+BACKUP_KEY: Final = "backup-at"  # `meta` key: time of the last successful backup (ms UTC)
+RATE_MS: Final = 10 * MINUTE_MS  # window of the probe rate
 SCORE_LATE_MS: Final = HOUR_MS
 DELIVERY_LATE_MS: Final = 5 * MINUTE_MS
 PAYMENT_LATE_MS: Final = 10 * MINUTE_MS
@@ -41,18 +35,17 @@ INDEX_LATE_MS: Final = 10 * MINUTE_MS
 BUNDLE_LATE_MS: Final = 3 * HOUR_MS
 BACKUP_LATE_MS: Final = DAY_MS
 SKEW_MS: Final = 2 * SECOND_MS
-AHEAD_MS: Final = MINUTE_MS
-"""A probe that is dated further in the future means that some machine's clock is wrong."""
-LATE_PERCENT: Final = 5
-"""If a larger share of the endpoints is late, the probe loop is too slow."""
+AHEAD_MS: Final = MINUTE_MS  # probes further in the future mean that a machine's clock is wrong
+LATE_PERCENT: Final = 5  # maximum share of overdue endpoints
 DISK_PERCENT: Final = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What the database says at the instant `now` (ms UTC). `probed` endpoints were probed last in
-    the RATE_MS before; `skew_ms` is how far the database's clock is ahead of ours, None where it is
-    the same; `backup_at` when the last backup was made.
+    """The service's figures as of `now` (ms UTC).
+
+    `probed` endpoints had their last probe within RATE_MS. `skew_ms` is the database clock minus
+    this machine's, None if both are the same. `backup_at` is the time of the last backup.
     """
 
     now: int
@@ -74,21 +67,21 @@ class Figures:
 
     @property
     def probes_a_minute(self) -> float:
-        """How many endpoints are probed a minute."""
+        """Probes per minute."""
         return round(self.probed * MINUTE_MS / RATE_MS, 1)
 
     def round_of(self, loop: str) -> JobRound | None:
-        """The state of a loop, None where it never ran."""
+        """Return the last round of a loop, or None if it never ran."""
         return next((job for job in self.jobs if job.name == loop), None)
 
     def age_s(self, at: int | None) -> int | None:
-        """How long ago an instant was, in whole seconds; None where there is none."""
+        """Return the age of a timestamp in whole seconds, or None for None."""
         return None if at is None else max(0, self.now - at) // SECOND_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """The figures, what needs `attention`, and what is `unwise`, a sentence for each."""
+    """Figures, with a sentence per problem (`attention`) and per risk (`unwise`)."""
 
     figures: Figures
     attention: tuple[str, ...]
@@ -101,7 +94,7 @@ class Status:
 
 
 def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
-    """What the database says. A probe is late when it is overdue by a whole period."""
+    """Read the figures. A probe is late if it is overdue by a whole interval."""
     clock, backup = disk.clock_ms(tx), meta.get(tx, BACKUP_KEY)
     return Figures(
         now=now,
@@ -124,14 +117,15 @@ def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
 
 
 def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str]) -> Iterator[str]:
-    """What needs attention, one sentence for each. `sources` and `loops` are those of the
-    configuration; rows of others are ignored.
+    """Yield a sentence per problem.
+
+    Rows of sources and loops that are not configured are ignored.
     """
     yield from _late(figures)
     yield from _jobs(figures, loops)
     yield from _crawls(figures, sources)
     if "index" in loops and figures.round_of("index") and not figures.chains:
-        yield "The chain was not read yet: `tollgauge doctor` asks the nodes."
+        yield "The chain was not read yet. Run `tollgauge doctor` to check the nodes."
     for payment in figures.stuck:
         age = words(figures.now - payment.updated_at)
         yield f"The payment {payment.id} ({payment.route}) has been {payment.state} for {age}."
@@ -139,16 +133,16 @@ def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str])
         yield f"The database's clock differs from this machine's by {words(abs(figures.skew_ms))}."
     elif figures.last_probed is not None and figures.last_probed > figures.now + AHEAD_MS:
         probed = iso_seconds(figures.last_probed)
-        yield f"A probe is dated {probed}, in the future: a clock is wrong."
+        yield f"A probe is dated {probed}, in the future. Check the clocks of all machines."
     full = figures.size.full_percent
     if full is not None and full > DISK_PERCENT:
         yield f"The database's disk is {full}% full."
 
 
 def unwise(figures: Figures) -> Iterator[str]:
-    """What is unwise, one sentence for each."""
+    """Yield a sentence per risk."""
     if figures.backup_at is None:
-        yield "No backup was ever made with tollgauge backup."
+        yield "No backup exists. Run `tollgauge backup`."
     elif figures.now - figures.backup_at > BACKUP_LATE_MS:
         yield f"The newest backup is {words(figures.now - figures.backup_at)} old."
 
@@ -156,7 +150,7 @@ def unwise(figures: Figures) -> Iterator[str]:
 def assess(
     figures: Figures, *, sources: Sequence[str], loops: Sequence[str], advice: Sequence[str]
 ) -> Status:
-    """What figures mean. `advice` is that of the configuration."""
+    """Add problems and risks to the figures. `advice` contains the risks of the configuration."""
     return Status(
         figures=figures,
         attention=tuple(attention(figures, sources=sources, loops=loops)),
@@ -165,7 +159,7 @@ def assess(
 
 
 def document(status: Status) -> dict[str, Any]:
-    """The status as JSON: ages in seconds, instants in ISO 8601."""
+    """Return the status as JSON: ages in seconds, times in ISO 8601."""
     figures, disk = status.figures, status.figures.size
     return {
         "good": status.good,
@@ -204,7 +198,7 @@ def document(status: Status) -> dict[str, Any]:
 
 
 def words(duration_ms: int) -> str:
-    """A duration in its largest unit, such as `3 h`."""
+    """Format a duration in its largest unit, such as `3 h`."""
     for unit, length in (("d", DAY_MS), ("h", HOUR_MS), ("min", MINUTE_MS)):
         if duration_ms >= 2 * length:
             return f"{duration_ms // length} {unit}"
@@ -217,43 +211,43 @@ def _late(figures: Figures) -> Iterator[str]:
         oldest = words(now - (figures.probes.oldest or now))
         yield (
             f"{figures.probes.late} of {figures.monitored} endpoints are overdue for a probe by "
-            f"more than a period, the longest by {oldest}."
+            f"more than one interval, the longest by {oldest}."
         )
     if figures.scores.oldest is not None and now - figures.scores.oldest > SCORE_LATE_MS:
         yield (
-            f"{figures.scores.due} scores are due, the oldest since "
+            f"{figures.scores.due} scores are due, the oldest for "
             f"{words(now - figures.scores.oldest)}; {figures.scores.late} for more than a day."
         )
     deliveries = figures.deliveries
     if deliveries.oldest_due is not None and now - deliveries.oldest_due > DELIVERY_LATE_MS:
         age = words(now - deliveries.oldest_due)
-        yield f"{deliveries.queued} deliveries wait, the oldest for {age}."
+        yield f"{deliveries.queued} deliveries are queued, the oldest for {age}."
     if deliveries.dead:
-        yield f"{deliveries.dead} deliveries were given up: tollgauge watch list --dead."
+        yield f"{deliveries.dead} deliveries failed permanently: `tollgauge watch list --dead`."
     for cursor in figures.chains:
         if now - cursor.at > INDEX_LATE_MS:
             yield f"The index of chain {cursor.chain} is {words(now - cursor.at)} behind."
     bundle_ms = max((now - bundle.as_of for bundle in figures.bundles), default=0)
     if bundle_ms > BUNDLE_LATE_MS:
         yield (
-            f"The bundle of trust records is {words(bundle_ms)} old, and payment guards trust it "
-            "for 48 hours: see the loop bundle."
+            f"The bundle of trust records is {words(bundle_ms)} old. Payment guards accept it for "
+            "48 hours. Check the `bundle` loop."
         )
 
 
 def _jobs(figures: Figures, loops: Sequence[str]) -> Iterator[str]:
     by_name = {job.name: job for job in figures.jobs}
     if never := [name for name in loops if name not in by_name]:
-        yield f"Never run yet: {', '.join(never)}. Does a worker run?"
+        yield f"Loops that never ran: {', '.join(never)}. Check that a worker is running."
     known = [by_name[name] for name in loops if name in by_name]
     quiet = [job for job in known if figures.now > job.expected_by]
     if quiet:
         age = words(figures.now - max(job.ended_at for job in quiet))
         names = ", ".join(job.name for job in quiet)
-        yield f"No round ended for {age}: {names}. Does a worker run?"
+        yield f"Loops without a round for {age}: {names}. Check that a worker is running."
     for job in known:
         if job.failing and job not in quiet:
-            yield f"The loop {job.name} fails: {job.error}."
+            yield f"The `{job.name}` loop is failing: {job.error}."
 
 
 def _crawls(figures: Figures, sources: Sequence[str]) -> Iterator[str]:
@@ -266,10 +260,10 @@ def _crawls(figures: Figures, sources: Sequence[str]) -> Iterator[str]:
         elif crawl.suspicious:
             yield f"The last crawl of {source} is suspicious: it listed {crawl.listed}."
         elif crawl.was_never_whole and discover and crawl.started <= discover.ended_at:
-            yield f"The source {source} was not read to its end yet: `tollgauge doctor` asks it."
+            yield f"No crawl of {source} reached its end. Run `tollgauge doctor` to check it."
         elif figures.now - (crawl.completed_at or crawl.started) > CRAWL_LATE_MS:
             age = words(figures.now - (crawl.completed_at or crawl.started))
-            yield f"No crawl of {source} was complete for {age}."
+            yield f"The last complete crawl of {source} was {age} ago."
 
 
 def _queue(figures: Figures, queue: Queue) -> dict[str, int | None]:

@@ -1,8 +1,8 @@
-"""Terms: what the prices, payTo addresses and networks that probes saw add up to, as changes.
+"""Detect changes of price, payTo and network in what probes saw.
 
-A probe's terms are compared only with what probes saw before. Only such changes count in a score:
-anyone can list an endpoint in a directory with other terms. What an entry of a directory changes is
-decided in monitor/discovery.
+A probe's terms are compared only with those of earlier probes. Only such changes affect a score:
+anyone can list an endpoint in a directory with different terms. monitor/discovery compares the
+terms of directories.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ PRICE_HISTORY_MS: Final = 31 * DAY_MS
 def observe_quotes(
     tx: Connection, quotes: Mapping[str, tuple[Quote, int]]
 ) -> tuple[TermChange, ...]:
-    """Take the terms that probes saw, (terms, instant) by endpoint's id, as the endpoints' prices.
-    What differs from the terms that probes saw before becomes events; a directory's price is no
-    such ground, and neither is an older probe.
+    """Store the terms that probes saw as the endpoints' prices, and return the changes.
+
+    Probes older than the stored terms are ignored.
+
+    `quotes`: by endpoint ID, the terms and the time of the probe (ms UTC).
     """
     quoted: list[LockedEndpoint] = []
     confirmed: list[LockedEndpoint] = []
@@ -51,7 +53,7 @@ def observe_quotes(
         before = endpoint.quote if probed else None
         changed = discovery.changes(before, after)
         announced = is_announced(tx, endpoint, before, after, at=at, source=PROBE)
-        if endpoint.pay_to_varies:  # each probe sees another payTo: that is no news
+        if endpoint.pay_to_varies:  # every probe sees a different payTo
             changed = tuple(change for change in changed if change[0] != PAYTO_CHANGED)
         elif any(kind == PAYTO_CHANGED for kind, *_ in changed):
             ask_soon(tx, endpoint.host, now=at)
@@ -88,7 +90,7 @@ def _payto_history(
     at: int,
     announced: bool,
 ) -> PayToHistory:
-    """The history of an endpoint's payTo after a probe; `before` is what probes saw before."""
+    """Return the history of an endpoint's payTo after a probe; `before` is from the last probe."""
     history = endpoint.payto_history
     if before is None:
         return PayToHistory(at, at)
@@ -108,7 +110,7 @@ def _payto_history(
 
 
 def changes_among(events: Iterable[DiscoveryEvent]) -> tuple[TermChange, ...]:
-    """The changes of price, payTo and network that probes saw, oldest first."""
+    """Return the changes of price, payTo and network that probes saw, oldest first."""
     return tuple(
         _change(event) for event in events if event.source == PROBE and event.event in TERM_EVENTS
     )
@@ -124,8 +126,8 @@ def discovery_event(
     announced: bool = False,
     price: Price | None = None,
 ) -> DiscoveryEvent:
-    """An event of an endpoint; `announced` counts only for a change of payTo, `price` only for one
-    of the price.
+    """Build an event; `announced` applies only to a change of payTo, `price` only to one of the
+    price.
     """
     return DiscoveryEvent(
         at=at,

@@ -1,11 +1,7 @@
-"""Trust records, which clients read before they pay, and the bundles of all of them.
+"""Build trust records, which clients read before they pay, and bundles of all of them.
 
-Rules of a bundle:
-- endpoints are read in batches, each as of one moment, in the order of their ids: each is there
-  once, and a record never mixes two moments; a record may be some seconds newer than the bundle;
-- CPU-bound steps run in a thread, in pieces, so that requests are answered meanwhile;
-- a bundle is built again when it is old, when another policy or another key is in use, and sooner
-  while a new service scores its first endpoints.
+A bundle is built in batches, in the order of endpoint IDs. Each record is read in one transaction
+and never mixes two states; it may be some seconds newer than the bundle's `as_of`.
 """
 
 from __future__ import annotations
@@ -36,17 +32,17 @@ from tollgauge.store.scores import bundles, trust_records
 from tollgauge.store.scores.trust_records import RecordRow
 
 BATCH: Final = 500
-EARLY: Final = 12  # part of the interval after which twice as many scored endpoints are due
+EARLY: Final = 12  # once scored endpoints doubled, rebuild after 1/12 of the interval
 
 
 def record(tx: Connection, endpoint_id: str, *, now: int) -> TrustRecord | None:
-    """The record of a public endpoint, None for an unknown one."""
+    """Return the trust record of a public endpoint, or None if it is unknown."""
     row = trust_records.get(tx, endpoint_id)
     return None if row is None else record_of(row, now=now)
 
 
 def record_of(row: RecordRow, *, now: int) -> TrustRecord:
-    """The record of an endpoint. Without a score it is unverified as of now."""
+    """Build the trust record of an endpoint. Without a score it is unverified as of now."""
     endpoint = row.endpoint
     quote = endpoint.quote
     return TrustRecord(
@@ -65,7 +61,11 @@ def record_of(row: RecordRow, *, now: int) -> TrustRecord:
 
 
 def is_due(tx: Connection, *, now: int, every_ms: int, key_id: str | None) -> bool:
-    """Whether to build the bundles again. `key_id` names the key that signs, None without one."""
+    """Return whether the bundles must be built again.
+
+    They are rebuilt after `every_ms`, after a change of policy or signing key, and earlier while a
+    new service scores its first endpoints. `key_id` names the signing key, None without one.
+    """
     newest = bundles.newest(tx)
     if newest is None or (newest.policy_version, newest.key_id) != (POLICY.version, key_id):
         return True
@@ -76,8 +76,10 @@ def is_due(tx: Connection, *, now: int, every_ms: int, key_id: str | None) -> bo
 
 
 async def build(store: Store, *, salt: bytes, now: int) -> tuple[Bundle, ...]:
-    """The bundle of each variant as of now."""
+    """Build the bundle of each variant as of now."""
     draft, after = _Draft(salt=salt, now=now), ""
+    # Hashing and compression run in a thread, one batch at a time, so that requests are still
+    # served.
     while batch := await store.reading(trust_records.listed, after=after, limit=BATCH, now=now):
         await asyncio.to_thread(draft.add, batch)
         after = batch[-1].endpoint.id
@@ -86,7 +88,7 @@ async def build(store: Store, *, salt: bytes, now: int) -> tuple[Bundle, ...]:
 
 @dataclass(slots=True, kw_only=True)
 class _Draft:
-    """The lines of each variant, and how many of them are of endpoints with a score."""
+    """The lines of each variant and the number of those with a score."""
 
     salt: bytes
     now: int
@@ -96,7 +98,6 @@ class _Draft:
     scored: Counter[Variant] = field(default_factory=Counter)
 
     def add(self, batch: Sequence[RecordRow]) -> None:
-        """Add the records of some endpoints."""
         for row in batch:
             record = record_of(row, now=self.now)
             line = line_of(record, self.salt)
@@ -105,7 +106,6 @@ class _Draft:
                 self.scored[variant] += record.score_tenths is not None
 
     def bundle(self, variant: Variant) -> Bundle:
-        """The bundle of what was added."""
         return bundle_of(
             self.lines[variant],
             variant=variant,

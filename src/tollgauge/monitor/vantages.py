@@ -1,8 +1,7 @@
-"""Probing from the vantages beside the primary one: which endpoints are due there, what is stored
-of their results, and what they learn of the primary one's.
+"""Claim and record probes of secondary vantages, and confirm failures with the primary vantage.
 
-These probes confirm or contradict the primary vantage (core/probe/vantage) and are part of no
-score. The steps of a probe are monitor/probing's; this module replaces its claiming and recording.
+Results of secondary vantages confirm or contradict the primary one (core/probe/vantage) and do not
+enter scores. monitor/probing owns the steps of a probe.
 """
 
 from __future__ import annotations
@@ -27,12 +26,10 @@ from tollgauge.store.probes import vantages as vantage_probes
 from tollgauge.store.probes.vantages import VantageResult
 from tollgauge.store.schedule import hosts
 
+# After a failure at the primary vantage an endpoint is probed at the watched rate for this time,
+# so that this vantage's result is never older than core/probe/vantage.RECENT_MS.
 ASKED_MS: Final = 2 * HOUR_MS
-"""For so long after a failure at the primary vantage an endpoint is probed as if it were watched,
-so that this vantage's result is never older than core/probe/vantage.RECENT_MS.
-"""
-_NEW: Final = 1_000
-"""How many endpoints get a row at once."""
+_NEW_ROWS_BATCH: Final = 1_000
 
 
 def claim(
@@ -45,10 +42,12 @@ def claim(
     lease_ms: int,
     cadence: Cadence,
 ) -> tuple[Endpoint, ...]:
-    """Claim endpoints that are due at a vantage. Endpoints without a row for it get one first, and
-    become due within its cadence, at instants that follow from their ids.
+    """Claim endpoints that are due at a vantage.
+
+    Endpoints without a row for it get one first, with due times that are spread over the probe
+    interval by endpoint ID.
     """
-    new = vantage_probes.unknown(tx, vantage, limit=_NEW)
+    new = vantage_probes.unknown(tx, vantage, limit=_NEW_ROWS_BATCH)
     vantage_probes.add(tx, vantage, {id_: now + int(id_[:8], 16) % cadence.every_ms for id_ in new})
     return vantage_probes.claim_due(
         tx, vantage, owner=owner, now=now, limit=limit, lease_ms=lease_ms
@@ -64,7 +63,7 @@ def record(
     owner: str,
     now: int,
 ) -> None:
-    """Store what a vantage saw of endpoints of different hosts, and end the hosts' leases."""
+    """Store a vantage's results for endpoints of different hosts and release the hosts."""
     ids = [observation.endpoint.id for observation in observations]
     before = vantage_probes.last_up_of(tx, vantage, ids)
     asked = vantage_probes.asked_at(tx, vantage, ids)
@@ -97,8 +96,10 @@ def record(
 def record_primary(
     tx: Connection, own: str, new: Sequence[tuple[Endpoint, ProbeResult]], *, now: int
 ) -> None:
-    """Keep what the primary vantage saw beside what the others see, have them probe endpoints that
-    have just failed there, and take the first failure back where they see none.
+    """Store the primary vantage's results for comparison with the others.
+
+    Endpoints that just failed become due at the other vantages. If those vantages reach the
+    endpoint, its first failure is retracted.
     """
     down = [seen.id for seen, result in new if result.scored and not result.up]
     before = vantage_probes.states(tx, down)
@@ -125,6 +126,7 @@ def record_primary(
 
 
 def _as_seen(result: ProbeResult) -> ProbeResult:
-    """A result as it was before other vantages were asked."""
-    theirs = result.reason == PARTLY_REACHABLE
-    return replace(result, attribution=Attribution.TARGET) if theirs else result
+    """Return the result as it was before other vantages were consulted."""
+    if result.reason != PARTLY_REACHABLE:
+        return result
+    return replace(result, attribution=Attribution.TARGET)

@@ -1,18 +1,9 @@
-"""Changes: what a new probe result means for watchers and for the public incident feed.
+"""Detect changes at endpoints from new probe results, and select those that a watch reports.
 
-Rules:
-- whoever records a change holds the lock of the endpoint's row (recording a probe updates it,
-  crawls select it for update), so that the ids of one endpoint become visible in their order and a
-  cursor over them misses nothing;
-- a probe that failed because of us is left out, and so is one that only confirms a failure: the
-  misses and answers in a row that a watch asks for are those of regular probes, five minutes apart;
-- a watch reports a change that was seen while the watch was paid for, and that is of a type and a
-  sensitivity that the watch asked for then: an edit does not affect earlier changes;
-- the state of an endpoint names the set of lint rules that it was judged by; these sets are stored
-  by their ids, so that versions of the program that share a database know each other's.
-
-How a state advances is decided in core/watch/change_state and core/watch/changes, without rows; the
-rows are in store/probes/change_rows; jobs/alert makes deliveries of them.
+core/watch/change_state decides how an endpoint's state advances. A probe that failed because of
+this service is ignored, and so is a confirmation probe: a watch counts consecutive failures of
+regular probes, five minutes apart. A watch reports a change that was seen during its paid time and
+matches the event types and the sensitivity it had then; later edits do not affect it.
 """
 
 from __future__ import annotations
@@ -42,14 +33,10 @@ from tollgauge.store.probes.probes import PROBE
 from tollgauge.store.watches import watch_events, watches
 from tollgauge.store.watches.watches import Watch
 
-BASELINE_DAYS: Final = 14
-"""How many days of an endpoint's own latencies its slowness is measured against."""
+BASELINE_DAYS: Final = 14  # latencies in a baseline
 BASELINE_EVERY_MS: Final = 6 * HOUR_MS
-"""How often a baseline is computed again."""
-YOUNG_BASELINE_EVERY_MS: Final = HOUR_MS
-"""How often while it rests on too few probes to be used."""
-_PAGE: Final = 500
-"""How many changes are read at once for a watch."""
+YOUNG_BASELINE_EVERY_MS: Final = HOUR_MS  # while a baseline has too few probes to be used
+_PAGE_SIZE: Final = 500
 
 
 def observe_each(
@@ -59,10 +46,14 @@ def observe_each(
     slow_here: bool = False,
     rules: RuleSet = ERROR_RULES,
 ) -> tuple[Change, ...]:
-    """Record which changes new results of different endpoints cause, and return them.
+    """Record and return the changes that new results of different endpoints cause.
 
-    Each endpoint is as it was before its probe. `slow_here` says that slowness was our own doing,
-    `rules` are those that judged the results.
+    The caller holds the row locks of the endpoints: change IDs of one endpoint then become visible
+    in order, and a cursor over them cannot skip one.
+
+    - `results`: each endpoint as it was before its probe.
+    - `slow_here`: this machine caused the slowness.
+    - `rules`: the lint rules that were applied to the results.
     """
     scored = [
         (endpoint, result) for endpoint, result in results if result.scored and not result.confirms
@@ -80,6 +71,8 @@ def observe_each(
         if after != before:
             advanced[endpoint.id] = after
         changes += [(endpoint.id, change) for change in caused]
+    # States name their rule set by ID. Storing the sets lets versions of the program that share
+    # a database compare findings of each other's rules.
     if any(
         after.rules == rules.id and (id_ not in states or states[id_].rules != rules.id)
         for id_, after in advanced.items()
@@ -91,8 +84,8 @@ def observe_each(
 
 
 def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> bool:
-    """Whether unrelated watched endpoints of one wave were slow together, each against its own
-    past: then the cause is ours.
+    """Return whether unrelated watched endpoints of one batch were slow together, each compared
+    with its own baseline. This machine is then the likely cause.
     """
     watched = {
         endpoint.id: (endpoint, result)
@@ -111,25 +104,25 @@ def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> b
 
 
 def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> None:
-    """Record that no directory lists these endpoints any more; `source` was the last."""
+    """Record that endpoints are no longer listed by any directory; `source` was the last one."""
     change_rows.add(tx, [(id_, delisting(at=at, source=source)) for id_ in ids])
 
 
 def of_watch(tx: Connection, watch: Watch, *, after: int, limit: int) -> tuple[StoredChange, ...]:
-    """The changes that a watch reports, after a change's id, oldest first."""
+    """Return the changes that a watch reports after a change ID, oldest first."""
     requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
     changes: list[StoredChange] = []
     while len(changes) < limit:
-        page = change_rows.while_watched(tx, watch, after=after, limit=_PAGE)
+        page = change_rows.while_watched(tx, watch, after=after, limit=_PAGE_SIZE)
         changes += [stored for stored in page if is_about(watch, stored, requests)]
-        if len(page) < _PAGE:
+        if len(page) < _PAGE_SIZE:
             break
         after = page[-1].id
     return tuple(changes[:limit])
 
 
 def count_of_watch(tx: Connection, watch: Watch, *, since: int) -> int:
-    """How many changes after an instant (ms UTC) a watch reports."""
+    """Count the changes since a time (ms UTC) that a watch reports."""
     requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
     seen = change_rows.while_watched(tx, watch, since=since)
     return sum(is_about(watch, stored, requests) for stored in seen)
@@ -138,8 +131,10 @@ def count_of_watch(tx: Connection, watch: Watch, *, since: int) -> int:
 def is_about(
     watch: Watch, stored: StoredChange, requests: Sequence[tuple[int, WatchRequest]] = ()
 ) -> bool:
-    """Whether a watch reports a change. `requests` are its requests, each with the instant from
-    which on it applied; without them its present request is used.
+    """Return whether a watch reports a change.
+
+    `requests`: history of the watch's settings, each with the time from which it applied. Default:
+    the current settings only.
     """
     change = stored.change
     number = bisect_left(requests, change.at, key=lambda request: request[0])
@@ -161,8 +156,9 @@ def _probed(
     *,
     slow_here: bool,
 ) -> tuple[ChangeState, Probed]:
-    """The state to advance, with its baseline, and what it advances by. `judged_by` are the rules
-    of this probe and, where they are others, those of the state.
+    """Return the state with an up-to-date baseline, and the input to advance it with.
+
+    `judged_by` contains the rules of this probe and, if different, those of the state.
     """
     quote = None if result.quote is None else clean_quote(result.quote)
     if quote is not result.quote:
@@ -171,7 +167,7 @@ def _probed(
     watched = endpoint.watched_until > result.at
     if watched:
         state = _with_baseline(tx, endpoint.id, state, now=result.at)
-    # Only an outage that may begin with this probe needs to know when the endpoint last answered.
+    # This query is needed only if an outage may begin with this probe.
     may_begin = not result.up and state.recent.endswith("1")
     return state, Probed(
         result=result,
@@ -190,7 +186,7 @@ def _probed(
 def _with_baseline(
     tx: Connection, endpoint_id: str, state: ChangeState, *, now: int
 ) -> ChangeState:
-    """The state with a fresh enough baseline, from two weeks of the endpoint's own answers."""
+    """Return the state with a baseline of two weeks of latencies, recomputed if it is too old."""
     old = state.baseline
     if old is not None:
         pause = BASELINE_EVERY_MS if old.count >= BASELINE_MIN else YOUNG_BASELINE_EVERY_MS

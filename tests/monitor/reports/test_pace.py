@@ -26,7 +26,7 @@ from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import trust_report
 
 NOW = 20_700 * DAY_MS + 13 * HOUR_MS
-REASON = "Probed every 1 h, because 4,000 paths share what its host can be asked."
+REASON = "Probed every 1 h: 4,000 endpoints share its host's probe budget."
 
 
 def endpoint(host: str, number: int) -> Endpoint:

@@ -369,7 +369,7 @@ async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
     async with open_transaction(buyer, writing=True) as run:
         await run(discovery.adopt, DEFAMING, source="request", now=NOW + WEEK_MS)
         forgetting = asyncio.create_task(
-            worker.writing(never_public.forget, now=NOW + WEEK_MS, limit=prune.ENDPOINTS)
+            worker.writing(never_public.forget, now=NOW + WEEK_MS, limit=prune.ENDPOINTS_BATCH)
         )
         await asyncio.wait((forgetting,), timeout=0.2)  # time enough to do wrong
         await run(watches.add, watch)
@@ -379,14 +379,14 @@ async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
 
 async def test_many_are_forgotten_a_batch_at_a_time(store: Store) -> None:
     def many(tx: Connection) -> None:
-        for number in range(prune.ENDPOINTS + 1):
+        for number in range(prune.ENDPOINTS_BATCH + 1):
             asked = parse_resource(f"https://{HOST}/steals/{number}", MARKET)
             discovery.adopt(tx, asked, source="request", now=NOW)
 
     await store.writing(many)
     tallies = [await pruned(store, now=NOW + WEEK_MS) for _ in range(2)]
     assert [(tally["unlisted"], tally["busy"]) for tally in tallies] == [
-        (prune.ENDPOINTS, True),
+        (prune.ENDPOINTS_BATCH, True),
         (1, False),
     ]
 

@@ -1,4 +1,4 @@
-"""Endpoint: everything that the page of one endpoint shows, and its probes as they were seen."""
+"""Read the figures of one endpoint's page, and its probe history."""
 
 from __future__ import annotations
 
@@ -42,17 +42,15 @@ from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
-PAGE_DAYS: Final = RAW_DAYS
-"""How many days the page shows of an endpoint that is known for so long."""
-LEAST_DAYS: Final = 30
-"""Of a newer one."""
+PAGE_DAYS: Final = RAW_DAYS  # days shown of an endpoint that is at least as old
+LEAST_DAYS: Final = 30  # days shown of a newer one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineEvent:
     """A discovery event: `kind` is listed, delisted, relisted, price-changed, payto-changed or
-    network-changed; amounts are already dollars as text where the asset is known. `announced`: the
-    seller announced this change of payTo ahead.
+    network-changed. Amounts are dollars if the asset is known. `announced`: the seller announced
+    this change of payTo in advance.
     """
 
     at: int
@@ -65,9 +63,9 @@ class TimelineEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayBar:
-    """One UTC day of an endpoint: for how many milliseconds probes say that it was up and that it
-    was not, scored and up probes, and latency percentiles of the up ones. `score` is that of when
-    the day was closed, of today the latest; None where none is kept.
+    """One UTC day of an endpoint: milliseconds up and down, scored and up probes, and latency
+    percentiles of the up ones. `score` is the one at the end of the day, today the latest; None if
+    not stored.
     """
 
     day: int
@@ -82,18 +80,20 @@ class DayBar:
 
     @property
     def spoken_ms(self) -> int:
-        """The time that probes speak for."""
+        """Milliseconds of the day that are covered by probes."""
         return self.up_ms + self.down_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointView:
-    """Everything the endpoint's page shows. `days` are the last 30 UTC days, or up to 90 of
-    an endpoint that is known for longer, oldest first, one entry a day with zeros where nothing was
-    measured. `low_tenths` to `high_tenths` is the score
-    range, `demand` who paid the seller, `pace` how often it is probed, None for as usual;
-    `vantages` what each of several vantages saw last, `settlement` what was settled to its payTo;
-    `seller_file` what the seller says of itself, None where it says nothing.
+    """All figures of the endpoint's page.
+
+    - `days` has one entry per UTC day, oldest first, with zeros for days without probes: 30 days,
+      or up to 90 for an endpoint that has been known longer.
+    - `low_tenths` and `high_tenths` are the score's range; `demand` describes the seller's payers.
+    - `pace` is set if the endpoint is probed less often than usual.
+    - `vantages` contains the last result of each vantage, if there are several.
+    - `settlement` covers payments to its payTo; `seller_file` is the seller's own statement.
     """
 
     snapshot: Snapshot
@@ -112,7 +112,7 @@ class EndpointView:
 
 
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
-    """Everything the endpoint's page shows; None when it is unknown or not public."""
+    """Read the endpoint's page; None if the endpoint is unknown or not public."""
     row = scores.get(tx, endpoint_id)
     score = None if row is None else score_from_json(row.result)
     seen = _view(tx, endpoint_id, row, score, now=now)
@@ -125,7 +125,7 @@ def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
 def _view(
     tx: Connection, endpoint_id: str, row: ScoreRow | None, score: Score | None, *, now: int
 ) -> EndpointView | None:
-    """The same without what would raise its score; `row` and `score` are its latest one."""
+    """Read the page without improvements; `row` and `score` are the latest score."""
     endpoint = rated_endpoints.get_public(tx, endpoint_id)
     if endpoint is None:
         return None
@@ -150,8 +150,8 @@ def _view(
 
 
 def views(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> dict[str, EndpointView]:
-    """What the pages of several endpoints show, but for what would raise their scores, by id;
-    without those that are not public.
+    """Read the pages of several endpoints by ID, without improvements. Endpoints that are not
+    public are left out.
     """
     shown: dict[str, EndpointView] = {}
     for id_ in endpoint_ids:
@@ -166,7 +166,7 @@ def views(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> dict[str,
 def _days(
     tx: Connection, endpoint: RatedEndpoint, score: Score | None, *, now: int
 ) -> tuple[DayBar, ...]:
-    """One bar a UTC day, with zeros where nothing was measured."""
+    """Return one bar per UTC day, with zeros for days without probes."""
     today = day_of(now)
     first = max(today - PAGE_DAYS + 1, min(day_of(endpoint.first_seen), today - LEAST_DAYS + 1))
     days = with_silent_days(window.all_days(tx, endpoint.id), until=today)
@@ -181,7 +181,7 @@ def _days(
 
 
 def bar_of(sums: Rollup, score: DayScore | None = None) -> DayBar:
-    """What a chart shows of the sums of a day."""
+    """Return the chart values of a day."""
     p50, p95 = percentiles((sums.latency,), (50, 95))
     return DayBar(
         day=sums.day,
@@ -209,8 +209,10 @@ def _timeline(event: listings.DiscoveryEvent) -> TimelineEvent:
 
 
 def _dollars(text: str) -> str:
-    """An atomic amount of a price event as dollars. The text names its asset only when that
-    changed; a bare amount is in the six decimals of native USDC, an unknown token stays as it is.
+    """Format the atomic amount of a price event as dollars.
+
+    The text contains the asset only if that changed. A bare amount has the six decimals of USDC;
+    the amount of an unknown token is returned unchanged.
     """
     amount, _, asset = text.partition(" ")
     decimals = next((known.decimals for known in ASSETS.values() if known.address == asset), None)
@@ -221,7 +223,7 @@ def _dollars(text: str) -> str:
 def history(
     tx: Connection, endpoint_id: str, *, since: int, until: int
 ) -> Iterator[list[HistoryRow]]:
-    """The probes with `since < at <= until`, oldest first, a list for each UTC day with any: each
-    stored day is read once, and no more than one is unpacked at a time.
+    """Yield the probes with `since < at <= until`, oldest first, one list per UTC day. Each stored
+    day is read once, and only one is unpacked at a time.
     """
     return probes.history_rows(tx, endpoint_id, since=since, until=until)

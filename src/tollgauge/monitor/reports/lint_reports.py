@@ -1,6 +1,6 @@
-"""Lint: what the last stored probe of an endpoint says of its answer.
+"""Report the lint findings of an endpoint's last probe.
 
-A probe keeps the findings and the price, not the answer itself.
+A probe stores the findings and the price, not the response itself.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tollgauge.store.probes import probes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLint:
-    """The lint of a public endpoint's last probe, which was at `at` (ms UTC); None before the first
-    one. Its terms are the price that the probe read, whose scheme is not stored.
+    """Findings of a public endpoint's last probe at `at` (ms UTC); both are None before the first
+    probe. `terms` contains the price without its scheme, which is not stored.
     """
 
     resource: str
@@ -29,7 +29,7 @@ class StoredLint:
 
 
 def stored_lint(tx: Connection, endpoint_id: str) -> StoredLint | None:
-    """What is stored of the last probe of an endpoint; None when it is unknown or not public."""
+    """Read the findings of an endpoint's last probe; None if it is unknown or not public."""
     endpoint = rated_endpoints.get_public(tx, endpoint_id)
     if endpoint is None:
         return None
@@ -42,7 +42,7 @@ def stored_lint(tx: Connection, endpoint_id: str) -> StoredLint | None:
 
 def _lint(probe: ProbeResult) -> Lint:
     rules = {finding.rule for finding in probe.findings}
-    # Where no offer can be evaluated, a probe counts as payable (core/probe/probe).
+    # A probe whose offers cannot be evaluated counts as payable (core/probe/probe).
     unknown_scheme = NOT_EVALUATED in rules and "network-not-evaluated" not in rules
     return Lint(
         payable=probe.payable and not (unknown_scheme and probe.compliance == 0),
@@ -55,8 +55,8 @@ def _lint(probe: ProbeResult) -> Lint:
 
 
 def _findings(probe: ProbeResult) -> tuple[Finding, ...]:
-    """The findings of a probe. A fault is stored without any, and the linter says one thing of
-    it.
+    """Return a probe's findings. A probe without a response is stored without any; the linter
+    reports one finding for it.
     """
     return (no_answer.finding("status"),) if probe.status is None else probe.findings
 

@@ -1,4 +1,4 @@
-"""Reports on all endpoints: the leaderboard, recent incidents, and counts."""
+"""Report on all endpoints: the leaderboard, recent incidents and counts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from tollgauge.store.probes.change_rows import Incident
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leaderboard:
-    """The best listed endpoints, best first (at most 25). `as_of` is when the last of them was
-    scored. `more` is what is not shown of a site, by the id of the last row that is.
+    """The best listed endpoints, best first, at most 25. `as_of` is the time of the newest of their
+    scores. `more` contains the numbers of hidden endpoints per site, by the ID of the site's last
+    row.
     """
 
     as_of: int
@@ -36,8 +37,8 @@ class Leaderboard:
 
 
 def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
-    """The best listed endpoints, best first, as of the newest of their scores: it is the same,
-    and keeps its entity tag, until one of them is scored again.
+    """Read the leaderboard. Its `as_of`, and with it the entity tag, changes only if a row is
+    rescored.
     """
     chosen = ranking.current(tx, now=now)
     sites = {candidate.endpoint_id: candidate.site for candidate in chosen.best}
@@ -57,9 +58,8 @@ PAGE_ROWS: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incidents:
-    """A page of the public incidents of so many UTC days, today included, newest first. `kind` is
-    the one type that is shown, None for all; `next_after` the id of the last incident where more
-    follow.
+    """A page of public incidents of the last `days` UTC days, today included, newest first. `kind`
+    is the selected type, None for all. `next_after` is the ID of the last incident if more follow.
     """
 
     today: int
@@ -70,14 +70,14 @@ class Incidents:
 
     @property
     def first_day(self) -> int:
-        """The oldest UTC day that is shown."""
+        """The oldest UTC day shown."""
         return self.today - self.days + 1
 
 
 def incidents(
     tx: Connection, kind: str | None, days: int, after: int | None, *, now: int
 ) -> Incidents:
-    """The incidents of some days; `after` is the id of the last one on the page before."""
+    """Read a page of incidents; `after` is the last ID of the previous page."""
     today = day_of(now)
     since = (today - days + 1) * DAY_MS
     rows = changes.public_since(tx, since=since, kind=kind, after=after, limit=PAGE_ROWS + 1)
@@ -93,12 +93,12 @@ def incidents(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ecosystem:
-    """Counts over all known endpoints as of an instant, at most two minutes ago
-    (monitor/ranking); shares are in thousandths of the `monitored` ones, which have a score.
+    """Counts over all known endpoints, at most two minutes old (monitor/ranking). Shares are in
+    permille of the `monitored` endpoints, those with a score.
 
-    `demand` is that of all sellers in the last 30 days on every indexed chain, None while none is;
-    `receivers` is how many sellers it reached. `indexed_permille` is the share of these 30 days
-    that is indexed.
+    `demand` is that of all sellers in the last 30 days on every indexed chain, None without one;
+    `receivers` is the number of sellers with demand. `indexed_permille` is the indexed share of
+    these 30 days.
     """
 
     as_of: int
@@ -115,7 +115,7 @@ class Ecosystem:
 
 
 def ecosystem(tx: Connection, *, now: int) -> Ecosystem:
-    """Counts over everything that is known."""
+    """Read the counts over all endpoints."""
     counted = ranking.current(tx, now=now)
     population = counted.population
     return Ecosystem(
@@ -132,7 +132,7 @@ def ecosystem(tx: Connection, *, now: int) -> Ecosystem:
 
 
 def _settlements(tx: Connection) -> dict[str, Any]:
-    """The settlements of all indexed chains together; nothing while none is indexed."""
+    """Sum up the settlements of all indexed chains; empty if none is indexed."""
     chains = volumes.published(tx)
     if not chains:
         return {}

@@ -1,4 +1,6 @@
-"""Snapshots of one endpoint and of a host's endpoints, and how often an endpoint is probed."""
+"""Read snapshots of an endpoint and of a host's endpoints, and the probe interval of an
+endpoint.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,7 @@ from tollgauge.store.schedule.hosts import HostState
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
-PROVIDER_ROWS: Final = 100
-"""How many endpoints of a host one page has."""
+PROVIDER_ROWS: Final = 100  # page size
 
 
 class Snapshot(RatedEndpoint, frozen=True, kw_only=True):
@@ -73,7 +74,7 @@ class Provider:
 
 
 def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
-    """The cached view of one endpoint, None when it is unknown or not public."""
+    """Read the cached view of one endpoint; None if it is unknown or not public."""
     endpoint = rated_endpoints.get_public(tx, endpoint_id)
     if endpoint is None:
         return None
@@ -82,7 +83,7 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
 
 
 def detailed(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
-    """As `snapshot`, with improvements and the seller's statement."""
+    """Read a snapshot with improvements and the seller's statement."""
     endpoint = rated_endpoints.get_public(tx, endpoint_id)
     if endpoint is None:
         return None
@@ -104,8 +105,8 @@ def read_snapshot(
     *,
     now: int,
 ) -> Snapshot:
-    """The snapshot of an endpoint with its latest score, its count of better alternatives, and the
-    last results of several vantages (`states`).
+    """Build the snapshot of an endpoint with its latest score, adding its count of better
+    alternatives and the comparison of its vantages (`states`).
     """
     better = rated_endpoints.count_better(tx, (endpoint.id,)).get(endpoint.id)
     return replace(
@@ -116,7 +117,7 @@ def read_snapshot(
 
 
 def build_snapshot(endpoint: RatedEndpoint, score: Score | None, *, now: int) -> Snapshot:
-    """The snapshot of an endpoint with its latest score, None while it has none."""
+    """Build the snapshot of an endpoint with its latest score, or without one."""
     known = asdict(endpoint)
     if score is None:
         return Snapshot(**known, computed_at=now)
@@ -140,14 +141,14 @@ def build_snapshot(endpoint: RatedEndpoint, score: Score | None, *, now: int) ->
 
 
 def find_improvements(row: ScoreRow | None, score: Score | None) -> tuple[Improvement, ...]:
-    """The changes that would raise a score, from the evidence in its row; empty without one. Takes
-    as long as computing the score several times.
+    """Return the changes that would raise a score, computed from the evidence in its row. This
+    takes as long as computing the score several times.
     """
     return () if row is None else improvements(from_stored(row.evidence), now=score)
 
 
 def provider(tx: Connection, host: str, after: str | None = None) -> Provider | None:
-    """A page of one host's public endpoints; None when there are none."""
+    """Read a page of one host's public endpoints; None if there is none."""
     listed = rated_endpoints.of_host(tx, host, after=after, limit=PROVIDER_ROWS + 1)
     if not listed:
         return None
@@ -163,27 +164,22 @@ def provider(tx: Connection, host: str, after: str | None = None) -> Provider | 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """An endpoint is probed every `every_ms`, because `sharing` endpoints share the budget of its
-    host or its site.
-    """
+    """The probe interval of an endpoint that shares its host's or site's budget with others."""
 
     every_ms: int
     sharing: int
 
     @property
     def reason(self) -> str:
-        """The same in a sentence."""
+        """The interval and its reason in a sentence."""
         hours = self.every_ms >= HOUR_MS
         number = round(self.every_ms / (HOUR_MS if hours else MINUTE_MS))
         every = f"{number} {'h' if hours else 'min'}"
-        because = f"{self.sharing:,} paths share what its host can be asked"
-        return f"Probed every {every}, because {because}."
+        return f"Probed every {every}: {self.sharing:,} endpoints share its host's probe budget."
 
 
 def pace(host: HostState, row: ScoreRow | None) -> Pace | None:
-    """The pace in the evidence of a score; None without a score, and for an endpoint that is probed
-    as usual.
-    """
+    """Return the pace in a score's evidence; None without a score and at the normal interval."""
     if not host.sharing or row is None:
         return None
     return Pace(every_ms=orjson.loads(row.evidence)["interval"], sharing=host.sharing)

@@ -1,4 +1,4 @@
-"""Trust reports: of a live probe, and of an endpoint as it was scored last; and the scores of many
+"""Build trust reports, from a live probe or from the latest score, and read scores of many
 endpoints.
 """
 
@@ -28,11 +28,13 @@ from tollgauge.store.scores.scores import ScoreRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustReport:
-    """Everything a trust report says. `row` is the score as it is stored, with the canonical text
-    of the evidence and its digest; `probe` the live probe, or the last one known; `pace` how often
-    it is probed, None for as usual; `vantages` what each of several vantages saw last, the primary
-    one first; `named_at` when a sold report named the evidence last (ms UTC), None if that is not
-    known.
+    """The content of a trust report.
+
+    - `row` is the stored score with the canonical evidence text and its digest.
+    - `probe` is the live probe or the last one known.
+    - `pace` is set if the endpoint is probed less often than usual.
+    - `vantages` contains the last result of each vantage, the primary one first.
+    - `named_at` is when a sold report last cited the evidence (ms UTC), None if unknown.
     """
 
     endpoint: Endpoint
@@ -45,14 +47,14 @@ class TrustReport:
 
     @property
     def partly_reachable(self) -> bool:
-        """Whether some vantages reached the endpoint when this was computed, and others did not."""
+        """Whether only some vantages reached the endpoint when the score was computed."""
         return partly_reachable(self.vantages, now=self.row.as_of)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scored:
-    """An endpoint and its latest score, None while it has none. `row` is a score that was computed
-    just now, as it is to be stored; None for one that was stored before.
+    """An endpoint and its latest score, or None. `row` is set for a score that was just computed
+    and must be stored.
     """
 
     endpoint: Endpoint
@@ -62,7 +64,7 @@ class Scored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A sample report of the preview, with its rank in the scored population (1 is the best)."""
+    """A sample report for the preview, with its rank (1 is the best)."""
 
     role: Role
     rank: int
@@ -72,13 +74,15 @@ class Sample:
 def live(
     tx: Connection, endpoint: Endpoint, probe: ProbeResult, *, cadence: Cadence, now: int
 ) -> TrustReport:
-    """The report of an endpoint that was probed just now, scored from its evidence as of now."""
+    """Score an endpoint that was just probed and return its report."""
     score, row = scoring.compute(tx, endpoint, as_of=now, cadence=cadence)
     return _report(tx, endpoint, score, row, probe)
 
 
 def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored]:
-    """Endpoints with their latest scores, by id, public or not; unknown ids are left out."""
+    """Return endpoints with their latest scores by ID, whether public or not. Unknown IDs are left
+    out.
+    """
     known = endpoints.get_many(tx, endpoint_ids)
     latest = scores.results(tx, known)
     return {
@@ -87,16 +91,20 @@ def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored
 
 
 def scored_again(tx: Connection, endpoint: Endpoint, *, cadence: Cadence, now: int) -> Scored:
-    """An endpoint scored from its stored evidence as of now. Raises EvidenceError and ScoreError
-    for evidence that cannot be scored.
+    """Score an endpoint from its stored evidence as of now.
+
+    Raises:
+        EvidenceError: The evidence cannot be read.
+        ScoreError: The evidence cannot be scored.
     """
     score, row = scoring.compute(tx, endpoint, as_of=now, cadence=cadence)
     return Scored(endpoint=endpoint, score=score, row=row)
 
 
 def shared(tx: Connection, latest: LatestProbe, probe: ProbeResult) -> TrustReport | None:
-    """The report of a probe that was scored already; None while the latest score of its endpoint
-    was not computed from it, and for an unknown endpoint.
+    """Return the report of a probe that was already scored.
+
+    None if the endpoint is unknown or its latest score was not computed from this probe.
     """
     endpoint, row = latest.endpoint, latest.score
     if endpoint is None or row is None:
@@ -119,8 +127,8 @@ def shared(tx: Connection, latest: LatestProbe, probe: ProbeResult) -> TrustRepo
 
 
 def preview(tx: Connection, *, now: int) -> tuple[Sample, ...]:
-    """Sample reports of the best, the median and the worst endpoint by score, as they were ranked
-    at most two minutes ago; fewer while the scored population is smaller.
+    """Return sample reports of the best, median and worst endpoint; fewer for a tiny population.
+    The ranking is at most two minutes old.
     """
     samples = []
     for example in ranking.current(tx, now=now).examples:
@@ -133,7 +141,7 @@ def preview(tx: Connection, *, now: int) -> tuple[Sample, ...]:
 
 
 def evidence_of(tx: Connection, digest: str, *, now: int) -> bytes | None:
-    """The evidence document of a digest that a sold report names, or a sample of the preview."""
+    """Return the evidence document that a sold report or a preview sample cites by digest."""
     document = scores.get_evidence(tx, digest)
     if document is not None:
         return document
@@ -145,7 +153,7 @@ def evidence_of(tx: Connection, digest: str, *, now: int) -> bytes | None:
 
 
 def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
-    """The report of an endpoint as it was scored last."""
+    """Return the report of an endpoint's latest score."""
     at = endpoint.last_probed or 0
     last = probes.history(tx, endpoint.id, since=at - 1, until=at)
     return _report(tx, endpoint, score_from_json(row.result), row, last[-1] if last else None)
