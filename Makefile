@@ -1,33 +1,33 @@
-# Commands for people: `make demo`, `make test`, `make test-all`. Each does all the set-up it needs.
+# Main commands: `make demo`, `make test`, `make test-all`. Each also does the set-up that it needs.
 PYTHON ?=
 VENV := .venv
 ARGS ?=
 
 .PHONY: bench demo test test-all setup setup-test clean docs docs-site
 
-demo: setup  ## the whole service at work on this machine, until Ctrl-C
+demo: setup  ## run the whole service on this machine until Ctrl-C
 	$(VENV)/bin/tollgauge demo --history-days 30 $(ARGS)
 
-test: setup-test  ## every gate: format, lint, types, layers, tests
+test: setup-test  ## run all checks: format, lint, types, layers, tests
 	bash scripts/test.sh
 
-test-all: setup-test  ## the same with long schedules, then the other supported Pythons
+test-all: setup-test  ## the same with long schedules, then with the other supported Python versions
 	bash scripts/test.sh all
 
-setup:  ## Python packages and the demo's Node parts, from the lock files
+setup:  ## install the Python packages and the demo's npm packages from the lock files
 	bash scripts/setup.sh demo $(PYTHON)
 
-setup-test:  ## the same and all programs that the tests start, from Debian
+setup-test:  ## the same, and install the tests' programs from Debian
 	bash scripts/setup.sh test $(PYTHON)
 
-bench:  ## measure the service and write docs/benchmarks.md; takes an hour
+bench:  ## run the benchmarks and write docs/benchmarks.md (takes an hour)
 	bash scripts/setup.sh bench $(PYTHON)
 	$(VENV)/bin/python -m bench.document $(ARGS)
 
-docs:  ## write again what is generated from the code
+docs:  ## regenerate the documents that are generated from code
 	$(VENV)/bin/python docs/generate.py
 
-docs-site: setup  ## the documentation as a site: build/docs-site/index.html
+docs-site: setup  ## build the documentation site: build/docs-site/index.html
 	$(VENV)/bin/python -m sphinx -q -W --keep-going -c docs -d build/docs-doctrees . build/docs-site
 
 clean:

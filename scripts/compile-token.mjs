@@ -1,6 +1,6 @@
 // Compiles the demo token with the locked compiler and writes the artefact that the demo chain
-// loads. `node scripts/compile-token.mjs` rewrites it; `--check` only compares and exits 1 when
-// the committed artefact is not what the source compiles to.
+// loads. `node scripts/compile-token.mjs` rewrites it; `--check` only compares, and exits 1 if
+// the committed artefact differs from the compiled source.
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 

@@ -1,6 +1,6 @@
-// Compiles the contracts that the payment trace's tests call through, with the locked compiler.
-// `node scripts/compile-wrappers.mjs` rewrites the artefact; `--check` only compares and exits 1
-// when the committed one is not what the source compiles to.
+// Compiles the contracts through which the payment trace's tests pay, with the locked compiler.
+// `node scripts/compile-wrappers.mjs` rewrites the artefact; `--check` only compares, and exits 1
+// if the committed artefact differs from the compiled source.
 import { readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Make a checkout ready for a make target: scripts/setup.sh demo|test|bench [PYTHON]
-# or one part of it: scripts/setup.sh venv DIR [PYTHON] | typescript_guard
-# Each part does nothing when it is already done. Programs come from Debian (scripts/programs.txt),
+# Prepare a checkout for a make target: scripts/setup.sh demo|test|bench [PYTHON]
+# or do one part of it: scripts/setup.sh venv DIR [PYTHON] | typescript_guard
+# A part that is already done is skipped. Programs come from Debian (scripts/programs.txt),
 # Python's packages from the hashed lock files, Node's from package-lock.json.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,8 +9,8 @@ cd "$(dirname "$0")/.."
 say() { printf 'setup: %s\n' "$*" >&2; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 2; }
 
-# The distribution's Python, if it can do it: it takes a tenth less time than one that pyenv built,
-# where each call inside the interpreter goes through a shared library.
+# Prefer the distribution's Python: it is a tenth faster than one built by pyenv, in which each call
+# inside the interpreter goes through a shared library.
 default_python() {
   local system=/usr/bin/python3
   if "$system" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
@@ -20,7 +20,7 @@ default_python() {
   fi
 }
 
-# Install what a target needs and this machine lacks; name all of it in one message if that fails.
+# Install the missing programs of a target. If that fails, list all of them in one message.
 programs() {
   local target=$1 python=$2 program package targets service missing=() packages=() services=()
   if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
@@ -55,7 +55,7 @@ apt_install() {
   "${root[@]}" sh -s "$packages" "$services" <<'ROOT' || die "$by_hand"
 set -eu
 export DEBIAN_FRONTEND=noninteractive
-# Debian asks this program before it starts a service of a package. Those of ours must not run here.
+# Debian runs this program before it starts a package's service. These services must not run here.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
   trap 'rm -f "$policy"' EXIT
@@ -65,7 +65,7 @@ if [ ! -e "$policy" ]; then
 fi
 install() { apt-get install -y -qq --no-install-recommends $1 >/dev/null </dev/null; }
 install "$1" 2>/dev/null || { apt-get update -qq && install "$1"; }
-# Nor after the next start of the machine.
+# Do not start them with the machine either.
 if [ -n "$2" ] && command -v systemctl >/dev/null; then systemctl --quiet disable $2 || true; fi
 ROOT
 }
@@ -80,7 +80,7 @@ venv() {
   say "building $dir"
   "$python" -m venv "$dir"
   local pip=("$dir/bin/python" -m pip install --quiet --disable-pip-version-check --require-hashes)
-  # uv is many times faster; where it cannot reach an index, pip with its own settings can.
+  # uv is many times faster. If it cannot reach an index, pip with its own settings may.
   if ! { "${pip[@]}" -r requirements-setup.lock 2>/dev/null &&
     "$dir/bin/uv" pip install --quiet --python "$dir/bin/python" --require-hashes \
       -r requirements-dev.lock 2>/dev/null; }; then
@@ -92,7 +92,7 @@ venv() {
   printf '%s' "$stamp" >"$dir/.stamp"
 }
 
-# The packages of package-lock.json: the demo's chain, the clients of tests, the TypeScript compiler.
+# The packages of package-lock.json: the demo's chain, clients for tests, the TypeScript compiler.
 node_packages() {
   local stamp
   [ "$(node -p 'parseInt(process.versions.node)')" -ge 20 ] ||
@@ -106,7 +106,7 @@ node_packages() {
   typescript_guard
 }
 
-# guard/typescript/dist, which git does not keep.
+# guard/typescript/dist, which is not in git.
 typescript_guard() {
   local stamp built=guard/typescript/dist/.stamp
   stamp=$(cat package-lock.json guard/typescript/*.json guard/typescript/src/* | sha256sum | cut -c1-64)
@@ -120,12 +120,12 @@ target() {
   local target=$1 python=${2:-$(default_python)}
   command -v "$python" >/dev/null || die "$python not found: install Python 3.11 or newer"
   programs "$target" "$python"
-  # The demo alone can do without Node.js, which brings its chain.
+  # Only the demo works without Node.js, but then it has no chain.
   if type -P npm >/dev/null && type -P node >/dev/null; then
     venv .venv "$python"
     node_packages
   else
-    say "npm is missing: the demo runs without a chain, so nothing is paid for (Node.js 20 brings it)"
+    say "npm is missing: the demo runs without a chain and without payments (install Node.js 20 or newer to get them)"
     venv .venv "$python"
   fi
 }

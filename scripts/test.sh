@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Every gate. `make test` calls it; `make test-all` calls it with `all`, for longer schedules of
-# faults, every example of each property, and the other supported Pythons.
+# All checks. `make test` runs it; `make test-all` runs it with `all`, which adds longer fault
+# schedules, more examples per property, and the other supported Python versions.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=.venv/bin
-# Tests start many processes: without bytecode files each compiles every module again.
+# Tests start many processes. Without bytecode files, each would compile every module again.
 unset PYTHONDONTWRITEBYTECODE
 
-# Files of tests in memory, where there is room for them: their databases wait for no disk then.
+# Keep the files of tests in memory if there is room, so that their databases do not wait for a disk.
 room=$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1) || room=0
 if [ -z "${TMPDIR:-}" ] && [ "$room" -ge 8 ] && ! findmnt -no OPTIONS /dev/shm | grep -q noexec; then
   TMPDIR=$(mktemp -d /dev/shm/tollgauge-XXXXXX)
@@ -15,30 +15,30 @@ if [ -z "${TMPDIR:-}" ] && [ "$room" -ge 8 ] && ! findmnt -no OPTIONS /dev/shm |
   in_memory=$TMPDIR
 fi
 
-# More processes than cores, since tests wait part of the time.
+# More processes than cores, because tests wait part of the time.
 tests=(-m pytest -q -p tests.parallel --processes 5)
 
 step() { printf '\n== %s\n' "$*"; }
 
-# Steps that run beside the tests; what one printed is shown when it failed.
+# Steps in the background of the tests. The output of a step is shown only if it failed.
 outputs=$(mktemp -d)
-declare -A beside=()
-start() { local name=$1; shift; "$@" >"$outputs/$name" 2>&1 & beside[$name]=$!; }
+declare -A background=()
+start() { local name=$1; shift; "$@" >"$outputs/$name" 2>&1 & background[$name]=$!; }
 finish() {
   step "$1"
-  wait "${beside[$1]}" || { cat "$outputs/$1"; exit 1; }
-  unset "beside[$1]"
+  wait "${background[$1]}" || { cat "$outputs/$1"; exit 1; }
+  unset "background[$1]"
 }
 end() {
-  [ "${#beside[@]}" -eq 0 ] || kill "${beside[@]}" 2>/dev/null || true
+  [ "${#background[@]}" -eq 0 ] || kill "${background[@]}" 2>/dev/null || true
   rm -rf "$outputs" "${in_memory:-$outputs}"
 }
 trap end EXIT
 
-export TOLLGAUGE_TEST_PROGRAMS=required # set-up installed them: a test that misses one fails
+export TOLLGAUGE_TEST_PROGRAMS=required # set-up installs them: a test without its program fails
 [ "${1:-}" = all ] && export TOLLGAUGE_SCHEDULES=300
 step "format and lint";  $bin/ruff format --check --quiet . && $bin/ruff check --quiet .
-# The tests are imported on one core; beside that, and where they wait, the types are checked.
+# Importing the tests uses one core, and later they wait at times. The type check uses the rest.
 start "types" $bin/mypy
 start "layers" $bin/lint-imports --no-logo
 step "tests";            $bin/python "${tests[@]}"
@@ -46,7 +46,7 @@ finish "types"
 finish "layers"
 
 if [ "${1:-}" = all ]; then
-  # On the other Pythons that this machine has: judgement, and one round of everything.
+  # With the other Python versions of this machine: core, golden tests, and one round of the demo.
   for version in 3.12 3.13; do
     python=$(bash scripts/find-python.sh "$version") || continue
     step "tests on Python $version"
@@ -55,4 +55,4 @@ if [ "${1:-}" = all ]; then
     ".venv-$version/bin/tollgauge" demo --once --json >/dev/null
   done
 fi
-printf '\nall gates passed\n'
+printf '\nall checks passed\n'

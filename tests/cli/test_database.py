@@ -45,7 +45,7 @@ def test_unusable_database_is_named(
     done = tollgauge("migrate", DATABASE_URL=url)
     assert (done.code, done.out) == (2, "")
     assert message in done.err
-    assert len(done.err.strip().splitlines()) == 2, "what is wrong, and what to do"
+    assert len(done.err.strip().splitlines()) == 2, "one line for the problem, one for the remedy"
 
 
 @pytest.mark.postgres

@@ -103,7 +103,7 @@ def test_unavailable_address_is_one_line(
 def test_privileged_port_is_one_line(tmp_path: Path) -> None:
     free_for_all = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
     if int(free_for_all.read_text()) <= 443:
-        pytest.skip("on this machine everybody may listen on port 443")
+        pytest.skip("on this machine, any user may listen on port 443")
     process = subprocess.Popen(
         [TOLLGAUGE, "serve"],
         cwd=tmp_path,

@@ -48,7 +48,7 @@ def test_port_in_use_is_detected_before_the_service_is_imported(
         modules, said = imported(*words, folder=tmp_path, **env)
     assert f"Cannot listen on 127.0.0.1, port {port}" in said
     assert modules & HEAVY == set()
-    assert list(tmp_path.iterdir()) == [], "nothing was begun"
+    assert list(tmp_path.iterdir()) == [], "no file may be created"
 
 
 def test_signing_modules_are_imported_only_when_needed(tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ def test_invalid_environment_value_is_named(name: str, value: str, expected: str
 
 
 def test_unrelated_environment_variables_are_ignored() -> None:
-    """Kubernetes sets variables of its own for a service that is called tollgauge."""
+    """Kubernetes sets its own variables for a service that is called tollgauge."""
     environment = {
         "TOLLGAUGE_CONFIG": "x.toml",
         "TOLLGAUGE_PORT": "tcp://10.0.0.1:8402",
@@ -350,7 +350,7 @@ def test_missing_file_differs_from_invalid_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as missing:
         load(tmp_path / "gone.toml", {"TOLLGAUGE_SERVER_PORT": "high"})
     assert missing.value.unread
-    assert len(missing.value.problems) == 2, "what the environment holds is looked at too"
+    assert len(missing.value.problems) == 2, "the environment is checked too"
     with pytest.raises(ConfigError) as wrong:
         loaded(tmp_path, "[nonsense]\n")
     assert not wrong.value.unread

@@ -56,7 +56,7 @@ def test_file_contains_every_setting_with_its_default(setting: Setting) -> None:
         assert key not in value
         assert f"# {setting.variable} (a secret): " in TEXT
     elif default is None or default == {}:
-        assert value[key], "an example"
+        assert value[key], "no example"
     else:
         expected = sorted(default) if isinstance(default, frozenset | tuple) else default
         assert value[key] == expected

@@ -33,7 +33,7 @@ def test_new_demo_starts_over_and_keeps_other_files(tmp_path: Path) -> None:
         assert not folder.starts_over
         for name in ("demo.sqlite", "demo.sqlite-wal", "demo.sqlite-shm"):
             (tmp_path / name).touch()
-    assert (tmp_path / "demo.sqlite").exists(), "until then it can be looked at"
+    assert (tmp_path / "demo.sqlite").exists(), "it can be inspected until the next start"
     with named_folder(tmp_path) as folder:
         assert folder.starts_over
         assert list(tmp_path.glob("demo.sqlite*")) == []

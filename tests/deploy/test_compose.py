@@ -45,7 +45,7 @@ def test_services_write_only_to_volumes(name: str) -> None:
     writable = [volume for volume in service["volumes"] if not volume.endswith(":ro")]
     assert writable == (["backups:/var/backups/tollgauge"] if name == "backup" else [])
     (install,) = (line for line in values(IMAGE, "RUN") if "install -d" in line)
-    assert "/var/backups/tollgauge" in install, "a new volume belongs to whom the folder belongs to"
+    assert "/var/backups/tollgauge" in install, "a new volume has the owner of its folder"
 
 
 def environment_of(name: str, folder: Path, secrets: dict[str, str]) -> dict[str, str]:

@@ -106,7 +106,7 @@ def test_process_may_finish_its_work_before_it_is_killed() -> None:
     from tollgauge.app import DRAIN_SECONDS
 
     (seconds,) = section(SERVICE)["TimeoutStopSec"]
-    assert int(seconds) > 2 * DRAIN_SECONDS, "rounds, and then the sales whose callers have gone"
+    assert int(seconds) > 2 * DRAIN_SECONDS, "running rounds, then sales of disconnected clients"
 
 
 def test_two_processes_on_one_machine_have_different_metrics_ports() -> None:

@@ -103,12 +103,12 @@ def demo(
         timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    assert list(empty.iterdir()) == [], "it leaves nothing behind"
+    assert list(empty.iterdir()) == [], "the demo must delete its files"
     document: dict[str, object] = json.loads(done.stdout)
     return document, done.stderr
 
 
-def test_demo_runs_without_node_and_reports_what_is_missing(
+def test_demo_runs_without_node_and_reports_missing_programs(
     command: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     document, said = demo([command], tmp_path, environment)

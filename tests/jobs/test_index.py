@@ -93,7 +93,7 @@ async def test_empty_reply_of_a_node_that_is_behind_is_not_believed(database: Pa
         for _ in range(4):
             await indexer.round()
         lows = await indexer.store.reading(wallets.lows, 8453)
-        assert set(lows.values()) == {161}, "the replica's silence about blocks to 160 was believed"
+        assert set(lows.values()) == {161}, "the empty reply of the replica was believed"
         assert await indexer.rows() <= chain.expected(WALLETS)
     async with FakeNode(chain).served() as url, Indexer(database, [url], chain) as indexer:
         await indexer.settle()

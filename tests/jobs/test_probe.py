@@ -142,10 +142,10 @@ async def test_throttling_is_a_failure_and_its_retry_after_is_respected(
     assert (seen.outcome, seen.attribution) == (Outcome.THROTTLED, Attribution.TARGET)
     for minutes in range(1, 10):
         clock.now = began + minutes * MINUTE_MS
-        assert await loop.probe() == {}, "its host rests for 10 of the 15 minutes"
+        assert await loop.probe() == {}, "the host is paused for 10 of the 15 minutes"
     clock.now = began + 10 * MINUTE_MS
     assert (await loop.probe())["probed"] == 1
-    assert len(await loop.history(other.id)) == 1, "the one that asked for it rests on"
+    assert len(await loop.history(other.id)) == 1, "the host that asked for a pause is still paused"
     assert (await loop.get(first.id)).next_due == began + 900 * SECOND_MS
 
 
@@ -260,13 +260,13 @@ async def test_restart_during_a_wave_loses_nothing(
     # A database does not notify about new rows, so the test polls.
     while not all([await first.history(target.id) for target in quick]):  # noqa: ASYNC110 - see above
         await asyncio.sleep(0.02)
-    assert not wave.done(), "what answered is kept while the slow seller still thinks"
+    assert not wave.done(), "fast results are stored while the slow seller is still pending"
     wave.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await wave
     second = replace(first, owner="two")
     market_world.clock.now += 30 * SECOND_MS
-    assert await second.probe() == {}, "the lease of the dead worker still holds"
+    assert await second.probe() == {}, "the lease of the dead worker has not expired"
     market_world.clock.now += 31 * SECOND_MS
     assert (await second.probe())["probed"] == 4 - len(quick)
     assert [len(await second.history(target.id)) for target in added] == [1] * 4

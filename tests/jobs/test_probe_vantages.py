@@ -97,7 +97,7 @@ async def test_each_vantage_is_listed_with_its_result(places: TwoPlaces) -> None
 
 async def test_probes_of_a_secondary_vantage_are_not_evidence(places: TwoPlaces) -> None:
     before = len(await places.history())
-    assert before in (2, 3), "of an hour: those of the primary vantage alone"
+    assert before in (2, 3), "one hour of probes of the primary vantage only"
 
 
 async def test_endpoint_unreachable_from_one_of_two_vantages_is_partly_reachable(

@@ -160,7 +160,7 @@ async def test_wrong_signature_announces_nothing_and_is_reported(
     assert stored_file.problems == (f"`payToChanges[0]`: {wrong}", f"`payToChanges[1]`: {wrong}")
 
 
-async def test_announcement_of_a_past_time_is_ignored(
+async def test_announcement_of_an_earlier_time_is_ignored(
     store: Store, seller: TlsServer, clock: Clock, loop: Callable[..., SellerFiles]
 ) -> None:
     clock.now = NOW + 3 * DAY_MS + HOUR_MS

@@ -1,7 +1,7 @@
-// Code beside a guard that tries to get another payment out, with `@x402/fetch`. Reads a JSON object
-// from standard input: {key, url, thief, otherToken, guard}, where `guard` is missing or the options
-// of a guard. Plays every attack as one order, named in the header `x-order`, with a client of its
-// own. Prints a JSON array of [attack, status or null, why it failed, the guard's code].
+// Code in the process of a guarded `@x402/fetch` that tries to get another payment signed. Reads a
+// JSON object from standard input: {key, url, thief, otherToken, guard}, where `guard` is missing or
+// contains the options of a guard. Plays every attack as one order, named in the header `x-order`,
+// with a separate client. Prints a JSON array of [attack, status or null, error, the guard's code].
 import { readFileSync } from "node:fs";
 import { x402Client } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";
@@ -35,7 +35,7 @@ const stolen = await payer().createPaymentPayload({
   ],
 });
 
-// Changes the offer after the guard has judged it; `back` is done before the guard looks again.
+// Changes the offer after the guard has checked it; `back` runs before the guard checks it again.
 const changes = (fields, back) => ({
   early: (client) =>
     back &&

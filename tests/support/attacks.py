@@ -1,8 +1,8 @@
 """Markets of payments, and attacks on the activity of a seller, as pure data.
 
-A `Trade` is one transfer of USDC. `market_of` makes of trades what the indexer would have: payments
-to indexed addresses that the payer signed, and everything that leaves these. What passes between
-other wallets is not there.
+A `Trade` is one transfer of USDC. From trades, `market_of` builds the records of an indexer:
+signed payments to indexed addresses, and all transfers from these. Transfers between other wallets
+are not indexed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ SITES: Final = {
 
 
 def flows_of(trades: Iterable[Trade], indexed: Iterable[bytes]) -> dict[bytes, dict[bytes, Flow]]:
-    """The flows of indexed wallets by counterparty."""
+    """Return the flows of indexed wallets by counterparty."""
     flows: dict[bytes, dict[bytes, Flow]] = {wallet: {} for wallet in indexed}
     for trade in trades:
         if trade.receiver in flows and trade.signed and trade.value >= MIN_PAYMENT:
@@ -80,7 +80,7 @@ def market_of(
     sites: Mapping[bytes, str] = SITES,
     anchors: Mapping[bytes, str] = ANCHORS,
 ) -> Measurement:
-    """The demand of all wallets after these trades."""
+    """Return the demand of all wallets after these trades."""
     flows = flows_of(trades, {*sites, *anchors})
     return measure_demand(
         flows.items(),
@@ -97,12 +97,12 @@ def demand_of(
     sites: Mapping[bytes, str] = SITES,
     anchors: Mapping[bytes, str] = ANCHORS,
 ) -> DemandEvidence:
-    """The demand of one wallet after these trades."""
+    """Return the demand of one wallet after these trades."""
     return dict(market_of(trades, sites=sites, anchors=anchors).demands)[wallet]
 
 
 def score_tenths(demand: DemandEvidence, *, shares: int = 1, owners: Iterable[str] = ()) -> int:
-    """The score of an endpoint that is always payable, with this demand."""
+    """Return the score of an endpoint that is always payable, with this demand."""
     names = sorted(set(owners) or set(ANCHORS.values()))
     chain = ChainEvidence(
         network="eip155:8453",
@@ -159,7 +159,7 @@ ALWAYS_PAYABLE: Final = Evidence(
 def paid(
     payers: Iterable[bytes], value: int, *, to: bytes = SELLER, back: bytes | None = None
 ) -> list[Trade]:
-    """What each payer pays; `back` is where the seller sends it afterwards, by a plain transfer."""
+    """Payments of each payer; the seller sends them on to `back` with plain transfers."""
     trades = []
     for payer in payers:
         trades.append(Trade(payer, to, value))
@@ -174,7 +174,7 @@ def wallets(kind: str, count: int) -> list[bytes]:
 
 
 def ring(sellers: list[bytes], value: int, *, step: int = 1) -> list[Trade]:
-    """Sellers in a circle, each of which pays the one `step` places on, from its own wallet."""
+    """Sellers in a circle: each pays the one `step` positions ahead from its own wallet."""
     return [
         Trade(sender, sellers[(place + step) % len(sellers)], value)
         for place, sender in enumerate(sellers)

@@ -92,7 +92,7 @@ async def scored(store: Store, id_: str, *, as_of: int, **changes: Any) -> Score
 
 
 def calibrated() -> Calibration:
-    """Two days of forecasts of 95 %, of which nine in ten came true; under policy 2 only a few."""
+    """Return two days of 95 % forecasts, 90 % of which came true; under policy 2 only a few."""
     return Calibration(
         first_day=20_454,
         last_day=20_455,

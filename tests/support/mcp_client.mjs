@@ -1,5 +1,5 @@
-// The TypeScript MCP SDK as a client: lists the tools, calls a free one, asks a paid one for its
-// terms, reads a watch. Over HTTP: node mcp_client.mjs URL. Over stdio: node mcp_client.mjs COMMAND ARGUMENT...
+// The TypeScript MCP SDK as a client: lists the tools, calls a free one, requests the terms
+// of a paid one, reads a watch. Over HTTP: node mcp_client.mjs URL. Over stdio: node mcp_client.mjs COMMAND ARGUMENT...
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport, getDefaultEnvironment } from "@modelcontextprotocol/sdk/client/stdio.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";

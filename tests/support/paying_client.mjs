@@ -1,9 +1,9 @@
 // An official TypeScript client, sent to sellers one after the other. Reads a JSON object from
 // standard input: {library: "fetch" | "axios", key, orders: [[order, url, milliseconds], …],
-// together, guard}. It sends the orders one after the other, or all at once if `together` is true.
-// `guard` is missing, or the options of a guard, with money as decimal texts. Where `unsettled` is
-// true, it prints what the guard's journal has as unsettled, and sends nothing.
-// Prints a JSON array of [order, status or null, why it gave up, the guard's code].
+// together, guard}. It sends the orders one after the other, or concurrently if `together` is true.
+// `guard` is missing or contains the options of a guard, with amounts as decimal texts. If
+// `unsettled` is true, it prints the unsettled payments of the guard's journal and sends nothing.
+// Prints a JSON array of [order, status or null, error, the guard's code].
 import { readFileSync } from "node:fs";
 import { x402Client } from "@x402/core/client";
 import { registerExactEvmScheme } from "@x402/evm/exact/client";

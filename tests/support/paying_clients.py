@@ -51,7 +51,7 @@ Pay = Callable[[SellerWorld, TestAccount, Sequence[str]], Awaitable[Outcomes]]
 
 
 def payer_of(account: TestAccount) -> x402Client:
-    """Return the official client without a limit of its own, so that only a guard decides."""
+    """Return the official client without its own limit, so that only a guard decides."""
     client = x402Client().set_spend_controls(False)
     return register_exact_evm_client(client, EthAccountSigner(Account.from_key(account.key)))
 

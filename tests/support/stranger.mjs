@@ -1,8 +1,8 @@
-// A client that knows x402 from its specification and no library of it, in the short form that some
-// published clients use: it signs an EIP-3009 authorization of the first offer and sends it without
-// `accepted` and without the ticket. Every payment is sent twice.
+// A client written from the x402 specification, without its libraries. Like some published clients,
+// it uses the short form: it signs an EIP-3009 authorization of the first offer and sends it without
+// `accepted` and without the ticket. It sends every payment twice.
 // Usage: node stranger.mjs pay BASE_URL PATH BODY, or: node stranger.mjs rotate BASE_URL ROTATE_URL.
-// PRIVATE_KEY is the wallet's. Prints JSON.
+// PRIVATE_KEY is the wallet's key. Prints JSON.
 import { randomBytes } from "node:crypto";
 import { privateKeyToAccount } from "viem/accounts";
 

@@ -1,10 +1,9 @@
-// The official TypeScript clients with every scheme that the installed packages export, asked which
-// 402s they would pay. Reads a JSON array of {header, body, families} from standard input (header or
-// body may be null; families are packages such as "evm", by default all, or "circle" for Circle's
-// client) and writes a JSON array of
-// texts: empty where it signed a payment, else why it did not. For the question "registered" the
-// answer is an array of [version, network, scheme]. Nothing is sent anywhere but to the node of
-// Solana at SOLANA_RPC.
+// Which 402s the official TypeScript clients would pay, with every scheme that the installed packages
+// export. Reads a JSON array of {header, body, families} from standard input. The header or the body
+// may be null; families are packages such as "evm", by default all, or "circle" for Circle's client.
+// Writes a JSON array of texts: empty if the client signed a payment, otherwise the reason. For the
+// input "registered", the result is an array of [version, network, scheme]. The only requests go to
+// the Solana node at SOLANA_RPC.
 import { readFileSync, readdirSync } from "node:fs";
 import { registerBatchScheme } from "@circle-fin/x402-batching/client";
 import { createKeyPairSignerFromPrivateKeyBytes } from "@solana/kit";
@@ -21,8 +20,8 @@ const families = {
 };
 const options = { rpcUrl: process.env.SOLANA_RPC };
 
-// [version, network or pattern, scheme's client] of a package: what it registers by itself, and
-// every other client that it exports.
+// [version, network or pattern, scheme's client] of a package: the clients that it registers by
+// itself, and all others that it exports.
 async function schemesOf(name) {
   const { pattern, signer } = families[name];
   const manifest = JSON.parse(readFileSync(new URL(`${name}/package.json`, packages)));

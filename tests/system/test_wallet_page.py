@@ -204,7 +204,7 @@ async def test_saved_report_gives_the_same_score_on_any_machine(visit: Opener) -
     assert recompute(saved).score_tenths == round(float(score) * 10)
 
 
-async def test_page_without_a_wallet_explains_what_is_needed(visit: Opener) -> None:
+async def test_page_without_a_wallet_explains_how_to_pay(visit: Opener) -> None:
     person = await visit(inject="")
     await person.says("No wallet was found in this browser")
     await expect(person.buttons).to_have_count(0)

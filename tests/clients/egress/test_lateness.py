@@ -92,7 +92,7 @@ async def test_delay_of_the_event_loop_before_the_transfer_counts(egress: Egress
 async def test_delay_before_or_after_an_attempt_does_not_count(egress: Egress) -> None:
     for _ in range(TRIES):
         await egress.fetch(Request(url=f"https://{HOST}/always-200"))
-        time.sleep(HELD_UP_S)  # noqa: ASYNC251 - nothing is in flight meanwhile
+        time.sleep(HELD_UP_S)  # noqa: ASYNC251 - no transfer is in flight
         exchange = await egress.fetch(Request(url=f"https://{HOST}/always-200"))
         if exchange.timings.delay <= LATE_MS:
             break
@@ -211,7 +211,7 @@ def test_delay_is_the_largest_during_the_transfer() -> None:
     assert lateness.largest(10.0, end) == pytest.approx(0.9)
     assert lateness.largest(first, end) == pytest.approx(0.5)
     inside = second - 0.2
-    assert lateness.largest(inside, end) == pytest.approx(0.2), "no longer than it was in flight"
+    assert lateness.largest(inside, end) == pytest.approx(0.2), "at most the time in flight"
     assert lateness.largest(second + TICK_S / 2, end) == 0
 
 

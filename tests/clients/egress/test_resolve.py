@@ -312,7 +312,7 @@ def _isolated() -> bool:
     return tried.returncode == 0
 
 
-@pytest.mark.skipif(not _isolated(), reason="needs unshare -n and ip: a network of its own")
+@pytest.mark.skipif(not _isolated(), reason="needs a network namespace: unshare -n and ip")
 def test_perimeter_accepts_public_addresses(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     ran = subprocess.run(
