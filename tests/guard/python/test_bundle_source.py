@@ -174,7 +174,7 @@ def test_the_bundle_of_bad_endpoints_alone_takes_no_other_s_place(
     source.refresh()
     newest, service.variant = service.as_of, "avoid"
     service.as_of += 30
-    with pytest.raises(BundleError, match="its name does not say"):
+    with pytest.raises(BundleError, match="its name does not state"):
         source.refresh()
     bundle = source.current()
     assert bundle is not None
@@ -274,7 +274,7 @@ def test_a_file_holds_the_variant_that_its_name_says(tmp_path: Path) -> None:
         write(tmp_path / name, NOW, variant=variant)
         assert FileBundle(tmp_path / name, KEY).current().variant == variant
     write(tmp_path / "bundle.zst", NOW, variant="avoid")
-    with pytest.raises(BundleError, match="its name does not say"):
+    with pytest.raises(BundleError, match="its name does not state"):
         FileBundle(tmp_path / "bundle.zst", KEY)
 
 

@@ -24,7 +24,7 @@ from tollgauge_guard.payment import (
 )
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase_key import account_id, given_key, request_key, url_digest
-from tollgauge_guard.receipt import Answer, event_of
+from tollgauge_guard.receipt import Answer, classify_answer
 
 
 def load(name: str) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def test_answer_is_the_event_of_the_table(case: dict[str, Any]) -> None:
     receipt = case.get("receipt", {})
     answer = Answer(case["status"], receipt.get("transaction") or None)
 
-    event = event_of(answer, is_conditional=case.get("conditional", False))
+    event = classify_answer(answer, is_conditional=case.get("conditional", False))
 
     assert event == Event(case["event"])
 

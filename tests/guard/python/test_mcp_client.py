@@ -22,8 +22,8 @@ from tollgauge_guard.mcp_client import GuardedTools
 from tollgauge_guard.mcp_messages import (
     McpPaymentError,
     call_keys,
-    payment_of,
     payment_required,
+    read_payment,
 )
 from tollgauge_guard.payment import State
 
@@ -122,7 +122,7 @@ def test_another_result_asks_for_no_payment(result: object) -> None:
 @pytest.mark.parametrize("payment", [1, [], {}, "x", {"x402Version": 1}, {"payload": {}}], ids=str)
 def test_a_payment_that_cannot_be_read_is_an_error(payment: object) -> None:
     with pytest.raises(McpPaymentError):
-        payment_of({"x402/payment": payment})
+        read_payment({"x402/payment": payment})
 
 
 def test_another_tool_or_other_arguments_are_another_call_and_their_order_is_not() -> None:

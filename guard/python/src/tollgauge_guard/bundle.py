@@ -23,22 +23,24 @@ from tollgauge_guard.signature import Keyring, decode_base64url, encode_base64ur
 
 FORMAT: Final = 1
 SIZE_MAX: Final = 32 * 2**20
-"""Largest bundle in bytes as it is sent."""
+"""Largest compressed bundle in bytes."""
 LINES_MAX: Final = 256 * 2**20
-"""Largest bundle in bytes when decompressed."""
+"""Largest decompressed bundle in bytes."""
 _WINDOW_MAX: Final = 2**27
 _KEY: Final = slice(2, 24)
-"""Where the key of a record is in its line: after `["`."""
+"""Position of the key in the line of a record: after `["`."""
 
 
 class BundleError(GuardError):
-    """Bytes that are no bundle."""
+    """Bytes that are not a bundle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """A bundle that was verified. `variant` is `all`, or `avoid` for one that holds bad endpoints
-    alone. `as_of` is unix seconds; `lines` is its text, and its records begin at `start`.
+    """A verified bundle.
+
+    `variant` is `all`, or `avoid` if it contains only bad endpoints. `as_of` is unix seconds;
+    `lines` is its text, and its records begin at `start`.
     """
 
     variant: str
@@ -52,8 +54,8 @@ class Bundle:
     def record(self, resource: Resource) -> Record | None:
         """Return the record of a resource, None if the bundle has none.
 
-        A resource that was requested by plain `http` is looked up as `https`: whoever can read the
-        connection can change what it contains.
+        A resource that was requested by plain `http` is looked up as `https`, because anyone on the
+        line can change what it contains.
         """
         url = resource.url
         if resource.scheme == "http" and resource.port == DEFAULT_PORTS["http"]:
@@ -128,8 +130,9 @@ def _decompressed(body: bytes) -> bytes:
 
 
 def _check_order(bundle: Bundle) -> None:
-    """Raises BundleError unless the keys rise and are as many as the header says: bisection would
-    miss a record, and an endpoint to avoid would pass as unknown.
+    """Raise BundleError unless the keys are sorted and their number is that of the header.
+
+    Otherwise bisection would miss a record, and an endpoint to avoid would count as unknown.
     """
     lines, position, count, previous = bundle.lines, bundle.start, 0, b""
     while position < len(lines):

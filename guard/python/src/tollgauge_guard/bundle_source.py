@@ -1,7 +1,6 @@
-"""Where bundles come from: bytes, a file, or a URL that is asked again in the background.
+"""Sources of bundles: bytes, a file, or a URL that is downloaded again in the background.
 
-Whatever the source, only a bundle that the pinned key signed is ever used, and never one that is
-older than the one in use.
+Only a bundle that an accepted key signed is used, and never one that is older than the one in use.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ from tollgauge_guard.signature import Keyring
 
 SIGNATURE_HEADER: Final = "Tollgauge-Signature"
 SIGNATURE_SUFFIX: Final = ".jws"
-"""A bundle in a file has its signature beside it, in a file with this suffix."""
+"""Suffix of the file with the signature of a bundle."""
 ALL, AVOID = "all", "avoid"
-"""The variants of a bundle: all endpoints, or the bad ones alone."""
+"""The variants of a bundle: all endpoints, or only the bad ones."""
 REFRESH_S: Final = 3_600
-"""How old what is in use may be before the service is asked again."""
+"""Time between downloads."""
 RETRY_S: Final = 60
 """The pause after a failed attempt."""
 _DOWNLOAD_S: Final = 120.0
 _SILENCE_S: Final = 30.0
-"""How long the service may say nothing. A payment waits for less, and the next one gets it."""
+"""Read timeout of a download; a payment waits less, and the next one uses the result."""
 _JWKS_MAX: Final = 2**20
 _log = logging.getLogger("tollgauge_guard")
 
 
 class BundleSource(Protocol):
-    """Something that has the newest bundle."""
+    """Provides the newest bundle."""
 
     def current(self) -> Bundle | None:
-        """The bundle to decide by, None while none could be had. Never raises."""
+        """Return the bundle to decide by, None if none was loaded yet. Never raises."""
 
     def is_ready(self) -> bool:
-        """Whether `current` answers at once, without waiting for a download."""
+        """Whether `current` returns without waiting for a download."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class FixedBundle:
     bundle: Bundle
 
     def current(self) -> Bundle:
-        """The bundle."""
+        """Return the bundle."""
         return self.bundle
 
     def is_ready(self) -> bool:
@@ -82,7 +81,7 @@ class FileBundle:
     """A bundle in a file, with its signature in the file of the same name and `.jws`.
 
     It is read again when either file has changed, so that another program may fetch it. Raises
-    GuardError at once where the file cannot be used; later, the last good bundle stays in use.
+    GuardError if the file cannot be used at first; later, the last good bundle stays in use.
     """
 
     def __init__(self, path: Path, key: Keyring) -> None:
@@ -98,7 +97,7 @@ class FileBundle:
             try:
                 if (state := self._stat()) != self._state:
                     self._state = state
-                    self._bundle = newer(self._bundle, self._read())
+                    self._bundle = pick_newer(self._bundle, self._read())
             except GuardError as error:
                 _log.warning("bundle.not_used path=%s reason=%s", self._path, error)
         return self._bundle
@@ -140,7 +139,7 @@ class RemoteBundle:
     """The bundle of a URL. It is asked again once an hour, in a thread of its own, and kept in a
     file, from which it is used when the service cannot be reached.
 
-    A payment waits for it at most `timeout` seconds, and only where there is none or a stale one.
+    A payment waits for it at most `timeout` seconds, and only if there is none or a stale one.
     `verify` is httpx's: the authorities that the TLS connection is checked with.
     """
 
@@ -174,11 +173,11 @@ class RemoteBundle:
         return self._bundle
 
     def is_ready(self) -> bool:
-        """Whether there is a bundle that is not stale, or none can be had now."""
+        """Whether there is a bundle that is not stale, or the next attempt is not due."""
         return self._is_good() or (self._thread is None and time.monotonic() < self._next)
 
     def refresh(self) -> None:
-        """Ask the service now. Raises GuardError where no newer bundle can be had."""
+        """Download now. Raises GuardError if the service has no usable bundle."""
         try:
             download = self._fetch()
             if download is not None and self._use(download):
@@ -192,7 +191,7 @@ class RemoteBundle:
         return bundle is not None and self._clock() - bundle.as_of <= STALE_S
 
     def _refreshing(self) -> threading.Thread | None:
-        """The thread that asks the service, started where it is time to; None between."""
+        """Return the thread that downloads; start it if an attempt is due."""
         with self._lock:
             is_running = self._thread is not None and self._thread.is_alive()
             if not is_running and time.monotonic() >= self._next:
@@ -211,7 +210,7 @@ class RemoteBundle:
                 self._thread = None
 
     def _fetch(self) -> _Download | None:
-        """What the service has, None where it is what is in use (304)."""
+        """Return the download, None if the bundle in use is the newest (304)."""
         headers = {"Accept": "application/zstd", "Accept-Encoding": "identity"}
         if self._etag and self._bundle is not None:
             headers["If-None-Match"] = self._etag
@@ -251,7 +250,7 @@ class RemoteBundle:
         now = int(self._clock())
         read = read_bundle(download.body, download.signature, self._key, now=now)
         bundle = _as_named(read, self._url)
-        if newer(self._bundle, bundle) is not bundle:
+        if pick_newer(self._bundle, bundle) is not bundle:
             return False
         self._bundle, self._etag = bundle, download.etag
         return True
@@ -290,22 +289,23 @@ class RemoteBundle:
 
 
 def _as_named(bundle: Bundle, name: str) -> Bundle:
-    """A bundle of the variant that its URL or file is named for. Raises BundleError for the other
-    one: both are signed by one key, and whoever put that of bad endpoints into the place of all
-    would make every good one unknown.
+    """Return a bundle if it has the variant that its URL or file is named for.
+
+    Raises BundleError for the other one: both are signed by one key, and the bundle of bad
+    endpoints in place of the full one would make every good endpoint unknown.
     """
     is_avoid = urlsplit(name).path.rstrip("/").split("/")[-1].split(".")[0].endswith(AVOID)
     if bundle.variant != (AVOID if is_avoid else ALL):
         raise BundleError(
-            f"{name} holds the bundle {bundle.variant!r}, which its name does not say.",
-            hint="The bundle of bad endpoints alone is at an address, or in a file, of the name "
+            f"{name} contains the bundle {bundle.variant!r}, which its name does not state.",
+            hint="The bundle of bad endpoints is at an address, or in a file, of the name "
             f"{AVOID}.",
         )
     return bundle
 
 
-def newer(used: Bundle | None, other: Bundle) -> Bundle:
-    """The newer of two bundles: an old one, once signed, may be sent again by anybody."""
+def pick_newer(used: Bundle | None, other: Bundle) -> Bundle:
+    """Return the newer of two bundles: anyone can send a signed old one again."""
     return other if used is None or other.as_of >= used.as_of else used
 
 

@@ -24,7 +24,7 @@ from tollgauge_guard.journal_file import MEMORY
 from tollgauge_guard.nodes import NodeReader
 from tollgauge_guard.payment import UNFINISHED, Payment, State
 from tollgauge_guard.policy import Policy
-from tollgauge_guard.statement import Delivery, likely, sign_statement
+from tollgauge_guard.statement import Delivery, guess_delivery, sign_statement
 from tollgauge_guard.units import dollars
 
 GOOD, BAD, FAILED = 0, 1, 2
@@ -263,7 +263,7 @@ def report(options: argparse.Namespace) -> int:
         raise GuardError(
             f"{PAYER_KEY} is not set.", hint="It contains the key of the account that paid."
         )
-    outcome = Delivery(options.outcome) if options.outcome else likely(payment)
+    outcome = Delivery(options.outcome) if options.outcome else guess_delivery(payment)
     document = sign_statement(payment, outcome, key).document()
     print(json.dumps(document))
     if not options.send:

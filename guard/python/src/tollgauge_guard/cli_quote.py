@@ -24,7 +24,7 @@ from tollgauge_guard.offer import Offer, read_offer
 from tollgauge_guard.payment import SETTLE_MARGIN_S, Event, Payment, State
 from tollgauge_guard.purchase import find_offer
 from tollgauge_guard.purchase_key import url_digest
-from tollgauge_guard.receipt import event_of, read_answer
+from tollgauge_guard.receipt import classify_answer, read_answer
 from tollgauge_guard.resource import parse
 
 _PAYMENT_REQUIRED: Final = 402
@@ -82,7 +82,7 @@ def retry(guard: Guard, payment: Payment, options: argparse.Namespace) -> int:
     read = read_answer(answer.status_code, answer.headers.get)
     settlement = read.transaction or payment.settlement
     hint: dict[str, Any] = {"status": read.status, "settlement": settlement}
-    guard.journal.change(payment.id, event_of(read), guard.now, **hint)
+    guard.journal.change(payment.id, classify_answer(read), guard.now, **hint)
     print(f"{url} answered {answer.status_code}.", file=sys.stderr)
     print(answer.text)
     return 0 if answer.is_success else 1

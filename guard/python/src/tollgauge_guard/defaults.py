@@ -1,4 +1,4 @@
-"""Where the guard keeps its files unless it is told otherwise (XDG Base Directory)."""
+"""Default paths of the guard's files (XDG Base Directory)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _NAME: Final = "tollgauge-guard"
 
 
 def journal_file() -> Path:
-    """The journal of this user."""
+    """Return the journal of this user."""
     return _folder("XDG_STATE_HOME", ".local/state") / "journal.sqlite"
 
 
 def cache_folder() -> Path:
-    """Where bundles are kept."""
+    """Return the folder of downloaded bundles."""
     return _folder("XDG_CACHE_HOME", ".cache")
 
 

@@ -1,10 +1,10 @@
-"""The errors that the guard raises on purpose. Each says what is wrong and what to do."""
+"""Errors of the guard. Each states what is wrong and what to do."""
 
 from __future__ import annotations
 
 
 class GuardError(Exception):
-    """Something that the guard can explain. `hint` is advice for the person who reads it."""
+    """An error that the guard explains. `hint` is advice for the reader."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(f"{message} {hint}".rstrip())

@@ -37,7 +37,7 @@ from tollgauge_guard.payment import Event, Payment, State
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase import resolve, unresolved
 from tollgauge_guard.purchase_key import account_id
-from tollgauge_guard.receipt import Answer, IsAnswer, event_of, is_redirect
+from tollgauge_guard.receipt import Answer, IsAnswer, classify_answer, is_redirect
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
 from tollgauge_guard.resource import ResourceError
 from tollgauge_guard.signed import (
@@ -289,7 +289,7 @@ class Guard:
         """Record the answer to a payment; `event` if it is not a complete answer."""
         if is_redirect(answer.status) and attempt.call is not None:
             attempt.call.redirected = attempt
-        self._conclude(attempt, event or event_of(answer), answer)
+        self._conclude(attempt, event or classify_answer(answer), answer)
 
     def leave(self, attempt: Attempt) -> None:
         """Record that a payment leaves by a transport that is not the guard's."""
@@ -307,7 +307,7 @@ class Guard:
         payment = None if signed is None else self.journal.signed(signed)
         if payment is not None:
             hint: dict[str, Any] = {"status": answer.status, "settlement": answer.transaction}
-            self.journal.change(payment.id, event_of(answer), self.now, **hint)
+            self.journal.change(payment.id, classify_answer(answer), self.now, **hint)
 
     def has_left(self, attempt: Attempt) -> None:
         """The answer to a payment has begun, and is recorded when it has ended."""

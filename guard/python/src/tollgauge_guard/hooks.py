@@ -31,7 +31,7 @@ from tollgauge_guard.guard import Guard
 from tollgauge_guard.offer import Offer, Terms, read_offer, signing_extensions
 from tollgauge_guard.purchase import RefusedStepError, Steps, make_way
 from tollgauge_guard.purchase_key import legacy_key, request_key
-from tollgauge_guard.request import CURRENT, Attempt, PaymentRefusedError, error_of
+from tollgauge_guard.request import CURRENT, Attempt, PaymentRefusedError, to_error
 from tollgauge_guard.resource import ResourceError
 from tollgauge_guard.telemetry import describe_payment, payment_span
 from tollgauge_guard.wallets import AnyClient, can_sign_for, find_payer, find_scheme, list_wallets
@@ -140,7 +140,7 @@ class Hooks:
             attempt.refusal = max(attempt.dropped, key=lambda found: _ORDER.index(found.code))
         if attempt.refusal is not None:
             self.guard.record(attempt, attempt.refusal)
-            return error_of(attempt.refusal) if _is_own(error, attempt) else error
+            return to_error(attempt.refusal) if _is_own(error, attempt) else error
         if not isinstance(error, PaymentRefusedError):
             self.guard.record(attempt, Refuse(Code.SDK_REFUSED, str(error)[:500]))
         return error
@@ -222,7 +222,7 @@ def ask_service(guard: Guard, attempt: Attempt, question: Ask) -> Decision:
     return guard.preflight.decide(question, attempt.resource.url)
 
 
-def queued(guard: Guard, attempt: Attempt, question: Ask) -> Decision:
+def ask_queue(guard: Guard, attempt: Attempt, question: Ask) -> Decision:
     """Put a question into the queue, or return what the approver answered there."""
     if guard.queue is None:
         return question

@@ -21,7 +21,7 @@ from x402.schemas import (
 
 from tollgauge_guard.decision import Allow, Ask, Decision
 from tollgauge_guard.guard import Guard
-from tollgauge_guard.hooks import Hooks, Required, ask_service, current, queued
+from tollgauge_guard.hooks import Hooks, Required, ask_queue, ask_service, current
 from tollgauge_guard.payment import Payment
 from tollgauge_guard.purchase import AskOwner, Judge, ReadChain, Sleep, Steps
 from tollgauge_guard.receipt import read_answer
@@ -127,7 +127,7 @@ class GuardedHTTPClient(x402HTTPClient):
         if not isinstance(decision, Ask):
             return decision
         if guard.ask is None:
-            return queued(guard, attempt, decision)
+            return ask_queue(guard, attempt, decision)
         with apart():
             answer = guard.ask(decision, attempt.url)
             answer = await answer if inspect.isawaitable(answer) else answer
@@ -227,7 +227,7 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         if not isinstance(decision, Ask):
             return decision
         if guard.ask is None:
-            return queued(guard, attempt, decision)
+            return ask_queue(guard, attempt, decision)
         with apart():
             answer = guard.ask(decision, attempt.url)
         if inspect.iscoroutine(answer):

@@ -20,11 +20,11 @@ from tollgauge_guard.guard import HANDLE, Guard
 from tollgauge_guard.http_clients import GuardedHTTPClient
 from tollgauge_guard.payment import Event
 from tollgauge_guard.receipt import (
-    event_of,
+    classify_answer,
+    find_payments,
     has_conditions,
     is_redirect,
     judge_answer,
-    payments_of,
     read_answer,
 )
 from tollgauge_guard.request import (
@@ -36,8 +36,8 @@ from tollgauge_guard.request import (
     PaymentUnresolved,
     Unresolved,
     asking,
-    attempt_of,
     drop_credentials,
+    start_attempt,
 )
 
 _OF_CONNECTIONS: Final = ("verify", "cert", "http1", "http2", "limits", "proxy")
@@ -84,7 +84,7 @@ class GuardedClient(httpx.AsyncClient):
         return await super().send(request, **options)
 
 
-def _error_of(refusal: Refuse) -> PaymentRefusedError:
+def _to_error(refusal: Refuse) -> PaymentRefusedError:
     if isinstance(refusal, Unresolved):
         return HttpxPaymentUnresolved(refusal)
     return HttpxPaymentRefusedError(refusal)
@@ -140,7 +140,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         # A redirect is a request of its own, to which httpx copies the extensions of the first.
         call = request.extensions.setdefault(_CALL, Call())
         url, body = str(request.url), await request.aread()
-        attempt = attempt_of(self._payer, call, request.method, url, request.headers, body)
+        attempt = start_attempt(self._payer, call, request.method, url, request.headers, body)
         drop_credentials(attempt, request.headers)
         if call.redirected is not None:
             return await self._gate.follow(request, call.redirected)
@@ -152,7 +152,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
                     raise error.__cause__ from None
                 if attempt.refusal is None:
                     raise
-                raise _error_of(attempt.refusal) from error
+                raise _to_error(attempt.refusal) from error
             finally:
                 self._guard.give_up(attempt)
 
@@ -168,7 +168,7 @@ class _Gate(httpx.AsyncBaseTransport):
         self._guard, self._transport = guard, transport
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        payments = payments_of(request.headers.multi_items())
+        payments = find_payments(request.headers.multi_items())
         if not payments:
             return await self._transport.handle_async_request(request)
         attempt = self._guard.check_leaving(CURRENT.get(), str(request.url), payments)
@@ -181,7 +181,7 @@ class _Gate(httpx.AsyncBaseTransport):
 
     async def follow(self, request: httpx.Request, paid: Attempt) -> httpx.Response:
         """Follow the redirect that answered a payment, without it: its answer is the payment's."""
-        if payments_of(request.headers.multi_items()):
+        if find_payments(request.headers.multi_items()):
             raise self._guard.refusal(None, "A payment was about to follow a redirect.")
         answer = await self._transport.handle_async_request(request)
         if is_redirect(answer.status_code):
@@ -198,7 +198,7 @@ class _Gate(httpx.AsyncBaseTransport):
         """Record what became of a payment once the body of the answer has come."""
         answer.extensions[HANDLE] = attempt.handle
         read = read_answer(answer.status_code, answer.headers.get)
-        event = event_of(read, is_conditional=is_conditional)
+        event = classify_answer(read, is_conditional=is_conditional)
         # A transport that has read the body closed its stream.
         stream = answer.stream
         is_whole = answer.is_closed or not isinstance(stream, httpx.AsyncByteStream)

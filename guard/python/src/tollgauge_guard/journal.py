@@ -95,7 +95,7 @@ class Journal:
         Returns the reserved payment, the refusal if it exceeds a budget, or None if an earlier
         payment of the same purchase is unfinished.
         """
-        where = exposure_of(purchase, terms, now)
+        where = locate_exposure(purchase, terms, now)
         with self.file.transaction() as rows:
             if self._pruned_day != now // DAY_S:
                 _prune(rows, now)
@@ -309,7 +309,7 @@ class Journal:
             return tuple(_read(rows.execute(statement, values)))
 
 
-def exposure_of(purchase: Purchase, terms: Terms, now: int) -> Exposure:
+def locate_exposure(purchase: Purchase, terms: Terms, now: int) -> Exposure:
     """Return where a payment with these terms counts."""
     return Exposure(
         account=purchase.account,

@@ -1,4 +1,4 @@
-"""How x402 looks in the messages of MCP (x402 specification, transport mcp).
+"""x402 in the messages of MCP (x402 specification, transport mcp).
 
 A tool that wants to be paid answers with an error result that holds the 402; the payment goes in
 `_meta["x402/payment"]` of the next call, the receipt comes in `_meta` of its result.
@@ -44,7 +44,7 @@ def call_keys(url: str, name: str, arguments: object) -> tuple[str, str]:
 
 
 def payment_required(result: object) -> PaymentRequired | PaymentRequiredV1 | None:
-    """The 402 in the result of a tool (JSON), None where it asks for no payment."""
+    """Return the 402 in the result of a tool (JSON), None if it asks for no payment."""
     fields = result if isinstance(result, dict) else {}
     if fields.get("isError") is not True:
         return None
@@ -61,9 +61,10 @@ def payment_required(result: object) -> PaymentRequired | PaymentRequiredV1 | No
     return None
 
 
-def payment_of(meta: object) -> PaymentPayload | PaymentPayloadV1 | None:
-    """The payment in the `_meta` of a call (JSON), None without one. Raises McpPaymentError for one
-    that cannot be read.
+def read_payment(meta: object) -> PaymentPayload | PaymentPayloadV1 | None:
+    """Return the payment in the `_meta` of a call (JSON), None without one.
+
+    Raises McpPaymentError if it cannot be read.
     """
     value = meta.get(PAYMENT) if isinstance(meta, dict) else None
     if value is None:
@@ -106,8 +107,9 @@ def _decoded(text: str) -> str:
 
 
 def read_result(result: object) -> Answer:
-    """What the result of a paid call says. An error result answers no purchase: it may have been
-    paid for all the same.
+    """Read the result of a paid call.
+
+    An error result does not answer the purchase: it may have been paid all the same.
     """
     fields = result if isinstance(result, dict) else {}
     if payment_required(fields) is not None:

@@ -1,4 +1,4 @@
-"""Proxy: a stdio MCP server that guards the paid tools of another one.
+"""A stdio MCP server that guards the paid tools of another one.
 
 It starts the other server, passes the messages of both sides on, and remembers which 402 a tool
 answered. A call that carries a payment is passed on only where the payment is for such a 402 and
@@ -27,22 +27,22 @@ from tollgauge_guard.journal_file import is_alive
 from tollgauge_guard.mcp_messages import (
     call_keys,
     has_hidden_payment,
-    payment_of,
     payment_required,
+    read_payment,
     read_result,
     tool_url,
 )
 from tollgauge_guard.offer import Offer, read_offer
 from tollgauge_guard.payment import SETTLE_MARGIN_S, UNFINISHED, Event, Payment, State
 from tollgauge_guard.purchase import ReadChain, RefusedStepError, make_way, unresolved
-from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage, error_of
+from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage, to_error
 from tollgauge_guard.signed import Authorization, Payload, read_signed
 
 LINE_MAX: Final = 16 * 2**20
 """Longest message in bytes."""
 _log = logging.getLogger("tollgauge_guard")
 KEPT: Final = 1_000
-"""How many 402s and calls are remembered."""
+"""Number of 402s and calls that are remembered."""
 _CALL: Final = "tools/call"
 _INVALID_REQUEST: Final = -32_600
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Call:
 
 
 class ToolGate:
-    """Decides message by message. `url` is the server's address as the bundle may know it."""
+    """Decides about each message. `url` is the server's address in the bundle."""
 
     def __init__(self, guard: Guard, url: str | None = None) -> None:
         self._guard, self._url = guard, url
@@ -65,9 +65,7 @@ class ToolGate:
         self._calls: OrderedDict[str, Call] = OrderedDict()
 
     def to_server(self, message: object) -> object | None:
-        """The answer to a message of the client that must not be passed on, None for one that may
-        be.
-        """
+        """Return the answer to a message that must not be passed on, None if it may."""
         if not isinstance(message, dict):
             error = {"code": _INVALID_REQUEST, "message": "Send each message by itself."}
             return {"jsonrpc": "2.0", "id": None, "error": error}
@@ -86,7 +84,7 @@ class ToolGate:
         return None
 
     def to_client(self, message: object) -> None:
-        """Learn from a message of the server what a tool costs and what became of a payment."""
+        """Record what a tool costs and what became of a payment, from a message of the server."""
         if not isinstance(message, dict) or "method" in message:
             return
         call = self._calls.pop(_key(message.get("id")), None)
@@ -102,7 +100,7 @@ class ToolGate:
             self._guard.answered(call.attempt, read_result(result))
 
     def close(self) -> None:
-        """The server has gone: what was not answered is unknown."""
+        """Record that the server ended without answering the open calls."""
         for call in self._calls.values():
             if call.attempt is not None:
                 self._guard.unanswered(call.attempt)
@@ -113,7 +111,7 @@ class ToolGate:
         name, arguments = str(params.get("name")), params.get("arguments")
         url = self._url or tool_url(name)
         keys = call_keys(url, name, arguments)
-        payment = payment_of(params.get("_meta"))
+        payment = read_payment(params.get("_meta"))
         if has_hidden_payment(arguments):
             reason = "The arguments of the call contain a payment."
             raise PaymentRefusedError(Refuse(Code.SIGNED_DIFFERS, reason))
@@ -154,7 +152,7 @@ class ToolGate:
             self._send_again(attempt, written, signed)
             return
         if (refusal := guard.reserve(attempt, decision.terms)) is not None:
-            raise error_of(refusal)
+            raise to_error(refusal)
         guard.check_signed(attempt, payment, declared)
         guard.seal(attempt, payment)
         guard.check_leaving(attempt, attempt.url, [str(attempt.header)])
@@ -167,7 +165,7 @@ class ToolGate:
             written = guard.journal.signed(signed) or written
         is_valid = written.valid_before - guard.now > SETTLE_MARGIN_S
         if not is_valid or not guard.change(written, Event.SEND):
-            raise error_of(unresolved(guard.journal, written.resource, written))
+            raise to_error(unresolved(guard.journal, written.resource, written))
         attempt.payment, attempt.handle = written.id, written.handle
         attempt.stage = Stage.KEPT
 
@@ -183,13 +181,13 @@ class ToolGate:
             while True:
                 step = steps.send(answer)
                 if not isinstance(step, ReadChain):
-                    raise error_of(unresolved(guard.journal, purchase.resource, None))
+                    raise to_error(unresolved(guard.journal, purchase.resource, None))
                 answer = guard.nodes.read(step.payment)
         except StopIteration:
             return
         except RefusedStepError as error:
             attempt.refusal = error.refusal
-            raise error_of(error.refusal) from error
+            raise to_error(error.refusal) from error
 
     def _offer(self, attempt: Attempt, payment: Payload) -> tuple[Offer, object]:
         """Return the offer that is paid, an entry of the 402 that this call was answered with, and
@@ -210,8 +208,9 @@ class ToolGate:
 
 
 async def run(guard: Guard, command: Sequence[str], url: str | None = None) -> int:
-    """Stand between this process's standard streams and a server that `command` starts, until one
-    of them ends. Returns the server's exit code. Raises GuardError.
+    """Pass messages between the standard streams and a server, until one of them ends.
+
+    Returns the exit code of the server. Raises GuardError if it cannot be started.
     """
     gate = ToolGate(guard, url)
     try:
@@ -233,7 +232,7 @@ async def run(guard: Guard, command: Sequence[str], url: str | None = None) -> i
 
 
 async def _passing_on(gate: ToolGate, server: asyncio.subprocess.Process) -> None:
-    """Pass messages on until the server has no more to say, or the client's cannot be read."""
+    """Pass messages on until the server ends, or the client's messages cannot be read."""
     if server.stdin is None or server.stdout is None:
         raise GuardError("The server was started without its streams.")
     up = asyncio.create_task(_to_server(gate, await _standard_input(), server.stdin))
@@ -287,7 +286,7 @@ def _print(line: bytes) -> None:
 
 
 def _parsed(line: bytes) -> object | None:
-    """A message, None for a line that holds none."""
+    """Return the message of a line, None without one."""
     try:
         return json.loads(line) if line.strip() else None
     except (ValueError, RecursionError):
@@ -295,7 +294,7 @@ def _parsed(line: bytes) -> object | None:
 
 
 def _is_paid_by(offer: Offer, signed: Authorization) -> bool:
-    """Whether a payment is of the network, the token and the amount of this offer."""
+    """Whether a payment has the network, token and amount of this offer."""
     is_asset = signed.asset is None or str(offer.asset).lower() == signed.asset
     return is_asset and (offer.network, offer.amount) == (signed.network, str(signed.value))
 
@@ -317,14 +316,14 @@ def _is_same(written: Payment, signed: Authorization) -> bool:
 
 
 def _without_payment(number: object, params: dict[str, object]) -> object | None:
-    """The answer to a message other than a call of a tool: only a call may carry a payment."""
-    if payment_of(params.get("_meta")) is None:
+    """Return the answer to a message that must not carry a payment, None if it does not."""
+    if read_payment(params.get("_meta")) is None:
         return None
     return _refused(number, GuardError("Only a call of a tool may carry a payment."))
 
 
 def _refused(number: object, error: GuardError) -> dict[str, object]:
-    """The result of a call that was not passed on (MCP, tool errors)."""
+    """Return the result of a call that was not passed on (MCP, tool errors)."""
     _log.warning("payment.refused %s", error)
     document: dict[str, object] = {"error": "payment-refused", "code": "failed"}
     if isinstance(error, PaymentRefusedError):
@@ -340,7 +339,7 @@ def _refused(number: object, error: GuardError) -> dict[str, object]:
 
 
 def _key(number: object) -> str:
-    """The id of a message, which JSON-RPC lets be a number or a text."""
+    """Return the ID of a message, which is a number or a text in JSON-RPC."""
     return json.dumps(number, default=str)
 
 

@@ -1,4 +1,4 @@
-"""Receipt: which headers carry a payment, and what an answer says about its settlement."""
+"""Answers to payments: their headers, their receipts, and which event they are."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _ERROR: Final = 400
 _CONDITIONS: Final = frozenset({"if-none-match", "if-modified-since"})
 
 
-def payments_of(headers: Iterable[tuple[str, str | bytes]]) -> list[str]:
-    """The payments in the headers of a request, in any case of their names."""
+def find_payments(headers: Iterable[tuple[str, str | bytes]]) -> list[str]:
+    """Return the payments in the headers of a request, whatever the case of their names."""
     return [
         value if isinstance(value, str) else value.decode("latin-1")
         for name, value in headers
@@ -34,8 +34,9 @@ def payments_of(headers: Iterable[tuple[str, str | bytes]]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of the answer to a payment before its body has come. `transaction` is the one
-    that its receipt names; `is_settled` whether the receipt says that it was settled.
+    """The answer to a payment before its body has come.
+
+    `transaction` is the one that its receipt names, `is_settled` what its receipt states.
     """
 
     status: int
@@ -44,7 +45,7 @@ class Answer:
 
 
 def read_answer(status: int, header: Callable[[str], str | None]) -> Answer:
-    """The answer of a status and the headers of a response."""
+    """Read the status and the headers of a response."""
     receipt = next((value for name in RECEIPT_HEADERS if (value := header(name))), None)
     if receipt is None:
         return Answer(status)
@@ -55,7 +56,7 @@ def read_answer(status: int, header: Callable[[str], str | None]) -> Answer:
     return Answer(status, settled.transaction or None, bool(settled.success))
 
 
-def event_of(answer: Answer, *, is_conditional: bool = False) -> Event:
+def classify_answer(answer: Answer, *, is_conditional: bool = False) -> Event:
     """Return what a complete answer is to its payment.
 
     Only a 2xx answers a purchase, and a 304 if the request was conditional; the seller of any other

@@ -87,7 +87,7 @@ class PaymentUnresolved(PaymentRefusedError):  # noqa: N818  # the name in every
         return super().for_model() | state
 
 
-def error_of(refusal: Refuse) -> PaymentRefusedError:
+def to_error(refusal: Refuse) -> PaymentRefusedError:
     """Return the error for a refusal."""
     if isinstance(refusal, Unresolved):
         return PaymentUnresolved(refusal)
@@ -279,7 +279,7 @@ def drop_credentials(attempt: Attempt, headers: MutableMapping[str, Any]) -> Non
         del headers[name]
 
 
-def attempt_of(
+def start_attempt(
     owner: object,
     call: Call | None,
     method: str,

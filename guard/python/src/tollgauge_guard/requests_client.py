@@ -21,11 +21,11 @@ from tollgauge_guard.http_clients import GuardedHTTPClientSync
 from tollgauge_guard.payment import Event
 from tollgauge_guard.receipt import (
     Answer,
-    event_of,
+    classify_answer,
+    find_payments,
     has_conditions,
     is_redirect,
     judge_answer,
-    payments_of,
     read_answer,
 )
 from tollgauge_guard.request import (
@@ -37,9 +37,9 @@ from tollgauge_guard.request import (
     PaymentUnresolved,
     Unresolved,
     asking,
-    attempt_of,
     calling,
     drop_credentials,
+    start_attempt,
 )
 
 
@@ -74,7 +74,7 @@ class _Gate(HTTPAdapter):
     guard: Guard
 
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> Any:
-        payments = payments_of(request.headers.items())
+        payments = find_payments(request.headers.items())
         if not payments:
             return super().send(request, *args, **kwargs)
         attempt = self.guard.check_leaving(CURRENT.get(), request.url or "", payments)
@@ -89,7 +89,7 @@ class _Gate(HTTPAdapter):
         self, request: requests.PreparedRequest, paid: Attempt, **kwargs: Any
     ) -> requests.Response:
         """Follow the redirect that answered a payment, without it: its answer is the payment's."""
-        if payments_of(request.headers.items()):
+        if find_payments(request.headers.items()):
             raise self.guard.refusal(None, "A payment was about to follow a redirect.")
         answer = HTTPAdapter.send(self, request, **kwargs)
         return answer if is_redirect(answer.status_code) else self._watch(paid, answer)
@@ -100,7 +100,7 @@ class _Gate(HTTPAdapter):
         """Record what became of a payment once the body of the answer has come."""
         setattr(answer, HANDLE, attempt.handle)
         read = read_answer(answer.status_code, answer.headers.get)
-        event = event_of(read, is_conditional=is_conditional)
+        event = classify_answer(read, is_conditional=is_conditional)
         if event is Event.ERROR_ANSWER:
             self.guard.answered(attempt, read, event)
             return answer
@@ -175,7 +175,7 @@ class GuardedAdapter(x402HTTPAdapter, _Gate):
         url, method, call = request.url or "", request.method or "", CALL.get()
         body = _body(request)
         headers = {name: str(value) for name, value in request.headers.items()}
-        attempt = attempt_of(self._payer, call, method, url, headers, body)
+        attempt = start_attempt(self._payer, call, method, url, headers, body)
         drop_credentials(attempt, request.headers)
         if call is not None and call.redirected is not None:
             return self.follow(request, call.redirected, **kwargs)
@@ -187,12 +187,12 @@ class GuardedAdapter(x402HTTPAdapter, _Gate):
                     raise error.__cause__ from None
                 if attempt.refusal is None:
                     raise
-                raise _error_of(attempt.refusal) from error
+                raise _to_error(attempt.refusal) from error
             finally:
                 self.guard.give_up(attempt)
 
 
-def _error_of(refusal: Refuse) -> PaymentRefusedError:
+def _to_error(refusal: Refuse) -> PaymentRefusedError:
     if isinstance(refusal, Unresolved):
         return RequestsPaymentUnresolved(refusal)
     return RequestsPaymentRefusedError(refusal)

@@ -23,7 +23,7 @@ URL_MAX: Final = 8_192
 """Longest URL in characters."""
 DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 MCP: Final = "mcp"
-"""The scheme by which the 402 of an MCP tool names it: `mcp://tool/NAME`."""
+"""The scheme of an MCP tool in its 402: `mcp://tool/NAME`."""
 _BAD_CHARACTERS: Final = re.compile(
     r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff"  # controls, backslash, surrogates
     r"\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # spaces and separators
@@ -45,7 +45,7 @@ _SLASHES: Final = re.compile("/{2,}")
 
 
 class ResourceError(GuardError):
-    """A text that is no URL that could be paid."""
+    """A text that is not the URL of a resource."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,18 +59,20 @@ class Resource:
 
     @property
     def origin(self) -> str:
-        """Scheme, host, and the port where it is not the scheme's default."""
+        """Scheme, host, and the port if it is not the scheme's default."""
         port = "" if DEFAULT_PORTS.get(self.scheme) in (None, self.port) else f":{self.port}"
         return f"{self.scheme}://{self.host}{port}"
 
     @property
     def url(self) -> str:
-        """The canonical text, of which the bundle holds a hash."""
+        """The canonical text, whose hash is in the bundle."""
         return f"{self.origin}{self.path}"
 
     def names_host_of(self, other: Resource) -> bool:
-        """Whether both are at one host and port. An `http` URL on its default port counts as
-        `https`: sellers behind a TLS proxy do not know that they are asked by TLS.
+        """Whether both have one host and port.
+
+        An `http` URL on its default port counts as `https`: sellers behind a TLS proxy do not know
+        that the client used TLS.
         """
         return self._secured == other._secured or (self.host, self.port, self.scheme) == (
             other.host,
@@ -85,7 +87,7 @@ class Resource:
 
 
 def parse(text: object) -> Resource:
-    """The canonical form of a URL with the scheme `https`, `http` or `mcp`.
+    """Return the canonical form of a URL with the scheme `https`, `http` or `mcp`.
 
     Raises ResourceError for anything else.
     """
@@ -114,9 +116,10 @@ def parse(text: object) -> Resource:
 
 
 def variants(resource: Resource) -> tuple[Resource, ...]:
-    """Other paths of the same host by which a server may know the resource, without itself: without
-    parameters (`;x=1`), repeated slashes and escaped delimiters, in lower case, with and without a
-    trailing slash. guard/cases/variants.json has them for every language.
+    """Return other paths by which a server may know the resource, without the resource itself.
+
+    They are: without parameters (`;x=1`), repeated slashes and escaped delimiters; in lower case;
+    with and without a trailing slash. The cases are in guard/cases/variants.json.
     """
     found: dict[Resource, None] = {}
     for path in (resource.path, _plain_path(resource.path)):
@@ -163,7 +166,7 @@ def _canonical_escape(escape: str) -> str:
 
 
 def _remove_dots(path: str) -> str:
-    """A path without its dot segments, escaped ones too (RFC 3986 section 5.2.4)."""
+    """Return a path without its dot segments, also escaped ones (RFC 3986 section 5.2.4)."""
     out: list[str] = []
     segments = path.split("/")[1:]
     for position, segment in enumerate(segments):

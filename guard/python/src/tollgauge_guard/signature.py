@@ -204,12 +204,12 @@ def _read_succession(
 
 
 def encode_base64url(data: bytes) -> str:
-    """RFC 4648 section 5, without padding."""
+    """Encode in base64url without padding (RFC 4648 section 5)."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def decode_base64url(text: str) -> bytes:
-    """The bytes of a base64url text without padding. Raises ValueError for any other spelling."""
+    """Decode canonical base64url without padding. Raises ValueError."""
     try:
         data = base64.urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
     except (binascii.Error, UnicodeError) as error:

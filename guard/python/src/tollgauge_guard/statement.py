@@ -1,4 +1,4 @@
-"""Statement: what a payer says about one payment, signed as EIP-712 typed data.
+"""Statements of a payer about one payment, signed as EIP-712 typed data.
 
 Anyone can check that the payer said it: the statement names the payment by its nonce, and only the
 account that signed the payment can sign the statement.
@@ -45,7 +45,7 @@ class StatementError(GuardError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """A signed statement. `at` is the instant of the payment (unix seconds), `payer` who signed."""
+    """A signed statement. `at` is the time of the payment (unix seconds), `payer` the signer."""
 
     resource: str
     payTo: str  # noqa: N815  # the names of the signed type
@@ -57,12 +57,12 @@ class Statement:
     signature: str
 
     def document(self) -> dict[str, object]:
-        """The statement as JSON."""
+        """Return the statement as JSON."""
         return asdict(self)
 
 
-def likely(payment: Payment) -> Delivery:
-    """What the journal knows of a delivery: the payer, who saw the answer, may know better."""
+def guess_delivery(payment: Payment) -> Delivery:
+    """Return what the journal suggests about a delivery; the payer saw the answer."""
     if payment.status == _PAYMENT_REQUIRED:
         return Delivery.ASKED_AGAIN
     if payment.status is None:
@@ -72,8 +72,9 @@ def likely(payment: Payment) -> Delivery:
 
 
 def sign_statement(payment: Payment, outcome: Delivery, private_key: str) -> Statement:
-    """A statement about a payment of the journal. Raises StatementError where the key is not that
-    of the account that paid; the key is in no message.
+    """Sign a statement about a payment of the journal.
+
+    Raises StatementError if the key is not that of the payer. No message contains the key.
     """
     from eth_account import Account  # only who signs has it
     from eth_account.messages import encode_typed_data

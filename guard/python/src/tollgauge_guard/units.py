@@ -17,8 +17,10 @@ _AMOUNT: Final = re.compile(r"[1-9][0-9]{0,77}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A dollar token that takes transfers by signature (EIP-3009): its network (CAIP-2), its
-    contract, its decimals, and its EIP-712 domain where a seller does not name it.
+    """A dollar token.
+
+    Its network (CAIP-2), its contract or mint, its decimals, and the EIP-712 domain that is used if
+    a seller does not name it.
     """
 
     network: str
@@ -28,7 +30,7 @@ class Asset:
     domain_version: str = "2"
 
     def micro_usd(self, amount: int) -> int:
-        """Micro-dollars of an amount, rounded up."""
+        """Return the micro-dollars of an amount, rounded up."""
         if self.decimals <= MICRO_DECIMALS:
             return amount * int(10 ** (MICRO_DECIMALS - self.decimals))
         return -(-amount // int(10 ** (self.decimals - MICRO_DECIMALS)))
@@ -85,8 +87,9 @@ V1_NETWORKS: Final = {
 
 
 def parse_amount(text: object) -> int | None:
-    """A positive atomic amount from its decimal string without sign, exponent or leading zeros;
-    None for anything else, and for more than a uint256 holds.
+    """Return a positive atomic amount from its decimal string.
+
+    Returns None for a sign, an exponent, leading zeros, and more than a uint256.
     """
     if not isinstance(text, str) or not _AMOUNT.fullmatch(text):
         return None
@@ -95,6 +98,6 @@ def parse_amount(text: object) -> int | None:
 
 
 def dollars(micro_usd: int) -> str:
-    """Micro-dollars as people read them: two decimals, and more of the six where they matter."""
+    """Return micro-dollars as text: two decimals, or more if they are not zero."""
     whole, rest = divmod(micro_usd, 10**MICRO_DECIMALS)
     return f"${whole:,}." + f"{rest:06d}".rstrip("0").ljust(2, "0")
