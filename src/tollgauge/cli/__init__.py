@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
+from tollgauge.cli.anchors import anchors_app
 from tollgauge.cli.bench import bench_app
 from tollgauge.cli.buy import buy
 from tollgauge.cli.config import config_app, init
@@ -65,6 +66,7 @@ for command in (
 app.add_typer(demo_app, name="demo")
 app.add_typer(config_app, name="config")
 app.add_typer(keys_app, name="keys")
+app.add_typer(anchors_app, name="anchors")
 app.add_typer(watch_app, name="watch")
 app.add_typer(bench_app, name="bench")
 

@@ -169,3 +169,17 @@ async def test_an_anchor_keeps_its_date_until_its_addresses_change(store: Store)
         ("books.example", 7),
         ("maps.example", 9),
     ]
+
+
+async def test_candidates_for_anchors_are_ranked_by_proven_spending_then_age(store: Store) -> None:
+    await indexed(store, TRADES)
+    await settlement.measure(store, CHAIN, now=AS_OF)
+    found = await store.reading(volumes.anchor_candidates, now=AS_OF, limit=9)
+    assert [one.site for one in found][:2] == [site(host(SELLER)), site(host(SHOP))]
+    assert [(one.proven_payers, one.proven_volume // USD) for one in found] == [
+        (1, 90),
+        (1, 30),
+        (0, 0),
+    ]
+    assert {one.address for one in found}.isdisjoint(text(wallet) for wallet in OWNERS)
+    assert len(await store.reading(volumes.anchor_candidates, now=AS_OF, limit=2)) == 2

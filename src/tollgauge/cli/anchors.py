@@ -1,0 +1,62 @@
+"""`tollgauge anchors suggest`: candidates for `[demand] anchors` (docs/operating/anchors.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tollgauge.cli.terminal import ConfigFile, Json, load_existing, show
+from tollgauge.core.base.units import DAY_MS, dollars
+
+if TYPE_CHECKING:  # heavy: loaded by the function that needs it, so that --help is quick
+    from tollgauge.config import Config
+    from tollgauge.store.chain.volumes import Candidate
+
+anchors_app = typer.Typer(help="Find sellers that can prove payers.", no_args_is_help=True)
+
+
+@anchors_app.callback()
+def anchors_commands() -> None:
+    """Find sellers that can prove payers."""
+
+
+@anchors_app.command(name="suggest")
+def suggest(
+    config: ConfigFile = None,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of candidates.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List candidates by what payers spend there who are proven at another anchor, then by age.
+
+    Wallets and volume that prove nothing do not count. Nothing is added: check each candidate by
+    hand, and name those that you choose in the configuration.
+    """
+    candidates = asyncio.run(_read(load_existing(config), limit))
+    rows = [asdict(candidate) for candidate in candidates]
+    show({"candidates": rows}, _lines(candidates), as_json=as_json)
+
+
+async def _read(config: Config, limit: int) -> Sequence[Candidate]:
+    from tollgauge.app import now_ms
+    from tollgauge.db.engine import Store
+    from tollgauge.store.chain import volumes
+
+    store = Store.open(config.store.url, pool_size=1)
+    try:
+        return await store.reading(volumes.anchor_candidates, now=now_ms(), limit=limit)
+    finally:
+        await store.close()
+
+
+def _lines(candidates: Sequence[Candidate]) -> Iterator[str]:
+    if not candidates:
+        yield "No seller with an indexed payTo is known yet."
+    for one in candidates:
+        yield (
+            f"{one.site}  {one.address}  known for {one.age_ms // DAY_MS} days, "
+            f"{one.proven_payers} proven payers spent {dollars(one.proven_volume)}"
+        )
