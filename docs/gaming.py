@@ -135,7 +135,7 @@ def _silences() -> Iterator[Attack]:
             trick=f"{trick} instead of 503, down for 2 hours",
             without=_up_until(30 * DAY_MS - 2 * HOUR_MS, _503).score(_NOW),
             with_it=_up_until(30 * DAY_MS - 2 * HOUR_MS, fault).score(_NOW),
-            bound="Every failure is one; the forecast caps what is not payable now",
+            bound="Every failure is one; the forecast caps endpoints that are not payable now",
         )
 
 

@@ -133,7 +133,7 @@ def test_status_may_be_a_string(tollgauge: Command) -> None:
         ("missing.json", None, "missing.json cannot be read"),
         ("broken.json", b"{", "broken.json: This is not JSON"),
         ("empty.json", b" \n", "empty.json is empty"),
-        ("head.txt", b"HTTP/1.1 402 X\r\nno colon\r\n\r\n", "head.txt: A line of the head"),
+        ("head.txt", b"HTTP/1.1 402 X\r\nno colon\r\n\r\n", "head.txt: A line before the body"),
         ("half.txt", b"\xff\xfe{", "half.txt begins as UTF-16 and does not go on so"),
         ("list.json", b"[]", "not an object"),
         ("no-gzip.json.gz", b"{}", "cannot be read"),

@@ -1,5 +1,5 @@
-"""What is true: pure, synchronous functions of their arguments.
+"""The rules of the service as pure, synchronous functions.
 
-No IO, no clock, no randomness, no environment. `now` is an argument, money and scores are
-integers, instants are integer milliseconds UTC.
+They use no IO, clock, randomness or environment. `now` is an argument, money and scores are
+integers, and times are integer milliseconds UTC.
 """

@@ -55,7 +55,7 @@ def corrected(envelope: Any, body: Any = None, **answer: Any) -> Correction:
             "resource.url",
             "http://a.example",
             '"http://a.example"',
-            f'the URL that was asked: "{URL}"',
+            f'the requested URL: "{URL}"',
         ),
     ],
 )

@@ -1,8 +1,8 @@
-"""Address: which IP addresses are public, and the class of those that are not.
+"""Classes of IP addresses, and which of them are public.
 
-The table is ours, because `ipaddress.is_global` lets NAT64, 6to4, multicast and cloud metadata
-addresses through. IPv6 is public only inside 2000::/3 and outside the deny list; an
-address that embeds an IPv4 address is never public.
+This table replaces `ipaddress.is_global`, which accepts NAT64, 6to4, multicast and cloud metadata
+addresses. IPv6 is public only inside 2000::/3 and outside the deny list; an address that embeds an
+IPv4 address is never public.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ _V4: Final = tuple(
     for net, name in (
         ("0.0.0.0/8", "this-network"),  # RFC 1122
         ("10.0.0.0/8", "private"),  # RFC 1918
-        ("100.64.0.0/10", "carrier-nat"),  # RFC 6598; holds Alibaba's metadata address
+        ("100.64.0.0/10", "carrier-nat"),  # RFC 6598; contains Alibaba's metadata address
         ("127.0.0.0/8", "loopback"),  # RFC 1122
         ("168.63.129.16/32", "cloud-metadata"),  # Azure's wire server
-        ("169.254.0.0/16", "link-local"),  # RFC 3927; holds the metadata address
+        ("169.254.0.0/16", "link-local"),  # RFC 3927; contains the metadata address
         ("172.16.0.0/12", "private"),  # RFC 1918
-        ("192.0.0.0/24", "protocol"),  # RFC 6890; holds Oracle's metadata address
+        ("192.0.0.0/24", "protocol"),  # RFC 6890; contains Oracle's metadata address
         ("192.0.2.0/24", "documentation"),  # RFC 5737
         ("192.31.196.0/24", "anycast-sink"),  # RFC 7535
         ("192.52.193.0/24", "anycast-sink"),  # RFC 7450
@@ -39,7 +39,7 @@ _V4: Final = tuple(
 _V6: Final = tuple(
     (ipaddress.IPv6Network(net), name)
     for net, name in (
-        ("2001::/23", "protocol"),  # RFC 2928; holds Teredo, ORCHID and benchmarking
+        ("2001::/23", "protocol"),  # RFC 2928; contains Teredo, ORCHID and benchmarking
         ("2001:db8::/32", "documentation"),  # RFC 3849
         ("2002::/16", "6to4"),  # RFC 3056
         ("2620:4f:8000::/48", "anycast-sink"),  # RFC 7534
@@ -51,9 +51,9 @@ _NUMERIC_LABEL: Final = re.compile(r"0x[0-9a-f]*|[0-9]+", re.ASCII)
 
 
 def address_class(text: str) -> str:
-    """`public`, or the name of the class that makes an address not public.
+    """Return `public`, or the name of the class that makes an address not public.
 
-    `text` is an address in the notation of `inet_ntop`; anything else is `not-an-address`, and a
+    `text` is an address in the notation of `inet_ntop`; any other text is `not-an-address`, and a
     scoped IPv6 address is `link-local`.
     """
     if "%" in text:
@@ -72,9 +72,9 @@ def address_class(text: str) -> str:
 
 
 def literal_class(host: str) -> str | None:
-    """The class of a host that some parser would read as an address, None for a name.
+    """Return the class of a host that a parser may read as an address; None for a name.
 
-    Any host whose last label is a number is an address to the WHATWG URL standard and to
+    A host whose last label is a number is an address according to the WHATWG URL standard and to
     `inet_aton`: decimal, octal, hexadecimal, short and dotted forms alike.
     """
     bare = host.removesuffix(".").lower()

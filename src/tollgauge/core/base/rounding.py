@@ -1,8 +1,8 @@
 """Exact arithmetic: ratios of integers, rounding half up, and Wilson bounds of a measured share.
 
-Square roots are `isqrt(floor(x * 10^12)) / 10^6`, so that bounds are rational and the same on every
-machine. Such a root is too small by less than 10^-6, so the bounds are limited to their own side of
-the share, and to 0..1.
+Square roots are `isqrt(floor(x * 10^12)) / 10^6`, so bounds are rational and the same on every
+machine. Such a root is too small by less than 10^-6, so the bounds are clamped to their side of the
+share, and to 0..1.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from math import isqrt
 from typing import Final
 
 Ratio = tuple[int, int]
-"""An exact number: a part and a whole > 0. They are not reduced, because that is most of what a
-Fraction costs, and neither comparing nor rounding needs it. Two of them are compared by `is_below`,
-never by `<` or `==`.
+"""An exact number: a part and a whole > 0. Not reduced, because reduction is most of the cost of a
+Fraction, and neither comparison nor rounding needs it. Compare two ratios with `is_below`, never
+with `<` or `==`.
 """
 
 
 def is_below(one: Ratio, other: Ratio) -> bool:
-    """Whether one < other."""
+    """Return whether one < other."""
     return one[0] * other[1] < other[0] * one[1]
 
 
 def smaller(one: Ratio, other: Ratio) -> Ratio:
-    """The smaller of two."""
+    """Return the smaller of two."""
     return other if is_below(other, one) else one
 
 
 def larger(one: Ratio, other: Ratio) -> Ratio:
-    """The larger of two."""
+    """Return the larger of two."""
     return other if is_below(one, other) else one
 
 
 def half_up(value: Ratio, scale: int = 1) -> int:
-    """`value * scale` as the nearest integer, halves upwards: tenths with scale 10."""
+    """Return `value * scale` as the nearest integer, halves upwards: tenths with scale 10."""
     part, whole = value
     return (2 * part * scale + whole) // (2 * whole)
 
@@ -45,8 +45,10 @@ _TRILLION: Final = 10**12
 
 
 def bounds(share: Ratio, effective: Ratio, *, z: Fraction, of: int = 1) -> tuple[Ratio, Ratio]:
-    """Lower and upper Wilson bound of a share seen in `effective` > 0 independent observations, all
-    three from 0 to `of`: percentages with 100.
+    """Return the lower and upper Wilson bound of a share.
+
+    `effective` > 0 is the number of independent observations. The result ranges from 0 to `of`, as
+    does the share: percentages with 100.
 
     (p + z^2/2n -+ z * sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n) with n = `effective`.
     """
@@ -57,7 +59,7 @@ def bounds(share: Ratio, effective: Ratio, *, z: Fraction, of: int = 1) -> tuple
 def bounds_of(
     shares: Iterable[Ratio], effective: Ratio, *, z: Fraction, of: int = 1
 ) -> list[tuple[Ratio, Ratio]]:
-    """The `bounds` of several shares that rest on the same observations."""
+    """Return the `bounds` of several shares of the same observations."""
     # With p = a/b, n = c/d and z = e/f; n and z^2 have d * f^2 as their whole.
     (c, d), (e, f) = effective, z.as_integer_ratio()
     n, zz = f * f * c, e * e * d
@@ -74,5 +76,5 @@ def bounds_of(
 
 
 def root(part: int, whole: int) -> int:
-    """The square root of the fraction `part / whole` >= 0 in millionths, rounded down."""
+    """Return the square root of the fraction `part / whole` >= 0 in millionths, rounded down."""
     return isqrt(part * _TRILLION // whole)

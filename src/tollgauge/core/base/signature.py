@@ -1,8 +1,8 @@
-"""Signature: which wallet signed a digest, and the digest that a wallet signs for a text.
+"""Signatures of wallets: the signer of a digest, and the digest of a text.
 
-An externally owned account signs with secp256k1, and the signature gives its address back.
-Contract wallets (ERC-1271) sign in ways of their own: no address can be recovered from their
-signatures, and only the chain can verify them (clients/chain/authorization).
+An externally owned account signs with secp256k1, and its address can be recovered from the
+signature. Contract wallets (ERC-1271) define their own signatures: no address can be recovered, and
+only the chain can verify them (clients/chain/authorization).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from eth_utils.address import to_checksum_address
 from eth_utils.crypto import keccak
 
 _HALF_ORDER: Final = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F46681B20A0
-"""Half of the curve's order (SEC 2). Tokens refuse signatures with a larger `s` (EIP-2)."""
+"""Half of the curve's order (SEC 2). Tokens reject signatures with a larger `s` (EIP-2)."""
 _LENGTH: Final = 65
 
 
 def recovered(digest: bytes, signature: bytes) -> str | None:
-    """The address (lower-case hex) that signed a digest of 32 bytes with `r, s, v`, or None for
-    what is no such signature.
+    """Return the address (lower-case hex) that signed a 32-byte digest with `r, s, v`; None if the
+    signature is invalid.
     """
     if len(signature) != _LENGTH:
         return None
@@ -36,7 +36,9 @@ def recovered(digest: bytes, signature: bytes) -> str | None:
 
 
 def address_of(private_key: bytes) -> str:
-    """The address (EIP-55) of a private key (32 bytes). Raises ValueError for what is none."""
+    """Return the address (EIP-55) of a private key (32 bytes). Raises ValueError for an invalid
+    key.
+    """
     if len(private_key) != 32:
         raise ValueError("a private key has 32 bytes")
     public_key = PublicKey.from_secret(private_key).format(compressed=False)
@@ -44,6 +46,6 @@ def address_of(private_key: bytes) -> str:
 
 
 def text_digest(text: str) -> bytes:
-    """What `personal_sign` signs of a text (EIP-191, version 0x45)."""
+    """Return the digest that `personal_sign` signs for a text (EIP-191, version 0x45)."""
     message = text.encode()
     return keccak(b"\x19Ethereum Signed Message:\n" + str(len(message)).encode() + message)

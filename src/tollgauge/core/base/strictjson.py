@@ -1,9 +1,9 @@
-"""Strict JSON for what callers send: every text has one meaning, and none exhausts the parser.
+"""Strict JSON for request bodies: unambiguous, and cheap to parse.
 
 Rules (RFC 8259, RFC 7493): UTF-8 without a byte order mark, depth at most 32, no duplicate keys, no
 NaN or Infinity, no integer that Python refuses to convert (more than 4,300 digits). The depth is
-counted before the parser runs, because a deep text can exhaust the C stack where a library has
-raised the recursion limit.
+counted before the parser runs, because a deep text can exhaust the C stack if a library has raised
+the recursion limit.
 """
 
 from __future__ import annotations
@@ -16,26 +16,28 @@ from typing import Final
 from tollgauge.core.base.errors import TollgaugeError
 
 RECURSION_LIMIT: Final = 3_000
-"""Python's limit where libraries have raised it: a deep text must not exhaust the C stack."""
+"""Python's limit after libraries have raised it: a deep text must not exhaust the C stack."""
 DEPTH_MAX: Final = 32
-"""Levels of JSON, the outermost object or array included."""
+"""Levels of JSON, including the outermost object or array."""
 _OTHERS: Final = bytes(set(range(256)) - set(b'[{]}"'))
 _BRACES: Final = bytes.maketrans(b"[]", b"{}")
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-"""A string, or the rest of a text whose last string does not end. It never backtracks, so it takes
+"""A string, or the rest of a text with an unterminated string. It does not backtrack, so it takes
 linear time.
 """
 
 
 class StrictJsonError(TollgaugeError):
-    """A text that is not strict JSON. The message is ours and safe to show."""
+    """A text that is not strict JSON. The message contains nothing of the text and is safe to
+    show.
+    """
 
 
 def loads(data: bytes) -> object:
-    """The value of a strict JSON text. Raises StrictJsonError, nothing else."""
+    """Return the value of a strict JSON text. Raises only StrictJsonError."""
     if data[:3] == b"\xef\xbb\xbf" or data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise StrictJsonError("The JSON starts with a byte order mark.")
-    # Most texts hold fewer brackets than they may nest.
+    # Most texts contain fewer brackets than the allowed depth.
     if data.count(b"[") + data.count(b"{") > DEPTH_MAX and depth(data) > DEPTH_MAX:
         raise StrictJsonError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
     try:
@@ -45,17 +47,17 @@ def loads(data: bytes) -> object:
 
 
 def depth(data: bytes) -> int:
-    """The deepest nesting of brackets outside strings; an upper bound for broken texts."""
+    """Return the deepest nesting of brackets outside strings; an upper bound for broken texts."""
     braces = (_STRING.sub(b"", data) if b"\\" in data else data).translate(_BRACES, _OTHERS)
-    # Without an escape every second piece is a string; most strings hold no bracket.
+    # Without escapes every second piece is a string.
     braces = b"".join(braces.replace(b'""', b"").split(b'"')[::2])
     rest = braces
-    for level in range(DEPTH_MAX + 1):  # the innermost pairs of what is left are a level
+    for level in range(DEPTH_MAX + 1):  # each pass removes the innermost pairs
         if not rest:
             return level
         rest = rest.replace(b"{}", b"")
     level = deepest = 0
-    for char in braces:  # deeper, or not balanced
+    for char in braces:  # deeper than DEPTH_MAX, or not balanced
         level += 1 if char in b"{" else -1
         deepest = max(deepest, level)
     return deepest
@@ -69,14 +71,16 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _no_constant(name: str) -> object:
-    raise StrictJsonError(f"The JSON holds {name}, which is not a JSON number.")
+    raise StrictJsonError(f"The JSON contains {name}, which is not a JSON number.")
 
 
 def _finite(text: str) -> float:
-    """A number with a fraction or an exponent; one too large for a float would become Infinity."""
+    """Parse a number with a fraction or an exponent; one too large for a float would become
+    Infinity.
+    """
     value = float(text)
     if math.isinf(value):
-        raise StrictJsonError("The JSON holds a number that is too large.")
+        raise StrictJsonError("The JSON contains a number that is too large.")
     return value
 
 

@@ -1,9 +1,9 @@
-"""Text that a provider wrote: cleaned for storing and showing, and searched for instructions.
+"""Texts of providers: cleaned for storage and display, and searched for prompt injection.
 
 Rules (a listing may be an attack on the agents that read it):
-- provider text is data: it is cleaned once, where it comes in, and never obeyed;
-- cleaning removes what a reader cannot see (control, bidirectional, zero-width, tag and private
-  characters, lone surrogates), and collapses white space to single spaces;
+- provider text is data: it is cleaned once, when it is received, and never executed;
+- cleaning removes invisible characters (control, bidirectional, zero-width, tag and private
+  characters, lone surrogates), and collapses whitespace to single spaces;
 - a phrase of INJECTION_PHRASES, which address an agent instead of describing a service, is
   reported and not removed. It is a hint with false positives, never a verdict.
 """
@@ -19,13 +19,13 @@ DESCRIPTION_MAX: Final = 500
 TAG_MAX: Final = 32
 TAGS_MAX: Final = 8
 _READ_MAX: Final = 8_192
-"""How many characters of a text are read; the rest is cut before any other work."""
+"""Characters of a text that are read; the rest is cut first."""
 
 _UNSEEN_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _UNSEEN_LETTERS: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0"
 )
-"""Characters that show nothing but count as letters or marks (Unicode: Default_Ignorable)."""
+"""Invisible characters that count as letters or marks (Unicode: Default_Ignorable)."""
 _VARIATION: Final = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 _TAG_CHARACTER: Final = re.compile("[\U000e0000-\U000e007f]")
 _REGION_FLAG: Final = re.compile(
@@ -35,7 +35,7 @@ _REGION_FLAG: Final = re.compile(
 _LINE_ENDS: Final = str.maketrans(dict.fromkeys("\u2028\u2029\u0085", " "))
 
 INJECTION_PHRASES: Final = (
-    # Overrides what the agent was told
+    # Overrides the agent's instructions
     (
         (
             r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}"
@@ -101,11 +101,11 @@ INJECTION_PHRASES: Final = (
     # Addresses agents
     (r"\b(?:note|important|attention|message) (?:to|for) (?:all )?(?:ai|llm)s?\b", (" ai", " llm")),
 )
-"""The patterns (case ignored, on cleaned and compatibility-folded text), and the words of which a
-text has one, in lower case, wherever its pattern matches.
+"""The patterns (case ignored, on cleaned and compatibility-folded text), each with lower-case
+words; a text that matches the pattern contains at least one of them.
 """
 
-# Looking for a word takes a hundredth of what matching a pattern takes, and few texts have any.
+# Searching for a word takes 1 % of the time of matching a pattern, and few texts contain one.
 _PATTERNS: Final = tuple(
     (word, re.compile(pattern, re.IGNORECASE))
     for pattern, words in INJECTION_PHRASES
@@ -114,25 +114,27 @@ _PATTERNS: Final = tuple(
 
 
 def clean_text(value: object, limit: int) -> str:
-    """A provider's text with nothing unseen in it, single spaces, at most `limit` characters;
-    empty for anything that is no text. A text that was cut ends in an ellipsis.
+    """Return a provider's text without invisible characters, with single spaces.
+
+    At most `limit` characters; an ellipsis ends a text that was cut. Empty for any other value than
+    a string.
     """
     if not isinstance(value, str):
         return ""
     head = value[:_READ_MAX]
-    if not (head.isascii() and head.isprintable()):  # else all of it is seen
+    if not (head.isascii() and head.isprintable()):  # otherwise all characters are visible
         head = _visible(head.translate(_LINE_ENDS))
     text = " ".join(head.split())
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
 def shortened(text: str, limit: int) -> str:
-    """A text of at most `limit` characters; an ellipsis ends one that was cut."""
+    """Return a text of at most `limit` characters; an ellipsis ends a text that was cut."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def clean_tags(value: object) -> tuple[str, ...]:
-    """A provider's tags, cleaned, without repeats (case ignored), at most TAGS_MAX of them."""
+    """Return a provider's tags, cleaned, without duplicates (case ignored), at most TAGS_MAX."""
     if not isinstance(value, list):
         return ()
     tags: dict[str, str] = {}
@@ -144,16 +146,16 @@ def clean_tags(value: object) -> tuple[str, ...]:
 
 
 def injection_suspected(text: object) -> bool:
-    """Whether a text holds a phrase of INJECTION_PHRASES, or characters that hide one. Never
-    raises, whatever it is given.
+    """Return whether a text contains a phrase of INJECTION_PHRASES, or characters that hide one.
+    Never raises.
 
-    Tag characters (U+E0000 to U+E007F) write ASCII that no reader sees: outside of an emoji flag
-    of a region they are suspect, whatever they say.
+    Tag characters (U+E0000 to U+E007F) encode invisible ASCII: outside of an emoji flag of a region
+    they are always suspicious.
     """
     if not isinstance(text, str):
         return False
     head = text[:_READ_MAX]
-    if head.isascii():  # nothing is hidden in it but control characters, and nothing is folded
+    if head.isascii():  # only control characters can be invisible, and nothing is folded
         plain = head.replace("\n", " ").isprintable()
         folded = head if plain else _visible(head)
     elif _hides_ascii(head):
@@ -164,19 +166,19 @@ def injection_suspected(text: object) -> bool:
 
 
 def _has_phrase(text: str) -> bool:
-    # What an expression that ignores case takes for an "i" in a folded text.
+    # The letters that a case-insensitive expression matches with "i" in a folded text.
     lower = text.replace("\u0130", "i").replace("\u0131", "i").lower()
     possible = {pattern for word, pattern in _PATTERNS if word in lower}
     return any(pattern.search(text) for pattern in possible)
 
 
 def _hides_ascii(text: str) -> bool:
-    """Whether a text has tag characters other than those of region flags."""
+    """Return whether a text has tag characters other than those of region flags."""
     return bool(_TAG_CHARACTER.search(_REGION_FLAG.sub("", text)))
 
 
 def _visible(text: str) -> str:
-    """A text without the characters that a reader cannot see."""
+    """Return a text without invisible characters."""
     shown = _VARIATION.sub("", text)
     unseen = "".join(filter(_is_unseen, set(shown)))
     return shown.translate(dict.fromkeys(map(ord, unseen))) if unseen else shown

@@ -1,9 +1,9 @@
-"""Units: networks, assets, amounts and time, in the forms that the rest of the code uses.
+"""Networks, assets, amounts and time, in the forms that all other code uses.
 
 Rules:
-- a network is a CAIP-2 id (`eip155:8453`); short names of x402 v1 are translated on reading;
-- an amount is an integer of atomic units; dollars appear only when something is shown;
-- an instant is an integer of milliseconds since the epoch, UTC.
+- a network is a CAIP-2 ID (`eip155:8453`); short names of x402 v1 are translated on reading;
+- an amount is an integer of atomic units; dollars appear only on output;
+- a time is an integer of milliseconds since the epoch, UTC.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 Clock = Callable[[], int]
-"""Tells the instant that is now."""
+"""Returns the current time in milliseconds UTC."""
 
 SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
@@ -24,7 +24,7 @@ HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
 EPOCH: Final = date(1970, 1, 1)
 LAST_SECOND: Final = 253_402_300_799
-"""The last second (unix time) of the year 9999: no ISO text is later."""
+"""The last second (Unix time) of the year 9999, the last that ISO 8601 can express."""
 WINDOW_MS: Final = 30 * DAY_MS
 """The scoring window: 30 days."""
 
@@ -38,7 +38,7 @@ CAIP2_PATTERN: Final = re.compile(r"[-a-z0-9]{3,8}:[-_a-zA-Z0-9]{1,32}", re.ASCI
 EVM_ADDRESS_PATTERN: Final = re.compile(r"0x[0-9a-fA-F]{40}", re.ASCII)
 """An address of 20 bytes, in any case."""
 EVM_WORD_PATTERN: Final = re.compile(r"0x[0-9a-fA-F]{64}", re.ASCII)
-"""32 bytes, in any case: the hash of a transaction, a nonce, a word of the ABI."""
+"""32 bytes, in any case: the hash of a transaction, a nonce, an ABI word."""
 EVM_SIGNATURE_PATTERN: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.ASCII)
 """A signature: 65 bytes of a key, or more of a contract wallet."""
 
@@ -76,12 +76,12 @@ V1_NETWORKS: Final[dict[str, str]] = {
     "solana-devnet": _SOLANA_DEVNET,
     "solana-testnet": _SOLANA_TESTNET,
 }
-"""The network names of x402 v1 that an official client knows, as CAIP-2."""
+"""The network names of x402 v1 that an official client supports, as CAIP-2."""
 
 V1_NETWORKS_DIVIDED: Final = frozenset(
     ["ethereum", "sepolia", "flare", "monad-testnet", "story", "educhain", "skale-base-sepolia"]
 )
-"""Those of V1_NETWORKS that one official client does not register, or takes for another chain."""
+"""Names of V1_NETWORKS that one official client does not support, or maps to another chain."""
 
 LEGACY_NETWORKS: Final[dict[str, str]] = {
     **V1_NETWORKS,
@@ -91,19 +91,19 @@ LEGACY_NETWORKS: Final[dict[str, str]] = {
     "x-layer": "eip155:196",
     "xdc": "eip155:50",
 }
-"""Every plain network name that can be translated: those of V1_NETWORKS, and names that sellers
-write although no client of version 1 knows them.
+"""Every plain network name that can be translated: V1_NETWORKS, and names that sellers write
+although no version 1 client supports them.
 """
 NETWORK_NAMES: Final = {caip2: name for name, caip2 in LEGACY_NETWORKS.items()}
 """The same names by CAIP-2."""
 
 SOLANA_NETWORKS: Final = frozenset({_SOLANA, _SOLANA_DEVNET, _SOLANA_TESTNET})
-"""The clusters that clients on Solana know: mainnet, devnet, testnet."""
+"""The clusters that Solana clients support: mainnet, devnet, testnet."""
 
 _TON: Final = "tvm:-239"
 _TON_TESTNET: Final = "tvm:-3"
 TON_NETWORKS: Final = frozenset({_TON, _TON_TESTNET})
-"""The networks that clients on TON know."""
+"""The networks that TON clients support."""
 
 TEST_NETWORKS: Final = frozenset(
     {
@@ -114,17 +114,17 @@ TEST_NETWORKS: Final = frozenset(
         _TON_TESTNET,
     }
 )
-"""Networks whose tokens are worth nothing. All names of V1_NETWORKS with a hyphen are theirs."""
+"""Networks whose tokens are worthless, including all names of V1_NETWORKS with a hyphen."""
 _TEST_WORDS: Final = re.compile(r"test|devnet|sepolia|amoy|fuji", re.ASCII | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A dollar token that clients know: its place, its decimals and its EIP-712 domain (empty
-    outside the EVM).
+    """A dollar token: its network and address, its decimals and its EIP-712 domain (empty outside
+    the EVM).
 
-    `default`: the official clients pay it without being told that they may. `eip3009`: it takes
-    transfers by signature (EIP-3009), else Permit2 only.
+    `default`: the official clients pay it without permission of their owner. `eip3009`: it accepts
+    transfers by signature (EIP-3009); otherwise only Permit2.
     """
 
     network: str
@@ -199,53 +199,55 @@ _ASSETS: Final = (
 ASSETS: Final[dict[tuple[str, str], Asset]] = {
     (asset.network, asset.address): asset for asset in _ASSETS
 }
-"""Dollar tokens by (network, address), hex in lower case: those that the official clients pay by
-default, and Circle's USDC where they do not.
+"""Dollar tokens by (network, address), hex in lower case: the default tokens of the official
+clients, and Circle's USDC on other networks.
 """
 
 
 def whole_seconds(ms: int) -> int:
-    """Milliseconds as seconds, rounded up."""
+    """Convert milliseconds to seconds, rounded up."""
     return -(-ms // SECOND_MS)
 
 
 def evm_chain_id(network: str) -> int:
-    """The number of an EVM chain (EIP-155). Raises ValueError for any other network."""
+    """Return the number of an EVM chain (EIP-155). Raises ValueError for any other network."""
     return int(network.removeprefix("eip155:"))
 
 
 def chain_of(network: str) -> int | None:
-    """The number of an EVM chain, None for any other CAIP-2 network."""
+    """Return the number of an EVM chain; None for any other CAIP-2 network."""
     kind, _, number = network.partition(":")
     plain = number.isascii() and number.isdecimal() and len(number) <= 15
     return int(number) if kind == "eip155" and plain else None
 
 
 def known_asset(network: str, address: str) -> Asset | None:
-    """The table's entry for a token, or None; hex in any case, other alphabets as they are."""
+    """Return the table's entry for a token, or None. Hex is accepted in any case, other alphabets
+    as they are.
+    """
     key = address.lower() if address[:2].lower() == "0x" else address
     return ASSETS.get((network, key))
 
 
 def eip3009_assets(network: str) -> tuple[Asset, ...]:
-    """The table's tokens of a network that take transfers by signature."""
+    """Return the table's tokens on a network that accept transfers by signature."""
     return tuple(asset for asset in _ASSETS if asset.network == network and asset.eip3009)
 
 
 def is_test_network(network: str | None) -> bool:
-    """Whether a network is a test network, by the table or by its name."""
+    """Return whether a network is a test network, by the table or by its name."""
     return network is not None and (
         network in TEST_NETWORKS or _TEST_WORDS.search(network) is not None
     )
 
 
 def legacy_network(name: str) -> str | None:
-    """The CAIP-2 id of a plain network name, or None when it cannot be translated."""
+    """Return the CAIP-2 ID of a plain network name; None if it is unknown."""
     return LEGACY_NETWORKS.get(name)
 
 
 def parse_amount(text: object) -> int | None:
-    """An atomic amount from its decimal string, or None unless it is one and fits a uint256."""
+    """Return an atomic amount from its decimal string; None unless it fits a uint256."""
     if not isinstance(text, str) or not AMOUNT_PATTERN.fullmatch(text):
         return None
     value = int(text)
@@ -253,44 +255,44 @@ def parse_amount(text: object) -> int | None:
 
 
 def micro_usd(amount: int, decimals: int = 6) -> int:
-    """Millionths of a dollar, rounded half up, of an atomic amount of a dollar token."""
+    """Return an atomic amount of a dollar token in millionths of a dollar, rounded half up."""
     return (amount * 10**7 // int(10**decimals) + 5) // 10
 
 
 def dollars(amount: int, decimals: int = 6) -> str:
-    """An atomic amount of a dollar token as people read it: with two decimals, and more of the six
-    where those matter: `$5,000.00`, `$0.10`, `$0.005`. What is finer is rounded half up.
+    """Format an atomic amount of a dollar token with two to six decimals: `$5,000.00`, `$0.10`,
+    `$0.005`. Rounds half up.
     """
     whole, rest = divmod(micro_usd(amount, decimals), 10**6)
     return f"${whole:,}." + f"{rest:06d}".rstrip("0").ljust(2, "0")
 
 
 def hex_text(value: bytes) -> str:
-    """Bytes in hex, as JSON-RPC writes them."""
+    """Return bytes in hex, as in JSON-RPC."""
     return "0x" + value.hex()
 
 
 def iso_seconds(at: int) -> str:
-    """An instant as ISO 8601 UTC with `Z`, in whole seconds."""
+    """Format a time as ISO 8601 UTC with `Z`, in whole seconds."""
     return datetime.fromtimestamp(at // SECOND_MS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def minute(at: int) -> str:
-    """Format an instant to the minute, for people: `2026-01-31 14:05 UTC`."""
+    """Format a time to the minute for people: `2026-01-31 14:05 UTC`."""
     return datetime.fromtimestamp(at // SECOND_MS, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def day_of(at: int) -> int:
-    """The number of the UTC day (days since the epoch) that holds an instant."""
+    """Return the number of the UTC day (days since the epoch) of a time."""
     return at // DAY_MS
 
 
 def date_of(day: int) -> date:
-    """The date of a UTC day (days since the epoch)."""
+    """Return the date of a UTC day (days since the epoch)."""
     return EPOCH + timedelta(days=day)
 
 
 def month_of(day: int) -> int:
-    """The month that holds a UTC day (days since the epoch): `202601` is January 2026."""
+    """Return the month of a UTC day (days since the epoch): `202601` is January 2026."""
     at = date_of(day)
     return 100 * at.year + at.month

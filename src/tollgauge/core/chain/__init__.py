@@ -1,1 +1,1 @@
-"""What a chain shows: settlements, blocks, calls."""
+"""Settlements, blocks and calls read from a chain."""

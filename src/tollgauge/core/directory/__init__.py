@@ -1,1 +1,1 @@
-"""What directories and sellers' files say of endpoints."""
+"""Listings of directories and files of sellers."""

@@ -1,1 +1,1 @@
-"""What an endpoint is: its identity, its terms, its site, and findings about it."""
+"""An endpoint's identity, terms and site, and findings about it."""

@@ -1,4 +1,4 @@
-"""Finding: one place where a lint rule fired, and how to mend it."""
+"""Findings: the places where lint rules fired, and how to fix them."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from typing import Final
 from tollgauge.core.endpoint.terms import Terms
 
 LINT_FLAG: Final = "lint:"
-"""How the code of a flag begins that stands for a rule of the linter."""
+"""Prefix of the flags that represent a rule of the linter."""
 SIGNED_OFFER_MISMATCH: Final = "signed-offer-mismatch"
-"""The rule about a signed offer that is wrong, and the flag that stands for it."""
+"""Slug of the rule about an invalid signed offer, and of the flag that represents it."""
 NOT_EVALUATED: Final = "not-evaluated"
-"""The rule about an offer of which no entry can be evaluated, and the flag that stands for it."""
+"""Slug of the rule about an envelope whose entries cannot be evaluated, and of the flag that
+represents it.
+"""
 
 
 class Severity(StrEnum):
-    """How bad a finding is. An error: a stock client could not pay, or would pay the wrong thing.
-    A warning: it costs some clients, or what describes the resource is defective.
+    """The severity of a finding.
+
+    An error: a stock client could not pay, or would pay the wrong thing. A warning: some clients
+    cannot pay, or the description of the resource is wrong.
     """
 
     ERROR = "error"
@@ -27,19 +31,19 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Its place among all, 0 for the worst."""
+        """Its index among all severities, 0 for the worst."""
         return tuple(Severity).index(self)
 
 
 def is_lint(code: str) -> bool:
-    """Whether the code of a flag stands for a rule of the linter."""
+    """Return whether a flag represents a rule of the linter."""
     return code.startswith(LINT_FLAG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A rule that fired: its slug, its severity, a message that says how to fix it, and where in
-    the exchange (`status`, `header`, `body`, or a path such as `accepts[0].amount`).
+    """A rule that fired, and its place in the exchange: `status`, `header`, `body`, or a path such
+    as `accepts[0].amount`.
     """
 
     rule: str
@@ -50,11 +54,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lint:
-    """What the linter says of one exchange.
+    """The linter's result for one exchange.
 
-    `payable`: a stock client could pay. `compliant`: a 402 with no error. `version`: of the
-    envelope that a client would use, None without one. `accepts`: how many entries it lists, None
-    without an envelope. `terms`: every entry that could be read.
+    Attributes:
+        payable: A stock client could pay.
+        compliant: A 402 without errors.
+        version: Version of the envelope that a client would use; None without an envelope.
+        accepts: Number of entries in the envelope; None without an envelope.
+        terms: Every readable entry.
     """
 
     payable: bool
@@ -66,17 +73,17 @@ class Lint:
 
     @property
     def evaluated(self) -> bool:
-        """Whether it can be said if a client could pay: an error outside of the entries is one on
-        any network.
+        """Whether the linter can decide if clients can pay. An error outside of the entries affects
+        every network.
         """
         return not self.compliant or all(one.rule != NOT_EVALUATED for one in self.findings)
 
     @property
     def errors(self) -> int:
-        """How many findings are errors."""
+        """The number of errors."""
         return sum(finding.severity is Severity.ERROR for finding in self.findings)
 
     @property
     def warnings(self) -> int:
-        """How many findings are warnings."""
+        """The number of warnings."""
         return sum(finding.severity is Severity.WARN for finding in self.findings)

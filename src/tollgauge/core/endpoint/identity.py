@@ -1,15 +1,14 @@
-"""Endpoint: one monitored resource, its identity, its canonical URL and its site.
+"""Endpoints: the identity, canonical URL and site of a monitored resource.
 
 Rules (RFC 3986, IDNA 2008 with UTS 46):
-- identity is host plus path: the canonical resource has no query and no fragment; its id is the
+- identity is host plus path: the canonical resource has no query and no fragment; its ID is the
   first 16 hex digits of SHA-256 of the canonical text;
 - the declared query is stored with it, for probes;
 - only a public https URL is a resource; a `Perimeter` states what else an operator allows;
 - core/base/address decides whether an address is public, clients/egress resolves names;
 - hosts of one registrable domain are one site: `api.shop.co.uk` and `www.shop.co.uk` belong to
   `shop.co.uk`. The public suffix list (https://publicsuffix.org, in the package publicsuffixlist)
-  defines what can be registered, its private part included: two shops of `vercel.app` are two
-  sites.
+  defines registrable domains, its private part included: two shops of `vercel.app` are two sites.
 """
 
 from __future__ import annotations
@@ -30,10 +29,9 @@ from tollgauge.core.base.address import literal_class
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.endpoint.terms import PayToHistory, Quote
 
-URL_MAX: Final = 2_048
-"""Longest URL in characters."""
+URL_MAX: Final = 2_048  # characters
 ID_PATTERN: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
-"""An id of an endpoint (`endpoint_id`)."""
+"""An endpoint ID (`endpoint_id`)."""
 _BAD_CHARACTERS: Final = re.compile(
     r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff"  # controls, backslash, surrogates
     r"\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # spaces and separators
@@ -53,23 +51,26 @@ _UNRESERVED: Final = (string.ascii_letters + string.digits + "-._~").encode()
 _ESCAPE: Final = re.compile("(%[0-9A-Fa-f]{2})")
 _PATH_SAFE: Final = "/:@!$&'()*+,;=-._~"
 _CANONICAL_PATH: Final = re.compile(r"(?:/(?!\.)[A-Za-z0-9:@!$&'()*+,;=._~-]*)+", re.ASCII)
-"""A path that is canonical already: no escapes, and no segment that begins with a dot."""
+"""A path that is already canonical: no escapes, and no segment that starts with a dot."""
 _TEMPLATE: Final = re.compile(r"\{[^/{}]+\}|%7B[^/]+?%7D|/:[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 
 class ResourceError(TollgaugeError):
-    """A text that is no resource. `code` is a stable slug: `resource-invalid` for a text that is
-    no URL of the right form, `resource-not-https`, or `resource-not-public`.
+    """A text that is not a resource.
+
+    `code` is a stable slug: `resource-invalid` for a text that is not a URL of the right form,
+    `resource-not-https`, or `resource-not-public`.
     """
 
     def __init__(self, message: str, *, code: str = "resource-invalid") -> None:
-        super().__init__(message, hint="Send the full https:// URL as it is listed in discovery.")
+        super().__init__(message, hint="Send the full https:// URL as listed in discovery.")
         self.code = code
 
 
 class Listing(StrEnum):
-    """Whether any directory lists an endpoint now: `delisted` was listed once, `unlisted` never
-    (it is known because somebody asked for it).
+    """Whether a directory lists an endpoint now.
+
+    `delisted` endpoints were listed before, `unlisted` never: they are known from a request.
     """
 
     LISTED = "listed"
@@ -79,7 +80,7 @@ class Listing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perimeter:
-    """What an operator allows beyond the public internet on ports 80 and 443.
+    """The exceptions that an operator allows beyond the public internet on ports 80 and 443.
 
     `mapped` are host names that egress maps to loopback addresses, as in the demo; they may be
     special-use names, on any port.
@@ -115,29 +116,31 @@ class Resource:
 
     @property
     def templated(self) -> bool:
-        """Whether the path holds a placeholder (`{id}` or `/:id`) that nobody filled in."""
+        """Whether the path contains an unfilled placeholder (`{id}` or `/:id`)."""
         return bool(_TEMPLATE.search(self.path))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One monitored endpoint as the store remembers it. Instants are milliseconds UTC.
+    """One monitored endpoint as stored. Times are milliseconds UTC.
 
-    `method`, `query` and `body` are the input that its listing declares; `learned` is
-    the attempt that elicited a 402 before (`GET`, `POST`, or another method), None until one did.
-    `quote` is the latest advertised price, from our own probe where one saw it, else a listing's.
-    `last_probed` is the latest probe, scored or not; `watched_until` the end of the last active
-    watch; `asked_at` when somebody last paid for a report or a live probe of it; `paused_until` the
-    end of the last pause that it asked for (Retry-After); `listing_changed_at` when a directory
-    last said something new of it; `down_since` the first scored probe since it was last up that
-    found it not up, None while there is none.
-
-    `payable` is what the latest probe that speaks said (core/probe/spans), None before any;
-    `failing_since` the first of those in a row that found it not payable, None if it was payable;
-    `payable_since` when the latest time that it was payable began, None if it never was;
-    `unconfirmed_at` the instant of a failure that is being asked again, None while there is none.
-    `forms` are the forms of payment of the last envelope (core/endpoint/terms), empty before any
-    was seen; `payto_history` is None before probes saw a payTo.
+    Attributes:
+        query, method, body: The input that its listing declares.
+        learned: The method of the last request that received a 402; None before the first.
+        last_seen: When a directory last listed it.
+        last_probed: Time of the latest probe, scored or not.
+        watched_until: End of the last active watch.
+        paused_until: End of the last pause that it requested (Retry-After).
+        asked_at: Last sale of a report or a live probe of it.
+        listing_changed_at: Last change of its listing in a directory.
+        down_since: First scored probe that found it down since it was last up; None while it is up.
+        payable: Result of the latest probe that counts for time (core/probe/spans), or None.
+        failing_since: First probe in the current series that found it not payable; None if payable.
+        payable_since: Start of the latest period in which it was payable; None if it never was.
+        unconfirmed_at: Time of a failure that is being confirmed; None otherwise.
+        forms: The forms of payment in the last envelope (core/endpoint/terms); empty before any.
+        payto_history: None before a probe saw a payTo.
+        quote: The latest advertised price: of a probe if one saw it, of a listing otherwise.
     """
 
     id: str
@@ -180,39 +183,45 @@ class Endpoint:
 
     @property
     def probe_url(self) -> str:
-        """The URL to probe: the resource with its declared query, or without it where that makes
-        it longer than URL_MAX, so that a long query keeps nobody from being probed.
+        """The URL to probe: the resource with its declared query.
+
+        A query that makes it longer than URL_MAX is omitted, so a long query cannot prevent probes.
         """
         url = f"{self.resource}?{self.query}" if self.query else self.resource
         return url if len(url) <= URL_MAX else self.resource
 
 
 def endpoint_id(resource: str) -> str:
-    """The id of a canonical resource."""
+    """Return the ID of a canonical resource."""
     return hashlib.sha256(resource.encode()).hexdigest()[:16]
 
 
 def page_url(base_url: str, endpoint_id: str) -> str:
-    """The URL of the page of an endpoint, below the public address of the service."""
+    """Return the URL of an endpoint's page."""
     return f"{base_url}/endpoint/{endpoint_id}"
 
 
 def parse_resource(
     text: object, perimeter: Perimeter = PUBLIC, *, upgrade_http: bool = False
 ) -> Resource:
-    """The canonical resource of a URL.
+    """Return the canonical resource of a URL.
 
-    `upgrade_http` reads `http://` on its default port as the https URL of the same host and path:
-    listings lose the scheme behind TLS proxies, and identity is host plus path.
-    Raises ResourceError for anything that is no public https URL.
+    Args:
+        text: The URL.
+        perimeter: Exceptions of the operator.
+        upgrade_http: Read `http://` on its default port as the https URL of the same host and path.
+            Listings lose the scheme behind TLS proxies, and identity is host plus path.
+
+    Raises:
+        ResourceError: The text is not a public https URL.
     """
     if not isinstance(text, str) or not text:
-        raise ResourceError("The resource is missing or not a text.")
+        raise ResourceError("The resource is missing or not a string.")
     if len(text) > URL_MAX:
         raise ResourceError(f"The resource is longer than {URL_MAX} characters.")
     if _BAD_CHARACTERS.search(text):
         raise ResourceError(
-            "The resource holds spaces, control or invisible characters, or backslashes."
+            "The resource contains spaces, control or invisible characters, or backslashes."
         )
     try:
         parts = urlsplit(text)
@@ -225,7 +234,7 @@ def parse_resource(
     if scheme != "https":
         raise ResourceError("The resource must start with https://.", code="resource-not-https")
     if "@" in parts.netloc:
-        raise ResourceError("The resource must not carry user information.")
+        raise ResourceError("The resource must not contain user information.")
     host = canonical_host(parts.netloc, parts.hostname or "", perimeter)
     port = 443 if port is None else port
     if port not in perimeter.ports and host not in perimeter.mapped:
@@ -241,7 +250,7 @@ def parse_resource(
 
 
 def canonical_host(netloc: str, hostname: str, perimeter: Perimeter = PUBLIC) -> str:
-    """A host as a lower-case IDNA A-label without trailing dot.
+    """Return a host as a lower-case IDNA A-label without trailing dot.
 
     Raises ResourceError for addresses in any notation, brackets, single labels and special-use
     names, except names that the perimeter maps.
@@ -265,7 +274,7 @@ def canonical_host(netloc: str, hostname: str, perimeter: Perimeter = PUBLIC) ->
 
 
 def _a_label(host: str) -> str:
-    """The IDNA A-label form; names already in ASCII may carry underscores, as DNS allows."""
+    """Return the IDNA A-label form; names in ASCII may contain underscores, as DNS allows."""
     if len(host) <= 253 and _ASCII_NAME.fullmatch(host) and "xn--" not in host:
         return host
     try:
@@ -278,7 +287,7 @@ def _a_label(host: str) -> str:
 
 
 def _canonical_path(path: str) -> str:
-    """RFC 3986 section 6.2.2: percent-encoding normalised, dot segments removed, case kept."""
+    """Normalise percent-encoding and remove dot segments, case kept (RFC 3986 section 6.2.2)."""
     if _CANONICAL_PATH.fullmatch(path):
         return path
     return "".join(
@@ -293,7 +302,7 @@ def _canonical_escape(escape: str) -> str:
 
 
 def _remove_dots(path: str) -> str:
-    """A path without its dot segments, escaped ones too (RFC 3986 section 5.2.4)."""
+    """Remove the dot segments of a path, escaped ones too (RFC 3986 section 5.2.4)."""
     out: list[str] = []
     segments = path.split("/")[1:]
     for position, segment in enumerate(segments):
@@ -316,8 +325,9 @@ def _query(query: str) -> str:
 
 @lru_cache(maxsize=16_384)
 def site(host: str) -> str:
-    """The site of a host, in lower case. An address, and a host that is itself a public suffix, is
-    a site of its own.
+    """Return the site of a host, in lower case.
+
+    An address, or a host that is itself a public suffix, is its own site.
     """
     name = host.lower().rstrip(".")
     is_address = ":" in name or name.rpartition(".")[2].isdecimal()
@@ -326,5 +336,5 @@ def site(host: str) -> str:
 
 @cache
 def _suffixes() -> PublicSuffixList:
-    """The list, read when it is first needed: that takes a tenth of a second."""
+    """Load the list on first use: that takes 0.1 s."""
     return PublicSuffixList()

@@ -1,10 +1,10 @@
-"""Terms: what an endpoint asks to be paid, in one form for x402 v1 and v2, and its payTo history.
+"""Payment terms of an endpoint, in one form for x402 v1 and v2, and its payTo history.
 
-core/lint reads terms from foreign bytes.
+core/lint parses terms.
 
-Some sellers name another payTo in each offer. They are recognised only by how they began: the payTo
-varied in the first 24 hours of observation, and no payTo has stayed for 7 days. An endpoint whose
-payTo once stayed for 7 days is settled: only an announcement that this payTo signed
+Some sellers name another payTo in each offer. They are recognised only in the first 24 hours of
+observation: the payTo varied then, and no payTo has stayed for 7 days. An endpoint whose payTo once
+stayed for 7 days is settled: only an announcement that this payTo signed
 (core/directory/seller_file) makes it vary or moves it. Otherwise an attacker who took over an
 endpoint could end the alarm about its changed payTo by changing it repeatedly.
 """
@@ -19,10 +19,12 @@ from pydantic import PlainSerializer
 from tollgauge.core.base.units import BASE, DAY_MS, NETWORK_NAMES, chain_of, known_asset, micro_usd
 
 Amount = Annotated[int, PlainSerializer(str)]
-"""Atomic units of an asset. A text in JSON, as many parsers cannot hold a uint256 as a number."""
+"""Atomic units of an asset; a string in JSON, because many parsers cannot represent a uint256 as a
+number.
+"""
 
 EIP3009: Final = "eip3009"
-"""The form of payment whose settlements are read on chain: an EIP-3009 authorization."""
+"""The form of payment whose settlements are indexed: an EIP-3009 authorization."""
 MAX_FORMS: Final = 8
 _GATEWAY_DOMAIN: Final = "GatewayWalletBatched"
 _OTHER: Final = "other"
@@ -38,15 +40,15 @@ _FORM_NAMES: Final = {
     "auth-capture": "auth-capture",
     _OTHER: "another scheme",
 }
-"""The forms of payment, as people read them."""
+"""Labels of the forms of payment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """One `accepts` entry that could be read.
+    """One readable `accepts` entry.
 
-    `network` is CAIP-2 where the text could be translated, else as written. `amount` is in
-    atomic units of `asset`. `pay_to` and `asset` keep the case they came in.
+    `network` is CAIP-2 if the name is known, otherwise as written. `amount` is in atomic units of
+    `asset`. `pay_to` and `asset` keep their case.
     """
 
     version: int
@@ -70,7 +72,7 @@ class Terms:
         return f"{network} {name}"
 
     def _exact_form(self) -> str:
-        """How an EVM `exact` entry moves the money; clients take a method that they do not know for
+        """Return the transfer method of an EVM `exact` entry; clients treat an unknown method as
         EIP-3009.
         """
         if self.domain_name == _GATEWAY_DOMAIN:
@@ -81,7 +83,7 @@ class Terms:
         return EIP3009 if asset is not None and asset.eip3009 else "other-token"
 
     def quote(self) -> Quote:
-        """The part of the terms whose change is reported."""
+        """Return the part of the terms whose changes are reported."""
         return Quote(
             network=self.network,
             asset=self.asset.lower() if self.asset.startswith("0x") else self.asset,
@@ -92,7 +94,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quote:
-    """An advertised price: how much of what, on which network, to whom. Hex is lower case."""
+    """An advertised price: amount, asset, network and payee. Hex is lower case."""
 
     network: str
     asset: str
@@ -101,20 +103,22 @@ class Quote:
 
     @property
     def decimals(self) -> int | None:
-        """Decimals of a known asset, else None: an unknown token is never priced as dollars."""
+        """Decimals of a known asset; None otherwise, because an unknown token is never priced in
+        dollars.
+        """
         asset = known_asset(self.network, self.asset)
         return asset.decimals if asset else None
 
     @property
     def symbol(self) -> str | None:
-        """The symbol of a known asset, else None."""
+        """The symbol of a known asset, or None."""
         asset = known_asset(self.network, self.asset)
         return asset.symbol if asset else None
 
     @property
     def micro_usd(self) -> int | None:
-        """The price in millionths of a dollar when the asset is a known dollar, rounded half
-        up, else None.
+        """The price in millionths of a dollar, rounded half up, if the asset is a known dollar
+        token.
         """
         decimals = self.decimals
         return None if decimals is None else micro_usd(self.amount, decimals)
@@ -122,10 +126,10 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpricedTerms:
-    """Terms of a directory's entry that names a receiver and no amount that could be read.
+    """Terms of a directory's entry with a payee but without a readable amount.
 
-    `network` is CAIP-2 where the text could be translated; `network` and `asset` are empty where
-    the entry does not name them. Hex is lower case.
+    `network` is CAIP-2 if the name is known; `network` and `asset` are empty if the entry lacks
+    them. Hex is lower case.
     """
 
     network: str
@@ -134,16 +138,16 @@ class UnpricedTerms:
 
 
 Advertised = Quote | UnpricedTerms
-"""What a directory's entry asks for."""
+"""The terms of a directory's entry."""
 
 
 def forms_of(terms: tuple[Terms, ...]) -> tuple[str, ...]:
-    """The distinct forms of payment of some terms, sorted, at most MAX_FORMS."""
+    """Return the distinct forms of payment of some terms, sorted, at most MAX_FORMS."""
     return tuple(sorted({entry.form for entry in terms})[:MAX_FORMS])
 
 
 def form_text(form: str) -> str:
-    """A form of payment as people read it: `upto on Base`."""
+    """Return the label of a form of payment: `upto on Base`."""
     network, _, name = form.rpartition(" ")
     known = NETWORK_NAMES.get(network, "").replace("-", " ").title()
     chain = chain_of(network)
@@ -152,8 +156,10 @@ def form_text(form: str) -> str:
 
 
 def preferred(terms: tuple[Terms, ...]) -> Quote | None:
-    """The quote of an endpoint: that of its first `exact` entry on Base in a known asset, else of
-    the first in a known asset, else of the first; None without terms.
+    """Return the quote of an endpoint; None without terms.
+
+    It is the first `exact` entry on Base in a known asset, otherwise the first in a known asset,
+    otherwise the first.
     """
 
     def rank(entry: Terms) -> int:
@@ -165,17 +171,21 @@ def preferred(terms: tuple[Terms, ...]) -> Quote | None:
 
 
 RECOGNISED_MS: Final = DAY_MS
-"""For how long after the first payTo the endpoint can be recognised as varying."""
+"""Period after the first payTo in which the endpoint can be recognised as varying."""
 SETTLED_MS: Final = 7 * DAY_MS
 MIN_CHANGES: Final = 2
-"""Changes in the first 24 hours that show that the payTo varies: one may be a correction."""
+"""Changes in the first 24 hours that prove a varying payTo: a single one may be a correction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=False)
 class PayToHistory:
-    """`first_at` is when probes first saw a payTo, `since` when they first saw the present one (ms
-    UTC); `changes` counts those of the first 24 hours. `settled` is the payTo that stayed for 7
-    days, or to which that one announced to move.
+    """The history of an endpoint's payTo, as seen by probes. Times are milliseconds UTC.
+
+    Attributes:
+        first_at: When the first payTo was seen.
+        since: When the present payTo was first seen.
+        changes: Changes in the first 24 hours.
+        settled: The payTo that stayed for 7 days, or to which that one announced to move.
     """
 
     first_at: int
@@ -185,7 +195,9 @@ class PayToHistory:
     settled: str | None = None
 
     def is_varying(self, last_seen: int | None) -> bool:
-        """Whether the payTo varies; the present one was last seen at `last_seen` (ms UTC)."""
+        """Return whether the payTo varies; the present one was last seen at `last_seen` (ms
+        UTC).
+        """
         stayed = last_seen is not None and last_seen - self.since >= SETTLED_MS
         return self.varies and not stayed
 
@@ -199,10 +211,10 @@ class PayToHistory:
         move_announced: bool,
         variation_announced: bool,
     ) -> PayToHistory:
-        """Return the history after a change that a probe saw at an instant (ms UTC).
+        """Return the history after a change that a probe saw at `at` (ms UTC).
 
-        `last_seen` is when `before` was last seen. `before` may have announced to move to `after`,
-        or to name another payTo in each offer.
+        `before` was last seen at `last_seen`. It may have announced to move to `after`, or to name
+        another payTo in each offer.
         """
         settled = self.settled
         if settled is None and last_seen - self.since >= SETTLED_MS:
@@ -218,7 +230,7 @@ class PayToHistory:
 
 
 def _recognise(history: PayToHistory, *, at: int) -> PayToHistory:
-    """Count a change of the first 24 hours."""
+    """Count a change in the first 24 hours."""
     if at > history.first_at + RECOGNISED_MS:
         return history
     changes = history.changes + 1

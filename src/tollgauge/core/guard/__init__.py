@@ -1,1 +1,1 @@
-"""What the guard knows before a payment."""
+"""The data that the guard has before a payment."""

@@ -1,8 +1,8 @@
-"""The envelope linter: what an answer asks to be paid, and what is wrong with how it asks.
+"""The linter of 402 responses: reads the payment terms and reports the defects of the envelope.
 
-`lint` judges one exchange, `read_capture` reads a saved one; `ALL_RULES` is every rule;
-`terms_of_accepts` reads listings the way challenges are read. Only reading a saved exchange raises
-on foreign bytes. What a finding costs is core/probe/probe's and core/score/scoring's concern.
+`lint` judges one exchange, `read_capture` reads a saved one, and `terms_of_accepts` reads the terms
+of listings with the same code as challenges. Only `read_capture` raises on malformed input. The
+effect of a finding on the score is decided in core/probe/probe and core/score/scoring.
 """
 
 from tollgauge.core.lint.capture import CaptureError, read_capture

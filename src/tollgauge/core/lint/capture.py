@@ -1,8 +1,8 @@
-"""Captured exchanges: the forms in which people give an answer to the linter.
+"""Captured responses in the forms that people paste into the linter.
 
-These are what `curl -i` prints, `{status, headers, body, url?, method?}` as JSON, the value of a
-PAYMENT-REQUIRED header, and an envelope's own JSON. An envelope alone says nothing of the headers
-around it, so it is read as if they were right.
+These are the output of `curl -i`, `{status, headers, body, url?, method?}` as JSON, the value of a
+PAYMENT-REQUIRED header, and an envelope as JSON. A capture that is only an envelope is read with
+correct headers.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tollgauge.core.probe.exchange import Answer, Exchange
 
 _FORM: Final = (
     'Write {"status": 402, "headers": {"name": "value"}, "body": "text", "url": "https://…",'
-    ' "method": "GET"}; only status is required. Or give what curl -i prints, the value of the'
-    " PAYMENT-REQUIRED header, or the envelope's own JSON."
+    ' "method": "GET"}; only status is required. Or paste the output of curl -i, the value of the'
+    " PAYMENT-REQUIRED header, or the envelope as JSON."
 )
 _STATUS_LINE: Final = re.compile(
     rb"HTTP/[0-9](?:\.[0-9])? ([1-9][0-9]{2})(?: [^\r\n]*)?(?:\r?\n|\r?\Z)"
 )
-"""RFC 9112, section 4; HTTP/2 and HTTP/3 have none, and curl prints one without a reason."""
+"""RFC 9112, section 4. For HTTP/2 and HTTP/3 curl prints a status line without a reason."""
 _NAMED_HEADER: Final = re.compile(rb"payment-required[ \t]*:", re.IGNORECASE)
 _FURTHER_HEADERS: Final = re.compile(rb"\n[^\n:]*:.*", re.DOTALL)
 _ENVELOPE_KEYS: Final = frozenset({"accepts", "x402Version"})
@@ -34,21 +34,19 @@ _NEUTRAL_HEADERS: Final = (
     ("cache-control", "no-store"),
     ("access-control-expose-headers", "PAYMENT-REQUIRED, PAYMENT-RESPONSE"),
 )
-"""The headers around an envelope of which nothing else is known: no rule finds anything in them."""
+"""Headers for an envelope without any: no rule finds anything in them."""
 _STATUS_TEXT: Final = re.compile(r"\s*([1-9][0-9]{2})(?:\s.*)?", re.ASCII | re.DOTALL)
 
 
 class CaptureError(TollgaugeError):
-    """A captured exchange of the wrong form."""
+    """A capture in an unknown form."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, hint=_FORM)
 
 
 def read_capture(text: bytes) -> Exchange:
-    """The exchange that a text describes, in any of the forms of this module. Raises
-    CaptureError.
-    """
+    """Read a captured response in any of the forms of this module. Raises CaptureError."""
     text = text.lstrip()
     if text.startswith(b"HTTP/"):
         return _printed(text)
@@ -61,7 +59,8 @@ def read_capture(text: bytes) -> Exchange:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise CaptureError(
-            "This is not JSON, no answer that begins with HTTP/, and no PAYMENT-REQUIRED header."
+            "This is neither JSON, nor a response that starts with HTTP/, nor a PAYMENT-REQUIRED"
+            " header."
         ) from error
     if isinstance(document, dict) and _is_envelope(document):
         return Exchange(url="", method="", at=0, result=_answer_with(document))
@@ -69,11 +68,11 @@ def read_capture(text: bytes) -> Exchange:
 
 
 def exchange_from_capture(obj: object) -> Exchange:
-    """The exchange that a capture describes; `at` is 0, because a capture does not say when it was.
+    """Return the exchange that a JSON capture describes; `at` is 0, because a capture has no time.
 
-    `status` is a number, also as a text; `headers` a mapping or a list of pairs, names in any
-    case; `body` a text, or JSON that is serialised, or null. A missing `url` or `method` leaves
-    out the rules that compare them. Raises CaptureError for anything else.
+    `status` is a number or a string; `headers` a mapping or a list of pairs, names in any case;
+    `body` a string, JSON that is serialised, or null. Without `url` or `method`, the rules that
+    compare them do not fire. Raises CaptureError for anything else.
     """
     if not isinstance(obj, dict):
         raise CaptureError("The captured exchange is not an object.")
@@ -86,7 +85,7 @@ def exchange_from_capture(obj: object) -> Exchange:
 
 
 def _holds_envelope(answer: Answer) -> bool:
-    """Whether the header of an answer decodes to an object or an array."""
+    """Return whether the header decodes to an object or an array."""
     header = read_header(answer)
     return header.document is not None or header.fault in (
         HeaderFault.OBJECT,
@@ -95,14 +94,12 @@ def _holds_envelope(answer: Answer) -> bool:
 
 
 def _is_envelope(document: dict[str, object]) -> bool:
-    """Whether an object is an envelope or the requirements of one payment, and no exchange."""
+    """Return whether an object is an envelope or the requirements of one payment."""
     return bool(_ENVELOPE_KEYS & document.keys()) or {"scheme", "payTo"} <= document.keys()
 
 
 def _answer_with(envelope: dict[str, object]) -> Answer:
-    """A 402 with an envelope where its version has it: in the body in version 1, else in the
-    header.
-    """
+    """Return a 402 with the envelope in the body for version 1, in the header otherwise."""
     text = orjson.dumps(envelope)
     if str(envelope.get("x402Version")).strip() == "1":
         return _unpaid(body=text)
@@ -115,7 +112,7 @@ def _unpaid(*, header: str = "", body: bytes = b"") -> Answer:
 
 
 def _printed(text: bytes) -> Exchange:
-    """The last of the answers that curl printed: those before it are interim answers (100),
+    """Return the last response that curl printed; the others are interim responses (100),
     redirects, or those of a proxy.
     """
     at = status = 0
@@ -124,13 +121,13 @@ def _printed(text: bytes) -> Exchange:
         status = int(line[1])
         headers, at = _head(text, line.end())
     if not status:
-        raise CaptureError("This begins with HTTP/, but not with a status line.")
+        raise CaptureError("This starts with HTTP/, but not with a status line.")
     answer = Answer(status=status, headers=headers, body=text[at:])
     return Exchange(url="", method="", at=0, result=answer)
 
 
 def _head(text: bytes, at: int) -> tuple[tuple[tuple[str, str], ...], int]:
-    """The headers that begin at an offset, and where the body begins."""
+    """Return the headers that start at an offset, and the offset of the body."""
     headers: list[tuple[str, str]] = []
     while at < len(text):
         end = text.find(b"\n", at)
@@ -144,7 +141,7 @@ def _head(text: bytes, at: int) -> tuple[tuple[tuple[str, str], ...], int]:
         elif colon and name.strip() and not line[0].isspace():
             headers.append((name.strip().lower(), value.strip()))
         else:
-            raise CaptureError("A line of the head is no header.")
+            raise CaptureError("A line before the body is not a header.")
     return tuple(headers), min(at, len(text))
 
 
@@ -169,7 +166,7 @@ def _headers(headers: object) -> Iterator[tuple[str, str]]:
             raise CaptureError("A header is not a pair of name and value.")
         for value in values if isinstance(values, list) else [values]:
             if not isinstance(value, str):
-                raise CaptureError("A header's value is not a text.")
+                raise CaptureError("A header's value is not a string.")
             yield name.strip().lower(), value
 
 
@@ -179,11 +176,11 @@ def _body(body: object) -> bytes:
     if isinstance(body, str):
         return body.encode("utf-8", "replace")
     if not isinstance(body, (dict, list)):
-        raise CaptureError("The body is neither a text nor JSON nor null.")
+        raise CaptureError("The body is neither a string nor JSON nor null.")
     try:
         return orjson.dumps(body)
     except (orjson.JSONEncodeError, RecursionError) as error:
-        raise CaptureError("The body is not JSON that can be written.") from error
+        raise CaptureError("The body cannot be written as JSON.") from error
 
 
 def _text(obj: dict[str, object], key: str) -> str:
@@ -191,5 +188,5 @@ def _text(obj: dict[str, object], key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise CaptureError(f"The {key} is not a text.")
+        raise CaptureError(f"The {key} is not a string.")
     return value

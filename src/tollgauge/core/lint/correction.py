@@ -1,8 +1,7 @@
-"""Correction: what a seller could send instead, as far as the answer itself and the tables say it.
+"""Corrections of an envelope that follow from the response itself and the known tokens.
 
-An account or a price is never made up: a `payTo` that is wrong stays as it is, and an amount is
-only written in another form. What is left to the seller is still a finding of the corrected
-envelope.
+Accounts and prices are never invented: a wrong `payTo` is kept, and an amount is only reformatted.
+Problems that only the seller can solve remain as findings of the corrected envelope.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from tollgauge.core.lint.reading import AcceptsEntry, Reading, read
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 ABSENT: Final = object()
-"""The correction of a member that is left out, and the value of one that is not there."""
+"""The correction of a member that must be removed, and the value of a missing member."""
 SIZE_MAX: Final = 32_768
-"""Bytes of JSON of an envelope that is corrected: each round reads it again, and none has half as
-many.
+"""Maximum size in bytes of an envelope that is corrected. Each round parses it again; real
+envelopes are less than half as large.
 """
 _ROUNDS: Final = 4
-"""How often an envelope is corrected: a token's domain is known once its address is right."""
+"""Maximum number of passes: a token's domain is known only after its address is corrected."""
 _TIMEOUT_S: Final = 60
 _PATH: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 _ADDRESS: Final = re.compile(r"0x[0-9a-fA-F]{40}\b", re.ASCII)
@@ -46,9 +45,11 @@ _HEX_CHAIN: Final = re.compile(r"eip155:0x([0-9a-fA-F]{1,13})", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
-    """An envelope that a seller could send instead. `header` is its base64 for PAYMENT-REQUIRED,
-    None for an envelope of version 1, which belongs into the body. `remaining` are the rules with
-    findings that nobody but the seller can correct.
+    """An envelope to send instead.
+
+    Attributes:
+        header: Its base64 for PAYMENT-REQUIRED; None for version 1, which belongs in the body.
+        remaining: The rules with findings that only the seller can correct.
     """
 
     envelope: dict[str, Any]
@@ -57,8 +58,9 @@ class Correction:
 
 
 def corrected(exchange: Exchange) -> Correction | None:
-    """The corrected envelope of an answer; None where there is none to correct, nothing in it that
-    could be, or more than SIZE_MAX.
+    """Return the corrected envelope of a response.
+
+    None without an envelope, without a possible correction, or if it exceeds SIZE_MAX.
     """
     reading = read(exchange)
     document = _envelope(reading)
@@ -90,8 +92,8 @@ def corrected(exchange: Exchange) -> Correction | None:
 
 
 def correction(reading: Reading, rule: str, where: str) -> object:
-    """What belongs at the place of a finding; ABSENT where nothing does, None where only the seller
-    knows it.
+    """Return the right value for a finding: ABSENT if the member must be removed, None if only the
+    seller knows it.
     """
     if rule in _IN_ANSWER:
         return _IN_ANSWER[rule](reading, where)
@@ -102,7 +104,7 @@ def correction(reading: Reading, rule: str, where: str) -> object:
 
 
 def value_at(document: object, where: str) -> object:
-    """The value at the path of a finding; ABSENT where there is none."""
+    """Return the value at the path of a finding; ABSENT if there is no value."""
     for index, key in _PATH.findall(where):
         if index and isinstance(document, list) and int(index) < len(document):
             document = document[int(index)]
@@ -114,10 +116,10 @@ def value_at(document: object, where: str) -> object:
 
 
 def _envelope(reading: Reading) -> dict[str, Any] | None:
-    """The envelope of an answer, or what was meant as one."""
+    """Return the envelope of a response, or the JSON that was meant as one."""
     if reading.envelope.exists:
         return copy.deepcopy(reading.envelope.document)
-    # Some sellers write the JSON itself into the header, or only the part that they know of.
+    # Some sellers write the JSON itself into the header, or only a part of the envelope.
     value = reading.header.value or load_json(reading.header.text.encode())
     if isinstance(value, dict) and {"scheme", "payTo"} <= value.keys():
         value = [value]
@@ -129,7 +131,7 @@ def _envelope(reading: Reading) -> dict[str, Any] | None:
 
 
 def _answer_with(exchange: Exchange, document: dict[str, Any], version: int) -> Exchange:
-    """The exchange with an envelope in its proper place and no other."""
+    """Return the exchange with this envelope in its proper place and no other."""
     sent = exchange.result.headers if isinstance(exchange.result, Answer) else ()
     headers = tuple(pair for pair in sent if pair[0].lower() != HEADER)
     if version == 2:
@@ -143,7 +145,7 @@ def _findings(exchange: Exchange) -> list[tuple[str, str]]:
 
 
 def _write(document: dict[str, Any], where: str, value: object) -> None:
-    """Set or remove the member at a path, in a new object where its parent is not there."""
+    """Set or remove the member at a path; missing parents are created."""
     steps = [int(index) if index else key for index, key in _PATH.findall(where)]
     around, last = where[: _parent_end(where)], steps[-1]
     if value is not ABSENT and value_at(document, around) is ABSENT:
@@ -161,7 +163,7 @@ def _parent_end(where: str) -> int:
 
 
 def _amount(entry: AcceptsEntry, _: str) -> str | None:
-    """The amount in atomic units. One with a decimal point is in the token's own unit, a dollar."""
+    """Return the amount in atomic units. An amount with a decimal point is taken as dollars."""
     texts = (entry.fields.get(key) for key in (entry.amount_key, *AMOUNT_KEYS.values()))
     text = str(next((one for one in texts if isinstance(one, (str, int, float))), ""))
     text = text.strip().removeprefix("$")
@@ -189,7 +191,7 @@ def _scheme(entry: AcceptsEntry, _: str) -> str | None:
 
 
 def _network(entry: AcceptsEntry, _: str) -> str | None:
-    """The network in the form of its version, where its name says which one it is."""
+    """Return the network in the form of its version if the name identifies it."""
     text = entry.text("network").strip()
     if entry.version == 1:
         return NETWORK_NAMES.get(text)
@@ -203,13 +205,13 @@ def _network(entry: AcceptsEntry, _: str) -> str | None:
 
 
 def _cluster(entry: AcceptsEntry, _: str) -> str | None:
-    """A cluster of Solana by its name."""
+    """Return a cluster of Solana by its name."""
     return legacy_network(_CLUSTERS.get(entry.network.partition(":")[2].lower(), ""))
 
 
 def _asset(entry: AcceptsEntry, _: str) -> str | None:
-    """The token's address on this network: by its symbol, by the address that is part of a longer
-    name, or that of the same token on another network.
+    """Return the token's address on this network, found by its symbol, by an address within the
+    text, or by its address on another network.
     """
     text = entry.text("asset")
     if (address := _ADDRESS.search(text)) and address[0] != text:
@@ -222,7 +224,7 @@ def _asset(entry: AcceptsEntry, _: str) -> str | None:
 
 
 def _domain(entry: AcceptsEntry, key: str) -> str | None:
-    """A part of the EIP-712 domain of a known token."""
+    """Return a part of a known token's EIP-712 domain."""
     token = known_asset(entry.network, entry.text("asset"))
     part = {"name": token.domain_name, "version": token.domain_version} if token else {}
     return part.get(key) or None
@@ -233,7 +235,7 @@ def _absent(_: AcceptsEntry | Reading, __: str) -> object:
 
 
 def _misplaced(entry: AcceptsEntry, key: str) -> object:
-    """A member of the other version is left out, an amount once it has its right name."""
+    """Remove a member of the other version; an amount only if the right member is set."""
     return None if key in AMOUNT_KEYS.values() and entry.amount is None else ABSENT
 
 
@@ -242,18 +244,18 @@ def _version(reading: Reading, _: str) -> int:
 
 
 def _asked_url(reading: Reading, _: str) -> str | None:
-    """The URL that was asked, where an envelope names another."""
+    """Return the requested URL."""
     return reading.exchange.url.partition("?")[0] or None
 
 
 def _https_url(reading: Reading, where: str) -> str | None:
-    """The URL that was asked, else the named one with https://."""
+    """Return the requested URL; without one, the given URL with https://."""
     named = value_at(reading.envelope.document, where)
     return _asked_url(reading, where) or f"https{str(named).removeprefix('http')}"
 
 
 def _resource(reading: Reading, where: str) -> object:
-    """An object with the URL that was asked, or with the one that stands in its place."""
+    """Return an object with the given URL or, if none is given, the requested one."""
     named = value_at(reading.envelope.document, where)
     url = named if isinstance(named, str) else reading.exchange.url.partition("?")[0]
     return {"url": url} if where == "resource" and url else None
@@ -274,7 +276,7 @@ _CLUSTERS: Final = {
     "devnet": "solana-devnet",
     "testnet": "solana-testnet",
 }
-"""What sellers write after `solana:`, and the plain names of version 1."""
+"""Names that sellers write after `solana:`, with the version 1 name."""
 
 _IN_ANSWER: Final[dict[str, Callable[[Reading, str], object]]] = {
     "version-form": _version,

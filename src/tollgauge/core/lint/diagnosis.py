@@ -1,7 +1,7 @@
-"""Diagnosis: the findings of one answer as a seller reads them, beside the answer itself.
+"""Findings of one response for its seller, next to the response itself.
 
-A probe keeps only what the linter says; this is for an answer that is at hand. Each finding states
-what was found and what was expected, each line of the decoded envelope which rules it breaks.
+A probe stores only the findings; a diagnosis needs the response. Each finding states the found and
+the expected value, and each line of the decoded envelope the rules that it breaks.
 """
 
 from __future__ import annotations
@@ -20,29 +20,26 @@ from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.reading import Reading, read
 from tollgauge.core.probe.exchange import Exchange, Fault
 
-VALUE_MAX: Final = 100
-"""Characters of a value that are quoted."""
-LINE_MAX: Final = 160
-"""Characters of a line of the envelope that are shown."""
-LINES_MAX: Final = 400
-"""Lines of the envelope that are shown."""
+VALUE_MAX: Final = 100  # characters of a quoted value
+LINE_MAX: Final = 160  # characters of a displayed line of the envelope
+LINES_MAX: Final = 400  # lines of the envelope that are displayed
 _HEADERS: Final = {
     "cache-control": "Cache-Control",
     "cors-expose": "Access-Control-Expose-Headers",
 }
-"""The header that a rule about another one than PAYMENT-REQUIRED reads."""
+"""The header that a rule reads if it is not PAYMENT-REQUIRED."""
 
 _OWN: Final = (
     *("payTo", "feePayer", "facilitatorAddress", "receiverAuthorizer", "captureAuthorizer"),
     *("feeRecipient", "verifyingContract", "asset", "name", "version"),
 )
-"""Members whose value is right for one seller or one token only."""
+"""Members whose right value depends on the seller or the token."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Detail:
-    """A finding with what was found at its place and what was expected there, as texts. `found` is
-    empty for a stored finding: the answer is not kept.
+    """A finding with the found and the expected value as texts. `found` is empty for a stored
+    finding, because responses are not stored.
     """
 
     finding: Finding
@@ -52,7 +49,7 @@ class Detail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisLine:
-    """A line of the decoded envelope, and the rules with a finding there."""
+    """A line of the decoded envelope, and the rules with a finding in it."""
 
     text: str
     rules: tuple[str, ...] = ()
@@ -60,9 +57,7 @@ class DiagnosisLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What can be said of an answer. `place` of its envelope is `header` or `body`, empty without
-    an envelope.
-    """
+    """The diagnosis of a response. `place` is `header` or `body`; empty without an envelope."""
 
     place: str = ""
     details: tuple[Detail, ...] = ()
@@ -71,7 +66,7 @@ class Diagnosis:
 
 
 def diagnose(exchange: Exchange, result: Lint) -> Diagnosis:
-    """The diagnosis of an answer from what the linter said of it. Never raises."""
+    """Return the diagnosis of a response and the linter's result. Never raises."""
     reading = read(exchange)
     findings = worst_first(result.findings)
     return Diagnosis(
@@ -83,7 +78,7 @@ def diagnose(exchange: Exchange, result: Lint) -> Diagnosis:
 
 
 def stored_details(result: Lint) -> tuple[Detail, ...]:
-    """The findings of an answer that was not kept."""
+    """Return the details of stored findings, without the found values."""
     return tuple(
         Detail(finding=one, found="", expected=_expected(one.rule, None))
         for one in worst_first(result.findings)
@@ -91,7 +86,7 @@ def stored_details(result: Lint) -> tuple[Detail, ...]:
 
 
 def worst_first(findings: tuple[Finding, ...]) -> list[Finding]:
-    """Findings by severity, those of one severity in the order of the rules."""
+    """Sort findings by severity; findings of one severity keep the order of the rules."""
     return sorted(findings, key=lambda finding: finding.severity.rank)
 
 
@@ -134,7 +129,7 @@ def _found_header(reading: Reading, rule: str) -> str:
 
 
 def _expected(rule: str, right: object) -> str:
-    """What a rule expects, with the value that is right here, else one that is right elsewhere."""
+    """Return the text of the expected value, with the correction or, failing that, an example."""
     known = explained(rule)
     if known is None:
         return ""
@@ -149,8 +144,9 @@ def _expected(rule: str, right: object) -> str:
 
 @cache
 def _example(rule: str) -> object:
-    """The value in the right example of a rule at the place where the wrong one breaks it; None for
-    an account, which somebody would copy, and for what depends on the token.
+    """Return the value of the right example where the wrong one breaks the rule.
+
+    None for an account, which a reader might copy, and for values that depend on the token.
     """
     entry = EXAMPLES[rule]
     findings = lint(entry.wrong.exchange()).findings
@@ -161,7 +157,7 @@ def _example(rule: str) -> object:
 
 
 def quoted(value: object) -> str:
-    """A JSON value as a message names it; one that is no string with its type."""
+    """Return a JSON value as text; values other than strings with their type."""
     match value:
         case bool() | None:
             return json.dumps(value)
@@ -178,7 +174,7 @@ def quoted(value: object) -> str:
 
 
 def _lines(reading: Reading, findings: list[Finding]) -> tuple[DiagnosisLine, ...]:
-    """The decoded envelope, line by line; nothing where there is none."""
+    """Return the lines of the decoded envelope; empty without an envelope."""
     if not reading.envelope.exists:
         return ()
     document = reading.envelope.document
@@ -197,15 +193,16 @@ def _lines(reading: Reading, findings: list[Finding]) -> tuple[DiagnosisLine, ..
 
 
 def _nearest(document: object, where: str) -> str:
-    """A path, or that of the innermost member around it that is there."""
+    """Return a path, or the path of the innermost existing member around it."""
     while where and value_at(document, where) is ABSENT:
         where = where[: max(where.rfind("."), where.rfind("["), 0)]
     return where
 
 
 def _written(value: object, path: str, key: str, comma: str) -> Iterator[tuple[str, str]]:
-    """JSON with an indentation of two, line by line, each with the path of its value; the path of
-    a closing bracket is `]`.
+    """Yield JSON with an indentation of two: each line with the path of its value.
+
+    The path of a closing bracket is `]`.
     """
     indent = "  " * (path.count(".") + path.count("[") + (path != ""))
     if not isinstance(value, (dict, list)) or not value:

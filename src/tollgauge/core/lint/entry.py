@@ -1,9 +1,8 @@
-"""Rules about one entry of `accepts`: its amount, its time-out, its flow, its version's members.
+"""Rules about one entry of `accepts`: its amount, timeout, payment flow, and members by version.
 
-Shapes are asked only of schemes and networks that we know: a scheme with `asset: "USD"` and no
-time-out is lawful where its own specification says so. What belongs to a network or to one scheme
-is asked in network.py and scheme.py.
-Sources: x402 v2 specification (PaymentRequirements), the official clients' schemas and signers.
+Formats are checked only for schemes and networks that the linter knows: another scheme may define
+`asset: "USD"` and no timeout. Rules of a network are in network.py, rules of a scheme in scheme.py.
+Sources: x402 v2 specification (PaymentRequirements), schemas and signers of the official clients.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.sale.payment import SETTLE_MARGIN_S
 
 TIGHT_S: Final = 10
-"""Seconds; a shorter timeout leaves little time to settle."""
+"""In seconds; a shorter timeout leaves little time to settle."""
 LONG_S: Final = 3_600
 CLIENT_CAP_MICRO_USD: Final = 1_000_000
-"""The official clients refuse more than a dollar a payment, unless their owner allows it."""
+"""Default limit of the official clients per payment; the owner of a client can raise it."""
 _AMOUNT_BITS: Final = {"batch-settlement": 128, "auth-capture": 120}
-"""Width of the amount in the contracts of a scheme; a uint256 elsewhere, a u64 on Solana, 120 bits
-on TON.
+"""Width of the amount in the contracts of a scheme. Default: 256 bits on EVM networks, 64 on
+Solana, 120 on TON.
 """
 _SOLANA_BITS: Final = 64
 _TON_BITS: Final = 120
@@ -36,7 +35,7 @@ _V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "
     fatal=True,
 )
 def entry_object(entry: AcceptsEntry) -> Iterator[str]:
-    """An element of `accepts` that is no object."""
+    """An element of `accepts` that is not an object."""
     if not isinstance(entry.raw, dict):
         yield f"accepts[{entry.index}]"
 
@@ -44,16 +43,16 @@ def entry_object(entry: AcceptsEntry) -> Iterator[str]:
 @error(
     "amount-form",
     'Write the amount as a decimal string of atomic units, for example "10000" for one cent of'
-    " USDC: no number, no decimal point, no currency sign. The name is amount in version 2,"
+    " USDC, without a decimal point or a currency sign. The member is called amount in version 2,"
     " maxAmountRequired in version 1.",
     expected="a string of atomic units",
     fatal=True,
 )
 def amount_form(entry: AcceptsEntry) -> Iterator[str]:
-    """The amount is missing, under the other version's name, a JSON number (the official Python
-    client refuses it), or not a whole number that the network's contracts can hold (a uint256 on
-    EVM networks, 64 bits on Solana, 120 on TON). On networks that we do not know only a text is
-    asked: some ledgers write decimals.
+    """The amount is missing, under the other version's name, a JSON number (which the official
+    Python client rejects), or not a whole number within the range of the network's contracts (a
+    uint256 on EVM networks, 64 bits on Solana, 120 on TON). On other networks any string is
+    accepted, because some ledgers use decimals.
     """
     bits = _AMOUNT_BITS.get(entry.scheme, 256)
     bits = _SOLANA_BITS if entry.solana else _TON_BITS if entry.ton else bits
@@ -64,11 +63,11 @@ def amount_form(entry: AcceptsEntry) -> Iterator[str]:
 
 @warning(
     "amount-not-atomic",
-    'Write the amount in atomic units, for example "10000": a decimal amount cannot be compared.',
+    'Write the amount in atomic units, for example "10000": decimal amounts cannot be compared.',
     expected="a string of atomic units",
 )
 def amount_not_atomic(entry: AcceptsEntry) -> Iterator[str]:
-    """A text that is no whole number, on a network where that may be lawful."""
+    """A string that is not a whole number, on a network that may allow it."""
     decimal = bool(entry.text(entry.amount_key)) and entry.amount is None
     if decimal and not entry.shaped:
         yield entry.at(entry.amount_key)
@@ -76,25 +75,27 @@ def amount_not_atomic(entry: AcceptsEntry) -> Iterator[str]:
 
 @warning("amount-padded", "Write the amount without leading zeros.", expected="no leading zeros")
 def amount_padded(entry: AcceptsEntry) -> Iterator[str]:
-    """Leading zeros. Clients read the number, but whoever compares texts sees another price."""
+    """Leading zeros. Clients read the number, but programs that compare strings see another
+    price.
+    """
     if entry.amount is not None and str(entry.amount) != entry.text(entry.amount_key):
         yield entry.at(entry.amount_key)
 
 
 @error(
     "amount-zero",
-    "Ask for more than nothing, or serve the resource without a 402.",
-    expected="more than zero",
+    "Set an amount above zero, or serve the resource without a 402.",
+    expected="an amount above zero",
 )
 def amount_zero(entry: AcceptsEntry) -> Iterator[str]:
-    """An amount of zero. Clients sign it, so it can be paid, but it settles nothing."""
+    """An amount of zero. Clients sign it, but it settles nothing."""
     if entry.amount == 0:
         yield entry.at(entry.amount_key)
 
 
 @warning(
     "amount-above-cap",
-    "Ask for at most one dollar: the official clients refuse more unless their owner raises the"
+    "Charge at most one dollar: the official clients refuse more unless their owner raises the"
     " limit.",
     expected="at most one dollar",
 )
@@ -107,14 +108,14 @@ def amount_above_cap(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "timeout-form",
-    "Write maxTimeoutSeconds as a positive whole number, for example 60, not as a text.",
+    "Write maxTimeoutSeconds as a positive whole number, for example 60, not as a string.",
     expected="a positive whole number of seconds",
     fatal=True,
 )
 def timeout_form(entry: AcceptsEntry) -> Iterator[str]:
-    """The time-out is missing, quoted, fractional or not positive. JavaScript clients add it to
-    the clock: a quoted one concatenates into the year 60000, a missing one gives NaN. Only asked
-    of schemes and networks that we know, and in version 1: others may leave it out.
+    """The timeout is missing, quoted, fractional or not positive. JavaScript clients add it to the
+    clock: a quoted one is concatenated and gives the year 60000, a missing one gives NaN. Checked
+    in version 1 and for the schemes and networks that the linter knows; others may omit it.
     """
     if (entry.shaped or entry.version == 1) and entry.timeout is None:
         yield entry.at("maxTimeoutSeconds")
@@ -122,12 +123,12 @@ def timeout_form(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "timeout-too-short",
-    "Raise maxTimeoutSeconds to 60: a facilitator refuses a payment with less than 6 seconds left.",
+    "Raise maxTimeoutSeconds to 60: facilitators reject a payment with less than 6 seconds left.",
     expected="at least 6 seconds",
     fatal=True,
 )
 def timeout_too_short(entry: AcceptsEntry) -> Iterator[str]:
-    """An EVM payment that is too old for a facilitator at the moment it is signed."""
+    """An EVM payment that is too old for a facilitator when it is signed."""
     if entry.evm and entry.timeout is not None and entry.timeout < SETTLE_MARGIN_S:
         yield entry.at("maxTimeoutSeconds")
 
@@ -145,18 +146,18 @@ def timeout_tight(entry: AcceptsEntry) -> Iterator[str]:
 
 @warning(
     "timeout-long",
-    "Lower maxTimeoutSeconds to an hour or less: a signed payment stays spendable that long.",
+    "Lower maxTimeoutSeconds to an hour or less: a signed payment can be spent until the timeout.",
     expected="at most 3,600 seconds",
 )
 def timeout_long(entry: AcceptsEntry) -> Iterator[str]:
-    """More than an hour. Clients sign whatever they are asked. Circle Gateway needs a week."""
+    """More than an hour. Clients sign any timeout. Circle Gateway requires a week."""
     if entry.timeout is not None and entry.timeout > LONG_S and not entry.gateway:
         yield entry.at("maxTimeoutSeconds")
 
 
 @error("extra-object", "Make extra an object, or leave it out.", expected="an object", fatal=True)
 def extra_object(entry: AcceptsEntry) -> Iterator[str]:
-    """`extra` is there and no object."""
+    """`extra` is present and is not an object."""
     if not isinstance(entry.fields.get("extra"), dict | None):
         yield entry.at("extra")
 
@@ -168,15 +169,15 @@ def extra_object(entry: AcceptsEntry) -> Iterator[str]:
     fatal=True,
 )
 def flow_unknown(entry: AcceptsEntry) -> Iterator[str]:
-    """A payment flow that the official clients do not know: they leave the entry out."""
+    """A payment flow that the official clients do not know. They skip the entry."""
     if entry.extra.get("paymentFlow") not in FLOWS:
         yield entry.at("extra.paymentFlow")
 
 
 @note(
     "flow-upfront",
-    "Payment is taken before the work: a failed request is charged too.",
-    expected="authorization, if failed requests should not be charged",
+    "The payment is taken before the work is done: failed requests are charged too.",
+    expected="authorization, unless failed requests are meant to be charged",
 )
 def flow_upfront(entry: AcceptsEntry) -> Iterator[str]:
     """`paymentFlow` is `upfront`. Clients prefer any other entry to it."""
@@ -191,19 +192,19 @@ def flow_upfront(entry: AcceptsEntry) -> Iterator[str]:
     fatal=True,
 )
 def v1_resource(entry: AcceptsEntry) -> Iterator[str]:
-    """Version 1 keeps the resource in the entry, and the official Python client demands it."""
+    """Version 1 keeps the resource in the entry, and the official Python client requires it."""
     if entry.version == 1 and not isinstance(entry.fields.get("resource"), str):
         yield entry.at("resource")
 
 
 @error(
     "v1-texts",
-    "Write description and mimeType as texts and outputSchema as an object, or leave them out.",
+    "Write description and mimeType as strings and outputSchema as an object, or leave them out.",
     expected="a string, and an object for outputSchema",
     fatal=True,
 )
 def v1_texts(entry: AcceptsEntry) -> Iterator[str]:
-    """A version 1 member of a type that the official Python client refuses."""
+    """A version 1 member of a type that the official Python client rejects."""
     if entry.version != 1:
         return
     for key in ("description", "mimeType"):
@@ -216,7 +217,8 @@ def v1_texts(entry: AcceptsEntry) -> Iterator[str]:
 @warning(
     "v1-fields",
     "Leave maxAmountRequired, resource, description, mimeType and outputSchema out of accepts in"
-    " version 2: the amount is called amount, the rest belongs to the top-level resource.",
+    " version 2: the amount is called amount, and the other members belong to the top-level"
+    " resource.",
     expected="no such member in version 2",
 )
 def v1_fields(entry: AcceptsEntry) -> Iterator[str]:
@@ -227,7 +229,7 @@ def v1_fields(entry: AcceptsEntry) -> Iterator[str]:
 
 @warning(
     "v2-amount",
-    "Call the amount maxAmountRequired in version 1.",
+    "Name the amount maxAmountRequired in version 1.",
     expected="no such member in version 1",
 )
 def v2_amount(entry: AcceptsEntry) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Rules about the envelope as a whole: its place, its version, its `accepts`.
+"""Rules about the envelope as a whole: its place, its version and its `accepts`.
 
-x402 v2 specification, PaymentRequired; v2 HTTP transport: the envelope belongs into the header, and
-the server may write anything into the body.
+Source: x402 v2 specification, PaymentRequired. In the v2 HTTP transport the envelope belongs in the
+header, and the body is up to the server.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SIGN_IN = "sign-in-with-x"
     fatal=True,
 )
 def no_envelope(reading: Reading) -> Iterator[str]:
-    """A 402 whose header and body hold no envelope: HTML, another protocol, nothing, or a body
-    cut off at the probe's size limit.
+    """A 402 without an envelope in header or body: HTML, another protocol, an empty response, or a
+    body that exceeds the probe's size limit.
     """
     bare = reading.header.fault is HeaderFault.REQUIREMENTS
     if reading.status == 402 and not reading.envelope.exists and not bare:
@@ -40,7 +40,7 @@ def no_envelope(reading: Reading) -> Iterator[str]:
     expected="x402Version and accepts at the top level",
 )
 def envelope_nested(reading: Reading) -> Iterator[str]:
-    """An envelope inside another object of the body, where no client looks."""
+    """An envelope inside another object of the body, where clients do not look."""
     inner = (members(value) for value in members(reading.body).values())
     nested = any("accepts" in value or "x402Version" in value for value in inner)
     if nested and not reading.envelope.exists:
@@ -55,8 +55,8 @@ def envelope_nested(reading: Reading) -> Iterator[str]:
     fatal=True,
 )
 def v2_in_body(reading: Reading) -> Iterator[str]:
-    """A version 2 envelope that is only in the body. Both official clients answer "Invalid
-    payment required response" to it.
+    """A version 2 envelope that is only in the body. Both official clients answer "Invalid payment
+    required response" to it.
     """
     if reading.envelope.place == "body" and reading.envelope.version == 2:
         yield "body"
@@ -65,24 +65,24 @@ def v2_in_body(reading: Reading) -> Iterator[str]:
 @warning(
     "v1-only",
     "Send a version 2 envelope in the PAYMENT-REQUIRED header too: directories and newer clients"
-    " look for it.",
+    " read it.",
     expected="a version 2 envelope in the PAYMENT-REQUIRED header too",
 )
 def v1_only(reading: Reading) -> Iterator[str]:
-    """A version 1 body and no header."""
+    """A version 1 body without a header."""
     if reading.envelope.place == "body" and reading.envelope.version == 1:
         yield "body"
 
 
 @error(
     "version-form",
-    "Write x402Version as the number 2 (or 1 in a version 1 body), not as a text.",
+    "Write x402Version as the number 2 (or 1 in a version 1 body), not as a string.",
     expected="the number 2, or 1 in a version 1 body",
     fatal=True,
 )
 def version_form(reading: Reading) -> Iterator[str]:
-    """The version is missing, quoted or unknown. The official TypeScript client looks its schemes
-    up by this number and finds none.
+    """The version is missing, quoted or unknown. The official TypeScript client selects its schemes
+    by this number and finds no match.
     """
     version = reading.envelope.document.get("x402Version")
     known = version in (1, 2) and not isinstance(version, bool)
@@ -97,14 +97,14 @@ def version_form(reading: Reading) -> Iterator[str]:
     fatal=True,
 )
 def accepts_missing(reading: Reading) -> Iterator[str]:
-    """`accepts` is missing or no array."""
+    """`accepts` is missing or is not an array."""
     if reading.envelope.exists and not isinstance(reading.envelope.accepts, list):
         yield "accepts"
 
 
 @error("accepts-null", "Remove null from accepts.", expected="an array of objects", fatal=True)
 def accepts_null(reading: Reading) -> Iterator[str]:
-    """A null in `accepts`: both official clients stop at it, whatever else is offered."""
+    """A null in `accepts`: both official clients stop at it, even if other entries are valid."""
     if any(entry.raw is None for entry in reading.envelope.entries):
         yield "accepts"
 
@@ -116,8 +116,8 @@ def accepts_null(reading: Reading) -> Iterator[str]:
     fatal=True,
 )
 def accepts_empty(reading: Reading) -> Iterator[str]:
-    """An empty `accepts`: there is nothing that a client could pay, nor a signature asked in its
-    place (auth-only).
+    """An empty `accepts`: there is nothing that a client could pay, and no request for a signature
+    instead (auth-only).
     """
     if reading.envelope.accepts == [] and _SIGN_IN not in reading.envelope.extensions:
         yield "accepts"
@@ -130,8 +130,8 @@ def accepts_empty(reading: Reading) -> Iterator[str]:
     expected="an entry that an official client signs",
 )
 def not_evaluated(reading: Reading) -> Iterator[str]:
-    """Every entry of `accepts` is on a network, or in a scheme, for which no installed official SDK
-    signs. That is no defect, but the endpoint gets no grade.
+    """Every entry of `accepts` is on a network, or in a scheme, that the installed official SDKs do
+    not sign for. That is not a defect, but the endpoint gets no grade.
     """
     entries = reading.envelope.entries
     if entries and not any(entry.judged for entry in entries):
@@ -141,10 +141,10 @@ def not_evaluated(reading: Reading) -> Iterator[str]:
 @note(
     "auth-only",
     "This resource asks for a signature (sign-in-with-x), not for a payment.",
-    expected="nothing else, if no payment is asked",
+    expected="no change, if no payment is required",
 )
 def auth_only(reading: Reading) -> Iterator[str]:
-    """An empty `accepts` beside the sign-in-with-x extension: authentication only."""
+    """An empty `accepts` with the sign-in-with-x extension: authentication only."""
     if reading.envelope.accepts == [] and _SIGN_IN in reading.envelope.extensions:
         yield "extensions"
 
@@ -155,7 +155,7 @@ def auth_only(reading: Reading) -> Iterator[str]:
     expected="at most 64 entries",
 )
 def accepts_many(reading: Reading) -> Iterator[str]:
-    """More entries than the linter looks at."""
+    """More entries than the linter reads."""
     accepts = reading.envelope.accepts
     if isinstance(accepts, list) and len(accepts) > ENTRIES_MAX:
         yield "accepts"
@@ -164,35 +164,39 @@ def accepts_many(reading: Reading) -> Iterator[str]:
 @warning(
     "order-evm",
     "Correct or remove the first entry of accepts for EVM networks: the official clients for EVM"
-    " take it, cannot pay by it and stop with an error. The entry named here is good.",
-    expected="the good entry before the broken one",
+    " select it, cannot pay it and stop with an error. The entry named here is valid.",
+    expected="the valid entry before the broken one",
 )
 def order_evm(reading: Reading) -> Iterator[str]:
     """The first entry that the official clients for EVM networks support is broken, and another
-    entry is good. They take the first and do not try another.
+    entry is valid. They select the first and do not try another.
     """
     yield from _good_entry(reading, "eip155")
 
 
 @warning(
     "order-solana",
-    "Correct or remove the first entry of accepts for Solana: the official clients for Solana take"
-    " it, cannot pay by it and stop with an error. The entry named here is good.",
-    expected="the good entry before the broken one",
+    "Correct or remove the first entry of accepts for Solana: the official clients for Solana"
+    " select it, cannot pay it and stop with an error. The entry named here is valid.",
+    expected="the valid entry before the broken one",
 )
 def order_solana(reading: Reading) -> Iterator[str]:
-    """The same for the official clients for Solana."""
+    """The first entry that the official clients for Solana support is broken, and another entry is
+    valid.
+    """
     yield from _good_entry(reading, "solana")
 
 
 @warning(
     "order-ton",
-    "Correct or remove the first entry of accepts for TON: the official client for TON takes it,"
-    " cannot pay by it and stops with an error. The entry named here is good.",
-    expected="the good entry before the broken one",
+    "Correct or remove the first entry of accepts for TON: the official client for TON selects it,"
+    " cannot pay it and stops with an error. The entry named here is valid.",
+    expected="the valid entry before the broken one",
 )
 def order_ton(reading: Reading) -> Iterator[str]:
-    """The same for the official client for TON."""
+    """The first entry that the official client for TON supports is broken, and another entry is
+    valid.
+    """
     yield from _good_entry(reading, "tvm")
 
 
@@ -202,9 +206,9 @@ def _good_entry(reading: Reading, family: str) -> Iterator[str]:
         yield f"accepts[{entry.index}]"
 
 
-@error("error-text", "Write error as a text, or leave it out.", expected="a string", fatal=True)
+@error("error-text", "Write error as a string, or leave it out.", expected="a string", fatal=True)
 def error_text(reading: Reading) -> Iterator[str]:
-    """`error` is no text, which the official Python client refuses."""
+    """`error` is not a string, which the official Python client rejects."""
     if not isinstance(reading.envelope.document.get("error"), str | None):
         yield "error"
 
@@ -215,19 +219,19 @@ def error_text(reading: Reading) -> Iterator[str]:
     expected="no such member in version 1",
 )
 def v2_fields(reading: Reading) -> Iterator[str]:
-    """Members of version 2 at the top of an envelope of version 1."""
+    """Members of version 2 at the top level of a version 1 envelope."""
     if reading.envelope.version == 1:
         yield from (key for key in ("resource", "extensions") if key in reading.envelope.document)
 
 
 @warning(
     "envelope-mismatch",
-    "Make header and body say the same: one client pays by one of them, another by the other.",
+    "Make header and body state the same terms: some clients read the header, others the body.",
     expected="the price and the payee of the header",
 )
 def envelope_mismatch(reading: Reading) -> Iterator[str]:
-    """The body is an envelope too, and for a token of the header's it names another price or
-    payee, or they have no token in common.
+    """The body contains an envelope too. It states another price or payee for a token of the
+    header, or has no token in common with it.
     """
     if "accepts" not in reading.other.document:
         return
@@ -238,7 +242,7 @@ def envelope_mismatch(reading: Reading) -> Iterator[str]:
 
 
 def _offers(envelope: Envelope) -> dict[tuple[str, str], set[Quote]]:
-    """The quotes by network and token."""
+    """Return the quotes by network and token."""
     offers: dict[tuple[str, str], set[Quote]] = {}
     for terms in terms_of_accepts(envelope.accepts, version=envelope.version):
         quote = terms.quote()
@@ -248,11 +252,11 @@ def _offers(envelope: Envelope) -> dict[tuple[str, str], set[Quote]]:
 
 @warning(
     "body-unpayable",
-    "Mend or remove the version 1 body: clients of version 1 read it and cannot pay by it.",
-    expected="a version 1 envelope that can be paid, or none",
+    "Fix or remove the version 1 body: clients of version 1 read it and cannot pay.",
+    expected="a version 1 envelope that can be paid, or an empty body",
 )
 def body_unpayable(reading: Reading) -> Iterator[str]:
-    """Beside a header, a body that declares version 1 and that no client could pay by."""
+    """A body next to the header that declares version 1 and that no client can pay."""
     declared = reading.other.document.get("x402Version")
     if declared == 1 and not is_payable(reading.other.entries):
         yield "body"

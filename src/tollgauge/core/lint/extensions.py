@@ -1,7 +1,7 @@
-"""Rules about extensions, above all `bazaar`, by which directories list a resource.
+"""Rules about extensions, mostly `bazaar`, from which directories build their listings.
 
-x402 v2 specification, extensions; bazaar extension. None of these keeps a client from paying,
-except an `extensions` of the wrong type.
+Sources: x402 v2 specification, extensions; bazaar extension. Only an `extensions` of the wrong type
+prevents payments.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _BAZAAR: Final = "bazaar"
 _WITHOUT_SCHEMA: Final = frozenset({"http-message-signatures"})
 _SPONSORING: Final = frozenset({"eip2612GasSponsoring", "erc20ApprovalGasSponsoring"})
 UNCHECKED_OFFER: Final = "signed-offer-unchecked"
-"""The rule about an offer whose signer is still to be checked."""
+"""Slug of the rule about an offer whose signer has not been checked yet."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 def _http_method(reading: Reading) -> str | None:
-    """The declared HTTP method, when the input is of type http and names one."""
+    """Return the declared HTTP method if the input is of type http and declares one."""
     declared = reading.bazaar_input
     method = declared.get("method")
     return method.upper() if declared.get("type") == "http" and isinstance(method, str) else None
@@ -44,7 +44,7 @@ def _http_method(reading: Reading) -> str | None:
     fatal=True,
 )
 def extensions_object(reading: Reading) -> Iterator[str]:
-    """In version 2, `extensions` is there and no object; the official Python client refuses the
+    """`extensions` in version 2 is not an object. The official Python client rejects the
     envelope.
     """
     extensions = reading.envelope.document.get("extensions")
@@ -58,7 +58,7 @@ def extensions_object(reading: Reading) -> Iterator[str]:
     expected="an object with info and schema",
 )
 def bazaar_shape(reading: Reading) -> Iterator[str]:
-    """The bazaar extension lacks `info` or `schema`; directories do not list it."""
+    """The bazaar extension lacks `info` or `schema`; directories do not list the resource."""
     if reading.envelope.extensions.get(_BAZAAR) is None:
         return
     for key in ("info", "schema"):
@@ -72,8 +72,8 @@ def bazaar_shape(reading: Reading) -> Iterator[str]:
     expected="an object with info and schema",
 )
 def extension_shape(reading: Reading) -> Iterator[str]:
-    """Another extension without `info` or `schema`. The specification asks for both, except where
-    it publishes a profile of its own without (http-message-signatures has no schema).
+    """Another extension without `info` or `schema`. The specification requires both, except for
+    extensions that it publishes without a schema (http-message-signatures).
     """
     for name, extension in reading.envelope.extensions.items():
         wanted = {"info"} if name in _WITHOUT_SCHEMA else {"info", "schema"}
@@ -89,9 +89,9 @@ def extension_shape(reading: Reading) -> Iterator[str]:
     expected="an offer whose terms, signature and signer agree with the entry",
 )
 def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
-    """A signed offer of the extension offer-receipt that is malformed, names other terms than every
-    entry of `accepts`, or was not signed by payTo or a key of the host. Who relies on the signature
-    has no proof of the terms.
+    """A signed offer of the extension offer-receipt that is malformed, differs from every entry of
+    `accepts`, or was signed neither by payTo nor by a key of the host. Such a signature does not
+    prove the terms.
     """
     yield from (path for path, kind in reading.signed_offers if kind is OfferStanding.MISMATCH)
 
@@ -103,22 +103,21 @@ def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
     expected="a signature by payTo, or by a key that the host publishes",
 )
 def signed_offer_unchecked(reading: Reading) -> Iterator[str]:
-    """A signed offer whose terms are right and whose signer was not checked: payTo did not sign it,
-    and the keys of the host were not fetched or could not be read. The linter itself fetches
-    nothing.
+    """A signed offer with correct terms whose signer was not checked: payTo did not sign it, and
+    the keys of the host were not fetched or could not be read. The linter does not fetch documents.
     """
     yield from (path for path, kind in reading.signed_offers if kind is OfferStanding.UNCHECKED)
 
 
 @note(
     "permit2-allowance",
-    "Declare the extension eip2612GasSponsoring or erc20ApprovalGasSponsoring, or expect payers to"
-    " have approved Permit2 before.",
+    "Declare the extension eip2612GasSponsoring or erc20ApprovalGasSponsoring. Otherwise payers"
+    " must approve Permit2 themselves first.",
     expected="the extension eip2612GasSponsoring or erc20ApprovalGasSponsoring",
 )
 def permit2_allowance(reading: Reading) -> Iterator[str]:
-    """A payment by Permit2 and neither sponsoring extension: the payer's first payment in this
-    token fails until he has sent an approval transaction of his own.
+    """A payment by Permit2 without a gas sponsoring extension: the payer's first payment in this
+    token fails until the payer has sent an approval transaction.
     """
     if _SPONSORING & reading.envelope.extensions.keys():
         return
@@ -129,8 +128,7 @@ def permit2_allowance(reading: Reading) -> Iterator[str]:
 
 @warning(
     "schema-external-ref",
-    "Refer only to places inside the schema itself (#/...): external $ref and $id are never"
-    " fetched.",
+    "Use only references inside the schema itself (#/...): external $ref and $id are not fetched.",
     expected="a schema without references to other documents",
 )
 def schema_external_ref(reading: Reading) -> Iterator[str]:
@@ -141,12 +139,12 @@ def schema_external_ref(reading: Reading) -> Iterator[str]:
 
 @warning(
     "schema-mismatch",
-    "Make bazaar.info fit bazaar.schema (JSON Schema draft 2020-12).",
-    expected="an info that its schema allows",
+    "Make bazaar.info match bazaar.schema (JSON Schema draft 2020-12).",
+    expected="an info that matches its schema",
 )
 def schema_mismatch(reading: Reading) -> Iterator[str]:
-    """The example does not fit its own schema: facilitators then drop the listing silently.
-    Keywords with regular expressions are not evaluated.
+    """The example does not match its own schema: facilitators then drop the listing without an
+    error. Keywords with regular expressions are not evaluated.
     """
     if reading.example is SchemaVerdict.MISMATCH:
         yield "extensions.bazaar.info"
@@ -169,7 +167,7 @@ def schema_broken(reading: Reading) -> Iterator[str]:
     expected="a schema that can be evaluated quickly",
 )
 def schema_too_complex(reading: Reading) -> Iterator[str]:
-    """The evaluation was given up: deep or multiplying references."""
+    """The evaluation exceeded its limits because of deep or multiplying references."""
     if reading.example is SchemaVerdict.TOO_COMPLEX:
         yield "extensions.bazaar.schema"
 
@@ -191,7 +189,7 @@ def bazaar_absent(reading: Reading) -> Iterator[str]:
     expected="an object whose type is http or mcp",
 )
 def bazaar_input(reading: Reading) -> Iterator[str]:
-    """The input has no `type`, which is read first and decides how the rest is understood."""
+    """The input has no `type`, which determines how the other members are read."""
     declared = isinstance(reading.envelope.extensions.get(_BAZAAR), dict)
     if declared and reading.bazaar_input.get("type") not in ("http", "mcp"):
         yield "extensions.bazaar.info.input"
@@ -201,7 +199,7 @@ def bazaar_input(reading: Reading) -> Iterator[str]:
     "bazaar-method", "Name the HTTP method in bazaar.info.input.method.", expected="an HTTP method"
 )
 def bazaar_method(reading: Reading) -> Iterator[str]:
-    """An http input without a method that x402 knows."""
+    """An http input without a method that x402 defines."""
     known = _QUERY_METHODS | BODY_METHODS
     if reading.bazaar_input.get("type") == "http" and _http_method(reading) not in known:
         yield "extensions.bazaar.info.input.method"
@@ -209,11 +207,11 @@ def bazaar_method(reading: Reading) -> Iterator[str]:
 
 @warning(
     "bazaar-method-mismatch",
-    "Declare in bazaar.info.input.method the method that the resource answers 402 to.",
-    expected="the method that was asked",
+    "Declare in bazaar.info.input.method the method to which the resource responds with 402.",
+    expected="the method of the request",
 )
 def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
-    """The declared method is not the one that elicited this 402. Directories compare them."""
+    """The declared method is not the method of this request. Directories compare them."""
     declared, probed = _http_method(reading), reading.exchange.method.upper()
     if declared is not None and probed and declared != probed:
         yield "extensions.bazaar.info.input.method"
@@ -225,7 +223,7 @@ def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
     expected="a bodyType and an example body",
 )
 def bazaar_body(reading: Reading) -> Iterator[str]:
-    """A method with a body whose input shows none."""
+    """A method with a body, and an input without an example body."""
     if _http_method(reading) not in BODY_METHODS:
         return
     declared = reading.bazaar_input
@@ -239,7 +237,7 @@ def bazaar_body(reading: Reading) -> Iterator[str]:
     expected="queryParams, and no body",
 )
 def bazaar_query(reading: Reading) -> Iterator[str]:
-    """A method without a body whose input has one, or `queryParams` that is no object."""
+    """A method without a body whose input has one, or `queryParams` that is not an object."""
     if _http_method(reading) not in _QUERY_METHODS:
         return
     declared = reading.bazaar_input
@@ -254,7 +252,7 @@ def bazaar_query(reading: Reading) -> Iterator[str]:
     expected="toolName and inputSchema of an MCP tool",
 )
 def bazaar_mcp(reading: Reading) -> Iterator[str]:
-    """An mcp input that names no tool (under `toolName` or the older `tool`) or no schema."""
+    """An mcp input without a tool name (`toolName` or the older `tool`) or without a schema."""
     declared = reading.bazaar_input
     if declared.get("type") != "mcp":
         return
@@ -265,7 +263,7 @@ def bazaar_mcp(reading: Reading) -> Iterator[str]:
 
 @warning(
     "bazaar-tool-name",
-    "Call the tool's name toolName: tool is the older name.",
+    "Rename tool to toolName: tool is the older name.",
     expected="toolName",
 )
 def bazaar_tool_name(reading: Reading) -> Iterator[str]:
@@ -278,10 +276,10 @@ def bazaar_tool_name(reading: Reading) -> Iterator[str]:
 @warning(
     "bazaar-route",
     "Write routeTemplate as a path such as /users/:id, without .. and without a host.",
-    expected="a path that begins with / and has :name for each parameter",
+    expected="a path that starts with / and has :name for each parameter",
 )
 def bazaar_route(reading: Reading) -> Iterator[str]:
-    """A route template that facilitators refuse, before or after percent-decoding."""
+    """A route template that facilitators reject, before or after percent-decoding."""
     template = reading.bazaar.get("routeTemplate")
     if template is not None and not (isinstance(template, str) and _is_route(template)):
         yield "extensions.bazaar.routeTemplate"

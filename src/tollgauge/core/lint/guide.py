@@ -1,4 +1,4 @@
-"""The guide to the rules: everything that is known of one, for the pages and the command line."""
+"""The explanation of each rule for pages, documents and the command line."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.lint.remedy import REMEDIES, Remedy
 from tollgauge.core.lint.rule import Rule
 
-CONTEXT_LINES: Final = 2
-"""Lines of an example that are shown before and after what differs."""
-HUNK_MAX: Final = 30
-"""Lines of what differs that are shown."""
+CONTEXT_LINES: Final = 2  # lines of an example that are shown before and after a difference
+HUNK_MAX: Final = 30  # lines of one difference that are shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Everything that is known of a rule."""
+    """A rule with its examples and its remedy."""
 
     rule: Rule[Any]
     entry: RuleExamples
@@ -30,17 +28,17 @@ class Explanation:
 
     @property
     def what(self) -> str:
-        """What the rule looks for, in sentences."""
+        """The rule's description."""
         return " ".join(self.rule.doc.split())
 
     @property
     def captions(self) -> tuple[str, str]:
-        """The names of the two examples: a note is no mistake."""
+        """The captions of the two examples. A note is not a mistake."""
         note = self.rule.severity is Severity.INFO
         return ("With this note", "Without it") if note else ("Wrong", "Right")
 
     def document(self) -> dict[str, object]:
-        """The explanation as JSON; the examples in the form in which the linter reads them."""
+        """Return the explanation as JSON; the examples are captures that the linter accepts."""
         return {
             "rule": self.rule.slug,
             "severity": self.rule.severity.value,
@@ -58,7 +56,7 @@ class Explanation:
         }
 
     def lines(self) -> Iterator[str]:
-        """The explanation for a terminal."""
+        """Yield the explanation as lines for a terminal."""
         fatal = ", a stock client cannot pay" if self.rule.fatal else ""
         yield f"{self.rule.slug} ({self.rule.severity}{fatal})"
         yield from ("", self.what, "", f"Fix: {self.rule.fix}")
@@ -73,13 +71,13 @@ class Explanation:
 
     @property
     def excerpts(self) -> tuple[list[ExampleLine], list[ExampleLine]]:
-        """The wrong example and the right one where they differ, with some lines around."""
+        """The differences between the wrong and the right example, with some context."""
         return _excerpts(self.entry.wrong.lines(), self.entry.right.lines())
 
 
 @dataclass(frozen=True, slots=True)
 class ExampleLine:
-    """A line of an example; `differs` from the other example."""
+    """A line of an example. `differs`: the other example does not contain it."""
 
     text: str
     differs: bool = False
@@ -98,7 +96,7 @@ def explained(slug: str) -> Explanation | None:
 
 
 def nearest(slug: str) -> str | None:
-    """The rule whose slug is most like a text; None where none is like it."""
+    """Return the slug of a rule that is most similar to a text; None if no slug is similar."""
     return next(iter(get_close_matches(slug, _rules(), n=1)), None)
 
 
@@ -116,7 +114,7 @@ def _excerpts(wrong: list[str], right: list[str]) -> tuple[list[ExampleLine], li
 
 
 def _shown(lines: list[str], groups: list[list[tuple[bool, int, int]]]) -> list[ExampleLine]:
-    """The lines of groups of (equal, first, last), with a gap wherever lines are left out."""
+    """Return the lines of groups of (equal, first, last), with a gap for omitted lines."""
     shown: list[ExampleLine] = []
     for group in groups:
         if group[0][1] > 0:

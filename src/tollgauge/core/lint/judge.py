@@ -1,20 +1,18 @@
-"""The judgement of one exchange: all rules over one reading.
+"""The linter: applies all rules to one exchange.
 
 **Payable** means that a stock client could pay: the status is 402, no fatal rule fires for the
-envelope, and none fires for the entry that the client of at least one family of networks takes
-(core/lint/selection). Spend controls, which an owner can lift, are not asked. A rule is fatal when
-one of the official clients that know the scheme and the network cannot read the envelope, select
-the entry or sign it, or when what it signs could never settle whatever the chain holds (zero
-address, another signature domain than the known token's, no time left).
-Two exceptions: variants of base64 in the header are read, since the specification names no
-alphabet; and an entry that cannot be read does not make the others unpayable, although the
-official Python client then refuses the whole envelope. Only a null entry does, because the
-TypeScript client stops at it too.
+envelope, and none fires for the entry that the client of at least one family of networks selects
+(core/lint/selection). Spending limits, which an owner can raise, are ignored. A rule is fatal if an
+official client that supports the scheme and the network cannot read the envelope, select the entry
+or sign it, or if its signature can never settle regardless of the chain's state (zero address,
+wrong signature domain of a known token, no time left). Two exceptions: variants of base64 in the
+header are accepted, because the specification names no alphabet; and an unreadable entry does not
+make the others unpayable, although the official Python client then rejects the whole envelope. Only
+a null entry does, because the TypeScript client stops at it too.
 
-Schemes and networks that we do not know are judged by the protocol alone, never by EVM shapes,
-and a network that is not evaluated is never called wrong. On EVM networks, Solana and TON, where
-the official clients' schemes are known, an entry in any other scheme is not payable: only clients
-of that scheme's maker could pay by it.
+Unknown schemes and networks are judged by the protocol only, not by EVM formats, and a network that
+is not evaluated is never an error. On EVM networks, Solana and TON, an entry in a scheme that the
+official clients do not support is not payable: only clients of the scheme's author can pay it.
 """
 
 from __future__ import annotations
@@ -42,15 +40,18 @@ ERROR_RULES: Final = RuleSet(
 """The rules whose findings are errors, in the revisions of this version of the program."""
 
 FINDINGS_MAX: Final = 5
-"""The most findings of one rule: a thousand bad entries say no more than five."""
+"""Maximum number of findings per rule: a thousand bad entries state no more than five."""
 
 _FATAL_ANSWER_RULES: Final = frozenset(rule.slug for rule in ANSWER_RULES if rule.fatal)
 _FATAL_ENTRY_RULES: Final = frozenset(rule.slug for rule in ENTRY_RULES if rule.fatal)
 
 
 def lint(exchange: Exchange, host_keys: HostKeys | None = None) -> Lint:
-    """What is wrong with an exchange, and whether a client could pay by it. `host_keys` are those
-    that the seller's host publishes, None if they were not fetched. Never raises.
+    """Judge an exchange. Never raises.
+
+    Args:
+        exchange: The request with its response or fault.
+        host_keys: The keys that the seller's host publishes; None if they were not fetched.
     """
     reading = read(exchange, host_keys)
     challenge = reading.envelope
@@ -72,12 +73,12 @@ def lint(exchange: Exchange, host_keys: HostKeys | None = None) -> Lint:
 
 
 def _findings_of(rules: Sequence[Rule[Subject]], subjects: Sequence[Subject]) -> list[Finding]:
-    """The findings of rules, in their order; at most FINDINGS_MAX of each rule."""
+    """Return the findings of rules in their order; at most FINDINGS_MAX per rule."""
     findings: list[Finding] = []
     for rule in rules:
         room = FINDINGS_MAX
         for subject in subjects:
-            # Most rules find nothing: not even an iterator of findings is made for them.
+            # Most rules find nothing, so no intermediate iterator is created.
             for where in rule.check(subject):
                 if room:
                     findings.append(rule.finding(where))
@@ -86,7 +87,7 @@ def _findings_of(rules: Sequence[Rule[Subject]], subjects: Sequence[Subject]) ->
 
 
 def _any_payable(entries: Sequence[AcceptsEntry], findings: Sequence[Finding]) -> bool:
-    """Whether a client pays by any entry; `findings` are those of all entries."""
+    """Return whether a client can pay any entry; `findings` are those of all entries."""
     if len(entries) == 1:
         return not any(finding.rule in _FATAL_ENTRY_RULES for finding in findings)
     return is_payable(entries)

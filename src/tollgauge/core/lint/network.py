@@ -1,7 +1,7 @@
-"""Rules about the scheme and the network of one entry, and what only Solana or only TON asks.
+"""Rules about the scheme and the network of one entry, and about Solana and TON.
 
-CAIP-2; the tables of names and clusters are those of the official clients (core/base/units). Chains
-that we do not evaluate are never called wrong: at most a payee that belongs to another chain.
+Network names and clusters are those of the official clients (core/base/units), written as CAIP-2.
+Chains that are not evaluated get no error: at most a warning about a payee of another chain.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import error, note, warning
 
 MEMO_MAX: Final = 256
-"""Longest memo in bytes that clients on Solana take."""
+"""Maximum memo length in bytes that Solana clients accept."""
 _CHAIN: Final = re.compile(r"eip155:([1-9][0-9]{0,15})", re.ASCII)
 _SAFE_INTEGER: Final = 2**53 - 1
 _MISWRITTEN: Final = frozenset({"eip155", "solana", "evm", "eth", *LEGACY_NETWORKS})
-"""What sellers write before the colon for a network whose namespace is eip155 or solana."""
+"""Wrong namespaces that sellers write for eip155 or solana."""
 _TON_COINS_MAX: Final = 2**120
 _TON_CELLS: Final = re.compile(r"te6c[0-9A-Za-z+/]+={0,2}", re.ASCII)
-"""A bag of cells (BoC) in base64: the magic number b5ee9c72 and more."""
+"""A bag of cells (BoC) in base64; it starts with the magic number b5ee9c72."""
 _MINTS: Final = frozenset(address for network, address in ASSETS if network in SOLANA_NETWORKS)
 
 
 @error(
     "scheme-form",
-    'Name the payment scheme in lower case, for example "exact".',
+    'Write the payment scheme in lower case, for example "exact".',
     expected="a scheme in lower case",
     fatal=True,
 )
 def scheme_form(entry: AcceptsEntry) -> Iterator[str]:
-    """`scheme` is missing, not a text, or a known scheme in capitals or with white space: clients
-    compare it letter by letter.
+    """`scheme` is missing, is not a string, or is a known scheme in upper case or with whitespace.
+    Clients compare it exactly.
     """
     scheme = entry.scheme
     plain = scheme.strip().lower()
@@ -53,16 +53,16 @@ def scheme_form(entry: AcceptsEntry) -> Iterator[str]:
 
 @warning(
     "scheme-unknown",
-    "Offer exact by EIP-3009 or Permit2 too, before this entry: the official clients have no such"
-    " scheme or transfer method on this network (version 1 has exact only), so they cannot pay by"
-    " this entry.",
-    expected="a scheme that the official clients have on this network",
+    "Offer exact by EIP-3009 or Permit2 too, before this entry: the official clients do not"
+    " support this scheme or transfer method on this network (version 1 has only exact), so they"
+    " cannot pay this entry.",
+    expected="a scheme that the official clients support on this network",
     fatal=True,
 )
 def scheme_unknown(entry: AcceptsEntry) -> Iterator[str]:
-    """A scheme that no official client has on this kind of network in this version, or a transfer
-    by ERC-7710, which is specified and which none implements. Clients of its maker may pay by it,
-    so it breaks nothing, but a stock client cannot.
+    """A scheme that no official client supports on this kind of network in this version, or a
+    transfer by ERC-7710, which is specified but not implemented. Clients of the scheme's author may
+    support it, so the envelope is valid, but a stock client cannot pay.
     """
     scheme = entry.scheme
     if entry.evm and scheme == "exact" and entry.method == "erc7710":
@@ -79,9 +79,9 @@ def scheme_unknown(entry: AcceptsEntry) -> Iterator[str]:
     fatal=True,
 )
 def network_form(entry: AcceptsEntry) -> Iterator[str]:
-    """The network's name is missing, in the other version's form, or has another word than
-    `eip155` or `solana` before the colon. Clients of version 2 demand the colon and compare the
-    namespace letter by letter; clients of version 1 know a closed list of plain names.
+    """The network is missing, has the form of the other version, or has a wrong namespace in place
+    of `eip155` or `solana`. Clients of version 2 require the colon and compare the namespace
+    exactly; clients of version 1 accept a fixed list of names.
     """
     text = entry.text("network")
     namespace = text.partition(":")[0]
@@ -92,13 +92,13 @@ def network_form(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "network-chain",
-    'Write the chain id of an EVM network as a plain decimal number: "eip155:8453".',
-    expected="eip155: and a decimal chain id",
+    'Write the chain ID of an EVM network as a decimal number: "eip155:8453".',
+    expected="eip155: and a decimal chain ID",
     fatal=True,
 )
 def network_chain(entry: AcceptsEntry) -> Iterator[str]:
-    """`eip155:` with something that is no chain id, or one above 2^53, which JavaScript cannot
-    hold: the signature's domain cannot be built.
+    """`eip155:` without a valid chain ID, or with one above 2^53, which JavaScript cannot
+    represent. Clients cannot build the signature's domain.
     """
     match = _CHAIN.fullmatch(entry.network)
     chain = int(match[1]) if match else 0
@@ -108,13 +108,13 @@ def network_chain(entry: AcceptsEntry) -> Iterator[str]:
 
 @warning(
     "network-caip2",
-    "Write the network as CAIP-2: 3 to 8 characters of namespace, a colon, at most 32 characters"
-    " of reference (letters, digits, - and _).",
+    "Write the network as CAIP-2: a namespace of 3 to 8 characters, a colon, and a reference of at"
+    " most 32 characters (letters, digits, - and _).",
     expected="a namespace of 3 to 8 characters, a colon, a reference of at most 32",
 )
 def network_caip2(entry: AcceptsEntry) -> Iterator[str]:
-    """A network with a colon that CAIP-2 does not allow. Some official mechanisms do it (Algorand
-    writes its base64 genesis hash), so it is no error.
+    """A network with a colon that CAIP-2 does not allow. Some official mechanisms use such names
+    (Algorand has its base64 genesis hash), so this is only a warning.
     """
     text = entry.network
     if entry.version == 2 and ":" in text and not CAIP2_PATTERN.fullmatch(text):
@@ -129,7 +129,7 @@ def network_caip2(entry: AcceptsEntry) -> Iterator[str]:
     fatal=True,
 )
 def network_unknown(entry: AcceptsEntry) -> Iterator[str]:
-    """A version 1 network name that no official client knows: they stop with an error."""
+    """A version 1 network name that the official clients do not know. They stop with an error."""
     name = entry.text("network")
     plain = entry.version == 1 and name and ":" not in name
     if plain and entry.evaluated and name not in V1_NETWORKS:
@@ -138,12 +138,12 @@ def network_unknown(entry: AcceptsEntry) -> Iterator[str]:
 
 @note(
     "network-divided",
-    "Offer this network in version 2 too: the official clients of version 1 do not agree on it.",
+    "Offer this network in version 2 too: the official clients of version 1 disagree about it.",
     expected="this network in version 2 too",
 )
 def network_divided(entry: AcceptsEntry) -> Iterator[str]:
-    """A version 1 network name that one official client does not register, or takes for another
-    chain id than the other does.
+    """A version 1 network name that one official client does not support, or maps to another chain
+    ID than the other client does.
     """
     if entry.version == 1 and entry.text("network") in V1_NETWORKS_DIVIDED:
         yield entry.at("network")
@@ -151,23 +151,26 @@ def network_divided(entry: AcceptsEntry) -> Iterator[str]:
 
 @note(
     "network-not-evaluated",
-    "No change is needed: this network is not evaluated, only EVM networks, Solana and TON are.",
+    "No change is needed: this network is not evaluated. Evaluated networks are EVM networks,"
+    " Solana and TON.",
     expected="an EVM network, Solana or TON, to be evaluated",
 )
 def network_not_evaluated(entry: AcceptsEntry) -> Iterator[str]:
-    """A chain whose rules are not known here. Whether a client can pay there is not said."""
+    """A chain whose rules the linter does not know. It does not report whether clients can pay
+    there.
+    """
     if entry.chain and not entry.evaluated:
         yield entry.at("network")
 
 
 @warning(
     "payto-network",
-    "Write an account of this network in payTo.",
+    "Set payTo to an account of this network.",
     expected="an account of this network",
 )
 def payto_network(entry: AcceptsEntry) -> Iterator[str]:
-    """On a chain that is not evaluated, a payee that does not look like one of its accounts: an
-    EVM address on Stellar, say.
+    """A payee that does not look like an account of its chain, which is not evaluated: for example
+    an EVM address on Stellar.
     """
     payee = entry.text("payTo")
     if payee and not entry.shaped and not fits_other_chain(entry.chain, payee):
@@ -183,21 +186,21 @@ def payto_network(entry: AcceptsEntry) -> Iterator[str]:
     fatal=True,
 )
 def solana_cluster(entry: AcceptsEntry) -> Iterator[str]:
-    """A cluster of Solana that clients do not know; `solana:mainnet` is none."""
+    """A cluster of Solana that clients do not know, such as `solana:mainnet`."""
     if entry.network.startswith("solana:") and entry.network not in SOLANA_NETWORKS:
         yield entry.at("network")
 
 
 @error(
     "solana-mint",
-    "Write the token's mint on this cluster: USDC is EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
-    " on mainnet and 4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU on devnet and testnet.",
+    "Use the token's mint on this cluster: USDC is EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v on"
+    " mainnet and 4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU on devnet and testnet.",
     expected="the token's mint on this cluster",
     fatal=True,
 )
 def solana_mint(entry: AcceptsEntry) -> Iterator[str]:
     """A known mint of another cluster. Clients read the mint from the chain before they sign, and
-    it is not there.
+    do not find it.
     """
     mint = entry.account("asset")
     known = entry.network in SOLANA_NETWORKS and mint in _MINTS
@@ -220,13 +223,13 @@ def solana_memo(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "fee-payer-missing",
-    "Write the facilitator's account in extra.feePayer: clients on Solana cannot build the"
-    " transaction without it.",
+    "Set extra.feePayer to the facilitator's account: Solana clients cannot build the transaction"
+    " without it.",
     expected="the facilitator's account",
     fatal=True,
 )
 def fee_payer_missing(entry: AcceptsEntry) -> Iterator[str]:
-    """An entry on Solana without the account that pays the network's fee."""
+    """An entry on Solana without the account that pays the network fee."""
     if entry.solana and not entry.extra.get("feePayer"):
         yield entry.at("extra.feePayer")
 
@@ -238,7 +241,7 @@ def fee_payer_missing(entry: AcceptsEntry) -> Iterator[str]:
     fatal=True,
 )
 def fee_payer_form(entry: AcceptsEntry) -> Iterator[str]:
-    """A fee payer that is no account of Solana."""
+    """A fee payer that is not an account on Solana."""
     payer = entry.extra.get("feePayer")
     if entry.solana and payer and solana_key(payer) is None:
         yield entry.at("extra.feePayer")
@@ -258,13 +261,12 @@ def ton_network(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "ton-fees",
-    "Write true in extra.areFeesSponsored: clients on TON sign only if the facilitator pays the"
-    " fees.",
+    "Set extra.areFeesSponsored to true: TON clients sign only if the facilitator pays the fees.",
     expected="true",
     fatal=True,
 )
 def ton_fees(entry: AcceptsEntry) -> Iterator[str]:
-    """`exact` on TON that does not say that the facilitator pays the fees."""
+    """`exact` on TON that does not state that the facilitator pays the fees."""
     if entry.ton and entry.extra.get("areFeesSponsored") is not True:
         yield entry.at("extra.areFeesSponsored")
 
@@ -273,11 +275,12 @@ def ton_fees(entry: AcceptsEntry) -> Iterator[str]:
     "ton-transfer",
     "Leave forwardTonAmount, responseDestination and forwardPayload out of extra, or write a whole"
     " number of nanotons, an address of TON and a bag of cells in base64.",
-    expected="a whole number of nanotons, an address of TON, a bag of cells in base64, or none",
+    expected="a whole number of nanotons, a TON address and a bag of cells in base64, or no such"
+    " member",
     fatal=True,
 )
 def ton_transfer(entry: AcceptsEntry) -> Iterator[str]:
-    """Members of a jetton transfer (TEP-74) from which clients on TON cannot build it."""
+    """Members of a jetton transfer (TEP-74) that TON clients cannot use."""
     if not entry.ton:
         return
     amount = entry.extra.get("forwardTonAmount", 0)

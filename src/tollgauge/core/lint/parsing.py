@@ -1,8 +1,8 @@
-"""Tolerant readers of what a server sent: the PAYMENT-REQUIRED header, `accepts`, accounts.
+"""Lenient parsers for the PAYMENT-REQUIRED header, `accepts` and accounts.
 
-No function raises on foreign bytes. Directories and probes share these readers, so a listing and a
-challenge with the same words have the same terms. EVM addresses (EIP-55), Solana keys and TON
-addresses are checked in full; account forms of other chains only tell one chain from another.
+They never raise on foreign bytes. Directories and probes share them, so a listing and a challenge
+with the same members have the same terms. EVM addresses (EIP-55), Solana keys and TON addresses are
+validated in full; account formats of other chains only distinguish the chains.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.probe.exchange import Answer
 
 HEADER: Final = "payment-required"
-DEPTH_MAX: Final = 32
-"""Levels of JSON below the outermost object or array."""
+DEPTH_MAX: Final = 32  # levels of JSON below the outermost object or array
 _STANDARD_ALPHABET: Final = bytes.maketrans(b"-_", b"+/")
 
 
 class HeaderFault(StrEnum):
-    """Why a header could not be read."""
+    """The reason why a header could not be read."""
 
     BASE64 = "base64"
     JSON = "json"
@@ -41,9 +40,16 @@ class HeaderFault(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """The `PAYMENT-REQUIRED` header: its joined text (empty when absent), how often it came,
-    which departures from standard base64 it has although it decodes, the JSON value that it decodes
-    to, and its object or the fault that hides it.
+    """The `PAYMENT-REQUIRED` header.
+
+    Attributes:
+        text: The joined values; empty if the header is absent.
+        count: Number of headers of this name.
+        spaced: Contains whitespace, but decodes.
+        urlsafe: Uses the URL-safe alphabet.
+        unpadded: Lacks padding, but decodes.
+        value: The decoded JSON value.
+        document: The envelope; None with a fault.
     """
 
     text: str = ""
@@ -57,19 +63,19 @@ class Header:
 
 
 NO_HEADER: Final = Header()
-"""No header of this name came."""
+"""The header is absent."""
 
 
 def read_header(answer: Answer) -> Header:
-    """The header, decoded as leniently as its meaning allows.
+    """Decode the header leniently.
 
-    Several headers of the name are joined with a comma as HTTP clients join them (RFC 9110
-    section 5.3), which no longer decodes. The specification names no base64 alphabet, so the
-    URL-safe one, missing padding and white space are read, and the rules warn of them.
+    Several headers of the name are joined with a comma as HTTP clients join them (RFC 9110 section
+    5.3), and the result does not decode. The specification names no base64 alphabet, so the
+    URL-safe one, missing padding and whitespace are accepted, and rules warn about them.
     """
     values = answer.header_values(HEADER)
     text = ", ".join(values)
-    encoded = text.encode("utf-8", "replace")  # what is not ASCII is no base64 either way
+    encoded = text.encode("utf-8", "replace")  # other characters than ASCII are not base64 anyway
     compact = b"".join(encoded.split())
     if not compact:
         return Header(count=len(values))
@@ -97,7 +103,7 @@ def read_header(answer: Answer) -> Header:
 
 
 def _document_fault(value: object) -> HeaderFault | None:
-    """Why the JSON value of a header is no envelope."""
+    """Return the reason why the JSON value of a header is not an envelope."""
     if value is None:
         return HeaderFault.JSON
     if not isinstance(value, dict):
@@ -108,11 +114,10 @@ def _document_fault(value: object) -> HeaderFault | None:
 
 
 def load_json(raw: bytes) -> object:
-    """A JSON text's value; None for `null`, for what is no JSON, and for what is nested deeper than
-    DEPTH_MAX.
+    """Parse JSON; None for `null`, invalid JSON, and JSON nested deeper than DEPTH_MAX.
 
-    orjson, because it limits the nesting itself: CPython's `json` overruns the C stack once an
-    EVM library has raised the recursion limit.
+    orjson limits the nesting itself. CPython's `json` overruns the C stack once an EVM library has
+    raised the recursion limit.
     """
     try:
         value: object = orjson.loads(raw)
@@ -122,7 +127,7 @@ def load_json(raw: bytes) -> object:
 
 
 def members(value: object) -> dict[str, object]:
-    """The members of an object, none of anything else."""
+    """Return the members of an object; empty for any other value."""
     return value if isinstance(value, dict) else {}
 
 
@@ -131,9 +136,9 @@ _BASE58: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _KEY_BYTES: Final = 32
 ZERO_ADDRESS: Final = "0x" + "0" * 40
 NATIVE_COIN: Final = "0x" + "e" * 40
-"""What exchanges write for a chain's own coin; it is no token."""
+"""Placeholder of exchanges for a chain's native coin; it is not a token."""
 ZERO_KEY: Final = "1" * 32
-"""Solana's system program, whose key is all zeros."""
+"""The system program of Solana, whose key is all zeros."""
 ZERO_TON_ADDRESS: Final = "0:" + "0" * 64
 _TON_RAW: Final = re.compile(r"(-1|0):([0-9a-fA-F]{64})", re.ASCII)
 _TON_FRIENDLY: Final = re.compile(r"[0-9A-Za-z_/+-]{48}", re.ASCII)
@@ -157,33 +162,35 @@ OTHER_CHAINS: Final[dict[str, re.Pattern[str] | None]] = {
     "tvm": re.compile(r"-?[0-9]+:[0-9a-fA-F]{64}|[0-9A-Za-z_/+-]{48}", re.ASCII),
     "xrpl": re.compile(r"[rX][1-9A-HJ-NP-Za-km-z]{24,47}", re.ASCII),
 }
-"""Chains that sellers name and that we do not evaluate, by CAIP-2 namespace or by the first word
-of a plain name, with the form of their accounts where we know it.
+"""Chains that are not evaluated, by CAIP-2 namespace or first word of a plain name, with the format
+of their accounts if it is known.
 """
 
 
 def evm_address(value: object) -> str | None:
-    """A 20-byte EVM address in lower case, or None."""
+    """Return a 20-byte EVM address in lower case, or None."""
     if not isinstance(value, str) or not EVM_ADDRESS_PATTERN.fullmatch(value):
         return None
     return value.lower()
 
 
 def strict_evm_address(value: object) -> str | None:
-    """An EVM address in lower case, or None unless it is written in lower case or with its EIP-55
+    """Return an EVM address in lower case; None unless the value is lower case or has its EIP-55
     checksum.
     """
     address = evm_address(value)
     return address if address and value in (address, _checksummed(address)) else None
 
 
-@lru_cache(maxsize=32_768)  # few tokens and payees, met at every probe, and each takes a Keccak
+@lru_cache(
+    maxsize=32_768
+)  # the same tokens and payees occur in every probe, and each check takes a Keccak hash
 def _checksummed(address: str) -> str:
     return to_checksum_address(address)
 
 
 def solana_key(value: object) -> str | None:
-    """An account or mint of Solana, that is 32 bytes in base58, or None."""
+    """Return a Solana account or mint (32 bytes in base58), or None."""
     if not isinstance(value, str) or not _KEY.fullmatch(value):
         return None
     number = 0
@@ -194,8 +201,9 @@ def solana_key(value: object) -> str | None:
 
 
 def ton_address(value: object) -> str | None:
-    """A TON address as `workchain:hex` in lower case, from that form or the 48 characters of
-    TEP-2 with a valid checksum; or None.
+    """Return a TON address as `workchain:hex` in lower case, or None.
+
+    Accepts that form and the 48 characters of TEP-2 with a valid checksum.
     """
     if not isinstance(value, str):
         return None
@@ -211,8 +219,10 @@ def ton_address(value: object) -> str | None:
 
 
 def fits_other_chain(chain: str, account: str) -> bool:
-    """Whether an account may be one of a chain of OTHER_CHAINS. Where the form of its accounts is
-    not known, anything may be, but for an EVM address. True for every other chain.
+    """Return whether an account may belong to a chain of OTHER_CHAINS.
+
+    If the format of the chain's accounts is unknown, every account except an EVM address may. True
+    for every other chain.
     """
     form = OTHER_CHAINS.get(chain)
     if form is not None:
@@ -221,21 +231,22 @@ def fits_other_chain(chain: str, account: str) -> bool:
 
 
 ENTRIES_MAX: Final = 64
-"""Entries that are read. No real challenge has nearly as many; a hostile one may have thousands."""
+"""Entries that are read. Real challenges have far fewer; a hostile one may have thousands."""
 TEXT_MAX: Final = 256
-"""Longest identifier in characters; a Cardano asset needs 120."""
+"""Maximum length of an identifier in characters; a Cardano asset needs 120."""
 TIMEOUT_MAX: Final = 2**53
-"""Largest timeout in seconds that a JavaScript client adds without losing one."""
+"""Largest timeout in seconds that JavaScript adds to a clock without losing precision."""
 _DIGITS: Final = re.compile(r"[0-9]{1,78}", re.ASCII)
 AMOUNT_KEYS: Final = {1: "maxAmountRequired", 2: "amount"}
 """The name of the amount, by envelope version."""
 
 
 def terms_of_accepts(accepts: object, *, version: int) -> tuple[Terms, ...]:
-    """Every entry that could be read, in order, at most ENTRIES_MAX.
+    """Return the terms of every readable entry, in order, at most ENTRIES_MAX.
 
-    `version` says which name of the amount is looked for first; the other version's name and a
-    plain number are read too, because directories list both. Names of v1 networks become CAIP-2.
+    `version` selects the name of the amount that is tried first. The other version's name and a
+    JSON number are accepted too, because directories list both. Version 1 network names become
+    CAIP-2.
     """
     if not isinstance(accepts, list):
         return ()
@@ -244,8 +255,9 @@ def terms_of_accepts(accepts: object, *, version: int) -> tuple[Terms, ...]:
 
 
 def atomic_amount(text: object) -> int | None:
-    """An amount of atomic units from its decimal digits, or None unless it fits a uint256. Leading
-    zeros are read: clients and facilitators compare the number.
+    """Parse decimal digits as an amount in atomic units; None unless it fits a uint256.
+
+    Leading zeros are accepted: clients and facilitators compare the number.
     """
     if not isinstance(text, str) or not _DIGITS.fullmatch(text):
         return None
@@ -254,7 +266,7 @@ def atomic_amount(text: object) -> int | None:
 
 
 def timeout_seconds(value: object) -> int | None:
-    """A timeout that clients can add to a clock: a positive whole number, not a text."""
+    """Return a timeout that clients can add to a clock: a positive whole number; None otherwise."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
@@ -263,14 +275,14 @@ def timeout_seconds(value: object) -> int | None:
 
 
 def _identifier(value: object) -> str | None:
-    """A printable text of 1 to TEXT_MAX characters, or None."""
+    """Return a printable text of 1 to TEXT_MAX characters, or None."""
     if isinstance(value, str) and 0 < len(value) <= TEXT_MAX and value.isprintable():
         return value
     return None
 
 
 def _terms(entry: object, version: int) -> Terms | None:
-    """The terms of one entry, None where it does not say how much of what goes to whom."""
+    """Return the terms of one entry; None if amount, token or payee is missing."""
     if not isinstance(entry, dict):
         return None
     scheme, network = _identifier(entry.get("scheme")), _identifier(entry.get("network"))

@@ -1,11 +1,11 @@
-"""Reading: the envelope in an answer's bytes, before the rules judge it.
+"""The envelope as read from a response, before the rules judge it.
 
-Rules (x402 v2 HTTP transport, and the official clients' order):
-- a `PAYMENT-REQUIRED` header that decodes to an object governs, however bad the object is; the
-  requirements of one payment without an envelope around them are no envelope;
-- without one, or with one that does not decode, the JSON body is read;
-- a header or body that is nested deeper than 32 levels is not read.
-Every function takes any bytes and never raises. How the header is decoded is core/lint/parsing's.
+Rules (x402 v2 HTTP transport, and the order of the official clients):
+- a `PAYMENT-REQUIRED` header that decodes to an object takes precedence, even if the object is
+  invalid; the requirements of one payment without an envelope are not an envelope;
+- without a header, or with one that does not decode, the JSON body is read;
+- a header or body nested deeper than 32 levels is not read.
+Every function accepts any bytes and never raises. core/lint/parsing decodes the header.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tollgauge.core.lint.signed_offer import HostKeys, OfferStanding, judge_offe
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 FLOWS: Final = (None, "authorization", "upfront", "escrow")
-"""The payment flows that clients know; they leave out entries with another."""
+"""The payment flows that clients know; they skip entries with another flow."""
 GATEWAY_NAME: Final = "GatewayWalletBatched"
 """The EIP-712 domain of Circle's Gateway wallet (npm @circle-fin/x402-batching 3.3)."""
 
@@ -52,14 +52,14 @@ SCHEMES: Final = {
     ("solana", 1): frozenset({"exact"}),
     ("tvm", 2): frozenset({"exact"}),
 }
-"""The schemes for which an official client signs, by kind of network and version (TypeScript 2.27,
-Python 2.25). `tvm` is TON. A test asks the installed clients.
+"""The schemes that an official client signs, by kind of network and version (TypeScript 2.27,
+Python 2.25). `tvm` is TON. A test compares this table with the installed clients.
 """
 
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptsEntry:
-    """One element of `accepts`. What several rules ask of it is computed once."""
+    """One element of `accepts`. Values that several rules need are computed once."""
 
     index: int
     version: int
@@ -67,16 +67,16 @@ class AcceptsEntry:
 
     @cached_property
     def fields(self) -> dict[str, object]:
-        """The entry's members; none when it is not an object."""
+        """The entry's members; empty if it is not an object."""
         return members(self.raw)
 
     @cached_property
     def extra(self) -> dict[str, object]:
-        """The members of `extra`; none when it is not an object."""
+        """The members of `extra`; empty if it is not an object."""
         return members(self.fields.get("extra"))
 
     def text(self, field: str) -> str:
-        """A member that is a text; empty when it is missing or anything else."""
+        """Return a member that is a string; empty for any other value."""
         value = self.fields.get(field)
         return value if isinstance(value, str) else ""
 
@@ -97,34 +97,35 @@ class AcceptsEntry:
 
     @cached_property
     def domain(self) -> dict[str, str]:
-        """The parts of the token's EIP-712 domain that `extra` names: `name` and `version`."""
+        """The parts of the token's EIP-712 domain in `extra`: `name` and `version`."""
         parts = ((key, self.extra.get(key)) for key in ("name", "version"))
         return {key: value for key, value in parts if isinstance(value, str) and value}
 
     def domain_gaps(self) -> Iterator[str]:
-        """The paths of the parts of the domain that `extra` does not name."""
+        """Return the paths of the missing parts of the domain."""
         return (self.at(f"extra.{key}") for key in ("name", "version") if key not in self.domain)
 
     @cached_property
     def terms(self) -> tuple[Terms, ...]:
-        """Its terms, if they can be read, else none."""
+        """The terms of the entry; empty if they cannot be read."""
         return terms_of_accepts([self.raw], version=self.version)
 
     @cached_property
     def scheme(self) -> str:
-        """The scheme, empty when it is not a text."""
+        """The scheme; empty if it is not a string."""
         return self.text("scheme")
 
     @cached_property
     def network(self) -> str:
-        """The network, empty when it is not a text; a plain name that is known as CAIP-2."""
+        """The network; empty if it is not a string. Known plain names are converted to CAIP-2."""
         text = self.text("network")
         return legacy_network(text) or text
 
     @cached_property
     def chain(self) -> str:
-        """The kind of network: its CAIP-2 namespace, or the one that a plain name implies. An
-        unknown name is taken for an EVM network, as most are; empty when there is none.
+        """The CAIP-2 namespace of the network, or the one that a plain name implies.
+
+        An unknown name is treated as an EVM network, as most are. Empty without a network.
         """
         namespace, colon, _ = self.network.partition(":")
         if colon or not namespace:
@@ -134,18 +135,18 @@ class AcceptsEntry:
 
     @cached_property
     def evaluated(self) -> bool:
-        """Whether an official client signs on its kind of network in its version."""
+        """Whether an official client signs on this kind of network in this version."""
         return (self.chain, self.version) in SCHEMES
 
     @cached_property
     def schemes(self) -> frozenset[str]:
-        """The schemes that an official client has on its kind of network in its version."""
+        """The schemes of the official clients on this kind of network in this version."""
         return SCHEMES.get((self.chain, self.version), frozenset())
 
     @property
     def judged(self) -> bool:
-        """Whether the linter can say if a client pays by it: it names no network or scheme at all,
-        or those for which an installed official client signs.
+        """Whether the linter can decide if a client can pay: the network or scheme is missing, or
+        an installed official client signs for both.
         """
         if not isinstance(self.raw, dict) or not self.chain or not self.scheme:
             return True
@@ -153,8 +154,8 @@ class AcceptsEntry:
 
     @cached_property
     def supported(self) -> bool:
-        """Whether the stock client of its family of networks selects among it and others: it has
-        the scheme, and knows the payment flow.
+        """Whether the stock client of its family of networks considers it: it has the scheme and
+        knows the payment flow.
         """
         if self.version == 1:
             named = self.text("network") in V1_NETWORKS
@@ -165,33 +166,33 @@ class AcceptsEntry:
 
     @cached_property
     def gateway(self) -> bool:
-        """Whether it is an offer of Circle Gateway, which Circle's own client signs."""
+        """Whether it is an offer of Circle Gateway, which only Circle's client signs."""
         offered = self.evm and self.version == 2 and self.scheme == "exact"
         return offered and self.extra.get("name") == GATEWAY_NAME
 
     @cached_property
     def evm(self) -> bool:
-        """Whether EVM shapes apply: an EVM network, and no scheme that clients do not have."""
+        """Whether EVM formats apply: an EVM network, and a scheme that clients have or none."""
         return self.chain == "eip155" and self._known_scheme
 
     @cached_property
     def solana(self) -> bool:
-        """Whether Solana's shapes apply, likewise."""
+        """Whether Solana formats apply, by the same rule."""
         return self.chain == "solana" and self._known_scheme
 
     @cached_property
     def ton(self) -> bool:
-        """Whether TON's shapes apply, likewise."""
+        """Whether TON formats apply, by the same rule."""
         return self.chain == "tvm" and self.evaluated and self._known_scheme
 
     @property
     def shaped(self) -> bool:
-        """Whether the shapes of any network apply."""
+        """Whether the formats of any network apply."""
         return self.evm or self.solana or self.ton
 
     @cached_property
     def method(self) -> str:
-        """How the token is moved on an EVM network; clients of version 1 know EIP-3009 only."""
+        """The transfer method on an EVM network; version 1 has only EIP-3009."""
         method = self.extra.get("assetTransferMethod")
         if self.scheme == "upto":
             return "permit2"
@@ -199,7 +200,7 @@ class AcceptsEntry:
 
     @cached_property
     def eip3009(self) -> bool:
-        """Whether a client signs an EIP-3009 authorization of its token for it."""
+        """Whether clients sign an EIP-3009 authorization for it."""
         return self.evm and not self.gateway and self.method not in ("permit2", "erc7710")
 
     @cached_property
@@ -207,8 +208,9 @@ class AcceptsEntry:
         return not self.scheme or self.scheme.strip().lower() in self.schemes
 
     def account(self, field: str) -> str | None:
-        """The account in `asset` or `payTo`, in the form in which accounts are compared; None
-        unless it is an account of the network and the network's accounts are judged.
+        """Return the account in `asset` or `payTo` in comparable form.
+
+        None unless it is an account of the network and the network's accounts are validated.
         """
         return self._accounts[field]
 
@@ -220,20 +222,20 @@ class AcceptsEntry:
         return {field: read(self.fields.get(field)) for field in ("asset", "payTo")}
 
     def strict_account(self, field: str) -> bool:
-        """Whether an EVM account in `asset` or `payTo` is written in lower case or with its EIP-55
+        """Return whether the EVM account in `asset` or `payTo` is lower case or has its EIP-55
         checksum.
         """
         return strict_evm_address(self.fields.get(field)) is not None
 
     def at(self, field: str) -> str:
-        """The path of one of its members."""
+        """Return the path of a member."""
         return f"accepts[{self.index}].{field}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Envelope:
-    """A payment challenge: its place (`header` or `body`), the version by which clients read it,
-    and its object. NO_ENVELOPE is that of an answer without one.
+    """A payment challenge: its place (`header` or `body`), the version that clients read it as, and
+    its object.
     """
 
     place: str
@@ -242,17 +244,17 @@ class Envelope:
 
     @property
     def exists(self) -> bool:
-        """Whether the answer holds it at all."""
+        """Whether the response contains an envelope."""
         return bool(self.place)
 
     @cached_property
     def accepts(self) -> object:
-        """The value of `accepts`, whatever it is."""
+        """The value of `accepts`, of any type."""
         return self.document.get("accepts")
 
     @cached_property
     def entries(self) -> tuple[AcceptsEntry, ...]:
-        """The entries that are judged, at most ENTRIES_MAX."""
+        """The first ENTRIES_MAX entries."""
         judged = self.accepts[:ENTRIES_MAX] if isinstance(self.accepts, list) else ()
         return tuple(
             AcceptsEntry(index=index, version=self.version, raw=raw)
@@ -261,12 +263,12 @@ class Envelope:
 
     @cached_property
     def resource(self) -> dict[str, object]:
-        """The members of `resource`; none when it is not an object."""
+        """The members of `resource`; empty if it is not an object."""
         return members(self.document.get("resource"))
 
     @cached_property
     def extensions(self) -> dict[str, object]:
-        """The members of `extensions`; none when it is not an object."""
+        """The members of `extensions`; empty if it is not an object."""
         return members(self.document.get("extensions"))
 
 
@@ -275,9 +277,13 @@ NO_ENVELOPE: Final = Envelope(place="", version=0, document={})
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """An exchange with what could be read of it. `envelope` governs, `other` is the body's when
-    the header's governs. `answer` is None after a fault. `host_keys` are those that the seller's
-    host publishes for signed offers, None if they were not fetched.
+    """An exchange with the envelopes that it contains.
+
+    Attributes:
+        answer: None after a fault.
+        envelope: The envelope that clients use.
+        other: The envelope of the body if the header takes precedence.
+        host_keys: The keys that the seller's host publishes; None if they were not fetched.
     """
 
     exchange: Exchange
@@ -290,27 +296,27 @@ class Reading:
 
     @cached_property
     def status(self) -> int | None:
-        """The HTTP status, None after a fault."""
+        """The HTTP status; None after a fault."""
         return self.answer.status if self.answer else None
 
     def words(self, header: str) -> set[str]:
-        """The words of a response header that is a list (RFC 9110 section 5.6.1), in lower case."""
+        """Return the elements of a list header (RFC 9110 section 5.6.1), in lower case."""
         values = self.answer.header_values(header) if self.answer else ()
         return {word.strip() for word in ",".join(values).lower().split(",")}
 
     @cached_property
     def bazaar(self) -> dict[str, object]:
-        """The members of the extension `bazaar`; none when it is not an object."""
+        """The members of the extension `bazaar`; empty if it is not an object."""
         return members(self.envelope.extensions.get("bazaar"))
 
     @cached_property
     def bazaar_input(self) -> dict[str, object]:
-        """The members of `bazaar.info.input`; none when it is not an object."""
+        """The members of `bazaar.info.input`; empty if it is not an object."""
         return members(members(self.bazaar.get("info")).get("input"))
 
     @cached_property
     def signed_offers(self) -> tuple[tuple[str, OfferStanding], ...]:
-        """Each signed offer of a version 2 envelope: its path, and what is known of it."""
+        """The path and verdict of each signed offer in a version 2 envelope."""
         extension = members(self.envelope.extensions.get("offer-receipt"))
         if self.envelope.version != 2 or not extension:
             return ()
@@ -319,14 +325,14 @@ class Reading:
 
     @cached_property
     def external_reference(self) -> bool:
-        """Whether the schema of any extension refers to anything outside of itself."""
+        """Whether the schema of any extension refers to another document."""
         schemas = (members(item).get("schema") for item in self.envelope.extensions.values())
         return any(has_external_reference(schema) for schema in schemas)
 
     @cached_property
     def example(self) -> SchemaVerdict | None:
-        """Whether `bazaar.info` fits `bazaar.schema`, None when there is nothing to evaluate.
-        Evaluated once, because that is slow.
+        """Whether `bazaar.info` matches `bazaar.schema`; None if it cannot be evaluated. Cached,
+        because the evaluation is slow.
         """
         schema = self.bazaar.get("schema")
         if not isinstance(schema, dict):
@@ -337,7 +343,7 @@ class Reading:
 
 
 def read(exchange: Exchange, host_keys: HostKeys | None = None) -> Reading:
-    """What an exchange says of payment; nothing beyond the status unless it is a 402."""
+    """Read the payment terms of an exchange; only the status unless it is a 402."""
     answer = exchange.result if isinstance(exchange.result, Answer) else None
     if answer is None or answer.status != 402:
         return Reading(exchange=exchange, answer=answer)
@@ -362,11 +368,11 @@ def read(exchange: Exchange, host_keys: HostKeys | None = None) -> Reading:
 
 
 def _not_judged(_: object) -> None:
-    """The account of a network whose accounts are not judged."""
+    """Accept no account: the accounts of this network are not validated."""
 
 
 def _envelope(place: str, document: dict[str, object], *, default: int) -> Envelope:
-    """An envelope of the declared version, of one that is quoted, else of the place's default."""
+    """Return an envelope with its version: declared, quoted, or the default of its place."""
     declared = document.get("x402Version")
     if isinstance(declared, str):
         declared = {"1": 1, "2": 2}.get(declared.strip())

@@ -1,12 +1,12 @@
-"""Remedy: how each web framework's x402 middleware writes what a rule asks for.
+"""Fixes for the findings, as code for each web framework with x402 middleware.
 
 Rules with the same kind of fix share one remedy. Most fixes are a route's configuration, which is
-the same for all frameworks of a language; `fixes/install` shows how a framework takes it. The
+the same for all frameworks of a language; `fixes/install` shows how a framework uses it. The
 options are those of the published packages: @x402/* 2.27 (TypeScript), x402 2.25 (Python) and
 github.com/x402-foundation/x402/go/v2 (Go).
 
-The code is in `fixes`, in one folder for each kind, and in each folder one file for each language,
-or for each framework if frameworks differ.
+The code is in `fixes`: a folder per kind, with a file per language, or per framework if frameworks
+differ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 
 class RemedyKind(StrEnum):
-    """What has to be changed to mend a rule."""
+    """The part of a server that the fix of a rule changes."""
 
     ORDER = "order"
     ENVELOPE = "envelope"
@@ -35,7 +35,7 @@ class RemedyKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """A web framework with a middleware for x402. `file` is the stem of its files in `fixes`."""
+    """A web framework with x402 middleware. `file` is the stem of its files in `fixes`."""
 
     name: str
     package: str
@@ -45,14 +45,14 @@ class Framework:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """The fix of a kind of rules: its title, and what to do in words."""
+    """The fix for a kind of rules: its title, and instructions."""
 
     kind: RemedyKind
     title: str
     advice: str
 
     def by_framework(self) -> Iterator[tuple[Framework, str]]:
-        """Each framework with the code that it needs."""
+        """Yield each framework with its code."""
         code, install = _read_folder(self.kind), _read_folder("install")
         for framework in FRAMEWORKS:
             own = code.get(framework.file)
@@ -83,67 +83,68 @@ FRAMEWORKS: Final = (
 _ALL: Final = (
     Remedy(
         kind=RemedyKind.ORDER,
-        title="Let the payment middleware answer first",
-        advice="An unpaid request has to reach the payment middleware before anything else can "
-        "refuse or serve it: before logins, rate limits, redirects and the validation of the "
-        "request. The route's key has to name the method and the path that are listed.",
+        title="Run the payment middleware first",
+        advice="An unpaid request must reach the payment middleware before other code can refuse "
+        "or serve it: before logins, rate limits, redirects and request validation. The route's "
+        "key must contain the listed method and path.",
     ),
     Remedy(
         kind=RemedyKind.ENVELOPE,
         title="Let the middleware write the envelope",
-        advice="The middlewares of version 2 write PAYMENT-REQUIRED themselves: one header, "
-        "standard base64, the right version and members. Remove code that writes the header or "
-        "the 402 by hand, replace packages of version 1 (x402-express, x402-hono, x402-next), and "
-        "check that no proxy drops, repeats or rewraps the header.",
+        advice="Version 2 middleware writes PAYMENT-REQUIRED itself: one header, standard base64, "
+        "the right version and members. Remove code that writes the header or the 402 by hand, "
+        "replace version 1 packages (x402-express, x402-hono, x402-next), and make sure that no "
+        "proxy drops, repeats or rewraps the header.",
     ),
     Remedy(
         kind=RemedyKind.HEADERS,
-        title="Send the headers beside the envelope",
-        advice="The middlewares of version 2 send Cache-Control: no-store with the 402; a proxy or "
-        "a CDN must not replace it. They send no CORS headers: those come from the framework, "
-        "around the payment middleware, so that the 402 has them too.",
+        title="Send the other headers of the 402",
+        advice="Version 2 middleware sends Cache-Control: no-store with the 402; a proxy or a CDN "
+        "must not replace it. It does not send CORS headers. Add them with the framework's CORS "
+        "middleware, outside the payment middleware, so that the 402 has them too.",
     ),
     Remedy(
         kind=RemedyKind.BODY,
-        title="Mend the body for clients of version 1, or leave it empty",
-        advice="Clients of version 2 read the header alone, so the default body, {}, is enough. "
-        "Write a body of version 1 only if your server also settles payments of version 1, and "
-        "make it from the same price and payTo as the route.",
+        title="Fix the body for version 1 clients, or leave it empty",
+        advice="Version 2 clients read only the header, so the default body, {}, is sufficient. "
+        "Write a version 1 body only if your server also settles version 1 payments, and build it "
+        "from the route's price and payTo.",
     ),
     Remedy(
         kind=RemedyKind.OPTION,
         title="Set the payment option",
-        advice="scheme, network, price, payTo and the timeout stand in each option of the route. "
+        advice="Each option of the route has a scheme, network, price, payTo and timeout. "
         'From a price in dollars ("$0.01") the middleware computes the atomic amount of the '
         "network's default token.",
     ),
     Remedy(
         kind=RemedyKind.ASSET,
-        title="Name the token and its signature domain",
-        advice="With a price in dollars the middleware takes the network's default token, with its "
-        "address and its EIP-712 domain. For another token write the price as an amount of it, and "
-        "the name and version of the domain exactly as the token's contract has them.",
+        title="Set the token and its signature domain",
+        advice="With a price in dollars the middleware uses the network's default token, with its "
+        "address and its EIP-712 domain. For another token, write the price as an amount of that "
+        "token, and copy the name and version of the domain from its contract.",
     ),
     Remedy(
         kind=RemedyKind.SCHEME,
-        title="Register the scheme, and let the facilitator fill its terms in",
-        advice="What a scheme needs in extra (the fee payer on Solana, the facilitator's address "
-        "of upto, the terms of a channel or a capture) comes from the scheme's server class and "
-        "from the facilitator's /supported. Register the class for the network, and take a "
-        "facilitator that supports the scheme there.",
+        title="Register the scheme, and let the facilitator fill in its terms",
+        advice="The members of extra that a scheme requires (the fee payer on Solana, the "
+        "facilitator's address of upto, the terms of a channel or a capture) come from the "
+        "scheme's server class and from the facilitator's /supported. Register the class for the "
+        "network, and use a facilitator that supports the scheme there.",
     ),
     Remedy(
         kind=RemedyKind.RESOURCE,
         title="Describe the resource",
-        advice="Set resource to the public URL: left out, it is built from the request, and behind "
-        "a proxy that names an internal host or http. The description is what agents choose by.",
+        advice="Set resource to the public URL. Otherwise it is built from the request, which "
+        "contains an internal host or http behind a proxy. Agents select resources by their "
+        "description.",
     ),
     Remedy(
         kind=RemedyKind.DISCOVERY,
         title="Declare the input for directories",
-        advice="Declare an example of the input and of the output with the helper of the package: "
-        "it writes info and schema so that they fit. The method comes from the route's key. Keep "
-        "both short, because a payment echoes them in a header.",
+        advice="Declare an example of the input and of the output with the package's helper: it "
+        "writes a matching info and schema. The method comes from the route's key. Keep both "
+        "short, because a payment returns them in a header.",
     ),
 )
 REMEDIES: Final = {remedy.kind: remedy for remedy in _ALL}

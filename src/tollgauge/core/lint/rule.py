@@ -24,10 +24,14 @@ Check = Callable[[Subject], Iterator[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(Generic[Subject]):
-    """A named check. `fix` is the message of its findings: it says what to write instead;
-    `expected` names in a few words what belongs at the place of a finding.
-    `revision` is raised when the check begins to find what it passed before, so that our change is
-    not reported as a change of endpoints (core/watch/change_state).
+    """A named check.
+
+    Attributes:
+        fix: The message of its findings: the change that fixes them.
+        expected: The value that belongs at the place of a finding, in a few words.
+        fatal: A stock client cannot pay if the rule fires.
+        revision: Raised when the check starts to find more, so that a new rule version is not
+            reported as a change of endpoints (core/watch/change_state).
     """
 
     slug: str
@@ -40,36 +44,36 @@ class Rule(Generic[Subject]):
 
     @property
     def doc(self) -> str:
-        """What the rule looks for and where that comes from: the docstring of its function."""
+        """The description of the rule with its source: the docstring of its check."""
         return inspect.cleandoc(self.check.__doc__ or "")
 
     def finding(self, where: str) -> Finding:
-        """The finding of a place where the rule fires."""
+        """Return a finding at a path."""
         return Finding(rule=self.slug, severity=self.severity, message=self.fix, where=where)
 
 
 @dataclass(frozen=True)
 class RuleSet:
-    """The rules whose findings are errors, by slug with their revisions: what an endpoint was
-    judged by.
+    """The rules whose findings are errors, by slug with their revisions. Stored with each
+    judgement.
     """
 
     revisions: Mapping[str, int]
 
     @cached_property
     def id(self) -> str:
-        """16 hex digits that are the same for sets with the same rules."""
+        """16 hex digits, equal for sets with the same rules and revisions."""
         text = json.dumps(dict(self.revisions), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def shares(self, slug: str, other: RuleSet) -> bool:
-        """Whether both sets have this rule in the same revision."""
+        """Return whether both sets contain this rule in the same revision."""
         known = self.revisions.get(slug)
         return known is not None and known == other.revisions.get(slug)
 
 
 def rules_of(*modules: ModuleType) -> tuple[Rule[Any], ...]:
-    """Every rule that the modules define, in the order of their source."""
+    """Return every rule that the modules define, in source order."""
     members = (member for module in modules for member in vars(module).values())
     return tuple(member for member in members if isinstance(member, Rule))
 
@@ -77,7 +81,7 @@ def rules_of(*modules: ModuleType) -> tuple[Rule[Any], ...]:
 def error(
     slug: str, fix: str, *, expected: str, fatal: bool = False, revision: int = 1
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
-    """The rule of a function whose finding keeps a stock client from paying the right thing."""
+    """Make a check an error: its finding prevents a stock client from paying correctly."""
     return lambda check: Rule(
         slug=slug,
         severity=Severity.ERROR,
@@ -92,8 +96,9 @@ def error(
 def warning(
     slug: str, fix: str, *, expected: str, fatal: bool = False
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
-    """The rule of a function whose finding costs some clients or is a defect of what only
-    describes the resource; `fatal` when it costs the stock clients although nothing is broken.
+    """Make a check a warning: its finding costs some clients, or concerns the description only.
+
+    `fatal`: stock clients cannot pay, although the envelope is valid.
     """
     return lambda check: Rule(
         slug=slug, severity=Severity.WARN, fix=fix, expected=expected, check=check, fatal=fatal
@@ -101,7 +106,7 @@ def warning(
 
 
 def note(slug: str, fix: str, *, expected: str) -> Callable[[Check[Subject]], Rule[Subject]]:
-    """The rule of a function whose finding is only worth knowing."""
+    """Make a check a note: its finding needs no fix."""
     return lambda check: Rule(
         slug=slug, severity=Severity.INFO, fix=fix, expected=expected, check=check
     )

@@ -1,4 +1,4 @@
-"""Does `info` fit the JSON Schema that came with it?
+"""Evaluation of an example (`info`) against the JSON Schema that came with it.
 
 The schema comes from the server that is judged, so the `jsonschema` library runs with limits:
 

@@ -1,9 +1,9 @@
-"""Rules about what one scheme asks in `extra`: upto, batch-settlement, auth-capture, and the ways
-in which `exact` moves the token.
+"""Rules about the members of `extra` that a scheme requires: upto, batch-settlement, auth-capture,
+and the transfer methods of `exact`.
 
-x402 scheme specifications for EVM networks, and of upto for Solana, as the official clients (Python
-2.25, TypeScript 2.27) and facilitators read them. These schemes belong to version 2; an entry of
-version 1 has none of them.
+Sources: x402 scheme specifications for EVM networks, and of upto for Solana, as the official
+clients (Python 2.25, TypeScript 2.27) and facilitators implement them. Version 1 has none of these
+schemes.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import error, warning
 
 WITHDRAW_DELAY: Final = range(900, 2_592_001)
-"""Seconds that a channel's payer waits for the money: 15 minutes to 30 days, both included."""
+"""In seconds, 15 minutes to 30 days: the time until a channel's payer can withdraw."""
 ESCROWS: Final = frozenset(
     {"0xbdea0d1bcc5966192b070fdf62ab4ef5b4420cff", "0xf96815976523e00e65be8f34ca5e64b4f41eb19c"}
 )
-"""The deployments of the escrow that clients take for auth-capture."""
+"""The escrow deployments that clients accept for auth-capture."""
 TOKEN_PROGRAMS: Final = (
     "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA",
     "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb",
 )
-"""The programs of Solana that hold tokens: SPL Token and Token-2022."""
+"""The token programs of Solana: SPL Token and Token-2022."""
 _GRACE_MAX: Final = 2**32 - 1
 _DEADLINES: Final = ("captureDeadline", "refundDeadline")
 _FEES: Final = ("minFeeBps", "maxFeeBps")
@@ -50,24 +50,26 @@ def _is_solana_upto(entry: AcceptsEntry) -> bool:
 
 
 def _whole(value: object) -> int:
-    """A whole JSON number, or -1; the official Python client reads no other."""
+    """Return a whole JSON number, -1 for any other value; the official Python client reads no
+    other.
+    """
     return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
 
 def _account_named(value: object) -> bool:
-    """Whether a value is an EVM address and not the zero address, which nobody holds."""
+    """Return whether a value is an EVM address other than the zero address."""
     return evm_address(value) not in (None, ZERO_ADDRESS)
 
 
 @error(
     "upto-facilitator",
-    "Write the facilitator's address (0x and 40 hex digits) in extra.facilitatorAddress.",
+    "Set extra.facilitatorAddress to the facilitator's address (0x and 40 hex digits).",
     expected="the facilitator's address",
     fatal=True,
 )
 def upto_facilitator(entry: AcceptsEntry) -> Iterator[str]:
-    """`upto` without the address of the facilitator, which the payer's signature names: only that
-    one can settle it.
+    """`upto` without the address of the facilitator. The payer's signature contains it: only this
+    facilitator can settle the payment.
     """
     if _is(entry, "upto") and not _account_named(entry.extra.get("facilitatorAddress")):
         yield entry.at("extra.facilitatorAddress")
@@ -76,23 +78,23 @@ def upto_facilitator(entry: AcceptsEntry) -> Iterator[str]:
 @warning(
     "upto-domain",
     "Write the token's EIP-712 domain in extra.name and extra.version: clients need it to sign the"
-    " permit (EIP-2612) that spares the payer a transaction of his own.",
+    " permit (EIP-2612) that saves the payer an approval transaction.",
     expected="the EIP-712 domain of the token",
 )
 def upto_domain(entry: AcceptsEntry) -> Iterator[str]:
-    """`upto` without name or version. Clients sign the payment without them, but not the permit."""
+    """`upto` without name or version. Clients can sign the payment, but not the permit."""
     if _is(entry, "upto"):
         yield from entry.domain_gaps()
 
 
 @error(
     "upto-authorizer",
-    "Write the base58 key of the account that signs for the seller in extra.receiverAuthorizer.",
+    "Set extra.receiverAuthorizer to the base58 key of the account that signs for the seller.",
     expected="the base58 key of the seller's signer",
     fatal=True,
 )
 def upto_authorizer(entry: AcceptsEntry) -> Iterator[str]:
-    """`upto` on Solana without the account whose vouchers take money out of the payment channel."""
+    """`upto` on Solana without the account whose vouchers withdraw from the payment channel."""
     authorizer = solana_key(entry.extra.get("receiverAuthorizer"))
     if _is_solana_upto(entry) and authorizer in (None, ZERO_KEY):
         yield entry.at("extra.receiverAuthorizer")
@@ -105,8 +107,8 @@ def upto_authorizer(entry: AcceptsEntry) -> Iterator[str]:
     fatal=True,
 )
 def upto_delay(entry: AcceptsEntry) -> Iterator[str]:
-    """`upto` on Solana without the grace period of the payment channel, or with one that does not
-    fit into 32 bits.
+    """`upto` on Solana without the grace period of the payment channel, or with one of more than 32
+    bits.
     """
     delay = entry.extra.get("withdrawDelay")
     if isinstance(delay, float) and delay.is_integer():
@@ -117,8 +119,8 @@ def upto_delay(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "upto-token-program",
-    "Write SPL Token or Token-2022 (their base58 keys) in extra.tokenProgram, or leave it out.",
-    expected="SPL Token, Token-2022 or none",
+    "Set extra.tokenProgram to the base58 key of SPL Token or Token-2022, or leave it out.",
+    expected="SPL Token, Token-2022 or no such member",
     fatal=True,
 )
 def upto_token_program(entry: AcceptsEntry) -> Iterator[str]:
@@ -130,12 +132,12 @@ def upto_token_program(entry: AcceptsEntry) -> Iterator[str]:
 
 @warning(
     "transfer-method",
-    "Write eip3009 or permit2 in extra.assetTransferMethod, or leave it out.",
-    expected="eip3009, permit2 or none",
+    "Set extra.assetTransferMethod to eip3009 or permit2, or leave it out.",
+    expected="eip3009, permit2 or no such member",
 )
 def transfer_method(entry: AcceptsEntry) -> Iterator[str]:
-    """`exact` with a way of moving the token that the specification does not name: clients sign
-    an EIP-3009 authorization for it.
+    """`exact` with a transfer method that the specification does not define. Clients sign an
+    EIP-3009 authorization for it.
     """
     method = entry.extra.get("assetTransferMethod")
     if _is(entry, "exact") and method not in _EXACT_METHODS:
@@ -144,13 +146,13 @@ def transfer_method(entry: AcceptsEntry) -> Iterator[str]:
 
 @warning(
     "gateway-only",
-    "Add an entry without Circle Gateway, and put it first: the official clients sign this one over"
-    " the token's contract, so that it cannot settle. Only Circle's own client can pay by it.",
+    "Add an entry without Circle Gateway, and put it first: the official clients sign this one"
+    " over the token's contract, so it cannot settle. Only Circle's client can pay it.",
     expected="an entry without Circle Gateway before this one",
 )
 def gateway_only(entry: AcceptsEntry) -> Iterator[str]:
-    """An offer of Circle Gateway (`extra.name` is `GatewayWalletBatched`), which is signed over the
-    contract in `extra.verifyingContract` by npm @circle-fin/x402-batching.
+    """An offer of Circle Gateway (`extra.name` is `GatewayWalletBatched`). npm
+    @circle-fin/x402-batching signs it over the contract in `extra.verifyingContract`.
     """
     if entry.gateway:
         yield entry.at("extra.name")
@@ -158,12 +160,12 @@ def gateway_only(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "gateway-terms",
-    'Write "1" in extra.version and the address of the Gateway wallet in extra.verifyingContract.',
+    'Set extra.version to "1" and extra.verifyingContract to the address of the Gateway wallet.',
     expected="version 1 and the address of the Gateway wallet",
     fatal=True,
 )
 def gateway_terms(entry: AcceptsEntry) -> Iterator[str]:
-    """An offer of Circle Gateway from which Circle's client cannot sign."""
+    """An offer of Circle Gateway that Circle's client cannot sign."""
     if not entry.gateway:
         return
     if entry.extra.get("version") != "1":
@@ -174,13 +176,12 @@ def gateway_terms(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "batch-authorizer",
-    "Write the address that signs for the seller (0x and 40 hex digits) in"
-    " extra.receiverAuthorizer.",
+    "Set extra.receiverAuthorizer to the address that signs for the seller (0x and 40 hex digits).",
     expected="the address that signs for the seller",
     fatal=True,
 )
 def batch_authorizer(entry: AcceptsEntry) -> Iterator[str]:
-    """`batch-settlement` without the authorizer that is part of the channel's identity."""
+    """`batch-settlement` without the authorizer, which is part of the channel's ID."""
     if _is(entry, "batch-settlement") and not _account_named(entry.extra.get("receiverAuthorizer")):
         yield entry.at("extra.receiverAuthorizer")
 
@@ -192,8 +193,8 @@ def batch_authorizer(entry: AcceptsEntry) -> Iterator[str]:
     fatal=True,
 )
 def batch_delay(entry: AcceptsEntry) -> Iterator[str]:
-    """`batch-settlement` without the delay that is part of the channel's identity, or with one
-    that the contract refuses.
+    """`batch-settlement` without the delay, which is part of the channel's ID, or with one that the
+    contract rejects.
     """
     delay = _whole(entry.extra.get("withdrawDelay"))
     if _is(entry, "batch-settlement") and delay not in WITHDRAW_DELAY:
@@ -202,12 +203,12 @@ def batch_delay(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "batch-method",
-    "Write eip3009 or permit2 in extra.assetTransferMethod, or leave it out.",
-    expected="eip3009, permit2 or none",
+    "Set extra.assetTransferMethod to eip3009 or permit2, or leave it out.",
+    expected="eip3009, permit2 or no such member",
     fatal=True,
 )
 def batch_method(entry: AcceptsEntry) -> Iterator[str]:
-    """`batch-settlement` with a deposit that clients cannot make."""
+    """`batch-settlement` with a deposit method that clients do not support."""
     method = entry.extra.get("assetTransferMethod")
     if _is(entry, "batch-settlement") and method not in _CHANNEL_METHODS:
         yield entry.at("extra.assetTransferMethod")
@@ -220,8 +221,8 @@ def batch_method(entry: AcceptsEntry) -> Iterator[str]:
     fatal=True,
 )
 def address_strict(entry: AcceptsEntry) -> Iterator[str]:
-    """An address without its EIP-55 checksum in a scheme that hashes it as it is written
-    (`batch-settlement`, `auth-capture`): the official TypeScript client refuses it.
+    """An address without its EIP-55 checksum in a scheme that hashes the address as written
+    (`batch-settlement`, `auth-capture`). The official TypeScript client rejects it.
     """
     if _is(entry, "batch-settlement") or _is(entry, "auth-capture"):
         for field in ("asset", "payTo"):
@@ -231,13 +232,13 @@ def address_strict(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "capture-account",
-    "Write the addresses of the capture authorizer and of the fee recipient in"
-    " extra.captureAuthorizer and extra.feeRecipient, with their EIP-55 checksum or in lower case.",
+    "Set extra.captureAuthorizer and extra.feeRecipient to the addresses of the capture authorizer"
+    " and the fee recipient, with their EIP-55 checksum or in lower case.",
     expected="an address with its EIP-55 checksum or in lower case",
     fatal=True,
 )
 def capture_account(entry: AcceptsEntry) -> Iterator[str]:
-    """`auth-capture` without one of the two accounts that the payer's signature names."""
+    """`auth-capture` without one of the two accounts that the payer's signature contains."""
     if not _is(entry, "auth-capture"):
         return
     for key in ("captureAuthorizer", "feeRecipient"):
@@ -248,13 +249,13 @@ def capture_account(entry: AcceptsEntry) -> Iterator[str]:
 @error(
     "capture-terms",
     "Write captureDeadline and refundDeadline as seconds since 1970 (the refund not before the"
-    " capture), minFeeBps and maxFeeBps as whole numbers up to 10000 (the least first).",
+    " capture), minFeeBps and maxFeeBps as whole numbers up to 10000 (the minimum first).",
     expected="whole numbers in the right order and within the contract's limits",
     fatal=True,
 )
 def capture_terms(entry: AcceptsEntry) -> Iterator[str]:
-    """`auth-capture` with a deadline or a fee that is missing, no whole number, too large for the
-    contract, or in the wrong order.
+    """`auth-capture` with a deadline or a fee that is missing, not a whole number, too large for
+    the contract, or in the wrong order.
     """
     if not _is(entry, "auth-capture"):
         return
@@ -270,8 +271,8 @@ def capture_terms(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "capture-escrow",
-    "Name a deployed escrow in extra.authCaptureEscrow, or leave it out.",
-    expected="a deployed escrow, or none",
+    "Set extra.authCaptureEscrow to a deployed escrow, or leave it out.",
+    expected="a deployed escrow, or no such member",
     fatal=True,
 )
 def capture_escrow(entry: AcceptsEntry) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 Rules (x402 extension offer-and-receipt; npm @x402/extensions 2.27):
 - an offer is a JWS, or an EIP-712 signature over its `payload`;
-- its terms are those of an entry of `accepts`; `acceptIndex` is a hint that is not signed;
+- its terms are those of an entry of `accepts`; `acceptIndex` is an unsigned hint;
 - its signer is payTo, or a key that the seller's host publishes in did.json or a JWKS.
-Fetching those documents is monitor/offer_keys'. Nothing here raises, whatever an offer holds.
+monitor/offer_keys fetches those documents. Nothing here raises, whatever an offer contains.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from eth_utils.crypto import keccak
 from tollgauge.core.base.signature import recovered
 from tollgauge.core.lint.parsing import members
 
-OFFERS_MAX: Final = 32
-"""How many offers of an answer are judged."""
-KEYS_MAX: Final = 64
-"""How many keys of a document are read."""
+OFFERS_MAX: Final = 32  # offers of a response that are judged
+KEYS_MAX: Final = 64  # keys of a document that are read
 _SIGNATURE_MAX: Final = 16_384
 _TERMS: Final = ("scheme", "network", "asset", "payTo", "amount")
 _TEXTS: Final = ("resourceUrl", *_TERMS)
@@ -48,8 +46,8 @@ _OFFER_TYPE: Final = keccak(
 
 
 class OfferStanding(StrEnum):
-    """What is known of a signed offer. `UNCHECKED`: its terms are right, and who signed it was not
-    found out.
+    """The verdict about a signed offer. `UNCHECKED`: its terms are right, but its signer is
+    unknown.
     """
 
     GOOD = "good"
@@ -59,8 +57,8 @@ class OfferStanding(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostKeys:
-    """The keys that a host publishes: its `did`, JWKs with their ids, and the addresses (lower-case
-    hex) of wallets. `complete`: every document was read to its end, or certainly does not exist.
+    """The keys that a host publishes: its `did`, JWKs with their IDs, and the addresses (lower-case
+    hex) of wallets. `complete`: every document was read in full or is known not to exist.
     """
 
     did: str
@@ -72,8 +70,12 @@ class HostKeys:
 def judge_offers(
     info: object, accepts: object, keys: HostKeys | None = None
 ) -> Iterator[tuple[str, OfferStanding]]:
-    """Each signed offer in the `info` of the extension: its path there, and what is known of it.
-    `keys` are those of the seller's host, None if they were not fetched.
+    """Yield the path and the verdict of each signed offer in the `info` of the extension.
+
+    Args:
+        info: The extension's `info`.
+        accepts: The envelope's `accepts`.
+        keys: The keys of the seller's host; None if they were not fetched.
     """
     offers = members(info).get("offers")
     if offers is None:
@@ -90,8 +92,13 @@ def judge_offers(
 def read_host_keys(
     did: str, did_document: object, jwks: object, *, complete: bool = True
 ) -> HostKeys:
-    """The keys in a host's did.json and JWKS; None for a document that does not exist. `complete`
-    is false if either could not be fetched.
+    """Return the keys in a host's did.json and JWKS.
+
+    Args:
+        did: The host's DID.
+        did_document: The content of did.json; None if it does not exist.
+        jwks: The content of the JWKS; None if it does not exist.
+        complete: False if a document could not be fetched.
     """
     found: list[tuple[str, Mapping[str, object]]] = []
     addresses: set[str] = set()
@@ -158,28 +165,28 @@ def _judge_jws(
         return OfferStanding.GOOD
     if named:
         return OfferStanding.MISMATCH
-    # A key of another identity: whether it may sign for this host is not found out here.
+    # A key of another identity: this module does not resolve whether it may sign for this host.
     foreign = name.startswith("did:") and name.partition("#")[0] != keys.did
     return OfferStanding.MISMATCH if keys.complete and not foreign else OfferStanding.UNCHECKED
 
 
 def _is_offer(payload: Mapping[str, object]) -> bool:
-    """Whether a payload has the members of an offer, each of its type."""
+    """Return whether a payload has the members of an offer with their types."""
     numbers = (payload.get("version"), payload.get("validUntil", 0))
     texts = all(isinstance(payload.get(name), str) for name in _TEXTS)
     return texts and None not in map(_uint256, numbers)
 
 
 def _uint256(value: object) -> bytes | None:
-    """A whole number as 32 bytes, None for anything else."""
+    """Return a whole number as 32 bytes; None for any other value."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _UINT256:
         return None
     return value.to_bytes(32)
 
 
 def _terms(fields: Mapping[str, object]) -> tuple[object, ...]:
-    """The terms of an offer or an entry in the form in which they are compared: hexadecimal
-    addresses have no case.
+    """Return the terms of an offer or an entry in a comparable form: hexadecimal addresses in lower
+    case.
     """
     values = (fields.get(name) for name in _TERMS)
     return tuple(
@@ -189,7 +196,9 @@ def _terms(fields: Mapping[str, object]) -> tuple[object, ...]:
 
 
 def _digest(payload: Mapping[str, object]) -> bytes:
-    """What a wallet signs (EIP-712). Raises ValueError for a text that is not Unicode."""
+    """Return the EIP-712 hash that a wallet signs. Raises ValueError for text that is not
+    Unicode.
+    """
     texts = b"".join(keccak(text=str(payload[name])) for name in _TEXTS)
     version = _uint256(payload.get("version")) or b""
     until = _uint256(payload.get("validUntil", 0)) or b""
@@ -197,7 +206,7 @@ def _digest(payload: Mapping[str, object]) -> bytes:
 
 
 def _read_jws(token: str) -> tuple[dict[str, object], dict[str, object]]:
-    """The header and the payload of a compact JWS; empty for anything else."""
+    """Return the header and the payload of a compact JWS; empty for any other value."""
     parts = token.split(".")
     if len(parts) != 3 or not all(parts):
         return {}, {}
@@ -209,15 +218,15 @@ def _read_jws(token: str) -> tuple[dict[str, object], dict[str, object]]:
 
 
 def _from_base64url(text: str) -> bytes:
-    """The bytes of base64url without padding. Raises ValueError."""
+    """Decode base64url without padding. Raises ValueError."""
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 def _verifies(token: str, jwk: Mapping[str, object]) -> bool:
-    """Whether a JWS was signed by a key."""
+    """Return whether a key signed a JWS."""
     if jwk.get("kty") not in _KEY_TYPES:
         return False
-    # Few offers are JWS: the library is imported for the first of them.
+    # Few offers are JWS, so the library is imported only when the first one arrives.
     from joserfc.errors import JoseError, SecurityWarning
     from joserfc.jwk import JWKRegistry
     from joserfc.jws import JWSRegistry, deserialize_compact
@@ -228,7 +237,7 @@ def _verifies(token: str, jwk: Mapping[str, object]) -> bool:
     }
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SecurityWarning)  # it says that EdDSA has a newer name
+            warnings.simplefilter("ignore", SecurityWarning)  # EdDSA has a newer name
             key = JWKRegistry.import_key(public)  # type: ignore[arg-type]  # a foreign JSON object
             deserialize_compact(token, key, registry=registry)
     except (JoseError, ValueError, TypeError, KeyError, AttributeError):
@@ -237,7 +246,7 @@ def _verifies(token: str, jwk: Mapping[str, object]) -> bool:
 
 
 def _methods(document: object) -> list[dict[str, object]]:
-    """The verification methods of a DID document, also those that stand in a list of their use."""
+    """Return the verification methods of a DID document, including those in a list for one use."""
     fields = members(document)
     methods: list[dict[str, object]] = []
     for name in ("verificationMethod", "assertionMethod", "authentication"):
@@ -249,7 +258,7 @@ def _methods(document: object) -> list[dict[str, object]]:
 
 
 def _address(jwk: Mapping[str, object]) -> str:
-    """The address of the wallet whose key a JWK is, empty for a key of another kind."""
+    """Return the address of a secp256k1 JWK; empty for any other kind of key."""
     x, y = jwk.get("x"), jwk.get("y")
     if jwk.get("crv") != "secp256k1" or not isinstance(x, str) or not isinstance(y, str):
         return ""

@@ -1,8 +1,8 @@
 """Rules about the token and the payee of one entry of `accepts`.
 
-Shapes are asked only of schemes that we know on EVM networks (EIP-55, EIP-712, EIP-3009), on Solana
-and on TON; the known tokens are those of core/base/units. What only the chain can tell (does the
-payee exist, is the domain separator right for an unknown token) is not asked here.
+Formats are checked for known schemes on EVM networks (EIP-55, EIP-712, EIP-3009), Solana and TON;
+core/base/units lists the known tokens. Facts that only the chain knows, such as the existence of
+the payee, are not checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LISTED: Final = {
     network: {asset.symbol for (other, _), asset in ASSETS.items() if other == network}
     for network, _ in ASSETS
 }
-"""The symbols of the known tokens of a network."""
+"""The symbols of the known tokens, by network."""
 _NOBODY: Final = (ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS)
 X402_CONTRACTS: Final = frozenset(
     {
@@ -34,7 +34,7 @@ X402_CONTRACTS: Final = frozenset(
         "0x4020074e9df2ce1dee5a9c1b5c3f541d02a10003",  # the escrow of batch-settlement
     }
 )
-"""Contracts that x402 settles through, on every EVM network."""
+"""Contracts that x402 settles through on every EVM network."""
 
 
 def _malformed(entry: AcceptsEntry, field: str) -> bool:
@@ -46,9 +46,10 @@ def _token(entry: AcceptsEntry) -> Asset | None:
 
 
 def _is_excluded(entry: AcceptsEntry) -> bool:
-    """Whether the table lists the token of an address elsewhere, and another address for it here.
-    One address can be a token on two networks, so an address that is only unknown here is not
-    excluded.
+    """Return whether this address is a known token on another network, and the token has another
+    address here.
+
+    One address can be a token on two networks, so an unknown address is not excluded.
     """
     symbols = _SYMBOLS.get(entry.account("asset") or "", set())
     return _token(entry) is None and not symbols.isdisjoint(_LISTED.get(entry.network, set()))
@@ -63,31 +64,33 @@ def _is_excluded(entry: AcceptsEntry) -> bool:
     fatal=True,
 )
 def asset_form(entry: AcceptsEntry) -> Iterator[str]:
-    """The asset is missing, no text, or no address of the network: the signature names it."""
+    """The asset is missing, is not a string, or is not an address on the network. The signature
+    contains it.
+    """
     if _malformed(entry, "asset"):
         yield entry.at("asset")
 
 
 @error(
     "payto-form",
-    "Write payTo as one account of the network (0x and 40 hex digits on EVM networks, 32 bytes in"
+    "Set payTo to one account of the network (0x and 40 hex digits on EVM networks, 32 bytes in"
     " base58 on Solana, a raw or a user-friendly address on TON).",
     expected="one account of this network",
     fatal=True,
 )
 def payto_form(entry: AcceptsEntry) -> Iterator[str]:
-    """The payee is missing, no text, a placeholder, or no account of the network."""
+    """The payee is missing, is not a string, a placeholder, or not an account of the network."""
     if _malformed(entry, "payTo"):
         yield entry.at("payTo")
 
 
 @warning(
     "address-checksum",
-    "Write the address with its EIP-55 checksum or all in lower case: one digit may be wrong.",
+    "Write the address with its EIP-55 checksum or all in lower case: a digit may be wrong.",
     expected="the EIP-55 checksum, or lower case",
 )
 def address_checksum(entry: AcceptsEntry) -> Iterator[str]:
-    """Mixed case that is not the EIP-55 checksum. The official clients pay it all the same by
+    """Mixed case that does not match the EIP-55 checksum. The official clients pay it anyway with
     `exact` and `upto`.
     """
     for field in ("asset", "payTo"):
@@ -99,13 +102,13 @@ def address_checksum(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "address-zero",
-    "Write a real account in payTo and a real token in asset: the zero address is neither.",
+    "Set payTo to a real account and asset to a real token: the zero address is neither.",
     expected="a real account, or a real token",
     fatal=True,
 )
 def address_zero(entry: AcceptsEntry) -> Iterator[str]:
-    """The zero address (on Solana the system program), to which tokens refuse transfers; or the
-    address that stands for a chain's own coin, which is no token.
+    """The zero address (on Solana the system program), to which tokens refuse transfers, or the
+    placeholder for a chain's native coin, which is not a token.
     """
     for field in ("asset", "payTo"):
         if entry.account(field) in _NOBODY:
@@ -116,13 +119,13 @@ def address_zero(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "payto-asset",
-    "Write your own account in payTo: this is a token or a contract of x402 itself.",
+    "Set payTo to your own account: this is a token or a contract of x402.",
     expected="your own account",
     fatal=True,
 )
 def payto_asset(entry: AcceptsEntry) -> Iterator[str]:
     """The payee is the token itself (USDC refuses such a transfer), a known token, as when asset
-    and payTo are mixed up, or a contract that x402 settles through.
+    and payTo are swapped, or a contract that x402 settles through.
     """
     payee = entry.account("payTo")
     if payee is None:
@@ -134,14 +137,14 @@ def payto_asset(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "asset-network",
-    "Write the token's address on this network: this one is a token of another network (a test"
-    " network's on the main network, or the other way round).",
+    "Use the token's address on this network: this address belongs to a token on another network,"
+    " for example on a test network.",
     expected="the token's address on this network",
 )
 def asset_network(entry: AcceptsEntry) -> Iterator[str]:
-    """The address of a known token on another network, whose address on this network is known to be
-    another one. Clients sign it, and only the chain knows what is at that address, so the entry may
-    be payable.
+    """The address of a token on another network, while the token is known to have another address
+    here. Clients sign it, and only the chain knows what is at that address, so the entry may be
+    payable.
     """
     if entry.evm and _is_excluded(entry):
         yield entry.at("asset")
@@ -149,12 +152,12 @@ def asset_network(entry: AcceptsEntry) -> Iterator[str]:
 
 @warning(
     "asset-not-default",
-    "Take a token that the official clients pay without being asked, USDC on most networks: they"
-    " refuse others unless their owner allows them.",
-    expected="a token that the official clients pay without being asked",
+    "Use a token that the official clients pay by default, USDC on most networks: they refuse"
+    " others unless their owner allows them.",
+    expected="a token that the official clients pay by default",
 )
 def asset_not_default(entry: AcceptsEntry) -> Iterator[str]:
-    """A token outside the official clients' table of default tokens for this network."""
+    """A token that is not in the official clients' table of default tokens for this network."""
     token = _token(entry)
     unknown = token is None and entry.account("asset") is not None
     if (token is not None and not token.default) or (unknown and not _is_excluded(entry)):
@@ -163,15 +166,15 @@ def asset_not_default(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "domain-missing",
-    "Write the token's EIP-712 domain in extra.name and extra.version, for example"
-    ' {"name": "USD Coin", "version": "2"} for USDC on Base.',
+    'Write the token\'s EIP-712 domain in extra.name and extra.version, for example {"name":'
+    ' "USD Coin", "version": "2"} for USDC on Base.',
     expected="the EIP-712 domain of the token",
     fatal=True,
 )
 def domain_missing(entry: AcceptsEntry) -> Iterator[str]:
-    """No name or version for a payment that is signed over the token's domain (EIP-3009, and the
-    auth-capture scheme always); the official TypeScript client then refuses to sign. Permit2 needs
-    none.
+    """The name or the version is missing in a payment that is signed over the token's domain
+    (EIP-3009, and every auth-capture payment). The official TypeScript client refuses to sign.
+    Permit2 does not need a domain.
     """
     if not (entry.eip3009 or (entry.evm and entry.scheme == "auth-capture")):
         return
@@ -180,14 +183,13 @@ def domain_missing(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "domain-wrong",
-    "Write the EIP-712 domain that the token itself has: USDC is"
-    ' {"name": "USD Coin", "version": "2"} on Base and {"name": "USDC", "version": "2"} on Base'
-    " Sepolia.",
+    'Write the EIP-712 domain of the token\'s contract: USDC is {"name": "USD Coin",'
+    ' "version": "2"} on Base and {"name": "USDC", "version": "2"} on Base Sepolia.',
     expected="the EIP-712 domain of the token",
     fatal=True,
 )
 def domain_wrong(entry: AcceptsEntry) -> Iterator[str]:
-    """A known token under another name or version: every signature over it is invalid."""
+    """A known token with another name or version: every signature over it is invalid."""
     token = _token(entry) if entry.eip3009 else None
     if token is None:
         return
@@ -198,13 +200,13 @@ def domain_wrong(entry: AcceptsEntry) -> Iterator[str]:
 
 @error(
     "asset-permit2",
-    'Write "assetTransferMethod": "permit2" in extra: this token takes no EIP-3009 authorization.',
+    'Set extra.assetTransferMethod to "permit2": this token does not support EIP-3009.',
     expected="the transfer method of this token",
     fatal=True,
 )
 def asset_permit2(entry: AcceptsEntry) -> Iterator[str]:
-    """A known token without EIP-3009 that is offered without Permit2: what clients sign for it
-    can never settle.
+    """A known token without EIP-3009 that is offered without Permit2: the payments that clients
+    sign cannot settle.
     """
     token = _token(entry) if entry.eip3009 else None
     if token is not None and not token.eip3009:

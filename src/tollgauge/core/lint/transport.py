@@ -1,4 +1,4 @@
-"""Rules about the HTTP answer: its status, and the headers around the envelope.
+"""Rules about the HTTP response: its status and the headers next to the envelope.
 
 An unpaid request must be answered with 402 before anything else. Sources: x402 v2 HTTP transport,
 RFC 4648 (base64), RFC 9111 (caching), Fetch (CORS).
@@ -14,36 +14,37 @@ from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, warning
 
 _NAMED: Final = {*range(200, 400), 400, 401, 402, 403, 404, 405, 410, 422, 429, *range(500, 600)}
-"""402, and every status that a rule of this module names."""
+"""402 and every status that a rule of this module covers."""
 
 
 @error(
     "no-answer",
-    "Answer unpaid requests over HTTPS: no HTTP answer came, so no client can learn the price.",
+    "Answer unpaid requests over HTTPS: the server did not respond, so clients cannot learn the"
+    " price.",
     expected="HTTP 402",
     fatal=True,
 )
 def no_answer(reading: Reading) -> Iterator[str]:
-    """The attempt ended in a fault instead of an HTTP answer."""
+    """The request ended in a fault without an HTTP response."""
     if reading.status is None:
         yield "status"
 
 
 @error(
     "status-unpaid",
-    "Answer unpaid requests with 402: this one was served without a payment, so nobody pays.",
+    "Answer unpaid requests with 402: this request was served without a payment.",
     expected="HTTP 402",
     fatal=True,
 )
 def unpaid(reading: Reading) -> Iterator[str]:
-    """A success status. Indexers drop such a listing: it is not a paid resource."""
+    """A success status. Directories drop such a listing, because the resource is not paid."""
     if reading.status in range(200, 300):
         yield "status"
 
 
 @error(
     "status-redirect",
-    "Answer 402 at the listed URL itself, or list the URL that the redirect leads to.",
+    "Answer 402 at the listed URL itself, or list the URL that the redirect points to.",
     expected="HTTP 402",
     fatal=True,
 )
@@ -55,20 +56,20 @@ def redirect(reading: Reading) -> Iterator[str]:
 
 @error(
     "status-validates-first",
-    "Ask for payment before validating the request: answer 402 to any unpaid request, and 400 or"
+    "Require payment before validating the request: answer 402 to every unpaid request, and 400 or"
     " 422 only to a paid one.",
     expected="HTTP 402",
     fatal=True,
 )
 def validates_first(reading: Reading) -> Iterator[str]:
-    """400 or 422. Indexers send empty bodies; a challenge behind validation is never seen."""
+    """400 or 422. Directories send empty bodies, so validation hides the challenge from them."""
     if reading.status in (400, 422):
         yield "status"
 
 
 @error(
     "status-forbidden",
-    "Let unpaid requests through to the 402: a login, an API key or a bot filter stands before it.",
+    "Answer unpaid requests with 402 before any login, API key check or bot filter.",
     expected="HTTP 402",
     fatal=True,
 )
@@ -80,7 +81,7 @@ def forbidden(reading: Reading) -> Iterator[str]:
 
 @error(
     "status-not-found",
-    "Serve the listed path, or withdraw the listing: the resource is not there.",
+    "Serve the listed path, or remove the listing: the resource does not exist.",
     expected="HTTP 402",
     fatal=True,
 )
@@ -92,32 +93,32 @@ def not_found(reading: Reading) -> Iterator[str]:
 
 @error(
     "status-method",
-    "Declare the method that the resource takes in extensions.bazaar.info.input.method: this"
+    "Declare the method that the resource accepts in extensions.bazaar.info.input.method: this"
     " method is not allowed.",
     expected="HTTP 402",
     fatal=True,
 )
 def method(reading: Reading) -> Iterator[str]:
-    """405: the resource is asked with another method than it takes."""
+    """405: the request used a method that the resource does not accept."""
     if reading.status == 405:
         yield "status"
 
 
 @error(
     "status-throttled",
-    "Let an unpaid request pass the rate limit now and then, or send Retry-After.",
+    "Raise the rate limit for unpaid requests, or send Retry-After.",
     expected="HTTP 402",
     fatal=True,
 )
 def throttled(reading: Reading) -> Iterator[str]:
-    """429: nothing can be said of the challenge."""
+    """429: the challenge could not be checked."""
     if reading.status == 429:
         yield "status"
 
 
 @error(
     "status-server-error",
-    "Mend the server: it fails before it asks for payment.",
+    "Fix the server: it fails before it asks for payment.",
     expected="HTTP 402",
     fatal=True,
 )
@@ -134,13 +135,13 @@ def server_error(reading: Reading) -> Iterator[str]:
     fatal=True,
 )
 def other(reading: Reading) -> Iterator[str]:
-    """Any status that is not 402 and that no other rule names."""
+    """Any status that is not 402 and is not covered by another rule."""
     if reading.status is not None and reading.status not in _NAMED:
         yield "status"
 
 
 HEADER_SOFT_MAX: Final = 8_192
-"""Usual limit of proxies for one header; a payment echoes resource and extensions back in one."""
+"""Usual limit of proxies for one header; a payment returns resource and extensions in one."""
 
 
 @error(
@@ -150,8 +151,8 @@ HEADER_SOFT_MAX: Final = 8_192
     expected="standard base64 of the envelope's JSON",
 )
 def header_base64(reading: Reading) -> Iterator[str]:
-    """The header is present and is no base64 of any kind. Both official clients stop here; only a
-    client of version 1 can still pay, from a body of version 1.
+    """The header is present but is not base64 in any variant. Both official clients stop here; only
+    a client of version 1 can still pay, from a body of version 1.
     """
     if reading.header.fault is HeaderFault.BASE64:
         yield "header"
@@ -159,11 +160,11 @@ def header_base64(reading: Reading) -> Iterator[str]:
 
 @error(
     "header-json",
-    "Put one JSON object in UTF-8, nested at most 32 levels, under the base64 of PAYMENT-REQUIRED.",
+    "Encode one JSON object (UTF-8, nested at most 32 levels) in the base64 of PAYMENT-REQUIRED.",
     expected="base64 of one JSON object",
 )
 def header_json(reading: Reading) -> Iterator[str]:
-    """The header decodes to bytes that are not JSON, or nested beyond any use."""
+    """The header decodes to bytes that are not JSON, or to JSON that is nested too deeply."""
     if reading.header.fault is HeaderFault.JSON:
         yield "header"
 
@@ -175,7 +176,7 @@ def header_json(reading: Reading) -> Iterator[str]:
     expected="base64 of the whole envelope, an object with x402Version and accepts",
 )
 def header_object(reading: Reading) -> Iterator[str]:
-    """The header holds JSON that is no object; often the bare `accepts` array."""
+    """The header contains JSON that is not an object; often the bare `accepts` array."""
     if reading.header.fault is HeaderFault.OBJECT:
         yield "header"
 
@@ -188,8 +189,8 @@ def header_object(reading: Reading) -> Iterator[str]:
     fatal=True,
 )
 def header_requirements(reading: Reading) -> Iterator[str]:
-    """The header holds the requirements of one payment where the envelope that lists them in
-    `accepts` belongs. Both official clients stop here.
+    """The header contains the requirements of one payment instead of the envelope that lists them
+    in `accepts`. Both official clients stop here.
     """
     if reading.header.fault is HeaderFault.REQUIREMENTS:
         yield "header"
@@ -201,18 +202,20 @@ def header_requirements(reading: Reading) -> Iterator[str]:
     expected="one PAYMENT-REQUIRED header",
 )
 def header_repeated(reading: Reading) -> Iterator[str]:
-    """Clients join repeated headers with a comma (RFC 9110 section 5.3), which does not decode."""
+    """Clients join repeated headers with a comma (RFC 9110 section 5.3), and the result does not
+    decode.
+    """
     if reading.header.count > 1:
         yield "header"
 
 
 @error(
     "header-name",
-    "Name the header PAYMENT-REQUIRED: no client reads X-PAYMENT-REQUIRED.",
+    "Name the header PAYMENT-REQUIRED: clients do not read X-PAYMENT-REQUIRED.",
     expected="a header named PAYMENT-REQUIRED",
 )
 def header_name(reading: Reading) -> Iterator[str]:
-    """A header with the old `X-` prefix, and none of the right name."""
+    """A header with the old `X-` prefix, and no header with the correct name."""
     answer = reading.answer
     unnamed = reading.status == 402 and not reading.header.text
     if unnamed and answer and answer.header("x-payment-required") is not None:
@@ -222,12 +225,12 @@ def header_name(reading: Reading) -> Iterator[str]:
 @warning(
     "header-base64url",
     "Encode PAYMENT-REQUIRED with the standard base64 alphabet (+ and /): the official TypeScript"
-    " client refuses - and _.",
+    " client rejects - and _.",
     expected="the standard base64 alphabet, with + and /",
 )
 def header_base64url(reading: Reading) -> Iterator[str]:
-    """The URL-safe alphabet. The specification names none, so the terms stand and are read, but
-    clients that check for the standard alphabet fail.
+    """The URL-safe alphabet. The specification does not name an alphabet, so the terms are read,
+    but clients that require the standard alphabet fail.
     """
     if reading.header.urlsafe:
         yield "header"
@@ -235,11 +238,11 @@ def header_base64url(reading: Reading) -> Iterator[str]:
 
 @warning(
     "header-whitespace",
-    "Remove the white space around or inside PAYMENT-REQUIRED.",
-    expected="base64 without white space",
+    "Remove the whitespace around or inside PAYMENT-REQUIRED.",
+    expected="base64 without whitespace",
 )
 def header_whitespace(reading: Reading) -> Iterator[str]:
-    """White space in the value. HTTP strips it at the ends, not inside."""
+    """Whitespace in the value. HTTP strips it at the ends, not inside."""
     if reading.header.spaced:
         yield "header"
 
@@ -250,19 +253,19 @@ def header_whitespace(reading: Reading) -> Iterator[str]:
     expected="base64 padded with = to a multiple of four characters",
 )
 def header_padding(reading: Reading) -> Iterator[str]:
-    """Missing padding, which the official Python client refuses."""
+    """Missing padding, which the official Python client rejects."""
     if reading.header.unpadded:
         yield "header"
 
 
 @warning(
     "header-large",
-    "Keep PAYMENT-REQUIRED under 8 KB: the payment echoes resource and extensions back, and"
-    " proxies cut larger headers. Shorten the bazaar schema.",
+    "Keep PAYMENT-REQUIRED under 8 KB: the payment returns resource and extensions, and proxies"
+    " reject larger headers. Shorten the bazaar schema.",
     expected="at most 8,192 characters",
 )
 def header_large(reading: Reading) -> Iterator[str]:
-    """The header is longer than usual proxy limits."""
+    """The header is longer than the usual limits of proxies."""
     if len(reading.header.text) > HEADER_SOFT_MAX:
         yield "header"
 
@@ -273,19 +276,19 @@ def header_large(reading: Reading) -> Iterator[str]:
     expected="Cache-Control: no-store",
 )
 def cache_control(reading: Reading) -> Iterator[str]:
-    """A cached challenge shows stale prices, or the 402 to someone who has paid."""
+    """A cached challenge shows stale prices, or the 402 to a client that has paid."""
     if reading.envelope.exists and "no-store" not in reading.words("cache-control"):
         yield "header"
 
 
 @warning(
     "cors-expose",
-    "Send Access-Control-Expose-Headers: PAYMENT-REQUIRED, PAYMENT-RESPONSE, or no browser can"
-    " read the price.",
+    "Send Access-Control-Expose-Headers: PAYMENT-REQUIRED, PAYMENT-RESPONSE. Otherwise browsers"
+    " cannot read the price.",
     expected="Access-Control-Expose-Headers: PAYMENT-REQUIRED, PAYMENT-RESPONSE",
 )
 def cors_expose(reading: Reading) -> Iterator[str]:
-    """Scripts of other origins only see headers that this one lists (Fetch, CORS protocol)."""
+    """Scripts of other origins see only the headers that this header lists (Fetch, CORS)."""
     names = reading.words("access-control-expose-headers")
     exposed = "*" in names or {HEADER, "payment-response"} <= names
     if reading.header.document is not None and not exposed:

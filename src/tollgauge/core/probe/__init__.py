@@ -1,1 +1,1 @@
-"""One request to an endpoint: when, how, what it gave, and whose fault a failure is."""
+"""Probes: the schedule, the outcome of each request, and the attribution of failures."""

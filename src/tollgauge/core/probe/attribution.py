@@ -1,26 +1,27 @@
-"""Attribution across sites: whose fault the failures of a minute are (docs/methodology.md).
+"""Attribution across sites: who caused the failures of a minute (docs/methodology.md).
 
-One target that does not answer is down. Many unrelated ones that stop answering at once may have a
-cause in common on our side: our resolver, our route, our trust anchors, our clock, a limit of ours.
+One target that does not answer is down. If many unrelated targets stop answering together, the
+cause may be on this side: the resolver, the route, trust anchors, the clock, or a local limit.
 
 - *Surprise, not majority.* A failure is surprising if its endpoint was up at its last scored probe,
-  less than SURPRISE_MS before. Endpoints that are long dead say nothing, however many share a
-  minute.
+  less than SURPRISE_MS before. Endpoints already down for longer are not evidence, however many
+  share a minute.
 - *More than chance.* Of n unrelated sites of the minute that answered or failed surprisingly, k
   failed. The failures are suspicious if k >= SITES_MIN and P(X >= k) < CHANCE for a binomial X of n
   and BASE_RATE, exactly.
-- *Unless our network is seen to work.* Suspicious failures are ours if at least SITES_MIN of them
-  came in a row, without an answer from anybody in between, or if one of the references, asked at
-  once, does not answer. Else unrelated sites answered at the same moments: an outage that some
-  sellers share (one provider, one region) is their downtime, which buyers meet as well. What is
-  ours are then all failures of the minute but those of the dead, of which it is no news.
-- *No connection.* What fails while nobody answers, the references neither, is ours.
-- *Name servers.* That they give no answer may be our resolver's fault; it is the target's where our
-  resolver works (`unresolved`).
-- *Nobody to ask.* Without references and answers some failures are nobody's (`unproven`).
+- *Unless the local network works.* Suspicious failures are local if at least SITES_MIN of them came
+  in a row, without any answer in between, or if one of the references, queried immediately, does
+  not answer. Otherwise unrelated sites answered at the same time: an outage that some sellers
+  share (one provider, one region) is their downtime, which buyers experience too. If the failures
+  are local, so are all failures of the minute except those of dead endpoints.
+- *No connection.* Failures while no site and no reference answers are local.
+- *Name servers.* Name servers that do not answer may be a fault of the local resolver. If the
+  resolver works, it is the target's fault (`attribute_dns_failures`).
+- *No reference.* Without references and answers, some failures are attributed to neither side
+  (`exclude_unproven`).
 
-An HTTP answer, and broken HTTP, came from the target: it is never attributed anew. What one
-exchange means by itself, our own lateness included, is core/probe/probe's.
+An HTTP response, even a broken one, came from the target: its attribution never changes here.
+core/probe/probe attributes single exchanges, including the lateness of this machine.
 """
 
 from __future__ import annotations
@@ -45,19 +46,21 @@ NO_REFERENCE: Final = "no-reference"
 SITES_MIN: Final = 5
 """Fewer unrelated sites that fail together may be chance, or one provider's outage."""
 SURPRISE_MS: Final = 2 * HOUR_MS
-"""A failure surprises if its endpoint was up less than this before."""
+"""A failure is surprising if its endpoint was up less than this before."""
 BASE_RATE: Final = Fraction(1, 100)
-"""How often an endpoint that was up fails at its next probe, at most: on half-hourly series of
-ordinary sites it was 3 times in 1,000."""
+"""Upper bound of the rate at which an endpoint that was up fails at its next probe. Measured on
+half-hourly series of ordinary sites: 3 in 1,000.
+"""
 CHANCE: Final = Fraction(1, 1_000)
-"""Failures that are less likely than this are not taken for chance."""
+"""Failures with a smaller probability are not treated as chance."""
 SAME_MOMENT_MS: Final = SECOND_MS
-"""An attempt that began so close to an answered one met our network in the same state."""
+"""Requests that started within this time of an answered one used the network in the same state."""
 TLS_SITES_MIN: Final = 2
-"""Without references: one bad certificate is its owner's, a second one of an unrelated site with
-no answer from anybody in between may be our trust anchors or our clock."""
+"""Without references: one bad certificate is its owner's fault; a second one at an unrelated site,
+without any answer in between, may be caused by local trust anchors or the local clock.
+"""
 RECENT_MS: Final = 5 * MINUTE_MS
-"""How far back an answer of anybody speaks for us where there is no reference to ask."""
+"""Without references, an answer within this period proves that the local network works."""
 _SHARED: Final = frozenset({COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE})
 
 
@@ -66,15 +69,15 @@ _FAILURES: Final = frozenset({Sign.FAILED, Sign.TLS_FAILED})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastUp:
-    """When an endpoint was last up, and when the first scored probe since then was not up (None
-    while there is none). Milliseconds UTC.
+    """When an endpoint was last up, and its first scored probe since then that was not (None while
+    it is up). Milliseconds UTC.
     """
 
     up_at: int | None = None
     down_since: int | None = None
 
     def after(self, result: ProbeResult) -> LastUp:
-        """The same after one more probe."""
+        """Return the state after one more probe."""
         if not result.scored:
             return self
         if result.up:
@@ -84,8 +87,12 @@ class LastUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkProbe:
-    """One probe: the host that was asked, when (ms UTC), what that says of our network (None:
-    nothing), and when the endpoint was last up, before this probe or with it.
+    """One probe as evidence about the local network.
+
+    Attributes:
+        at: Milliseconds UTC.
+        sign: Its evidence about the network; None for no evidence.
+        last_up: When the endpoint was last up, including this probe.
     """
 
     host: str
@@ -95,8 +102,8 @@ class NetworkProbe:
 
     @property
     def surprising(self) -> bool:
-        """Whether this is a failure of an endpoint that was up less than SURPRISE_MS before, and
-        at its last scored probe before this minute.
+        """Whether it failed although its endpoint was up at its last scored probe before this
+        minute, less than SURPRISE_MS ago.
         """
         up_at, down_since = self.last_up.up_at, self.last_up.down_since
         was_up = up_at is not None and up_at > self.at - SURPRISE_MS
@@ -105,7 +112,7 @@ class NetworkProbe:
 
     @property
     def dead(self) -> bool:
-        """Whether the endpoint was down for SURPRISE_MS or more, so that a failure is no news."""
+        """Whether the endpoint was already down for SURPRISE_MS or more."""
         down_since = self.last_up.down_since
         return down_since is not None and down_since <= self.at - SURPRISE_MS
 
@@ -115,8 +122,9 @@ Wave = Sequence[tuple[NetworkProbe, ProbeResult]]
 
 
 def sign(probe: Any) -> Sign | None:
-    """Return what a ProbeResult, or a row with its fields, shows about our network; None for a
-    failure of this machine before the network was used.
+    """Return the evidence of a ProbeResult, or a row with its fields, about the local network.
+
+    None for a failure of this machine before the network was used.
     """
     shown = OUTCOMES[probe.outcome].sign
     if probe.reason in _SHARED:  # a network failure; its own reason was overwritten
@@ -128,15 +136,15 @@ def sign(probe: Any) -> Sign | None:
 
 
 def network_failure(result: ProbeResult) -> bool:
-    """Whether a result is a failure that our own network, resolver, trust anchors or clock could
-    have caused and that is not known to be ours.
+    """Return whether the local network, resolver, trust anchors or clock could have caused a
+    failure that is not yet attributed to this machine.
     """
     return result.attribution is not Attribution.LOCAL and sign(result) in _FAILURES
 
 
 @lru_cache(maxsize=1_024)
 def least_suspicious(sites: int) -> int:
-    """The fewest failures of so many sites that are more than chance explains, SITES_MIN at least.
+    """Return the minimum number of failures that chance does not explain, at least SITES_MIN.
 
     All terms of the binomial have the denominator of BASE_RATE to the power of `sites`.
     """
@@ -152,7 +160,7 @@ def least_suspicious(sites: int) -> int:
 
 
 def suspicious(minute: Iterable[NetworkProbe]) -> bool:
-    """Whether more sites failed surprisingly in a minute than chance explains."""
+    """Return whether more sites failed surprisingly in a minute than chance explains."""
     failed, answered = _by_site(minute)
     return len(failed) >= least_suspicious(len(failed.keys() | answered.keys()))
 
@@ -160,11 +168,13 @@ def suspicious(minute: Iterable[NetworkProbe]) -> bool:
 def cause(
     minute: Sequence[NetworkProbe], *, answered: bool, references: Sequence[bool]
 ) -> str | None:
-    """Why failures are ours: NO_CONNECTIVITY, COMMON_MODE, or None if they are not.
+    """Return why failures are local: NO_CONNECTIVITY, COMMON_MODE, or None if they are not.
 
-    `minute` is what all our processes saw in the last minute, these failures included; `answered`
-    whether anybody who was asked together with them answered; `references` says of every reference
-    whether it answered when it was asked afterwards, and is empty where there is none to ask.
+    Args:
+        minute: The probes of all processes in the last minute, these failures included.
+        answered: Whether any request of the same wave was answered.
+        references: Whether each reference answered when it was queried afterwards; empty without
+            references.
     """
     if references and not any(references) and not answered:
         return NO_CONNECTIVITY
@@ -177,8 +187,10 @@ def cause(
 def attributed_to_us(
     wave: Wave, reason: str, *, even_dead: bool = False
 ) -> tuple[ProbeResult, ...]:
-    """The results of a wave, in the order given, with network failures attributed to us for a
-    reason; for COMMON_MODE not those of endpoints that are dead anyway, unless `even_dead`.
+    """Return the results of a wave in order, with network failures attributed to this machine.
+
+    With COMMON_MODE, failures of endpoints that were already dead keep their attribution, unless
+    `even_dead`.
     """
     all_fail = even_dead or reason == NO_CONNECTIVITY
     return tuple(
@@ -201,9 +213,11 @@ def network_login(result: ProbeResult, *, works: bool) -> ProbeResult:
 def unresolved(
     wave: Wave, results: Sequence[ProbeResult], *, minute: Iterable[NetworkProbe], resolving: bool
 ) -> tuple[ProbeResult, ...]:
-    """The results of a wave, in the order given, where name servers that gave no answer are the
-    target's own failure if our resolver works: another site answered in the minute, or we are known
-    to be `resolving`. Else their failure would be silence, which must not look like health.
+    """Return the results of a wave in order, with DNS failures attributed to the target if the
+    local resolver works.
+
+    It works if another site answered in the minute, or if it is known to be `resolving`. Otherwise
+    silence of the name servers would look like health.
     """
     answered = {site(asked.host) for asked in minute if asked.sign is Sign.ANSWERED}
     return tuple(
@@ -217,14 +231,15 @@ def unresolved(
 
 
 def unproven(wave: Wave, *, recent: Iterable[NetworkProbe] = ()) -> tuple[ProbeResult, ...]:
-    """The results of a wave without any answer where there was no reference to ask.
+    """Return the results of a wave without any answer and without references.
 
-    A name that is not found or leads to a private address, and a TLS failure, is attributed to
-    nobody unless another site answered in the minute before (`recent`), because a resolver of ours
-    that answers wrongly, trust anchors that are missing, or a clock that is wrong look the same. So
-    are, unless they are of dead endpoints,
-    TLS failures when at least TLS_SITES_MIN unrelated sites had one since anybody last answered,
-    here or in `recent`, and all failures when at least SITES_MIN sites had one.
+    Failures are attributed to neither side if they may be local:
+    - a name that is not found or leads to a private address, and a TLS failure, unless another site
+      answered in the minute before (`recent`): a faulty resolver, missing trust anchors or a wrong
+      clock look the same;
+    - TLS failures of endpoints that were not dead, if at least TLS_SITES_MIN unrelated sites had
+      one since the last answer, here or in `recent`;
+    - all failures of endpoints that were not dead, if at least SITES_MIN sites had one.
     """
     recent = tuple(recent)
     answered_at = max((asked.at for asked in recent if asked.sign is Sign.ANSWERED), default=-1)
@@ -235,9 +250,7 @@ def unproven(wave: Wave, *, recent: Iterable[NetworkProbe] = ()) -> tuple[ProbeR
     doubt_all = len({site(asked.host) for asked in failed}) >= SITES_MIN
 
     def works(asked: NetworkProbe) -> bool:
-        """Whether our resolver, trust anchors and clock worked: another site answered within the
-        minute.
-        """
+        """Return whether another site answered within the minute."""
         return any(
             other.sign is Sign.ANSWERED
             and asked.at - MINUTE_MS < other.at
@@ -259,8 +272,9 @@ def unproven(wave: Wave, *, recent: Iterable[NetworkProbe] = ()) -> tuple[ProbeR
 
 
 def shared_slowness(wave: Sequence[tuple[str, bool]]) -> bool:
-    """Whether slow answers, (host, slow) of one wave, have a cause in common: at least SITES_MIN
-    unrelated sites and more than half of those that answered.
+    """Return whether slow responses of one wave, as (host, slow), have a common cause.
+
+    At least SITES_MIN unrelated sites and more than half of those that answered are slow.
     """
     answered = {site(host) for host, _ in wave}
     slow = answered - {site(host) for host, was_slow in wave if not was_slow}
@@ -268,8 +282,8 @@ def shared_slowness(wave: Sequence[tuple[str, bool]]) -> bool:
 
 
 def _by_site(minute: Iterable[NetworkProbe]) -> tuple[dict[str, int], dict[str, int]]:
-    """When each site last failed surprisingly, unless it answered then or later; and when each last
-    answered.
+    """Return when each site last failed surprisingly, unless it answered then or later; and when
+    each last answered.
     """
     failed: dict[str, int] = {}
     answered: dict[str, int] = {}
@@ -284,8 +298,8 @@ def _by_site(minute: Iterable[NetworkProbe]) -> tuple[dict[str, int], dict[str, 
 
 
 def _silent(minute: Sequence[NetworkProbe]) -> bool:
-    """Whether SITES_MIN sites failed surprisingly in a row, without an answer from anybody at the
-    same moments or in between.
+    """Return whether SITES_MIN sites failed surprisingly in a row, without an answer at the same
+    time or in between.
     """
     failed, _ = _by_site(minute)
     answers = sorted(asked.at for asked in minute if asked.sign is Sign.ANSWERED)
@@ -298,6 +312,6 @@ def _silent(minute: Sequence[NetworkProbe]) -> bool:
 
 
 def _has_local_cause(result: ProbeResult) -> bool:
-    """Return whether a faulty resolver, trust store or clock of ours looks like this failure."""
+    """Return whether a faulty local resolver, trust store or clock looks like this failure."""
     fault = FAULTS.get(result.reason)
     return OUTCOMES[result.outcome].local_cause or (fault is not None and fault.local_cause)

@@ -1,16 +1,15 @@
-"""Budgets: how many probes hosts and sites can have, and how they share them.
+"""Budgets: the number of probes that hosts and sites can have, and how they share them.
 
 Rules:
-- a host has one probe at a time with a pause after it: one in `Cadence.host_gap_ms`, or in what its
-  probes take, whichever is longer;
-- a site has one probe in `Cadence.site_gap_ms`, where its hosts together could have more;
-- where that is too little for the cadence of all endpoints, they share it by weight
+- a host has one probe at a time with a pause after it: one per `Cadence.host_gap_ms`, or per
+  duration of its probes, whichever is longer;
+- a site has one probe per `Cadence.site_gap_ms`, if its hosts together could have more;
+- if that is too little for the cadence of all endpoints, they share it by weight
   (core/probe/schedule);
-- all probes together come at most `catch_up` times as fast as the plan needs, so that after a stop
-  overdue probes come one after another and not at once.
+- all probes together come at most `catch_up` times as fast as planned, so overdue probes after a
+  stop are spread over time.
 
-Counting endpoints is store/schedule/budgets' work, claiming within the budgets
-store/schedule/budgets'.
+store/schedule/budgets counts endpoints and claims within the budgets.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.probe.schedule import Cadence, ProbeDemand, Standing, round_for, shared_ms
 
 ALL: Final = "*"
-"""The name of the budget of all probes together; no site has it."""
+"""Name of the budget of all probes together; no site has this name."""
 ROUND_WAIT_MS: Final = SECOND_MS // 2
-"""For how long a free host waits for the next round of the probe loop, on average."""
+"""Average time that a free host waits for the next round of the probe loop."""
 _US_PER_MS: Final = 1_000
 _SCALE: Final = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """How many endpoints of each standing a host has, and how long one of its probes takes in all
-    (`pace_ms`), 0 before that is known.
+    """The endpoints of a host by standing, and the total duration of one of its probes (`pace_ms`;
+    0 before it is known).
     """
 
     host: str
@@ -45,8 +44,12 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostShare:
-    """What a host gets: how long its rounds take (0: no longer than its endpoints' cadence), how
-    many endpoints share one, and whether it takes turns with the other hosts of its site.
+    """The share of a host.
+
+    Attributes:
+        round_ms: Length of its rounds; 0: its endpoints' cadence.
+        sharing: Number of endpoints that share a round.
+        takes_turns: Whether it shares a budget with the other hosts of its site.
     """
 
     round_ms: int = 0
@@ -56,8 +59,8 @@ class HostShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPlan:
-    """The shares of all hosts, and the budgets: the time of one probe in microseconds, by site, and
-    of all probes together under the name ALL.
+    """The shares of all hosts, and the budgets: the time per probe in microseconds by site, and of
+    all probes together under the name ALL.
     """
 
     shares: Mapping[str, HostShare]
@@ -65,7 +68,7 @@ class BudgetPlan:
 
 
 def plan(loads: Iterable[HostLoad], cadence: Cadence, *, catch_up: int) -> BudgetPlan:
-    """The plan for these hosts."""
+    """Return the plan for these hosts."""
     by_site: dict[str, list[HostLoad]] = {}
     for load in loads:
         by_site.setdefault(load.site, []).append(load)
@@ -99,19 +102,19 @@ def plan(loads: Iterable[HostLoad], cadence: Cadence, *, catch_up: int) -> Budge
 
 
 def _endpoints(loads: Iterable[HostLoad]) -> int:
-    """How many endpoints some hosts have together."""
+    """Return the total number of endpoints of some hosts."""
     return sum(sum(load.endpoints.values()) for load in loads)
 
 
 def _host_round(load: HostLoad, cadence: Cadence) -> int:
-    """How long a round of a host's endpoints takes, by the budget of the host alone."""
+    """Return the length of a round by the host's budget only."""
     pace_ms = load.pace_ms + ROUND_WAIT_MS if load.pace_ms else 0
     gap_ms = max(cadence.host_gap_ms, pace_ms)
     return round_for(_demands([load], {load.host: 0}), cadence, gap_ms=gap_ms)
 
 
 def _demands(hosts: Iterable[HostLoad], rounds: Mapping[str, int]) -> list[ProbeDemand]:
-    """What hosts want together, added up for each standing and round."""
+    """Return the demands of hosts, added up by standing and round."""
     counts: Counter[tuple[Standing, int]] = Counter()
     for load in hosts:
         for standing, number in load.endpoints.items():

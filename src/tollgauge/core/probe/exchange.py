@@ -1,4 +1,4 @@
-"""Exchange: one request to an endpoint, and the answer or the fault that ended it.
+"""Exchange: one request to an endpoint, and the response or the fault that ended it.
 
 clients/x402 makes exchanges; core/probe/probe judges them.
 """
@@ -16,7 +16,7 @@ BODY_METHODS: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
 class FaultKind(StrEnum):
-    """Why no HTTP answer came. Whose fault that is, core/probe/probe decides."""
+    """Why there was no HTTP response. core/probe/probe decides who caused it."""
 
     DNS_NOT_FOUND = "dns-not-found"
     DNS_FAILED = "dns-failed"
@@ -31,12 +31,12 @@ class FaultKind(StrEnum):
     OVERSIZE = "headers-too-large"
     MALFORMED = "malformed-http"
     LOCAL = "local-failure"
-    """Ours: no socket, no memory, no route, a limit of our own."""
+    """Caused by this machine: no socket, no memory, no route, a local limit."""
 
 
 class Defect(StrEnum):
-    """What exactly is wrong with a certificate or an answer, where the kind does not say it. The
-    values are stable: they are stored as the reason of a probe.
+    """A defect of a certificate or a response that the kind does not name. Values are stored as the
+    reason of a probe and must not change.
     """
 
     CERTIFICATE_EXPIRED = "certificate-expired"
@@ -45,20 +45,20 @@ class Defect(StrEnum):
     CERTIFICATE_SELF_SIGNED = "certificate-self-signed"
     CERTIFICATE_UNKNOWN_ISSUER = "certificate-unknown-issuer"
     LENGTH_TOO_LARGE = "content-length-too-large"
-    """Content-Length is 2^63 or more: no client can count so far, and no body ends there."""
+    """Content-Length is 2^63 or more: clients cannot count that far, and no body is that long."""
     LENGTH_AND_TRANSFER_ENCODING = "content-length-with-transfer-encoding"
-    """Both say where the body ends (RFC 9112 section 6.3). Node refuses such an answer."""
+    """Both define the end of the body (RFC 9112 section 6.3). Node rejects such a response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """How long each phase took, in whole milliseconds; None for a phase that was not reached.
+    """Duration of each phase in whole milliseconds; None for a phase that was not reached.
 
-    `total` runs from the start of the attempt to its end, whatever ended it.
-
-    Two are of our own making, and 0 once a probe is stored: `delay`, the largest scheduling delay
-    of the thread and the event loop that served the attempt (clients/egress/curl_loop), and
-    `overrun`, how far `total` went past the attempt's deadline.
+    Attributes:
+        total: From the start of the request to its end, whatever ended it.
+        delay: Largest scheduling delay of the thread and event loop that served the request
+            (clients/egress/curl_loop). Caused by this machine; stored as 0.
+        overrun: Time by which `total` exceeded the deadline. Caused by this machine; stored as 0.
     """
 
     dns: int | None = None
@@ -72,9 +72,12 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An HTTP answer. Header names are lower case, in order, duplicates kept; values are text
-    decoded as latin-1. `truncated` says that the body went past the cap and was cut. `defect` is
-    one that most clients accept.
+    """An HTTP response.
+
+    Attributes:
+        headers: Names in lower case, in order, duplicates kept; values decoded as latin-1.
+        truncated: The body exceeded the size limit and was cut.
+        defect: A defect that most clients accept.
     """
 
     status: int
@@ -84,18 +87,18 @@ class Answer:
     defect: Defect | None = None
 
     def header_values(self, name: str) -> tuple[str, ...]:
-        """All values of a header, `name` in lower case."""
+        """Return all values of a header, `name` in lower case."""
         return tuple([value for key, value in self.headers if key == name])
 
     def header(self, name: str) -> str | None:
-        """The first value of a header, or None."""
+        """Return the first value of a header, or None."""
         return next(iter(self.header_values(name)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """The end of an attempt without an answer. `detail` is our own text and safe to show. `defect`
-    says more than the kind, where it is known.
+    """The end of a request without a response. `detail` contains no foreign text and is safe to
+    show. `defect` is more specific than the kind, if it is known.
     """
 
     kind: FaultKind
@@ -105,10 +108,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """One attempt: what was asked, when, and what came of it.
+    """One request to an endpoint with its result.
 
     `at` is the start in milliseconds UTC. `tls_not_after` is the end of the leaf certificate's
-    validity in milliseconds UTC, None without TLS.
+    validity in milliseconds UTC; None without TLS.
     """
 
     url: str
@@ -125,11 +128,16 @@ _DIGITS_MAX: Final = 9
 
 
 def retry_after_ms(text: str | None, *, now: int | None) -> int | None:
-    """The wait in milliseconds that a header's value asks for; None for a value that is missing
-    or cannot be read. Never raises.
+    """Parse a Retry-After header; None if it is missing or malformed. Never raises.
 
-    The value is a number of seconds or an HTTP date; a date in the past is a wait of 0. `now` is
-    in milliseconds UTC; where it is None, dates are not read.
+    The value is a number of seconds or an HTTP date; a date in the past gives 0.
+
+    Args:
+        text: The header's value.
+        now: Milliseconds UTC. If it is None, dates are not accepted.
+
+    Returns:
+        The wait in milliseconds.
     """
     value = (text or "").strip()
     if value.isascii() and value.isdigit():
@@ -138,7 +146,7 @@ def retry_after_ms(text: str | None, *, now: int | None) -> int | None:
         return None
     try:
         date = parsedate_to_datetime(value)
-        # HTTP dates are in GMT, also where they do not say so (RFC 9110 section 5.6.7).
+        # HTTP dates are in GMT, even without a time zone (RFC 9110 section 5.6.7).
         at = int((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1_000)
     except (ValueError, TypeError, OverflowError, IndexError):
         return None

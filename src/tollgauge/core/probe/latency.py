@@ -1,15 +1,15 @@
 """The latency histogram: buckets of whole milliseconds that merge exactly.
 
 Rules (docs/methodology.md, *arithmetic*):
-- below 128 ms one bucket a millisecond; above, 64 equal buckets an octave;
-- the value of a bucket is its lower bound, at most 1/64 below what was measured;
-- the p-th percentile is the value of the bucket that holds the ceil(p * n / 100)-th smallest.
+- below 128 ms one bucket per millisecond; above, 64 equal buckets per octave;
+- the value of a bucket is its lower bound, at most 1/64 below the measurement;
+- the p-th percentile is the value of the bucket with the ceil(p * n / 100)-th smallest.
 
-Bucket numbers are dense and monotonic: bucket b < 128 holds exactly b ms; from there on the
-octave of `e = bit_length - 1` takes the 64 numbers `(e - 6) * 64 + 64` to `(e - 6) * 64 + 127`.
-128 ms is bucket 128, 256 ms is bucket 192, 10 000 ms is bucket 526. A histogram is a tuple of
-(bucket, count) in ascending bucket order with counts above zero. No bucket is ever renumbered:
-the numbers are stored and published.
+Bucket numbers are dense and monotonic: bucket b < 128 is exactly b ms; above, the octave of `e =
+bit_length - 1` has the 64 numbers `(e - 6) * 64 + 64` to `(e - 6) * 64 + 127`. 128 ms is bucket
+128, 256 ms is bucket 192, 10 000 ms is bucket 526. A histogram is a tuple of (bucket, count) in
+ascending bucket order with counts above zero. Bucket numbers are stored and published, so they must
+never change.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _count: Final = itemgetter(1)
 
 
 def bucket_of(ms: int) -> int:
-    """The bucket of a latency in whole milliseconds; a negative one counts as 0."""
+    """Return the bucket of a latency in whole milliseconds; negative values count as 0."""
     if ms < _LINEAR:
         return max(ms, 0)
     shift = ms.bit_length() - 7
@@ -38,7 +38,7 @@ def bucket_of(ms: int) -> int:
 
 
 def lower_bound(bucket: int) -> int:
-    """The least latency in milliseconds that a bucket holds: its value."""
+    """Return the smallest latency in milliseconds of a bucket: its value."""
     if bucket < _LINEAR:
         return bucket
     shift = bucket // _PER_OCTAVE - 1
@@ -46,7 +46,7 @@ def lower_bound(bucket: int) -> int:
 
 
 def merge(histograms: Sequence[Histogram]) -> Histogram:
-    """The sum of histograms, bucket by bucket."""
+    """Return the sum of histograms, bucket by bucket."""
     if len(histograms) == 1:
         return histograms[0]
     counts: dict[int, int] = {}
@@ -57,22 +57,22 @@ def merge(histograms: Sequence[Histogram]) -> Histogram:
 
 
 def of(latencies: Iterable[int]) -> Histogram:
-    """The histogram of latencies in whole milliseconds."""
+    """Return the histogram of latencies in whole milliseconds."""
     return _sorted(Counter(map(bucket_of, latencies)))
 
 
 def size(latencies: Histogram) -> int:
-    """How many latencies a histogram holds."""
+    """Return the number of latencies in a histogram."""
     return sum(map(_count, latencies))
 
 
 def percentile(latencies: Histogram, percent: int) -> int | None:
-    """The `percent`-th percentile (1..100) in milliseconds, None of an empty histogram."""
+    """Return the `percent`-th percentile (1..100) in milliseconds; None for an empty histogram."""
     return percentiles((latencies,), (percent,))[0]
 
 
 def percentiles(parts: Sequence[Histogram], percents: Sequence[int]) -> list[int | None]:
-    """Several percentiles of what histograms hold together, as `percentile`."""
+    """Return several percentiles of histograms together, as `percentile`."""
     together = merge(parts)
     ranks = list(accumulate(map(_count, together)))
     if not ranks:

@@ -1,4 +1,4 @@
-"""The table of outcomes: everything that the service decides and says about each result of a probe.
+"""The table of outcomes: the rules and texts for each result of a probe.
 
 To add an outcome, add a member to `Outcome` and its row to `OUTCOMES`; methodology, operating and
 gaming pages are generated from the rows (`docs/generate.py`).
@@ -22,7 +22,7 @@ class Attribution(StrEnum):
 
 
 class Sign(StrEnum):
-    """What a result shows about the network between this machine and its target."""
+    """Evidence of a result about the network between this machine and its target."""
 
     ANSWERED = "answered"
     FAILED = "failed"
@@ -73,7 +73,7 @@ class OutcomeRow:
         statuses: HTTP statuses with this outcome; the shorter list wins over a range.
         up: Whether the probe counts as up.
         attribution: Who caused it, unless core/probe/attribution finds another cause.
-        sign: What it shows about the network; None if the request never left this machine.
+        sign: Evidence about the network; None if the request never left this machine.
         refusal: The target answers but does not serve the prober. For an endpoint that was never
             payable its time is neither up nor down.
         local_cause: A faulty resolver, trust store or clock of this machine looks the same.
@@ -100,7 +100,7 @@ class OutcomeRow:
 
 
 _SELLER: Final = "Nothing on this machine: the seller's response."
-_EVERY_FAILURE: Final = "Every failure is one; the forecast caps what is not payable now"
+_EVERY_FAILURE: Final = "Every failure is one; the forecast caps endpoints that are not payable now"
 _NOT_PAYABLE: Final = "Counts as up: only compliance 0 for that time and the forecast caps"
 _REFUSED: Final = "A failure as any other, from the first one"
 
@@ -108,7 +108,7 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
     Outcome.PAYMENT_REQUIRED: OutcomeRow(
         statuses=(402,),
         up=True,
-        buyer="a stock client cannot pay by its 402",
+        buyer="a stock client cannot pay its 402",
         page="payment required",
         methodology="HTTP 402",
         operating="Nothing: the expected response.",
@@ -200,7 +200,7 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
     Outcome.CLIENT_ERROR: OutcomeRow(
         statuses=range(400, 500),
         sells=False,
-        buyer="it called the request wrong (4xx)",
+        buyer="it rejected the request (4xx)",
         page="client error",
         methodology="any other HTTP 4xx",
         operating=_SELLER,
@@ -242,7 +242,7 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
     ),
     Outcome.CONNECT: OutcomeRow(
         sign=Sign.FAILED,
-        buyer="it took no connection",
+        buyer="no connection could be made",
         page="connection failed",
         methodology="no connection, a connection reset, or an address that is not public",
         operating="Routes and firewall of this machine; IPv6 if only such hosts fail.",
@@ -276,7 +276,7 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
         ),
     ),
     Outcome.BROKEN: OutcomeRow(
-        buyer="what it answered is no HTTP",
+        buyer="its response is not HTTP",
         page="broken HTTP",
         methodology="an empty reply, or bytes that are not HTTP",
         operating="Whether a proxy of this network alters responses.",
@@ -289,9 +289,9 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
     Outcome.LOCAL: OutcomeRow(
         attribution=Attribution.LOCAL,
         sign=None,
-        buyer="this machine could not ask",
+        buyer="this machine could not send the request",
         page="local failure",
-        methodology="this machine has no socket, memory or route, or reached a limit of its own",
+        methodology="this machine has no socket, memory or route, or reached a local limit",
         operating="File descriptors, memory and routes of this machine.",
         gaming=None,
     ),
@@ -300,7 +300,8 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRow:
-    """The outcome of an attempt that ended without an answer, and where it differs from its row.
+    """The outcome of a request that ended without a response, and its differences from the
+    outcome's row.
 
     `lateness`: a delay of this machine can cause it, because the request is sent too late or the
     other side stops waiting.
@@ -315,7 +316,7 @@ class FaultRow:
 
 FAULTS: Final[dict[str, FaultRow]] = {
     FaultKind.DNS_NOT_FOUND: FaultRow(outcome=Outcome.DNS),
-    # The resolver of this machine may be the one that fails; core/probe/attribution decides.
+    # The local resolver may have failed; core/probe/attribution decides.
     FaultKind.DNS_FAILED: FaultRow(
         outcome=Outcome.DNS, attribution=Attribution.UNKNOWN, lateness=True
     ),

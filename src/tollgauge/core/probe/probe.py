@@ -1,15 +1,14 @@
-"""ProbeResult: the judgement of one exchange. Outcomes and their attribution are rows of
-core/probe/outcome.
+"""ProbeResult: the judgement of one exchange. core/probe/outcome has the table of outcomes.
 
 Rules (docs/methodology.md):
 - only results with attribution `TARGET` are scored; the others are excluded, counted and shown;
-- an answer, and a fault that lateness can cause, is attributed to this machine if its thread or
-  event loop was late by more than LATE_MS meanwhile: the target's own time is then unknown. So is
-  every result that ends that long after the deadline;
+- a response, and a fault that lateness can cause, is attributed to this machine if its thread or
+  event loop was late by more than LATE_MS in the meantime, because the target's time is then
+  unknown. So is every result that ends more than LATE_MS after the deadline;
 - compliance of a scored probe is 100 minus 4 per warning (at most 20) without errors, 50 if a stock
   client could still pay, 0 if it could not;
 - an offer that cannot be evaluated (core/endpoint/finding.NOT_EVALUATED) counts as payable, so that
-  the forecast goes on, with compliance 0. No other result is payable with compliance 0.
+  the forecast continues, with compliance 0. No other result is payable with compliance 0.
 """
 
 from __future__ import annotations
@@ -28,28 +27,32 @@ WARNING_COST: Final = 4
 WARNINGS_COST_MAX: Final = 20
 PAYABLE_WITH_ERRORS: Final = 50
 HOLDS_MIN_MS: Final = 2 * HOUR_MS
-"""How long a payable probe speaks at most, and every other one at least."""
+"""Maximum time that a payable probe counts for, and minimum for every other one."""
 LATE_MS: Final = 250
-"""A longer scheduling delay of our own, in milliseconds, may be why a probe failed."""
+"""A longer scheduling delay of this machine, in milliseconds, may have caused a failure."""
 LATE_HERE: Final = "late-here"
-"""The reason of a result that our own lateness may have caused."""
+"""The reason of a result that lateness of this machine may have caused."""
 REDIRECT_TO_HTTP: Final = "redirect-to-http"
-"""The reason of a redirect that leads from https to http: a payment would travel in the open."""
+"""The reason of a redirect from https to http: a payment would be sent unencrypted."""
 _INVISIBLE: Final = re.compile(r"[\x00-\x20]")
-"""What clients drop from a Location before they read its scheme (WHATWG URL)."""
+"""Characters that clients drop from a Location before they parse its scheme (WHATWG URL)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResult:
-    """The judgement of one probe. `at` is milliseconds UTC.
+    """The judgement of one probe.
 
-    `up` is meaningful where the attribution is `theirs`. `compliance` is 0..100. `version` and
-    `quote` come from the envelope, None without one. `reason` says why a result is not scored,
-    what fault ended it, or what else was wrong with the answer: a slug of FaultKind, of Defect, or
-    REDIRECT_TO_HTTP. `findings` are the linter's; the store keeps their slugs. `holds` is for how
-    many milliseconds it speaks at most (core/probe/spans). One that `confirms` asks a failure
-    again soon after it: it speaks for time, and is no part of any count. `forms` are the forms of
-    payment that the envelope offers (core/endpoint/terms); the store keeps them with the endpoint.
+    Attributes:
+        at: Milliseconds UTC.
+        up: Only meaningful if the attribution is `theirs`.
+        compliance: 0..100.
+        version, quote: From the envelope; None without one.
+        reason: Why it is not scored, the fault that ended it, or another defect of the response: a
+            value of FaultKind or Defect, or REDIRECT_TO_HTTP.
+        findings: The linter's findings; the store keeps their slugs.
+        forms: The forms of payment in the envelope (core/endpoint/terms); stored with the endpoint.
+        holds: Maximum time in milliseconds that it counts for (core/probe/spans).
+        confirms: Repeats a failed probe soon after it. Counts for time only, not for any count.
     """
 
     at: int
@@ -84,7 +87,7 @@ class ProbeResult:
 
     @property
     def late_here(self) -> bool:
-        """Whether we were late ourselves, so that slowness says nothing about the target."""
+        """Whether this machine was late, so that slowness does not describe the target."""
         return self.timings.delay > LATE_MS
 
 
@@ -142,7 +145,7 @@ def describes_target(probe: Any) -> bool:
 
 
 def _reason(exchange: Exchange, answer: Answer) -> str:
-    """What was wrong with an answer beside its envelope, "" for nothing."""
+    """Return the defect of a response other than its envelope; "" for none."""
     if 300 <= answer.status <= 399 and exchange.url.startswith("https:"):
         locations = answer.header_values("location")
         if any(_INVISIBLE.sub("", url).lower().startswith("http:") for url in locations):
@@ -151,7 +154,7 @@ def _reason(exchange: Exchange, answer: Answer) -> str:
 
 
 def _compliance(lint: Lint) -> int:
-    """0..100: what the envelope of a probe that was up is worth (docs/methodology.md)."""
+    """Return the compliance of a probe that was up, 0..100 (docs/methodology.md)."""
     if not lint.payable or not lint.evaluated:
         return 0
     if lint.errors:
@@ -161,8 +164,8 @@ def _compliance(lint: Lint) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProbeJudgement:
-    """What many probes of a day have in common, in the words of ProbeResult. Compared by identity,
-    so that it is a quick key for what is computed from it.
+    """The values that many probes of a day share, named as in ProbeResult. Compared by identity, so
+    it is a cheap cache key.
     """
 
     outcome: Outcome
@@ -175,6 +178,6 @@ class ProbeJudgement:
 
 
 HistoryRow = tuple[int, int, ProbeJudgement]
-"""The instant of a probe (ms UTC), how long it took in all (ms), and its judgement. A plain tuple,
-because an answer has tens of thousands.
+"""The time of a probe (ms UTC), its duration (ms), and its judgement. A plain tuple, because a
+response contains tens of thousands.
 """

@@ -1,9 +1,9 @@
-"""Rollup: what one UTC day (or a part of one) of an endpoint's probes adds up to.
+"""Rollups: the sums of an endpoint's probes over one UTC day or a part of it.
 
 Rollups merge exactly: counts and sums add, the latency histogram adds bucket by bucket, the
 half-hour slots of a day are a bitmap. Thirty of them give the exact 30-day statistics
-(docs/methodology.md, *arithmetic*). Probes that confirm a failure are in no count; what they say is
-in the spans, which whoever knows the probes before and after adds (core/probe/spans).
+(docs/methodology.md, *arithmetic*). Probes that confirm a failure are in no count; they count in
+the spans, which depend on the probes before and after (core/probe/spans).
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from tollgauge.core.probe.spans import NO_SPANS, Spans, spans_sum
 
 SLOT_MS: Final = 30 * MINUTE_MS
 Reasons = tuple[tuple[str, int], ...]
-"""How many probes were not scored by reason, sorted by reason."""
+"""Numbers of unscored probes by reason, sorted by reason."""
 
 
 class RollupError(TollgaugeError):
-    """Probes or rollups of different days that were to become one day's."""
+    """Probes or rollups of different days cannot be combined."""
 
 
 class Rollup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One day's sums. `day` counts UTC days since the epoch.
+    """One day's sums.
 
-    `excluded` counts unscored probes by reason. `slots` has bit i set when a
-    scored probe fell into the i-th half hour of the day. `compliance` sums the per-probe
-    subscores (0..100) over scored probes. `latency` is (bucket, count) in ascending bucket order
-    over up, scored probes, `latency_sum` the exact sum of their milliseconds. `blocked` counts the
-    scored probes that a bot wall refused.
+    Attributes:
+        day: UTC days since the epoch.
+        excluded: Unscored probes by reason.
+        slots: Bit i is set if a scored probe fell into the i-th half hour of the day.
+        compliance: Sum of the compliance (0..100) of scored probes.
+        latency: (bucket, count) in ascending order, of scored probes that were up.
+        latency_sum: Exact sum of their milliseconds.
+        blocked: Scored probes that a bot wall refused.
     """
 
     day: int
@@ -58,7 +61,7 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """The sums of many days. `slots` is the number of distinct half hours with a scored probe,
-    `latencies` the number of latencies; the rest is as in `Rollup`.
+    `latencies` the number of latencies; other fields as in `Rollup`.
     """
 
     probes: int = 0
@@ -75,8 +78,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rollup(day: int, results: Iterable[ProbeResult], *, spans: Spans = NO_SPANS) -> Rollup:
-    """The sums of a day's probes, in any order, with their spans. Raises RollupError for a probe of
-    another day.
+    """Return the sums of a day's probes, in any order, with their spans. Raises RollupError for a
+    probe of another day.
     """
     begin = day * DAY_MS
     counted = [result for result in results if not result.confirms]
@@ -109,9 +112,8 @@ def rollup(day: int, results: Iterable[ProbeResult], *, spans: Spans = NO_SPANS)
 
 
 def merge(a: Rollup, b: Rollup) -> Rollup:
-    """The sums of two parts of one day that share no probe.
-
-    Raises RollupError when the days differ.
+    """Return the sums of two parts of one day without common probes. Raises RollupError if the days
+    differ.
     """
     if a.day != b.day:
         raise RollupError(f"Rollups of day {a.day} and day {b.day} do not merge.")
@@ -133,7 +135,7 @@ def merge(a: Rollup, b: Rollup) -> Rollup:
 
 
 def totals(days: Iterable[Rollup]) -> Totals:
-    """The sums of days, in any order. Parts of one day share their half hours."""
+    """Return the sums of days, in any order. Parts of one day share their half hours."""
     slots: dict[int, int] = {}
     probes = scored = up = compliant = payable = compliance = latencies = latency_sum = 0
     excluded: Reasons = ()
@@ -166,7 +168,7 @@ def totals(days: Iterable[Rollup]) -> Totals:
 
 
 def day_document(sums: Rollup) -> dict[str, Any]:
-    """The JSON object of a day, as evidence has it since format 2."""
+    """Return the JSON object of a day, as in evidence since format 2."""
     spoken = sums.spans
     return {
         "day": sums.day,

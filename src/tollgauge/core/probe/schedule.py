@@ -1,21 +1,22 @@
-"""Schedule: when to probe again, by cadence, budget, jitter, and the pause that a target asks for.
+"""Schedule: the time of an endpoint's next probe, from cadence, budget, jitter and requested
+pauses.
 
-An endpoint is probed every 30 minutes, and every 5 minutes while it is watched. One that was
-delisted is probed every 6 hours while somebody watched it or paid for a report of it in the last
-30 days, then once a day. One that was down for more than 7 days is dead: it is probed every 6
-hours, until it is up, somebody asks for it, or a directory says something new of it.
+An endpoint is probed every 30 minutes, and every 5 minutes while it is watched. A delisted one is
+probed every 6 hours if it was watched or a report of it was sold in the last 30 days, once a day
+otherwise. An endpoint that was down for more than 7 days is dead: it is probed every 6 hours until
+it is up, a caller asks for it, or its listing changes.
 
-Where a host or a site cannot be asked so often (one probe at a time, a pause after each), its
-endpoints share the probes that it can have by weight (`Standing.weight`): a watched endpoint gets
-512 times the share of a listed one, and every endpoint gets some. `round_for` says how long a round
-takes then, `interval_ms` how often each endpoint really is probed.
+If a host or a site cannot be probed that often (one probe at a time, a pause after each), its
+endpoints share the available probes by weight (`Standing.weight`): a watched endpoint gets 512
+times the share of a listed one, and every endpoint gets some. `round_for` computes the length of a
+round, `interval_ms` the actual interval of each endpoint.
 
-Each endpoint has its place in the period, in the order of the ids, which probes and days have in
-the database too. Endpoints that were probed together (after a stop, after a crawl) move apart
-again, each towards its place by up to a twentieth of the period. At its place an endpoint is probed
-up to a fortieth of the period earlier or later; how much changes from round to round, steadily for
-all of them. This comes from hashes of ids and times, so it needs no randomness and does not drift.
-Finding and leasing those that are due is the store's work.
+Each endpoint has a slot in the period, in the order of the IDs, which is also the order of probes
+and days in the database. Endpoints that were probed together (after a stop, after a crawl) spread
+out again: each moves towards its slot by up to a twentieth of the period per probe. Around its slot
+an endpoint is probed up to a fortieth of the period earlier or later; this offset changes from
+round to round, steadily for all of them. It is derived from hashes of IDs and times, so it needs no
+randomness and does not drift. With `Draws`, gaps are random instead. The store finds and leases due endpoints.
 """
 
 from __future__ import annotations
@@ -36,60 +37,61 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.spans import holds_ms, statement
 
 RETRY_AFTER_MAX_MS: Final = 6 * HOUR_MS
-"""The longest pause that a target is granted: while it is not probed, its state is unknown."""
+"""Maximum pause of an endpoint that requests one: its state is unknown in the meantime."""
 HOST_PAUSE_MAX_MS: Final = 10 * MINUTE_MS
-"""The longest pause that one endpoint gets for the others of its host."""
+"""Maximum pause that one endpoint causes for the others of its host."""
 DELISTED_EVERY_MS: Final = 6 * HOUR_MS
-"""How often a delisted endpoint is probed that somebody asked for."""
+"""Interval of a delisted endpoint that was recently requested."""
 ASKED_MS: Final = 30 * DAY_MS
-"""For how long a delisted endpoint that somebody asked for is probed more often than once a day."""
+"""Period after the last request in which an endpoint is probed more often."""
 CONFIRM_AFTER_MS: Final = (MINUTE_MS, 5 * MINUTE_MS)
-"""How long after the failure of an endpoint that was payable it is probed again, without draws."""
+"""Delays of the confirming probes after the failure of an endpoint that was payable, without
+draws.
+"""
 CONFIRM_LIMITS_MS: Final = (
     (40 * SECOND_MS, 80 * SECOND_MS),
     (3 * MINUTE_MS, 7 * MINUTE_MS),
 )
-"""Limits of the same with draws."""
+"""Minimum and maximum of the same delays with draws."""
 CONFIRM_WITHIN_MS: Final = 10 * MINUTE_MS
 DRAW_RANGE: Final = 1 << 32
 DEAD_MS: Final = 7 * DAY_MS
-"""How long an endpoint is down until it is dead."""
+"""An endpoint that is down for longer is dead."""
 DEAD_EVERY_MS: Final = 6 * HOUR_MS
-"""How often a dead endpoint is probed, unless the cadence is slower."""
+"""Interval of a dead endpoint, unless the cadence is slower."""
 INTERVAL_MAX_MS: Final = 30 * DAY_MS
-"""No endpoint waits longer: the window of a score."""
+"""Maximum interval of any endpoint: the window of a score."""
 _PAUSING: Final = frozenset({429, 503})
-"""The statuses whose Retry-After is heeded."""
+"""The statuses whose Retry-After is honoured."""
 _USED_PERCENT: Final = 95
-"""How much of a budget is planned: late probes need some room."""
-_ID_BITS: Final = 64
-"""An endpoint's id is so many bits, in hexadecimal digits."""
+"""Planned share of a budget: late probes need some room."""
+_ID_BITS: Final = 64  # length of an endpoint ID
 _SCALE: Final = 10**15
-"""Probes per millisecond are counted in so many parts, as integers."""
+"""Fixed-point scale of probes per millisecond."""
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """How often and how gently to probe, in milliseconds. `site_gap_ms` counts where a site could
-    be probed faster than that.
+    """Probe intervals and pauses, in milliseconds. `site_gap_ms` applies if the hosts of a site
+    could be probed faster than that.
     """
 
     every_ms: Annotated[int, Field(ge=SECOND_MS)] = 30 * MINUTE_MS
-    """Between two probes of an endpoint: 30 minutes."""
+    """Interval of an endpoint: 30 minutes."""
     watched_every_ms: Annotated[int, Field(ge=SECOND_MS)] = 5 * MINUTE_MS
-    """Between two probes of a watched endpoint: 5 minutes."""
+    """Interval of a watched endpoint: 5 minutes."""
     host_gap_ms: NonNegativeInt = SECOND_MS
-    """The pause of a host after each probe, however many paths it lists."""
+    """Pause of a host after each probe, independent of its number of endpoints."""
     site_gap_ms: NonNegativeInt = 250
-    """Between the beginnings of two probes of a site, however many hosts it has."""
+    """Time between the starts of two probes of a site, over all its hosts."""
 
 
 NORMAL: Final = Cadence()
-"""The cadence where the operator sets none."""
+"""The default cadence."""
 
 
 class Standing(StrEnum):
-    """What an endpoint is worth a probe, the most valuable first."""
+    """Probe priority of an endpoint, highest first."""
 
     WATCHED = "watched"
     ASKED = "asked"
@@ -100,11 +102,11 @@ class Standing(StrEnum):
 
     @property
     def weight(self) -> int:
-        """Its share of a budget that is too small, relative to others."""
+        """Relative share of a budget that is too small."""
         return _WEIGHTS[self]
 
     def every_ms(self, cadence: Cadence) -> int:
-        """How often it is probed where the budget allows."""
+        """Return its interval if the budget allows."""
         match self:
             case Standing.WATCHED:
                 return cadence.watched_every_ms
@@ -129,7 +131,9 @@ _WEIGHTS: Final = {
 
 
 def standing(endpoint: Endpoint, *, now: int) -> Standing:
-    """The standing of an endpoint. store/schedule/budgets says the same in SQL."""
+    """Return the standing of an endpoint. store/schedule/budgets implements the same rule in
+    SQL.
+    """
     asked = endpoint.asked_at is not None and now - endpoint.asked_at <= ASKED_MS
     if endpoint.watched_until > now:
         return Standing.WATCHED
@@ -141,8 +145,8 @@ def standing(endpoint: Endpoint, *, now: int) -> Standing:
 
 
 def is_dead(endpoint: Endpoint, *, now: int) -> bool:
-    """Whether an endpoint was down for more than DEAD_MS, and for so long nobody asked for it, and
-    no directory said anything new of it.
+    """Return whether an endpoint was down for more than DEAD_MS, without a request for it or a
+    change of its listing in that time.
     """
     if endpoint.down_since is None:
         return False
@@ -152,8 +156,8 @@ def is_dead(endpoint: Endpoint, *, now: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeDemand:
-    """So many endpoints of one standing, none of which gets a shorter interval than a host's
-    `round_ms` allows (0: no such limit).
+    """A number of endpoints of one standing. Their interval is at least that of a host with rounds
+    of `round_ms` (0: no such limit).
     """
 
     standing: Standing
@@ -162,9 +166,10 @@ class ProbeDemand:
 
 
 def round_for(demands: Sequence[ProbeDemand], cadence: Cadence, *, gap_ms: int) -> int:
-    """How long a round of endpoints that share a budget of one probe in `gap_ms` takes: the
-    interval of one with weight 1, of which the others get a share by weight. 0 where the budget is
-    large enough for the cadence of all.
+    """Return the length of a round of endpoints that share a budget of one probe per `gap_ms`.
+
+    It is the interval of an endpoint with weight 1; the others get a share by weight. 0 if the
+    budget is large enough for the cadence of all.
     """
 
     def load(round_ms: int) -> int:
@@ -175,7 +180,7 @@ def round_for(demands: Sequence[ProbeDemand], cadence: Cadence, *, gap_ms: int) 
     budget = _SCALE * _USED_PERCENT // (100 * gap_ms) if gap_ms else 0
     if not gap_ms or load(0) <= budget:
         return 0
-    # An interval is at most as long as the longest that one of weight 1 may get.
+    # Binary search. Upper limit: the longest interval, times the largest weight.
     low, high = 0, INTERVAL_MAX_MS * max(_WEIGHTS.values())
     while low + 1 < high:
         middle = (low + high) // 2
@@ -184,13 +189,14 @@ def round_for(demands: Sequence[ProbeDemand], cadence: Cadence, *, gap_ms: int) 
 
 
 def shared_ms(demand: ProbeDemand, cadence: Cadence, round_ms: int) -> int:
-    """How often each endpoint of a demand is probed in rounds of `round_ms`."""
+    """Return the interval of each endpoint of a demand in rounds of `round_ms`."""
     return _interval_ms(demand.standing, cadence, max(round_ms, demand.round_ms))
 
 
 def interval_ms(endpoint: Endpoint, cadence: Cadence, *, now: int, round_ms: int = 0) -> int:
-    """How often an endpoint is probed now, in milliseconds, on a host whose rounds take `round_ms`
-    (0: as long as its endpoints' cadence).
+    """Return the present interval of an endpoint in milliseconds.
+
+    `round_ms` is the length of its host's rounds (0: its endpoints' cadence).
     """
     return _interval_ms(standing(endpoint, now=now), cadence, round_ms)
 
@@ -202,9 +208,10 @@ def _interval_ms(standing_: Standing, cadence: Cadence, round_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """Random numbers for the times of the next probes, each from 0 to below DRAW_RANGE. They come
-    from a secure source outside of this package, and the drawn times are published nowhere before
-    they have passed.
+    """Random numbers for the times of the next probes, from 0 to below DRAW_RANGE.
+
+    They come from a secure source outside of this package, and the drawn times are not published
+    before they have passed.
     """
 
     gap: int
@@ -220,17 +227,17 @@ def next_due(
     round_ms: int = 0,
     draws: Draws | None = None,
 ) -> int:
-    """When to probe an endpoint next, in milliseconds UTC; not before `now + pause_ms`.
+    """Return the time of an endpoint's next probe (ms UTC); not before `now + pause_ms`.
 
-    With `draws` the gap is uniform between 1/6 and 11/6 of the interval, so that no part of it is
-    safe for a seller that closes between probes. Without, it is the endpoint's place in the next
+    With `draws` the gap is uniform between 1/6 and 11/6 of the interval, so no part of it is safe
+    for a seller that closes between probes. Without draws, it is the endpoint's slot in the next
     period.
     """
     period = interval_ms(endpoint, cadence, now=now, round_ms=round_ms)
     if draws is not None:
         return now + max(_uniform((period // 6, period * 11 // 6), draws.gap), pause_ms)
     half, most = period // 2, period // 20
-    # To its place: later, or earlier below zero.
+    # Distance to its slot; negative: the slot was earlier.
     offset = (place_ms(endpoint.id, period) - now + half) % period - half
     if abs(offset) > most:
         drawn = _drawn(f"{endpoint.id}:{now // period}", most)
@@ -241,23 +248,26 @@ def next_due(
 
 
 def _uniform(limits: tuple[int, int], draw: int) -> int:
-    """A time between two limits in milliseconds."""
+    """Map a draw to a time between two limits in milliseconds."""
     least, most = limits
     return least + (most - least) * draw // DRAW_RANGE
 
 
 def place_ms(endpoint_id: str, period: int) -> int:
-    """The place of an endpoint in every period of so many milliseconds, counted from the epoch.
-    Places have the order of the ids, so that what is probed together lies together in the tables
-    that have an endpoint's id as their key.
+    """Return the slot of an endpoint in every period of this length, counted from the epoch.
+
+    Slots have the order of the IDs, so endpoints that are probed together are adjacent in the
+    tables with an endpoint's ID as key.
     """
     return int(endpoint_id, 16) * period >> _ID_BITS
 
 
 def _wobble_ms(at: int, period: int) -> int:
-    """How much later than at its place an endpoint is probed whose place comes at an instant;
-    earlier below zero. From one round to the next it changes steadily, so that the probes of a
-    round keep the order of their places and come as evenly as those.
+    """Return the offset from the slot for an endpoint whose slot comes at a time; negative:
+    earlier.
+
+    It changes steadily from one round to the next, so probes keep the order and the spacing of
+    their slots.
     """
     number, place = divmod(at, period)
     before, after = (_drawn(f"{period}:{one}", period // 20) for one in (number, number + 1))
@@ -265,15 +275,19 @@ def _wobble_ms(at: int, period: int) -> int:
 
 
 def _drawn(seed: str, below: int) -> int:
-    """A number from 0 on, the same for a seed every time."""
+    """Return a pseudorandom number from 0 up to `below`, always the same for a seed."""
     return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") % below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextProbe:
-    """What a result means for the probes of its endpoint: when the next one is `due` (ms UTC), for
-    how long this one `holds`, whether it `confirms` a failure, and the instant of the failure that
-    is being asked again (`unconfirmed_at`), None while there is none.
+    """The effect of a result on the schedule of its endpoint.
+
+    Attributes:
+        due: Time of the next probe (ms UTC).
+        holds: Maximum time in milliseconds that this result counts for.
+        confirms: Whether this probe confirms a failure.
+        unconfirmed_at: Time of the failure that is being confirmed; None otherwise.
     """
 
     due: int
@@ -292,15 +306,16 @@ def after_probe(
     round_ms: int = 0,
     draws: Draws | None = None,
 ) -> NextProbe:
-    """What follows from a result. `endpoint` is as it was before; `pause_ms` is the pause that it
-    asked for, 0 for none; `round_ms` how long the rounds of its host take (0: as long as its
-    endpoints' cadence).
+    """Return the effect of a result on the schedule.
 
-    - a dead endpoint that is up is probed as often as any other again;
-    - after a failure, an endpoint that was payable is asked again after each of CONFIRM_AFTER_MS,
-      as far as its regular probe is due more than a minute later, and unless it asked for a pause;
-    - a probe that says something of the target ends that, whatever it says;
-    - the regular probes stay where they would have been.
+    - A dead endpoint that is up returns to its regular interval.
+    - After a failure, an endpoint that was payable is probed again after each of CONFIRM_AFTER_MS,
+      if its regular probe is due more than a minute later and it did not request a pause.
+    - A probe that describes the target ends that, whatever its result.
+    - Regular probes keep their times.
+
+    `endpoint` is its state before this probe; `pause_ms` the pause that it requested (0 for none);
+    `round_ms` the length of its host's rounds (0: its endpoints' cadence).
     """
     said = statement(result)
     failed_at = endpoint.unconfirmed_at
@@ -335,7 +350,7 @@ def after_probe(
 
 
 def _confirmations(failed_at: int, *, now: int, draws: Draws | None) -> tuple[int, ...]:
-    """When a failure can be probed again; each of the two draws is used once."""
+    """Return the times of the confirming probes; each of the two draws is used once."""
     if draws is None:
         return tuple(failed_at + wait for wait in CONFIRM_AFTER_MS)
     soon, later = CONFIRM_LIMITS_MS
@@ -346,8 +361,9 @@ def _confirmations(failed_at: int, *, now: int, draws: Draws | None) -> tuple[in
 
 
 def pause_ms(result: Answer | Fault, *, now: int) -> int:
-    """The pause in milliseconds that a 429 or 503 asks for with Retry-After, at most
-    RETRY_AFTER_MAX_MS; 0 for every other result.
+    """Return the pause in milliseconds that a 429 or 503 requests with Retry-After.
+
+    At most RETRY_AFTER_MAX_MS; 0 for every other result.
     """
     if isinstance(result, Fault) or result.status not in _PAUSING:
         return 0

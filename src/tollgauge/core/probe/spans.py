@@ -1,14 +1,14 @@
-"""Spans: for how much of a day an endpoint was up, payable and down.
+"""Spans: the time of a day for which an endpoint was up, payable and down.
 
-A probe speaks from its instant to the next probe that speaks, at most for as long as it `holds`:
-HOLDS_MIN_MS if it was payable, else one and a half times the time to the endpoint's next probe,
-so a target that answers 503 and asks for six hours of silence is down for those hours. The time
-after that is in no sum, so that a stop of our own counts neither way.
+A probe counts from its time to the next probe that counts, at most for `holds` milliseconds:
+HOLDS_MIN_MS if it was payable, otherwise one and a half times the time to the endpoint's next
+probe, so a target that answers 503 and asks for a pause of six hours is down for those hours. Later
+time is in no sum, so a stop of this service counts neither way.
 
-Which probes speak (docs/methodology.md, *time, not probe counts*):
+These probes count (docs/methodology.md, *time, not probe counts*):
 - every scored probe;
-- the probes that confirm a failure (`ProbeResult.confirms`), which are in no count;
-- no other: a local or unknown result says nothing about the target.
+- probes that confirm a failure (`ProbeResult.confirms`), which are in no count of probes.
+A result whose cause is local or unknown does not describe the target and does not count.
 
 Sums are integers of milliseconds and split at midnight UTC, so those of closed days never change.
 """
@@ -25,12 +25,12 @@ from tollgauge.core.probe.outcome import OUTCOMES
 from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult, describes_target
 
 HOLDS_MAX_MS: Final = 24 * HOUR_MS
-"""How long any probe speaks at most."""
+"""Maximum time that any probe counts for."""
 
 
 class Statement(NamedTuple):
-    """What a probe says of the endpoint from `at` (ms UTC) on, for `holds` milliseconds at most.
-    `compliance` is 0..100; `refused` says that it answered without serving the prober.
+    """The state of the endpoint from `at` (ms UTC) on, for at most `holds` milliseconds.
+    `compliance` is 0..100; `refused`: it answered without serving the prober.
     """
 
     at: int
@@ -46,9 +46,9 @@ Said = tuple[int, int, bool, bool, int, bool]
 
 
 class Spans(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Milliseconds `up`, `payable` and `down` (up + down is all that was spoken of), the sum of
-    compliance x milliseconds, and how many failures and repairs began: changes from payable to
-    not payable and back. `refused` is the part of `down` with refusals.
+    """Milliseconds `up`, `payable` and `down` (up + down is the observed time), the sum of
+    compliance x milliseconds, and the numbers of failures and repairs: changes from payable to not
+    payable and back. `refused` is the part of `down` with refusals.
     """
 
     up: int = 0
@@ -64,7 +64,7 @@ NO_SPANS: Final = Spans()
 
 
 def spans_sum(parts: Sequence[Spans]) -> Spans:
-    """The sum of spans that share no time."""
+    """Return the sum of spans that do not overlap."""
     return Spans(
         up=sum([part.up for part in parts]),
         payable=sum([part.payable for part in parts]),
@@ -77,14 +77,18 @@ def spans_sum(parts: Sequence[Spans]) -> Spans:
 
 
 def holds_ms(*, payable: bool, interval_ms: int) -> int:
-    """How long a probe speaks at most, when the next one is due after `interval_ms`."""
+    """Return the maximum time that a probe counts for if the next one is due after
+    `interval_ms`.
+    """
     if payable:
         return HOLDS_MIN_MS
     return min(max(interval_ms * 3 // 2, HOLDS_MIN_MS), HOLDS_MAX_MS)
 
 
 def statement(result: ProbeResult) -> Statement | None:
-    """What a result, or a row of one, says; None if it says nothing of the target."""
+    """Return the statement of a result, or of a row of one; None if it does not describe the
+    target.
+    """
     if not describes_target(result):
         return None
     return Statement(
@@ -98,10 +102,10 @@ def statement(result: ProbeResult) -> Statement | None:
 
 
 def spans(day: int, statements: Iterable[Said], *, before: Said | None, until: int) -> Spans:
-    """The spans of a UTC day up to `until` (ms UTC), from its statements in any order.
+    """Return the spans of a UTC day up to `until` (ms UTC), from its statements in any order.
 
-    `before` is the last statement of the day before. Older ones are not known: the first statement
-    after a day of silence begins neither a failure nor a repair.
+    `before` is the last statement of the day before. Older ones are unknown: the first statement
+    after a day without any begins neither a failure nor a repair.
     """
     begin, end = day * DAY_MS, min((day + 1) * DAY_MS, until)
     ordered = sorted(statements)

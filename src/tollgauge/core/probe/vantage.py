@@ -1,13 +1,13 @@
 """Vantages: the places on the network that endpoints are probed from.
 
 Rules (docs/methodology.md, *several vantages*):
-- the first vantage that is configured is the primary: its probes are the evidence of scores, and
-  the latencies that are published are measured from there;
+- the first configured vantage is the primary: its probes are the evidence of scores, and published
+  latencies are measured there;
 - of every other vantage the latest result of each endpoint counts, for RECENT_MS;
-- where several probe an endpoint, it is down only if it is down for more than half of those that
-  have a result of the last RECENT_MS. A failure that fewer of them see is not scored;
+- with several vantages, an endpoint is down only if it is down for more than half of those with a
+  result in the last RECENT_MS. A failure that fewer of them see is not scored;
 - an endpoint that some of them reach and others do not is partly reachable, for as long as a probe
-  speaks (core/probe/spans).
+  counts (core/probe/spans).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult
 
 DEFAULT: Final = "default"
-"""The name of the only vantage, where the operator names none."""
+"""The name of the only vantage if the operator configures none."""
 NAME_PATTERN: Final = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
 RECENT_MS: Final = 10 * MINUTE_MS
-"""How long the latest result of another vantage counts."""
+"""Validity of the latest result of another vantage."""
 PARTLY_REACHABLE: Final = "partly-reachable"
 """The reason of a failure that most of the other vantages do not see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vantages:
-    """Where this process probes from (`own`), and all vantages, the primary first; none is named
-    where there is only one.
+    """The vantage of this process (`own`), and all vantages, the primary first; empty if there is
+    only one.
     """
 
     own: str = DEFAULT
@@ -60,8 +60,12 @@ ONE: Final = Vantages()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VantageState:
-    """What a vantage saw of an endpoint last: when (ms UTC), and what. `latency_ms` is None where
-    it was not up. `primary` says that this vantage's probes are scored.
+    """The last result of a vantage for an endpoint.
+
+    Attributes:
+        primary: Whether this vantage's probes are scored.
+        at: Milliseconds UTC.
+        latency_ms: None if it was not up.
     """
 
     vantage: str
@@ -74,13 +78,15 @@ class VantageState:
     latency_ms: int | None
 
     def says(self, now: int, *, for_ms: int) -> bool:
-        """Whether this says something of the endpoint, at most `for_ms` after it was seen."""
+        """Return whether this describes the endpoint and is at most `for_ms` old."""
         return self.attribution is Attribution.TARGET and now - self.at <= for_ms
 
 
 def by_majority(result: ProbeResult, states: Iterable[VantageState]) -> ProbeResult:
-    """A result of the primary vantage, attributed to nobody if it is a failure that not more than
-    half of the vantages see; `states` are those before this probe.
+    """Return a result of the primary vantage, excluded if it is a failure that at most half of the
+    vantages see.
+
+    `states` are those before this probe.
     """
     if not result.scored or result.up:
         return result
@@ -94,7 +100,7 @@ def by_majority(result: ProbeResult, states: Iterable[VantageState]) -> ProbeRes
 
 
 def partly_reachable(states: Iterable[VantageState], *, now: int) -> bool:
-    """Whether an endpoint is up for some vantages and down for others, by their results of the last
-    HOLDS_MIN_MS.
+    """Return whether an endpoint is up for some vantages and down for others, by their results of
+    the last HOLDS_MIN_MS.
     """
     return len({state.up for state in states if state.says(now, for_ms=HOLDS_MIN_MS)}) > 1

@@ -1,1 +1,1 @@
-"""Payments for what we sell, and signatures of what was sold."""
+"""Payments for the service's products, and signatures of the products."""

@@ -1,1 +1,1 @@
-"""Changes, and the notices that buyers of watches get."""
+"""Changes of endpoints, and the alerts that owners of watches receive."""

@@ -1,6 +1,6 @@
-"""Trace: which payments by authorization (EIP-3009) a transaction holds.
+"""Trace: the payments by authorization (EIP-3009) in a transaction.
 
-Modules read what a node sent: `transaction` its objects, in any form that `forms` knows, `calldata`
-and `nesting` the call data, `call_trace` the node's trace, `logs` the receipt. `decode` finds the
-payments in them, `answer` writes the JSON. Asking a node is clients/chain/transactions' work.
+Modules parse the responses of a node: `transaction` its objects, in any form that `forms` knows,
+`calldata` and `nesting` the call data, `call_trace` the node's trace, `logs` the receipt. `decode`
+finds the payments in them, and `answer` writes the JSON. clients/chain/transactions queries nodes.
 """
