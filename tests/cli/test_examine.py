@@ -131,14 +131,14 @@ def test_status_may_be_a_string(tollgauge: Command) -> None:
     ("name", "content", "message"),
     [
         ("missing.json", None, "missing.json cannot be read"),
-        ("broken.json", b"{", "broken.json: This is not JSON"),
+        ("broken.json", b"{", "broken.json: This is neither JSON"),
         ("empty.json", b" \n", "empty.json is empty"),
         ("head.txt", b"HTTP/1.1 402 X\r\nno colon\r\n\r\n", "head.txt: A line before the body"),
         ("half.txt", b"\xff\xfe{", "half.txt begins as UTF-16 and does not go on so"),
         ("list.json", b"[]", "not an object"),
         ("no-gzip.json.gz", b"{}", "cannot be read"),
         ("cut.json.gz", gzip.compress(b'{"status": 402}' * 50, mtime=0)[:40], "cannot be read"),
-        ("deep.json", b"[" * 100_000, "This is not JSON"),
+        ("deep.json", b"[" * 100_000, "This is neither JSON"),
         (".", None, ". cannot be read"),
     ],
 )
