@@ -15,8 +15,8 @@ Each endpoint has a slot in the period, in the order of the IDs, which is also t
 and days in the database. Endpoints that were probed together (after a stop, after a crawl) spread
 out again: each moves towards its slot by up to a twentieth of the period per probe. Around its slot
 an endpoint is probed up to a fortieth of the period earlier or later; this offset changes from
-round to round, steadily for all of them. It is derived from hashes of IDs and times, so it needs no
-randomness and does not drift. With `Draws`, gaps are random instead. The store finds and leases due endpoints.
+round to round, steadily for all of them. It is derived from hashes of IDs and times, so it does not
+drift. With `Draws`, gaps are random instead. The store finds and leases due endpoints.
 """
 
 from __future__ import annotations
