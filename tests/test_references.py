@@ -47,7 +47,7 @@ def name_of(path: Path) -> str:
 
 
 def words_of(source: str) -> Iterator[str]:
-    """Return the docstrings and comments of a module, and the texts under its constants."""
+    """Yield the docstrings and comments of a module, and the texts under its constants."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield str(node.value.value)

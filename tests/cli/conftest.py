@@ -16,7 +16,7 @@ from tollgauge import cli
 def tollgauge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """Run the command line in this process, in its own folder."""
+    """Return a function that runs commands in this process, in the test's folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DATABASE_URL", raising=False)
 

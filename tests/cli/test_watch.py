@@ -20,7 +20,7 @@ async def test_operator_lists_shows_and_resends(tollgauge: Command, tmp_path: Pa
     url = f"sqlite:///{tmp_path / 'service.db'}"
 
     async def command(*words: str) -> Done:
-        """Run a command while the service has the same database open."""
+        """Run a command and return its result while the service has the same database open."""
         return await asyncio.to_thread(tollgauge, "watch", *words, DATABASE_URL=url)
 
     async with opened(url, tmp_path) as watch_service:

@@ -114,7 +114,7 @@ def demo(anvil: Path) -> Iterator[Demo]:
 
 
 def running_demo(process: subprocess.Popen[str]) -> Demo:
-    """Start a demo; yield the JSON that it prints once it runs."""
+    """Wait until a demo runs; return its ports from the JSON that it prints."""
     assert process.stdout is not None
     lines: list[str] = []
     while not lines or lines[-1] != "}\n":

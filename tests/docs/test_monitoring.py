@@ -49,7 +49,7 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def expressions() -> Iterator[tuple[str, str]]:
-    """Return each expression of both files, with the text that is displayed with its value."""
+    """Yield each expression of both files, with the text that is displayed with its value."""
     for panel in dashboard()["panels"]:
         for target in panel.get("targets", ()):
             yield target["expr"], target["legendFormat"]

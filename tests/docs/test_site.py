@@ -51,7 +51,7 @@ class BuiltSite:
         return {path: Page(path) for path in sorted(self.folder.rglob("*.html"))}
 
     def dead(self, page: Page) -> Iterator[str]:
-        """Return the links of a page within the site whose target does not exist."""
+        """Yield the links of a page within the site whose target does not exist."""
         for link in (*page.links, *page.loads):
             parts = urlsplit(link)
             if parts.scheme or parts.netloc:

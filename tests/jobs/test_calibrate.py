@@ -21,7 +21,7 @@ async def run(store: Store, clock: Clock, limit: int = 500) -> dict[str, object]
 
 
 async def sites(store: Store, count: int) -> list[str]:
-    """Store endpoints that were payable for six hours, and score them."""
+    """Store and score endpoints that were payable for six hours; return their IDs."""
     ids = [
         await probed(store, f"https://site{number}.example.com/a", [True] * 12)
         for number in range(count)

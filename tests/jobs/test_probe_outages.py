@@ -32,7 +32,7 @@ from tollgauge.web.settings import LOOPBACK
 async def silent(
     count: int = 6,
 ) -> AsyncIterator[tuple[dict[str, tuple[str, int]], list[Endpoint]]]:
-    """Return unrelated sites on closed ports."""
+    """Yield unrelated sites on closed ports."""
     with contextlib.closing(closed_port()) as unused:
         at = (LOOPBACK, int(unused.getsockname()[1]))
         urls = [f"https://api.site-{number}.example/paid" for number in range(count)]

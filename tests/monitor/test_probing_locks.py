@@ -154,7 +154,7 @@ async def test_unknown_resource_is_recorded_during_a_watch_of_its_host(
 
 
 def probed(tx: Connection, instants: Mapping[Endpoint, int]) -> None:
-    """Return a probe of each endpoint."""
+    """Record a probe of each endpoint."""
     for one, at in instants.items():
         probes.record_many(tx, one.id, [replace(sells_anywhere(one).result, at=at)])
 

@@ -36,7 +36,7 @@ _ARGUMENTS = (
 
 
 async def launch(playwright: Playwright) -> Browser:
-    """Start it. Skip the test if Chromium is missing, and fail it in `make test`."""
+    """Start Chromium. Without it, the test is skipped, and fails in `make test`."""
     return await playwright.chromium.launch(executable_path=require("chromium"), args=_ARGUMENTS)
 
 

@@ -176,7 +176,7 @@ def become(
 
 
 def exit_code(words: list[str]) -> int:
-    """Run a command to its end."""
+    """Run a command to its end; return its exit code."""
     kind, *more = words
     try:
         if kind == "tollgauge":

@@ -29,7 +29,7 @@ def complete(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def decide_case(case: dict[str, Any]) -> Decision:
-    """Run a case."""
+    """Return the decision in a case."""
     full = complete(case)
     call = full["call"]
     extensions = tuple(full["extensions"])

@@ -61,7 +61,7 @@ async def _bomb(writer: asyncio.StreamWriter, _request: bytes) -> None:
 
 
 async def _methods(writer: asyncio.StreamWriter, request: bytes) -> None:
-    """Return the received request, with its body."""
+    """Send back the received request with its body."""
     writer.write(answer(b"" if request.startswith(b"HEAD") else request))
 
 

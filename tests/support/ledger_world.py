@@ -298,7 +298,7 @@ class LedgerWorld:
         path: str = "/v1/a",
         header: str | None = None,
     ) -> Answer:
-        """Let the client send its payment once. Raises Crash if the worker died."""
+        """Send the client's payment once; return the answer. Raises Crash if the worker died."""
         document, header = {"q": 1}, header or self.header
         try:
             response = await gate.sell(

@@ -88,7 +88,7 @@ async def sold(
     to: str = PAY_TO,
     payer: str = ANN,
 ) -> None:
-    """Return a payment of the ledger, by its nonce."""
+    """Store a payment in the ledger, by its nonce."""
     values = {
         "id": f"{number:032x}",
         "network": NETWORK,

@@ -47,7 +47,7 @@ class TlsServer:
 
     @contextlib.asynccontextmanager
     async def reached(self, **settings: Any) -> AsyncIterator[Egress]:
-        """Return an egress client that finds the server by its name."""
+        """Yield an egress client that finds the server by its name."""
         mapped = {self.host: ("127.0.0.1", self.port)}
         egress = Egress(EgressSettings(mapped=mapped, ca_file=self.ca_file, **settings))
         egress.start()

@@ -125,7 +125,7 @@ class WatchService:
         )
 
     async def alert(self, **more: Any) -> dict[str, object]:
-        """Run one round of the alert loop, as another process would."""
+        """Run one round of the alert loop, as another process would; return its counts."""
         return await alert.run(replace(self.running.service.alerts(), **more))
 
 

@@ -77,7 +77,7 @@ class RunningDemo:
         return answer
 
     def do(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run another command in the demo's folder, without environment variables."""
+        """Run another command in the demo's folder without environment variables."""
         return subprocess.run(
             command("tollgauge", *words),
             cwd=self.folder,

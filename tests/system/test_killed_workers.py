@@ -61,7 +61,7 @@ def database_url(postgres: Postgres, postgres_databases: Databases) -> Iterator[
 
 
 def rows(schedule: Schedule, *, now: int) -> list[Endpoint]:
-    """Add endpoints whose first probes are spread over the cadence."""
+    """Return endpoints whose first probes are spread over the cadence."""
     urls = [f"https://h{n % schedule.hosts}.example/{n}" for n in range(schedule.endpoints)]
     return [
         Endpoint(

@@ -277,7 +277,7 @@ async def test_payment_settled_in_the_second_of_its_claim_is_paid(store: Store) 
 
 
 async def sold_and_forgotten(store: Store, world: LedgerWorld) -> None:
-    """Return a sale whose rows are gone, as after the restore of an older backup."""
+    """Sell, then delete the rows, as the restore of an older backup does."""
     assert (await world.send(world.gate(store, Worker()))).status == 200
     await store.writing(forget_payment, decode(world.header).id)
 

@@ -101,7 +101,7 @@ class Service:
         self.processes.remove(process)
 
     async def run(self, name: str) -> int:
-        """Run a command to its end. Commands that serve find the port in use."""
+        """Run a command; return its exit code. Commands that serve find the port in use."""
         done = await asyncio.to_thread(
             subprocess.run,
             command("tollgauge", *name.split(), *USES_DATABASE[name]),
