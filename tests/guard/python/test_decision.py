@@ -193,7 +193,7 @@ def test_failing_open_allows_nothing_that_a_fresh_bundle_without_the_endpoint_re
         {"trust": {"api.example.com": 5}},
         {"trust": {"api.example.com": Trust(pay_to=("0x12",))}},
         {"trust": {"api.example.com": Trust(max=-1)}},
-        {"deny": "example.com"},
+        *({"deny": "example.com"}, {"deny": (1,)}, {"allow_extensions": "x"}),
     ],
     ids=str,
 )

@@ -217,6 +217,14 @@ def test_payload_is_deleted_once_the_payment_is_answered(tmp_path: Path) -> None
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize(("is_durable", "level"), [(False, 1), (True, 2)])
+def test_durable_journal_waits_for_the_disk(tmp_path: Path, is_durable: bool, level: int) -> None:
+    opened = Journal(tmp_path / "journal.sqlite", durable=is_durable)
+    with opened.file.reading() as rows:
+        assert rows.execute("PRAGMA synchronous").fetchone() == (level,)
+        assert rows.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
 def test_final_payments_are_deleted_in_time_and_unfinished_ones_kept(journal: Journal) -> None:
     answered, lost = paid(journal, 1), paid(journal, 2, path="/b")
     journal.change(answered.id, Event.ANSWER, NOW)

@@ -12,7 +12,7 @@ from typing import Final
 
 from tollgauge_guard.codes import REMEDIES, Code
 from tollgauge_guard.offer import BadOffer, Offer, Terms, read_terms
-from tollgauge_guard.policy import GRADES, Policy, Trust, Unknown
+from tollgauge_guard.policy import GRADES, Policy, Trust, Unknown, normal_name
 from tollgauge_guard.record import Conduct, Record
 from tollgauge_guard.resource import ResourceError, parse
 from tollgauge_guard.units import dollars
@@ -201,9 +201,9 @@ def _find_trust(terms: Terms, host: str, policy: Policy) -> Trust | None:
     trust = policy.trust.get(host)
     if trust is None or (trust.max is not None and terms.exposure > trust.max):
         return None
-    if trust.pay_to and terms.pay_to not in map(_normal, trust.pay_to):
+    if trust.pay_to and terms.pay_to not in map(normal_name, trust.pay_to):
         return None
-    if trust.facilitator is not None and terms.facilitator != _normal(trust.facilitator):
+    if trust.facilitator is not None and terms.facilitator != normal_name(trust.facilitator):
         return None
     return trust
 
@@ -218,14 +218,13 @@ def _overridden(trust: Trust | None) -> frozenset[Code]:
 
 
 def _check_deny(terms: Terms, host: str, asked: Asked, policy: Policy) -> Verdict:
-    denied = set(map(_normal, policy.deny))
     names = {host, terms.pay_to}
     for hop in asked.hops:
         try:
             names.add(parse(hop).host)
         except ResourceError:
             continue  # it could not be paid
-    found = sorted(names & denied)
+    found = sorted(name for name in names if name in policy.deny)
     return Refuse(Code.DENIED, f"{found[0]} is on the deny list.") if found else None
 
 
@@ -237,7 +236,7 @@ def _check_call(terms: Terms, asked: Asked, policy: Policy) -> Iterator[Verdict]
         reason = f"{dollars(terms.exposure)} is more than a call may cost ({dollars(limit)})."
         yield Refuse(Code.OVER_CALL_CAP, reason)
     expected = asked.expect_pay_to
-    if expected is not None and terms.pay_to != _normal(expected):
+    if expected is not None and terms.pay_to != normal_name(expected):
         yield Refuse(Code.PAYTO_UNEXPECTED, f"The offer is to {terms.pay_to}, not {expected}.")
 
 
@@ -365,11 +364,6 @@ def _is_usual(record: Record | None, terms: Terms, policy: Policy) -> bool:
     usual = record.usual_price(terms.network, terms.scheme)
     is_network = terms.network in record.networks
     return is_network and usual is not None and terms.exposure <= policy.price_factor * usual
-
-
-def _normal(name: str) -> str:
-    """Return a host or an EVM address in lower case; base58 keeps its case."""
-    return name.lower() if name.startswith("0x") or "." in name else name
 
 
 def _rank(grade: str) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 from tollgauge_guard.address import parse_account
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.payment import PayAgain
+from tollgauge_guard.resource import ResourceError, parse
 from tollgauge_guard.units import Asset
 
 CENT: Final = 10_000
@@ -85,7 +87,7 @@ class Policy:
     min_grade: str = "C"
     assets: tuple[Asset, ...] = ()
     trust: Mapping[str, Trust] = field(default_factory=dict)
-    deny: tuple[str, ...] = ()
+    deny: Collection[str] = frozenset()
     allow_extensions: tuple[str, ...] = ()
     loss_budget: int = 10 * CENT
     loss_count: int = 3
@@ -124,10 +126,24 @@ class Policy:
                 hint="Give Trust(pay_to=(…), max=…) per host, with `max` in micro-dollars.",
             )
         for texts in (self.deny, self.allow_extensions):
-            if not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
-                raise GuardError("`deny` and `allow_extensions` are tuples of text.")
+            if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+                raise GuardError("`deny` and `allow_extensions` are collections of text.")
+        # Requests are known by canonical hosts; a name in another form must not fail to match.
+        trust = {normal_name(host): trust for host, trust in self.trust.items()}
+        object.__setattr__(self, "trust", MappingProxyType(trust))
+        object.__setattr__(self, "deny", frozenset(map(normal_name, self.deny)))
         object.__setattr__(self, "unknown", Unknown(self.unknown))
         object.__setattr__(self, "pay_again", PayAgain(self.pay_again))
+
+
+def normal_name(name: str) -> str:
+    """Return a host in canonical form, or an address: hex in lower case, base58 as it is."""
+    if name.startswith("0x") or parse_account(name) is not None:
+        return name.lower() if name.startswith("0x") else name
+    try:
+        return parse(f"https://{name}/").host
+    except ResourceError:
+        return name.lower()
 
 
 def _is_trust(trust: object) -> bool:
