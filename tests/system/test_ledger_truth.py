@@ -347,7 +347,7 @@ async def test_expired_payment_that_was_never_used_is_402(store: Store) -> None:
 async def test_undecidable_rows_do_not_block_others(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payer_limit, "MOST", 1_000)  # here, one payer stands for many
+    monkeypatch.setattr(payer_limit, "MAX_UNPAID", 1_000)  # here, one payer stands for many
     stuck = [LedgerWorld(settle="did not: no") for _ in range(settle.BATCH + 20)]
     for world in stuck:
         await world.send(world.gate(store, Worker()))

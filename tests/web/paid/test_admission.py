@@ -168,7 +168,7 @@ async def test_a_host_that_makes_work_vain_is_left_alone_whoever_asks(
         raise Problem(503, "host-busy", "It asks for silence.", host="slow.example")
 
     gate_client.world.compute, gate_client.world.hosts = in_vain, ("slow.example",)
-    for payer in range(1, 1 + payer_limit.HOST_MOST):
+    for payer in range(1, 1 + payer_limit.HOST_MAX_FAILED):
         refused = await gate_client.buy(signed(payer, 1))
         assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
     computed = gate_client.world.computed
@@ -192,7 +192,7 @@ async def test_a_few_payers_close_no_host_to_others(gate_client: HeldGate) -> No
 
     gate_client.world.compute, gate_client.world.hosts = in_vain, ("slow.example",)
     payers = payer_limit.HOST_PAYERS - 1
-    for number in range(payer_limit.HOST_MOST):
+    for number in range(payer_limit.HOST_MAX_FAILED):
         await gate_client.buy(signed(1 + number % payers, 1 + number))
     computed = gate_client.world.computed
     await gate_client.buy(signed(900, 1))
@@ -204,8 +204,8 @@ async def test_work_that_was_done_for_nothing_counts_for_its_payer(gate_client: 
         raise Problem(503, "probe-failed-here", "Nobody can tell.", wasted=True)
 
     gate_client.world.compute = in_vain
-    buys = [await gate_client.buy(signed(1, nonce)) for nonce in range(payer_limit.MOST + 1)]
-    assert [answer.status_code for answer in buys] == [503] * payer_limit.MOST + [429]
+    buys = [await gate_client.buy(signed(1, nonce)) for nonce in range(payer_limit.MAX_UNPAID + 1)]
+    assert [answer.status_code for answer in buys] == [503] * payer_limit.MAX_UNPAID + [429]
 
 
 async def test_what_a_host_makes_vain_counts_for_its_payer_too(gate_client: HeldGate) -> None:
@@ -215,6 +215,6 @@ async def test_what_a_host_makes_vain_counts_for_its_payer_too(gate_client: Held
     gate_client.world.compute = in_vain
     statuses = [
         (await gate_client.buy(signed(1, nonce))).status_code
-        for nonce in range(payer_limit.MOST + 1)
+        for nonce in range(payer_limit.MAX_UNPAID + 1)
     ]
-    assert statuses == [503] * payer_limit.MOST + [429]
+    assert statuses == [503] * payer_limit.MAX_UNPAID + [429]

@@ -98,7 +98,7 @@ async def test_a_destination_that_never_answers_is_left_alone_whoever_names_it(
                 CREATE, body, payment=watch_service.payment(payer=f"0x{payer:040x}")
             )
 
-        payers = range(1, 1 + payer_limit.HOST_MOST)
+        payers = range(1, 1 + payer_limit.HOST_MAX_FAILED)
         for some in (payers[::2], payers[1::2]):  # more at once are refused before their tests
             answers = await asyncio.gather(*map(ask, some))
             assert {answer.json()["code"] for answer in answers} == {"destination-failed"}

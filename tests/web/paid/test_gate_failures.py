@@ -149,12 +149,12 @@ async def test_a_payer_whose_answers_stay_unpaid_is_made_no_more_of_them(
     client: GateClient,
 ) -> None:
     client.world.settle = UNCLEAR["says no"]
-    for nonce in range(payer_limit.MOST):
+    for nonce in range(payer_limit.MAX_UNPAID):
         assert (await client.buy(payment(nonce))).status_code == 503
     refused = await client.buy(payment(99))
     assert (refused.status_code, refused.json()["code"]) == (429, "payer-unpaid")
     assert 0 < int(refused.headers["Retry-After"]) <= 3_600
-    assert client.world.computed == payer_limit.MOST
+    assert client.world.computed == payer_limit.MAX_UNPAID
     other = payment(1, signed={"from": "0x" + "ef" * 20})
     assert (await client.buy(other)).status_code == 503, "another payer has nothing to do with it"
     client.world.settle = None
@@ -164,7 +164,7 @@ async def test_a_payer_whose_answers_stay_unpaid_is_made_no_more_of_them(
 
 async def test_an_unpaid_answer_counts_for_an_hour(client: GateClient) -> None:
     client.world.settle = UNCLEAR["says no"]
-    for nonce in range(payer_limit.MOST):
+    for nonce in range(payer_limit.MAX_UNPAID):
         await client.buy(payment(nonce))
     refused = await client.buy(payment(99))
     client.world.now += int(refused.headers["Retry-After"]) * 1000
@@ -181,7 +181,7 @@ async def test_work_that_a_request_makes_vain_counts_and_ours_does_not(
         raise Problem(status, "destination-failed", "x")
 
     client.world.compute = fail
-    for _ in range(payer_limit.MOST):
+    for _ in range(payer_limit.MAX_UNPAID):
         assert (await client.buy(payment())).status_code == status
     assert (await client.buy(payment())).status_code == last
 

@@ -159,10 +159,10 @@ async def test_a_name_server_that_does_not_answer_costs_its_payer_and_no_one_els
     codes = Counter(
         [
             (await report(watch_service, f"https://h{number}.example.com/x")).json()["code"]
-            for number in range(payer_limit.MOST + 2)
+            for number in range(payer_limit.MAX_UNPAID + 2)
         ]
     )
-    assert codes == {"probe-failed-here": payer_limit.MOST, "payer-unpaid": 2}
+    assert codes == {"probe-failed-here": payer_limit.MAX_UNPAID, "payer-unpaid": 2}
 
 
 @pytest.mark.parametrize("depth", ["/api/this-seller-steals", "/api/this-seller-steals/weather"])

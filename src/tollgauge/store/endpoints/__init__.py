@@ -1,1 +1,1 @@
-"""Rows of endpoints, of the directories that list them, and of their scores."""
+"""Rows of endpoints, of their listings in directories, and of sellers' files."""

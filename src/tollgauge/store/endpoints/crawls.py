@@ -1,9 +1,7 @@
-"""Rows of crawls: when each source was read, how far, and how many endpoints it listed.
+"""Rows of crawls: time, progress and number of listed endpoints per source.
 
-Rules:
-- at most one crawl of a source is open; an interrupted one is resumed within a day, but a file is
-  always read from its start;
-- whether a crawl is complete or suspicious is decided in core/directory/discovery.
+A source has at most one open crawl. An interrupted one is resumed within a day; a file is always
+read from the start. core/directory/discovery decides whether a crawl is complete or suspicious.
 """
 
 from __future__ import annotations
@@ -34,8 +32,10 @@ _LISTED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crawl:
-    """An open crawl of a source: `offset` is where its next page starts, `taken_at` the instant (ms
-    UTC) that a file names for its content, None for a directory that is read as it is now.
+    """An open crawl of a source.
+
+    `offset` is the position of the next page. `taken_at` is the time that a file states for its
+    content (ms UTC), None for a directory that is fetched.
     """
 
     id: int
@@ -45,7 +45,7 @@ class Crawl:
     taken_at: int | None = None
 
     def at(self, now: int) -> int:
-        """The instant of what the crawl reads."""
+        """Return the time of the crawl's content."""
         return now if self.taken_at is None else self.taken_at
 
 
@@ -58,8 +58,8 @@ def begin_crawl(tx: Connection, source: str, *, now: int) -> Crawl:
 
 
 def begin_file(tx: Connection, source: str, *, taken_at: int | None, now: int) -> Crawl:
-    """Start a crawl of a file, from its start. `taken_at` is the instant that it names for its
-    content, None if it names none.
+    """Start a crawl of a file. `taken_at` is the time that the file states for its content, if
+    any.
     """
     _end_open(tx, source, until=now, now=now)
     at = now if taken_at is None else min(taken_at, now)
@@ -68,13 +68,13 @@ def begin_file(tx: Connection, source: str, *, taken_at: int | None, now: int) -
 
 
 def set_offset(tx: Connection, crawl: Crawl, offset: int) -> None:
-    """Remember where the next page of a crawl starts."""
+    """Store the position of the next page of a crawl."""
     row = crawl_table.update().where(crawl_table.c.id == crawl.id)
     tx.execute(row.values(offset=offset))
 
 
 def end_crawl(tx: Connection, crawl: Crawl, *, complete: bool, suspicious: bool, now: int) -> None:
-    """Close a crawl and keep how many listings it saw."""
+    """Close a crawl and store the number of listings it saw."""
     row = crawl_table.update().where(crawl_table.c.id == crawl.id)
     listed = _seen_by(tx, crawl.source, crawl.id)
     tx.execute(row.values(finished_at=now, complete=complete, suspicious=suspicious, listed=listed))
@@ -97,19 +97,21 @@ def _open_crawl(tx: Connection, source: str) -> Crawl:
 
 
 def last_taken(tx: Connection, source: str) -> int | None:
-    """The instant of the newest crawl of a source, None for a new source."""
+    """Return the time of the newest crawl of a source, None for a new source."""
     query = sa.select(sa.func.max(crawl_table.c.taken_at)).where(crawl_table.c.source == source)
     taken: int | None = tx.execute(query).scalar_one()
     return taken
 
 
 def listed_by(tx: Connection) -> dict[str, int]:
-    """How many endpoints each source lists now."""
+    """Return the number of endpoints that each source lists now."""
     return {row.source: row.listed for row in tx.execute(_LISTED)}
 
 
 def shared_with(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
-    """How many of some endpoints each source lists now; a source that lists none is left out."""
+    """Return how many of the given endpoints each source lists; sources without any are left
+    out.
+    """
     by_source: Counter[str] = Counter()
     for row in rows.with_any(tx, _LISTED, listing_table.c.endpoint_id, ids):
         by_source[row.source] += row.listed
@@ -117,7 +119,7 @@ def shared_with(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
 
 
 def census(tx: Connection, crawl: Crawl) -> CrawlCount:
-    """How many endpoints a crawl has listed so far, beside the earlier crawls of its source."""
+    """Count the endpoints of a crawl so far, and of the earlier crawls of its source."""
     ended = sa.select(crawl_table.c.id, crawl_table.c.listed, crawl_table.c.complete).where(
         crawl_table.c.source == crawl.source,
         crawl_table.c.id < crawl.id,
@@ -138,8 +140,9 @@ def census(tx: Connection, crawl: Crawl) -> CrawlCount:
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove up to `limit` crawls that are too old, and return how many. A crawl is only removed
-    once a later one of its source is complete and no older, with which the next can be compared.
+    """Delete up to `limit` expired crawls; return their number.
+
+    A crawl is deleted only if a later complete crawl of its source exists for the next comparison.
     """
     later = crawl_table.alias()
     replaced = sa.exists().where(
@@ -162,7 +165,7 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
 
 
 def _seen_by(tx: Connection, source: str, crawl_id: int) -> int:
-    """How many listings of a source were seen by a crawl, and by none after it."""
+    """Count the listings of a source that were last seen by this crawl."""
     query = sa.select(sa.func.count()).where(
         listing_table.c.source == source, listing_table.c.crawl_id == crawl_id
     )

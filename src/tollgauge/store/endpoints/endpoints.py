@@ -1,11 +1,8 @@
-"""Rows of endpoints, and which of them are due for a score.
+"""Rows of endpoints, and claims of those that are due for a score.
 
-A score is due at `score_due`; claiming it moves that time past a lease, so that it becomes due
-again if the worker dies (see the columns in db/schema). Endpoints that are due for a probe are
-claimed in store/schedule/claims.
-
-Hosts are store/schedule/hosts', listings store/endpoints/listings', probes
-store/probes/probes'.
+A score is due at `score_due`. Claiming it moves that time past a lease, so that it becomes due
+again if the worker dies (see the columns in db/schema). store/schedule/claims claims endpoints for
+probes.
 """
 
 from __future__ import annotations
@@ -32,15 +29,15 @@ PUBLIC: Final = sa.or_(
     endpoint_table.c.adopted.is_(False),
     sa.and_(endpoint_table.c.learned.is_not(None), _NO_WILDCARD),
 )
-"""Public endpoints (docs/operating, *what is public*): those that a directory lists or once
-listed, and those that answered with 402.
+"""Condition for public endpoints (docs/operating, *what is public*): endpoints that a directory
+lists or listed, and endpoints that answered 402.
 
-Anyone can have any URL probed by buying a report on it, so a URL alone says nothing about its host:
-only its buyer sees it until it is listed or answers 402. If unlisted paths of the host answer 402
-too, a 402 says nothing either; until that was tested, the endpoint is not public. Endpoints that
-are not public after a week are removed (store/never_public), unless they are watched.
+Anyone can have any URL probed by buying a report about it. Such an endpoint is visible only to the
+buyer until it is listed or answers 402. If unlisted paths of its host also answer 402, the 402 does
+not count; until that is tested, the endpoint is not public. Endpoints that were not public for a
+week are deleted (store/never_public) unless they are watched.
 """
-# For one endpoint: for an UPDATE of many rows SQLite keeps an undo copy in a file.
+# One endpoint per statement: for an UPDATE of many rows SQLite writes an undo copy to a file.
 _CLAIM_SCORE: Final = (
     endpoint_table.update()
     .where(endpoint_table.c.id == sa.bindparam("id_", type_=sa.Text))
@@ -52,15 +49,13 @@ _CLAIM_SCORE: Final = (
 _TERMS: Final = endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"]
 
 
+# Up to this many hosts of a payTo are found by one index seek per host, because each may have tens
+# of thousands of endpoints. Beyond, all entries are read, at a sixth of a seek each.
 FEW_HOSTS: Final = 32
-"""So many hosts of a payTo are stepped through in the index, one seek a host: each may have tens of
-thousands of endpoints. Of more hosts, all of its entries are read, which takes a sixth of a seek
-each.
-"""
 
 
 def _hosts_sharing() -> sa.Select[int]:
-    """Count the hosts with a public endpoint that is paid to an address on a network."""
+    """Count the hosts with a public endpoint that has a given payTo on a network."""
     host = endpoint_table.c.host
     paid = sa.and_(
         endpoint_table.c.quote_pay_to == sa.bindparam("pay_to", type_=sa.Text),
@@ -70,6 +65,7 @@ def _hosts_sharing() -> sa.Select[int]:
     first = sa.select(
         sa.literal("", sa.Text).label("host"), sa.literal_column("0", sa.Integer).label("number")
     )
+    # A loose index scan: each step seeks the first host after the previous one.
     steps = first.cte("steps", recursive=True)
     following = sa.select(host).where(paid, host > steps.c.host).order_by(host).limit(1)
     steps = steps.union_all(
@@ -86,20 +82,20 @@ _HOSTS_SHARING: Final = _hosts_sharing()
 
 
 def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
-    """The endpoint with an id, or None."""
+    """Return the endpoint with an ID, or None."""
     return get_many(tx, (endpoint_id,)).get(endpoint_id)
 
 
 def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
-    """The endpoints with these ids, by id; unknown ids are left out."""
+    """Return endpoints by ID; unknown IDs are left out."""
     known = rows.with_any(tx, sa.select(*COLUMNS), endpoint_table.c.id, ids)
     return {row.id: from_row(row) for row in known}
 
 
 def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
-    """Add endpoints, and their hosts if those are new; their scores are due at once.
+    """Add endpoints and their hosts, due for a score immediately.
 
-    `adopted` means that no directory lists them: their status is unlisted until one does.
+    `adopted`: no directory lists them yet.
     """
     ordered = sorted(endpoints, key=lambda endpoint: endpoint.id)
     if not ordered:
@@ -121,10 +117,10 @@ def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
 
 
 def update(tx: Connection, endpoint: Endpoint) -> None:
-    """Write every field of an endpoint, by its id.
+    """Write all fields of an endpoint.
 
-    It overwrites what others changed since the endpoint was read; what only one of them changes
-    has narrower ways (`probes.record_each`, `listings.save_quotes`).
+    This overwrites concurrent changes since the endpoint was read. Use a narrower function where
+    one exists (`probes.record_each`, `listings.save_quotes`).
     """
     tx.execute(
         endpoint_table.update().where(endpoint_table.c.id == endpoint.id).values(to_row(endpoint))
@@ -133,7 +129,7 @@ def update(tx: Connection, endpoint: Endpoint) -> None:
 
 
 def bring_forward(tx: Connection, endpoints: Iterable[Endpoint]) -> None:
-    """Add the hosts of endpoints; known ones become due when these endpoints are, if not before."""
+    """Add the hosts of endpoints; a known host becomes due with these endpoints, if not earlier."""
     due: dict[str, int] = {}
     watched: dict[str, int] = {}
     for endpoint in endpoints:
@@ -145,27 +141,28 @@ def bring_forward(tx: Connection, endpoints: Iterable[Endpoint]) -> None:
 
 
 def asked_for(tx: Connection, endpoint_id: str, *, now: int) -> None:
-    """Note that somebody paid for a report or a live probe of an endpoint."""
+    """Record that a report or live probe of an endpoint was bought."""
     one = endpoint_table.c.id == endpoint_id
     tx.execute(endpoint_table.update().where(one).values(asked_at=now))
 
 
 def make_due(tx: Connection, *, now: int) -> None:
-    """Make every endpoint due at once."""
+    """Make every endpoint due for a probe."""
     tx.execute(endpoint_table.update().where(endpoint_table.c.next_due > now).values(next_due=now))
     hosts.make_all_due(tx, now=now)
 
 
 def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.Row[Any]]:
-    """The rows of endpoints by id, locked in the order of their ids, so that no two transactions
-    wait for each other.
+    """Lock and return the rows of endpoints by ID.
+
+    Rows are locked in the order of their IDs, so that two transactions cannot deadlock.
     """
     query = sa.select(endpoint_table).order_by(endpoint_table.c.id).with_for_update()
     return {row.id: row for row in rows.with_any(tx, query, endpoint_table.c.id, sorted(ids))}
 
 
 def mark_dirty(tx: Connection, ids: Iterable[str], *, now: int) -> None:
-    """Make the scores of endpoints due, because their evidence changed."""
+    """Make the scores of endpoints due because their evidence changed."""
     for chunk in rows.chunks(sorted(set(ids))):
         locked = (
             sa.select(endpoint_table.c.id)
@@ -185,18 +182,19 @@ def claim_dirty(
     limit: int,
     max_age_ms: int,
 ) -> tuple[str, ...]:
-    """Claim the ids of endpoints whose score is due, longest overdue first: their evidence changed
-    since it was computed, or it is older than `max_age_ms`.
+    """Claim endpoints whose score is due, longest overdue first, and return their IDs.
 
-    A claim holds for SCORE_LEASE_MS; `scores.save` ends it, unless the evidence changed meanwhile.
+    A score is due if its evidence changed or if it is older than `max_age_ms`. A claim expires
+    after SCORE_LEASE_MS; `scores.save` ends it, unless the evidence changed in the meantime.
     """
-    # Not ordered by id as well: after a change of policy every endpoint is due at the same time,
-    # and sorting all of them for each claim would take longer than their scores.
+    # Not ordered by ID too: after a change of policy all endpoints are due at the same time, and
+    # sorting them for each claim would take longer than scoring.
     query = (
         sa.select(endpoint_table.c.id)
         .where(endpoint_table.c.score_due <= now)
         .order_by(endpoint_table.c.score_due)
         .limit(limit)
+        # SKIP LOCKED: workers claim concurrently, and each gets different endpoints.
         .with_for_update(skip_locked=True)
     )
     ids = tuple(tx.execute(query).scalars())
@@ -207,8 +205,9 @@ def claim_dirty(
 
 
 def hosts_sharing(tx: Connection, network: str, pay_tos: Sequence[str]) -> dict[str, int]:
-    """How many hosts have a public endpoint that is paid to each of these addresses on a network.
-    Hex is lower case, as it is in quotes.
+    """Return, for each payTo on a network, the number of hosts with a public endpoint that uses it.
+
+    Hex addresses must be in lower case, as in quotes.
     """
     return {
         pay_to: tx.execute(_HOSTS_SHARING, {"pay_to": pay_to, "network": network}).scalar_one()
@@ -219,8 +218,9 @@ def hosts_sharing(tx: Connection, network: str, pay_tos: Sequence[str]) -> dict[
 def of_common_terms(
     tx: Connection, host: str, *, more_than: int, sample: int
 ) -> tuple[Endpoint, ...]:
-    """Some listed endpoints of a host, chosen at random among those with the terms that most of
-    them have; none unless `more_than` so many have the same.
+    """Return a random sample of a host's listed endpoints that share its most common terms.
+
+    Empty unless more than `more_than` endpoints share them.
     """
     of_host = sa.and_(
         endpoint_table.c.host == host,
@@ -245,8 +245,8 @@ def of_common_terms(
 
 
 def counts(tx: Connection) -> dict[str, int]:
-    """How many endpoints are `listed`, `delisted`, or `adopted` (no directory ever listed them),
-    and how many of them all are `simulated`.
+    """Count `listed`, `delisted` and `adopted` (never listed) endpoints, and the `simulated` ones
+    among all.
     """
     numbers = {"listed": 0, "delisted": 0, "adopted": 0, "simulated": 0}
     columns = (endpoint_table.c.status, endpoint_table.c.adopted, endpoint_table.c.simulated)
@@ -258,5 +258,5 @@ def counts(tx: Connection) -> dict[str, int]:
 
 
 def dirty(now: int | sa.ColumnElement[int]) -> dict[str, Any]:
-    """The column values that make a score due at `now`."""
+    """Return the column values that make a score due at `now`."""
     return {"score_due": rows.least(endpoint_table.c.score_due, now), "score_next": None}

@@ -1,8 +1,9 @@
-"""Rows of listings and discovery events: who lists an endpoint, since when, and at what price.
+"""Rows of listings and discovery events: the sources that list an endpoint, since when and at what
+price.
 
-A listing belongs to one source. Transactions that change listings take turns (LISTINGS_TURN), so
-that two sources merge into one endpoint. What an entry of a directory means for these rows is
-decided in monitor/discovery; crawls themselves are in store/endpoints/crawls.
+A listing belongs to one source. Transactions that change listings run one after another
+(LISTINGS_TURN), so that two sources are merged into one endpoint. monitor/discovery decides what an
+entry changes.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from tollgauge.store.endpoint_rows import from_row, to_row
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.crawls import Crawl
 
+# Taken by all transactions that add or delete endpoints or change listings.
 LISTINGS_TURN: Final = "listings"
-"""The turn of whoever adds or removes endpoints or changes listings."""
 
 _SCORE: Final = ("score_due", "score_next")
 _event: Final = schema.discovery_event
@@ -38,9 +39,10 @@ _PRICE: Final = TypeAdapter(Price)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryEvent:
-    """Something that happened to an endpoint's listing or price. `announced`: it is a change of
-    payTo that the seller announced ahead (core/directory/seller_file). `price`, only of a changed
-    price: what was usual then (core/score/prices).
+    """A change of an endpoint's listing or terms.
+
+    `announced`: the seller announced this change of payTo in advance (core/directory/seller_file).
+    `price` is set for a price change: the usual price at that time (core/score/prices).
     """
 
     at: int
@@ -54,8 +56,10 @@ class DiscoveryEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedEndpoint:
-    """An endpoint whose row is locked until the transaction ends. `quote_source` is who named its
-    price; its score is due at `score_due` (`score_next`: see the columns in db/schema.py).
+    """An endpoint whose row is locked until the transaction ends.
+
+    `quote_source` is the source of its price. Its score is due at `score_due`; for `score_next` see
+    the columns in db/schema.
     """
 
     endpoint: Endpoint
@@ -64,14 +68,16 @@ class LockedEndpoint:
     score_next: int | None
 
     def owing_score(self, now: int) -> LockedEndpoint:
-        """The same endpoint, owing a score from `now` on."""
+        """Return the endpoint with its score due at `now` or earlier."""
         return replace(self, score_due=min(self.score_due, now), score_next=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredListing:
-    """What one source says of one endpoint. `crawl_id` is the last crawl that saw it, `gone_at`
-    when a complete crawl did not; `terms` are None while the source named none.
+    """The entry of one source for one endpoint.
+
+    `crawl_id` is the last crawl that saw it, `gone_at` the time of a complete crawl that did not.
+    `terms` is None until the source states some.
     """
 
     endpoint_id: str
@@ -84,7 +90,7 @@ class StoredListing:
 
 
 def lock(tx: Connection, ids: Iterable[str]) -> dict[str, LockedEndpoint]:
-    """Endpoints by id, locked in the order of their ids; unknown ids are left out."""
+    """Lock endpoints in the order of their IDs and return them by ID; unknown IDs are left out."""
     return {
         id_: rows.from_columns(LockedEndpoint, row, endpoint=from_row(row))
         for id_, row in endpoints.lock(tx, ids).items()
@@ -92,7 +98,7 @@ def lock(tx: Connection, ids: Iterable[str]) -> dict[str, LockedEndpoint]:
 
 
 def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, StoredListing]:
-    """What a source says of endpoints, by their ids; those that it never listed are left out."""
+    """Return a source's listings of endpoints by endpoint ID."""
     query = sa.select(schema.listing).where(schema.listing.c.source == source)
     return {
         row.endpoint_id: rows.from_columns(StoredListing, row, terms=terms_from_json(row.quote))
@@ -101,7 +107,7 @@ def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, Stor
 
 
 def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
-    """Insert or replace listings; one that exists keeps its `first_seen`."""
+    """Insert or replace listings. An existing one keeps its `first_seen`."""
     columns = [
         rows.to_columns(listing, "terms", quote=terms_to_json(listing.terms))
         for listing in listings
@@ -110,7 +116,7 @@ def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
 
 
 def save_seen(tx: Connection, crawl: Crawl, ids: Iterable[str], *, at: int) -> None:
-    """Note that a crawl saw listings of its source that are as they were."""
+    """Record that a crawl saw unchanged listings of its source."""
     listing = schema.listing
     for chunk in rows.chunks(ids):
         tx.execute(
@@ -121,9 +127,7 @@ def save_seen(tx: Connection, crawl: Crawl, ids: Iterable[str], *, at: int) -> N
 
 
 def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
-    """Write every column of endpoints that a directory lists, except those that only probes and
-    scores write.
-    """
+    """Write all columns of listed endpoints, except those that only probes and scores write."""
     others = {"id", "up_at", "down_since", "payable", "unconfirmed_at"}
     others |= {"failing_since", "payable_since"}
     others |= {"paused_until", "forms", "payto_history"} | {
@@ -136,8 +140,8 @@ def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
 def save_last_seen(
     tx: Connection, ids: Iterable[str], *, now: int, quote_at: int | None = None
 ) -> None:
-    """Note that a directory lists endpoints, and that their price was named at `quote_at`, if it
-    was; nothing else about them changed.
+    """Record that unchanged endpoints are listed, and the time of their price (`quote_at`), if
+    listed.
     """
     values = {"last_seen": now} | ({} if quote_at is None else {"quote_at": quote_at})
     for chunk in rows.chunks(ids):
@@ -145,34 +149,35 @@ def save_last_seen(
 
 
 def save_sources(tx: Connection, changed: Sequence[LockedEndpoint]) -> None:
-    """Write which sources list endpoints, whether any does, and the score that is owed."""
+    """Write the sources and the listing status of endpoints, and when their score is due."""
     _update(tx, changed, ("sources", "status", *_SCORE))
 
 
 def save_quotes(tx: Connection, quoted: Sequence[LockedEndpoint]) -> None:
-    """Write the prices of endpoints, who named them, and the score that is owed."""
+    """Write the prices of endpoints with their sources, and when their score is due."""
     quote = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
     _update(tx, quoted, (*quote, "quote_at", "quote_source", "payto_history", *_SCORE))
 
 
 def save_confirmed(tx: Connection, confirmed: Sequence[LockedEndpoint]) -> None:
-    """Write when the prices of endpoints were named and by whom, but not the prices: they are as
-    they were, and an index that holds them would be written with them.
+    """Write the time and source of unchanged prices.
+
+    The prices are not written: that would also write the index entries that contain them.
     """
     _update(tx, confirmed, ("quote_at", "quote_source", "payto_history"))
 
 
 def unseen(tx: Connection, crawl: Crawl) -> tuple[str, ...]:
-    """The ids of the endpoints that the source of a crawl listed before and the crawl did not see,
-    sorted.
+    """Return the sorted IDs of endpoints that the crawl's source listed before and the crawl did
+    not see.
     """
     query = sa.select(schema.listing.c.endpoint_id).where(*_not_seen_by(crawl))
     return tuple(sorted(tx.execute(query).scalars()))
 
 
 def remove_unseen(tx: Connection, crawl: Crawl, ids: Sequence[str], *, at: int) -> tuple[str, ...]:
-    """Mark the listings of some endpoints as gone that the crawl of their source did not see;
-    returns the ids of those.
+    """Mark the given listings as gone that the crawl of their source did not see; return their
+    IDs.
     """
     listing = schema.listing
     gone = tx.execute(
@@ -194,7 +199,7 @@ def _not_seen_by(crawl: Crawl) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def add_events(tx: Connection, events: Sequence[tuple[str, DiscoveryEvent]]) -> None:
-    """Append events, each with the id of its endpoint."""
+    """Append events, each with its endpoint's ID."""
     columns = [
         rows.to_columns(event, endpoint_id=endpoint_id, price=_price_to_json(event.price))
         for endpoint_id, event in events
@@ -206,14 +211,14 @@ def add_events(tx: Connection, events: Sequence[tuple[str, DiscoveryEvent]]) -> 
 def events(
     tx: Connection, endpoint_id: str, *, since: int, until: int
 ) -> tuple[DiscoveryEvent, ...]:
-    """What happened to an endpoint with `since < at <= until` (ms UTC), oldest first."""
+    """Return an endpoint's events with `since < at <= until` (ms UTC), oldest first."""
     return tuple(events_of(tx, (endpoint_id,), since=since, until=until).get(endpoint_id, ()))
 
 
 def events_of(
     tx: Connection, endpoint_ids: Sequence[str], *, since: int, until: int
 ) -> dict[str, list[DiscoveryEvent]]:
-    """What happened to endpoints with `since < at <= until` (ms UTC), oldest first, by id."""
+    """Return the events of endpoints with `since < at <= until` (ms UTC) by ID, oldest first."""
     query = (
         sa.select(*_event.c["endpoint_id", *_EVENT_FIELDS])
         .where(_event.c.at > since, _event.c.at <= until)
@@ -237,7 +242,9 @@ def _price_from_json(text: str | None) -> Price | None:
 def has_changed(
     tx: Connection, endpoint_id: str, *, source: str, before: str, after: str, since: int
 ) -> bool:
-    """Whether a source saw this change of an endpoint's payTo at an instant (ms UTC) or later."""
+    """Return whether a source saw this change of an endpoint's payTo at `since` (ms UTC) or
+    later.
+    """
     return rows.exist(
         tx,
         _event.c.endpoint_id == endpoint_id,
@@ -250,7 +257,7 @@ def has_changed(
 
 
 def forget_events(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove up to `limit` events that are too old, the oldest first; returns how many."""
+    """Delete up to `limit` expired events, oldest first; return their number."""
     old = (
         sa.select(_event.c.id)
         .where(_event.c.at < now - DISCOVERY_EVENTS_MS)
@@ -261,7 +268,7 @@ def forget_events(tx: Connection, *, now: int, limit: int) -> int:
 
 
 def _update(tx: Connection, changed: Sequence[LockedEndpoint], names: Sequence[str]) -> None:
-    """Write some columns of endpoints, by their ids."""
+    """Write the named columns of endpoints."""
     if not changed:
         return
     columns = schema.endpoint.c
@@ -275,6 +282,6 @@ def _update(tx: Connection, changed: Sequence[LockedEndpoint], names: Sequence[s
 
 
 def _columns(locked: LockedEndpoint) -> dict[str, Any]:
-    """The columns of an endpoint that a directory lists."""
+    """Return the columns of a listed endpoint."""
     own = rows.to_columns(locked, "endpoint", adopted=False)
     return to_row(locked.endpoint) | own

@@ -1,9 +1,9 @@
-"""The ranked population: its order, its counts, and how its figures are distributed.
+"""Order, counts and distributions of the ranked population.
 
-It contains every endpoint that a directory lists and that has a score, except those paid on a test
-network, ordered by score, confidence and ID, all descending. Queries read the index of that order
-(ix_endpoint_rank in db/schema). A count reads all of it: readers use monitor/ranking and
-monitor/statistics, which store the results.
+It contains every listed endpoint with a score, except those paid on a test network, ordered by
+score, confidence and ID, all descending. Queries use the index of that order (ix_endpoint_rank in
+db/schema). Counts read the whole index, so callers use the stored results of monitor/ranking and
+monitor/statistics.
 """
 
 from __future__ import annotations
@@ -27,22 +27,21 @@ _NETWORK: Final = endpoint_table.c.quote_network
 RANKED: Final = sa.and_(
     WITH_SCORE, sa.or_(_NETWORK.is_(None), _NETWORK.not_in(sorted(TEST_NETWORKS)))
 )
-"""The condition of the ranked population. Its first part is that of the index."""
+"""Condition of the ranked population. Its first part is the condition of the partial index."""
 _BEST_FIRST: Final = (
     endpoint_table.c.score_tenths.desc(),
     endpoint_table.c.confidence_hundredths.desc(),
     endpoint_table.c.id.desc(),
 )
-"""The order of the ranked population, as the index has it."""
-NO_BIN: Final = -1
-"""The bin of endpoints without the figure."""
+"""Order of the ranked population and of its index."""
+NO_BIN: Final = -1  # bin of endpoints without a value
 NOT_DOWN: Final = endpoint_table.c.outage_confirmed.is_not(sa.true())
-"""The condition for endpoints without a confirmed outage."""
+"""Condition for endpoints without a confirmed outage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """An endpoint of the ranked population, by what ranks it, and its site."""
+    """An endpoint of the ranked population with its sort key and site."""
 
     endpoint_id: str
     site: str
@@ -52,9 +51,8 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Population:
-    """The ranked population: how many endpoints it has, how many of them were ever up in their
-    window (`reachable`), how many were mostly `compliant`, and (grade, count) from
-    the best grade down.
+    """Counts of the ranked population: endpoints with a score, those that were up at least once in
+    the window (`reachable`), mostly `compliant` ones, and (grade, count) from the best grade down.
     """
 
     scored: int
@@ -64,12 +62,12 @@ class Population:
 
 
 def _behind(place: tuple[int, int, str]) -> sa.ColumnElement[bool]:
-    """The condition for endpoints that come after a (score, confidence, id) in _BEST_FIRST."""
+    """Return the condition for endpoints after a (score, confidence, ID) in _BEST_FIRST."""
     return sa.tuple_(*(column.element for column in _BEST_FIRST)) < place
 
 
 def at(tx: Connection, rank: int) -> str | None:
-    """The id of the endpoint with a rank (1 is the best); None if the population is smaller."""
+    """Return the ID of the endpoint with a rank (1 is the best), or None."""
     query = sa.select(endpoint_table.c.id).where(RANKED).order_by(*_BEST_FIRST)
     return tx.execute(query.limit(1).offset(rank - 1)).scalar_one_or_none()
 
@@ -82,8 +80,10 @@ def candidates(
     after: Candidate | None,
     limit: int,
 ) -> tuple[Candidate, ...]:
-    """The best of the ranked population with one of these recommendations and without a confirmed
-    outage, best first: those behind `after`, without the endpoints of some sites.
+    """Return the best ranked endpoints with one of these recommendations and without a confirmed
+    outage.
+
+    Best first, after `after`, without the endpoints of some sites.
     """
     query = (
         sa.select(
@@ -110,9 +110,7 @@ def candidates(
 def still_candidates(
     tx: Connection, endpoint_ids: Collection[str], *, recommended: Collection[str]
 ) -> tuple[str, ...]:
-    """Those of some endpoints that are in the ranked population with one of these recommendations
-    and without a confirmed outage, best first.
-    """
+    """Return those of the endpoints that still qualify as candidates, best first."""
     query = (
         sa.select(endpoint_table.c.id)
         .where(
@@ -127,8 +125,8 @@ def still_candidates(
 
 
 def count_of_site(tx: Connection, site: str, *, recommended: Collection[str], most: int) -> int:
-    """How many of the ranked population are of a site, have one of these recommendations and no
-    confirmed outage; `most` and no further.
+    """Count a site's ranked endpoints with one of these recommendations and without a confirmed
+    outage, up to `most`.
     """
     query = (
         sa.select(endpoint_table.c.id)
@@ -145,7 +143,7 @@ def count_of_site(tx: Connection, site: str, *, recommended: Collection[str], mo
 
 
 def population(tx: Connection) -> Population:
-    """Counts over the ranked population."""
+    """Count the ranked population."""
     grade = endpoint_table.c.grade
     query = (
         sa.select(
@@ -169,7 +167,7 @@ def population(tx: Connection) -> Population:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreBins:
-    """The number of endpoints by the bins of their score and uptime, and by recommendation."""
+    """Number of endpoints by bin of score and of uptime, and by recommendation."""
 
     score: int
     uptime: int
@@ -179,8 +177,8 @@ class ScoreBins:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priced:
-    """The number of endpoints by price and by the bin of their latency. `quote` is without its
-    payTo; None if no price is known.
+    """Number of endpoints by price and by bin of latency. `quote` is without its payTo, None
+    without a price.
     """
 
     quote: Quote | None
@@ -191,7 +189,7 @@ class Priced:
 def by_figures(
     tx: Connection, *, scores: Sequence[int], uptimes: Sequence[int]
 ) -> tuple[ScoreBins, ...]:
-    """Counts by score and uptime (tenths, in bins with these edges) and recommendation. Reads only
+    """Count by score and uptime (tenths, in bins with these edges) and recommendation. Reads only
     the index.
     """
     columns = (
@@ -208,7 +206,7 @@ def by_figures(
 
 
 def by_price(tx: Connection, *, latencies: Sequence[int]) -> tuple[Priced, ...]:
-    """Counts by price and latency (milliseconds, in bins with these edges)."""
+    """Count by price and latency (ms, in bins with these edges)."""
     columns = (
         *endpoint_table.c["quote_network", "quote_asset", "quote_amount"],
         _bin(endpoint_table.c.latency_ms, latencies).label("latency"),
@@ -220,7 +218,7 @@ def by_price(tx: Connection, *, latencies: Sequence[int]) -> tuple[Priced, ...]:
 
 
 def by_source(tx: Connection) -> tuple[tuple[str, int], ...]:
-    """The number of endpoints that each directory lists now."""
+    """Return the number of endpoints that each directory lists now."""
     query = (
         sa.select(listing.c.source, sa.func.count().label("count_"))
         .where(listing.c.gone_at.is_(None))
@@ -238,7 +236,10 @@ def _quote(row: Any) -> Quote | None:
 
 
 def _bin(column: sa.ColumnElement[int], edges: Sequence[int]) -> sa.ColumnElement[int]:
-    """The number of a figure's bin. Literals, so that both databases group by what they select."""
+    """Return the expression of a value's bin number.
+
+    The numbers are literals: both databases require GROUP BY to repeat the selected expression.
+    """
     below = [(column < sa.literal_column(str(edge)), _number(at)) for at, edge in enumerate(edges)]
     return sa.case((column.is_(None), _number(NO_BIN)), *below, else_=_number(len(edges)))
 

@@ -1,7 +1,7 @@
-"""The one reader of RatedEndpoint: endpoints with their prices and the figures of their scores.
+"""Read RatedEndpoint: endpoints with their prices and the figures of their scores.
 
 Reports, lists, the similarity index and bundles select COLUMNS and read rows with `from_row`.
-`figure_columns` is the inverse for what a saved score writes.
+`figure_columns` is the inverse for saving a score.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ alternative_count = sa.Table(
     sa.Column("better", sa.Integer, nullable=False),
     sqlite_with_rowid=False,
 )
-"""The latest count of endpoints of a similar purpose with better scores."""
+"""The latest number of better-scored endpoints with a similar purpose."""
 
 COLUMNS: Final = (
     *endpoint_table.c["id", "resource", "host", "status", "adopted", "first_seen", "last_probed"],
@@ -46,24 +46,24 @@ _SELLS: Final = sa.exists().where(endpoint_table.c.host == _HOST.c.host, PUBLIC)
 
 
 def get_public(tx: Connection, endpoint_id: str) -> RatedEndpoint | None:
-    """The endpoint with an ID; None for an unknown ID and for an endpoint that is not public."""
+    """Return the public endpoint with an ID, or None."""
     row = tx.execute(_ROWS.where(endpoint_table.c.id == endpoint_id, PUBLIC)).first()
     return None if row is None else from_row(row)
 
 
 def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, RatedEndpoint]:
-    """The endpoints with these IDs, by ID, public or not; unknown IDs are left out."""
+    """Return endpoints by ID, public or not; unknown IDs are left out."""
     return {row.id: from_row(row) for row in rows.with_any(tx, _ROWS, endpoint_table.c.id, ids)}
 
 
 def get_whole(tx: Connection, endpoint_id: str) -> tuple[Endpoint, RatedEndpoint] | None:
-    """An endpoint, public or not, in both forms; None for an unknown ID."""
+    """Return an endpoint in both forms, public or not, or None."""
     row = tx.execute(_WHOLE.where(endpoint_table.c.id == endpoint_id)).first()
     return None if row is None else (endpoint_rows.from_row(row), from_row(row))
 
 
 def page(tx: Connection, *, after: str, limit: int) -> tuple[tuple[Endpoint, RatedEndpoint], ...]:
-    """A page of all endpoints in both forms, in the order of IDs: those after an ID."""
+    """Return a page of all endpoints in both forms, in the order of IDs, after an ID."""
     query = _WHOLE.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
     return tuple((endpoint_rows.from_row(row), from_row(row)) for row in tx.execute(query))
 
@@ -71,11 +71,11 @@ def page(tx: Connection, *, after: str, limit: int) -> tuple[tuple[Endpoint, Rat
 def of_host(
     tx: Connection, host: str, *, after: str | None = None, limit: int
 ) -> tuple[RatedEndpoint, ...]:
-    """A page of the public endpoints of a host.
+    """Return a page of a host's public endpoints.
 
-    Those with the best scores come first, then those without a score; of equal ones those with the
-    greatest IDs. `after` is the ID of the last endpoint of the previous page; an ID that the host
-    does not have gives the first page.
+    Endpoints with the best scores come first and those without a score last; equal ones are sorted
+    by descending ID. `after` is the last ID of the previous page; an ID of another host returns the
+    first page.
     """
     column = endpoint_table.c
     of_host = _ROWS.where(column.host == host, PUBLIC)
@@ -102,7 +102,7 @@ def of_host(
 
 
 def ids_of_pay_to(tx: Connection, pay_to: str, *, limit: int) -> tuple[str, ...]:
-    """The IDs of the public endpoints that ask to be paid at an address, best scores first."""
+    """Return the IDs of public endpoints with a payTo address, best scores first."""
     query = (
         sa.select(endpoint_table.c.id)
         .where(endpoint_table.c.quote_pay_to == pay_to, PUBLIC)
@@ -113,8 +113,8 @@ def ids_of_pay_to(tx: Connection, pay_to: str, *, limit: int) -> tuple[str, ...]
 
 
 def with_prefix(tx: Connection, prefix: str, *, limit: int) -> tuple[tuple[str, int | None], ...]:
-    """The public endpoints whose IDs begin with some hex digits, by ID, each with the time of its
-    latest score (ms UTC), None without one.
+    """Return public endpoints whose ID starts with some hex digits, each with the time of its
+    latest score (ms UTC) or None.
     """
     query = (
         sa.select(endpoint_table.c.id, endpoint_table.c.scored_at)
@@ -127,34 +127,32 @@ def with_prefix(tx: Connection, prefix: str, *, limit: int) -> tuple[tuple[str, 
 
 
 def hosts(tx: Connection, *, offset: int, limit: int) -> tuple[str, ...]:
-    """The hosts of public endpoints, by name."""
+    """Return a page of hosts with public endpoints, by name."""
     query = sa.select(_HOST.c.host).where(_SELLS).order_by(_HOST.c.host)
     return tuple(tx.execute(query.offset(offset).limit(limit)).scalars())
 
 
 def count_hosts(tx: Connection) -> int:
-    """The number of hosts, including those without a public endpoint."""
+    """Count all hosts, including those without a public endpoint."""
     return tx.execute(sa.select(sa.func.count()).select_from(host_table)).scalar_one()
 
 
 def save_better(tx: Connection, counts: Mapping[str, int]) -> None:
-    """Store the counts of better alternatives of some endpoints. Endpoints that were removed in the
-    meantime are skipped.
-    """
+    """Store counts of better alternatives. Endpoints deleted in the meantime are skipped."""
     existing = sorted(lock(tx, counts))
     columns = [{"endpoint_id": id_, "better": counts[id_]} for id_ in existing]
     rows.put(tx, alternative_count, columns)
 
 
 def count_better(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
-    """The counts of better alternatives of some endpoints, without those not counted yet."""
+    """Return the stored counts of better alternatives by ID."""
     counts = sa.select(alternative_count)
     known = rows.with_any(tx, counts, alternative_count.c.endpoint_id, ids)
     return {row.endpoint_id: row.better for row in known}
 
 
 def from_row(row: Any) -> RatedEndpoint:
-    """An endpoint from a row with COLUMNS."""
+    """Build an endpoint from a row with COLUMNS."""
     unlisted = row.adopted
     return rows.from_columns(
         RatedEndpoint,
@@ -170,7 +168,7 @@ def from_row(row: Any) -> RatedEndpoint:
 
 
 def figure_columns(figures: ScoreFigures) -> dict[str, Any]:
-    """The figures of a score as values of the columns `FIGURES` of db/schema."""
+    """Return the figures of a score as values of the columns `FIGURES` of db/schema."""
     down = figures.down
     return rows.to_columns(
         figures,

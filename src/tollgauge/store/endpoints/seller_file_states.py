@@ -1,7 +1,7 @@
-"""Rows of sellers' files (core/directory/seller_file): what each host says of itself, when it is
-asked again, and the changes of payTo that were announced and whose signatures are good.
+"""Rows of sellers' files and of announced payTo changes with valid signatures.
 
-When a host is asked, and what an announcement means for a change, monitor/seller_files decides.
+monitor/seller_files decides when a file is fetched and what an announcement means for a change;
+core/directory/seller_file parses the file.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ seller_file = sa.Table(
     metadata,
     sa.Column("host", sa.Text, primary_key=True),
     sa.Column("next_due", sa.BigInteger, nullable=False),
-    # When it was asked last, and when a file was read last; NULL before.
+    # Time of the last fetch and of the last file; NULL before.
     sa.Column("asked_at", sa.BigInteger),
     sa.Column("read_at", sa.BigInteger),
     sa.Column("contact", ForeignText, nullable=False, server_default=""),
     sa.Column("statement", ForeignText, nullable=False, server_default=""),
     sa.Column("opt_out", sa.Boolean, nullable=False, server_default=sa.false()),
-    # What is wrong with it, as a JSON list of texts of ours.
+    # The file's problems: a JSON list of this service's messages.
     sa.Column("problems", ForeignText, nullable=False, server_default="[]"),
     sa.Index("ix_seller_file_next_due", "next_due"),
     sqlite_with_rowid=False,
@@ -45,9 +45,9 @@ announcement = sa.Table(
     sa.Column("network", sa.Text, primary_key=True),
     sa.Column("before", sa.Text, primary_key=True),
     sa.Column("after", sa.Text, primary_key=True),
-    # Unix seconds, as it was signed.
+    # Unix seconds, as signed.
     sa.Column("not_before", sa.BigInteger, primary_key=True),
-    # When we read it first: before the instant that it names.
+    # When it was first read, which is before `not_before`.
     sa.Column("seen_at", sa.BigInteger, nullable=False),
     sa.Index("ix_payto_announcement_not_before", "not_before"),
     sqlite_with_rowid=False,
@@ -58,8 +58,8 @@ _EMPTY: Final = {"contact": "", "statement": "", "opt_out": False, "problems": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSellerFile:
-    """A host's file as it was `read_at` (ms UTC), and the changes of payTo that it announced. The
-    texts are the provider's own; `problems` are ours.
+    """A host's file as of `read_at` (ms UTC) and its announced changes of payTo. `problems` are
+    this service's messages; the other texts are the seller's.
     """
 
     host: str
@@ -72,7 +72,7 @@ class StoredSellerFile:
 
 
 def unknown(tx: Connection, *, limit: int) -> tuple[str, ...]:
-    """Hosts that have no row yet, in their order."""
+    """Return hosts without a row, by name."""
     query = (
         sa.select(host_table.c.host)
         .where(~sa.exists().where(seller_file.c.host == host_table.c.host))
@@ -83,34 +83,33 @@ def unknown(tx: Connection, *, limit: int) -> tuple[str, ...]:
 
 
 def add(tx: Connection, due: Iterable[tuple[str, int]]) -> None:
-    """Add rows of hosts, each with the instant at which it is due; those that are there stay."""
+    """Add rows of hosts with their due times (ms UTC); existing rows are not changed."""
     columns = [{"host": host, "next_due": at} for host, at in due]
     if columns:
         tx.execute(upsert(seller_file).on_conflict_do_nothing(), columns)
 
 
 def due(tx: Connection, *, now: int, limit: int) -> tuple[str, ...]:
-    """Hosts that are due, longest first, locked until the transaction ends; those that others lock
-    are left out.
-    """
+    """Lock and return due hosts, longest overdue first."""
     query = (
         sa.select(seller_file.c.host)
         .where(seller_file.c.next_due <= now)
         .order_by(seller_file.c.next_due, seller_file.c.host)
         .limit(limit)
+        # SKIP LOCKED: another worker may be claiming the same hosts; it gets different ones.
         .with_for_update(skip_locked=True)
     )
     return tuple(tx.execute(query).scalars())
 
 
 def put_off(tx: Connection, hosts: Sequence[str], *, until: int) -> None:
-    """Ask hosts again at an instant."""
+    """Make hosts due again at a time (ms UTC)."""
     for chunk in rows.chunks(hosts):
         tx.execute(seller_file.update().where(seller_file.c.host.in_(chunk)).values(next_due=until))
 
 
 def bring_forward(tx: Connection, host: str, *, now: int, pause_ms: int) -> None:
-    """Ask a host as soon as possible, but `pause_ms` after it was asked last at the earliest."""
+    """Make a host due as soon as possible, at least `pause_ms` after its last fetch."""
     earliest = rows.greatest(seller_file.c.asked_at + pause_ms, now)
     tx.execute(
         seller_file.update()
@@ -122,8 +121,9 @@ def bring_forward(tx: Connection, host: str, *, now: int, pause_ms: int) -> None
 def save(
     tx: Connection, host: str, file: SellerFile | None, *, now: int, next_due: int, gone: bool
 ) -> None:
-    """Store that a host was asked now, and its file. Where there is none, what it said before stays
-    unless it is `gone`.
+    """Store that a host's file was fetched now, and the file.
+
+    Without a file the stored one is kept, unless it is `gone`.
     """
     columns: dict[str, object] = {"host": host, "asked_at": now, "next_due": next_due}
     if file is not None:
@@ -140,14 +140,14 @@ def save(
 
 
 def announce(tx: Connection, announcements: Iterable[Announcement], *, now: int) -> None:
-    """Store announcements whose signatures are good; one that is there keeps its `seen_at`."""
+    """Store announcements with valid signatures. An existing one keeps its `seen_at`."""
     columns = [rows.to_columns(item, without="", seen_at=now) for item in announcements]
     if columns:
         tx.execute(upsert(announcement).on_conflict_do_nothing(), columns)
 
 
 def get(tx: Connection, host: str) -> StoredSellerFile | None:
-    """The file of a host, None where it has none."""
+    """Return a host's file, or None."""
     was_read = (seller_file.c.host == host, seller_file.c.read_at.is_not(None))
     row = tx.execute(sa.select(seller_file).where(*was_read)).first()
     if row is None:
@@ -168,7 +168,7 @@ def get(tx: Connection, host: str) -> StoredSellerFile | None:
 def announcements(
     tx: Connection, host: str, *, network: str, before: str, after: str
 ) -> tuple[Announcement, ...]:
-    """What a host announced of one change of payTo."""
+    """Return a host's announcements of one change of payTo."""
     query = sa.select(announcement).where(
         announcement.c.host == host,
         announcement.c.network == network,
@@ -179,7 +179,7 @@ def announcements(
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove up to `limit` announcements that are too old; returns how many."""
+    """Delete up to `limit` expired announcements; return their number."""
     columns = announcement.c
     keys = (columns.host, columns.network, columns.before, columns.after, columns.not_before)
     old = (

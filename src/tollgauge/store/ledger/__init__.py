@@ -1,1 +1,1 @@
-"""Rows of payments to this service: the ledger, its limits, its books."""
+"""Rows of payments to this service: the ledger, payer limits and reconciliation."""

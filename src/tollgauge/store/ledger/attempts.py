@@ -1,7 +1,7 @@
 """Attempts to verify, answer or settle a payment, and the answer that the payment bought.
 
-Attempts are never changed. An answer is written before its payment is settled and kept until 30
-days after the outcome is known (store/ledger/retention).
+Attempts are append-only. An answer is written before its payment is settled and kept until 30 days
+after the outcome is known (store/ledger/retention).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ payment_attempt = sa.Table(
     sa.Column("ended_at", sa.BigInteger, nullable=False),
     sa.Column("outcome", sa.String(200), nullable=False),
     sa.Column("tx_hash", sa.String(66)),
-    # The host that wasted the work of an attempt.
+    # The host that caused an unpaid answer to fail.
     sa.Column("host", sa.Text),
     sa.Index("payment_attempt_of", "payment_id"),
     sa.Index(
@@ -40,9 +40,11 @@ payment_attempt = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One attempt: `kind` is verify, answer (only one that failed because of the request or its
-    target), intent (written before settle is called), settle or chain; `outcome` is a short text,
-    `host` the one because of which an answer failed.
+    """One attempt.
+
+    - `kind` is verify, answer (only a failure caused by the request or its target), intent (written
+      before settle is called), settle or chain.
+    - `outcome` is a short text; `host` caused the failure of an answer.
     """
 
     kind: str
@@ -54,7 +56,7 @@ class Attempt:
 
 
 def add(tx: Connection, payment_id: str, attempts: Iterable[Attempt]) -> None:
-    """Append attempts to those of a payment."""
+    """Append attempts of a payment."""
     columns = [
         rows.to_columns(
             attempt,
@@ -70,7 +72,7 @@ def add(tx: Connection, payment_id: str, attempts: Iterable[Attempt]) -> None:
 
 
 def of_payments(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...]]:
-    """The attempts of some payments by payment id, oldest first."""
+    """Return the attempts of payments by payment ID, oldest first."""
     by_payment: dict[str, list[Attempt]] = {payment_id: [] for payment_id in ids}
     query = sa.select(payment_attempt).order_by(payment_attempt.c.id)
     for row in rows.with_any(tx, query, payment_attempt.c.payment_id, ids):
@@ -85,7 +87,7 @@ payment_answer = sa.Table(
     sa.Column("payment_id", sa.String(32), primary_key=True),
     sa.Column("status", sa.Integer, nullable=False),
     sa.Column("body", sa.LargeBinary, nullable=False),
-    # When an answer that holds a secret was shown to a buyer who repeats no ticket.
+    # When the secret in the answer was shown to a buyer without a ticket.
     sa.Column("shown_at", sa.BigInteger),
     sa.Column("stored_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Index("ix_payment_answer_stored_at", "stored_at"),
@@ -95,7 +97,7 @@ payment_answer = sa.Table(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredAnswer:
     """The answer that a payment bought: HTTP status and body. `shown_at` is when its secret was
-    shown to a buyer who repeats no ticket (ms UTC), None if it was not.
+    shown to a buyer without a ticket (ms UTC), None if it was not.
     """
 
     status: int
@@ -104,14 +106,15 @@ class StoredAnswer:
 
 
 def store_answer(tx: Connection, payment_id: str, answer: StoredAnswer, *, now: int) -> None:
-    """Store the answer of a payment, which has none yet."""
+    """Store the answer of a payment that has none yet."""
     values = {"payment_id": payment_id, "status": answer.status, "body": answer.body}
     tx.execute(payment_answer.insert(), values | {"stored_at": now})
 
 
 def show_secret(tx: Connection, payment_id: str, *, now: int) -> bool:
-    """Record that the secret in an answer is shown now. False, and nothing changed, if it was
-    shown before: of several requests at once, only one shows it.
+    """Record that the secret in an answer is shown now.
+
+    Returns False if it was shown before: of several concurrent requests only one shows it.
     """
     unshown = (payment_answer.c.payment_id == payment_id, payment_answer.c.shown_at.is_(None))
     return tx.execute(payment_answer.update().where(*unshown).values(shown_at=now)).rowcount == 1

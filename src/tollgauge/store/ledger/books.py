@@ -1,14 +1,9 @@
-"""The books: sales of the ledger beside deposits of the chain, and which days were checked.
+"""Reconciliation: compare sales in the ledger with deposits on the chain, per day.
 
-Rules:
-- which deposit paid for which sale is not stored, but joined each time by (network, asset, payer,
-  nonce). So a sale that settles late takes its deposit out of the unattributed ones, and a deposit
-  that a reorganisation removed leaves its sale without one;
-- `book_day` keeps the difference of a complete day as it was reported, so that it is reported once.
-
-What the sums mean is decided in core/sale/books.
-
-`payment_of` finds the payment that a transaction settled, and returns only public fields.
+Deposits are matched with sales at each query, by (network, asset, payer, nonce), and the match is
+not stored. A sale that settles late therefore claims its deposit, and a deposit removed by a
+reorganisation leaves its sale without one. `book_day` stores the reported difference of a complete
+day, so that it is reported once.
 """
 
 from __future__ import annotations
@@ -44,8 +39,8 @@ book_day = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnattributedDeposit:
-    """A deposit that no settled sale explains. `payment_id` and `state` are those of the payment
-    with the same authorization, None if the ledger has none.
+    """A deposit without a settled sale. `payment_id` and `state` belong to the payment with the
+    same authorization, None if the ledger has none.
     """
 
     network: str
@@ -65,8 +60,8 @@ class UnattributedDeposit:
 def named(
     tx: Connection, network: str, asset: str, *, since: int
 ) -> tuple[frozenset[str], int | None]:
-    """The addresses that payments of an asset name, first seen at `since` or later; and
-    when the first payment of the ledger was seen, None without one. Instants are ms UTC.
+    """Return the payTo addresses of payments in an asset since `since`, and the time of the
+    ledger's first payment (None without one). Times are ms UTC.
     """
     of_asset = (
         payment.c.network == network,
@@ -79,8 +74,8 @@ def named(
 
 
 def accounts(tx: Connection) -> tuple[Account, ...]:
-    """Every address that sales are or were paid to: those whose deposits are indexed, and those
-    that only the ledger names.
+    """Return all addresses that sales are or were paid to: those with indexed deposits, and those
+    that only the ledger contains.
     """
     query = sa.select(
         *account.c["chain", "asset", "address", "low_at"], chain_cursor.c.audited_at
@@ -99,7 +94,7 @@ def accounts(tx: Connection) -> tuple[Account, ...]:
 
 
 def of_day(tx: Connection, book_account: Account, day: int) -> Day:
-    """The books of an account on one UTC day."""
+    """Reconcile an account for one UTC day."""
     begin, end = day * DAY_MS, (day + 1) * DAY_MS
     chain = chain_of(book_account.network)
     paid = sa.and_(
@@ -139,7 +134,7 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
 
 
 def unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ...]:
-    """The newest deposits that no settled sale explains."""
+    """Return the newest deposits without a settled sale."""
     network = "eip155:" + sa.cast(deposit.c.chain, sa.Text)
     same_authorization = sa.and_(payment.c.network == network, *_same_key())
     query = (
@@ -153,15 +148,13 @@ def unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ..
 
 
 def checked(tx: Connection, book_account: Account) -> dict[int, int]:
-    """The days of an account that were complete when they were checked, each with its difference
-    (atomic units).
-    """
+    """Return the checked complete days of an account with their differences (atomic units)."""
     query = sa.select(book_day.c.day, book_day.c.difference).where(*_of(book_account))
     return {day: int(difference) for day, difference in tx.execute(query)}
 
 
 def check(tx: Connection, day: Day, *, now: int) -> None:
-    """Keep the difference of a complete day."""
+    """Store the difference of a complete day."""
     columns = {
         "chain": chain_of(day.account.network),
         "asset": day.account.asset,
@@ -174,7 +167,7 @@ def check(tx: Connection, day: Day, *, now: int) -> None:
 
 
 def recheck(tx: Connection, row: LedgerRow) -> None:
-    """Have the day of a payment checked again, because something about it changed."""
+    """Have the day of a changed payment checked again."""
     book_account = Account(network=row.network, asset=row.asset, address=row.pay_to)
     if chain_of(row.network) is not None:
         without_difference = (
@@ -185,7 +178,7 @@ def recheck(tx: Connection, row: LedgerRow) -> None:
 
 
 def _same_key() -> tuple[sa.ColumnElement[bool], ...]:
-    """A deposit has the authorization of a payment."""
+    """Return the condition that a deposit has a payment's authorization."""
     return (
         deposit.c.asset == payment.c.asset,
         deposit.c.payer == payment.c.payer,
@@ -213,14 +206,13 @@ def _unattributed_deposit(row: Any) -> UnattributedDeposit:
     )
 
 
-KEYS_MAX: Final = 500
-"""At most this many payments of one transaction are looked up: more than a block can hold."""
-_KEYS_A_QUERY: Final = 50
+KEYS_MAX: Final = 500  # payments looked up per transaction: more than a block can contain
+_KEYS_PER_QUERY: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """The key of a payment, without its network. Hex is lower case."""
+    """The key of a payment without its network. Hex is in lower case."""
 
     asset: str
     payer: str
@@ -229,7 +221,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaymentSummary:
-    """A payment without its secrets. `at` is when it was first seen (ms UTC)."""
+    """The public fields of a payment. `at` is when it was first seen (ms UTC)."""
 
     id: str
     route: str
@@ -240,10 +232,10 @@ class PaymentSummary:
 def payment_of(
     tx: Connection, keys: Sequence[Key], *, network: str, transaction: str | None
 ) -> PaymentSummary | None:
-    """The oldest payment on a network that has one of these keys, else the oldest whose
-    settlement named the transaction, if there is one; None without either.
+    """Return the oldest payment on a network with one of these keys, otherwise the oldest one
+    settled by the transaction, or None.
     """
-    for chunk in rows.chunks(keys[:KEYS_MAX], _KEYS_A_QUERY):
+    for chunk in rows.chunks(keys[:KEYS_MAX], _KEYS_PER_QUERY):
         matches = sa.or_(
             *(
                 sa.and_(

@@ -1,6 +1,6 @@
-"""Limits on answers that are computed and not paid for: by one payer, or because of one host.
+"""Limits on answers that are computed but not paid, per payer and per host.
 
-Each such answer costs us as much as a sale, and the payer nothing.
+Such an answer costs as much to compute as a sold one.
 """
 
 from __future__ import annotations
@@ -18,19 +18,16 @@ from tollgauge.core.sale.payment_state import BEFORE_SETTLEMENT, NEVER_PAID, Sta
 from tollgauge.store.ledger.attempts import payment_attempt
 from tollgauge.store.ledger.payments import LedgerRow, payment
 
-MOST: Final = 10
-"""At most this many unpaid answers are computed for one payer within WITHIN_MS."""
+MAX_UNPAID: Final = 10  # unpaid answers per payer within WITHIN_MS
 WITHIN_MS: Final = HOUR_MS
-HOST_MOST: Final = 20
-"""At most this many sales may fail because of one host within HOST_WITHIN_MS."""
-HOST_PAYERS: Final = 5
-"""And only where so many payers sent them: one or two cannot close a host to all others."""
+HOST_MAX_FAILED: Final = 20  # failed sales because of one host within HOST_WITHIN_MS
+HOST_PAYERS: Final = 5  # and from at least this many payers: one or two cannot block a host
 HOST_WITHIN_MS: Final = 10 * MINUTE_MS
 _UNPAID: Final = NEVER_PAID | {State.UNKNOWN}
 
 
 def _oldest_counted() -> sa.Select[int]:
-    """When the oldest of the `others` + 1 newest unpaid answers of a payer was computed."""
+    """Select the time of the oldest of the `others` + 1 newest unpaid answers of a payer."""
     of_payer = sa.and_(
         payment.c.payer == sa.bindparam("payer"), payment.c.created_at > sa.bindparam("since")
     )
@@ -52,14 +49,17 @@ def _oldest_counted() -> sa.Select[int]:
 
 
 def _in(states: Iterable[State]) -> sa.ColumnElement[bool]:
-    """The state is one of some. They are literals of the statement, because SQLAlchemy would
-    compile a list of parameters again for each execution.
+    """Return the condition that the state is one of `states`.
+
+    Literals instead of parameters: SQLAlchemy compiles a list of parameters for each execution.
     """
     return payment.c.state.in_([sa.literal_column(f"'{state.value}'") for state in sorted(states)])
 
 
 def _newest_of_host() -> sa.Subquery:
-    """The HOST_MOST newest attempts that came to nothing because of a host, with their payers."""
+    """Select the HOST_MAX_FAILED newest attempts that failed because of a host, with their
+    payers.
+    """
     newest = (
         sa.select(payment_attempt.c.at, payment.c.payer)
         .join(payment, payment.c.id == payment_attempt.c.payment_id)
@@ -68,11 +68,11 @@ def _newest_of_host() -> sa.Subquery:
             payment_attempt.c.at > sa.bindparam("host_since"),
         )
     )
-    return newest.order_by(payment_attempt.c.at.desc()).limit(HOST_MOST).subquery()
+    return newest.order_by(payment_attempt.c.at.desc()).limit(HOST_MAX_FAILED).subquery()
 
 
 def _limits() -> sa.Select[Any]:
-    """What counts against a payer, and against a host, in one row."""
+    """Select the counts for a payer and for a host in one row."""
     of_host = _newest_of_host()
     return sa.select(
         _oldest_counted().scalar_subquery().label("payer_at"),
@@ -87,8 +87,8 @@ _LIMITS: Final = _limits()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayerLimits:
-    """Until when no answer is computed for a payer, and until when no sale is begun that needs a
-    host (ms UTC); None below the limit.
+    """The end of a payer's block, and of a host's block for sales that need it (ms UTC); None below
+    the limit.
     """
 
     payer_until: int | None
@@ -96,26 +96,25 @@ class PayerLimits:
 
 
 def limits(tx: Connection, row: LedgerRow, host: str, *, now: int) -> PayerLimits:
-    """The limits of a row's payer, and of a host that its sale needs (`for_probe` or
-    `for_delivery`), "" where it needs none.
+    """Return the limits for a row's payer, and for the host that the sale needs (`for_probe`,
+    `for_delivery`, or "").
 
-    What counts against the payer are the answers of the last hour, other than the row's own, that
-    were computed and not paid, unless a worker is still settling them; and the work that came to
-    nothing after the payment was verified, because of the payer's request. Settled payments are not
-    read: a payer may have thousands of them. What counts against the host are sales of the last
-    minutes that failed there, for too many payers.
+    For the payer these count: other answers of the last hour that were computed and not paid,
+    unless a worker is still settling them, and work that failed after verification because of the
+    payer's request. Settled payments are not read: a payer may have thousands. For the host, recent
+    sales of several payers that failed there count.
     """
     values = {
         "payer": row.payer,
         "row": row.id,
         "since": now - WITHIN_MS,
         "now": now,
-        "others": MOST - 1,
+        "others": MAX_UNPAID - 1,
         "host": host,
         "host_since": now - HOST_WITHIN_MS,
     }
     counted = tx.execute(_LIMITS, values).one()
-    is_closed = counted.attempts >= HOST_MOST and counted.payers >= HOST_PAYERS
+    is_closed = counted.attempts >= HOST_MAX_FAILED and counted.payers >= HOST_PAYERS
     return PayerLimits(
         payer_until=None if counted.payer_at is None else int(counted.payer_at) + WITHIN_MS,
         host_until=int(counted.host_at) + HOST_WITHIN_MS if is_closed else None,
@@ -123,12 +122,13 @@ def limits(tx: Connection, row: LedgerRow, host: str, *, now: int) -> PayerLimit
 
 
 def for_probe(host: str) -> str:
-    """A host as sales count it that probe it."""
+    """Return the key of a host for sales that probe it."""
     return f"probe:{host}"
 
 
 def for_delivery(host: str) -> str:
-    """The site of a host as sales count it that deliver to it: one domain may have many hosts, and
-    a slow webhook says nothing of its reports.
+    """Return the key of a host's site for sales that deliver to it.
+
+    A domain may have many hosts, and a slow webhook must not affect reports about the same host.
     """
     return f"delivery:{site(host)}"

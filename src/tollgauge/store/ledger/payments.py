@@ -1,13 +1,12 @@
-"""The ledger: one row a payment.
+"""The ledger: one row per payment (docs/payments.md).
 
-Rules (docs/payments.md):
-- the key is unique over (network, asset, payer, nonce); inserting it is the claim;
-- a row's state changes only as core/sale/payment_state.TRANSITIONS allows, by compare-and-swap on
-  (state, owner), so that a worker that lost its lease can no longer write; the attempts
-  (store/ledger/attempts) are written in the same transaction;
-- `lease_until` is until when a row is left alone (ms UTC): by other workers while one works on it,
-  by the reconciler afterwards. 0 marks a settled row as final: it is not checked again;
-- the answer (store/ledger/attempts) is written in the transaction of the intent to settle.
+- The key (network, asset, payer, nonce) is unique. Inserting it is the claim.
+- A row's state changes only as core/sale/payment_state.TRANSITIONS allows, by compare-and-swap on
+  (state, owner): a worker that lost its lease can no longer write. Attempts (store/ledger/attempts)
+  are written in the same transaction.
+- Until `lease_until` (ms UTC) a row is left to the worker that processes it, and afterwards to the
+  reconciler. 0 marks a settled row as final.
+- The answer is written in the transaction that records the intent to settle.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ payment = sa.Table(
 )
 
 _KEPT: Final = ("id", "network", "asset", "payer", "nonce", "tx_hash", "created_at")
-"""Columns that keep their values when a claim is taken over."""
+"""Columns that are not changed when a claim is taken over."""
 _MOVED: Final = ("state", "owner", "updated_at", "lease_until", "reason", "tx_hash")
-"""Columns that every change of state writes; a rejection removes the header too."""
+"""Columns written by every change of state; a rejection also deletes the header."""
 _WITH_ANSWER: Final = sa.select(
     payment,
     payment_answer.c.status.label("answer_status"),
@@ -68,12 +67,12 @@ _WITH_ANSWER: Final = sa.select(
 
 
 class ClaimLost(TollgaugeError):  # noqa: N818 - it names a state, not a bug
-    """Another worker has taken over a claimed payment: nothing may be written under its claim."""
+    """Another worker has taken over a claimed payment: the old claim must not write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """One payment of the ledger. Instants are ms UTC, unless named `_s` (unix seconds)."""
+    """One payment. Times are ms UTC, except those named `_s` (Unix seconds)."""
 
     id: str
     state: State
@@ -111,7 +110,7 @@ class LedgerRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The outcome of a claim: the row as it is now, and whether the caller has claimed it."""
+    """The result of a claim: the current row, and whether the caller holds the claim."""
 
     row: LedgerRow
     claimed: bool
@@ -127,11 +126,11 @@ def claim(
     now: int,
     lease_ms: int,
 ) -> Claim:
-    """Claim a payment for one request, or find out who did.
+    """Claim a payment for one request, or return the existing claim.
 
-    The first to insert the key has the claim. A `rejected` row, or a `claimed` one whose lease has
-    ended, is taken over and bound to the new request and the new signed values (a payer may sign
-    one nonce twice), because nothing was charged.
+    The first insert of the key holds the claim. A `rejected` row, or a `claimed` one with an
+    expired lease, is taken over and bound to the new request and the newly signed values (a payer
+    may sign a nonce twice), because nothing was charged.
     """
     new = LedgerRow(
         id=paid.id,
@@ -159,7 +158,7 @@ def claim(
     if tx.execute(insert).first() is not None:
         return Claim(row=new, claimed=True)
     row = get(tx, paid.id)
-    assert row is not None  # noqa: S101 - the key was not inserted, so it was there
+    assert row is not None  # noqa: S101 - the insert found a conflicting row
     if not _may_take_over(row, now=now):
         return Claim(row=row, claimed=False)
     takeover = {name: value for name, value in columns.items() if name not in _KEPT}
@@ -173,14 +172,14 @@ def _may_take_over(row: LedgerRow, *, now: int) -> bool:
 
 
 def _is_held(row: LedgerRow) -> sa.ColumnElement[bool]:
-    """Select the row if it still has the state and owner that were read."""
+    """Return the condition that the row still has the state and owner that were read."""
     return sa.and_(
         payment.c.id == row.id, payment.c.state == row.state.value, payment.c.owner == row.owner
     )
 
 
 def _update_unchanged(tx: Connection, row: LedgerRow, changes: Mapping[str, Any]) -> bool:
-    """Change a row unless it was written since it was read; False if it was."""
+    """Update a row unless it was written since it was read; return whether it was updated."""
     unchanged = (_is_held(row), payment.c.updated_at == row.updated_at)
     return tx.execute(payment.update().where(*unchanged).values(changes)).rowcount == 1
 
@@ -198,13 +197,15 @@ def move(
     lease_ms: int = 0,
     attempts: Sequence[Attempt] = (),
 ) -> LedgerRow | None:
-    """Change a row's state; returns the new row, or None if another worker changed it first.
+    """Change a row's state; return the new row, or None if another worker changed it first.
 
-    The row is left alone for `lease_ms`, under a new `owner` if one is given; `attempts` are added
-    to those of the payment. An empty `transaction` removes the one that a facilitator had named.
-    The header of a rejected payment is not kept: nothing will be settled with it, and anyone can
-    send 16 KB of it. Raises ValueError for a change that is not in
-    core/sale/payment_state.TRANSITIONS, and for settling without an answer.
+    - `lease_ms`: time for which other workers leave the row alone, under a new `owner` if given.
+    - `transaction`: an empty text removes a transaction that a facilitator reported.
+
+    The header of a rejected payment is deleted: it is no longer needed, and anyone can send 16 KB.
+
+    Raises:
+        ValueError: TRANSITIONS does not allow the change, or an answer is missing for settling.
     """
     if state not in TRANSITIONS[row.state]:
         raise ValueError(f"a payment cannot go from {row.state} to {state}")
@@ -233,9 +234,10 @@ def move(
 
 
 def check_claim(tx: Connection, row: LedgerRow) -> None:
-    """Lock a claim until this transaction ends, so that what is written in it is written by the
-    payment's own worker (docs/payments.md). Raises ClaimLost if another worker has taken the
-    payment over, or if it is no longer claimed.
+    """Lock a claim until the transaction ends, so that only the payment's own worker writes in it.
+
+    Raises:
+        ClaimLost: Another worker has taken over the payment, or it is no longer claimed.
     """
     is_claimed = (_is_held(row), payment.c.state == State.CLAIMED.value)
     lock = sa.select(payment.c.id).where(*is_claimed).with_for_update()
@@ -254,8 +256,9 @@ def conclude(
     lease_ms: int,
     attempts: Sequence[Attempt] = (),
 ) -> LedgerRow | None:
-    """Give a row that no worker has the state that the chain proves, through every state between;
-    returns the new row, or None if another worker changed it first.
+    """Give a row without a worker the state that the chain proves, through all states in between.
+
+    Returns the new row, or None if another worker changed it first.
     """
     current: LedgerRow | None = row
     for between in () if state in TRANSITIONS[row.state] else PATHS[row.state]:
@@ -274,29 +277,30 @@ def conclude(
 
 
 def leave(tx: Connection, row: LedgerRow, *, until: int) -> None:
-    """Leave a row alone until `until` (ms UTC)."""
+    """Leave a row to its current worker, or untouched, until `until` (ms UTC)."""
     _update_unchanged(tx, row, {"lease_until": until})
 
 
 def finish(tx: Connection, row: LedgerRow, *, transaction: str) -> LedgerRow:
-    """Mark a settled row as final, settled by this transaction: it is not checked again."""
+    """Mark a settled row as final, with its transaction. It is not checked again."""
     _update_unchanged(tx, row, {"lease_until": 0, "tx_hash": transaction})
     return replace(row, lease_until=0, transaction=transaction or None)
 
 
 def get(tx: Connection, payment_id: str) -> LedgerRow | None:
-    """One payment by its id, or None."""
+    """Return a payment by ID, or None."""
     row = tx.execute(_WITH_ANSWER.where(payment.c.id == payment_id)).first()
     return _row(row) if row else None
 
 
 def due(tx: Connection, *, now: int, limit: int) -> tuple[LedgerRow, ...]:
-    """Payments that are due to be checked on the chain, longest overdue first: `unknown`,
-    `settling` ones that a dead worker left, and `settled` ones until they are final.
+    """Return payments to check on the chain, longest overdue first: `unknown` ones, `settling` ones
+    of dead workers, and `settled` ones that are not final.
     """
     overdue = payment.c.lease_until.between(1, now)
     overdue_rows: list[LedgerRow] = []
-    for state in sorted(CHECKED_ON_CHAIN):  # one query each, so that the index on state is used
+    # One query per state, so that the index on (state, lease_until) is used.
+    for state in sorted(CHECKED_ON_CHAIN):
         query = (
             _WITH_ANSWER.where(payment.c.state == state.value, overdue)
             .order_by(payment.c.lease_until)
@@ -307,13 +311,13 @@ def due(tx: Connection, *, now: int, limit: int) -> tuple[LedgerRow, ...]:
 
 
 def latest(tx: Connection, *, limit: int) -> tuple[LedgerRow, ...]:
-    """The newest payments, for the operator."""
+    """Return the newest payments, for the operator."""
     query = _WITH_ANSWER.order_by(payment.c.created_at.desc(), payment.c.id).limit(limit)
     return tuple(_row(row) for row in tx.execute(query))
 
 
 def _columns(row: LedgerRow) -> dict[str, Any]:
-    """The columns of a payment, without its answer's."""
+    """Return the columns of a payment, without its answer's."""
     return rows.to_columns(
         row,
         "answer",
@@ -327,7 +331,7 @@ def _columns(row: LedgerRow) -> dict[str, Any]:
 
 
 def _row(row: Any) -> LedgerRow:
-    """The inverse of `_columns`, with the answer."""
+    """Build a payment from a row with its answer."""
     stored = row.body is not None
     return rows.from_columns(
         LedgerRow,

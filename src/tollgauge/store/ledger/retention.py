@@ -1,4 +1,4 @@
-"""What the ledger forgets: old answers, and payments that were rejected (docs/payments.md)."""
+"""Delete expired answers and rejected payments (docs/payments.md)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tollgauge.store.ledger.payments import payment
 
 
 def forget_answers(tx: Connection, *, now: int, limit: int) -> int:
-    """Delete up to `limit` answers whose payment's outcome has been known for 30 days, and return
-    how many; the payments stay.
+    """Delete up to `limit` answers whose payment was concluded 30 days ago; return their number.
+
+    The payments are kept.
     """
     before = now - ANSWERS_MS
     old = (
@@ -32,9 +33,10 @@ def forget_answers(tx: Connection, *, now: int, limit: int) -> int:
 
 
 def forget_rejected(tx: Connection, *, now: int, limit: int) -> int:
-    """Delete up to `limit` payments that were rejected a day ago, with their attempts, and
-    return how many: nothing was charged, they have expired, and anyone can have any number of them
-    rejected.
+    """Delete up to `limit` payments that were rejected a day ago, with their attempts; return their
+    number.
+
+    Nothing was charged for them, they have expired, and anyone can create any number of them.
     """
     old = (
         sa.select(payment.c.id)

@@ -1,1 +1,1 @@
-"""Rows of watches, their destinations, and what is to be delivered to them."""
+"""Rows of watches, their destinations and their deliveries."""

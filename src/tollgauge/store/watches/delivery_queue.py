@@ -1,12 +1,11 @@
-"""The delivery queue: workers claim deliveries that are due, and record how each attempt ended.
+"""The delivery queue: claim due deliveries and record the results of attempts.
 
-Rules:
-- a claim leases the destination, so that it never gets two deliveries at once; when a lease runs
-  out, its delivery is sent again under the same id;
-- destinations whose last delivery succeeded come first; those that failed have a share of their
-  own, and so does each host: a slow receiver delays no other;
-- a delivery waits until its watch's payment has settled;
-- the result of an attempt counts only while the worker still has the lease.
+- A claim leases the destination, which therefore never receives two deliveries at once. When a
+  lease expires, its delivery is sent again with the same ID.
+- Destinations whose last delivery succeeded come first. Failing ones have a separate share of the
+  slots, and each host has a limit, so that a slow receiver does not delay others.
+- A delivery waits until its watch's payment has settled.
+- A result is recorded only while the worker still holds the lease.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ _OF_DESTINATION: Final = (
     destination.c.created_at.label("destination_created_at"),
 )
 _DELIVERING: Final = (WatchState.ACTIVE.value, WatchState.EXPIRED.value)
-"""Of an expired watch, the notice of its end and what happened before are still delivered."""
+"""An expired watch still delivers its expiry event and earlier events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDelivery:
-    """A delivery under our lease, with its destination and what signs it: the watch's sealed key
-    and its secret's hash.
+    """A leased delivery with its destination and the material for its signature: the watch's sealed
+    key and the hash of its secret.
     """
 
     delivery: OutboxDelivery
@@ -54,10 +53,13 @@ class ClaimedDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryResult:
-    """How an attempt ended. `state` is the delivery's next state, `at` the attempt's end, `due`
-    the next attempt if it stays queued (both ms UTC); `disabled` is a reason to send nothing more
-    to the destination. An attempt that failed on our side (`ours`) counts neither as an attempt nor
-    against the destination.
+    """The result of an attempt.
+
+    - `state` is the delivery's next state, `at` the end of the attempt, `due` the next attempt if
+      it stays queued (ms UTC).
+    - `disabled` is a reason to disable the destination.
+    - `ours`: the attempt failed on this side. It counts neither as an attempt nor as a failure of
+      the destination.
     """
 
     claimed: ClaimedDelivery
@@ -81,9 +83,10 @@ def claim(
     in_flight: Mapping[str, int] | None = None,
     host_max: int | None = None,
 ) -> tuple[ClaimedDelivery, ...]:
-    """Claim due deliveries: at most one of each destination, at most `failing` of them to
-    destinations whose last delivery failed, and at most `host_max` to one host, counting the
-    `in_flight` ones that are being sent to it now.
+    """Claim due deliveries, at most one per destination.
+
+    At most `failing` of them are for destinations whose last delivery failed, and at most
+    `host_max` for one host, including its `in_flight` ones.
     """
     hosts = Counter(in_flight)
     full = () if host_max is None else [host for host in hosts if hosts[host] >= host_max]
@@ -109,8 +112,9 @@ def claim(
 def conclude(
     tx: Connection, results: Sequence[DeliveryResult], *, owner: str
 ) -> tuple[DeliveryResult, ...]:
-    """Record how attempts ended and release the destinations; returns the results that counted.
-    The result of a worker that has lost its lease is not recorded.
+    """Record results and release the destinations; return the recorded results.
+
+    Results of a worker that lost its lease are dropped.
     """
     sent = {result.claimed.destination.id: result for result in results if result.state == SENT}
     counted = _conclude_sent(tx, sent, owner=owner)
@@ -123,7 +127,7 @@ def conclude(
 def _conclude_sent(
     tx: Connection, sent: Mapping[str, DeliveryResult], *, owner: str
 ) -> list[DeliveryResult]:
-    """Record every success, in two statements."""
+    """Record all successes in two statements."""
     if not sent:
         return []
     at = max(result.at for result in sent.values())
@@ -177,15 +181,15 @@ def _due(
                 for host in without
             ),
         )
-        # The delivery is locked too: PostgreSQL reads only the rows that it locks again, and one
-        # that another worker sent since this statement began would still look queued.
+        # The delivery is locked too: PostgreSQL re-reads only locked rows, and a delivery that
+        # another worker sent since this statement began would still look queued.
         .with_for_update(skip_locked=True, of=(destination, delivery))
     )
     if healthy:
         query = query.where(destination.c.failures == 0)
         query = query.order_by(delivery.c.due, delivery.c.id).limit(limit)
     else:
-        # By destination, so that a long queue of healthy destinations is not scanned for them.
+        # By destination, to avoid scanning a long queue of healthy destinations.
         ids = _failing(tx, now=now, limit=limit)
         if not ids:
             return []
@@ -210,7 +214,7 @@ def _claimed(row: Any) -> ClaimedDelivery:
 
 
 def _failing(tx: Connection, *, now: int, limit: int) -> list[str]:
-    """Destinations whose last delivery failed and that have one due, longest overdue first."""
+    """Return failing destinations with a due delivery, longest overdue first."""
     oldest = sa.func.min(delivery.c.due)
     query = (
         sa.select(destination.c.id)
@@ -241,7 +245,7 @@ def _record_attempt(tx: Connection, result: DeliveryResult) -> None:
 
 
 def _kill_queued(tx: Connection, destination_id: str, reason: str, *, now: int) -> None:
-    """Make dead letters of what is queued for a destination that was disabled."""
+    """Mark the queued deliveries of a disabled destination as dead."""
     queued = (delivery.c.destination_id == destination_id, delivery.c.state == QUEUED)
     values = {"state": DEAD, "last_error": reason, "done_at": now}
     tx.execute(delivery.update().where(*queued).values(**values))

@@ -1,11 +1,8 @@
-"""Destinations: the URLs that a watch's notices are sent to.
+"""Destinations: the URLs to which a watch's alerts are sent.
 
-Rules:
-- a URL is stored encrypted, as the caller sealed it; only `masked` may be shown;
-- a removed destination gets nothing more, and keeps its row until its watch is removed;
-- a destination gets one delivery at a time, from the worker that has its lease.
-
-What is sent is store/watches/outbox's, how each attempt ends store/watches/delivery_queue's.
+URLs are stored encrypted by the caller; only `masked` may be shown. A removed destination receives
+nothing more and keeps its row until its watch is deleted. A destination receives one delivery at a
+time, from the worker that holds its lease.
 """
 
 from __future__ import annotations
@@ -36,9 +33,9 @@ destination = sa.Table(
     sa.Column("removed_at", sa.BigInteger),
     sa.Column("disabled_at", sa.BigInteger),
     sa.Column("disabled_reason", sa.Text, nullable=False),
-    # Failures in a row; a healthy destination is served before one that fails.
+    # Consecutive failures; healthy destinations are served before failing ones.
     sa.Column("failures", sa.Integer, nullable=False),
-    # One delivery at a time to a destination: who makes it, and until when.
+    # Lease for one delivery at a time: worker and expiry.
     sa.Column("lease_owner", sa.Text),
     sa.Column("lease_until", sa.BigInteger, nullable=False),
     sa.Index("ix_destination_watch_id", "watch_id"),
@@ -48,8 +45,8 @@ destination = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a watch's notices are sent. `masked` may be shown, the URL in `sealed_url` never is.
-    Instants are ms UTC.
+    """A destination of a watch's alerts. `masked` may be shown; the URL in `sealed_url` must not.
+    Times are ms UTC.
     """
 
     id: str
@@ -79,13 +76,13 @@ def add(tx: Connection, destinations: Sequence[Destination]) -> None:
 
 
 def remove(tx: Connection, ids: Sequence[str], *, now: int) -> None:
-    """Send nothing more to some destinations."""
+    """Remove destinations: nothing more is sent to them."""
     if ids:
         tx.execute(destination.update().where(destination.c.id.in_(ids)).values(removed_at=now))
 
 
 def of_watches(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[Destination, ...]]:
-    """The destinations of some watches by watch id, oldest first, without removed ones."""
+    """Return the destinations of watches by watch ID, oldest first, without removed ones."""
     ids = list(watch_ids)
     by_watch: dict[str, list[Destination]] = {watch_id: [] for watch_id in ids}
     query = (

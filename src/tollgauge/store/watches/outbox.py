@@ -1,13 +1,10 @@
-"""The outbox: one delivery for each notice and destination, from queued to its end.
+"""The outbox: one delivery per alert and destination, from queued to its end.
 
-Rules:
-- a delivery's id is derived from its destination and its event, so queueing it again changes
-  nothing;
-- deliveries of a cancelled watch or to a removed destination are not sent;
-- after the last attempt a delivery is a dead letter: it is kept and listed, and the operator can
-  send it again.
+- A delivery's ID is derived from destination and event, so queueing it again has no effect.
+- Deliveries of cancelled watches and to removed destinations are dropped.
+- After the last attempt a delivery is dead. It stays listed and the operator can resend it.
 
-Which worker sends which delivery when is store/watches/delivery_queue's.
+store/watches/delivery_queue assigns deliveries to workers.
 """
 
 from __future__ import annotations
@@ -38,10 +35,10 @@ delivery = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("watch_id", sa.Text, nullable=False),
     sa.Column("destination_id", sa.Text, nullable=False),
-    # Receivers recognise repeats by this id; it is the same for every destination of the watch.
+    # Receivers recognise repeats by this ID, which is the same for all destinations of the watch.
     sa.Column("event_id", sa.Text, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
-    # The event as JSON, from which each format is made.
+    # The event as JSON; each format is built from it.
     sa.Column("body", ForeignText, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
@@ -61,7 +58,7 @@ _NEWEST: Final = sa.select(delivery).order_by(delivery.c.created_at.desc(), deli
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What is to be sent to one destination."""
+    """An alert to one destination."""
 
     id: str
     watch_id: str
@@ -74,8 +71,8 @@ class Notice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxDelivery:
-    """A notice and its state. `due` and `done_at` are ms UTC. `last_error` is a word of ours, never
-    the receiver's.
+    """An alert and its delivery state. `due` and `done_at` are ms UTC. `last_error` is one of this
+    service's error words, never the receiver's text.
     """
 
     notice: Notice
@@ -89,8 +86,8 @@ class OutboxDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Depth:
-    """How many deliveries are queued, when the oldest of them was due (ms UTC, None without one),
-    and how many are dead letters.
+    """Number of queued deliveries, the due time of the oldest (ms UTC), and the number of dead
+    ones.
     """
 
     queued: int
@@ -99,7 +96,7 @@ class Depth:
 
 
 def put(tx: Connection, notices: Sequence[Notice], *, now: int) -> None:
-    """Queue deliveries; those that exist already stay as they are."""
+    """Queue deliveries. Existing ones are not changed."""
     if not notices:
         return
     queued = [
@@ -110,7 +107,7 @@ def put(tx: Connection, notices: Sequence[Notice], *, now: int) -> None:
 
 
 def drop(tx: Connection, watch_id: str, *, now: int, to: Iterable[str] | None = None) -> None:
-    """Drop what a watch has queued, for the destinations `to` or for all."""
+    """Drop a watch's queued deliveries, to the destinations `to` or to all."""
     queued = [delivery.c.watch_id == watch_id, delivery.c.state == QUEUED]
     if to is not None:
         queued.append(delivery.c.destination_id.in_(list(to)))
@@ -118,8 +115,10 @@ def drop(tx: Connection, watch_id: str, *, now: int, to: Iterable[str] | None = 
 
 
 def sweep(tx: Connection, *, now: int) -> int:
-    """End deliveries that will never be sent, because their watch was cancelled or their
-    destination removed or disabled while they were being queued; returns how many.
+    """End deliveries that can no longer be sent; return their number.
+
+    Their watch was cancelled, or their destination removed or disabled, while they were being
+    queued.
     """
     queued = (delivery.c.state == QUEUED, delivery.c.due <= now)
     own_destination = sa.select(destination.c.id).where(
@@ -138,12 +137,12 @@ def sweep(tx: Connection, *, now: int) -> int:
 
 
 def waiting(tx: Connection, *, now: int) -> bool:
-    """Whether any delivery is due."""
+    """Return whether any delivery is due."""
     return rows.exist(tx, delivery.c.state == QUEUED, delivery.c.due <= now)
 
 
 def dead(tx: Connection, *, limit: int, watch_id: str | None = None) -> tuple[OutboxDelivery, ...]:
-    """The newest dead letters, of one watch or of all."""
+    """Return the newest dead deliveries, of one watch or of all."""
     query = _NEWEST.where(delivery.c.state == DEAD).limit(limit)
     if watch_id is not None:
         query = query.where(delivery.c.watch_id == watch_id)
@@ -151,14 +150,16 @@ def dead(tx: Connection, *, limit: int, watch_id: str | None = None) -> tuple[Ou
 
 
 def of_watch(tx: Connection, watch_id: str, *, limit: int) -> tuple[OutboxDelivery, ...]:
-    """The newest deliveries of a watch."""
+    """Return the newest deliveries of a watch."""
     query = _NEWEST.where(delivery.c.watch_id == watch_id).limit(limit)
     return tuple(delivery_from_row(row) for row in tx.execute(query))
 
 
 def resend(tx: Connection, ids: Iterable[str], *, now: int) -> int:
-    """Queue dead letters again with a new count of attempts, and enable their destinations; returns
-    how many. What its owner removed or cancelled stays unsent.
+    """Queue dead deliveries again with zero attempts and enable their destinations; return their
+    number.
+
+    Deliveries to removed destinations and of cancelled watches are not resent.
     """
     not_removed = sa.select(destination.c.id).where(destination.c.removed_at.is_(None))
     not_cancelled = sa.select(watch.c.id).where(watch.c.state != WatchState.CANCELLED.value)
@@ -184,7 +185,7 @@ def resend(tx: Connection, ids: Iterable[str], *, now: int) -> int:
 
 
 def depth(tx: Connection) -> Depth:
-    """How many deliveries wait in the outbox, and since when."""
+    """Count the queued and the dead deliveries."""
     query = sa.select(delivery.c.state, sa.func.count(), sa.func.min(delivery.c.due))
     query = query.where(delivery.c.state.in_((QUEUED, DEAD))).group_by(delivery.c.state)
     by_state = {state: (count, due) for state, count, due in tx.execute(query)}
@@ -193,7 +194,9 @@ def depth(tx: Connection) -> Depth:
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove up to `limit` deliveries that ended long ago, dead letters too; returns how many."""
+    """Delete up to `limit` deliveries that ended long ago, including dead ones; return their
+    number.
+    """
     old = (
         sa.select(delivery.c.id)
         .where(delivery.c.done_at < now - DELIVERIES_MS, delivery.c.state != QUEUED)
@@ -204,5 +207,5 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
 
 
 def delivery_from_row(row: Any) -> OutboxDelivery:
-    """The delivery of a row."""
+    """Build a delivery from a row."""
     return rows.from_columns(OutboxDelivery, row, notice=rows.from_columns(Notice, row))

@@ -1,8 +1,8 @@
-"""Watch events: what happened to a watch itself, in the order in which it became visible.
+"""Events of watches: an append-only log of each watch's own history.
 
-Creating, editing, renewing and ending a watch, and its notice of the end, each append one event;
-events are never changed. A reader continues after the id of the last event that it has seen. What a
-watch listened to at any time is also read from here, because an edit's event says what changed.
+Creating, editing, renewing and ending a watch, and its expiry warning, append one event each.
+Readers continue after the last event ID they have seen. The log also provides a watch's settings at
+any time, because an edit's event contains the changed ones.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ watch_event = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchEvent:
-    """Something that happened to a watch itself."""
+    """An event in a watch's history."""
 
     id: int
     watch_id: str
@@ -46,8 +46,10 @@ class WatchEvent:
 def append(
     tx: Connection, watch_id: str, type_: str, detail: Mapping[str, Any], *, now: int
 ) -> int:
-    """Append an event of a watch and return its id. The caller has locked the watch's row: without
-    the lock a later id could become visible before an earlier one, and a reader would miss that.
+    """Append an event of a watch and return its ID.
+
+    The caller has locked the watch's row. Without the lock a later ID could become visible before
+    an earlier one, and a reader's cursor would skip the earlier one.
     """
     text = orjson.dumps(detail).decode()
     row = watch_event.insert().values(watch_id=watch_id, at=now, type=type_, detail=text)
@@ -56,12 +58,12 @@ def append(
 
 
 def newest(tx: Connection) -> int:
-    """The id of the newest event of any watch, 0 without any."""
+    """Return the ID of the newest event of any watch, 0 without any."""
     return tx.execute(sa.select(sa.func.max(watch_event.c.id))).scalar_one() or 0
 
 
 def of_watch(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[WatchEvent, ...]:
-    """The events of a watch after an event id, oldest first."""
+    """Return the events of a watch after an event ID, oldest first."""
     query = (
         sa.select(watch_event)
         .where(watch_event.c.watch_id == watch_id, watch_event.c.id > after)
@@ -77,7 +79,7 @@ def of_watch(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[
 def request_history(
     tx: Connection, watch_ids: Iterable[str]
 ) -> dict[str, tuple[tuple[int, WatchRequest], ...]]:
-    """The requests of some watches by watch id: (instant from which on it applied, request),
+    """Return the settings history of watches by watch ID: (time from which they applied, settings),
     oldest first.
     """
     by_watch: dict[str, list[tuple[int, WatchRequest]]] = {}
@@ -96,7 +98,7 @@ def request_history(
 
 
 def edited_since(tx: Connection, watch_ids: Iterable[str], *, since: int) -> set[str]:
-    """Those of some watches that were edited at `since` or later."""
+    """Return the watches that were edited at `since` or later."""
     query = sa.select(watch_event.c.watch_id).where(
         watch_event.c.type == rules.EDITED, watch_event.c.at >= since
     )
@@ -104,7 +106,7 @@ def edited_since(tx: Connection, watch_ids: Iterable[str], *, since: int) -> set
 
 
 def request_json(watch_request: WatchRequest) -> dict[str, Any]:
-    """A watch's request with the names of the HTTP request."""
+    """Return a watch's settings with the names of the HTTP request."""
     return {
         "events": list(watch_request.events),
         "liveness_sensitivity_n": watch_request.sensitivity,
@@ -113,7 +115,9 @@ def request_json(watch_request: WatchRequest) -> dict[str, Any]:
 
 
 def _request_after(before: WatchRequest, detail: Mapping[str, Any]) -> WatchRequest:
-    """A watch's request after an event, whose detail names what changed as `request_json` does."""
+    """Return a watch's settings after an event whose detail contains changes as in
+    `request_json`.
+    """
     return WatchRequest(
         events=tuple(detail.get("events", before.events)),
         sensitivity=detail.get("liveness_sensitivity_n", before.sensitivity),

@@ -1,11 +1,8 @@
-"""Watch payments: which payment creates or renews which watch, once it has settled.
+"""Payments of watches: which payment creates or renews which watch once it has settled.
 
-Rules:
-- a watch that a paid request creates is `pending` until its payment has settled in the ledger.
-  `apply` reads that from the ledger alone, so a settlement that is proven late starts the watch
-  late, and a payment that fails leaves no watch behind;
-- a payment creates one watch or renews one, once;
-- a watch that a payment may yet renew is not removed.
+A new watch is `pending` until its payment has settled. `apply` reads only the ledger: a settlement
+that is proven late starts the watch late, and a payment that fails leaves no watch behind. A
+payment creates or renews one watch, once. A watch that a pending payment may renew is not deleted.
 """
 
 from __future__ import annotations
@@ -52,8 +49,9 @@ def create(
     *,
     payment_id: str,
 ) -> None:
-    """Add a pending watch, with its destinations, that starts when the payment settles. A watch
-    that an earlier, interrupted request added for the same payment is removed.
+    """Add a pending watch and its destinations; it starts when the payment settles.
+
+    A watch that an interrupted request added for the same payment is replaced.
     """
     _undo_pending(tx, payment_id)
     watches.add(tx, pending_watch)
@@ -62,8 +60,13 @@ def create(
 
 
 def renew(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> int:
-    """Remember a renewal that takes effect when the payment settles; returns when the watch ends
-    then (ms UTC). Raises LookupError if there is no such watch.
+    """Store a renewal that takes effect when the payment settles.
+
+    Returns:
+        The end of the watch after the renewal (ms UTC).
+
+    Raises:
+        LookupError: The watch does not exist.
     """
     _undo_pending(tx, payment_id)
     renewed = watches.get(tx, watch_id)
@@ -80,9 +83,10 @@ def renew(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> int:
 
 
 def apply(tx: Connection, *, now: int, watch_id: str | None = None) -> int:
-    """Start and renew the watches whose payments have settled, and remove pending ones whose
-    payments never will; returns how many were started or renewed. `watch_id` restricts it to one
-    watch.
+    """Start and renew watches whose payments settled, and delete pending ones whose payments
+    failed.
+
+    `watch_id` restricts this to one watch. Returns the number of started and renewed watches.
     """
     query = (
         sa.select(watch_payment, payment.c.state.label("paid"))
@@ -90,6 +94,7 @@ def apply(tx: Connection, *, now: int, watch_id: str | None = None) -> int:
         .where(watch_payment.c.applied.is_(False), payment.c.state.in_(CONCLUDED))
         .order_by(watch_payment.c.at)
         .limit(_BATCH)
+        # The lock makes concurrent workers apply a payment once.
         .with_for_update(of=watch_payment)
     )
     if watch_id is not None:
@@ -105,7 +110,7 @@ def apply(tx: Connection, *, now: int, watch_id: str | None = None) -> int:
 
 
 def payer(tx: Connection, watch_id: str) -> tuple[str, str] | None:
-    """(network, address) of the payer that created a watch, or None."""
+    """Return (network, address) of the payer that created a watch, or None."""
     query = (
         sa.select(payment.c.network, payment.c.payer)
         .join(watch_payment, watch_payment.c.payment_id == payment.c.id)
@@ -116,21 +121,23 @@ def payer(tx: Connection, watch_id: str) -> tuple[str, str] | None:
 
 
 def ready(tx: Connection) -> bool:
-    """Whether `apply` has anything to do."""
+    """Return whether `apply` has work to do."""
     same_payment = payment.c.id == watch_payment.c.payment_id
     concluded = payment.c.state.in_(CONCLUDED)
     return rows.exist(tx, watch_payment.c.applied.is_(False), same_payment, concluded)
 
 
 def waiting(tx: Connection, watch_id: str) -> bool:
-    """Whether a payment of a watch is not applied yet."""
+    """Return whether a payment of a watch is not applied yet."""
     unapplied = watch_payment.c.applied.is_(False)
     return rows.exist(tx, watch_payment.c.watch_id == watch_id, unapplied)
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove watches that ended so long ago that nobody can read them any more, with all that
-    belongs to them; returns how many. One that a payment may yet renew stays.
+    """Delete watches that ended so long ago that their owners can no longer read them, with all
+    related rows.
+
+    Watches that a pending payment may renew are kept. Returns the number of deleted watches.
     """
     unapplied = sa.select(watch_payment.c.watch_id).where(watch_payment.c.applied.is_(False))
     old = (
@@ -163,7 +170,7 @@ def _add(tx: Connection, payment_id: str, watch_id: str, kind: str, *, at: int) 
 
 
 def _undo_pending(tx: Connection, payment_id: str) -> None:
-    """Remove what a payment was to do and has not done, with the pending watch of a creation."""
+    """Delete a payment's pending effect, including the pending watch that it was to create."""
     unapplied = (watch_payment.c.payment_id == payment_id, watch_payment.c.applied.is_(False))
     removed = tx.execute(
         watch_payment.delete().where(*unapplied).returning(watch_payment.c.watch_id)

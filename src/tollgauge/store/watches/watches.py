@@ -1,13 +1,8 @@
-"""Watches: paid subscriptions to the changes of one endpoint, each until an instant.
+"""Watches: paid subscriptions to the changes of one endpoint until an end time.
 
-Rules:
-- the bearer secret is stored as its SHA-256, the signing key encrypted, as the caller sealed it;
-- what happens to a watch is appended to its events under the lock of its row (`note`);
-- an endpoint is probed densely until the last of its active watches ends.
-
-Where notices go is store/watches/destinations's, what happened to a watch
-store/watches/watch_events's, its payments store/watches/watch_payments's, and deliveries
-store/watches/outbox's.
+The bearer secret is stored as SHA-256 and the signing key encrypted by the caller. Events of a
+watch are appended under its row lock (`note`). An endpoint is probed at the watched rate until its
+last active watch ends.
 """
 
 from __future__ import annotations
@@ -38,7 +33,7 @@ watch = sa.Table(
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("secret_hash", sa.Text, nullable=False, unique=True),
-    # The key of the signatures, sealed; NULL while no destination wants any.
+    # The sealed signing key; NULL while no destination needs one.
     sa.Column("sealed_key", sa.LargeBinary),
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), nullable=False),
     sa.Column("state", sa.Text, nullable=False),
@@ -47,15 +42,15 @@ watch = sa.Table(
     sa.Column("digest", sa.Boolean, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("expires_at", sa.BigInteger, nullable=False),
-    # When it was cancelled or expired; events after it are not its own.
+    # When it was cancelled or expired; it does not report later events.
     sa.Column("ended_at", sa.BigInteger),
-    # When something is to be done about it next: the notice, the digest, the end.
+    # When its next expiry warning, digest or end is due.
     sa.Column("due", sa.BigInteger, nullable=False),
     sa.Column("expiring_told", sa.Boolean, nullable=False),
     sa.Column("digest_at", sa.BigInteger, nullable=False),
-    # When the payer last signed for a new secret.
+    # When the payer last signed a request for a new secret.
     sa.Column("rotated_at", sa.BigInteger),
-    # How many of its endpoint's probes, and of the scored ones, are too old to be kept.
+    # Probes, and scored probes, of the endpoint during the watch that have been deleted.
     sa.Column("old_probes", sa.Integer, nullable=False, server_default="0"),
     sa.Column("old_scored", sa.Integer, nullable=False, server_default="0"),
     sa.Index("ix_watch_endpoint_id_state", "endpoint_id", "state"),
@@ -66,8 +61,8 @@ watch = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """One watch. Instants are ms UTC. `old_probes` and `old_scored` count the probes of the time
-    that was paid for which are too old to be kept.
+    """One watch. Times are ms UTC. `old_probes` and `old_scored` count probes in its paid time that
+    have been deleted.
     """
 
     id: str
@@ -87,7 +82,7 @@ class Watch:
 
     @property
     def reports_until(self) -> int:
-        """The last instant (ms UTC) whose changes the watch reports."""
+        """The end of the changes that the watch reports (ms UTC)."""
         return self.expires_at if self.ended_at is None else min(self.ended_at, self.expires_at)
 
 
@@ -105,22 +100,22 @@ def add(tx: Connection, added: Watch) -> None:
 
 
 def get(tx: Connection, watch_id: str, *, lock: bool = False) -> Watch | None:
-    """One watch, or None. `lock` keeps others from changing it until the transaction ends."""
+    """Return a watch, or None. `lock` locks its row until the transaction ends."""
     query = sa.select(watch).where(watch.c.id == watch_id)
     row = tx.execute(query.with_for_update() if lock else query).first()
     return _watch(row) if row else None
 
 
 def by_secret(tx: Connection, secret_hash: str) -> Watch | None:
-    """The watch of a bearer secret's hash, or None."""
+    """Return the watch of a bearer secret's hash, or None."""
     query = sa.select(watch).where(watch.c.secret_hash == secret_hash)
     row = tx.execute(query).first()
     return _watch(row) if row else None
 
 
 def listeners(tx: Connection, endpoint_ids: Iterable[str], *, since: int) -> tuple[Watch, ...]:
-    """The watches of some endpoints that may report what happened at `since` or later: pending and
-    active ones, and those that expired after it.
+    """Return the watches of endpoints that may report changes since `since`: pending and active
+    ones, and those that expired later.
     """
     expired = (watch.c.state == WatchState.EXPIRED.value, watch.c.expires_at >= since)
     query = sa.select(watch).where(
@@ -131,19 +126,21 @@ def listeners(tx: Connection, endpoint_ids: Iterable[str], *, since: int) -> tup
 
 
 def of_endpoints(tx: Connection, endpoint_ids: Iterable[str]) -> tuple[Watch, ...]:
-    """Every watch of some endpoints."""
+    """Return all watches of endpoints."""
     query = sa.select(watch)
     return tuple(map(_watch, rows.with_any(tx, query, watch.c.endpoint_id, endpoint_ids)))
 
 
 def count_old(tx: Connection, subject: Watch, *, probes: int, scored: int) -> None:
-    """Add probes that are removed now to the counts of a watch."""
+    """Add probes that are being deleted to the counts of a watch."""
     counts = {"old_probes": watch.c.old_probes + probes, "old_scored": watch.c.old_scored + scored}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(counts))
 
 
 def sensitivities(tx: Connection, endpoint_id: str) -> frozenset[int]:
-    """The sensitivities of an endpoint's watches: how many failed probes each waits for."""
+    """Return the sensitivities of an endpoint's watches: the numbers of consecutive failures they
+    wait for.
+    """
     query = (
         sa.select(watch.c.sensitivity)
         .distinct()
@@ -153,13 +150,13 @@ def sensitivities(tx: Connection, endpoint_id: str) -> frozenset[int]:
 
 
 def latest(tx: Connection, *, limit: int) -> tuple[Watch, ...]:
-    """The newest watches, for the operator."""
+    """Return the newest watches, for the operator."""
     query = sa.select(watch).order_by(watch.c.created_at.desc(), watch.c.id).limit(limit)
     return tuple(_watch(row) for row in tx.execute(query))
 
 
 def start(tx: Connection, subject: Watch, *, now: int) -> None:
-    """Start a pending watch, which the caller has locked."""
+    """Start a pending watch that the caller has locked."""
     values = {"state": WatchState.ACTIVE.value, "due": _due(subject)}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(**values))
     note(
@@ -173,12 +170,13 @@ def start(tx: Connection, subject: Watch, *, now: int) -> None:
 
 
 def extend(tx: Connection, subject: Watch, *, paid_at: int, now: int) -> None:
-    """Extend a watch, which the caller has locked, by a period that was paid at `paid_at`. An
-    expired watch becomes active again.
+    """Extend a watch, locked by the caller, by a period paid at `paid_at`. An expired watch becomes
+    active again.
     """
     until = rules.renewed_until(subject.expires_at, now=paid_at)
     values: dict[str, Any] = {"expires_at": until}
-    if subject.state is not WatchState.CANCELLED:  # a cancelled watch stays cancelled
+    # A watch that was cancelled while its renewal was being paid stays cancelled.
+    if subject.state is not WatchState.CANCELLED:
         active = {"state": WatchState.ACTIVE.value, "ended_at": None}
         values |= {**active, "expiring_told": False, "due": now}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(**values))
@@ -196,8 +194,8 @@ def edit(
     removed: Sequence[str],
     now: int,
 ) -> None:
-    """Change what a watch, which the caller has locked, listens to and its destinations; an
-    `edited` event says what changed.
+    """Change the settings and destinations of a watch that the caller has locked, and append an
+    `edited` event with the changes.
     """
     before, after = (
         watch_events.request_json(subject.watch_request),
@@ -224,8 +222,9 @@ def rotate(
     signed_at: int,
     now: int,
 ) -> bool:
-    """Give a watch another secret. The request was signed at `signed_at`; False, and nothing
-    changed, if a signature of that instant or a later one was used before.
+    """Replace a watch's secret.
+
+    Returns False without a change if a signature of `signed_at` or later was already used.
     """
     newer = sa.or_(watch.c.rotated_at.is_(None), watch.c.rotated_at < signed_at)
     values = {"secret_hash": secret_hash, "sealed_key": sealed_key, "rotated_at": signed_at}
@@ -237,8 +236,9 @@ def rotate(
 
 
 def end(tx: Connection, subject: Watch, state: WatchState, *, now: int) -> int | None:
-    """Cancel or expire a watch. After its last active watch an endpoint is probed at the normal
-    cadence again. Returns the event's id, None if the watch had ended before.
+    """Cancel or expire a watch; return the event's ID, or None if it had already ended.
+
+    After its last active watch an endpoint is probed at the normal rate again.
     """
     done = tx.execute(
         watch.update()
@@ -253,38 +253,39 @@ def end(tx: Connection, subject: Watch, state: WatchState, *, now: int) -> int |
 
 
 def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
-    """Active watches with a notice, digest or end due, locked until the transaction ends."""
+    """Lock and return active watches with an expiry warning, digest or end due."""
     query = (
         sa.select(watch)
         .where(watch.c.state == WatchState.ACTIVE.value, watch.c.due <= now)
         .order_by(watch.c.due)
         .limit(limit)
+        # SKIP LOCKED: another alert worker handles the locked ones.
         .with_for_update(skip_locked=True)
     )
     return tuple(_watch(row) for row in tx.execute(query))
 
 
 def any_due(tx: Connection, *, now: int) -> bool:
-    """Whether an active watch is due."""
+    """Return whether an active watch is due."""
     return rows.exist(tx, watch.c.state == WatchState.ACTIVE.value, watch.c.due <= now)
 
 
 def reschedule(tx: Connection, subject: Watch, *, expiring_told: bool, digest_at: int) -> None:
-    """Record which notices have been sent, and when the watch is due next."""
+    """Record which messages were sent and compute when the watch is due next."""
     due_next = _due(replace(subject, expiring_told=expiring_told, digest_at=digest_at))
     values = {"expiring_told": expiring_told, "digest_at": digest_at, "due": due_next}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(values))
 
 
 def note(tx: Connection, watch_id: str, type_: str, detail: Mapping[str, Any], *, now: int) -> int:
-    """Append an event to a watch and return the event's id."""
-    # The lock keeps the ids of one watch in the order in which they become visible.
+    """Append an event to a watch and return the event's ID."""
+    # Event IDs of a watch must become visible in order, or a reader's cursor would skip one.
     tx.execute(sa.select(watch.c.id).where(watch.c.id == watch_id).with_for_update())
     return watch_events.append(tx, watch_id, type_, detail, now=now)
 
 
 def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
-    """From now on, probe an endpoint densely until the last of its active watches ends."""
+    """Probe an endpoint at the watched rate until its last active watch ends."""
     until = (
         sa.select(sa.func.coalesce(sa.func.max(watch.c.expires_at), 0))
         .where(watch.c.endpoint_id == endpoint_id, watch.c.state == WatchState.ACTIVE.value)
@@ -305,7 +306,7 @@ def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
 
 
 def _due(subject: Watch) -> int:
-    """When a watch is due next (ms UTC)."""
+    """Return when a watch is due next (ms UTC)."""
     instants = [subject.expires_at]
     if not subject.expiring_told:
         instants.append(subject.expires_at - rules.EXPIRING_MS)

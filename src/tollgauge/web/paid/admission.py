@@ -124,7 +124,7 @@ def _payer_unpaid(pause_ms: int) -> Problem:
     return Problem(
         429,
         "payer-unpaid",
-        f"{payer_limit.MOST} answers were made for this payer within an hour that were not paid. "
+        f"{payer_limit.MAX_UNPAID} answers were made for this payer within an hour that were not paid. "
         "Nothing was charged for this one; come back later with a new payment.",
         retry_after=_seconds(pause_ms),
     )
@@ -134,7 +134,7 @@ def _host_busy(host: str, pause_ms: int) -> Problem:
     return Problem(
         503,
         "host-busy",
-        f"{payer_limit.HOST_MOST} requests that needed {host} came to nothing within the last "
+        f"{payer_limit.HOST_MAX_FAILED} requests that needed {host} came to nothing within the last "
         "minutes because of it. Nothing was charged; come back later.",
         retry_after=_seconds(pause_ms),
     )
