@@ -136,7 +136,7 @@ def test_wrong_fields_and_rows_are_said() -> None:
     file = read_well(b'{"contact": 5, "optOut": "yes", "payToChanges": [7]}')
     assert file == SellerFile(
         problems=(
-            "`contact` is not a text.",
+            "`contact` is not a string.",
             "`optOut` is not true or false.",
             "`payToChanges[0]`: it is not an object.",
         )

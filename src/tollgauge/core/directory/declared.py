@@ -2,11 +2,11 @@
 
 Rules (x402 specification, the bazaar extension):
 - x402 v2 declares example values (`extensions.bazaar.info.input`); v1 declares field descriptions
-  (`accepts[].outputSchema.input`), where a plain text describes a field and is never its value;
-- nothing is invented: a field without an example, default or enumeration is left out;
-- only simple values go into a query, only JSON objects into a body; both are capped.
+  (`accepts[].outputSchema.input`), in which plain text describes a field and is not its value;
+- nothing is invented: a field without an example, default or enumeration is omitted;
+- only simple values go into a query, only JSON objects into a body; both are limited in size.
 
-Nothing here raises, whatever a listing holds.
+Nothing here raises, whatever a listing contains.
 """
 
 from __future__ import annotations
@@ -21,17 +21,14 @@ from urllib.parse import quote, urlencode
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.probe.exchange import BODY_METHODS
 
-BODY_MAX: Final = 8_192
-"""Longest body in bytes."""
-QUERY_MAX: Final = 1_024
-"""Longest query in characters."""
+BODY_MAX: Final = 8_192  # bytes
+QUERY_MAX: Final = 1_024  # characters
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
-FIELDS_MAX: Final = 64
-"""How many fields of an input are read; further ones are left out."""
+FIELDS_MAX: Final = 64  # fields of an input that are read
 _ONE_EXAMPLE: Final = ("example", "default", "const")
 _EXAMPLES: Final = ("examples", "enum")
 SCHEMA_KEYS: Final = ("type", *_ONE_EXAMPLE, *_EXAMPLES)
-"""What is read of the schema of a field."""
+"""The members of a field's schema that are read."""
 _VALUE_MAX: Final = 256
 _QUERY_KEYS: Final = ("queryParams", "query_params", "query")
 _BODY_KEYS: Final = ("body", "bodyFields", "body_fields", "bodyParams")
@@ -44,8 +41,12 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredInput:
-    """What a listing says to send. `kind` is its transport (`http`, `mcp`), `query` a query
-    without its question mark, `body` a JSON object of at most BODY_MAX bytes.
+    """The input that a listing declares.
+
+    Attributes:
+        kind: Its transport, `http` or `mcp`.
+        query: Without a question mark.
+        body: A JSON object of at most BODY_MAX bytes.
     """
 
     kind: str = "http"
@@ -55,8 +56,10 @@ class DeclaredInput:
 
 
 def declared_input(item: Mapping[str, object]) -> DeclaredInput:
-    """The declared input of a directory's entry: that of its first source that names a method, else
-    of its first source, else a top-level `method` alone.
+    """Return the declared input of a directory's entry.
+
+    It is that of the first source that states a method, otherwise of the first source, otherwise
+    only a top-level `method`.
     """
     source, plain, method = _source(item)
     method = method or read_method(item.get("method"))
@@ -69,13 +72,13 @@ def declared_input(item: Mapping[str, object]) -> DeclaredInput:
 
 
 def read_method(value: object) -> str | None:
-    """An HTTP method that a listing may name, in upper case, or None."""
+    """Return a supported HTTP method in upper case, or None."""
     name = value.strip().upper() if isinstance(value, str) and len(value) < 16 else ""
     return name if name in METHODS else None
 
 
 def _source(item: Mapping[str, object]) -> tuple[Mapping[str, object], bool, str | None]:
-    """The source of the input, whether its values are examples, and the method that it names."""
+    """Return the source of the input, whether its values are examples, and its method."""
     first: tuple[Mapping[str, object], bool, str | None] | None = None
     for source, plain in _sources(item):
         if not source:
@@ -88,7 +91,7 @@ def _source(item: Mapping[str, object]) -> tuple[Mapping[str, object], bool, str
 
 
 def _sources(item: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object], bool]]:
-    """Every place that declares an input, with whether its values are examples (v2)."""
+    """Yield every object that declares an input, and whether its values are examples (v2)."""
     for holder in (item, as_mapping(item.get("metadata"))):
         bazaar = as_mapping(as_mapping(holder.get("extensions")).get("bazaar"))
         yield as_mapping(as_mapping(bazaar.get("info")).get("input")), True
@@ -101,7 +104,7 @@ def _sources(item: Mapping[str, object]) -> Iterator[tuple[Mapping[str, object],
 
 
 def _query(source: Mapping[str, object], *, plain: bool) -> str:
-    """The query of the example values, the last ones left out where it is longer than QUERY_MAX."""
+    """Return the query of the example values, without the last ones if it exceeds QUERY_MAX."""
     pairs: list[tuple[str, str]] = []
     for key in _QUERY_KEYS:
         for name, value in _examples(source.get(key), plain=plain).items():
@@ -116,7 +119,7 @@ def _query(source: Mapping[str, object], *, plain: bool) -> str:
 
 
 def _simple(value: object) -> str | None:
-    """The text of a value that a query can carry, None for any other."""
+    """Return the text of a value that fits into a query; None for any other value."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -145,8 +148,10 @@ def _body(source: Mapping[str, object], *, plain: bool) -> bytes | None:
 
 
 def _examples(fields: object, *, plain: bool) -> dict[str, object]:
-    """The example value of each field that has one; `plain` says that values are examples and no
-    descriptions of fields. Of the JSON Schema of an object, its properties are the fields.
+    """Return the example value of each field that has one.
+
+    `plain`: values are examples, not descriptions of fields. In a JSON Schema of an object, the
+    properties are the fields.
     """
     if not isinstance(fields, dict):
         return {}
@@ -162,7 +167,7 @@ def _examples(fields: object, *, plain: bool) -> dict[str, object]:
 
 
 def _example(value: object, *, plain: bool) -> object:
-    """The example in a field's value or description, _MISSING without one."""
+    """Return the example in a field's value or description; _MISSING without one."""
     if not isinstance(value, dict):
         return value if plain or isinstance(value, int | float) else _MISSING
     for key in _ONE_EXAMPLE:
@@ -176,11 +181,11 @@ def _example(value: object, *, plain: bool) -> object:
 
 
 def _is_schema(value: Mapping[str, object]) -> bool:
-    """Whether an object describes a value rather than being one."""
+    """Return whether an object describes a value instead of being one."""
     kind = value.get("type")
     return isinstance(kind, str) and kind in _SCHEMA_TYPES
 
 
 def as_mapping(value: object) -> Mapping[str, object]:
-    """The value if it is a JSON object, else an empty one."""
+    """Return the value if it is a JSON object, otherwise an empty one."""
     return value if isinstance(value, dict) else {}

@@ -1,13 +1,13 @@
-"""Discovery: what changed between two crawls of a directory, in an entry's terms and in number.
+"""Discovery: changes between two crawls of a directory, in an entry's terms and in number.
 
 Rules (docs/methodology.md, *components*; docs/operating, *directories*):
-- a price changed when its amount or its asset did; the same dollar on another network is the same
-  asset, so a move from Base to Polygon alone is news about the network, not about the price;
-- absence is not a price: what either side does not name did not change; who is paid counts
-  without an amount too;
-- hexadecimal addresses have no case (core/endpoint/terms lowers them), other addresses do;
-- a whole crawl that lists less than half of what the last complete crawl of its source listed is
-  suspicious and takes nothing away, until a second one agrees.
+- a price changed if its amount or its asset did; the same dollar on another network is the same
+  asset, so a move from Base to Polygon changes only the network, not the price;
+- absence is not a price: values that either side omits did not change; the payee is compared even
+  without an amount;
+- hexadecimal addresses are compared without case (core/endpoint/terms lowers them), others with;
+- a complete crawl that lists less than half of the last complete crawl of its source is suspicious
+  and delists nothing until a second one agrees.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ PRICE_CHANGED: Final = "price-changed"
 PAYTO_CHANGED: Final = "payto-changed"
 NETWORK_CHANGED: Final = "network-changed"
 TERM_EVENTS: Final = (PRICE_CHANGED, PAYTO_CHANGED, NETWORK_CHANGED)
-"""The kinds of a change of terms, as the evidence of a score names them."""
+"""The kinds of changes of terms, as in the evidence of a score."""
 EVENTS: Final = (LISTED, DELISTED, RELISTED, *TERM_EVENTS)
-"""What can happen to a listing or its terms."""
+"""All changes of a listing or its terms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrawlCount:
-    """How many endpoints a whole crawl listed, and how many its source listed before.
+    """The size of a complete crawl compared with earlier ones of its source.
 
-    `complete` is the count of the source's last complete crawl, None before the first.
-    `suspicious` is the count of the last suspicious crawl since then, None without one, and
-    `repeated` how many of those endpoints were listed again after it.
+    Attributes:
+        listed: Endpoints in this crawl.
+        complete: Endpoints in the source's last complete crawl; None before the first.
+        suspicious: Endpoints in the last suspicious crawl since then; None without one.
+        repeated: Endpoints of the suspicious crawl that were listed again after it.
     """
 
     listed: int
@@ -46,14 +48,15 @@ class CrawlCount:
 
     @property
     def shrank(self) -> bool:
-        """Whether more than half of what was listed is missing, by count."""
+        """Whether more than half of the listings are missing, by count."""
         return self.complete is not None and self.listed * 2 < self.complete
 
     @property
     def agrees(self) -> bool:
-        """Whether this crawl lists about as much as the suspicious one before it (the smaller of
-        the two counts is at least three quarters of the larger), and at least three quarters of
-        the same endpoints.
+        """Whether this crawl confirms the suspicious one before it.
+
+        The smaller of the two counts is at least three quarters of the larger, and at least three
+        quarters of the endpoints are the same.
         """
         if self.suspicious is None:
             return False
@@ -62,14 +65,15 @@ class CrawlCount:
 
     @property
     def is_suspicious(self) -> bool:
-        """Whether the crawl must not take listings away."""
+        """Whether the crawl must not delist endpoints."""
         return self.shrank and not self.agrees
 
 
 def looks_same(one: int, other: int, shared: int, *, named_alike: bool = False) -> bool:
-    """Whether two listings of so many endpoints look like crawls of one directory, by how many they
-    share: at least half of the smaller and a tenth of the larger one. A tenth of the smaller one is
-    enough where their files' names differ in digits only.
+    """Return whether two listings look like crawls of one directory.
+
+    They share at least half of the smaller and a tenth of the larger one. A tenth of the smaller
+    one is enough if their files' names differ only in digits.
     """
     few, many = sorted((one, other))
     if named_alike and shared and shared * 10 >= few:
@@ -78,8 +82,8 @@ def looks_same(one: int, other: int, shared: int, *, named_alike: bool = False) 
 
 
 def carried(before: Advertised | None, after: Advertised | None) -> Advertised | None:
-    """The terms to compare the next crawl with: those of this crawl, completed with what it does
-    not name and the one before did.
+    """Return the terms to compare the next crawl with: those of this crawl, with missing values
+    from the one before.
     """
     if before is None or not isinstance(after, UnpricedTerms):
         return after or before
@@ -94,10 +98,11 @@ def carried(before: Advertised | None, after: Advertised | None) -> Advertised |
 def changes(
     before: Advertised | None, after: Advertised | None
 ) -> tuple[tuple[str, str, str], ...]:
-    """The changes from one entry's terms to the next, as (kind, text before, text after), in the
-    order price, payTo, network; empty when nothing changed or either side is missing.
+    """Return the changes of terms as (kind, text before, text after), in the order price, payTo,
+    network.
 
-    The text of a price is its atomic amount, followed by its asset where that changed.
+    Empty if nothing changed or either side is missing. The text of a price is its atomic amount,
+    followed by its asset if that changed.
     """
     if before is None or after is None:
         return ()
@@ -116,7 +121,9 @@ def changes(
 
 
 def same_asset(before: Quote, after: Quote) -> bool:
-    """Whether two quotes are in the same token, or in the same known one of two networks."""
+    """Return whether two quotes are in the same token, or in the same known token on two
+    networks.
+    """
     if before.network == after.network:
         return before.asset == after.asset
     one, other = known_asset(before.network, before.asset), known_asset(after.network, after.asset)
@@ -126,5 +133,5 @@ def same_asset(before: Quote, after: Quote) -> bool:
 
 
 def _price(quote: Quote, *, asset: bool) -> str:
-    """An atomic amount, with the asset where that is asked for."""
+    """Return an atomic amount, optionally with its asset."""
     return f"{quote.amount} {quote.asset}" if asset else str(quote.amount)

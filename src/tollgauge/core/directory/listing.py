@@ -1,11 +1,11 @@
-"""ListedItem: one entry of a directory, read from whatever form the directory wrote it in.
+"""ListedItem: one entry of a directory, in any form that directories use.
 
 Rules (x402 specification, discovery):
 - an entry is an object of x402 v1 or v2, or a bare URL, also as `METHOD url`;
-- identity is host and path: `http://` on its default port is upgraded, other schemes, MCP tools and
-  what is not public are skipped with a reason, a path template is not;
-- an entry without terms that says itself that it is free is not for sale;
-- reading never raises: an entry becomes a ListedItem or a SkippedItem.
+- identity is host and path: `http://` on its default port is upgraded; other schemes, MCP tools and
+  addresses that are not public are skipped with a reason; path templates are kept;
+- an entry without terms that states that it is free is not for sale;
+- parsing never raises: an entry becomes a ListedItem or a SkippedItem.
 
 core/directory/declared reads the input, core/lint the terms, core/base/text the texts,
 core/directory/page whole documents.
@@ -34,7 +34,7 @@ from tollgauge.core.lint.parsing import ENTRIES_MAX
 
 EXCERPT_MAX: Final = 80
 UNVERIFIED: Final = "x-unverified"
-"""The member of a raw entry whose document states that it answers 402, and no terms."""
+"""Key of a raw entry whose document declares a 402 response without terms."""
 _ADDRESS_MAX: Final = 256
 _FREE_KEYS: Final = ("type", "mode", "pricingMode", "pricing", "price", "access")
 
@@ -42,25 +42,27 @@ REASONS: Final[Mapping[str, str]] = {
     "not-an-object": "neither an object nor a URL",
     "no-resource": "no resource URL in it",
     "mcp": "a tool of an MCP server, not an HTTP endpoint",
-    "free": "free of charge, so nothing is sold",
+    "free": "free of charge",
     "scheme-not-http": "a scheme other than https",
-    "not-https": "plain http on a port of its own",
+    "not-https": "plain http on a non-default port",
     "not-public": "not on the public internet",
     "invalid-url": "not a URL",
     "too-large": "too large to be read",
-    "unreadable": "broken where it stands",
+    "unreadable": "malformed",
 }
-"""What each reason to skip an entry means."""
+"""The reasons to skip an entry, with their meaning."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedItem:
-    """One directory entry that could be read.
+    """One readable directory entry.
 
-    `method`, `body` (JSON bytes) and the resource's query are the declared input; `quote` is the
-    preferred advertised price, None when the entry names none; then `unpriced` says who is paid, if
-    the entry does. `unverified`: its document declares a 402 and no terms. The texts are the
-    provider's own and untrusted; core/base/text has cleaned them.
+    Attributes:
+        method, body: Declared input, with the resource's query; `body` is JSON.
+        quote: The preferred advertised price; None if there is none.
+        unpriced: The payee of an entry without a price, if it names one.
+        unverified: Its document declares a 402 without terms.
+        service_name, description, tags: The provider's texts, untrusted, cleaned by core/base/text.
     """
 
     resource: Resource
@@ -77,9 +79,9 @@ class ListedItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedItem:
-    """One entry that could not be read: `reason` is one of REASONS, `excerpt` short and safe.
+    """One entry that could not be read: `reason` is a key of REASONS, `excerpt` short and safe.
 
-    clients/directories gives `too-large` and `unreadable`, for entries that it could not read.
+    clients/directories reports `too-large` and `unreadable` for entries that it could not read.
     """
 
     reason: str
@@ -87,7 +89,7 @@ class SkippedItem:
 
 
 def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | SkippedItem:
-    """One directory entry. Never raises."""
+    """Parse one directory entry. Never raises."""
     if isinstance(item, SkippedItem):
         return item
     if isinstance(item, str):
@@ -126,9 +128,11 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
 
 
 def is_free(terms: Mapping[str, object]) -> bool:
-    """Whether an entry, or what an operation says of its payment (`x-payment-info`), says that
-    nothing is paid: `free: true`, a word like `type: "free"`, `authMode: "unprotected"`, or a fixed
-    price of zero.
+    """Return whether an entry, or the payment information of an operation (`x-payment-info`),
+    states that it is free.
+
+    That is `free: true`, a word like `type: "free"`, `authMode: "unprotected"`, or a fixed price of
+    zero.
     """
     if terms.get("free") is True or _word(terms.get("authMode")) == "unprotected":
         return True
@@ -154,15 +158,15 @@ def _is_zero(price: object) -> bool:
 
 
 def _from_line(line: str) -> dict[str, object]:
-    """The entry that a bare URL is, also as `METHOD url`."""
+    """Return the entry for a bare URL, also as `METHOD url`."""
     first, _, rest = line.strip().partition(" ")
     method = read_method(first)
     return {"resource": rest.strip(), "method": method} if method else {"resource": line}
 
 
 def _url(item: Mapping[str, object], accepts: list[dict[str, object]]) -> str:
-    """The entry's URL: `resource` or `url`, as text or as an object with a `url`; else what the
-    first of its v1 terms names.
+    """Return the entry's URL: `resource` or `url`, as string or as an object with a `url`;
+    otherwise that of its first v1 terms.
     """
     values = [item.get("resource"), item.get("url")]
     values += [entry.get("resource") for entry in accepts[:1]]
@@ -180,7 +184,7 @@ def _accepts(item: Mapping[str, object]) -> list[dict[str, object]]:
 
 
 def _unpriced(item: Mapping[str, object], accepts: list[dict[str, object]]) -> UnpricedTerms | None:
-    """Who is paid, by the first of the terms (on Base if there is one) that names a receiver."""
+    """Return the first terms that name a payee, on Base if possible."""
     receivers = [terms for terms in map(_receiver, (*accepts, item)) if terms is not None]
     return min(receivers, key=lambda terms: terms.network != BASE, default=None)
 
@@ -203,7 +207,7 @@ def _address(value: object) -> str:
 
 
 def _version(item: Mapping[str, object], accepts: list[dict[str, object]]) -> int | None:
-    """The version that the entry states, else the one whose amount its terms carry."""
+    """Return the version that the entry states, otherwise the one that its amounts imply."""
     stated = item.get("x402Version")
     if isinstance(stated, int) and not isinstance(stated, bool) and stated in (1, 2):
         return stated
@@ -213,7 +217,7 @@ def _version(item: Mapping[str, object], accepts: list[dict[str, object]]) -> in
 
 
 def _reason(error: ResourceError, url: str) -> str:
-    """Which of REASONS keeps a URL from being a resource."""
+    """Return the key of REASONS for a URL that is not a resource."""
     scheme = url.partition(":")[0].lower()
     if error.code == "resource-not-https" and scheme != "http":
         return "scheme-not-http" if "://" in url else "invalid-url"
@@ -230,7 +234,7 @@ def _with_query(resource: Resource, query: str) -> Resource:
 def _holders(
     item: Mapping[str, object], accepts: list[dict[str, object]]
 ) -> Iterator[Mapping[str, object]]:
-    """Every object that may hold the provider's text, nearest first."""
+    """Yield every object that may contain the provider's text, nearest first."""
     for holder in (item, *accepts):
         yield holder
         for key in ("resource", "metadata"):

@@ -1,13 +1,13 @@
-"""Lookalike: paths that nobody lists, in the shape of a listed one.
+"""Lookalikes: unlisted paths in the shape of a listed one.
 
-Where a host answers 402 on every path, the 402 of a listed path says nothing. A host could tell
-random paths and answer them with 404, so the test asks for a listed path with one segment changed:
-each letter and digit of it becomes another of its kind (docs/gaming.md).
+If a host answers 402 on every path, the 402 of a listed path proves nothing. A host could recognise
+random paths and answer them with 404, so the test requests a listed path with one segment changed:
+each of its letters and digits becomes another one of its kind (docs/gaming.md).
 
-A host may also list what it likes. Where more than SAME_TERMS_MAX of its endpoints have the same
-terms, SAMPLE of them are compared by `what_is_sold`: if that is the same, only their paths differ,
-and any other path could be one of them. That is true for the items of one service too, which should
-be listed once, as a path with a parameter.
+A host may also list any number of paths. If more than SAME_TERMS_MAX of its endpoints have the same
+terms, SAMPLE of them are compared by `what_is_sold`: if that is equal, only their paths differ, and
+any other path could be one of them. The same is true for the items of one service, which should be
+listed once, as a path with a parameter.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from tollgauge.core.lint.reading import read
 from tollgauge.core.probe.exchange import Exchange
 
 SAME_TERMS_MAX: Final = 20
-"""So many endpoints of a host may have the same terms without being compared."""
+"""Endpoints of a host that may have the same terms without a comparison."""
 SAMPLE: Final = 3
-"""How many of them are compared."""
+"""Number of endpoints that are compared."""
 PATHS_MAX: Final = 3
-"""How many look-alike paths of a path there are at most."""
+"""Maximum number of lookalike paths of one path."""
 _ALPHABETS: Final = ("aeiou", "bcdfghjklmnpqrstvwxyz", "0123456789")
 _CHANGEABLE: Final = re.compile(r"%[0-9A-Fa-f]{2}|[A-Za-z0-9]")
 _HAS_DIGIT: Final = re.compile("[0-9]")
 _ROOT: Final = "search"
-"""The segment that is changed where the path is the host's root."""
+"""The segment that is changed if the path is the host's root."""
 
 
 def lookalike_paths(path: str, draw: Callable[[int], int]) -> tuple[str, ...]:
-    """The path with one segment changed, the last one first, at most PATHS_MAX paths; they differ
-    each time. `draw(n)` gives a random integer from 0 to n - 1.
+    """Return up to PATHS_MAX paths with one segment changed, the last segment first.
+
+    `draw(n)` returns a random integer from 0 to n - 1, so the paths differ each time.
     """
     segments = path.strip("/").split("/")
     if segments == [""]:
@@ -50,9 +51,10 @@ def lookalike_paths(path: str, draw: Callable[[int], int]) -> tuple[str, ...]:
 
 
 def what_is_sold(exchange: Exchange) -> str | None:
-    """What the 402 of an exchange says that it sells: resource, entries and extensions of its
-    envelope as JSON, without the endpoint's own URL and path, and without the numbers of its path
-    where texts name them. None if it has no envelope.
+    """Return the offer in the 402 of an exchange, as JSON; None without an envelope.
+
+    It consists of the envelope's resource, entries and extensions, without the endpoint's URL and
+    path, and without the numbers of its path in texts.
     """
     envelope = read(exchange).envelope
     if not envelope.exists:
@@ -63,13 +65,13 @@ def what_is_sold(exchange: Exchange) -> str | None:
     for own in (exchange.url, path):
         text = text.replace(own, "") if len(own) > 1 else text
     for number in filter(_HAS_DIGIT.search, path.split("/")):
-        # Only inside of a text is there space before a word.
+        # A space before a word occurs only inside texts.
         text = re.sub(rf"(?<=[ #]){re.escape(number)}(?!\w)", "", text)
     return text
 
 
 def _changed(segment: str, draw: Callable[[int], int]) -> str:
-    """A segment of the same shape, and not the same."""
+    """Return a different segment of the same shape."""
 
     def other(match: re.Match[str]) -> str:
         text = match.group()
@@ -80,7 +82,7 @@ def _changed(segment: str, draw: Callable[[int], int]) -> str:
 
 
 def _other(character: str, draw: Callable[[int], int]) -> str:
-    """Another letter or digit of the same kind and case."""
+    """Return another letter or digit of the same kind and case."""
     small = character.lower()
     alphabet = next(letters for letters in _ALPHABETS if small in letters).replace(small, "")
     drawn = alphabet[draw(len(alphabet))]

@@ -1,14 +1,14 @@
-"""Page: one document of a directory, whatever form it came in.
+"""Pages: documents of directories in any form.
 
 Rules (x402 specification, discovery):
-- the list is the document itself, or a member that one of LISTS names, or an object whose names
-  are paths or URLs, with or without a method before them;
-- an entry that holds such a list itself (a service with its endpoints) is a group: its entries are
-  read in its place, at the group's base URL and with its name and tags;
-- paging is `pagination` or `total`; a crawl file says with `partial` whether it is whole, and may
-  say where and when it was read.
+- the list is the document itself, or a member that one of LISTS names, or an object whose keys are
+  paths or URLs, with or without a method before them;
+- an entry that contains such a list (a service with its endpoints) is a group: its entries are read
+  in its place, at the group's base URL and with its name and tags;
+- paging is `pagination` or `total`; a crawl file states with `partial` whether it is complete, and
+  may state where and when it was read.
 
-Reading never raises. What one entry means is core/directory/listing's reading.
+Parsing never raises. core/directory/listing interprets single entries.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tollgauge.core.directory.declared import as_mapping, read_method
 from tollgauge.core.endpoint.identity import URL_MAX
 
 LISTS: Final = ("items", "resources", "services", "endpoints", "routes", "origins", "apis")
-"""The names that a list of entries goes by; the first that holds one counts."""
+"""Names of a list of entries; the first non-empty list is used."""
 
 _SECONDS_BELOW: Final = 10**11
-"""A number below this is seconds since the epoch, above it milliseconds."""
+"""A smaller number is in seconds since the epoch, a larger one in milliseconds."""
 _INSTANT_MAX: Final = 4_102_444_800_000  # 2100-01-01
 _COUNT_MAX: Final = 10**9
 _LEVELS_MAX: Final = 3
@@ -43,19 +43,21 @@ _TAKEN_KEYS: Final = (
 _WEB: Final = re.compile(r"https?://[^/\s]", re.IGNORECASE)
 _PATH_OR_URL: Final = re.compile(r"(?:[A-Za-z]{3,7} +)?(?:/|https?://)")
 _RELATIVE: Final = re.compile(r"(?!//)(?:\.{0,2}/|[^\s.:/?#]+(?:[/?#]|$))")
-"""A path, with or without a slash at its start; not a host, which has a dot, or a URL."""
+"""A path, with or without a leading slash; not a URL, and not a host, which has a dot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryPage:
-    """One document of a directory. `items` are its raw entries and groups; `entries` opens the
-    groups.
+    """One document of a directory.
 
-    `total` is the directory's own count, `limit` and `offset` its paging, None where it says
-    nothing. `complete` is whether the directory's listing ends with this page and nothing was
-    missed on the way, None where the document does not tell. `base` is the URL that its paths are
-    relative to, empty without one. `origin` is the URL that a crawl file names as the place where
-    it was read, and `taken_at` when that was, in milliseconds UTC.
+    Attributes:
+        items: Its raw entries and groups; `entries` opens the groups.
+        total: The directory's own count, or None.
+        limit, offset: Its paging, or None.
+        complete: Whether the listing ends with this page and no entry was missed; None if unknown.
+        base: The URL that its paths are relative to; empty without one.
+        origin: The URL that a crawl file was read from.
+        taken_at: When it was read, in milliseconds UTC.
     """
 
     items: tuple[object, ...] = ()
@@ -70,13 +72,13 @@ class DirectoryPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Group:
-    """What an entry takes over from the group that it is in."""
+    """Values that an entry inherits from its group."""
 
     base: str = ""
     texts: Mapping[str, object] = field(default_factory=dict)
 
     def inner(self, entry: Mapping[str, object]) -> _Group:
-        """The group that an entry of this one is."""
+        """Return the group that an entry of this group represents."""
         name = entry.get("serviceName") or entry.get("name") or entry.get("title")
         texts = {"serviceName": name, "tags": entry.get("tags")}
         own = {key: value for key, value in texts.items() if value}
@@ -84,9 +86,10 @@ class _Group:
 
 
 def read_page(document: object) -> DirectoryPage:
-    """One document: a bare array, or an object with one of LISTS, with `pagination` or `total`
-    beside it, or a crawl file (`partial`, `facilitatorUrl`, `crawledAt`, the latter two also in
-    its `meta`). Never raises; a document without a list of entries is a page without items.
+    """Parse one document. Never raises; a document without a list of entries is an empty page.
+
+    It is an array, an object with one of LISTS and possibly `pagination` or `total`, or a crawl
+    file (`partial`, `facilitatorUrl`, `crawledAt`; the latter two may be in its `meta`).
     """
     fields = as_mapping(document)
     paging = as_mapping(fields.get("pagination"))
@@ -104,7 +107,7 @@ def read_page(document: object) -> DirectoryPage:
 
 
 def is_page(document: object) -> bool:
-    """Whether a document holds a list of entries in any form that `read_page` knows."""
+    """Return whether a document contains a list of entries in any form that `read_page` accepts."""
     fields = as_mapping(document)
     return isinstance(document, list) or any(
         isinstance(fields.get(key), list) or _by_path(fields.get(key)) for key in LISTS
@@ -112,26 +115,27 @@ def is_page(document: object) -> bool:
 
 
 def entries(page: DirectoryPage) -> tuple[object, ...]:
-    """The entries of a page for `read_item`, groups opened. Never raises; opening twice changes
-    nothing.
+    """Return the entries of a page for `read_item`, groups opened. Never raises, and is
+    idempotent.
     """
     return tuple(opened(page.items, base=page.base))
 
 
 def opened(items: Iterable[object], *, base: str) -> Iterator[object]:
-    """The entries among items, as `entries` gives them, for a list that is not held at once."""
+    """Yield the entries of items as `entries` does, without holding the whole list."""
     return _opened(items, _Group(base=base), level=0)
 
 
 def read_instant(value: object) -> int | None:
-    """Milliseconds UTC from ISO 8601, unix seconds or unix milliseconds; None for anything that
-    is no instant between 1970 and 2100. A time without a zone is UTC.
+    """Parse ISO 8601, Unix seconds or Unix milliseconds as milliseconds UTC.
+
+    None unless the time is between 1970 and 2100. A time without a zone is UTC.
     """
     if isinstance(value, str):
         value = _from_iso(value.strip())
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not 0 < value < _INSTANT_MAX:  # also refuses NaN
+    if not 0 < value < _INSTANT_MAX:  # false for NaN too
         return None
     return int(value * 1_000) if value < _SECONDS_BELOW else int(value)
 
@@ -148,14 +152,14 @@ def _from_iso(text: str) -> int | float | None:
 
 
 def _values(fields: Mapping[str, object], keys: Iterable[str]) -> Iterator[object]:
-    """What a document or its metadata says under some names."""
+    """Yield the values of a document or its metadata under some names."""
     for holder in (fields, as_mapping(fields.get("meta")), as_mapping(fields.get("metadata"))):
         for key in keys:
             yield holder.get(key)
 
 
 def _list(document: object) -> list[object]:
-    """The entries of a document or a group: those of the first list that holds any."""
+    """Return the entries of a document or a group: those of the first non-empty list."""
     if isinstance(document, list):
         return document
     fields = as_mapping(document)
@@ -167,7 +171,7 @@ def _list(document: object) -> list[object]:
 
 
 def _by_path(value: object) -> list[object]:
-    """The entries of an object whose names are paths or URLs (`"GET /weather": {…}`)."""
+    """Return the entries of an object whose keys are paths or URLs (`"GET /weather": {…}`)."""
     entries: list[object] = []
     for name, entry in as_mapping(value).items():
         if _PATH_OR_URL.match(name):
@@ -187,7 +191,7 @@ def _opened(items: Iterable[object], group: _Group, *, level: int) -> Iterator[o
 
 
 def _inside(item: object) -> list[object]:
-    """The entries of a group; none for an entry itself, which has terms, or no list."""
+    """Return the entries of a group; empty for an entry, which has terms or no list."""
     if not isinstance(item, dict) or item.get("accepts"):
         return []
     return [
@@ -198,8 +202,8 @@ def _inside(item: object) -> list[object]:
 
 
 def _entry(item: object, group: _Group) -> object:
-    """An entry without its group: its path becomes a URL, and the texts that it does not have are
-    the group's.
+    """Return an entry independent of its group: with a full URL, and the group's texts if it has
+    none.
     """
     if isinstance(item, str):
         method, _, url = item.strip().rpartition(" ")
@@ -225,12 +229,12 @@ def _entry(item: object, group: _Group) -> object:
 
 
 def _document_base(fields: Mapping[str, object]) -> str:
-    """The base of a document: its own, else that of its `service`."""
+    """Return the base of a document, or that of its `service`."""
     return _base(fields) or _base(as_mapping(fields.get("service")))
 
 
 def _base(fields: Mapping[str, object]) -> str:
-    """The URL or path that the entries' paths are relative to; empty without one."""
+    """Return the URL or path that the entries' paths are relative to; empty without one."""
     for key in _BASE_KEYS:
         value = fields.get(key)
         if isinstance(value, str) and (_is_web(value) or value.startswith("/")):
@@ -241,7 +245,7 @@ def _base(fields: Mapping[str, object]) -> str:
 
 
 def _joined(base: str, url: str) -> str:
-    """A URL, or a path under a base: appended to the base's own path, as OpenAPI's servers are."""
+    """Return a URL, or a path appended to the base's path, as in OpenAPI's servers."""
     if not _RELATIVE.match(url):
         return url or base
     if not base:

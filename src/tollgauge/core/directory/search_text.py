@@ -1,5 +1,5 @@
-"""What the text of a search names: an endpoint by its URL, a provider by its host, those that are
-paid at an address, or a purpose in words.
+"""The meaning of a search text: an endpoint's URL, a provider's host, a payTo address, or words
+that describe a purpose.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class PayTo:
-    """An address that sellers are paid at, hexadecimal in lower case."""
+    """An address that sellers are paid at; hex is lower case."""
 
     address: str
 
@@ -41,16 +41,18 @@ Named = Resource | Host | PayTo | Words
 
 
 def with_scheme(text: str) -> str:
-    """A URL as people copy it from a page, which shows it without its scheme."""
+    """Return a URL with its scheme, which pages often omit."""
     return text if "://" in text else f"https://{text}"
 
 
 def read_search_text(text: str, perimeter: Perimeter) -> Named:
-    """What a text names. With a scheme it is a URL; without one, a single word with a dot is a
-    host, and with a path after it a URL; an EVM address or a key of Solana is a payTo. All else is
-    words.
+    """Parse a search text.
 
-    Raises ResourceError for a URL, a host or an address that is not on the public internet.
+    With a scheme it is a URL; without one, a single word with a dot is a host, or a URL if a path
+    follows; an EVM address or a Solana key is a payTo. Any other text is words.
+
+    Raises:
+        ResourceError: A URL, host or address is not on the public internet.
     """
     text = text.strip()
     if "://" in text:

@@ -1,14 +1,14 @@
-"""SellerFile: what a seller says of itself at `https://HOST/.well-known/tollgauge.json`.
+"""SellerFile: a seller's statements at `https://HOST/.well-known/tollgauge.json`.
 
 Rules (docs/seller-file.md):
-- the file is a JSON object of at most BYTES_MAX; what it does not name, or names wrongly, is left
-  out, and `problems` says so in words of ours;
-- its texts are the provider's own and untrusted: cleaned, cut and shown as text only;
+- the file is a JSON object of at most BYTES_MAX; invalid members are ignored, and `problems` lists
+  them in fixed texts;
+- its texts are the provider's and untrusted: cleaned, cut and shown as text only;
 - a change of payTo counts as announced if the old payTo signed it (EIP-191) for this host, this
-  network and these two addresses, we had read it before the instant that it names, and the change
-  came after that instant, within ANNOUNCED_MS. So nothing that is written afterwards counts.
+  network and these two addresses, the file was read before the announced time, and the change came
+  within ANNOUNCED_MS after it. An announcement written afterwards has no effect.
 
-Fetching it is jobs/seller_files' work, the rows are store/endpoints/seller_file_states'.
+jobs/seller_files fetches the file, and store/endpoints/seller_file_states stores it.
 """
 
 from __future__ import annotations
@@ -28,21 +28,26 @@ BYTES_MAX: Final = 16 * 1_024
 STATEMENT_MAX: Final = 500
 CONTACT_MAX: Final = 200
 CHANGES_MAX: Final = 20
-"""How many changes of payTo one file can announce."""
+"""Maximum number of changes of payTo that one file can announce."""
 ANNOUNCED_MS: Final = 14 * DAY_MS
-"""For how long after the instant that an announcement names a change may come."""
+"""Period after the announced time in which the change may come."""
 VARIES: Final = "varies"
-"""The value of `to` in the announcement that each offer will name another payTo."""
+"""Value of `to` that announces another payTo in each offer."""
 _TO: Final = re.compile(rf"{EVM_ADDRESS_PATTERN.pattern}|{VARIES}", re.ASCII)
 _NETWORK: Final = re.compile(r"eip155:[1-9][0-9]{0,17}", re.ASCII)
-_INSTANT_MAX: Final = 1 << 40
+_UNIX_TIME_MAX: Final = 1 << 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announcement:
-    """A change of payTo that a host announces: on a CAIP-2 network from the address `before` to
-    `after` (lower-case hex), not before an instant in unix seconds. An `after` of VARIES announces
-    that each offer will name another payTo.
+    """A change of payTo that a host announces.
+
+    Attributes:
+        network: CAIP-2.
+        before, after: Addresses in lower-case hex. If `after` is VARIES, each offer will name
+        another
+            payTo.
+        not_before: Earliest time of the change, in Unix seconds.
     """
 
     host: str
@@ -53,7 +58,7 @@ class Announcement:
 
     @property
     def text(self) -> str:
-        """What the old payTo signs."""
+        """The text that the old payTo signs."""
         return (
             "x402 payTo change\n"
             f"Host: {self.host}\n"
@@ -64,16 +69,14 @@ class Announcement:
         )
 
     def covers(self, at: int) -> bool:
-        """Whether a change that was seen at an instant (ms UTC) came when this says."""
+        """Return whether a change seen at a time (ms UTC) falls into the announced period."""
         begin = self.not_before * SECOND_MS
         return begin <= at <= begin + ANNOUNCED_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedAnnouncement:
-    """An announcement and the signature that came with it, which nobody checked yet. `place` is
-    where it stands in its file.
-    """
+    """An announcement with its signature, not yet verified. `place` is its path in the file."""
 
     announcement: Announcement
     signature: bytes
@@ -82,8 +85,11 @@ class SignedAnnouncement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SellerFile:
-    """What a host's file says. `opt_out`: the seller asks not to be bought from as a test;
-    `problems` are the parts that were left out, and why.
+    """The content of a host's file.
+
+    Attributes:
+        opt_out: The seller asks not to be bought from as a test.
+        problems: The ignored members, with reasons.
     """
 
     contact: str = ""
@@ -94,7 +100,9 @@ class SellerFile:
 
 
 def read(document: bytes, host: str) -> SellerFile | None:
-    """The file of a host; None for what is no JSON object of at most BYTES_MAX. Never raises."""
+    """Parse the file of a host; None unless it is a JSON object of at most BYTES_MAX. Never
+    raises.
+    """
     if len(document) > BYTES_MAX:
         return None
     try:
@@ -106,10 +114,10 @@ def read(document: bytes, host: str) -> SellerFile | None:
     problems = [
         f"`{name}` is not {kind}."
         for name, type_, kind in (
-            ("contact", str, "a text"),
-            ("statement", str, "a text"),
+            ("contact", str, "a string"),
+            ("statement", str, "a string"),
             ("optOut", bool, "true or false"),
-            ("payToChanges", list, "a list"),
+            ("payToChanges", list, "an array"),
         )
         if name in content and not isinstance(content[name], type_)
     ]
@@ -117,7 +125,7 @@ def read(document: bytes, host: str) -> SellerFile | None:
     rows = rows if isinstance(rows, list) else []
     if len(rows) > CHANGES_MAX:
         problems.append(
-            f"`payToChanges` has more than {CHANGES_MAX} rows: the others are not read."
+            f"`payToChanges` has more than {CHANGES_MAX} entries: the others are ignored."
         )
     announcements = []
     for index, row in enumerate(rows[:CHANGES_MAX]):
@@ -137,12 +145,12 @@ def read(document: bytes, host: str) -> SellerFile | None:
 
 
 def _signed(row: object, host: str, place: str) -> SignedAnnouncement | str:
-    """One announcement, or what is wrong with it."""
+    """Parse one announcement; return the problem if it is invalid."""
     if not isinstance(row, dict):
         return "it is not an object."
     fields: Mapping[str, Any] = row
     for name, pattern, kind in (
-        ("network", _NETWORK, "a network of the EVM as `eip155:8453`"),
+        ("network", _NETWORK, "an EVM network such as `eip155:8453`"),
         ("from", EVM_ADDRESS_PATTERN, "an address of 20 bytes"),
         ("to", _TO, f"an address of 20 bytes or `{VARIES}`"),
         ("signature", EVM_SIGNATURE_PATTERN, "a signature in hex"),
@@ -150,8 +158,8 @@ def _signed(row: object, host: str, place: str) -> SignedAnnouncement | str:
         if not isinstance(fields.get(name), str) or not pattern.fullmatch(fields[name]):
             return f"`{name}` is not {kind}."
     not_before = fields.get("notBefore")
-    if type(not_before) is not int or not 0 <= not_before < _INSTANT_MAX:
-        return "`notBefore` is not an instant in unix seconds."
+    if type(not_before) is not int or not 0 <= not_before < _UNIX_TIME_MAX:
+        return "`notBefore` is not a time in Unix seconds."
     return SignedAnnouncement(
         announcement=Announcement(
             host=host,

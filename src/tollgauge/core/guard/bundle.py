@@ -1,9 +1,9 @@
 """Bundle: the trust records of all listed endpoints as one file, for clients that decide offline
 whether to pay.
 
-Form 1 (docs/bundle.md): one Zstandard frame (RFC 8878) of JSON texts, one per line. The first is
+Format 1 (docs/bundle.md): one Zstandard frame (RFC 8878) of JSON texts, one per line. The first is
 the header, followed by one array per endpoint in the order of their keys. A key is a salted hash:
-the file lists no URL, and a client that knows the URL finds its record.
+the file contains no URLs, but a client that knows a URL finds its record.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from tollgauge.core.score.advice import AVOIDED
 from tollgauge.core.score.evidence import TermChange
 
 ADDRESSES_MS: Final = 30 * DAY_MS
-"""How long an address stays known after it was last advertised."""
+"""Period for which an address stays known after it was last advertised."""
 DECIMALS: Final = 6
-"""Of the dollar tokens whose amounts a record names: a client compares them with those of USDC."""
+"""Decimals of the dollar tokens whose amounts a record contains: clients compare them with amounts
+of USDC.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaidAddress:
-    """An address that an endpoint asked to be paid at, hexadecimal in lower case, and since when
-    (ms UTC): the instant of the change to it, or when the endpoint was first seen.
+    """A payTo of an endpoint, hex in lower case.
+
+    `since` (ms UTC) is the time of the change to it, or when the endpoint was first seen.
     """
 
     pay_to: str
@@ -40,11 +43,15 @@ class PaidAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustRecord:
-    """What is known of an endpoint. `score_tenths` and `grade` are None while nothing was measured;
-    `network` (CAIP-2) while no price is known. `amount` is the price in atomic units of a dollar
-    token with DECIMALS, None also where it is in another token. `addresses` are those that it asked
-    to be paid at in the last ADDRESSES_MS, newest first. `flags` are the codes of its score's
-    flags. `as_of` is when the score was computed (ms UTC), or else when the record was read.
+    """The stored trust data of an endpoint.
+
+    Attributes:
+        grade, score_tenths: None before the first score.
+        addresses: The payTo addresses of the last ADDRESSES_MS, newest first.
+        network: CAIP-2; None without a price.
+        amount: The price in atomic units of a dollar token with DECIMALS; None in any other token.
+        flags: The codes of its score's flags.
+        as_of: When the score was computed (ms UTC); without a score, when the record was read.
     """
 
     resource: str
@@ -59,19 +66,21 @@ class TrustRecord:
 
     @property
     def pay_to(self) -> tuple[str, ...]:
-        """The addresses alone."""
+        """The addresses without their times."""
         return tuple(address.pay_to for address in self.addresses)
 
 
 def addresses_of(
     pay_to: str, changes: Sequence[TermChange], *, first_seen: int, now: int
 ) -> tuple[PaidAddress, ...]:
-    """Every address that was advertised after `now - ADDRESSES_MS`, newest first, each once with
-    the latest change to it. `pay_to` is advertised now; `changes` are those of payTo, oldest first.
+    """Return every address that was advertised after `now - ADDRESSES_MS`, newest first.
+
+    Each appears once, with the latest change to it. `pay_to` is advertised now; `changes` are those
+    of payTo, oldest first.
     """
     first = changes[0].before if changes else pay_to
     periods = [(first, first_seen), *((change.after, change.at) for change in changes)]
-    if periods[-1][0] != pay_to:  # the change to it was not seen, or is no longer kept
+    if periods[-1][0] != pay_to:  # the change to it was not observed, or was deleted
         periods.append((pay_to, periods[-1][1]))
     ends = [since for _, since in periods[1:]] + [now]
     since_by_address: dict[str, int] = {}
@@ -85,18 +94,18 @@ def addresses_of(
 
 FORMAT: Final = 1
 LISTED_MS: Final = 90 * DAY_MS
-"""How long an endpoint stays in the bundle after a directory last listed it."""
+"""Period for which an endpoint stays in the bundle after a directory last listed it."""
 SALT_BYTES: Final = 16
 _KEY_BYTES: Final = 16
 _KEY_AT: Final = len('["')
 _COMPRESSION: Final = zstandard.ZstdCompressionParameters.from_level(
     9, window_log=24, enable_ldm=True
 )
-"""Addresses repeat far apart: a window of 16 MB finds them again, and any decoder has that much."""
+"""Addresses repeat far apart: a window of 16 MB finds them, and every decoder supports it."""
 
 
 class Variant(StrEnum):
-    """Which endpoints a bundle has: all of them, or those alone that must not be paid."""
+    """The endpoints of a bundle: all, or only those that must not be paid."""
 
     ALL = "all"
     AVOID = "avoid"
@@ -104,8 +113,13 @@ class Variant(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """A built bundle: its bytes, their SHA-256, and how many records they have, how many of those
-    with a score. `as_of` is when its building began (ms UTC); a record may be some seconds newer.
+    """A built bundle.
+
+    Attributes:
+        as_of: When building began (ms UTC); a record may be some seconds newer.
+        records: Number of records.
+        scored: Number of records with a score.
+        body: The compressed file.
     """
 
     variant: Variant
@@ -122,12 +136,12 @@ class Bundle:
 
 
 def key_of(resource: str, salt: bytes) -> str:
-    """The key of a canonical resource (core/endpoint/identity)."""
+    """Return the key of a canonical resource (core/endpoint/identity)."""
     return base64url(hashlib.sha256(salt + resource.encode()).digest()[:_KEY_BYTES])
 
 
 def line_of(record: TrustRecord, salt: bytes) -> bytes:
-    """The line of a record."""
+    """Return the line of a record."""
     return _line(
         [
             key_of(record.resource, salt),
@@ -144,7 +158,7 @@ def line_of(record: TrustRecord, salt: bytes) -> bytes:
 
 
 def variants_of(record: TrustRecord) -> tuple[Variant, ...]:
-    """The bundles that a record is in."""
+    """Return the bundles that contain a record."""
     avoided = record.recommendation in AVOIDED
     return (Variant.ALL, Variant.AVOID) if avoided else (Variant.ALL,)
 
@@ -158,7 +172,7 @@ def bundle_of(
     as_of: int,
     scored: int,
 ) -> Bundle:
-    """The bundle of some records' lines, in any order. 100,000 lines take a second."""
+    """Build the bundle of some records' lines, in any order. 100,000 lines take a second."""
     header = _line(
         {
             "format": FORMAT,
@@ -183,8 +197,10 @@ def bundle_of(
 
 
 def _ordered(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The text of some lines, by their keys, in parts: one sort of 100,000 lines would keep every
-    other thread waiting. A line begins with its key, and all keys have one length.
+    """Yield the lines in the order of their keys, in parts.
+
+    One sort of 100,000 lines would block every other thread. Lines start with their key, and all
+    keys have the same length.
     """
     parts: dict[int, list[bytes]] = {}
     for line in lines:
@@ -194,5 +210,5 @@ def _ordered(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _line(value: object) -> bytes:
-    # A copy: what orjson returns keeps the kilobytes of its buffer, for 100,000 lines 400 MB.
+    # Copy, because orjson's result keeps its buffer alive: 400 MB for 100,000 lines.
     return orjson.dumps(value) + b"\n"

@@ -1,9 +1,9 @@
-"""Preflight: whether an offer may be paid, by what the service knows of its endpoint.
+"""Preflight: whether an offer may be paid, by the trust record of its endpoint.
 
-These are the rules of a payment guard that need neither the client's limits nor what it paid
-before: is the offer well formed, does it fit to the record, is there a record at all? The codes,
-their order and their meaning are those of the guards (guard/cases/decisions.json). What the caller
-does not say of the offer is not judged.
+These are the rules of a payment guard that need neither the client's limits nor its payment
+history: the offer is well formed, it matches the record, and a record exists. The codes, their
+order and their meaning are those of the guards (guard/cases/decisions.json). Parts of the offer
+that the caller omits are not checked.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tollgauge.core.lint.parsing import (
 from tollgauge.core.score.advice import AVOIDED, PAYABLE
 
 PRICE_FACTOR: Final = 2
-"""A price above so many times the known one is refused."""
+"""A price above this multiple of the known one is refused."""
 MIN_GRADE: Final = "C"
 
 
 class Decision(StrEnum):
-    """What to do about an offer: pay it, ask whoever may decide, or do not pay it."""
+    """The decision about an offer: pay it, ask the user, or do not pay it."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -38,7 +38,7 @@ class Decision(StrEnum):
 
 
 class Code(StrEnum):
-    """Why an offer is not simply allowed, in the order in which it is checked."""
+    """Why an offer is not allowed, in the order of the checks."""
 
     AMOUNT_INVALID = "amount-invalid"
     PAYTO_MALFORMED = "payto-malformed"
@@ -55,8 +55,8 @@ class Code(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightOffer:
-    """What a client knows of an offer, as the seller wrote it; None is not said. `network` is a
-    CAIP-2 id, `amount` atomic units as decimal text.
+    """The offer as the seller wrote it; None for omitted parts. `network` is a CAIP-2 ID, `amount`
+    atomic units as a decimal string.
     """
 
     pay_to: str | None = None
@@ -66,7 +66,7 @@ class PreflightOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightVerdict:
-    """A decision, its code (None where it is to allow) and its reason in one sentence."""
+    """A decision, its code (None for `allow`) and its reason in one sentence."""
 
     decision: Decision
     code: Code | None
@@ -74,33 +74,37 @@ class PreflightVerdict:
 
 
 def decide(record: TrustRecord | None, offer: PreflightOffer) -> PreflightVerdict:
-    """Whether an offer of the endpoint of a record may be paid: the first rule that refuses
-    decides, else the first that asks. Nobody knows the endpoint where the record is None.
+    """Decide whether an offer of the record's endpoint may be paid.
+
+    The first rule that refuses decides, otherwise the first that asks. `record` is None for an
+    unknown endpoint.
     """
     verdicts = [*_of_offer(offer, record), *_of_record(offer, record), *_of_unknown(record)]
     for decision in (Decision.REFUSE, Decision.ASK):
         for verdict in verdicts:
             if verdict.decision is decision:
                 return verdict
-    reason = "Nothing that is known of the endpoint speaks against it."
+    reason = "The endpoint's record gives no reason to refuse it."
     return PreflightVerdict(decision=Decision.ALLOW, code=None, reason=reason)
 
 
 def _of_offer(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[PreflightVerdict]:
-    """Whether the offer is well formed."""
+    """Check that the offer is well formed."""
     if offer.amount is not None and not parse_amount(offer.amount):
-        yield _refuse(Code.AMOUNT_INVALID, "The amount is no positive number of atomic units.")
+        yield _refuse(Code.AMOUNT_INVALID, "The amount is not a positive number of atomic units.")
     network = offer.network or (record.network if record else None)
     if offer.pay_to is not None and not _is_account(offer.pay_to, network):
-        yield _refuse(Code.PAYTO_MALFORMED, "The payTo is no address of an account.")
+        yield _refuse(Code.PAYTO_MALFORMED, "The payTo is not the address of an account.")
 
 
 def _of_record(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[PreflightVerdict]:
-    """What the record says against the offer; without a known address its recommendation alone."""
+    """Compare the offer with the record; without a known address, only its recommendation
+    counts.
+    """
     if record is None:
         return
     if record.recommendation in AVOIDED:
-        words = f"The recommendation is not to pay it: {record.recommendation}."
+        words = f"The recommendation is not to pay: {record.recommendation}."
         yield _refuse(Code(record.recommendation), words)
     if not record.addresses:
         return
@@ -109,35 +113,36 @@ def _of_record(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[Pr
         words = "Each offer names another payTo: pay only with a pinned host and maximum amount."
         yield _ask(Code.PAYTO_VARIES, words)
     elif is_unknown:
-        words = "It did not ask to be paid at this address in the last 30 days."
+        words = "The endpoint did not ask to be paid at this address in the last 30 days."
         yield _refuse(Code.PAYTO_UNKNOWN, words)
     if offer.network and record.network and offer.network != record.network:
-        words = f"It asks to be paid on {record.network}, not on {offer.network}."
+        words = f"The endpoint is paid on {record.network}, not on {offer.network}."
         yield _refuse(Code.NETWORK_UNKNOWN, words)
     amount = parse_amount(offer.amount)
     if amount and record.amount is not None and amount > PRICE_FACTOR * record.amount:
         words = f"The amount is more than {PRICE_FACTOR} times the known price, {record.amount}."
         yield _refuse(Code.PRICE_JUMP, words)
     if record.recommendation == Code.CAUTION:
-        yield _ask(Code.CAUTION, "The recommendation is to be careful: caution.")
+        yield _ask(Code.CAUTION, "The recommendation is caution.")
     if record.grade is not None and record.grade > MIN_GRADE:
         yield _ask(Code.GRADE_LOW, f"Its grade {record.grade} is below {MIN_GRADE}.")
 
 
 def _of_unknown(record: TrustRecord | None) -> Iterator[PreflightVerdict]:
-    """Whether nobody vouches for the endpoint."""
+    """Check that the endpoint is known and recommended."""
     if record is None:
-        yield _ask(Code.UNKNOWN_RESOURCE, "Nothing is known of this resource.")
+        yield _ask(Code.UNKNOWN_RESOURCE, "This resource is unknown.")
     elif not record.addresses:
-        yield _ask(Code.UNKNOWN_RESOURCE, "It is not known whom it asks to be paid.")
+        yield _ask(Code.UNKNOWN_RESOURCE, "The payTo of this resource is unknown.")
     elif record.recommendation not in PAYABLE:
-        words = f"There is no advice to pay it: {record.recommendation}."
+        words = f"There is no recommendation to pay: {record.recommendation}."
         yield _ask(Code.UNKNOWN_RESOURCE, words)
 
 
 def _is_account(pay_to: str, network: str | None) -> bool:
-    """Whether a text may be the address of an account on a network; where none is known, anything
-    but a wrong EVM address may be.
+    """Return whether a text may be the address of an account on a network.
+
+    Without a network, any text except a malformed EVM address may be.
     """
     is_hex = pay_to.startswith("0x")
     chain = network.partition(":")[0] if network else "eip155" if is_hex else ""
@@ -149,8 +154,8 @@ def _is_account(pay_to: str, network: str | None) -> bool:
 
 
 def _is_evm_account(pay_to: str, network: str | None) -> bool:
-    """Whether a text is an address in one case or with its EIP-55 checksum, and neither the zero
-    address nor a token.
+    """Return whether a text is an address in one case or with its EIP-55 checksum, and neither the
+    zero address nor a token.
     """
     address = evm_address(pay_to)
     if address is None or address == ZERO_ADDRESS or known_asset(network or "", address):
@@ -159,7 +164,7 @@ def _is_evm_account(pay_to: str, network: str | None) -> bool:
 
 
 def _plain(pay_to: str) -> str:
-    """An address as records have it."""
+    """Return an address in the form of the records."""
     return pay_to.lower() if pay_to.startswith("0x") else pay_to
 
 

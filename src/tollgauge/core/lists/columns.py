@@ -1,9 +1,9 @@
 """One column per figure of every endpoint, to filter and sort all of them in one pass.
 
-A filter looks at every endpoint: at 100,000 that takes less than a millisecond, where a database
-would need an index for each pair of filter and order. Orders are total: endpoints with equal keys
-are in the order of their ids. Columns are built once and never changed; the rows of a page are read
-again before they are shown (monitor/lists).
+A filter reads every endpoint: 100,000 take less than a millisecond, whereas a database would need
+an index for each pair of filter and order. Orders are total: endpoints with equal keys are in the
+order of their IDs. Columns are built once and never changed; the rows of a page are read again
+before they are shown (monitor/lists).
 """
 
 from __future__ import annotations
@@ -34,19 +34,22 @@ Ints = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 
 NOTHING: Final = 10**18 - 1
-"""The key of an endpoint without a figure: it comes last."""
+"""The key of an endpoint without the figure: it comes last."""
 _CURSOR: Final = re.compile(r"(-?[0-9]{1,18})~(.{1,2048})", re.ASCII)
 
 
 class CursorError(TollgaugeError):
-    """A text that is no cursor."""
+    """A text that is not a cursor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The ids of one page of a list. `total` endpoints match the filter, `before` of them are on
-    earlier pages. `next` and `previous` are cursors: None where there is no such page, and an empty
-    `previous` is the first page.
+    """The IDs of one page of a list.
+
+    Attributes:
+        total: Endpoints that match the filter.
+        before: Matching endpoints on earlier pages.
+        next, previous: Cursors; None without such a page. An empty `previous` is the first page.
     """
 
     ids: tuple[str, ...]
@@ -58,8 +61,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class _Order:
-    """One order: places of endpoints, the keys of those, ascending, and the texts that decide
-    between equal keys, by place.
+    """One order: indices of endpoints, their keys in ascending order, and the texts that break
+    ties, by index.
     """
 
     places: Ints
@@ -67,24 +70,24 @@ class _Order:
     texts: Sequence[str]
 
     def behind(self, cursor: str) -> int:
-        """How many places the order has up to a cursor. Raises CursorError."""
+        """Return the number of positions up to a cursor. Raises CursorError."""
         parts = _CURSOR.fullmatch(cursor)
         if parts is None:
-            raise CursorError("This is no cursor of a list.")
+            raise CursorError("This is not a cursor of a list.")
         key, text = int(parts[1]), parts[2]
         low, high = (int(np.searchsorted(self.keys, key, side)) for side in ("left", "right"))
         return bisect_right(self.places, text, low, high, key=lambda place: self.texts[place])
 
     def cursor(self, at: int) -> str:
-        """The cursor of the endpoint at a position of the order."""
+        """Return the cursor of the endpoint at a position."""
         return f"{self.keys[at]}~{self.texts[self.places[at]]}"
 
 
 class Columns:
-    """Endpoints by their places, in the order in which they were given."""
+    """The figures of endpoints, by their index in the given order."""
 
     def __init__(self, rows: Sequence[RatedEndpoint]) -> None:
-        # Tuples of texts: the garbage collector does not look through them.
+        # Tuples of strings: the garbage collector does not traverse them.
         self._ids: Final = tuple([row.id for row in rows])
         self._public: Final[Mask] = np.array([row.public for row in rows], np.bool_)
         self._columns: Final[dict[str, _Texts | _Numbers]] = {
@@ -110,14 +113,14 @@ class Columns:
         )
 
     def matching(self, wanted: Filter) -> Mask:
-        """Which places a filter admits; only public endpoints are."""
+        """Return which indices a filter admits; only public endpoints are admitted."""
         mask = self._public.copy()
         for condition, value in wanted.conditions():
             mask &= self._columns[condition.field].matching(value)
         return mask
 
     def page(self, wanted: Filter, sort: Sort, *, after: str = "", limit: int) -> Page:
-        """A page of a list: those behind a cursor, from the start without one. Raises
+        """Return a page of a list: the endpoints after a cursor, or the first ones. Raises
         CursorError.
         """
         order = self._orders[sort]
@@ -135,7 +138,7 @@ class Columns:
 
 
 class _Texts:
-    """A column of texts, as numbers. A condition holds for one text, or for any of several."""
+    """A column of strings, as numbers. A condition matches one string, or any of several."""
 
     def __init__(self, values: Iterable[str | None], *, several: bool = False) -> None:
         self._several: Final = several
@@ -144,20 +147,20 @@ class _Texts:
         self._column: Final[Ints] = np.array(numbers, np.int32)
 
     def matching(self, wanted: str) -> Mask:
-        """Which places have the text; of `several`, one of its letters."""
+        """Return which indices have the string; with `several`, one of its letters."""
         texts = wanted if self._several else (wanted,)
         numbers = [self._numbers.get(text, -2) for text in texts]
         return np.isin(self._column, numbers)
 
 
 class _Numbers:
-    """A column of numbers. A condition holds for those that are not above a limit."""
+    """A column of numbers. A condition matches those that do not exceed a limit."""
 
     def __init__(self, values: Iterable[int | None]) -> None:
         self._column: Final = _keys(values)
 
     def matching(self, limit: int) -> Mask:
-        """Which places have a number of at most `limit`."""
+        """Return which indices have a number of at most `limit`."""
         mask: Mask = self._column <= min(limit, NOTHING - 1)
         return mask
 
@@ -175,18 +178,18 @@ def _keys(values: Iterable[int | None]) -> Longs:
 
 
 def _ranks(texts: Sequence[str]) -> Ints:
-    """The place of each text among all, by place."""
+    """Return the rank of each text among all, by index."""
     ranks = np.empty(len(texts), np.int32)
     ranks[sorted(range(len(texts)), key=texts.__getitem__)] = np.arange(len(texts))
     return ranks
 
 
 def _order(keys: Longs, texts: Sequence[str], ranks: Ints) -> _Order:
-    """The order by keys, then by texts, whose ranks are at hand."""
+    """Return the order by keys, then by texts, whose ranks are given."""
     places = np.lexsort((ranks, keys)).astype(np.int32)
     return _Order(places, keys[places], texts)
 
 
 def _previous(order: _Order, positions: npt.NDArray[np.intp], first: int) -> str:
-    """The cursor of the page that begins with the match number `first`."""
+    """Return the cursor of the page that starts with the match number `first`."""
     return order.cursor(positions[first - 1]) if first > 0 else ""

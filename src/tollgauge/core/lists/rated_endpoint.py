@@ -1,8 +1,8 @@
 """The read model of an endpoint, and the filters and orders of lists.
 
 Reports, snapshots, pages, lists, searches and bundles read the same type, `RatedEndpoint`. The
-figures of its latest score are columns of the endpoint's own row (`FIGURES` in db/schema), so that
-no list reads a score.
+figures of its latest score are columns of the endpoint's row (`FIGURES` in db/schema), so lists do
+not read scores.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RatedEndpoint(ScoreFigures, frozen=True, kw_only=True):
 
     @property
     def price_micro_usd(self) -> int | None:
-        """The advertised price; None if none in a known dollar is advertised."""
+        """The advertised price; None unless it is in a known dollar token."""
         return self.quote.micro_usd if self.quote else None
 
     @property
@@ -76,12 +76,12 @@ class RatedEndpoint(ScoreFigures, frozen=True, kw_only=True):
 
     @property
     def pay_to(self) -> str | None:
-        """The address that asks to be paid; None if it is not known or empty."""
+        """The advertised payTo; None if it is unknown or empty."""
         return (self.quote.pay_to or None) if self.quote else None
 
 
 def extract_figures(score: Score) -> ScoreFigures:
-    """The figures that are stored with a score."""
+    """Return the figures that are stored with a score."""
     stats = score.stats
     return ScoreFigures(
         scored_at=score.as_of,
@@ -129,10 +129,10 @@ SORT_KEYS: Final[dict[Sort, Callable[[RatedEndpoint], int | None]]] = {
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """The conditions of a list; None and an empty text admit every endpoint.
+    """The conditions of a list; None and an empty string admit every endpoint.
 
-    `grades` are the admitted letters. `max_price` is in millionths of a dollar: an endpoint without
-    a price in dollars is not admitted then.
+    `grades` are the admitted letters. `max_price` is in millionths of a dollar; it excludes
+    endpoints without a price in dollars.
     """
 
     status: Listing | None = Listing.LISTED
@@ -143,12 +143,12 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     max_price: int | None = None
 
     def conditions(self) -> list[tuple[Condition, Any]]:
-        """The conditions of this filter with their values."""
+        """Return the conditions of this filter with their values."""
         values = ((condition, getattr(self, name)) for name, condition in CONDITIONS.items())
         return [(condition, value) for condition, value in values if value not in (None, "")]
 
     def admits(self, endpoint: RatedEndpoint) -> bool:
-        """Whether an endpoint meets all conditions."""
+        """Return whether an endpoint meets all conditions."""
         return all(condition.admits(endpoint, value) for condition, value in self.conditions())
 
 
@@ -175,7 +175,7 @@ class Condition:
     comparison: Comparison
 
     def admits(self, endpoint: RatedEndpoint, value: Any) -> bool:
-        """Whether an endpoint meets the condition; never if it lacks the figure."""
+        """Return whether an endpoint meets the condition; false if it lacks the figure."""
         figure = getattr(endpoint, self.field)
         return figure is not None and _COMPARE[self.comparison](figure, value)
 
@@ -188,9 +188,11 @@ CONDITIONS: Final = {
     "grades": Condition("grade", Comparison.ONE_OF),
     "max_price": Condition("price_micro_usd", Comparison.AT_MOST),
 }
-"""By the fields of `Filter`. core/lists/columns applies them to all endpoints in one pass."""
+"""The conditions by field of `Filter`. core/lists/columns applies them to all endpoints in one
+pass.
+"""
 
 
 def grades_from(grade: str) -> str:
-    """The letters of a grade and of all better ones."""
+    """Return the letters of a grade and of all better ones."""
     return GRADES[: GRADES.index(grade) + 1]
