@@ -112,13 +112,13 @@ def test_texts_are_cleaned_and_cut() -> None:
 @pytest.mark.parametrize(
     ("changed", "problem"),
     [
-        ({"network": "solana:x"}, "`network` is not a network of the EVM"),
+        ({"network": "solana:x"}, "`network` is not an EVM network"),
         ({"from": "0x12"}, "`from` is not an address"),
         ({"to": None}, "`to` is not an address"),
         ({"signature": "0x12"}, "`signature` is not a signature"),
-        ({"notBefore": "2026-01-01"}, "`notBefore` is not an instant"),
-        ({"notBefore": True}, "`notBefore` is not an instant"),
-        ({"notBefore": -1}, "`notBefore` is not an instant"),
+        ({"notBefore": "2026-01-01"}, "`notBefore` is not a time"),
+        ({"notBefore": True}, "`notBefore` is not a time"),
+        ({"notBefore": -1}, "`notBefore` is not a time"),
     ],
     ids=str,
 )
