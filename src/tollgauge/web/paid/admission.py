@@ -124,8 +124,8 @@ def _payer_unpaid(pause_ms: int) -> Problem:
     return Problem(
         429,
         "payer-unpaid",
-        f"{payer_limit.MAX_UNPAID} answers were made for this payer within an hour that were not paid. "
-        "Nothing was charged for this one; come back later with a new payment.",
+        f"This payer has {payer_limit.MAX_UNPAID} unpaid responses in the last hour. Nothing was "
+        "charged for this request. Try again later with a new payment.",
         retry_after=_seconds(pause_ms),
     )
 
@@ -134,8 +134,8 @@ def _host_busy(host: str, pause_ms: int) -> Problem:
     return Problem(
         503,
         "host-busy",
-        f"{payer_limit.HOST_MAX_FAILED} requests that needed {host} came to nothing within the last "
-        "minutes because of it. Nothing was charged; come back later.",
+        f"{payer_limit.HOST_MAX_FAILED} requests that needed {host} failed in the last minutes "
+        "because of it. Nothing was charged. Try again later.",
         retry_after=_seconds(pause_ms),
     )
 
