@@ -1,1 +1,1 @@
-"""Rows and core types, nothing else: what the service remembers."""
+"""Rows and core types: load and save the service's state, without deciding what it means."""

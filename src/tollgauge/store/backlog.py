@@ -1,6 +1,6 @@
-"""What the operator sees: how much work waits in each queue, and when each loop last ended a round.
+"""Operator's view: waiting work per queue, and the last round of each loop.
 
-Every figure of a queue is a count over an index. How much is too much is decided in monitor/status.
+All queue figures are counts over an index. monitor/status decides which are too high.
 """
 
 from __future__ import annotations
@@ -19,14 +19,13 @@ from tollgauge.store import rows
 from tollgauge.store.chain.cursors import Cursor, chain_cursor
 from tollgauge.store.ledger.payments import payment
 
-STUCK_MAX: Final = 10
-"""How many stuck payments are named."""
+STUCK_MAX: Final = 10  # stuck payments listed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """How many rows of a queue are due, how many of them were due before a given instant, and when
-    the oldest was due (ms UTC, None without one).
+    """Rows of a queue that are due, those of them that are late, and the due time of the oldest (ms
+    UTC).
     """
 
     due: int
@@ -36,7 +35,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StuckPayment:
-    """A payment without an outcome; it has been in this state since `updated_at` (ms UTC)."""
+    """A payment without an outcome, in its state since `updated_at` (ms UTC)."""
 
     id: str
     state: str
@@ -46,7 +45,7 @@ class StuckPayment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastCrawl:
-    """The newest crawl of a source, and when the last complete one ended (ms UTC)."""
+    """The newest crawl of a source, and the end of the last complete one (ms UTC)."""
 
     source: str
     started: int
@@ -58,18 +57,18 @@ class LastCrawl:
 
     @property
     def was_never_whole(self) -> bool:
-        """Whether neither this crawl nor any before it got to the end."""
+        """Whether no crawl of the source ever reached its end."""
         return self.finished_at is None and self.completed_at is None
 
 
 def probes(tx: Connection, *, now: int, late_since: int) -> Queue:
-    """Endpoints that are due for a probe, at hosts that did not ask for a pause."""
+    """Count endpoints that are due for a probe, without hosts that asked for a pause."""
     query = _queue(endpoint.c.next_due, now=now, late_since=late_since)
     return _read(tx, query.join(host, host.c.host == endpoint.c.host).where(host.c.free_at <= now))
 
 
 def scores(tx: Connection, *, now: int, late_since: int) -> Queue:
-    """Endpoints whose score is due."""
+    """Count endpoints whose score is due."""
     return _read(tx, _queue(endpoint.c.score_due, now=now, late_since=late_since))
 
 
@@ -85,35 +84,33 @@ def _read(tx: Connection, query: sa.Select[Any]) -> Queue:
 
 
 def monitored(tx: Connection) -> int:
-    """How many endpoints are probed at the usual pace or faster."""
+    """Count endpoints that are probed at the normal rate or faster."""
     query = sa.select(sa.func.count()).where(endpoint.c.status != Listing.DELISTED.value)
     count: int = tx.execute(query).scalar_one()
     return count
 
 
 def probed_since(tx: Connection, since: int) -> int:
-    """How many endpoints were probed last after an instant."""
+    """Count endpoints whose last probe is after a time."""
     query = sa.select(sa.func.count()).where(endpoint.c.last_probed > since)
     count: int = tx.execute(query).scalar_one()
     return count
 
 
 def last_probed(tx: Connection) -> int | None:
-    """When the newest probe was made (ms UTC)."""
+    """Return the time of the newest probe (ms UTC)."""
     newest: int | None = tx.execute(sa.select(sa.func.max(endpoint.c.last_probed))).scalar_one()
     return newest
 
 
 def payments_by_state(tx: Connection) -> dict[str, int]:
-    """How many payments there are of each state."""
+    """Count payments by state."""
     query = sa.select(payment.c.state, sa.func.count().label("number")).group_by(payment.c.state)
     return {row.state: row.number for row in tx.execute(query.order_by(payment.c.state))}
 
 
 def stuck_payments(tx: Connection, *, since: int) -> Sequence[StuckPayment]:
-    """The oldest payments that have waited for their outcome since before an instant, at most
-    STUCK_MAX.
-    """
+    """Return the oldest payments without an outcome since before a time, at most STUCK_MAX."""
     query = (
         sa.select(payment.c.id, payment.c.state, payment.c.route, payment.c.updated_at)
         .where(payment.c.state.not_in([state.value for state in CONCLUDED]))
@@ -125,7 +122,7 @@ def stuck_payments(tx: Connection, *, since: int) -> Sequence[StuckPayment]:
 
 
 def last_crawls(tx: Connection) -> tuple[LastCrawl, ...]:
-    """The newest crawl of each source."""
+    """Return the newest crawl of each source."""
     newest = sa.select(sa.func.max(crawl.c.id)).group_by(crawl.c.source)
     completed = (
         sa.select(crawl.c.source, sa.func.max(crawl.c.finished_at).label("completed_at"))
@@ -143,7 +140,7 @@ def last_crawls(tx: Connection) -> tuple[LastCrawl, ...]:
 
 
 def chains(tx: Connection) -> tuple[Cursor, ...]:
-    """How far each chain is indexed."""
+    """Return the cursor of each indexed chain."""
     query = sa.select(chain_cursor).order_by(chain_cursor.c.chain)
     return tuple(rows.from_columns(Cursor, row) for row in tx.execute(query))
 
@@ -156,9 +153,9 @@ job_round = sa.Table(
     sa.Column("name", sa.Text, primary_key=True),
     sa.Column("ended_at", sa.BigInteger, nullable=False),
     sa.Column("took_ms", sa.BigInteger, nullable=False),
-    # When the loop should have noted its next round; later, no process runs it.
+    # When the next round should have been recorded; later, no process runs the loop.
     sa.Column("expected_by", sa.BigInteger, nullable=False),
-    # The last round that did its work, and the last that failed, with why.
+    # The last successful round, and the last failed one with its error.
     sa.Column("done_at", sa.BigInteger),
     sa.Column("failed_at", sa.BigInteger),
     sa.Column("error", sa.Text, nullable=False, server_default=""),
@@ -167,9 +164,10 @@ job_round = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRound:
-    """The state of a loop: when its last noted round ended and how long that took, by when the next
-    note is expected, when a round last succeeded and when one last failed, and the error of that (a
-    type and a place in the code). Instants are ms UTC.
+    """The state of a loop. Times are ms UTC.
+
+    `ended_at` and `took_ms` describe the last recorded round, `expected_by` is when the next record
+    is due, and `error` (type and code position) belongs to `failed_at`.
     """
 
     name: str
@@ -189,7 +187,7 @@ class JobRound:
 def note_round(
     tx: Connection, name: str, *, ended_at: int, took_ms: int, expected_by: int, error: str = ""
 ) -> None:
-    """Note how a round of a loop ended; without an error the last failure stays noted."""
+    """Record the end of a round. A success keeps the record of the last failure."""
     values: dict[str, Any] = {"ended_at": ended_at, "took_ms": took_ms, "expected_by": expected_by}
     if error:
         values |= {"failed_at": ended_at, "error": error[:ERROR_MAX]}
@@ -200,6 +198,6 @@ def note_round(
 
 
 def job_rounds(tx: Connection) -> tuple[JobRound, ...]:
-    """The state of each loop that ever ran, by name."""
+    """Return the state of each loop that ever ran, by name."""
     query = sa.select(job_round).order_by(job_round.c.name)
     return tuple(rows.from_columns(JobRound, row) for row in tx.execute(query))

@@ -1,4 +1,4 @@
-"""Rows of the table `endpoint` ↔ Endpoint."""
+"""Convert rows of the table `endpoint` to Endpoint and back."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COLUMNS: Final = endpoint_table.c[
         *("quote_network", "quote_asset", "quote_amount", "quote_pay_to", "adopted"),
     )
 ]
-"""What `from_row` reads, two thirds of all."""
+"""The columns that `from_row` reads, two thirds of all."""
 
 
 def to_row(endpoint: Endpoint) -> dict[str, Any]:
-    """An endpoint as column values."""
+    """Return an endpoint as column values."""
     quote = endpoint.quote
     return rows.to_columns(
         endpoint,
@@ -42,9 +42,8 @@ def to_row(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def from_row(row: Any) -> Endpoint:
-    """The inverse of `to_row`. The columns are named here one by one, because every score and every
-    probe reads a row, and `rows.from_columns` takes half as long again.
-    """
+    """Build an endpoint from a row."""
+    # Not `rows.from_columns`, which takes half as long again: every score and probe reads a row.
     return Endpoint(
         id=row.id,
         resource=row.resource,
@@ -83,12 +82,11 @@ def from_row(row: Any) -> Endpoint:
 
 
 def _history_to_json(history: PayToHistory | None) -> str | None:
-    """The history of a payTo as the JSON array of its values."""
     return None if history is None else orjson.dumps(astuple(history)).decode()
 
 
 def quote_from_row(row: Any) -> Quote | None:
-    """The price in a row of endpoints, None without one."""
+    """Return the price in a row, or None."""
     if row.quote_network is None:
         return None
     return Quote(
@@ -100,5 +98,5 @@ def quote_from_row(row: Any) -> Quote | None:
 
 
 def host_row(host: str) -> dict[str, str]:
-    """A host that is not known yet as column values of `host`."""
+    """Return the column values of a new host."""
     return {"host": host, "site": site(host)}

@@ -1,5 +1,5 @@
-"""Removing endpoints that have not been public for a week (`PUBLIC` in store/endpoints/endpoints),
-with everything that belongs to them.
+"""Delete endpoints that were not public for a week (`PUBLIC` in store/endpoints/endpoints), with
+all related rows.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ _BY_ENDPOINT: Final = (
     vantage_probe,
     closed_days,
 )
-_ADOPTED: Final = sa.text("adopted")
-"""As a literal, so that both databases use the partial index."""
+_ADOPTED: Final = sa.text("adopted")  # a literal: a parameter would not match the partial index
 _WILDCARD: Final = sa.exists().where(
     host_table.c.host == endpoint_table.c.host, host_table.c.wildcard.is_(True)
 )
@@ -44,11 +43,11 @@ _WATCHED: Final = sa.exists().where(watch.c.endpoint_id == endpoint_table.c.id)
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove endpoints that have not been public for a week, with all that belongs to them, and
-    their hosts if these have no other endpoint; returns how many endpoints.
+    """Delete endpoints that were not public for a week, and hosts without other endpoints.
 
-    It takes LISTINGS_TURN, as adding an endpoint does, so that none gets a watch meanwhile.
+    Returns the number of deleted endpoints.
     """
+    # Adding an endpoint takes the same turn, so none of these can get a watch in the meantime.
     meta.take_turn(tx, LISTINGS_TURN)
     not_seen_to_sell = sa.or_(endpoint_table.c.learned.is_(None), _WILDCARD)
     query = (
@@ -64,7 +63,7 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
     if not rows:
         return 0
     ids = [row.id for row in rows]
-    # A probe begins up to a minute before its endpoint is adopted, maybe on the day before.
+    # A probe starts up to a minute before its endpoint is adopted, possibly on the previous day.
     first = day_of(min(row.first_seen for row in rows)) - 1
     days = list(range(first, day_of(now) + 2))
     for by_day in _BY_DAY:
@@ -77,7 +76,7 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
 
 
 def _forget_hosts(tx: Connection, hosts: Sequence[str], *, now: int) -> None:
-    """Remove hosts without endpoints, unless they are leased or not free yet."""
+    """Delete hosts without endpoints that are neither leased nor pausing."""
     empty = ~sa.exists().where(endpoint_table.c.host == host_table.c.host)
     idle = (unleased(now), host_table.c.free_at <= now)
     gone = host_table.delete().where(host_table.c.host.in_(hosts), empty, *idle)

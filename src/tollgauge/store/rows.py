@@ -1,4 +1,6 @@
-"""Rows ↔ records (dataclasses and structs), and what the queries of many tables have in common."""
+"""Convert rows to records (dataclasses and structs) and back, and build queries that many tables
+share.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,21 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 
-CHUNK: Final = 5_000
-"""So many values in one statement are below the databases' limits on parameters."""
+CHUNK: Final = 5_000  # values per statement, below the databases' limits on parameters
 
 
 def to_columns(
     record: DataclassInstance | msgspec.Struct, /, *without: str, **converted: Any
 ) -> dict[str, Any]:
-    """The fields of a record as column values: `without` some, and others as `converted`."""
+    """Return a record's fields as column values, except those in `without`, with `converted` values
+    added.
+    """
     names = _names(type(record), *without, *converted)
     return {name: getattr(record, name) for name in names} | converted
 
 
 def from_columns(kind: Callable[..., R], row: Any, /, **converted: Any) -> R:
-    """Build a record from the columns of a row, except the `converted` fields."""
+    """Build a record from the columns of a row, with `converted` values for the other fields."""
     columns = row._asdict()  # reading a column as an attribute takes four times as long
     return kind(**{name: columns[name] for name in _names(kind, *converted)}, **converted)
 
@@ -47,7 +50,7 @@ def _names(kind: Any, *without: str) -> tuple[str, ...]:
 
 
 def chunks(values: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
-    """Values in lists that fit into one statement."""
+    """Split values into lists that fit into one statement."""
     whole = list(values)
     return (whole[start : start + size] for start in range(0, len(whole), size))
 
@@ -55,7 +58,9 @@ def chunks(values: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:
 def with_any(
     tx: Connection, query: sa.Select[Any], column: sa.ColumnElement[Any], values: Iterable[Any]
 ) -> Iterator[sa.Row[Any]]:
-    """The rows of a query whose column has any of these values, however many those are."""
+    """Yield a query's rows whose column has any of these values, in as many statements as
+    needed.
+    """
     for chunk in chunks(values):
         yield from tx.execute(query.where(column.in_(chunk)))
 
@@ -67,7 +72,9 @@ def put(
     *,
     keep: Collection[str] = (),
 ) -> None:
-    """Insert rows. A row with the same primary key gets the given columns, except those to keep."""
+    """Insert rows. An existing row with the same primary key is updated, except for the columns in
+    `keep`.
+    """
     if not columns:
         return
     insert = upsert(table)
@@ -77,7 +84,7 @@ def put(
 
 
 def exist(tx: Connection, *conditions: sa.ColumnElement[bool]) -> bool:
-    """Whether any row meets these conditions."""
+    """Return whether any row meets these conditions."""
     query = sa.select(sa.literal(1)).where(*conditions).limit(1)
     return tx.execute(query).first() is not None
 
@@ -85,27 +92,29 @@ def exist(tx: Connection, *conditions: sa.ColumnElement[bool]) -> bool:
 def least(
     column: sa.ColumnElement[int], value: int | sa.ColumnElement[int]
 ) -> sa.ColumnElement[int]:
-    """The smaller of a column and a value: LEAST exists in PostgreSQL only."""
+    """Return the smaller of a column and a value. Only PostgreSQL has LEAST."""
     return sa.case((column < value, column), else_=value)
 
 
 def greatest(
     column: sa.ColumnElement[Any], value: int | sa.ColumnElement[int]
 ) -> sa.ColumnElement[Any]:
-    """The greater of a column and a value; the value where the column is NULL."""
+    """Return the greater of a column and a value, or the value if the column is NULL."""
     return sa.case((column > value, column), else_=value)
 
 
 def execute_many(tx: Connection, statement: str, values: Sequence[tuple[Any, ...]]) -> None:
-    """Execute one statement, with `{}` for each value, many times, without SQLAlchemy's conversion
-    of each value, which would take three times as long as the database.
+    """Execute a statement with `{}` for each value many times.
+
+    This bypasses SQLAlchemy's conversion of values, which takes three times as long as the
+    database.
     """
     marks = placeholders(tx, statement.count("{}"))
     tx.exec_driver_sql(statement.format(*marks), list(values))
 
 
 def placeholders(tx: Connection, count: int) -> list[str]:
-    """Placeholders for `count` values, as the database's driver spells them."""
+    """Return `count` placeholders in the syntax of the database's driver."""
     if tx.dialect.name == "sqlite":
         return ["?"] * count
     return [f"${place}" for place in range(1, count + 1)]

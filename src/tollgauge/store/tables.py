@@ -1,4 +1,4 @@
-"""Every table of the database, and the rehearsal of a sale that reads and writes them.
+"""All tables of the database, and the rehearsal of a sale.
 
 Importing the modules that define tables registers them.
 """
@@ -39,17 +39,17 @@ _MODULES: Final = (
     ),
     *(watch_events, watch_payments, watches, backlog, seller_files, bundles, scores),
 )
-"""The modules that define tables beside the code that uses them; the others are db/schema's."""
+"""Modules that define tables; the remaining tables are in db/schema."""
 TABLES: Final = tuple(metadata.sorted_tables)
 
 
-_ANSWER: Final = bytes(65_536)
-"""The size of a large answer, which does not fit on a disk that is nearly full."""
+_ANSWER: Final = bytes(65_536)  # as large as a large answer, to detect a disk that is nearly full
 
 
 def rehearse_sale(tx: Connection) -> None:
-    """Read a row of every table, and write an invented payment with its answer. Only for a
-    transaction that is rolled back (`Store.try_write`).
+    """Read a row of every table and write an invented payment with its answer.
+
+    Use only in a transaction that is rolled back (`Store.try_write`).
     """
     one_row = [sa.select(sa.literal(1)).select_from(table).limit(1) for table in TABLES]
     tx.execute(sa.select(*(query.scalar_subquery() for query in one_row)))

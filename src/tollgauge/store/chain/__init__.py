@@ -1,1 +1,1 @@
-"""Rows of what was read from chains: cursors, transfers, volumes, deposits."""
+"""Rows read from chains: cursors, wallets, transfers, volumes and deposits."""

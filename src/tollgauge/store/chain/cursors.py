@@ -1,14 +1,10 @@
-"""How far each chain is indexed: the cursor, and the hashes that may still change.
+"""Cursors: how far each chain is indexed, and the hashes of blocks that may still change.
 
-Rules:
-- a chain is indexed up to its cursor for every wallet, and for each wallet from its own `low` on,
-  which back-filling moves down. So a wallet that is added late has its past indexed later;
-- the hashes of the blocks from the finalized one to the cursor are kept;
-- a cursor moves in the transaction that writes what was indexed: `advance` and `fill` move it only
-  from where the indexer read it, and raise OvertakenError if it is no longer there.
-
-Wallets are store/chain/wallets', what they received and paid store/chain/transfers', deposits to
-our addresses store/chain/deposits'.
+- A chain is indexed up to its cursor for every wallet, and for each wallet from its own `low`,
+  which back-filling moves down.
+- The hashes of blocks from the finalized one up to the cursor are kept, to detect reorganisations.
+- A cursor moves in the transaction that writes the indexed rows. `advance` and `fill` move it only
+  from where the indexer read it, and raise CursorOvertakenError otherwise.
 """
 
 from __future__ import annotations
@@ -35,12 +31,11 @@ chain_cursor = sa.Table(
     sa.Column("hash", sa.LargeBinary, nullable=False),
     sa.Column("at", sa.BigInteger, nullable=False),
     sa.Column("finalized", sa.BigInteger, nullable=False),
-    # Up to this block every block was indexed again after it was final.
+    # All blocks up to this one were audited: indexed again after they were final.
     sa.Column("audited", sa.BigInteger, nullable=False),
-    # That block's time (ms); 0 while it is not known.
+    # That block's time (ms); 0 if unknown.
     sa.Column("audited_at", sa.BigInteger, nullable=False, server_default="0"),
-    # Counts changes of the sets of wallets and accounts: what was read for other sets is not
-    # applied.
+    # Counts changes of the sets of wallets and accounts: rows read for an older set are rejected.
     sa.Column("version", sa.BigInteger, nullable=False),
 )
 
@@ -63,8 +58,8 @@ class CursorOvertakenError(TollgaugeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cursor:
-    """How far a chain is indexed: block `number` with its hash and time `at` (ms UTC), the last
-    known `finalized` block, the last `audited` block and its time, and the version of the sets of
+    """The state of a chain's index: block `number` with its hash and time `at` (ms UTC), the last
+    known `finalized` block, the last `audited` block with its time, and the version of the sets of
     wallets and accounts.
     """
 
@@ -79,14 +74,16 @@ class Cursor:
 
 
 def cursor(tx: Connection, chain: int) -> Cursor | None:
-    """How far a chain is indexed; None before the first step."""
+    """Return the cursor of a chain, or None before the first step."""
     row = tx.execute(sa.select(chain_cursor).where(chain_cursor.c.chain == chain)).first()
     return None if row is None else rows.from_columns(Cursor, row)
 
 
 def start(tx: Connection, chain: int, header: BlockHeader) -> Cursor:
-    """Begin to index a chain after a final block. Raises OvertakenError if another worker began
-    after a different one.
+    """Start to index a chain after a final block.
+
+    Raises:
+        CursorOvertakenError: Another worker started after a different block.
     """
     first_cursor = Cursor(
         chain=chain,
@@ -109,14 +106,16 @@ def start(tx: Connection, chain: int, header: BlockHeader) -> Cursor:
 
 
 def kept_hashes(tx: Connection, chain: int) -> dict[int, bytes]:
-    """The hashes of the indexed blocks that may still change, and of the last final one."""
+    """Return the hashes of indexed blocks that may still change, and of the last final one."""
     query = sa.select(chain_header).where(chain_header.c.chain == chain)
     return {row.number: row.hash for row in tx.execute(query)}
 
 
 def add_wallets(tx: Connection, before: Cursor, addresses: Sequence[str]) -> Cursor:
-    """Add wallets. They are indexed from the cursor on, and their past is to be back-filled. Raises
-    OvertakenError.
+    """Add wallets, indexed from the cursor on and back-filled later.
+
+    Raises:
+        CursorOvertakenError: The cursor has moved.
     """
     if not addresses:
         return before
@@ -133,8 +132,11 @@ def add_accounts(
     *,
     wanted_from: int,
 ) -> Cursor:
-    """Add addresses that sales are paid to. They are indexed from the cursor on, and their past
-    since `wanted_from` (ms UTC) is to be back-filled. Raises OvertakenError.
+    """Add addresses that sales are paid to, indexed from the cursor on and back-filled later to
+    `wanted_from` (ms UTC).
+
+    Raises:
+        CursorOvertakenError: The cursor has moved.
     """
     if not addresses:
         return before
@@ -161,12 +163,15 @@ def advance(
     common: int | None = None,
     received: Sequence[Deposit] = (),
 ) -> Cursor:
-    """Move the cursor to the last of `headers`, and write what their blocks hold: the entries of
-    wallets, and the deposits that our accounts `received`.
+    """Move the cursor to the last of `headers` and write the entries of wallets and the deposits
+    `received` in these blocks.
 
-    `headers` are those to keep, in order; a final span may give its last one alone. `common` is
-    the last indexed block that is also in the new chain: everything above it is replaced. Raises
-    OvertakenError.
+    `headers` are kept, in order; of a final span only the last is needed. `common` is the last
+    indexed block that the new chain contains: after a reorganisation everything above it is
+    replaced.
+
+    Raises:
+        CursorOvertakenError: The cursor has moved.
     """
     to, common = headers[-1], before.number if common is None else common
     final = max(before.finalized, finalized)
@@ -190,6 +195,8 @@ def advance(
             for header in headers
         ],
     )
+    # Final blocks cannot change: only the newest of their hashes is needed, as the parent of the
+    # next.
     final_headers = (
         chain_header.c.chain == before.chain,
         chain_header.c.number < min(final, to.number),
@@ -209,11 +216,13 @@ def fill(
     low_at: int,
     wanted_from: int,
 ) -> None:
-    """Move the `low` of wallets down to a block of time `low_at`, and write the entries between.
-    They are done at the chain's first block, or at a block that is not after `wanted_from`
-    (instants are ms UTC).
+    """Move the `low` of wallets down to a block of time `low_at` and write the entries in between.
 
-    Raises OvertakenError.
+    Back-filling ends at the chain's first block, or at a block that is not after `wanted_from`.
+    Times are ms UTC.
+
+    Raises:
+        CursorOvertakenError: The cursor or a `low` has moved.
     """
     low_at = low_at if low else 0
     _lock(tx, before)
@@ -234,10 +243,11 @@ def fill_account(
     low: int,
     low_at: int,
 ) -> None:
-    """Move the `low` of an account down to a block of time `low_at`, and write the deposits that
-    it `received`.
+    """Move the `low` of an account down to a block of time `low_at` and write the deposits
+    `received`.
 
-    Raises OvertakenError.
+    Raises:
+        CursorOvertakenError: The cursor or the `low` has moved.
     """
     _lock(tx, before)
     if not deposits.fill(tx, before.chain, asset, missing, received, low=low, low_at=low_at):
@@ -253,8 +263,13 @@ def record_audit(
     at: int,
     received: Sequence[Deposit] = (),
 ) -> int:
-    """Record that a final span, whose last block is of time `at` (ms UTC), was read again, and add
-    the entries and deposits that were missing; returns how many. Raises OvertakenError.
+    """Record that a final span was read again and add missing entries and deposits; return their
+    number.
+
+    `at` is the time of the span's last block (ms UTC).
+
+    Raises:
+        CursorOvertakenError: The cursor has moved.
     """
     not_audited = chain_cursor.c.audited == before.audited
     _move(tx, before, not_audited, audited=span.last, audited_at=at)
@@ -266,7 +281,11 @@ def record_audit(
 def _move(
     tx: Connection, before: Cursor, *conditions: sa.ColumnElement[bool], **values: Any
 ) -> Cursor:
-    """Change a cursor, and return it as it is then. Raises OvertakenError if it is not `before`."""
+    """Update a cursor by compare-and-swap and return it.
+
+    Raises:
+        CursorOvertakenError: The cursor is not `before`.
+    """
     change = chain_cursor.update().where(*_at(before), *conditions).values(values)
     row = tx.execute(change.returning(*chain_cursor.c)).one_or_none()
     if row is None:
@@ -275,8 +294,11 @@ def _move(
 
 
 def _lock(tx: Connection, before: Cursor) -> None:
-    """Lock the cursor until the transaction ends, so that no reorganisation is applied meanwhile.
-    Raises OvertakenError if the cursor has moved.
+    """Lock the cursor until the transaction ends, so that no reorganisation is applied in the
+    meantime.
+
+    Raises:
+        CursorOvertakenError: The cursor has moved.
     """
     locked = sa.select(chain_cursor.c.number).where(*_at(before)).with_for_update()
     if tx.execute(locked).scalar_one_or_none() is None:
@@ -284,7 +306,7 @@ def _lock(tx: Connection, before: Cursor) -> None:
 
 
 def _at(before: Cursor) -> tuple[sa.ColumnElement[bool], ...]:
-    """The cursor is still `before`, for the same sets of wallets and accounts."""
+    """Return the condition that the cursor is still `before`, for the same wallets and accounts."""
     return (
         chain_cursor.c.chain == before.chain,
         chain_cursor.c.number == before.number,

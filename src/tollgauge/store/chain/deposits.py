@@ -1,17 +1,15 @@
-"""Deposits: every transfer to an address that sales are paid to, and those addresses (accounts).
+"""Deposits: all transfers to addresses that sales are paid to, and these addresses (accounts).
 
-Rules:
-- an address becomes an account when the configuration or the ledger first names it, and stays one:
-  deposits to an old address are entered like those to a new one;
-- an account is indexed up to the chain's cursor, and from its own `low` on, which back-filling
-  moves down to `wanted_from`;
-- one row for each transfer, keyed by chain, block and log index. Rows are kept for ever; a
-  reorganisation removes those of the blocks that are gone;
-- which sale a transfer paid for is not written here: it follows from the ledger
-  (store/ledger/books), so that it cannot disagree with it.
+- An address becomes an account when the configuration or the ledger first contains it, and stays
+  one: deposits to an old address are still recorded.
+- An account is indexed up to the chain's cursor and from its own `low`, which back-filling moves
+  down to `wanted_from`.
+- There is one row per transfer, keyed by chain, block and log index. Rows are kept forever, except
+  those of blocks removed by a reorganisation.
+- The sale that a transfer paid for is not stored: it is derived from the ledger
+  (store/ledger/books) and cannot contradict it.
 
-Which blocks are indexed is store/chain/cursors's, which calls the functions here that change rows
-together with its cursor.
+store/chain/cursors calls the functions that must run together with a change of the cursor.
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ account = sa.Table(
     sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("asset", sa.Text, primary_key=True),
     sa.Column("address", sa.Text, primary_key=True),
-    # The first block that is indexed for it, and that block's time (ms).
+    # The first block indexed for it, and that block's time (ms).
     sa.Column("low", sa.BigInteger, nullable=False),
     sa.Column("low_at", sa.BigInteger, nullable=False),
-    # It is back-filled until a block before this instant (ms UTC) is indexed.
+    # Back-filling ends once a block before this time (ms UTC) is indexed.
     sa.Column("wanted_from", sa.BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -54,7 +52,7 @@ deposit = sa.Table(
     sa.Column("pay_to", sa.Text, nullable=False),
     sa.Column("payer", sa.Text, nullable=False),
     sa.Column("value", sa.Text, nullable=False),
-    # The authorization's; NULL when something else moved the money.
+    # The authorization's nonce; NULL if the money moved in another way.
     sa.Column("nonce", sa.Text),
     sa.Column("transaction", sa.Text, nullable=False),
     sa.Column("at", sa.BigInteger, nullable=False),
@@ -66,7 +64,7 @@ deposit = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepositBacklog:
-    """An account whose past is missing below block `low`, back to `wanted_from` (ms UTC)."""
+    """An account that must be back-filled from block `low` down to `wanted_from` (ms UTC)."""
 
     address: bytes
     low: int
@@ -76,7 +74,7 @@ class DepositBacklog:
 def new_addresses(
     tx: Connection, chain: int, asset: str, addresses: Iterable[str]
 ) -> tuple[str, ...]:
-    """Which of these addresses (0x-hex, lower case) are no accounts yet."""
+    """Return those of the addresses (0x-hex, lower case) that are not accounts yet."""
     wanted = set(addresses)
     query = sa.select(account.c.address).where(
         account.c.chain == chain, account.c.asset == asset, account.c.address.in_(wanted)
@@ -94,9 +92,10 @@ def add_accounts(
     at: int,
     wanted_from: int,
 ) -> None:
-    """Add accounts. They are indexed after block `after` of time `at`, and to be back-filled to
-    `wanted_from` (both ms UTC). The caller changes the cursor's version in the same transaction
-    (store/chain/cursors).
+    """Add accounts, indexed after block `after` of time `at` and back-filled to `wanted_from` (ms
+    UTC).
+
+    The caller changes the cursor's version in the same transaction (store/chain/cursors).
     """
     place = {"chain": chain, "asset": asset, "low": after + 1, "low_at": at}
     added = [{**place, "address": address, "wanted_from": wanted_from} for address in addresses]
@@ -104,7 +103,7 @@ def add_accounts(
 
 
 def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
-    """Every account of a token, with the first block that is indexed for it."""
+    """Return all accounts of a token with the first block indexed for each."""
     query = sa.select(account.c.address, account.c.low).where(
         account.c.chain == chain, account.c.asset == asset
     )
@@ -112,7 +111,7 @@ def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
 
 
 def backlog(tx: Connection, chain: int, asset: str) -> DepositBacklog | None:
-    """The account to back-fill next, the one nearest to the cursor; None if all are done."""
+    """Return the account to back-fill next, the one nearest to the cursor, or None."""
     query = (
         sa.select(account.c.address, account.c.low, account.c.wanted_from)
         .where(account.c.chain == chain, account.c.asset == asset)
@@ -136,8 +135,10 @@ def fill(
     low: int,
     low_at: int,
 ) -> bool:
-    """Move the `low` of an account down to a block of time `low_at` (ms UTC), and add the deposits
-    between; False, and nothing changed, if another worker moved it meanwhile.
+    """Move the `low` of an account down to a block of time `low_at` (ms UTC) and add the deposits
+    in between.
+
+    Returns False without a change if another worker moved it in the meantime.
     """
     change = account.update().where(
         account.c.chain == chain,
@@ -158,8 +159,10 @@ def add(tx: Connection, chain: int, deposits: Sequence[Deposit]) -> None:
 
 
 def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
-    """Remove the deposits of blocks above `above`. Accounts that were added on those blocks are
-    indexed from the next block on, of time `at` (ms UTC).
+    """Delete the deposits of blocks above `above`, after a reorganisation.
+
+    Accounts that were added on those blocks are indexed from the next block on, of time `at` (ms
+    UTC).
     """
     tx.execute(deposit.delete().where(deposit.c.chain == chain, deposit.c.number > above))
     tx.execute(
@@ -170,8 +173,9 @@ def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
 
 
 def correct(tx: Connection, chain: int, span: Span, deposits: Sequence[Deposit]) -> int:
-    """Add the deposits of a span that are missing, and the nonces of those that were stored without
-    one, because a node's answer lacked the event of their authorization; returns how many.
+    """Add missing deposits of a span, and missing nonces of stored ones; return their number.
+
+    A nonce is missing if a node's response lacked the authorization's event.
     """
     columns = (deposit.c.number, deposit.c.block_hash, deposit.c.log_index, deposit.c.nonce)
     in_span = (deposit.c.chain == chain, deposit.c.number.between(span.first, span.last))

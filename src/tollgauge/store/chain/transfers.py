@@ -1,15 +1,12 @@
-"""Transfers: what wallets received by authorization, what left them, and the sums of both by day.
+"""Transfers: payments that wallets received by authorization, transfers that left them, and daily
+sums of both.
 
-Rules:
-- one row for each transfer and wallet, keyed by chain, block and log index: a log is never two
-  rows, and another block's log never replaces it. The block number comes first in the key, so that
-  new rows are appended at one end and old ones removed from the other;
-- `transfer_day` holds the sums of those rows by wallet, UTC day and counterparty, changed in the
-  transaction that changes the rows. All-zero sums are not kept;
-- amounts are decimal strings, added in Python: the sum of a wash trader's transfers may exceed any
+- There is one row per transfer and wallet, keyed by chain, block and log index. The block number
+  comes first, so that rows are appended at one end and deleted at the other.
+- `transfer_day` contains the sums of these rows by wallet, UTC day and counterparty, updated in the
+  same transaction. Rows of zeros are deleted.
+- Amounts are decimal strings added in Python: the sum of a wash trader's transfers may exceed any
   integer column.
-
-Which blocks are indexed is store/chain/cursors's, what the sums mean core/score/demand's.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ transfer = sa.Table(
     sa.Column("other", sa.LargeBinary, nullable=False),
     sa.Column("incoming", sa.Boolean, nullable=False),
     sa.Column("value", sa.Text, nullable=False),
-    # The authorization's; NULL when a plain transfer left the wallet.
+    # The authorization's nonce; NULL for a plain transfer from the wallet.
     sa.Column("nonce", sa.LargeBinary),
     sa.Column("transaction", sa.LargeBinary, nullable=False),
     sa.Column("at", sa.BigInteger, nullable=False),
@@ -62,13 +59,13 @@ _KEYS: Final = 3_000
 _ROWS: Final = 2_000
 
 Key = tuple[bytes, int, bytes]
-"""Wallet, day, counterparty."""
+"""Wallet, day and counterparty."""
 
 
 def replace(
     tx: Connection, chain: int, entries: Sequence[Entry], *, above: int | None = None
 ) -> set[bytes]:
-    """Remove every transfer above block `above`, then add entries, which must not be stored yet.
+    """Delete all transfers above block `above`, then add entries, which must not be stored yet.
 
     Returns the wallets whose sums changed.
     """
@@ -89,7 +86,7 @@ def replace(
 
 
 def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries of a span that are not stored."""
+    """Return the entries of a span that are not stored."""
     columns = (transfer.c.block_hash, transfer.c.log_index, transfer.c.wallet)
     in_span = (transfer.c.chain == chain, transfer.c.number.between(span.first, span.last))
     known = {tuple(row) for row in tx.execute(sa.select(*columns).where(*in_span))}
@@ -99,8 +96,10 @@ def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) ->
 
 
 def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
-    """Remove the transfers of whole days before an instant (ms UTC), of at most `blocks` blocks
-    from the oldest on; returns how many. Call it again until it returns 0.
+    """Delete transfers of whole days before a time (ms UTC), of at most `blocks` blocks, oldest
+    first.
+
+    Returns their number; call it again until it returns 0.
     """
     first_kept_day = day_of(before)
     oldest = (
@@ -119,7 +118,7 @@ def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
 
 
 def forget_days(tx: Connection, chain: int, of: Sequence[bytes], *, before_day: int) -> None:
-    """Remove the sums of some wallets of days before a UTC day, by wallet as the table is keyed."""
+    """Delete the sums of wallets before a UTC day, in the order of the table's key."""
     old = (transfer_day.c.chain == chain, transfer_day.c.day < before_day)
     tx.execute(transfer_day.delete().where(*old, transfer_day.c.wallet.in_(of)))
 
@@ -150,7 +149,7 @@ def _row(chain: int, entry: Entry) -> tuple[Any, ...]:
 
 
 def _add(sums: dict[Key, list[int]], key: Key, value: int, *, incoming: bool, sign: int) -> None:
-    """Add a transfer to the sums (transfers, paid, returned) of a key; `sign` -1 removes it."""
+    """Add a transfer to the sums (transfers, paid, returned) of a key; `sign` -1 subtracts it."""
     change = sums.setdefault(key, [0, 0, 0])
     if incoming:
         change[0] += sign
@@ -160,7 +159,7 @@ def _add(sums: dict[Key, list[int]], key: Key, value: int, *, incoming: bool, si
 
 
 def _apply(tx: Connection, chain: int, sums: dict[Key, list[int]]) -> None:
-    """Add changes to the stored sums; those that become zero are removed."""
+    """Add changes to the stored sums and delete those that become zero."""
     for keys in rows.chunks(sorted(sums), _KEYS):
         known = _known(tx, chain, keys)
         changed: list[tuple[Any, ...]] = []

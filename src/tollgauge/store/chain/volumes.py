@@ -1,14 +1,12 @@
-"""Volumes: the indexed payments of a window, for one wallet and for a whole chain.
+"""Volumes: the indexed payments of a window, per wallet and for a whole chain.
 
-`wallet_demand` has the demand of each wallet (core/score/demand), which depends on all others:
-jobs/index measures the chain from time to time, each score reads its row.
+`wallet_demand` contains the demand of each wallet (core/score/demand), which depends on all others:
+jobs/index measures the chain periodically, and each score reads its row.
 
-Rules:
-- a window is exact: whole UTC days come from their sums, the partly covered days at its ends from
-  the transfers themselves;
-- today's sums are taken whole if no indexed block is after the window's end, which is usual;
-- a wallet is indexed from its `low` to the chain's cursor; the rest of the window is not known,
-  and `indexed_ms` states how much is.
+- A window is exact: whole UTC days come from their sums, partial days at its ends from single
+  transfers. Today's sums are used whole if no indexed block is after the window's end.
+- A wallet is indexed from its `low` to the chain's cursor; `indexed_ms` states the known part of
+  the window.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ wallet_demand = sa.Table(
     metadata,
     sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("wallet", sa.LargeBinary, primary_key=True),
-    # The end of their window (ms UTC).
+    # The end of the window (ms UTC).
     sa.Column("as_of", sa.BigInteger, nullable=False),
     # core/score/evidence's Demand as JSON.
     sa.Column("demand", sa.Text, nullable=False),
@@ -53,14 +51,14 @@ _ANCHORS: Final = TypeAdapter(tuple[Anchor, ...])
 _ANCHORS_KEY: Final = "anchors"
 _META: Final = "volume:"
 _AMOUNTS: Final = ("volume", "proven_volume")
-"""Atomic amounts, which may exceed an integer of JSON."""
+"""Atomic amounts, which may exceed an integer in JSON."""
 _ROWS: Final = 5_000
 _NO_FLOW: Final = Flow()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayerVolume:
-    """One payer's payments to a wallet in a window and what it sent back, atomic USDC."""
+    """A payer's payments to a wallet in a window, and the amount returned, in atomic USDC."""
 
     payer: str
     transfers: int
@@ -70,8 +68,8 @@ class PayerVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """How much of a window is indexed for a wallet: milliseconds, and the last indexed block with
-    its time (ms UTC), None without any.
+    """The indexed part of a window of a wallet in milliseconds, and the last indexed block with its
+    time (ms UTC), None without any.
     """
 
     indexed_ms: int = 0
@@ -80,14 +78,16 @@ class Coverage:
 
 
 NO_COVERAGE: Final = Coverage()
-"""The coverage of an address of which nothing is indexed."""
+"""The coverage of an address that is not indexed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainVolume:
-    """A chain's settlements of 30 days in atomic units: the `volume` that sellers received from
-    others, how many `receivers` and `payers` there were, and of these the proven ones with their
-    net spending. `indexed_permille` is the share of the window that is indexed, over all `wallets`.
+    """A chain's settlements of 30 days in atomic units.
+
+    `volume` is the amount that sellers received from others, with numbers of `receivers` and
+    `payers`; `proven_payers` and `proven_volume` cover proven payers and their net spending.
+    `indexed_permille` is the indexed share of the window over all `wallets`.
     """
 
     chain: int
@@ -102,15 +102,15 @@ class ChainVolume:
 
 
 def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverage | None:
-    """How much of the 30 days before `as_of` is indexed for an address, None if nothing is."""
+    """Return the indexed part of the 30 days before `as_of` for an address, or None."""
     return coverages(tx, chain, (address,), as_of=as_of).get(address)
 
 
 def coverages(
     tx: Connection, chain: int, addresses: Sequence[str], *, as_of: int
 ) -> dict[str, Coverage]:
-    """How much of the 30 days before `as_of` is indexed for addresses; those of which nothing is
-    are left out.
+    """Return the indexed part of the 30 days before `as_of` by address; addresses that are not
+    indexed are left out.
     """
     cursor = chains.cursor(tx, chain)
     if cursor is None:
@@ -129,8 +129,8 @@ def coverages(
 def payers(
     tx: Connection, chain: int, address: str, *, as_of: int, most: int | None = None
 ) -> tuple[PayerVolume, ...]:
-    """Who paid an address in the 30 days before `as_of`, and what it sent back to each of them:
-    the largest payers first, at most `most`.
+    """Return the payers of an address in the 30 days before `as_of` with the amounts returned to
+    them, largest first, at most `most`.
     """
     wallet = bytes.fromhex(address[2:])
     flows = _by_counterparty(_flows(tx, chain, (wallet,), as_of=as_of))
@@ -150,8 +150,10 @@ def payers(
 def demands_of(
     tx: Connection, chain: int, addresses: Sequence[str], *, as_of: int
 ) -> dict[str, DemandEvidence]:
-    """The demand of each address as last measured with the whole chain; until then what its own
-    transfers show, without a proven payer.
+    """Return the demand of addresses as last measured with the whole chain.
+
+    Before the first measurement it is derived from the address's own transfers, without proven
+    payers.
     """
     wallets = {bytes.fromhex(address[2:]): address for address in addresses}
     query = sa.select(*wallet_demand.c["wallet", "demand"]).where(wallet_demand.c.chain == chain)
@@ -170,8 +172,8 @@ def demands_of(
 def measure_chain(
     tx: Connection, chain: int, *, as_of: int
 ) -> tuple[list[tuple[bytes, DemandEvidence]], ChainVolume]:
-    """The demand of every wallet that received or sent anything in the window, by the anchors that
-    are stored, and the volume of the chain.
+    """Measure the demand of every wallet with transfers in the window, using the stored anchors,
+    and the volume of the chain.
     """
     anchors = {
         bytes.fromhex(address[2:]): anchor.owner
@@ -214,14 +216,15 @@ def save_demands(
 
 
 def drop_demands(tx: Connection, chain: int, *, before: int) -> None:
-    """Delete the rows that were not measured again."""
+    """Delete rows that were not measured again."""
     old = (wallet_demand.c.chain == chain, wallet_demand.c.as_of < before)
     tx.execute(wallet_demand.delete().where(*old))
 
 
 def save_anchors(tx: Connection, owners: Mapping[str, Sequence[str]], *, now: int) -> None:
-    """Store the anchors of the configuration, addresses by owner. An owner with the same addresses
-    as before keeps its date.
+    """Store the anchors of the configuration: addresses by owner.
+
+    An owner with unchanged addresses keeps its date.
     """
     known = {(anchor.owner, anchor.addresses): anchor.since for anchor in anchors_of(tx)}
     anchors = tuple(
@@ -236,15 +239,15 @@ def save_anchors(tx: Connection, owners: Mapping[str, Sequence[str]], *, now: in
 
 
 def anchors_of(tx: Connection) -> tuple[Anchor, ...]:
-    """The anchors by which demand is measured."""
+    """Return the anchors by which demand is measured."""
     text = meta.get(tx, _ANCHORS_KEY)
     return () if text is None else _ANCHORS.validate_json(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A seller that may become an anchor: its site and payTo, how long it has been known, and what
-    payers spent there who are proven at another anchor (atomic USDC).
+    """A seller that may become an anchor: its site and payTo, its age, and what payers proven at
+    another anchor spent there (atomic USDC).
     """
 
     site: str
@@ -256,8 +259,9 @@ class Candidate:
 
 
 def anchor_candidates(tx: Connection, *, now: int, limit: int) -> tuple[Candidate, ...]:
-    """The sellers that are not anchors, those with the largest proven spending first, then the
-    oldest. A site appears once, by its first address.
+    """Return sellers that are not anchors, largest proven spending first, then the oldest.
+
+    A site appears once, with its first address.
     """
     anchors = {address for anchor in anchors_of(tx) for address in anchor.addresses}
     owners = {anchor.owner for anchor in anchors_of(tx)}
@@ -297,12 +301,12 @@ def publish(tx: Connection, volume: ChainVolume) -> None:
 
 
 def unpublish(tx: Connection, chain: int) -> None:
-    """Delete a chain's volume, because the chain is not indexed any more."""
+    """Delete the volume of a chain that is no longer indexed."""
     meta.drop(tx, f"{_META}{chain}")
 
 
 def published(tx: Connection) -> tuple[ChainVolume, ...]:
-    """The latest stored volume of each chain, in the order of chain ids."""
+    """Return the latest stored volume of each chain, in order of chain IDs."""
     cursors = sa.select(chains.chain_cursor.c.chain).order_by(chains.chain_cursor.c.chain)
     volumes = []
     for chain in tx.execute(cursors).scalars().all():
@@ -317,7 +321,7 @@ def published(tx: Connection) -> tuple[ChainVolume, ...]:
 def _wallets(
     tx: Connection, chain: int, *, as_of: int
 ) -> Iterator[tuple[bytes, dict[bytes, Flow]]]:
-    """Every wallet with its flows by counterparty, one wallet in memory at a time."""
+    """Yield every wallet with its flows by counterparty, one wallet in memory at a time."""
     query = _window(tx, chain, as_of=as_of)
     result = tx.execute(query, execution_options={"yield_per": _ROWS})
     for wallet, group in groupby(result, key=itemgetter(0)):
@@ -325,12 +329,12 @@ def _wallets(
 
 
 def _flows(tx: Connection, chain: int, wallets: Sequence[bytes], *, as_of: int) -> list[Any]:
-    """The rows of `_window` of some wallets, in any order."""
+    """Return the rows of `_window` for some wallets, in any order."""
     edges = _edges(tx, chain, as_of=as_of)
     of_days = _OF_DAYS.where(transfer_day.c.day.between(_FIRST - 1, _LAST + 1)).params(edges)
     days = list(rows.with_any(tx, of_days, transfer_day.c.wallet, wallets))
     whole = [row for row in days if edges["first"] <= row.day <= edges["last"]]
-    # Most wallets have nothing in the days that are cut, where each transfer is looked up.
+    # Single transfers are read only for wallets with transfers on partial days, which are few.
     cut = {row.wallet for row in days if not edges["first"] <= row.day <= edges["last"]}
     for edge in _EDGES:
         whole += rows.with_any(tx, _single(*edge).params(edges), transfer.c.wallet, cut)
@@ -338,7 +342,7 @@ def _flows(tx: Connection, chain: int, wallets: Sequence[bytes], *, as_of: int) 
 
 
 def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, Flow]:
-    """The flows of one wallet."""
+    """Return the flows of one wallet by counterparty."""
     flows: dict[bytes, Flow] = {}
     for _, other, count, paid, returned, _ in window_rows:
         before = flows.get(other, _NO_FLOW)
@@ -349,11 +353,11 @@ def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, Flow]:
 
 
 def _window(tx: Connection, chain: int, *, as_of: int) -> sa.CompoundSelect[Any]:
-    """Rows (wallet, other, transfers, paid, returned, day) of `as_of - 30 days < at <= as_of` in
-    the order of wallets.
+    """Select (wallet, other, transfers, paid, returned, day) with `as_of - 30 days < at <= as_of`,
+    ordered by wallet.
     """
     edges = _edges(tx, chain, as_of=as_of)
-    # No index orders the transfers of all wallets by time, but the key does by block number.
+    # No index orders the transfers of all wallets by time, but the key orders them by block.
     parts = [
         _single(begin, end).where(
             transfer.c.number >= _after(tx, chain, edges[begin]),
@@ -365,7 +369,9 @@ def _window(tx: Connection, chain: int, *, as_of: int) -> sa.CompoundSelect[Any]
 
 
 def _edges(tx: Connection, chain: int, *, as_of: int) -> dict[str, int]:
-    """The window of a chain: its whole days, and the instants between which it is cut."""
+    """Return the parameters of a chain's window: its whole days and the limits of its partial
+    days.
+    """
     cursor = chains.cursor(tx, chain)
     begin = as_of - WINDOW_MS
     first, last = begin // DAY_MS + 1, day_of(as_of)
@@ -382,7 +388,7 @@ def _edges(tx: Connection, chain: int, *, as_of: int) -> dict[str, int]:
 
 
 def _single(after: str, until: str) -> sa.Select[Any]:
-    """The transfers of `after < at <= until` (names of parameters), each as a row of sums."""
+    """Select the transfers with `after < at <= until` (parameter names), each as a row of sums."""
     nothing = sa.literal("0", sa.Text)
     return sa.select(
         transfer.c.wallet,
@@ -408,8 +414,9 @@ _WHOLE: Final = _OF_DAYS.where(transfer_day.c.day.between(_FIRST, _LAST))
 
 
 def _after(tx: Connection, chain: int, at: int) -> int:
-    """The first block number from which on every transfer is later than an instant."""
+    """Return the first block number from which all transfers are later than a time."""
     last = sa.select(sa.func.max(transfer.c.number)).where(transfer.c.chain == chain)
+    # Binary search over block numbers, because transfers have no index by time.
     low, high = 0, (tx.execute(last).scalar_one() or 0) + 1
     while low < high:
         middle = (low + high) // 2
@@ -425,7 +432,7 @@ def _after(tx: Connection, chain: int, at: int) -> int:
 
 
 def _covered(tx: Connection, chain: int, *, as_of: int) -> tuple[int, int]:
-    """How many wallets there are, and the sum of the indexed parts of their windows (ms)."""
+    """Return the number of wallets, and the sum of the indexed parts of their windows (ms)."""
     cursor = chains.cursor(tx, chain)
     if cursor is None:
         return 0, 0

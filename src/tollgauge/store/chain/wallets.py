@@ -1,8 +1,7 @@
-"""Wallets: the addresses that endpoints are paid to, each with the first block indexed for it.
+"""Wallets: addresses that endpoints are paid to, each with the first block indexed for it.
 
-A wallet is added when an endpoint first names it, or as an anchor of demand. Its rows change
-together with the chain's cursor, so the functions here that move a `low` are called by
-store/chain/cursors.
+A wallet is added when an endpoint first names it, or as an anchor of demand. Functions that move a
+`low` are called by store/chain/cursors, in the transaction that changes the cursor.
 """
 
 from __future__ import annotations
@@ -26,14 +25,15 @@ chain_wallet = sa.Table(
     metadata,
     sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("address", sa.Text, primary_key=True),
-    # The site of the first endpoint that named it, whose demand it is; empty for anchors.
+    # The site of the first endpoint with this payTo, to which its demand belongs; empty for
+    # anchors.
     sa.Column("site", sa.Text, nullable=False),
-    # The first block that is indexed for it, and that block's time (ms).
+    # The first block indexed for it, and that block's time (ms).
     sa.Column("low", sa.BigInteger, nullable=False),
     sa.Column("low_at", sa.BigInteger, nullable=False),
-    # Back-filled as far as wanted.
+    # Whether back-filling is complete.
     sa.Column("done", sa.Boolean, nullable=False),
-    # Its settlements changed after `marked_at`, when its endpoints were last marked dirty.
+    # Whether its settlements changed since `marked_at`, when its endpoints were last marked dirty.
     sa.Column("touched", sa.Boolean, nullable=False),
     sa.Column("marked_at", sa.BigInteger, nullable=False),
     sa.Index("ix_chain_wallet_low", "chain", "done", "low"),
@@ -47,8 +47,8 @@ ADDRESS: Final = re.compile(r"0x[0-9a-f]{40}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """Wallets whose past is missing below block `low`. They are back-filled together down to
-    `floor`, where the next wallets' missing past begins.
+    """Wallets to back-fill together from block `low` down to `floor`, where the next wallets
+    begin.
     """
 
     low: int
@@ -57,7 +57,7 @@ class Backlog:
 
 
 def new_addresses(tx: Connection, chain: int, anchors: Collection[str] = ()) -> tuple[str, ...]:
-    """The payTo addresses of endpoints on this chain, and the anchors, that are not wallets yet."""
+    """Return payTo addresses of endpoints on this chain, and anchors, that are not wallets yet."""
     is_wallet = sa.exists().where(
         chain_wallet.c.chain == chain, chain_wallet.c.address == endpoint_table.c.quote_pay_to
     )
@@ -74,7 +74,7 @@ def new_addresses(tx: Connection, chain: int, anchors: Collection[str] = ()) -> 
 
 
 def add(tx: Connection, chain: int, addresses: Iterable[str], *, after: int, at: int) -> None:
-    """Add wallets. They are indexed after block `after` of time `at` (ms UTC)."""
+    """Add wallets, indexed after block `after` of time `at` (ms UTC)."""
     values = {"chain": chain, "low": after + 1, "low_at": at, "done": False}
     named = list(addresses)
     sites = _first_sites(tx, chain, named)
@@ -86,7 +86,7 @@ def add(tx: Connection, chain: int, addresses: Iterable[str], *, after: int, at:
 
 
 def _first_sites(tx: Connection, chain: int, addresses: Collection[str]) -> dict[str, str]:
-    """The site of the endpoint that was known first among those that name an address now."""
+    """Return, for each address, the site of the first known endpoint that uses it now."""
     columns = endpoint_table.c["quote_pay_to", "site", "first_seen", "id"]
     query = sa.select(*columns).where(endpoint_table.c.quote_network == f"eip155:{chain}")
     naming = rows.with_any(tx, query, endpoint_table.c.quote_pay_to, addresses)
@@ -95,14 +95,14 @@ def _first_sites(tx: Connection, chain: int, addresses: Collection[str]) -> dict
 
 
 def sites(tx: Connection, chain: int) -> dict[bytes, str]:
-    """The site that each wallet of a chain belongs to."""
+    """Return the site of each wallet of a chain."""
     query = sa.select(chain_wallet.c.address, chain_wallet.c.site)
     found = tx.execute(query.where(chain_wallet.c.chain == chain, chain_wallet.c.site != ""))
     return {bytes.fromhex(address[2:]): site for address, site in found}
 
 
 def sites_of(tx: Connection, chain: int, addresses: Collection[str]) -> dict[str, str]:
-    """The site that each of some addresses belongs to; unknown ones are left out."""
+    """Return the sites of addresses; unknown addresses are left out."""
     query = sa.select(chain_wallet.c.address, chain_wallet.c.site).where(
         chain_wallet.c.chain == chain, chain_wallet.c.site != ""
     )
@@ -112,14 +112,14 @@ def sites_of(tx: Connection, chain: int, addresses: Collection[str]) -> dict[str
 
 
 def lows(tx: Connection, chain: int) -> dict[bytes, int]:
-    """Every wallet of a chain, with the first block that is indexed for it."""
+    """Return all wallets of a chain with the first block indexed for each."""
     query = sa.select(chain_wallet.c.address, chain_wallet.c.low)
     addresses = tx.execute(query.where(chain_wallet.c.chain == chain))
     return {bytes.fromhex(address[2:]): low for address, low in addresses}
 
 
 def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
-    """The wallets to back-fill next, those nearest to the cursor first; None if all are done."""
+    """Return the wallets to back-fill next, those nearest to the cursor, or None."""
     unfinished = (chain_wallet.c.chain == chain, chain_wallet.c.done.is_(False))
     low = tx.execute(sa.select(sa.func.max(chain_wallet.c.low)).where(*unfinished)).scalar_one()
     if low is None:
@@ -141,8 +141,9 @@ def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
 def fill(
     tx: Connection, chain: int, missing: Backlog, *, low: int, low_at: int, done: bool
 ) -> bool:
-    """Move the `low` of wallets down to a block of time `low_at` (ms UTC); False, if another worker
-    moved one of them meanwhile.
+    """Move the `low` of wallets down to a block of time `low_at` (ms UTC).
+
+    Returns False if another worker moved one of them in the meantime.
     """
     values = {"low": low, "low_at": low_at, "done": done} | ({"touched": True} if done else {})
     moved = 0
@@ -157,8 +158,10 @@ def fill(
 
 
 def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
-    """Index wallets that were added on blocks above `above` from the next block on, of time `at`
-    (ms UTC), because those blocks are gone.
+    """Index wallets that were added above block `above` from the next block on, after a
+    reorganisation.
+
+    `at` is that block's time (ms UTC).
     """
     tx.execute(
         chain_wallet.update()
@@ -168,7 +171,7 @@ def rewind(tx: Connection, chain: int, *, above: int, at: int) -> None:
 
 
 def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
-    """Record that the settlements of some wallets changed."""
+    """Record that the settlements of wallets changed."""
     for chunk in rows.chunks(map(hex_text, sorted(changed))):
         tx.execute(
             chain_wallet.update()
@@ -182,8 +185,10 @@ def touch(tx: Connection, chain: int, changed: Iterable[bytes]) -> None:
 
 
 def mark_dirty(tx: Connection, chain: int, *, now: int, every_ms: int) -> int:
-    """Mark the endpoints of touched wallets as dirty, and return how many. A wallet's are marked at
-    most once in `every_ms`, because thousands of endpoints may have the same wallet.
+    """Mark the endpoints of touched wallets as dirty; return their number.
+
+    The endpoints of a wallet are marked at most once per `every_ms`, because thousands may share
+    it.
     """
     query = sa.select(chain_wallet.c.address).where(
         chain_wallet.c.chain == chain,

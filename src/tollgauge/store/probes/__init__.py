@@ -1,1 +1,1 @@
-"""Rows of probes, open and closed days, and of the changes that they showed."""
+"""Rows of probes, closed days, vantages and changes."""

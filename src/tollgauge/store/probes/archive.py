@@ -1,15 +1,13 @@
-"""Closing days: the fresh probe rows of an endpoint's past day become one packed row.
+"""Close days: pack an endpoint's probe rows of a past day into one row.
 
-Rules:
-- what is packed is exactly what is removed (`DELETE … RETURNING`), in one transaction: a probe
-  that arrives meanwhile stays a fresh row and is merged the next time;
-- one process closes at a time, and the oldest day first: the spans of a day need the last statement
-  of the day before;
-- a late probe of a closed day is merged into that day alone;
-- the sums of a day go into the endpoint's row of closed days (store/probes/window), with the
-  score that the endpoint had when the day was closed first, if that was computed on the day or
-  within SCORED_WITHIN_MS after it;
-- what is older than RAW_DAYS is removed. Watches keep counting its probes (`forget`).
+- Exactly the deleted rows are packed (`DELETE … RETURNING`), in one transaction. A probe that
+  arrives in the meantime stays a fresh row and is merged the next time.
+- One process closes days at a time, oldest day first: the spans of a day depend on the last result
+  of the day before.
+- A late probe is merged only into its own day.
+- The sums of a day are added to the endpoint's closed days (store/probes/window), with the
+  endpoint's score if it was computed on that day or within SCORED_WITHIN_MS after it.
+- Days older than RAW_DAYS are deleted; watches keep counts of their probes (`forget`).
 """
 
 from __future__ import annotations
@@ -35,14 +33,14 @@ from tollgauge.store.scores import scores
 from tollgauge.store.watches import watches
 
 CLOSE_TURN: Final = "close-days"
-"""The turn of whoever closes days."""
+# Closing the days of all endpoints takes a while after midnight.
 SCORED_WITHIN_MS: Final = 6 * HOUR_MS
-"""Days are closed soon after midnight, those of many endpoints one after the other."""
 
 
 def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
-    """Pack at most `limit` (endpoint, day) pairs of days before `before_day`, oldest day first;
-    returns how many. Call it again until it returns 0.
+    """Pack at most `limit` (endpoint, day) pairs of days before `before_day`, oldest first.
+
+    Returns their number; call it again until it returns 0.
     """
     meta.take_turn(tx, CLOSE_TURN)
     query = (
@@ -60,8 +58,9 @@ def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove up to `limit` (endpoint, day) pairs whose days are too old; returns how many. Their
-    probes are added to the counts of the watches that were paid for then.
+    """Delete up to `limit` expired (endpoint, day) pairs; return their number.
+
+    Their probes are added to the counts of the watches that were active then.
     """
     meta.take_turn(tx, CLOSE_TURN)
     query = (
@@ -122,7 +121,7 @@ def _closed_day(
     before: ClosedDays,
     latest: tuple[int, int, int | None] | None,
 ) -> ClosedDay:
-    """A day from all its probes and the endpoint's closed days so far; `latest` is its latest
+    """Build a closed day from all its probes, the endpoint's closed days so far and its latest
     score.
     """
     known = {one.day: one for one in before.days}
@@ -133,7 +132,7 @@ def _closed_day(
 
 
 def _score(day: int, latest: tuple[int, int, int | None] | None) -> DayScore | None:
-    """The latest score, if that is one of this day."""
+    """Return the latest score if it belongs to this day."""
     if latest is None or not (day * DAY_MS <= latest[0] < (day + 1) * DAY_MS + SCORED_WITHIN_MS):
         return None
     _, policy, tenths = latest

@@ -1,8 +1,8 @@
-"""Rows of changes, and of the state that an endpoint's next result is compared with.
+"""Rows of changes, and of the state with which an endpoint's next result is compared.
 
-Which changes a result causes is decided in monitor/watched_changes. jobs/alert dispatches each new
-row once: it queues its deliveries. The ids of one endpoint's changes become visible in their order,
-because whoever adds one holds the lock of the endpoint's row.
+monitor/watched_changes decides which changes a result causes; jobs/alert dispatches each change
+once. The transaction that adds changes holds the endpoint's row lock, so that IDs of one endpoint
+become visible in order.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ change = sa.Table(
     sa.Column("at", sa.BigInteger, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
     sa.Column("severity", sa.Text, nullable=False),
-    # Of a liveness change: for watches of how many misses; NULL for every other type.
+    # Of a liveness change: the number of failures in a row that the watches wait for; otherwise
+    # NULL.
     sa.Column("sensitivity", sa.Integer),
     sa.Column("reason", ForeignText, nullable=False),
     sa.Column("before", ForeignText, nullable=False),
     sa.Column("after", ForeignText, nullable=False),
     sa.Column("evidence", ForeignText, nullable=False),
     sa.Column("dispatched_at", sa.BigInteger),
-    # Its endpoint's, so that the newest of a host with tens of thousands are found by an index.
+    # The endpoint's host, so that the newest changes of a host are found by an index.
     sa.Column("host", sa.Text, nullable=False, server_default=""),
     sa.Index("ix_flip_host", "host", "id"),
     sa.Index("ix_flip_endpoint_id", "endpoint_id", "id"),
@@ -69,7 +70,7 @@ change_state_row = sa.Table(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChange:
-    """A change with its id and its endpoint."""
+    """A change with its ID and endpoint."""
 
     id: int
     endpoint_id: str
@@ -78,8 +79,8 @@ class StoredChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident(StoredChange):
-    """A change that anyone may see, with the resource that changed; `simulated`: the demo invented
-    its endpoint.
+    """A public change with the endpoint's URL. `simulated`: the endpoint was created by the
+    demo.
     """
 
     resource: str
@@ -95,7 +96,9 @@ _INCIDENTS: Final = (
 
 
 def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
-    """Append changes, each with the id of its endpoint, whose row this transaction has locked."""
+    """Append changes with their endpoint IDs. The caller's transaction has locked the endpoints'
+    rows.
+    """
     if not changes:
         return
     query = sa.select(*schema.endpoint.c["id", "host"])
@@ -106,14 +109,14 @@ def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
 
 
 def change_states(tx: Connection, ids: Iterable[str]) -> dict[str, ChangeState]:
-    """What is remembered of endpoints, by id; those without a scored probe are left out."""
+    """Return the stored states of endpoints by ID."""
     query = sa.select(change_state_row)
     states = rows.with_any(tx, query, change_state_row.c.endpoint_id, ids)
     return {row.endpoint_id: change_state.from_json(row.state) for row in states}
 
 
 def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> None:
-    """Remember the states of endpoints, by id."""
+    """Store the states of endpoints by ID."""
     columns = [
         {"endpoint_id": id_, "state": change_state.to_json(states[id_]).decode()}
         for id_ in sorted(states)
@@ -122,21 +125,21 @@ def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> Non
 
 
 def rule_sets(tx: Connection, ids: Iterable[str | None]) -> dict[str | None, RuleSet]:
-    """The sets of lint rules that other versions of the program judged by, by id; one that nobody
-    kept is left out.
+    """Return the sets of lint rules of other program versions by ID; sets that were not stored are
+    left out.
     """
     texts = {id_: meta.get(tx, _RULES + id_) for id_ in ids if id_ is not None}
     return {id_: RuleSet(orjson.loads(text)) for id_, text in texts.items() if text is not None}
 
 
 def keep_rule_set(tx: Connection, rules: RuleSet) -> None:
-    """Keep a set of lint rules for the versions of the program that do not know it."""
+    """Store a set of lint rules for other program versions."""
     meta.keep(tx, _RULES + rules.id, orjson.dumps(dict(rules.revisions)).decode())
 
 
 def last_up(tx: Connection, endpoint_id: str, *, before: int) -> int | None:
-    """When an endpoint last answered before an instant, on that UTC day or the one before; None
-    if it did not.
+    """Return when an endpoint was last up before a time, on that UTC day or the day before, or
+    None.
     """
     query = sa.select(sa.func.max(schema.probe.c.at)).where(
         schema.probe.c.day.in_([day_of(before) - 1, day_of(before)]),
@@ -157,8 +160,8 @@ def while_watched(
     since: int = 0,
     limit: int | None = None,
 ) -> tuple[StoredChange, ...]:
-    """The changes of a watch's endpoint while the watch was paid for, oldest first: those after a
-    change's id and after an instant (ms UTC).
+    """Return changes of a watch's endpoint in its paid time, after a change ID and a time (ms UTC),
+    oldest first.
     """
     query = (
         sa.select(change)
@@ -175,7 +178,7 @@ def while_watched(
 
 
 def newest(tx: Connection) -> int:
-    """The id of the newest change, 0 without any: no cursor is ahead of it."""
+    """Return the ID of the newest change, 0 without any. No cursor is ahead of it."""
     return tx.execute(sa.select(sa.func.max(change.c.id))).scalar_one() or 0
 
 
@@ -186,7 +189,7 @@ def public(
     host: str | None = None,
     limit: int = 50,
 ) -> tuple[Incident, ...]:
-    """The newest public incidents of an endpoint or of a host."""
+    """Return the newest public incidents of an endpoint or a host."""
     of_subject = (
         change.c.endpoint_id == endpoint_id if endpoint_id is not None else change.c.host == host
     )
@@ -197,9 +200,9 @@ def public(
 def public_since(
     tx: Connection, *, since: int, kind: str | None = None, after: int | None = None, limit: int
 ) -> tuple[Incident, ...]:
-    """The newest public incidents of all endpoints since an instant (ms UTC), of one type if a
-    `kind` is named. `after` is the id of the last incident of the page before; an unknown one gives
-    the first page.
+    """Return the newest public incidents since a time (ms UTC), optionally of one `kind`.
+
+    `after` is the last ID of the previous page; an unknown ID returns the first page.
     """
     newest_first = (change.c.at.desc(), change.c.id.desc())
     query = _INCIDENTS.where(change.c.at >= since).order_by(*newest_first).limit(limit)
@@ -214,31 +217,33 @@ def public_since(
 
 
 def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
-    """The oldest changes that were not dispatched, locked until the transaction ends."""
+    """Lock and return the oldest changes that were not dispatched."""
     query = (
         sa.select(change)
         .where(change.c.dispatched_at.is_(None))
         .order_by(change.c.id)
         .limit(limit)
+        # SKIP LOCKED: another alert worker dispatches the locked ones.
         .with_for_update(skip_locked=True)
     )
     return tuple(_stored(row) for row in tx.execute(query))
 
 
 def waiting(tx: Connection) -> bool:
-    """Whether any change is to be dispatched."""
+    """Return whether a change is not dispatched yet."""
     return rows.exist(tx, change.c.dispatched_at.is_(None))
 
 
 def dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
-    """Note that these changes were dispatched."""
+    """Mark changes as dispatched."""
     tx.execute(change.update().where(change.c.id.in_(ids)).values(dispatched_at=now))
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove up to `limit` changes that are too old and were dispatched; returns how many. Those
-    that a watch which is still readable saw stay, and the newest of all, because cursors of polls
-    count on ids that only grow.
+    """Delete up to `limit` expired and dispatched changes; return their number.
+
+    Changes that a readable watch reports are kept, and so is the newest change: cursors rely on
+    growing IDs.
     """
     newer = change.alias()
     seen_by_watch = sa.exists().where(
@@ -260,9 +265,11 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
 
 
 def checks(tx: Connection, watch: watches.Watch, *, since: int, until: int) -> tuple[int, int]:
-    """(probes, scored probes) of a watch's endpoint with `since < at <= until`, but for those that
-    confirm a failure. Whole days are counted from their sums; of days that are not kept any more
-    the watch has the counts, from its beginning on.
+    """Return (probes, scored probes) of a watch's endpoint with `since < at <= until`, without
+    confirmation probes.
+
+    Whole days are counted from their sums. Counts of deleted days come from the watch and cover it
+    from its start.
     """
     first, last = day_of(since + 1), day_of(until)
     edge = min(until, (first + 1) * DAY_MS - 1)

@@ -1,5 +1,6 @@
-"""Latest: what is known last of an endpoint, in one statement. A sale reads all of it, and every
-statement more is a way to the database and back.
+"""Read the latest state of an endpoint in one statement.
+
+A sale reads all of it, and each further statement would be another round trip to the database.
 """
 
 from __future__ import annotations
@@ -47,10 +48,12 @@ _LATEST: Final = sa.select(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestProbe:
-    """What is known last of an endpoint; None where there is nothing. `host` has the defaults of
-    HostState where it is unknown. `probe` is the last one unless its day is closed already,
-    `named_at` when a sold report named the evidence of the score last (ms UTC);
-    `seen_by_vantages`: there are results of several vantages (store/probes/vantages).
+    """The latest state of an endpoint; missing parts are None, an unknown host has the defaults of
+    HostState.
+
+    `probe` is the last one, unless its day is closed. `named_at` is when a sold report last cited
+    the score's evidence (ms UTC). `seen_by_vantages`: several vantages have results
+    (store/probes/vantages).
     """
 
     endpoint: Endpoint | None
@@ -62,7 +65,7 @@ class LatestProbe:
 
 
 def of(tx: Connection, resource: Resource) -> LatestProbe:
-    """What is known last of the endpoint of a resource."""
+    """Return the latest state of a resource's endpoint."""
     row = tx.execute(_LATEST, {"id_": resource.id, "host_": resource.host}).one()
     values = iter(row)
     known, at_host, last, scored = (
@@ -81,5 +84,5 @@ def of(tx: Connection, resource: Resource) -> LatestProbe:
 
 
 def _part(row: Any) -> Any:
-    """The row of one of the tables, None where the join has none: its key is NULL."""
+    """Return the row of a joined table, or None if its key is NULL."""
     return None if row[0] is None else row

@@ -1,22 +1,21 @@
 """The stored forms of a probe: a row of `probe`, and the packed probes of a day.
 
-Packed probes are the probes of one endpoint and one UTC day. Format, version 2: JSON, compressed
-by Zstandard with the raw-content dictionary `_PRIMER`. The members:
-- `v`: 2;
-- `at`: the first instant (milliseconds UTC), then each difference to the one before;
-- `kinds`: the distinct judgements of the day, in order of appearance, each
-  `[outcome, attribution, up, status, compliance, compliant, payable, version, quote, accepts,
-  [[rule, severity], …], reason, method, tls_not_after]`, `quote` as in codec.py;
-- `kind`: for each probe the index of its judgement;
-- `dns`, `connect`, `tls`, `ttfb`: columns of milliseconds or null; `rest`: the total less those;
-- `holds`: `[index, milliseconds]` of the probes that hold longer than HOLDS_MIN_MS, `confirms` the
-  indices of those that confirm a failure;
-- `full`: `[index, findings]` of the last scored probe, and of the last one that carried an
-  envelope, with the findings' messages (elsewhere only slug and severity are kept): these are what
-  a score's evidence names.
+Packed probes belong to one endpoint and UTC day. Format, version 2: JSON, compressed by Zstandard
+with the raw-content dictionary `_PRIMER`. Members:
+- `v`: 2.
+- `at`: the first time (ms UTC), then the difference to the previous one.
+- `kinds`: the distinct judgements of the day in order of appearance, each `[outcome, attribution,
+  up, status, compliance, compliant, payable, version, quote, accepts, [[rule, severity], …],
+  reason, method, tls_not_after]`, with `quote` as in db/codec.
+- `kind`: for each probe, the index of its judgement.
+- `dns`, `connect`, `tls`, `ttfb`: columns of milliseconds or null; `rest`: the total minus these.
+- `holds`: `[index, milliseconds]` of probes that are valid longer than HOLDS_MIN_MS; `confirms`:
+  indices of confirmation probes.
+- `full`: `[index, findings]` with messages, for the last scored probe and the last one with an
+  envelope, which evidence may cite. Other findings have only rule and severity.
 
-Columns put like beside like, and a day has few distinct judgements: what is left is the noise of
-times.
+Columns place similar values next to each other, and a day has few distinct judgements, so that
+little remains except the noise of timings.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from tollgauge.store import rows
 
 
 def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
-    """A probe of an endpoint as column values of `probe`."""
+    """Return a probe as column values of `probe`."""
     timings = result.timings
     return rows.to_columns(
         result,
@@ -73,7 +72,7 @@ def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
 
 
 def result_from_row(row: Any) -> ProbeResult:
-    """The inverse of `result_to_row`."""
+    """Build a probe from a row."""
     return ProbeResult(
         at=row.at,
         outcome=Outcome(row.outcome),
@@ -99,7 +98,7 @@ def result_from_row(row: Any) -> ProbeResult:
 
 
 def history_row(row: Any) -> HistoryRow:
-    """What a history says of a row of `probe`."""
+    """Return a row of `probe` as a history row."""
     judgement = rows.from_columns(
         ProbeJudgement,
         row,
@@ -132,7 +131,7 @@ _PRIMER: Final = zstandard.ZstdCompressionDict(
 
 
 def pack(results: Sequence[ProbeResult]) -> bytes:
-    """The bytes of a day's probes, which must be in ascending order of time, at least one."""
+    """Pack a day's probes, which must be in ascending order of time, at least one."""
     kinds: dict[bytes, int] = {}
     index = [kinds.setdefault(_kind(result), len(kinds)) for result in results]
     columns = {name: [getattr(result.timings, name) for result in results] for name in _PHASES}
@@ -158,7 +157,7 @@ def pack(results: Sequence[ProbeResult]) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[ProbeResult, ...]:
-    """The inverse of `pack`, but for the messages of findings."""
+    """Unpack a day's probes. Messages of findings are mostly missing."""
     document = _document(data)
     kinds = [_from_kind(kind) for kind in document["kinds"]]
     columns = zip(*(document[name] for name in (*_PHASES, "rest")), strict=True)
@@ -183,7 +182,7 @@ def unpack(data: bytes) -> tuple[ProbeResult, ...]:
 
 
 def unpack_history(data: bytes) -> list[HistoryRow]:
-    """The same probes as `unpack`, as a history shows them: a fifth of the work."""
+    """Unpack a day's probes as history rows, with a fifth of the work of `unpack`."""
     document = _document(data)
     kinds = [_judgement(kind) for kind in document["kinds"]]
     judgements = [kinds[kind] for kind in document["kind"]]
@@ -195,7 +194,11 @@ def unpack_history(data: bytes) -> list[HistoryRow]:
 
 
 def _document(data: bytes) -> dict[str, Any]:
-    """What a day's bytes hold. Raises ValueError for an unknown version."""
+    """Decode a packed day.
+
+    Raises:
+        ValueError: The format version is unknown.
+    """
     decompressor = zstandard.ZstdDecompressor(dict_data=_PRIMER)
     document: dict[str, Any] = orjson.loads(
         decompressor.decompress(data, max_output_size=_MAX_BYTES)

@@ -1,17 +1,14 @@
-"""The probe archive: the result of every probe, and the sums of every day.
+"""The probe archive: each probe's result and the sums of each day.
 
-Rules:
-- a probe is first one row of `probe` (a fresh row); store/probes/archive packs the rows of past
-  days into one row for each endpoint and day (`probe_day`, a closed day), which has both the sums
-  and the probes themselves;
-- evidence is append-only: recording a probe again changes nothing, even if its day is closed.
-  Only whose fault a failure is may be learned later (`take_back`);
-- the result, the endpoint's next due time and the mark that its score is due are written in one
-  transaction, the caller's;
-- a day may have both a closed row and fresh rows (of late probes): they share no probe, and every
-  reader adds them.
+- A probe is first a row of `probe` (a fresh row). store/probes/archive packs the rows of past days
+  into one row per endpoint and day (`probe_day`, a closed day).
+- Evidence is append-only: recording a probe again has no effect, even if its day is closed. Only
+  the attribution of a failure may change later (`take_back`).
+- The result, the next due time and the mark for scoring are written in the caller's transaction.
+- A day may have both a closed row and fresh rows of late probes. They do not overlap, and readers
+  add them.
 
-Reading several tables is exact only inside one transaction, which sees one moment.
+Reads of several tables are consistent only within one transaction.
 """
 
 from __future__ import annotations
@@ -82,9 +79,9 @@ _STANDING: Final = (
     .order_by(endpoint_table.c.id)
     .with_for_update()
 )
-"""The state of endpoints before a probe, locked in the order of their ids."""
+"""State of endpoints before a probe, locked in the order of their IDs."""
 PROBE: Final = "probe"
-"""The source of a price that our own probes saw (`endpoint.quote_source`)."""
+"""`endpoint.quote_source` of a price that a probe saw."""
 
 _BETWEEN: Final = sa.select(probe_table).where(
     probe_table.c.endpoint_id == sa.bindparam("id_"),
@@ -99,7 +96,7 @@ LAST: Final = sa.and_(
     probe_table.c.endpoint_id == endpoint_table.c.id,
     probe_table.c.at == endpoint_table.c.last_probed,
 )
-"""Joins an endpoint with its last probe, if that is of a day that is not closed yet."""
+"""Join condition of an endpoint and its last probe, unless the probe's day is closed."""
 ASKED_SINCE: Final = (
     sa.select(
         *endpoint_table.c["host", "up_at", "down_since"],
@@ -112,10 +109,11 @@ ASKED_SINCE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewProbe:
-    """A probe to record, when the next one is due (ms UTC), and which request was answered with 402
-    (`learned`); None leaves either as it is. `unconfirmed_at` is the instant of the failure that is
-    being asked again from now on, None while there is none, `paused_until` the end of the pause
-    that it asked for.
+    """A probe to record. None leaves a field of the endpoint unchanged.
+
+    - `next_due`: time of the next probe (ms UTC); `learned`: the request that elicited a 402.
+    - `unconfirmed_at`: time of the failure that is being confirmed, None without one.
+    - `paused_until`: end of the pause that the seller asked for.
     """
 
     endpoint_id: str
@@ -127,30 +125,29 @@ class NewProbe:
 
 
 def record_each(tx: Connection, probes: Sequence[NewProbe]) -> dict[str, bool]:
-    """Record one probe each of different endpoints, and make their scores due, in as many
-    statements as for one. Returns the ids of the endpoints whose probe is new, each with whether it
-    saw the price that probes saw before, which is noted; nothing of the others changes. A probe
-    whose endpoint was removed meanwhile is dropped.
+    """Record one probe each of different endpoints and make their scores due.
+
+    Takes as many statements as for one probe. Probes of endpoints deleted in the meantime are
+    dropped. Returns the IDs of endpoints with a new probe, each with whether the price is
+    unchanged.
     """
     return {probe.endpoint_id: same_price for probe, same_price in _record_new(tx, probes)}
 
 
 def record_many(tx: Connection, endpoint_id: str, results: Sequence[ProbeResult]) -> int:
-    """Add many past probes of one endpoint at once (imported or simulated), and make its score due.
-    Returns how many of them were new.
-    """
+    """Add imported or simulated probes of one endpoint; return the number of new ones."""
     probes = [NewProbe(endpoint_id=endpoint_id, result=result) for result in results]
     return len(_record_new(tx, probes))
 
 
 def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewProbe, bool]]:
-    """Record those probes that the archive does not have, and return them, each with whether it saw
-    the price that probes saw before.
+    """Record probes that are not in the archive; return each with whether the price is
+    unchanged.
     """
     ids = sorted({probe.endpoint_id for probe in probes})
     existing = {row.id: row for row in rows.with_any(tx, _STANDING, endpoint_table.c.id, ids)}
     present = [probe for probe in probes if probe.endpoint_id in existing]
-    # No probe is newer than its endpoint's last one: only what is not newer may be known.
+    # The archive has no probe newer than the endpoint's last one, so only older ones can be known.
     old = [p for p in present if p.result.at <= (existing[p.endpoint_id].last_probed or 0)]
     known = _known(tx, old) if old else set()
     new = {
@@ -172,7 +169,7 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewPro
 
 
 def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
-    """What new probes of one endpoint, oldest first, change in its row."""
+    """Return the changes of an endpoint's row by new probes, oldest first."""
     last_up, payable, unconfirmed = _last_up(before), before.payable, before.unconfirmed_at
     quote_at, failing_since, forms = before.quote_at, before.failing_since, before.forms
     payable_since = before.payable_since
@@ -210,16 +207,17 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
 
 
 def _same_price(before: Any, result: ProbeResult) -> bool:
-    """Whether a scored probe saw the price that probes saw before."""
+    """Return whether a scored probe saw the same price as earlier probes."""
     if result.quote is None or not result.scored or before.quote_source != PROBE:
         return False
     return quote_fields(result.quote) == [getattr(before, name) for name in _QUOTE]
 
 
 def take_back(tx: Connection, failures: Mapping[str, int], *, reason: str) -> None:
-    """Attribute first failures, which were being asked again, to nobody: endpoint id → instant.
-    The endpoints stand again as before them, and their scores are due. Failures of a day that is
-    closed meanwhile stay.
+    """Attribute first, unconfirmed failures to neither side: endpoint ID → time of the failure.
+
+    The endpoints return to their earlier state and their scores are due. Failures of closed days
+    are kept.
     """
     for id_, at in failures.items():
         taken_back = tx.execute(
@@ -247,8 +245,8 @@ def take_back(tx: Connection, failures: Mapping[str, int], *, reason: str) -> No
 
 
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
-    """The counts of whole UTC days whose probes are kept, one entry for each day that has any,
-    oldest first. Their spans are store/probes/window's.
+    """Return the counts of whole UTC days with stored probes, oldest first. For their spans see
+    store/probes/window.
     """
     closed = sa.select(probe_day_table.c.day).where(
         probe_day_table.c.day.in_(range(first_day, last_day + 1)),
@@ -265,9 +263,10 @@ def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> 
 
 
 def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[ProbeResult, ...]:
-    """The probes with `since < at <= until`, oldest first. Findings of packed probes keep slug
-    and severity; their messages only in the last scored probe of a day and in the last one with
-    an envelope.
+    """Return the probes with `since < at <= until`, oldest first.
+
+    Findings of closed days have messages only in the last scored probe and the last one with an
+    envelope.
     """
     closed = sa.select(probe_day_table.c.packed).where(
         probe_day_table.c.day.in_(range(day_of(since + 1), day_of(until) + 1)),
@@ -286,8 +285,9 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
 def history_rows(
     tx: Connection, endpoint_id: str, *, since: int, until: int
 ) -> Iterator[list[HistoryRow]]:
-    """What a history says of the probes with `since < at <= until`, oldest first: a list for each
-    UTC day that has any. No more than one day is unpacked at a time.
+    """Yield history rows with `since < at <= until`, oldest first, one list per UTC day.
+
+    At most one day is unpacked at a time.
     """
     days = range(day_of(since + 1), day_of(until) + 1)
     closed = sa.select(probe_day_table.c.day, probe_day_table.c.packed).where(
@@ -307,8 +307,8 @@ def history_rows(
 
 
 def asked_since(tx: Connection, since: int) -> tuple[NetworkProbe, ...]:
-    """The last probe of every endpoint that was probed after an instant (ms UTC), of days that are
-    not closed yet, with how the endpoint stands after it.
+    """Return the last probe of each endpoint that was probed after a time (ms UTC), without closed
+    days, with the endpoint's state after it.
     """
     return tuple(
         NetworkProbe(host=row.host, at=row.at, sign=sign(row), last_up=_last_up(row))
@@ -317,7 +317,7 @@ def asked_since(tx: Connection, since: int) -> tuple[NetworkProbe, ...]:
 
 
 def last_up_of(tx: Connection, ids: Iterable[str]) -> dict[str, LastUp]:
-    """How endpoints stand after their scored probes, by id; unknown ids are left out."""
+    """Return when endpoints were last up, by ID."""
     query = sa.select(*endpoint_table.c["id", "up_at", "down_since"])
     return {
         row.id: _last_up(row) for row in rows.with_any(tx, query, endpoint_table.c.id, set(ids))
@@ -329,8 +329,9 @@ def _last_up(row: Any) -> LastUp:
 
 
 def _known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, int]]:
-    """The (endpoint id, instant) that the archive already has. Fresh rows are read before closed
-    days, so that a day that is being closed meanwhile is seen in one of them.
+    """Return the (endpoint ID, time) pairs in the archive.
+
+    Fresh rows are read before closed days, so that a day being closed is seen in one of them.
     """
     ids = {probe.endpoint_id for probe in probes}
     touched = {day_of(probe.result.at) for probe in probes}

@@ -1,10 +1,8 @@
-"""What each of several vantages saw last of an endpoint, and when it asks it next.
+"""Rows of vantages: the latest result of each endpoint per vantage, and its next due time there.
 
-Rules:
-- a row for each vantage and endpoint; only its latest result is kept. The probes of the primary
-  vantage are in the archive as well (store/probes/probes), and only its row has no `next_due`;
-- a probe from any vantage needs the lease of the endpoint's host, like every other;
-- an endpoint that was asked about (`asked_at`) is due at once at every vantage.
+Probes of the primary vantage are also in the archive (store/probes/probes); its rows have no
+`next_due`. A probe from any vantage needs the lease of the endpoint's host. An endpoint that the
+primary vantage asks about (`asked_at`) is due immediately at all others.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ vantage_probe = sa.Table(
     sa.Column("vantage", sa.Text, primary_key=True),
     sa.Column("primary", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("next_due", sa.BigInteger),
-    # When the primary vantage last met a failure that this one should look at.
+    # When the primary vantage last saw a failure to be confirmed here.
     sa.Column("asked_at", sa.BigInteger),
     # The latest result; NULL before any.
     sa.Column("at", sa.BigInteger),
@@ -46,7 +44,7 @@ vantage_probe = sa.Table(
     sa.Column("up", sa.Boolean),
     sa.Column("payable", sa.Boolean),
     sa.Column("latency_ms", sa.Integer),
-    # As of the endpoint (db/schema), seen from here.
+    # As in `endpoint` (db/schema), seen from this vantage.
     sa.Column("up_at", sa.BigInteger),
     sa.Column("down_since", sa.BigInteger),
     sa.Index("ix_vantage_probe_due", "vantage", "next_due"),
@@ -56,17 +54,17 @@ vantage_probe = sa.Table(
 _WATCHED_HERE: Final = sa.and_(
     endpoint_table.c.status == Listing.LISTED.value, endpoint_table.c.adopted.is_(False)
 )
-"""Endpoints that no directory lists are the primary vantage's alone."""
-_HOSTS_TRIED: Final = 4
-"""So many times as many due rows are read as hosts are wanted: some share a host."""
+"""Secondary vantages probe only listed endpoints."""
+_HOSTS_TRIED: Final = 4  # due rows read per wanted host, because some share a host
 _UNKNOWN: Final = LastUp()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VantageResult:
-    """A result of an endpoint from a vantage, when it was last up as seen from there, and when it
-    is probed from there next (ms UTC): None for the primary vantage, where the endpoint's own row
-    says it.
+    """A result from a vantage with the endpoint's state as seen from there.
+
+    `next_due` is the next probe from there (ms UTC), None for the primary vantage, whose due time
+    is in the endpoint's row.
     """
 
     endpoint_id: str
@@ -76,7 +74,7 @@ class VantageResult:
 
 
 def unknown(tx: Connection, vantage: str, *, limit: int) -> tuple[str, ...]:
-    """The ids of endpoints that a vantage has no row for yet, at most `limit`."""
+    """Return the IDs of at most `limit` endpoints without a row for a vantage."""
     row = sa.exists().where(
         vantage_probe.c.endpoint_id == endpoint_table.c.id, vantage_probe.c.vantage == vantage
     )
@@ -85,8 +83,8 @@ def unknown(tx: Connection, vantage: str, *, limit: int) -> tuple[str, ...]:
 
 
 def add(tx: Connection, vantage: str, due: Mapping[str, int]) -> None:
-    """Add rows of endpoints, each with the instant of its first probe."""
-    # A new row locks its endpoint, as a wave of probes does in the order of the ids.
+    """Add rows of endpoints with the time of their first probe."""
+    # A new row locks its endpoint: sorted by ID, like all batches of probes, to avoid deadlocks.
     columns = [
         {"endpoint_id": id_, "vantage": vantage, "next_due": due[id_]} for id_ in sorted(due)
     ]
@@ -97,8 +95,9 @@ def add(tx: Connection, vantage: str, due: Mapping[str, int]) -> None:
 def claim_due(
     tx: Connection, vantage: str, *, owner: str, now: int, limit: int, lease_ms: int
 ) -> tuple[Endpoint, ...]:
-    """Claim endpoints that are due at a vantage, at most one of each host, by leasing their hosts
-    to `owner` until `now + lease_ms`; the longest overdue first.
+    """Claim endpoints that are due at a vantage, at most one per host, most overdue first.
+
+    Their hosts are leased to `owner` until `now + lease_ms`.
     """
     due = (
         sa.select(vantage_probe.c.endpoint_id, host_table.c.host)
@@ -114,6 +113,7 @@ def claim_due(
         )
         .order_by(vantage_probe.c.next_due, vantage_probe.c.endpoint_id)
         .limit(_HOSTS_TRIED * limit)
+        # SKIP LOCKED: another worker may be claiming the same hosts; it gets different ones.
         .with_for_update(skip_locked=True, of=host_table)
     )
     by_host: dict[str, str] = {}
@@ -127,14 +127,12 @@ def claim_due(
 
 
 def save(tx: Connection, vantage: str, results: Sequence[VantageResult]) -> None:
-    """Keep results of a vantage beside the primary one in place of older ones."""
+    """Replace the results of a secondary vantage."""
     rows.put(tx, vantage_probe, [_columns(vantage, saved) for saved in results])
 
 
 def save_primary(tx: Connection, vantage: str, results: Sequence[VantageResult]) -> None:
-    """Keep results of the primary vantage in place of older ones; whichever was it before is not
-    any more.
-    """
+    """Replace the results of the primary vantage. A previous primary vantage becomes secondary."""
     rows.put(tx, vantage_probe, [_columns(vantage, saved) | {"primary": True} for saved in results])
     ids = [saved.endpoint_id for saved in results]
     others = (vantage_probe.c.vantage != vantage, vantage_probe.c.primary.is_(True))
@@ -146,9 +144,7 @@ def save_primary(tx: Connection, vantage: str, results: Sequence[VantageResult])
 
 
 def ask(tx: Connection, ids: Iterable[str], *, now: int) -> None:
-    """Make endpoints due at every other vantage that has a row for them, because the primary one
-    met a failure.
-    """
+    """Make endpoints due at all other vantages, because the primary one saw a failure."""
     for chunk in rows.chunks(sorted(set(ids))):
         tx.execute(
             vantage_probe.update()
@@ -158,7 +154,7 @@ def ask(tx: Connection, ids: Iterable[str], *, now: int) -> None:
 
 
 def asked_at(tx: Connection, vantage: str, ids: Iterable[str]) -> dict[str, int | None]:
-    """When the primary vantage last asked this one about endpoints, by their ids."""
+    """Return when the primary vantage last asked this one about endpoints, by ID."""
     query = sa.select(vantage_probe.c.endpoint_id, vantage_probe.c.asked_at).where(
         vantage_probe.c.vantage == vantage
     )
@@ -167,8 +163,9 @@ def asked_at(tx: Connection, vantage: str, ids: Iterable[str]) -> dict[str, int 
 
 
 def states(tx: Connection, ids: Iterable[str]) -> dict[str, tuple[VantageState, ...]]:
-    """What each vantage saw last of endpoints, by their ids; the primary one first, then by name.
-    Nothing where there never were several.
+    """Return the latest result of each vantage by endpoint ID, the primary one first, then by name.
+
+    Empty if there never were several vantages.
     """
     query = (
         sa.select(vantage_probe)
@@ -188,7 +185,9 @@ def states(tx: Connection, ids: Iterable[str]) -> dict[str, tuple[VantageState, 
 
 
 def asked_since(tx: Connection, vantage: str, since: int) -> tuple[NetworkProbe, ...]:
-    """The last probe from a vantage of every endpoint that it probed after an instant (ms UTC)."""
+    """Return the last probe from a vantage of each endpoint that it probed after a time (ms
+    UTC).
+    """
     query = (
         sa.select(vantage_probe, endpoint_table.c.host)
         .join(endpoint_table, endpoint_table.c.id == vantage_probe.c.endpoint_id)
@@ -201,7 +200,7 @@ def asked_since(tx: Connection, vantage: str, since: int) -> tuple[NetworkProbe,
 
 
 def last_up_of(tx: Connection, vantage: str, ids: Iterable[str]) -> dict[str, LastUp]:
-    """When endpoints were last up as seen from a vantage, and down since when, by id."""
+    """Return when endpoints were last up as seen from a vantage, by ID."""
     query = sa.select(vantage_probe).where(vantage_probe.c.vantage == vantage)
     known = rows.with_any(tx, query, vantage_probe.c.endpoint_id, set(ids))
     return {row.endpoint_id: _last_up(row) for row in known}

@@ -1,13 +1,12 @@
-"""Day sums: closed days, and the windows that evidence is made of.
+"""Day sums of closed days, and the windows that evidence consists of.
 
 All closed days of an endpoint are one row: the days that a score reads in one column, older days
-for charts in another, so that a score does not pay for what it does not read. Both are compressed
-msgpack of core/score/window's structs. Days are dropped RAW_DAYS after the newest closed day, like
-the packed probes.
+for charts in another, which a score does not read. Both are compressed msgpack of
+core/score/window's structs. Days are deleted RAW_DAYS after the newest closed day.
 
-A window is the closed days and the rows of the probes that are not closed yet. Where a probe came
-late to a closed day, the packed probes of that day are read too. Reading several tables is exact
-only inside one transaction.
+A window combines closed days with the rows of probes that are not closed yet. If a probe arrived
+late for a closed day, that day's packed probes are read too. Reads of several tables are consistent
+only within one transaction.
 """
 
 from __future__ import annotations
@@ -46,14 +45,14 @@ _OLDER_DECODER: Final = msgspec.msgpack.Decoder(tuple[ClosedDay, ...])
 
 
 def recent_days(tx: Connection, endpoint_ids: Sequence[str]) -> dict[str, ClosedDays]:
-    """The closed days that a score of some endpoints reads, by id; those without are left out."""
+    """Return the closed days that scores read, by endpoint ID."""
     query = sa.select(*closed_days.c["endpoint_id", "recent"])
     known = rows.with_any(tx, query, closed_days.c.endpoint_id, endpoint_ids)
     return {row.endpoint_id: _DECODER.decode(decompress(row.recent)) for row in known}
 
 
 def all_days(tx: Connection, endpoint_id: str) -> tuple[ClosedDay, ...]:
-    """Every closed day of an endpoint that is known, oldest first."""
+    """Return all closed days of an endpoint, oldest first."""
     query = sa.select(closed_days).where(closed_days.c.endpoint_id == endpoint_id)
     row = tx.execute(query).first()
     return () if row is None else (*_older(row), *_DECODER.decode(decompress(row.recent)).days)
@@ -62,14 +61,12 @@ def all_days(tx: Connection, endpoint_id: str) -> tuple[ClosedDay, ...]:
 def add_closed(
     tx: Connection, closed: Mapping[str, tuple[ClosedDay, Sequence[ProbeResult]]]
 ) -> None:
-    """Add a closed day to the rows of endpoints, by id, with all its probes in the order of time.
-    A day that is there already is replaced.
-    """
+    """Add or replace a closed day of endpoints, by ID, with all its probes in order of time."""
     known = {
         row.endpoint_id: row
         for row in rows.with_any(tx, sa.select(closed_days), closed_days.c.endpoint_id, closed)
     }
-    # A new row locks its endpoint, as a wave of probes does in the order of the ids.
+    # A new row locks its endpoint: sorted by ID, like all batches of probes, to avoid deadlocks.
     columns = [_added(known.get(id_), id_, *closed[id_]) for id_ in sorted(closed)]
     rows.put(tx, closed_days, columns)
 
@@ -77,7 +74,7 @@ def add_closed(
 def _added(
     row: Any, endpoint_id: str, day: ClosedDay, results: Sequence[ProbeResult]
 ) -> dict[str, Any]:
-    """The row of an endpoint with a day; `row` is what it has so far, None without one."""
+    """Return the row of an endpoint after a day was added; `row` is the current one, if any."""
     before = NO_DAYS if row is None else _DECODER.decode(decompress(row.recent))
     after, leaving = before.with_day(day, results)
     older = row.older if row is not None else None
@@ -96,12 +93,12 @@ def _older(row: Any) -> tuple[ClosedDay, ...]:
 
 
 def read(tx: Connection, endpoint_id: str, *, as_of: int) -> Window:
-    """The window of an endpoint up to `as_of` (ms UTC)."""
+    """Read the window of an endpoint up to `as_of` (ms UTC)."""
     return read_many(tx, (endpoint_id,), as_of=as_of)[endpoint_id]
 
 
 def read_many(tx: Connection, endpoint_ids: Sequence[str], *, as_of: int) -> dict[str, Window]:
-    """The windows of several endpoints, by id."""
+    """Read the windows of endpoints by ID."""
     today = day_of(as_of)
     closed = recent_days(tx, endpoint_ids)
     opened: dict[str, list[ProbeResult]] = {id_: [] for id_ in endpoint_ids}
@@ -125,7 +122,7 @@ def read_many(tx: Connection, endpoint_ids: Sequence[str], *, as_of: int) -> dic
 def _with_packed(
     tx: Connection, endpoint_id: str, results: list[ProbeResult], days: set[int]
 ) -> list[ProbeResult]:
-    """Late probes with the others of their days, in the order of time."""
+    """Merge late probes with the packed ones of their days, in order of time."""
     query = sa.select(probe_day_table.c.packed).where(
         probe_day_table.c.day.in_(days), probe_day_table.c.endpoint_id == endpoint_id
     )

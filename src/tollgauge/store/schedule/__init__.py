@@ -1,1 +1,1 @@
-"""When which host is probed."""
+"""Rows of the probe schedule: hosts, leases and budgets."""

@@ -1,12 +1,9 @@
-"""Budgets of probes: all together, and those of sites with many hosts.
+"""Probe budgets: of all probes together, and of sites with many hosts (core/probe/budgets).
 
-A probe takes `gap_us` microseconds of a budget. The budget of all probes together (ALL) lets them
-come faster than usual, so that overdue ones are caught up, but only by a factor. The hosts of a
-large site take turns: one without a turn is put off to the site's next free one. A budget without a
-row limits nothing. How large the budgets are is decided in core/probe/budgets.
-
-`census` counts the endpoints of each standing (core/probe/schedule) per host; the budgets and the
-hosts' shares are planned from these counts.
+A probe takes `gap_us` microseconds of a budget. The common budget (ALL) allows overdue probes to be
+made up for at a limited multiple of the normal rate. The hosts of a large site take turns: a host
+without a turn is postponed to the site's next free one. A budget without a row is unlimited.
+`census` counts endpoints by host and standing, from which the budgets are planned.
 """
 
 from __future__ import annotations
@@ -30,15 +27,15 @@ from tollgauge.store import rows
 from tollgauge.store.schedule import hosts
 from tollgauge.store.schedule.hosts import unleased
 
+# Unused turns expire after this time, so that they do not cause a burst after downtime.
 TURN_KEPT_MS: Final = 10 * SECOND_MS
-"""A turn that was not used for so long is lost, so that old turns cause no burst after a stop."""
-_US: Final = 1_000
-"""Microseconds of a millisecond."""
+_US: Final = 1_000  # microseconds per millisecond
 
 
 def left(tx: Connection, *, now: int, most: int) -> int:
-    """How many probes may begin now, `most` at most; the budget is locked until the transaction
-    ends. What was not used before counts up to `most`.
+    """Return the number of probes that may start now, at most `most`.
+
+    The budget is locked until the transaction ends. An unused budget accumulates up to `most`.
     """
     row = tx.execute(_locked([ALL])).first()
     if row is None:
@@ -48,7 +45,7 @@ def left(tx: Connection, *, now: int, most: int) -> int:
 
 
 def spend(tx: Connection, *, now: int, probes: int, most: int) -> None:
-    """Note that so many probes begin now."""
+    """Charge the budget for probes that start now."""
     table = budget_table.c
     unused_since = rows.greatest(table.taken_until_us, now * _US - most * table.gap_us)
     tx.execute(
@@ -59,8 +56,11 @@ def spend(tx: Connection, *, now: int, probes: int, most: int) -> None:
 
 
 def admitted(tx: Connection, hosts: Sequence[Any], *, now: int, at_once: bool = False) -> list[str]:
-    """Which of these locked hosts may be probed now: those that take no turns, and those whose turn
-    it is. The others are put off to their turns. `at_once` puts nobody off, but uses the turns.
+    """Return those of the locked hosts that may be probed now: hosts without turns, and hosts whose
+    turn it is.
+
+    The others are postponed to their turns. With `at_once` no host is postponed, but turns are
+    used.
     """
     turns = [host for host in hosts if host.takes_turns]
     waiting = [host for host in turns if not now - TURN_KEPT_MS <= host.turn_at <= now]
@@ -81,9 +81,7 @@ def admitted(tx: Connection, hosts: Sequence[Any], *, now: int, at_once: bool = 
 
 
 def put(tx: Connection, gaps_us: Mapping[str, int]) -> None:
-    """Replace all budgets: the time of one probe in microseconds, by name. What was spent already
-    stays spent.
-    """
+    """Replace all budgets with these microseconds per probe, by name. Spent time stays spent."""
     tx.execute(budget_table.delete().where(budget_table.c.name.not_in(list(gaps_us))))
     columns = [{"name": name, "gap_us": gaps_us[name]} for name in sorted(gaps_us)]
     rows.put(tx, budget_table, columns)
@@ -125,9 +123,10 @@ _STANDINGS: Final = tuple(Standing)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Census:
-    """The hosts with endpoints, each with its load and the share that it got before. `forgotten`
-    are those whose `next_claim` is later than the first of their endpoints is due, each with that
-    instant (ms UTC): there should be none.
+    """The load and the current share of each host with endpoints.
+
+    `forgotten` contains hosts whose `next_claim` is later than their first due endpoint, with that
+    due time (ms UTC). It is empty unless a transaction made an endpoint due without its host.
     """
 
     loads: tuple[HostLoad, ...]
@@ -136,7 +135,7 @@ class Census:
 
 
 def census(tx: Connection, *, now: int) -> Census:
-    """Count all endpoints: it reads each of their rows."""
+    """Count all endpoints. This reads every row."""
     standing = _standing(now)
     columns = (
         endpoint_table.c.host,
@@ -167,7 +166,7 @@ def census(tx: Connection, *, now: int) -> Census:
 
 
 def save_plan(tx: Connection, plan: BudgetPlan, changed: Mapping[str, HostShare]) -> None:
-    """Store the budgets of a plan, and the shares of those hosts that changed."""
+    """Store the budgets of a plan and the changed shares of hosts."""
     put(tx, plan.gaps_us)
     if not changed:
         return
@@ -182,13 +181,13 @@ def save_plan(tx: Connection, plan: BudgetPlan, changed: Mapping[str, HostShare]
 
 
 def remember(tx: Connection, forgotten: Mapping[str, int]) -> None:
-    """Make forgotten hosts due when the first of their endpoints is (ms UTC)."""
+    """Make forgotten hosts due with the first of their endpoints (ms UTC)."""
     hosts.bring_forward(tx, forgotten, watched={})
 
 
 def overdue_ms(tx: Connection, *, now: int) -> dict[str, int]:
-    """How many milliseconds the most overdue host has waited for a probe: of `all` hosts, and of
-    those where a `watched` endpoint is due.
+    """Return how long the most overdue host has waited for a probe (ms): of `all` hosts, and of
+    hosts with a due `watched` endpoint.
     """
     columns = host_table.c
     waiting = {
@@ -205,7 +204,7 @@ def overdue_ms(tx: Connection, *, now: int) -> dict[str, int]:
 
 
 def _standing(now: int) -> sa.ColumnElement[int]:
-    """The number of an endpoint's standing in _STANDINGS: core/probe/schedule.standing in SQL."""
+    """Return core/probe/schedule.standing as an SQL expression: the index in _STANDINGS."""
     columns = endpoint_table.c
     latest: sa.ColumnElement[int] = columns.down_since
     for column in (columns.asked_at, columns.listing_changed_at):

@@ -1,14 +1,10 @@
-"""The claim of endpoints that are due for a probe.
+"""Claim endpoints that are due for a probe by leasing their hosts.
 
-Rules:
-- a due endpoint is claimed by leasing its host, so that no two probes run at one host at once, in
-  any process; when a lease runs out, its endpoint, still due, is claimed by another worker;
-- watched endpoints come first, then the hosts that may be claimed for longest, each with the
-  longest overdue of its endpoints: a host with many of them holds up no other;
-- all probes together, and the hosts of a large site, keep to their budgets
-  (store/schedule/budgets).
-
-When a host may be claimed is store/schedule/hosts', the end of a lease store/schedule/hosts'.
+- A lease prevents two concurrent probes of a host by any process. When a lease expires, its
+  endpoint is still due and another worker claims it.
+- Watched endpoints come first, then the hosts that have waited longest, each with its most overdue
+  endpoint: a host with many endpoints does not delay others.
+- All probes, and the hosts of a large site, observe their budgets (store/schedule/budgets).
 """
 
 from __future__ import annotations
@@ -27,15 +23,14 @@ from tollgauge.store.endpoint_rows import COLUMNS, from_row
 from tollgauge.store.schedule import budgets
 from tollgauge.store.schedule.hosts import compute_due, lease, unleased
 
-_LOOKS: Final = 4
-"""How often a claim looks for further hosts in place of those that wait for their turns."""
+_LOOKS: Final = 4  # attempts to find hosts in place of those that wait for their turns
 
 
 def claim_due(
     tx: Connection, *, owner: str, now: int, limit: int, lease_ms: int
 ) -> tuple[Endpoint, ...]:
-    """Claim due endpoints, at most one of each host, by leasing their hosts to `owner` until
-    `now + lease_ms`. Hosts that are leased, or not free before `free_at`, are left out.
+    """Claim due endpoints, at most one per host, by leasing their hosts to `owner` until `now +
+    lease_ms`.
     """
     watched = budgets.admitted(
         tx, _lock_free_hosts(tx, now=now, limit=limit, watched=True), now=now, at_once=True
@@ -56,8 +51,9 @@ def claim_due(
 def _lock_free_hosts(
     tx: Connection, *, now: int, limit: int, watched: bool = False
 ) -> Sequence[sa.Row[Any]]:
-    """Lock and return free hosts with due endpoints, or with due `watched` ones, those first that
-    have waited longest. The row locks are held until the transaction ends.
+    """Lock and return free hosts with due (or due `watched`) endpoints, longest waiting first.
+
+    The row locks are held until the transaction ends.
     """
     since = host_table.c.next_watched if watched else host_table.c.next_claim
     query = (
@@ -73,8 +69,8 @@ def _lock_free_hosts(
 
 
 def _others(tx: Connection, *, now: int, limit: int, without: Collection[str]) -> list[str]:
-    """Free hosts with due endpoints, but some, locked until the transaction ends, whose turn it is
-    where their site takes turns.
+    """Lock and return up to `limit` further free hosts whose turn it is, except those in
+    `without`.
     """
     taken: list[str] = []
     for _ in range(_LOOKS):
@@ -94,13 +90,11 @@ def _others(tx: Connection, *, now: int, limit: int, without: Collection[str]) -
 def _due_endpoints(
     tx: Connection, hosts: Sequence[str], *, now: int, watched: bool = False
 ) -> list[Endpoint]:
-    """Return the longest overdue endpoint of each host, or of its `watched` ones, longest overdue
-    first.
-    """
+    """Return the most overdue (`watched`) endpoint of each host, most overdue first."""
     if not hosts:
         return []
     candidate = endpoint_table.alias("candidate")
-    # The literal lets both databases use the partial index of watched endpoints.
+    # A literal, because a parameter would not match the partial index of watched endpoints.
     watched_now = (sa.text("candidate.watched_until > 0"), candidate.c.watched_until > now)
     first = (
         sa.select(candidate.c.id)

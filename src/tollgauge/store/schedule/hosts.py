@@ -1,14 +1,13 @@
-"""Rows of hosts: leases, when a host may be claimed, and whether its 402 means nothing.
+"""Rows of hosts: leases, due times and the result of the wildcard test.
 
-- A lease keeps two probes from running at one host at the same time, in any process. Leases for due
-  endpoints are taken in store/schedule/claims.
-- `next_claim` is when the first endpoint of a host is due and the pause of the host is over;
-  `next_watched` is the same for its watched endpoints. Both may be too early, never too late: a
-  claim that finds nothing due computes them again. While a host is leased they keep the values of
-  the claim.
-- A transaction that makes an endpoint due earlier brings its host forward too, so the next wave is
-  the front of an index, however many endpoints and hosts there are.
-- Locks are taken in one order: endpoints before hosts, both sorted.
+- A lease prevents two concurrent probes of a host by any process. store/schedule/claims leases
+  hosts with due endpoints.
+- `next_claim` is when the first endpoint of a host is due and the host's pause is over;
+  `next_watched` is the same for its watched endpoints. Both may be too early but never too late: a
+  claim that finds nothing due recomputes them. They do not change during a lease.
+- A transaction that makes an endpoint due earlier also brings its host forward. The next batch is
+  therefore the start of an index, regardless of the number of endpoints.
+- Lock order: endpoints before hosts, both sorted.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from tollgauge.store.endpoint_rows import host_row
 
 
 def bring_forward(tx: Connection, due: Mapping[str, int], *, watched: Mapping[str, int]) -> None:
-    """Add the hosts that are new, and bring the others forward to the instants (ms UTC) at which
-    endpoints of theirs are `due`, and `watched` ones among them.
+    """Add new hosts, and bring others forward to the due times of their endpoints (ms UTC): of any
+    (`due`) and of `watched` ones.
     """
     if not due:
         return
@@ -49,14 +48,14 @@ def bring_forward(tx: Connection, due: Mapping[str, int], *, watched: Mapping[st
 
 
 def bring_watched_forward(tx: Connection, endpoint_id: str, *, now: int) -> None:
-    """Bring the host of an endpoint whose watches changed forward: it may be due now."""
+    """Make the host of an endpoint due after its watches changed."""
     host = sa.select(endpoint_table.c.host).where(endpoint_table.c.id == endpoint_id)
     both = {name: _earlier(name, sa.literal(now)) for name in ("next_claim", "next_watched")}
     tx.execute(host_table.update().where(host_table.c.host == host.scalar_subquery()).values(both))
 
 
 def make_all_due(tx: Connection, *, now: int) -> None:
-    """Every host has an endpoint that is due now."""
+    """Make every host due now."""
     both = {name: _earlier(name, sa.literal(now)) for name in ("next_claim", "next_watched")}
     both["next_watched"] = sa.case(
         (host_table.c.next_watched < NEVER, both["next_watched"]), else_=NEVER
@@ -65,14 +64,14 @@ def make_all_due(tx: Connection, *, now: int) -> None:
 
 
 def compute_due(tx: Connection, hosts: Iterable[str], *, now: int) -> None:
-    """Compute anew when hosts, which the caller has locked, may be claimed."""
+    """Recompute the due times of hosts that the caller has locked."""
     values = _due_columns(host_table.c.free_at, now=sa.literal(now))
     for chunk in rows.chunks(sorted(hosts)):
         tx.execute(host_table.update().where(host_table.c.host.in_(chunk)).values(values))
 
 
 def _due_columns(free_at: sa.ColumnElement[int], *, now: sa.ColumnElement[int]) -> dict[str, Any]:
-    """The columns of a host that is free from `free_at` on."""
+    """Return the due times of a host that is free from `free_at`."""
     of_host = endpoint_table.c.host == host_table.c.host
     # The literal lets both databases use the partial index of watched endpoints.
     watched = (sa.text("watched_until > 0"), endpoint_table.c.watched_until > now)
@@ -85,7 +84,7 @@ def _due_columns(free_at: sa.ColumnElement[int], *, now: sa.ColumnElement[int]) 
 def _first(
     free_at: sa.ColumnElement[int], *conditions: sa.ColumnExpressionArgument[bool]
 ) -> sa.ColumnElement[int]:
-    """When the first of some endpoints is due and its host is free, NEVER without any."""
+    """Return when the first of the endpoints is due and its host free, or NEVER."""
     first = (
         sa.select(rows.greatest(endpoint_table.c.next_due, free_at))
         .where(*conditions)
@@ -97,26 +96,26 @@ def _first(
 
 
 def _earlier(name: str, due: sa.ColumnElement[int]) -> sa.ColumnElement[int]:
-    """A column of a host with an endpoint that is `due`, but not before the host is free. NEVER
-    stays.
+    """Return a host's column brought forward to `due`, but not before the host is free. NEVER is
+    kept.
     """
     free = sa.case((due >= NEVER, due), else_=rows.greatest(host_table.c.free_at, due))
     return rows.least(host_table.c[name], free)
 
 
-PACE_MAX_MS: Final = 11 * MINUTE_MS
-"""More than a probe and the longest pause that a host gets (core/probe/schedule) take together."""
+PACE_MAX_MS: Final = 11 * MINUTE_MS  # longer than a probe and a host's longest pause together
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
-    """What is known of a host. `wildcard`: whether its 402 means nothing (monitor/probing), None
-    while untried. The host is not probed before `free_at`, and before `lease_until` only by the
-    worker with its lease. Instants are ms UTC.
+    """The state of a host. Times are ms UTC.
 
-    `round_ms` is the interval of an endpoint of weight 1 where the budget of the host, or of its
-    site, is too small for all of them (core/probe/schedule), else 0; `sharing` how many share the
-    budget.
+    - `wildcard`: the host answers 402 for any path (monitor/probing); None before the first test.
+    - The host is not probed before `free_at`, and until `lease_until` only by the holder of its
+      lease.
+    - `round_ms`: probe interval of an endpoint of weight 1 if the budget of the host or its site is
+      too small for the normal one (core/probe/schedule), otherwise 0. `sharing` endpoints share
+      that budget.
     """
 
     host: str
@@ -132,14 +131,14 @@ _OF_HOST: Final = host_lease.c.host == host_table.c.host
 
 
 def unleased(now: int | sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
-    """Whether nobody has leased a host at an instant (ms UTC)."""
+    """Return the condition that a host is not leased at a time (ms UTC)."""
     return ~sa.exists().where(_OF_HOST, host_lease.c.until > now)
 
 
 LEASE_UNTIL: Final = sa.func.coalesce(
     sa.select(host_lease.c.until).where(_OF_HOST).scalar_subquery(), 0
 ).label("lease_until")
-"""Until when a host is leased, 0 where it is not."""
+"""The end of a host's lease, 0 without one."""
 _STATES: Final = sa.select(
     *(host_table.c[field.name] for field in fields(HostState) if field.name != "lease_until"),
     LEASE_UNTIL,
@@ -162,19 +161,19 @@ _RELEASE: Final = (
 
 
 def get(tx: Connection, host: str) -> HostState:
-    """What is known of a host; the defaults of HostState for an unknown one."""
+    """Return the state of a host; the defaults of HostState if it is unknown."""
     return get_many(tx, (host,)).get(host) or HostState(host=host)
 
 
 def get_many(tx: Connection, hosts: Iterable[str]) -> dict[str, HostState]:
-    """What is known of hosts, by name; unknown hosts are left out."""
+    """Return the states of hosts by name; unknown hosts are left out."""
     known = rows.with_any(tx, _STATES, host_table.c.host, hosts)
     return {row.host: rows.from_columns(HostState, row) for row in known}
 
 
 def claim(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> bool:
-    """Lease one host for a probe that is wanted now; False if it is leased, or not free before
-    `free_at`. An unknown host is added.
+    """Lease one host for a probe on request. False if it is leased or pausing. An unknown host is
+    added.
     """
     tx.execute(upsert(host_table).values(host_row(host)).on_conflict_do_nothing())
     free = sa.select(host_table.c.host).where(
@@ -186,8 +185,9 @@ def claim(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> 
 
 
 def lease(tx: Connection, hosts: Iterable[str], *, owner: str, now: int, lease_ms: int) -> None:
-    """Lease hosts to `owner` until `now + lease_ms`: the caller has locked them, and has seen since
-    then that nobody has leased them.
+    """Lease hosts to `owner` until `now + lease_ms`.
+
+    The caller has locked the hosts and has since then seen that they are not leased.
     """
     values = {"owner": owner, "claimed_at": now, "until": now + lease_ms}
     insert = upsert(host_lease)
@@ -203,8 +203,8 @@ def lease(tx: Connection, hosts: Iterable[str], *, owner: str, now: int, lease_m
 def lease_free(
     tx: Connection, hosts: Iterable[str], *, owner: str, now: int, lease_ms: int
 ) -> list[str]:
-    """Lease those hosts, which the caller has locked, that nobody has leased, and return them."""
-    # This is a statement of its own, after the hosts are locked, as in store/schedule/claims.
+    """Lease those of the locked hosts that are not leased, and return them."""
+    # A separate statement after the locks: it sees leases committed while this one waited.
     query = sa.select(host_table.c.host).where(unleased(now))
     free = [row.host for row in rows.with_any(tx, query, host_table.c.host, hosts)]
     lease(tx, free, owner=owner, now=now, lease_ms=lease_ms)
@@ -212,12 +212,13 @@ def lease_free(
 
 
 def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int) -> None:
-    """End the owner's leases of hosts; none of them is probed before its instant in `free_at`.
-    Leases that are no longer the owner's stay. All of the hosts are locked, in the order of their
+    """End the owner's leases of hosts, which are not probed again before their `free_at`.
+
+    Leases that have passed to another owner are kept. All hosts are locked in the order of their
     names.
     """
-    # This locks the hosts before another statement reads which endpoints are due: whoever brought
-    # one of them forward meanwhile has committed then.
+    # Lock the hosts before reading which endpoints are due: a transaction that brought one of them
+    # forward has then committed.
     lock = (
         sa.select(host_table.c.host, host_lease.c.claimed_at)
         .outerjoin(host_lease, sa.and_(_OF_HOST, host_lease.c.owner == owner))
@@ -241,7 +242,7 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
 
 
 def set_wildcards(tx: Connection, wildcards: Mapping[str, bool], *, at: int) -> None:
-    """Store whether a 402 of hosts means nothing, by host, as of `at` (ms UTC)."""
+    """Store the results of wildcard tests by host, as of `at` (ms UTC)."""
     columns = [
         {"host": host, "wildcard": wildcards[host], "wildcard_at": at} for host in sorted(wildcards)
     ]
@@ -249,9 +250,7 @@ def set_wildcards(tx: Connection, wildcards: Mapping[str, bool], *, at: int) -> 
 
 
 def changed_by(tx: Connection, wildcards: Mapping[str, bool]) -> tuple[str, ...]:
-    """The ids of the endpoints of those hosts for which `wildcards` says something new: a 402 that
-    meant something means nothing any more, or the other way round.
-    """
+    """Return the IDs of the endpoints of hosts whose wildcard result changes."""
     if not wildcards:
         return ()
     known = get_many(tx, wildcards)

@@ -1,1 +1,1 @@
-"""Scores, their evidence and forecasts, and what is published of them."""
+"""Rows of scores, their evidence, forecasts and bundles."""

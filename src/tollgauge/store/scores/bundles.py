@@ -1,6 +1,6 @@
-"""The newest bundle of each variant, as it is served: its bytes, and what is said of them.
+"""Rows of the newest bundle of each variant: its bytes and their description.
 
-jobs/bundle writes them, every web process serves the same (web/free/bundle_download).
+jobs/bundle writes them; every web process serves the same bytes (web/free/bundle_download).
 """
 
 from __future__ import annotations
@@ -26,21 +26,24 @@ bundle: Final = sa.Table(
     sa.Column("records", sa.Integer, nullable=False),
     sa.Column("scored", sa.Integer, nullable=False),
     sa.Column("size", sa.BigInteger, nullable=False),
-    # SHA-256 of the body, in hex.
+    # SHA-256 of the body in hex.
     sa.Column("digest", sa.Text, nullable=False),
-    # The detached JWS over the digest, and the id of its key; NULL without a key.
+    # The detached JWS over the digest and the ID of its key; NULL without a key.
     sa.Column("signature", sa.Text),
     sa.Column("key_id", sa.Text),
-    # Last, so that the rest is read without it.
+    # Last, so that reading the other columns does not read it.
     sa.Column("body", sa.LargeBinary, nullable=False),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBundle:
-    """What is said of a bundle of `size` bytes: when its building began (ms UTC) and how long it
-    took; its policy, its number of records, and how many of them have a score; the SHA-256 of its
-    bytes in hex, and the signature over that with the id of its key, None without a key.
+    """The description of a bundle.
+
+    - `as_of` is when its build started (ms UTC), `took_ms` how long it took.
+    - `scored` of its `records` have a score; `size` is in bytes.
+    - `digest` is the SHA-256 in hex; `signature` covers it, with the key `key_id`; both are None
+      without a signing key.
     """
 
     variant: Variant
@@ -59,18 +62,18 @@ _FACTS: Final = tuple(column for column in bundle.c if column.name != "body")
 
 
 def newest(tx: Connection, variant: Variant = Variant.ALL) -> StoredBundle | None:
-    """What is said of the newest bundle; None before the first."""
+    """Return the description of the newest bundle, or None."""
     row = tx.execute(sa.select(*_FACTS).where(bundle.c.variant == variant.value)).first()
     return None if row is None else _stored(row)
 
 
 def every(tx: Connection) -> tuple[StoredBundle, ...]:
-    """What is said of the newest bundle of each variant; none before the first."""
+    """Return the descriptions of the newest bundle of each variant."""
     return tuple(_stored(row) for row in tx.execute(sa.select(*_FACTS).order_by(bundle.c.variant)))
 
 
 def whole(tx: Connection, variant: Variant) -> tuple[StoredBundle, bytes] | None:
-    """The newest bundle and its bytes; None before the first."""
+    """Return the newest bundle with its bytes, or None."""
     row = tx.execute(sa.select(bundle).where(bundle.c.variant == variant.value)).first()
     return None if row is None else (_stored(row), row.body)
 

@@ -1,10 +1,8 @@
-"""Forecasts as they were made, and how many of each day came true.
+"""Rows of forecasts, and daily counts of those that came true.
 
-Rules:
-- a forecast is written once, in the hour in which it is made, and never changed;
-- the counts of a day (core/calibration/calibration) are written once, when all its forecasts could
-  have come true, and stay when the forecasts are removed;
-- every row names its policy version: counts of two policies are never added.
+A forecast is written once, in the hour it is made. The counts of a day
+(core/calibration/calibration) are written once all its forecasts can be compared, and outlive the
+forecasts. Rows contain their policy version; counts of different policies are never added.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ forecast = sa.Table(
     sa.Column("hour", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("endpoint_id", sa.Text, primary_key=True),
     sa.Column("policy_version", sa.Integer, primary_key=True, autoincrement=False),
-    # The instant that the forecast counts from: the as-of of its score.
+    # The time that the forecast starts from: its score's as-of.
     sa.Column("as_of", sa.BigInteger, nullable=False),
     sa.Column("payable_now", sa.Integer, nullable=False),
     sa.Column("payable_24h", sa.Integer, nullable=False),
@@ -50,7 +48,7 @@ calibration_day = sa.Table(
     sa.Column("policy_version", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("horizon", sa.Text, primary_key=True),
     sa.Column("measure", sa.Text, primary_key=True),
-    # A forecast in thousandths, or the name of a grade, a recommendation, an age.
+    # A forecast in permille, or the name of a grade, recommendation or age.
     sa.Column("value", sa.Text, primary_key=True),
     sa.Column("count", sa.Integer, nullable=False),
     sa.Column("hits", sa.Integer, nullable=False),
@@ -62,7 +60,7 @@ _HOURS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForecastRow:
-    """A forecast as it is stored: of which endpoint, in which hour, under which policy."""
+    """A stored forecast with its endpoint, hour and policy."""
 
     hour: int
     endpoint_id: str
@@ -72,26 +70,26 @@ class ForecastRow:
 
 
 def probed_since(tx: Connection, at: int) -> list[str]:
-    """The ids of the endpoints whose latest probe is after an instant (ms UTC)."""
+    """Return the IDs of endpoints whose last probe is after a time (ms UTC)."""
     query = sa.select(endpoint_table.c.id).where(endpoint_table.c.last_probed > at)
     return list(tx.execute(query).scalars())
 
 
 def latest_hour(tx: Connection) -> int | None:
-    """The last hour in which forecasts were stored."""
+    """Return the last hour in which forecasts were stored."""
     latest: int | None = tx.execute(sa.select(sa.func.max(forecast.c.hour))).scalar_one()
     return latest
 
 
 def add(tx: Connection, forecasts: Sequence[ForecastRow]) -> None:
-    """Store forecasts; one that exists already is not changed."""
+    """Store forecasts. Existing ones are not changed."""
     if forecasts:
         insert = upsert(forecast).on_conflict_do_nothing()
         tx.execute(insert, [_columns(row) for row in forecasts])
 
 
 def of_day(tx: Connection, day: int) -> tuple[ForecastRow, ...]:
-    """The forecasts of a UTC day, those of one endpoint together, oldest first."""
+    """Return the forecasts of a UTC day, grouped by endpoint, oldest first."""
     query = (
         sa.select(forecast)
         .where(forecast.c.hour.between(day * _HOURS, (day + 1) * _HOURS - 1))
@@ -101,7 +99,7 @@ def of_day(tx: Connection, day: int) -> tuple[ForecastRow, ...]:
 
 
 def unscored_days(tx: Connection, *, before: int) -> tuple[int, ...]:
-    """The days with forecasts, before a day, whose counts are not stored yet; oldest first."""
+    """Return days with forecasts before a day whose counts are not stored yet, oldest first."""
     hours = sa.select(forecast.c.hour).distinct().where(forecast.c.hour < before * _HOURS)
     days = {hour // _HOURS for hour in tx.execute(hours).scalars()}
     known = sa.select(calibration_day.c.day).distinct().where(calibration_day.c.day.in_(days))
@@ -109,7 +107,7 @@ def unscored_days(tx: Connection, *, before: int) -> tuple[int, ...]:
 
 
 def save_day(tx: Connection, day: int, sums: dict[int, Sums]) -> None:
-    """Store the counts of a day by policy version, once: counts that exist are not changed."""
+    """Store the counts of a day by policy version. Existing ones are not changed."""
     columns = [
         {
             "day": day,
@@ -128,7 +126,7 @@ def save_day(tx: Connection, day: int, sums: dict[int, Sums]) -> None:
 
 
 def sums_since(tx: Connection, day: int) -> dict[int, Sums]:
-    """The counts of the days from one on, by policy version."""
+    """Return the counts since a day by policy version."""
     table = calibration_day.c
     keys = (table.policy_version, table.horizon, table.measure, table.value)
     query = (
@@ -144,14 +142,14 @@ def sums_since(tx: Connection, day: int) -> dict[int, Sums]:
 
 
 def days_since(tx: Connection, day: int) -> tuple[int, ...]:
-    """The days from one on whose counts are stored, in order."""
+    """Return the days since a day whose counts are stored, in order."""
     query = sa.select(calibration_day.c.day).distinct().where(calibration_day.c.day >= day)
     return tuple(sorted(tx.execute(query).scalars()))
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove up to `limit` forecasts of days that are too old, the oldest first, and return how
-    many; their counts stay.
+    """Delete up to `limit` expired forecasts, oldest first; return their number. Their counts
+    stay.
     """
     key = sa.tuple_(*forecast.primary_key)
     old = (
@@ -164,7 +162,7 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
 
 
 def hour_of(at: int) -> int:
-    """The hour since the epoch that holds an instant (ms UTC)."""
+    """Return the hour since the epoch that contains a time (ms UTC)."""
     return at // HOUR_MS
 
 

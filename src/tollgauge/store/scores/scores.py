@@ -1,9 +1,8 @@
-"""The latest score of every endpoint: one row for each, with the evidence of which it was computed.
-An older score never replaces a newer one. The figures of a score are written to the endpoint's own
-row (store/endpoints/rated_endpoints).
+"""Rows of scores: the latest score of each endpoint, with the evidence it was computed from.
 
-A score keeps its evidence until the next score. Evidence that a sold report named by its digest is
-stored for 90 days after the last report that named it (core/watch/watch).
+An older score never replaces a newer one. The figures of a score are also written to the endpoint's
+row (store/endpoints/rated_endpoints). A score keeps its evidence until the next score. Evidence
+that a sold report cites is stored for 90 days after the last citation (core/watch/watch_rules).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from tollgauge.store.endpoints.rated_endpoints import figure_columns
 _NEW: Final = upsert(score_table)
 _SAVE: Final = _NEW.on_conflict_do_update(
     index_elements=["endpoint_id"],
-    # Without the key: SQLite would rewrite its index entry.
+    # Not the key: SQLite would rewrite its index entry.
     set_={c.name: c for c in _NEW.excluded if c.name != "endpoint_id"},
     where=score_table.c.as_of <= _NEW.excluded.as_of,
 )
@@ -56,15 +55,16 @@ _END_CLAIM: Final = (
         **_FIGURES,
     )
 )
-SITE_MAX: Final = 101
-"""Enough for a median; a site may list tens of thousands of paths."""
+SITE_MAX: Final = 101  # enough for a median; a site may list tens of thousands of paths
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRow:
-    """A score as it is stored. `evidence` is the canonical text of what it was computed from,
-    `result` the JSON of the whole score. `figures` go into the endpoint's row: they are there in a
-    score that is to be saved, and None in one that was read.
+    """A stored score.
+
+    `evidence` is the canonical text of the evidence and `result` the JSON of the whole score.
+    `figures` belong to the endpoint's row: they are set in a score to save and None in one that was
+    read.
     """
 
     endpoint_id: str
@@ -77,16 +77,17 @@ class ScoreRow:
 
     @cached_property
     def digest(self) -> str:
-        """The SHA-256 of the evidence, in hex."""
+        """The SHA-256 of the evidence in hex."""
         return hashlib.sha256(self.evidence).hexdigest()
 
 
 def save(tx: Connection, row: ScoreRow) -> bool:
-    """Store a score, and end the claim that it was computed under: the next score is due when this
-    one is too old, or at once if the evidence changed meanwhile. False if there is a newer score
-    or the endpoint was removed; the score is not stored then.
+    """Store a score and end the claim that it was computed under.
+
+    The next score is due by age, or immediately if the evidence changed in the meantime. Returns
+    False, without storing, if there is a newer score or the endpoint was deleted.
     """
-    # First, because it locks the endpoint's row: the endpoint cannot be removed meanwhile.
+    # First, because it locks the endpoint's row, which therefore cannot be deleted in the meantime.
     if not tx.execute(_END_CLAIM, _claim_values(row)).rowcount:
         return False
     saved = tx.execute(_SAVE.values(_columns(row)).returning(score_table.c.endpoint_id))
@@ -94,7 +95,7 @@ def save(tx: Connection, row: ScoreRow) -> bool:
 
 
 def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
-    """Store scores of different endpoints, each as `save`, in as many statements as for one."""
+    """Store scores of different endpoints, with the same number of statements as for one."""
     by_id = {row.endpoint_id: row for row in score_rows}
     lock = sa.select(endpoint_table.c.id).order_by(endpoint_table.c.id).with_for_update()
     known = [by_id[row.id] for row in rows.with_any(tx, lock, endpoint_table.c.id, sorted(by_id))]
@@ -104,7 +105,7 @@ def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
 
 
 def _claim_values(row: ScoreRow) -> dict[str, Any]:
-    """The values of _END_CLAIM for a score."""
+    """Return the parameters of _END_CLAIM for a score."""
     if row.figures is None:
         raise ValueError("A score that was read from the database cannot be saved again.")
     columns = figure_columns(row.figures)
@@ -112,20 +113,18 @@ def _claim_values(row: ScoreRow) -> dict[str, Any]:
 
 
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
-    """The score of an endpoint, or None."""
+    """Return the score of an endpoint, or None."""
     row = tx.execute(sa.select(score_table).where(score_table.c.endpoint_id == endpoint_id)).first()
     return None if row is None else from_row(row)
 
 
 def result(tx: Connection, endpoint_id: str) -> Score | None:
-    """The score of an endpoint without its evidence, which can be large; None without one."""
+    """Return the score of an endpoint without its evidence, which can be large, or None."""
     return results(tx, (endpoint_id,)).get(endpoint_id)
 
 
 def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
-    """The scores of some endpoints without their evidence, by endpoint id; those without
-    are left out.
-    """
+    """Return scores without evidence by endpoint ID."""
     query = sa.select(score_table.c.endpoint_id, score_table.c.result)
     known = rows.with_any(tx, query, score_table.c.endpoint_id, endpoint_ids)
     return {row.endpoint_id: score_from_json(row.result) for row in known}
@@ -134,9 +133,7 @@ def results(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Score]:
 def latest_tenths(
     tx: Connection, endpoint_ids: Collection[str]
 ) -> dict[str, tuple[int, int, int | None]]:
-    """(as of, policy version, score in tenths) of some endpoints, by id; those without a score are
-    left out.
-    """
+    """Return (as of, policy version, score in tenths) of endpoints by ID."""
     columns = score_table.c["endpoint_id", "as_of", "policy_version", "score_tenths"]
     known = rows.with_any(tx, sa.select(*columns), score_table.c.endpoint_id, endpoint_ids)
     return {row.endpoint_id: (row.as_of, row.policy_version, row.score_tenths) for row in known}
@@ -144,9 +141,10 @@ def latest_tenths(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SitePath:
-    """A path of a site with its latest score. `gone_at` is when the last directory that listed it
-    dropped it, None while one lists it; `failing_since` as in Endpoint; `outage_reason` and
-    `flags` are those of its score.
+    """A path of a site with its latest score.
+
+    `gone_at` is when the last directory dropped it, None while listed. `failing_since` is as in
+    Endpoint; `outage_reason` and `flags` come from the score.
     """
 
     id: str
@@ -160,8 +158,10 @@ class SitePath:
 
 
 def site_paths(tx: Connection, site: str, *, before: int, probed_since: int) -> list[SitePath]:
-    """The paths of a site that were first seen before a time, probed since another one, and have a
-    score: the SITE_MAX that are known for longest.
+    """Return paths of a site with a score that were first seen before a time and probed since
+    another.
+
+    At most SITE_MAX, those known longest.
     """
     gone_at = (
         sa.select(sa.func.max(listing_table.c.gone_at))
@@ -195,22 +195,21 @@ def site_paths(tx: Connection, site: str, *, before: int, probed_since: int) -> 
 
 
 def _columns(row: ScoreRow) -> dict[str, Any]:
-    """A score as column values."""
     return rows.to_columns(row, "figures", evidence=compress(row.evidence))
 
 
 def from_row(row: Any) -> ScoreRow:
-    """A row of the table as it was saved."""
+    """Build a score from a row."""
     return rows.from_columns(ScoreRow, row, evidence=decompress(row.evidence), figures=None)
 
 
+# Precision of the time of the last citation. A report is sold many times, and writing the time at
+# each sale would be most of what the sale writes.
 RENAMED_MS: Final = DAY_MS
-"""How much older than it is the instant may be at which a document was named last: one report is
-sold many times, and to write it each time would be most of what the sale writes."""
 evidence_table: Final = sa.Table(
     "evidence",
     metadata,
-    # SHA-256 of the canonical text, in hex.
+    # SHA-256 of the canonical text in hex.
     sa.Column("digest", sa.Text, primary_key=True),
     # The canonical text, compressed.
     sa.Column("document", sa.LargeBinary, nullable=False),
@@ -220,8 +219,9 @@ evidence_table: Final = sa.Table(
 
 
 def keep_evidence(tx: Connection, row: ScoreRow, *, now: int, named_at: int | None = None) -> None:
-    """Keep the evidence of a score that a report names now. Within RENAMED_MS of `named_at`, when
-    one named it last, nothing is written.
+    """Keep the evidence of a score that a report cites now.
+
+    Nothing is written within RENAMED_MS of `named_at`, the last citation.
     """
     if named_at is not None and now - named_at < RENAMED_MS:
         return
@@ -236,14 +236,14 @@ def keep_evidence(tx: Connection, row: ScoreRow, *, now: int, named_at: int | No
 
 
 def get_evidence(tx: Connection, digest: str) -> bytes | None:
-    """The canonical text of a digest, None where no report has named it for 90 days."""
+    """Return the canonical text of a digest, or None if no report cited it for 90 days."""
     query = sa.select(evidence_table.c.document).where(evidence_table.c.digest == digest)
     document = tx.execute(query).scalar_one_or_none()
     return None if document is None else decompress(document)
 
 
 def forget_evidence(tx: Connection, *, now: int, limit: int) -> int:
-    """Remove up to `limit` documents that no report has named for 90 days; how many it removed."""
+    """Delete up to `limit` documents not cited for 90 days; return their number."""
     unnamed = evidence_table.c.named_at < now - EVIDENCE_MS - RENAMED_MS
     old = sa.select(evidence_table.c.digest).where(unnamed).limit(limit)
     return tx.execute(evidence_table.delete().where(evidence_table.c.digest.in_(old))).rowcount

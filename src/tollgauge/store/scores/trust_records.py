@@ -1,8 +1,8 @@
-"""What trust records are made of: endpoints with their latest scores and the changes of their
-payTo, each as of one moment. What a record says is decided in monitor/trust_records.
+"""Rows for trust records: endpoints with their latest scores and payTo changes
+(monitor/trust_records).
 
-The addresses that count are those that the source of the endpoint's price named: a probe, or a
-directory while no probe saw a price. What a directory says beside that could be anybody's.
+Only addresses from the source of the endpoint's price are used: a probe, or a directory until a
+probe sees a price. Anyone could list other addresses in a further directory.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ROWS: Final = sa.select(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRow:
-    """An endpoint with the JSON of its score, None without one, and its changes of payTo as seen by
-    the source of its price, oldest first.
+    """An endpoint with the JSON of its score, or None, and its payTo changes as seen by the source
+    of its price, oldest first.
     """
 
     endpoint: RatedEndpoint
@@ -43,15 +43,13 @@ class RecordRow:
 
 
 def get(tx: Connection, endpoint_id: str) -> RecordRow | None:
-    """The public endpoint with an id, or None."""
+    """Return the public endpoint with an ID, or None."""
     known = tx.execute(_ROWS.where(endpoint_table.c.id == endpoint_id, PUBLIC)).all()
     return _with_changes(tx, known)[0] if known else None
 
 
 def listed(tx: Connection, *, after: str, limit: int, now: int) -> tuple[RecordRow, ...]:
-    """Endpoints whose ids follow `after`, by id: those that a directory lists or listed in the last
-    LISTED_MS.
-    """
+    """Return endpoints after an ID, by ID, that a directory lists or listed within LISTED_MS."""
     page = (
         _ROWS.where(
             endpoint_table.c.id > after,
@@ -68,10 +66,10 @@ def listed(tx: Connection, *, after: str, limit: int, now: int) -> tuple[RecordR
 
 
 def _with_changes(tx: Connection, endpoint_rows: Sequence[Any]) -> tuple[RecordRow, ...]:
-    """Rows of endpoints, in the order of their ids, with their changes of payTo."""
+    """Add the payTo changes to rows of endpoints, which are sorted by ID."""
     if not endpoint_rows:
         return ()
-    # The ids of a page follow each other: a range is shorter than a list of a thousand ids.
+    # The IDs of a page are consecutive: a range is shorter than a list of a thousand IDs.
     of_page = discovery_event.c.endpoint_id.between(endpoint_rows[0].id, endpoint_rows[-1].id)
     query = (
         sa.select(*discovery_event.c["endpoint_id", "at", "source", "before", "after", "announced"])
