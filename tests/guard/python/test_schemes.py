@@ -29,6 +29,7 @@ from tollgauge_guard import (
     State,
     guarded,
 )
+from tollgauge_guard.budget import Exposure
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.nodes import NodeReader, Reading
@@ -380,8 +381,21 @@ async def test_settled_amount_of_upto_is_read_from_the_log(seller: Seller, opene
 
         transport = httpx.MockTransport(respond)
         http.guard.nodes = NodeReader({payment.network: "http://node.example"}, transport=transport)
-        settled = http.guard.resolve(payment.handle)
-    assert (settled.state, settled.exposure) == (State.DELIVERED, 1_200)
+        for _ in range(2):  # reading the chain again gives nothing more back
+            settled = http.guard.resolve(payment.handle)
+            assert (settled.state, settled.exposure) == (State.DELIVERED, 1_200)
+        assert http.guard.journal.spent(where(payment)).lifetime == 1_200
+
+
+def where(payment: Payment) -> Exposure:
+    return Exposure(
+        account=payment.account,
+        network=payment.network,
+        asset=payment.asset,
+        host=payment.host,
+        session=payment.session,
+        at=payment.at,
+    )
 
 
 async def test_allowed_extension_is_echoed(seller: Seller, opened: Open) -> None:

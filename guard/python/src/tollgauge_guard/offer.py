@@ -113,7 +113,7 @@ def read_terms(offer: Offer, policy: Policy) -> Terms | BadOffer:
         return BadOffer(
             Code.SCHEME_UNSUPPORTED, f"Scheme {name} on {offer.network} is not supported."
         )
-    asset = _asset(offer, policy)
+    asset = find_asset(offer.network, offer.asset, policy)
     if asset is None:
         return BadOffer(Code.ASSET_UNKNOWN, "The token is not the network's USDC.")
     amount = parse_amount(offer.amount)
@@ -185,15 +185,16 @@ def _exposed(method: str, amount: int, extra: dict[str, object]) -> int:
     return max(DEPOSIT_FACTOR * amount, int(str(announced)) if is_number else 0)
 
 
-def _asset(offer: Offer, policy: Policy) -> Asset | None:
-    if not isinstance(offer.network, str) or not isinstance(offer.asset, str):
+def find_asset(network: object, address: object, policy: Policy) -> Asset | None:
+    """Return the network's USDC or a token that the policy allows."""
+    if not isinstance(network, str) or not isinstance(address, str):
         return None
-    key = (offer.network, offer.asset.lower())
+    key = (network, address.lower())
     allowed = {(asset.network, asset.address.lower()): asset for asset in policy.assets}
     asset = _ASSETS.get(key) or allowed.get(key)
     # Base58 is case-sensitive: another case is another token.
-    is_solana = offer.network.startswith("solana:")
-    return None if asset is not None and is_solana and asset.address != offer.asset else asset
+    is_solana = network.startswith("solana:")
+    return None if asset is not None and is_solana and asset.address != address else asset
 
 
 def _domain(extra: dict[str, object], asset: Asset) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from tollgauge_guard.errors import GuardError
 from tollgauge_guard.journal import Journal, Purchase
 from tollgauge_guard.journal_file import MEMORY, is_alive
 from tollgauge_guard.nodes import NodeReader, Reading
-from tollgauge_guard.offer import Offer, Terms
+from tollgauge_guard.offer import Offer, Terms, find_asset
 from tollgauge_guard.payment import (
     ON_CHAIN,
     Event,
@@ -157,8 +157,9 @@ def make_way(guard: Payer, purchase: Purchase, offers: Sequence[Offer]) -> Steps
 def apply_reading(guard: Payer, payment: Payment, reading: Reading) -> None:
     """Record what the chain shows of a payment."""
     settled = None
-    if reading.settled is not None:
-        settled = -(-payment.exposure * reading.settled // max(payment.amount, 1))
+    asset = find_asset(payment.network, payment.asset, guard.policy)
+    if reading.settled is not None and asset is not None:
+        settled = asset.micro_usd(reading.settled)
     guard.change(payment, ON_CHAIN[reading.evidence], settled=settled)
 
 
