@@ -222,6 +222,20 @@ async def test_a_hook_that_raises_refuses_and_gives_the_reservation_back(
     assert spent_today(guard) == 0
 
 
+async def test_hook_that_loses_the_answer_leaves_the_payment_open(
+    seller: Seller, payer: x402Client, guard: Guard
+) -> None:
+    def fail(_context: object) -> None:
+        raise RuntimeError("broken")
+
+    payer.on_payment_response(fail)
+    async with GuardedClient(guard, payer) as http:
+        with pytest.raises(PaymentError, match="broken"):
+            await http.get(f"{seller.url}/data")
+    (payment,) = guard.journal.payments()
+    assert payment.state == State.OPEN
+
+
 async def test_a_later_hook_that_aborts_gives_the_reservation_back(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:

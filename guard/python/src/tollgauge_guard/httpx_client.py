@@ -34,6 +34,7 @@ from tollgauge_guard.request import (
     Call,
     PaymentRefusedError,
     PaymentUnresolved,
+    Stage,
     Unresolved,
     asking,
     drop_credentials,
@@ -148,6 +149,8 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             try:
                 return await self._paying.handle_async_request(request)
             except (PaymentError, PaymentRefusedError) as error:
+                if attempt.stage is Stage.CONCLUDED:
+                    self._guard.unanswered(attempt)  # a hook may have lost the answer
                 if isinstance(error.__cause__, httpx.TransportError):
                     raise error.__cause__ from None
                 if attempt.refusal is None:

@@ -35,6 +35,7 @@ from tollgauge_guard.request import (
     Attempt,
     PaymentRefusedError,
     PaymentUnresolved,
+    Stage,
     Unresolved,
     asking,
     calling,
@@ -183,6 +184,8 @@ class GuardedAdapter(x402HTTPAdapter, _Gate):
             try:
                 return super().send(request, *args, **kwargs)
             except (PaymentError, PaymentRefusedError) as error:
+                if attempt.stage is Stage.CONCLUDED:
+                    self.guard.unanswered(attempt)  # a hook may have lost the answer
                 if isinstance(error.__cause__, requests.RequestException):
                     raise error.__cause__ from None
                 if attempt.refusal is None:
