@@ -18,6 +18,7 @@ counts as confirmed at once; without, the first one is unconfirmed until the nex
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +37,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day
 from tollgauge.core.calibration.baselines import Baselines
 from tollgauge.core.calibration.calibration import (
     DAY,
+    KEPT,
     NEXT,
     NOW,
     NOW_MAX_MS,
@@ -87,8 +89,8 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaying:
-    """How a series is replayed. Forecasts are made at one of `every` lines. `fill` repeats each
-    line every half hour until the next one, for one usual interval at most, as if nothing had
+    """How a series is replayed. Forecasts are made at about one of `every` lines. `fill` repeats
+    each line every half hour until the next one, for one usual interval at most, as if nothing had
     changed in between. Forecasts are still computed at lines only.
     """
 
@@ -148,7 +150,8 @@ def replay(site: str, lines: Iterable[Line], options: Replaying) -> Sums:
         until = series[index + 1].at if index + 1 < len(series) else line.at
         history.add(line)
         history.baselines.add(line.at, payable=line.up)
-        if index % options.every == sum(site.encode()) % options.every:
+        if is_sampled(site, line.at, every=options.every):
+            sums.add(KEPT, payable=line.up)
             _count(sums, history, outcomes, usual, options.policy)
         if day_of(line.at) > last_day:
             last_day = day_of(line.at)
@@ -157,6 +160,14 @@ def replay(site: str, lines: Iterable[Line], options: Replaying) -> Sums:
             if options.fill:
                 history.add(line._replace(at=at))
     return sums
+
+
+def is_sampled(site: str, at: int, *, every: int) -> bool:
+    """Whether a forecast is made at a line: one of `every`, by a hash of site and time. Every N-th
+    line would be of the same clock times each day.
+    """
+    digest = hashlib.sha256(f"{site}:{at}".encode()).digest()
+    return int.from_bytes(digest[:8]) % every == 0
 
 
 def usual_interval(series: Sequence[Line]) -> int:

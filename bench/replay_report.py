@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
+from math import log
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from bench.replay import (
     SHORT_OUTAGE,
@@ -26,7 +29,8 @@ from bench.replay import (
     replay,
 )
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.calibration.calibration import NEXT, Sums
+from tollgauge.core.calibration.calibration import DAY, FORECAST, KEPT, NEXT, NOW, Sums
+from tollgauge.core.endpoint.identity import site
 from tollgauge.web.wire.calibration_answers import (
     FiguresResponse,
     HorizonResponse,
@@ -37,7 +41,8 @@ from tollgauge.web.wire.calibration_answers import (
 from tollgauge.web.wire.response_model import ResponseModel
 
 FORECASTS_MAX: Final = 250_000
-"""Of longer series only every so many lines are forecast from, unless --every says otherwise."""
+"""About so many forecasts are made of longer series, unless --every says otherwise."""
+RESAMPLES: Final = 1_000
 ALONE_MAX: Final = 20_000
 """So many lines are replayed in this process; more are shared among all processors."""
 
@@ -45,10 +50,19 @@ Progress = Callable[[str, int, int], None]
 """Receives what is being done, how much of it is done, and how much there is (0: unknown)."""
 
 
+class ResampledResponse(ResponseModel):
+    """The 95 % interval of a mean when providers are drawn again with replacement."""
+
+    brier: tuple[float, float]
+    log_loss: tuple[float, float]
+
+
 class ReplayResponse(ResponseModel):
     """The input of a replay, and its figures. `shortOutagesGradedAOrB` is of all lines
     of sites that were payable less than 3 hours before; `weeksInside` of all score ranges whose
-    uptime ends were held against the next week.
+    uptime ends were held against the next week. `sampledShare` is the share of lines at which
+    forecasts were made; `providers` are the registrable domains of the sites, by which intervals
+    are resampled.
     """
 
     sites: int
@@ -56,6 +70,10 @@ class ReplayResponse(ResponseModel):
     every: int
     confirm: bool
     fill: bool
+    sampled_share: float
+    providers: int
+    payable_now_resampled: ResampledResponse | None
+    payable24h_resampled: ResampledResponse | None
     figures: FiguresResponse
     short_outages_graded_a_or_b: ShareResponse
     weeks_inside: ShareResponse
@@ -68,8 +86,8 @@ def replay_files(
     series = read_series(files, progress)
     lines = sum(map(len, series.values()))
     options = Replaying(every=every or -(-lines // FORECASTS_MAX) or 1, confirm=confirm, fill=fill)
-    sums = replay_all(series, options, progress)
-    return _report(sums, sites=len(series), lines=lines, options=options)
+    by_provider = replay_all(series, options, progress)
+    return _report(by_provider, sites=len(series), lines=lines, options=options)
 
 
 def read_series(files: Iterable[str], progress: Progress) -> dict[str, list[Line]]:
@@ -111,22 +129,74 @@ def replay_all(
     series: dict[str, list[Line]],
     options: Replaying,
     progress: Progress,
-) -> Sums:
-    """What all sites add up to, replayed by as many processes as there are processors."""
-    sums = Sums()
+) -> dict[str, Sums]:
+    """What the sites of each provider add up to, replayed by as many processes as there are
+    processors.
+    """
+    sums: dict[str, Sums] = defaultdict(Sums)
     if sum(map(len, series.values())) <= ALONE_MAX:
-        for site, lines in series.items():
-            sums.update(replay(site, lines, options))
+        for name, lines in series.items():
+            sums[provider_of(name)].update(replay(name, lines, options))
         return sums
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as processes:
-        futures = [processes.submit(replay, *item, options) for item in series.items()]
+        futures = {
+            processes.submit(replay, *item, options): provider_of(item[0])
+            for item in series.items()
+        }
         for done, future in enumerate(as_completed(futures), 1):
-            sums.update(future.result())
+            sums[futures[future]].update(future.result())
             progress("replaying sites", done, len(series))
     return sums
 
 
-def _report(sums: Sums, *, sites: int, lines: int, options: Replaying) -> ReplayResponse:
+def provider_of(name: str) -> str:
+    """The registrable domain of a site of a series, whose outages its sites share."""
+    host = urlsplit(name).hostname or name.partition("/")[0]
+    return site(host)
+
+
+def resampled(by_provider: Mapping[str, Sums], horizon: str) -> ResampledResponse | None:
+    """The intervals of the forecast's Brier score and log loss; None without outcomes."""
+    parts = [_losses(sums, horizon) for sums in by_provider.values()]
+    parts = [part for part in parts if part[0]]
+    if not parts:
+        return None
+    dice = random.Random(1)  # noqa: S311 - the same intervals each time
+    briers, losses = [], []
+    for _ in range(RESAMPLES):
+        drawn = dice.choices(parts, k=len(parts))
+        count = sum(part[0] for part in drawn)
+        briers.append(sum(part[1] for part in drawn) / count)
+        losses.append(sum(part[2] for part in drawn) / count)
+    return ResampledResponse(brier=_middle(briers), log_loss=_middle(losses))
+
+
+def _losses(sums: Sums, horizon: str) -> tuple[int, float, float]:
+    """How many outcomes, and the sums of their squared errors and log losses."""
+    count, squares, loss = 0, 0.0, 0.0
+    for value, (total, hits) in sums.of(horizon, FORECAST).items():
+        chance = int(value) / 1_000
+        limited = min(max(chance, 1 / 2_000), 1 - 1 / 2_000)
+        count += total
+        squares += hits * (1 - chance) ** 2 + (total - hits) * chance**2
+        loss -= hits * log(limited) + (total - hits) * log(1 - limited)
+    return count, squares, loss
+
+
+def _middle(values: list[float]) -> tuple[float, float]:
+    """The middle 95 % of some values."""
+    ordered = sorted(values)
+    cut = len(ordered) // 40
+    return round(ordered[cut], 6), round(ordered[-1 - cut], 6)
+
+
+def _report(
+    by_provider: Mapping[str, Sums], *, sites: int, lines: int, options: Replaying
+) -> ReplayResponse:
+    sums = Sums()
+    for of_provider in by_provider.values():
+        sums.update(of_provider)
+    sampled = sum(count for count, _ in sums.of(KEPT.horizon, KEPT.measure).values())
     outages = {grade: count for grade, (count, _) in sums.of(NEXT, SHORT_OUTAGE).items()}
     weeks = sums.of(WEEK_RANGE.horizon, WEEK_RANGE.measure).get(WEEK_RANGE.value, (0, 0))
     return ReplayResponse(
@@ -135,6 +205,10 @@ def _report(sums: Sums, *, sites: int, lines: int, options: Replaying) -> Replay
         every=options.every,
         confirm=options.confirm,
         fill=options.fill,
+        sampled_share=round(sampled / lines, 4) if lines else 0,
+        providers=len(by_provider),
+        payable_now_resampled=resampled(by_provider, NOW),
+        payable24h_resampled=resampled(by_provider, DAY),
         figures=figures(sums, options.policy.version),
         short_outages_graded_a_or_b=share(
             sum(outages.values()), outages.get("A", 0) + outages.get("B", 0)
@@ -148,8 +222,18 @@ def report_lines(report: ReplayResponse) -> Iterator[str]:
     result = report.figures
     yield (
         f"policy {result.policy_version}: {report.lines} lines of {report.sites} sites, "
-        f"forecasts from 1 of {report.every}"
+        f"forecasts from {100 * report.sampled_share:.2f} % of them"
     )
+    for name, interval in (
+        ("payableNow", report.payable_now_resampled),
+        ("payable24h", report.payable24h_resampled),
+    ):
+        if interval is not None:
+            yield (
+                f"{name}, resampled by {report.providers} providers, 95 %: Brier "
+                f"{interval.brier[0]:.6f} to {interval.brier[1]:.6f}, log loss "
+                f"{interval.log_loss[0]:.6f} to {interval.log_loss[1]:.6f}"
+            )
     yield from _horizon("payableNow against the next line within 2 hours", result.payable_now)
     yield from _horizon("payable24h against the line nearest to a day later", result.payable_24h)
     for title, rows in (

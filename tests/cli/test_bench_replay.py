@@ -32,7 +32,7 @@ def series(tmp_path: Path) -> Path:
 def test_figures_are_printed_next_to_baselines(tollgauge: Command, series: Path) -> None:
     done = tollgauge("bench", "replay", str(series))
     assert done.code == 0, done.err
-    assert "policy 2: 384 lines of 2 sites, forecasts from 1 of 1" in done.out
+    assert "policy 3: 384 lines of 2 sites, forecasts from 100.00 % of them" in done.out
     assert "payableNow against the next line within 2 hours: 382 forecasts" in done.out
     # Two of 382 next lines differ from their previous line.
     assert f"last-probe          {2 / 382:>10.6f}" in done.out

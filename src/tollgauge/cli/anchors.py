@@ -14,7 +14,7 @@ from tollgauge.core.base.units import DAY_MS, dollars
 
 if TYPE_CHECKING:  # heavy: loaded by the function that needs it, so that --help is quick
     from tollgauge.config import Config
-    from tollgauge.store.chain.volumes import Candidate
+    from tollgauge.store.chain.volumes import AnchorCandidate
 
 anchors_app = typer.Typer(help="Find sellers that can prove payers.", no_args_is_help=True)
 
@@ -40,7 +40,7 @@ def suggest(
     show({"candidates": rows}, _lines(candidates), as_json=as_json)
 
 
-async def _read(config: Config, limit: int) -> Sequence[Candidate]:
+async def _read(config: Config, limit: int) -> Sequence[AnchorCandidate]:
     from tollgauge.app import now_ms
     from tollgauge.db.engine import Store
     from tollgauge.store.chain import volumes
@@ -52,7 +52,7 @@ async def _read(config: Config, limit: int) -> Sequence[Candidate]:
         await store.close()
 
 
-def _lines(candidates: Sequence[Candidate]) -> Iterator[str]:
+def _lines(candidates: Sequence[AnchorCandidate]) -> Iterator[str]:
     if not candidates:
         yield "No seller with an indexed payTo is known yet."
     for one in candidates:

@@ -245,7 +245,7 @@ def anchors_of(tx: Connection) -> tuple[Anchor, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class AnchorCandidate:
     """A seller that may become an anchor: its site and payTo, its age, and what payers proven at
     another anchor spent there (atomic USDC).
     """
@@ -258,7 +258,7 @@ class Candidate:
     proven_volume: int
 
 
-def anchor_candidates(tx: Connection, *, now: int, limit: int) -> tuple[Candidate, ...]:
+def anchor_candidates(tx: Connection, *, now: int, limit: int) -> tuple[AnchorCandidate, ...]:
     """Return sellers that are not anchors, largest proven spending first, then the oldest.
 
     A site appears once, with its first address.
@@ -275,13 +275,13 @@ def anchor_candidates(tx: Connection, *, now: int, limit: int) -> tuple[Candidat
         .join_from(chain_wallet, first_seen, first_seen.c.site == chain_wallet.c.site)
         .order_by(*chain_wallet.c["site", "chain", "address"])
     )
-    found: dict[str, Candidate] = {}
+    found: dict[str, AnchorCandidate] = {}
     for row in tx.execute(query):
         chain, address, site = row.chain, row.address, row.site
         if address in anchors or site in owners or site in found:
             continue
         demand = demands_of(tx, chain, (address,), as_of=now)[address]
-        found[site] = Candidate(
+        found[site] = AnchorCandidate(
             site=site,
             address=address,
             chain=chain,
