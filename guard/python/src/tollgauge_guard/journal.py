@@ -37,7 +37,8 @@ ORDER BY id
 """
 _LAST_WRITTEN_OFF: Final = """
 SELECT id FROM payments WHERE purchase = ? AND account = ? AND state = 'written-off'
-AND id NOT IN (SELECT replaces FROM payments WHERE replaces IS NOT NULL)
+AND NOT EXISTS (SELECT 1 FROM payments AS later
+  WHERE later.purchase = payments.purchase AND later.replaces = payments.id)
 ORDER BY id DESC LIMIT 1
 """
 

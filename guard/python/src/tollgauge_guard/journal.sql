@@ -37,7 +37,9 @@ CREATE TABLE payments (
   found_at INTEGER,                   -- when the chain first showed it used
   replaces INTEGER                    -- id of the payment that the owner wrote off for this one
 ) STRICT;
-CREATE UNIQUE INDEX payments_nonce ON payments (network, asset, payer, nonce);
+CREATE UNIQUE INDEX payments_nonce ON payments (nonce, payer, network, asset);
+CREATE INDEX payments_channel ON payments (payer, pay_to) WHERE method = 'channel';
+CREATE INDEX payments_reserved ON payments (state) WHERE state = 'reserved';
 CREATE INDEX payments_purchase ON payments (purchase);
 CREATE INDEX payments_lost ON payments (host, changed_at)
   WHERE state IN ('paid-unanswered', 'lapsed', 'written-off');
