@@ -38,7 +38,7 @@ from tollgauge.web.watches import edit, poll, rotate
 from tollgauge.web.watches.watch_auth import SECURITY
 from tollgauge.web.wire import openapi
 
-VERSION: Final = "2.1.0"
+VERSION: Final = "2.2.0"
 """Of the interface, as openapi.json names it."""
 _LIST_TOOLS: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 

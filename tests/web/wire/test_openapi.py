@@ -107,7 +107,7 @@ async def document(running: Running) -> Any:
 
 async def test_it_is_openapi_3_1_of_interface_version_2(document: Any) -> None:
     assert document["openapi"] == "3.1.0"
-    assert document["info"]["version"] == "2.1.0"
+    assert document["info"]["version"] == "2.2.0"
     assert document["info"]["title"] == "tollgauge"
 
 
