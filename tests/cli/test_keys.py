@@ -123,5 +123,5 @@ def test_invalid_key_is_never_printed(tollgauge: Command, tmp_path: Path) -> Non
         tollgauge("config", "check", TOLLGAUGE_SIGNING_KEY="hunter2 hunter2"),
     ):
         assert done.code in (1, 2)
-        assert "The signing key is no private Ed25519 key" in done.err
+        assert "The signing key is not a private Ed25519 key" in done.err
         assert "hunter2" not in done.out + done.err

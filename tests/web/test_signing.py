@@ -83,7 +83,7 @@ def test_a_text_that_is_no_key_is_refused_at_the_start_and_never_shown(tmp_path:
     secret = json.loads(PRIVATE_JWK)["d"]
     for text in (secret, PRIVATE_JWK[:-2], f"-----BEGIN PRIVATE KEY-----\n{secret}\n-----END"):
         words = problem(tmp_path, "", TOLLGAUGE_SIGNING_KEY=text)
-        assert words.startswith("signing.key: The signing key is no private Ed25519")
+        assert words.startswith("signing.key: The signing key is not a private Ed25519")
         assert "tollgauge keys new" in words
         assert secret[:8] not in words
 

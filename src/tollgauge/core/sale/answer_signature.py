@@ -1,17 +1,17 @@
-"""AnswerSignature: how an answer is signed with an Ed25519 key, and how its signature is checked.
+"""Ed25519 signatures of responses: creation and verification.
 
 Rules (docs/signatures.md):
-- a signature is a detached JWS, `protected..signature` (RFC 7515 appendix F), whose payload is not
-  encoded (RFC 7797): `alg` is EdDSA (RFC 8037), and nothing else is ever accepted;
-- the payload of a JSON answer is its canonical form (RFC 8785), so that spaces, the order of
-  members and a content encoding do not matter; that of a bundle is the SHA-256 of its bytes, 32
-  bytes, so that nobody has to hold a bundle in memory twice;
-- `typ` says what was signed, so that a signed snapshot cannot pass for a report; `kid` is the
-  key's thumbprint (RFC 7638), `iat` when it was signed; other members bind the answer to its sale;
-- a retired key has `nbf` and `exp`: it counts for what it signed between them.
+- a signature is a detached JWS, `protected..signature` (RFC 7515 appendix F), with an unencoded
+  payload (RFC 7797). `alg` is EdDSA (RFC 8037); no other algorithm is accepted;
+- the payload of a JSON response is its canonical form (RFC 8785), so whitespace, the order of
+  members and content encoding do not matter; that of a bundle is the 32-byte SHA-256 of its bytes,
+  so that clients need not hold a bundle in memory twice;
+- `typ` is the kind of document, so a signed snapshot cannot pass for a report; `kid` is the key's
+  thumbprint (RFC 7638), `iat` the time of signing; other members bind the response to its sale;
+- a retired key has `nbf` and `exp`: it is valid for signatures made between them.
 
-joserfc would write the same, but for payloads that are no text or have more than 128,000 bytes; the
-tests hold the two against each other.
+joserfc does not support payloads that are not text or exceed 128,000 bytes; for others the tests
+compare the two implementations.
 """
 
 from __future__ import annotations
@@ -33,28 +33,29 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import SECOND_MS
 
 HEADER: Final = "Tollgauge-Signature"
-"""The HTTP header that carries a signature."""
+"""The HTTP response header with the signature."""
 JWKS: Final = "/.well-known/jwks.json"
-"""Where a service publishes the keys of its signatures."""
+"""Path of a service's public keys."""
 Typ = Literal["tollgauge-report", "tollgauge-snapshot", "tollgauge-bundle"]
-"""What can be signed."""
+"""The kinds of signed documents."""
 _KEY_BYTES: Final = 32
 _ALGORITHM: Final = {"alg": "EdDSA", "b64": False, "crit": ["b64"]}
 _CURVE: Final = {"kty": "OKP", "crv": "Ed25519"}
 
 
 class KeyFormatError(TollgaugeError, ValueError):
-    """A text that is no key that can be used here. The message never shows it."""
+    """An unusable key. The message does not contain its text."""
 
 
 class SignatureError(TollgaugeError):
-    """A signature that is not valid for an answer; the message says why."""
+    """An invalid signature; the message states the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublicKey:
-    """The public half of a key: the 32 bytes `x`. It counts for what was signed from `nbf` until
-    `exp`, unix seconds; None is no limit.
+    """The public half of a key: the 32 bytes `x`.
+
+    It is valid for signatures made from `nbf` to `exp`, in Unix seconds; None is unlimited.
     """
 
     x: bytes
@@ -63,7 +64,7 @@ class PublicKey:
 
     @classmethod
     def of(cls, jwk: Mapping[str, object]) -> PublicKey:
-        """The key of a JWK (RFC 8037), whose `kid` is not believed. Raises KeyFormatError."""
+        """Return the key of a JWK (RFC 8037), ignoring its `kid`. Raises KeyFormatError."""
         if not _has_curve(jwk):
             raise KeyFormatError(
                 "The key is not an Ed25519 key.", hint='Use a JWK with kty "OKP", crv "Ed25519".'
@@ -86,7 +87,7 @@ class PublicKey:
 
     @property
     def jwk(self) -> dict[str, str | int]:
-        """The key as a member of a JWK Set, with its limits where it has any."""
+        """The key as a member of a JWK Set, with its limits if it has any."""
         limits = {"nbf": self.nbf, "exp": self.exp}
         return {
             **_CURVE,
@@ -94,18 +95,23 @@ class PublicKey:
             "kid": self.fingerprint,
             "alg": "EdDSA",
             "use": "sig",
-            **{name: instant for name, instant in limits.items() if instant is not None},
+            **{name: limit for name, limit in limits.items() if limit is not None},
         }
 
-    def counts_at(self, instant: int) -> bool:
-        """Whether the key counts for what was signed at an instant (unix seconds)."""
-        return (self.nbf or 0) <= instant and (self.exp is None or instant <= self.exp)
+    def counts_at(self, at: int) -> bool:
+        """Return whether the key is valid for signatures made at a time (Unix seconds)."""
+        return (self.nbf or 0) <= at and (self.exp is None or at <= self.exp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """A signature as it was read, and not yet checked: what was signed (`typ`), by which key, and
-    when (`iat`, unix seconds). `bound` holds the texts that tie the answer to its sale.
+    """A parsed signature, not yet verified.
+
+    Attributes:
+        typ: The kind of document.
+        kid: The signing key.
+        iat: The time of signing, in Unix seconds.
+        bound: Members that bind the response to its sale.
     """
 
     typ: str
@@ -116,8 +122,9 @@ class Signature:
     value: bytes = field(repr=False)
 
     def is_valid(self, body: bytes, key: PublicKey) -> bool:
-        """Whether a key signed this header with this body, at any time. Raises SignatureError for a
-        body without a canonical form.
+        """Return whether a key signed this header with this body, at any time.
+
+        Raises SignatureError for a body without a canonical form.
         """
         signed = self.protected.encode() + b"." + _payload(self.typ, body)
         try:
@@ -129,15 +136,16 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """The key that signs. Its private half is shown nowhere."""
+    """The key that signs. Its private half is never displayed."""
 
     _private: Ed25519PrivateKey = field(repr=False, compare=False)
     public: PublicKey
 
     @classmethod
     def of(cls, text: str) -> SigningKey:
-        """The key of a PEM (PKCS #8, without a password) or a JWK (RFC 8037, with `d`). Raises
-        KeyFormatError, whose message never shows the text.
+        """Return the key of a PEM (PKCS #8, without a password) or a JWK (RFC 8037, with `d`).
+
+        Raises KeyFormatError, whose message does not contain the text.
         """
         text = text.strip()
         private = _from_jwk(text) if text.startswith("{") else _from_pem(text)
@@ -150,17 +158,19 @@ class SigningKey:
 
     @property
     def fingerprint(self) -> str:
-        """The thumbprint of the public half, which signatures name as `kid`."""
+        """The thumbprint of the public half, the `kid` of signatures."""
         return self.public.fingerprint
 
     def sign_document(self, body: bytes, typ: Typ, now: int, **bound: str) -> str:
-        """The signature of a JSON body as of now (milliseconds UTC); `bound` are further members of
-        the protected header. Raises SignatureError for a body without a canonical form.
+        """Sign a JSON body as of `now` (milliseconds UTC).
+
+        `bound` are additional members of the protected header. Raises SignatureError for a body
+        without a canonical form.
         """
         return self._signed(body, typ, now, bound)
 
     def sign_digest(self, body: bytes, typ: Literal["tollgauge-bundle"], now: int) -> str:
-        """The signature of a body of any bytes, by its SHA-256, as of now (milliseconds UTC)."""
+        """Sign the SHA-256 of any bytes as of `now` (milliseconds UTC)."""
         return self._signed(body, typ, now, {})
 
     def _signed(self, body: bytes, typ: Typ, now: int, bound: Mapping[str, str]) -> str:
@@ -177,13 +187,13 @@ class SigningKey:
 
 
 def private_jwk(seed: bytes) -> dict[str, str]:
-    """The private JWK (RFC 8037) of the 32 bytes that a key is made of."""
+    """Return the private JWK (RFC 8037) of a key's 32-byte seed."""
     public = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
     return {**_CURVE, "x": base64url(public), "d": base64url(seed)}
 
 
 def read(signature: str) -> Signature:
-    """A signature in its compact form; key and body are not checked. Raises SignatureError."""
+    """Parse a compact signature without verifying it. Raises SignatureError."""
     parts = signature.strip().split(".")
     if len(parts) != 3 or parts[1]:
         raise SignatureError("The signature is not a detached JWS: header..signature.")
@@ -196,37 +206,40 @@ def read(signature: str) -> Signature:
         raise SignatureError(f"The signature's header cannot be read. {error}") from error
     if not isinstance(header, dict) or not _is_ours(header):
         raise SignatureError(
-            "The signature's algorithm is not EdDSA over a payload as it is (b64)."
+            "The signature's algorithm is not EdDSA with an unencoded payload (b64)."
         )
     texts = [text for pair in header.items() for text in pair if isinstance(text, str)]
     if not all(text.isascii() and text.isprintable() for text in texts):
-        raise SignatureError("The signature's header holds what is not printable ASCII.")
+        raise SignatureError(
+            "The signature's header contains characters other than printable ASCII."
+        )
     typ, kid, iat = (header.get(name) for name in ("typ", "kid", "iat"))
     if not isinstance(typ, str) or not isinstance(kid, str) or type(iat) is not int:
-        raise SignatureError("The signature does not say what was signed, by which key and when.")
+        raise SignatureError("The signature's header lacks a valid typ, kid or iat.")
     rest = header.keys() - _ALGORITHM.keys() - {"typ", "kid", "iat"}
     bound = {name: text for name in sorted(rest) if isinstance(text := header[name], str)}
     return Signature(typ=typ, kid=kid, iat=iat, bound=bound, protected=parts[0], value=value)
 
 
 def read_keys(text: bytes) -> tuple[PublicKey, ...]:
-    """The keys of a JWK, or of a JWK Set, of which keys of other kinds are left out (RFC 7517
-    section 5). Raises KeyFormatError.
+    """Return the keys of a JWK, or of a JWK Set without keys of other kinds (RFC 7517 section 5).
+
+    Raises KeyFormatError.
     """
     try:
         document = strictjson.loads(text)
     except strictjson.StrictJsonError as error:
-        raise KeyFormatError(f"This is no JWK and no JWK Set. {error}") from error
+        raise KeyFormatError(f"This is neither a JWK nor a JWK Set. {error}") from error
     if isinstance(document, dict) and isinstance(rows := document.get("keys"), list):
-        ours = [row for row in rows if isinstance(row, dict) and _has_curve(row)]
-        return tuple(PublicKey.of(row) for row in ours)
+        usable = [row for row in rows if isinstance(row, dict) and _has_curve(row)]
+        return tuple(PublicKey.of(row) for row in usable)
     if isinstance(document, dict):
         return (PublicKey.of(document),)
-    raise KeyFormatError("This is no JWK and no JWK Set: it is not an object.")
+    raise KeyFormatError("This is neither a JWK nor a JWK Set: it is not an object.")
 
 
 def _is_ours(header: Mapping[str, object]) -> bool:
-    # In Python 0 == False.
+    # `is`, because 0 == False in Python.
     return header.get("b64") is False and all(header.get(k) == v for k, v in _ALGORITHM.items())
 
 
@@ -246,16 +259,16 @@ def _from_pem(text: str) -> Ed25519PrivateKey:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise KeyFormatError(
-            "The signing key is no private Ed25519 key: PEM (PKCS #8, without a password) or JWK.",
-            hint="Make one with `tollgauge keys new`.",
+            "The signing key is not a private Ed25519 key: PEM (PKCS #8, no password) or JWK.",
+            hint="Create one with `tollgauge keys new`.",
         ) from None
     return key
 
 
 def _from_jwk(text: str) -> Ed25519PrivateKey:
     wrong = KeyFormatError(
-        "The signing key is no private Ed25519 JWK (RFC 8037): kty OKP, crv Ed25519, x and d.",
-        hint="Make one with `tollgauge keys new --jwk`.",
+        "The signing key is not a private Ed25519 JWK (RFC 8037): kty OKP, crv Ed25519, x and d.",
+        hint="Create one with `tollgauge keys new --jwk`.",
     )
     try:
         jwk = strictjson.loads(text.encode())
@@ -267,8 +280,8 @@ def _from_jwk(text: str) -> Ed25519PrivateKey:
     key = Ed25519PrivateKey.from_private_bytes(seed)
     if PublicKey.of(jwk).x != key.public_key().public_bytes_raw():
         raise KeyFormatError(
-            "The signing key holds an x that is not the public half of its d.",
-            hint="Make a key with `tollgauge keys new --jwk`.",
+            "The signing key's x is not the public half of its d.",
+            hint="Create a key with `tollgauge keys new --jwk`.",
         )
     return key
 
@@ -281,18 +294,18 @@ def _instant(jwk: Mapping[str, object], name: str) -> int | None:
     instant = jwk.get(name)
     if instant is not None and (type(instant) is not int or instant < 0):
         raise KeyFormatError(
-            f"The key's {name} is not an instant in unix seconds.", hint="Use a whole number."
+            f"The key's {name} is not a time in Unix seconds.", hint="Use a whole number."
         )
     return instant
 
 
 def base64url(data: bytes) -> str:
-    """base64url without padding (RFC 7515 section 2)."""
+    """Encode as base64url without padding (RFC 7515 section 2)."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def _bytes_of(text: object) -> bytes | None:
-    """The inverse of `base64url`, None for what it never returns: a text has one spelling."""
+    """Decode `base64url`; None for any other text, because each value has only one spelling."""
     if not isinstance(text, str) or not text.isascii():
         return None
     try:

@@ -1,16 +1,16 @@
-"""Books: a day's settled sales against what the chain brought to the address we sell to.
+"""Reconciliation: a day's settled sales compared with the transfers to the selling address.
 
 Rules (docs/payments.md):
 - a day is a UTC day. A sale belongs to the day of its transfer's block, and to the day of its
   payment while no transfer is known;
-- a transfer is attributed when a settled sale has its network, asset, payer and nonce. Every other
-  one is unattributed: it is counted, shown, and unlocks nothing;
+- a transfer is attributed if a settled sale has its network, asset, payer and nonce. All others are
+  unattributed: counted, shown, and without any effect;
 - a settled sale without a transfer is awaited while the chain may still show one: until every
   block in which the authorization could be used was read. After that it is missing;
-- a day is complete when every block of it was read once it was final, and nothing is awaited;
-- what is left between the two sums is the difference. On a complete day nothing explains it.
+- a day is complete when every block of it was read after it was final, and nothing is awaited;
+- the remainder between the two sums is the difference. On a complete day it is unexplained.
 
-Amounts are atomic units. Reading the rows is store/ledger/books's work.
+Amounts are atomic units. store/ledger/books reads the rows.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from typing import Final, NamedTuple
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 
 CLOCKS_MS: Final = 10 * MINUTE_MS
-"""How much earlier than the payment's arrival at our clock its block's time may be."""
+"""Maximum time by which a block's time may precede the arrival of its payment by the local
+clock.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """An address that we sell to, for one asset on one network. Hex is lower case.
+    """An address that receives payments, for one asset on one network. Hex is lower case.
 
-    The final blocks from `read_from` to `read_to` (ms UTC) are indexed for it; both are None where
-    no node is configured.
+    Its final blocks from `read_from` to `read_to` (ms UTC) are indexed; both are None without a
+    node.
     """
 
     network: str
@@ -40,7 +42,7 @@ class Account:
     read_to: int | None = None
 
     def same_as(self, other: Account) -> bool:
-        """Whether both are the same address, whatever part of the chain is indexed for each."""
+        """Return whether both are the same address, regardless of their indexed blocks."""
         return (self.network, self.asset, self.address) == (
             other.network,
             other.asset,
@@ -48,15 +50,17 @@ class Account:
         )
 
     def covers(self, begin: int, end: int) -> bool:
-        """Whether every block from `begin` up to but without `end` (ms UTC) is read."""
+        """Return whether every block from `begin` up to, but not including, `end` (ms UTC) is
+        read.
+        """
         if self.read_from is None or self.read_to is None:
             return False
         return self.read_from < begin and self.read_to >= end
 
 
 class ReceivedTransfer(NamedTuple):
-    """A transfer to an account: its value, and what the settled sale cost that it paid for, None
-    when it is unattributed.
+    """A transfer to an account: its value, and the price of the settled sale that it paid for (None
+    if it is unattributed).
     """
 
     value: int
@@ -64,8 +68,8 @@ class ReceivedTransfer(NamedTuple):
 
 
 class UnmatchedSale(NamedTuple):
-    """A settled sale whose transfer is not known: when its payment was first seen (ms), and when
-    the authorization ends (seconds).
+    """A settled sale without a known transfer: arrival of its payment (ms), and end of the
+    authorization (seconds).
     """
 
     amount: int
@@ -75,7 +79,7 @@ class UnmatchedSale(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """The books of one account on one UTC day (days since the epoch)."""
+    """The reconciliation of one account on one UTC day (days since the epoch)."""
 
     account: Account
     day: int
@@ -89,14 +93,14 @@ class Day:
 
     @property
     def difference(self) -> int:
-        """What the chain brought beyond what the ledger explains; below zero when it brought less
-        than was sold.
+        """The amount received beyond the explained amount; negative if less was received than
+        sold.
         """
         return self.received - self.unattributed - (self.settled - self.awaited)
 
     @property
     def complete(self) -> bool:
-        """Whether nothing can change this day's books any more."""
+        """Whether this day's figures are final."""
         begin = self.day * DAY_MS
         return self.account.covers(begin, begin + DAY_MS) and not self.awaited
 
@@ -112,7 +116,7 @@ def books_of_day(
     received: Iterable[ReceivedTransfer],
     unmatched: Iterable[UnmatchedSale],
 ) -> Day:
-    """The books of a day from its transfers, and from the settled sales that have none."""
+    """Reconcile a day from its transfers, and from the settled sales without one."""
     transfers, sales = list(received), list(unmatched)
     sold = [transfer.sold for transfer in transfers if transfer.sold is not None]
     unattributed = [transfer.value for transfer in transfers if transfer.sold is None]

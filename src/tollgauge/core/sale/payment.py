@@ -1,8 +1,8 @@
-"""Payment: a signed x402 payment, and whether it pays an offer.
+"""Payment: a signed x402 payment, and the check that it pays an offer.
 
 Rules (docs/payments.md):
 - a payment is keyed by the bytes of (network, asset, payer, nonce), never by its header's text;
-- what was *signed* is compared (to, value, validAfter, validBefore), never what was `accepted`;
+- the *signed* values are compared (to, value, validAfter, validBefore), never `accepted`;
 - the key binds a request digest: the same payment pays one request.
 
 core/sale/payment_state has the states; clients/facilitator calls the facilitator, and
@@ -30,34 +30,39 @@ from tollgauge.core.base.units import (
 
 X402_VERSION: Final = 2
 SCHEME: Final = "exact"
-"""The one scheme that is sold."""
+"""The only scheme that is sold."""
 EXTENSION: Final = "tollgauge"
-"""The extension of our 402 that carries a ticket (x402 v2, extensions)."""
-HEADER_MAX: Final = 16_384
-"""Longest payment header that is read."""
+"""The extension of the 402 with the ticket (x402 v2, extensions)."""
+HEADER_MAX: Final = 16_384  # maximum length of a payment header
 SETTLE_MARGIN_S: Final = 6
-"""A payment must stay valid this long, or no facilitator can settle it (x402 exact EVM)."""
+"""Minimum remaining validity of a payment; otherwise facilitators cannot settle it (x402 exact
+EVM).
+"""
 CLOCK_SKEW_S: Final = 5
-"""How far in the future `validAfter` may be: a client's clock may run ahead of ours."""
+"""Maximum time that `validAfter` may be in the future: a client's clock may run fast."""
 VALIDITY_SLACK_S: Final = 60
-"""How much longer than the offer's timeout a payment may stay valid, for the same reason."""
+"""Time that a payment may stay valid beyond the offer's timeout, for the same reason."""
 EXPIRED: Final = "expired"
-"""The refusal of a payment whose time to settle has run out."""
+"""The refusal of a payment that can no longer be settled in time."""
 SETTLED_UNKNOWN: Final = "payment-settled-unknown"
-"""The problem code for a payment that the chain shows as settled and the ledger does not know."""
+"""The problem code for a payment that is settled on chain and unknown to the ledger."""
 _CURVE_ORDER: Final = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
-"""Of secp256k1 (SEC 2). With s and with order - s, a signature recovers the same signer."""
+"""The order of secp256k1 (SEC 2). With s and with order - s, a signature recovers the same
+signer.
+"""
 
 
 class PaymentHeaderError(TollgaugeError):
-    """A payment header that is not strict base64 of one object of the right shape: status 400."""
+    """A payment header that is not strict base64 of one object with the right members: status
+    400.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """What a paid route asks: `amount` atomic units of `asset` on `network` to `pay_to`.
+    """The terms of a paid route: `amount` atomic units of `asset` on `network` to `pay_to`.
 
-    `resource` is the route's public URL, `timeout_seconds` how long a payment may stay valid.
+    `resource` is the route's public URL, `timeout_seconds` the maximum validity of a payment.
     """
 
     route: str
@@ -86,12 +91,14 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payment:
-    """A decoded `PAYMENT-SIGNATURE`. Hex is lower case; instants are unix seconds.
+    """A decoded `PAYMENT-SIGNATURE`. Hex is lower case; times are Unix seconds.
 
-    `network`, `asset` and `scheme` come from `accepted`, the offer that the client claims to pay.
-    `ticket` is the random text of the 402 that it repeats (extension EXTENSION, empty where the
-    client repeats none). The rest is the signed authorization with its signature. `document` is the
-    decoded object with `accepted`, as the facilitator gets it, and `header` its base64.
+    Attributes:
+        network, asset, scheme: From `accepted`, the offer that the client claims to pay.
+        ticket: The random text that the client repeats from the 402 (extension EXTENSION), or
+        empty.
+        document: The decoded object with `accepted`, as sent to the facilitator.
+        header: Base64 of `document`.
     """
 
     network: str
@@ -110,16 +117,17 @@ class Payment:
 
     @property
     def id(self) -> str:
-        """The payment's public id: 32 hex digits over the key's bytes."""
+        """The payment's public ID: 32 hex digits over the key's bytes."""
         return _id_of_key("|".join((self.network, self.asset, self.payer, self.nonce)))
 
     @property
     def signer_mark(self) -> str:
-        """What stays the same in every encoding of one signature: r and the lower of s and
-        order - s. Signatures of contracts (EIP-1271) are taken as they are.
+        """A value that is equal for every encoding of one signature: r and the lower of s and order
+        - s.
 
-        A settled signature is public too, in the call data of its transaction, so a stored answer
-        is given only to a client that knows the ticket as well.
+        Signatures of contracts (EIP-1271) are used unchanged. A settled signature is public too, in
+        the call data of its transaction, so a stored response is only given to a client that also
+        has the ticket.
         """
         if len(self.signature) != 2 + 2 * 65:
             return self.signature
@@ -127,19 +135,21 @@ class Payment:
         return f"{r}{min(s, _CURVE_ORDER - s):064x}"
 
 
-@lru_cache(maxsize=1_024)  # admission asks for that of every payment in work
+@lru_cache(maxsize=1_024)  # admission reads it for every payment in work
 def _id_of_key(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
 def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
-    """The payment in a `PAYMENT-SIGNATURE` header.
+    """Return the payment in a `PAYMENT-SIGNATURE` header.
 
-    Some published clients leave `accepted` out and name `scheme` and `network` only: then the one
-    of `offers` that has both takes its place.
+    Some published clients omit `accepted` and send only `scheme` and `network`: the entry of
+    `offers` with both replaces it.
 
-    Raises PaymentHeaderError unless the header is strict base64 (RFC 4648 section 4, padded, no
-    spaces) of one JSON object with the fields of an x402 v2 `exact` EIP-3009 payment.
+    Raises:
+        PaymentHeaderError: The header is not strict base64 (RFC 4648 section 4, padded, no spaces)
+        of
+            one JSON object with the fields of an x402 v2 `exact` EIP-3009 payment.
     """
     decoded = _decode(header)
     if isinstance(decoded, Payment):
@@ -148,9 +158,9 @@ def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
     return _read(complete, base64.b64encode(json.dumps(complete).encode()).decode())
 
 
-@lru_cache(maxsize=256)  # read when a payment arrives and again when it is settled
+@lru_cache(maxsize=256)  # decoded when a payment arrives and again when it is settled
 def _decode(header: str) -> Payment | dict[str, object]:
-    """The payment in a header, or the whole document where it does not say what was `accepted`."""
+    """Return the payment in a header, or the whole document if it lacks `accepted`."""
     try:
         raw = base64.b64decode(header.encode("ascii"), validate=True)
     except ValueError as error:
@@ -166,7 +176,7 @@ def _decode(header: str) -> Payment | dict[str, object]:
 
 
 def _completed(root: dict[str, object], offers: tuple[Offer, ...]) -> dict[str, object]:
-    """A payment without `accepted`, with the offer that it names by scheme and network."""
+    """Return a payment without `accepted`, with the offer of its scheme and network."""
     scheme, network = root.get("scheme"), root.get("network")
     named = [offer for offer in offers if (SCHEME, offer.network) == (scheme, network)]
     if len(named) != 1:
@@ -180,11 +190,11 @@ def _completed(root: dict[str, object], offers: tuple[Offer, ...]) -> dict[str, 
 
 
 def _read(root: dict[str, object], header: str) -> Payment:
-    """The payment in a decoded header with an `accepted` object."""
+    """Return the payment in a decoded header with an `accepted` object."""
     version = root.get("x402Version")
     if type(version) is not int or version != X402_VERSION:
         raise PaymentHeaderError(
-            "x402Version must be 2.", hint="This service takes x402 version 2."
+            "x402Version must be 2.", hint="This service accepts x402 version 2."
         )
     accepted = _object(root.get("accepted"), "accepted")
     payload = _object(root.get("payload"), "payload")
@@ -207,7 +217,9 @@ def _read(root: dict[str, object], header: str) -> Payment:
 
 
 def _ticket(root: dict[str, object]) -> str:
-    """The ticket that a client repeats from the 402, "" without one: repeating it is optional."""
+    """Return the ticket that a client repeats from the 402; "" without one, because it is
+    optional.
+    """
     value: object = root
     for key in ("extensions", EXTENSION, "info", "ticket"):
         value = value.get(key) if isinstance(value, dict) else None
@@ -215,10 +227,10 @@ def _ticket(root: dict[str, object]) -> str:
 
 
 def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
-    """Why a payment does not pay an offer, as a slug for the 402's `error`, or None when it does.
+    """Return why a payment does not pay an offer, as a slug for the 402's `error`; None if it does.
 
-    Only the signed fields and the validity window are compared; the signature and the balance are
-    the facilitator's to verify.
+    Only the signed fields and the validity period are compared; the facilitator verifies the
+    signature and the balance.
     """
     checks = (
         (payment.scheme == SCHEME, "unsupported_scheme"),
@@ -237,8 +249,9 @@ def refusal(payment: Payment, offer: Offer, *, now_s: int) -> str | None:
 
 
 def may_have_paid(payment: Payment, offer: Offer) -> bool:
-    """Whether a payment that is refused now signs a transfer of the offer's asset to its payTo, so
-    that the chain may show it as settled: an expired one, or one of an earlier price.
+    """Return whether a refused payment signs a transfer of the offer's asset to its payTo.
+
+    The chain may show such a payment as settled: an expired one, or one for an earlier price.
     """
     return (payment.scheme, payment.network, payment.asset, payment.to) == (
         SCHEME,
@@ -249,15 +262,17 @@ def may_have_paid(payment: Payment, offer: Offer) -> bool:
 
 
 def reports_used_nonce(reason: str) -> bool:
-    """Whether a facilitator's reason states that the authorization was used before, such as
+    """Return whether a facilitator's reason states that the authorization was used before, such as
     `nonce_used` or `invalid_exact_evm_nonce_already_used`.
     """
     return "nonce" in reason and "used" in reason
 
 
 def signed_transfer(payment: Payment, offer: Offer, *, now_s: int) -> Authorization:
-    """The transfer that a payment signs, as the chain is asked about it. An authorization can have
-    been used only while it was valid, which is the offer's timeout at most before `validBefore`.
+    """Return the transfer that a payment signs, for a query to the chain.
+
+    An authorization can only be used while it is valid, which starts at most the offer's timeout
+    before `validBefore`.
     """
     ended_s = min(payment.valid_before, now_s)
     return Authorization(
@@ -272,13 +287,17 @@ def signed_transfer(payment: Payment, offer: Offer, *, now_s: int) -> Authorizat
 
 
 def request_digest(method: str, path: str, body: bytes) -> str:
-    """What a payment is bound to: SHA-256 over method, canonical path and canonical body."""
+    """Return the digest that a payment is bound to: SHA-256 over method, canonical path and
+    canonical body.
+    """
     parts = (method.upper().encode(), path.encode(), body)
     return hashlib.sha256(b"\n".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
 
 def canonical_body(document: object) -> bytes:
-    """A request body in one form: keys sorted, no spaces, so that re-encodings are one request."""
+    """Return a request body with sorted keys and without spaces, so that re-encodings are one
+    request.
+    """
     return json.dumps(
         document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     ).encode("utf-8", "surrogatepass")
@@ -293,7 +312,7 @@ def _object(value: object, where: str) -> dict[str, object]:
 def _text(holder: dict[str, object], key: str, limit: int) -> str:
     value = holder.get(key)
     if not isinstance(value, str) or not value or len(value) > limit:
-        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {key} must be a short text.")
+        raise PaymentHeaderError(f"PAYMENT-SIGNATURE: {key} must be a short string.")
     return value
 
 
@@ -313,8 +332,9 @@ def _amount(holder: dict[str, object], key: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorization:
-    """The transfer that was signed, as the chain is asked about it. Hex is lower case; before
-    `since_s` (unix seconds) it is not looked for in logs.
+    """A signed transfer, for a query to the chain. Hex is lower case.
+
+    Logs before `since_s` (Unix seconds) are not searched.
     """
 
     network: str

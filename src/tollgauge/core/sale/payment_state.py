@@ -1,6 +1,6 @@
 """States of a payment, their transitions, and the state that the chain's proof leads to.
 
-An outcome of settlement that is not proven is `unknown`, until the chain decides it.
+A settlement without proof is `unknown` until the chain decides it.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ class State(StrEnum):
     """The state of a payment."""
 
     CLAIMED = "claimed"
-    """A worker verifies it and computes the answer."""
+    """A worker verifies it and computes the response."""
     REJECTED = "rejected"
     """Refused before settlement: nothing was charged."""
     SETTLING = "settling"
-    """The facilitator was asked, or is about to be asked, to settle it."""
+    """A request to the facilitator to settle it was sent or is about to be sent."""
     SETTLED = "settled"
-    """It paid."""
+    """It was paid."""
     UNKNOWN = "unknown"
     """The facilitator's reply proves nothing; the chain decides."""
     FAILED = "failed"
     """The chain shows that the authorization was cancelled or used for another transfer."""
     EXPIRED = "expired"
-    """It was not used before `validBefore` and can no longer be."""
+    """It was not used before `validBefore` and can no longer be used."""
 
 
 TRANSITIONS: Final[dict[State, frozenset[State]]] = {
@@ -39,60 +39,66 @@ TRANSITIONS: Final[dict[State, frozenset[State]]] = {
     State.FAILED: frozenset(),
     State.EXPIRED: frozenset(),
 }
-"""Which state may follow which. `claimed` may follow itself when a dead worker's claim is taken
-over; `rejected` may be claimed again because nothing was charged; `settled` falls back to
-`unknown` only when the chain, looked at again when it is final, has lost the transfer."""
+"""The states that may follow each state. `claimed` may follow itself if a worker takes over a dead
+worker's claim; `rejected` may be claimed again because nothing was charged; `settled` returns to
+`unknown` only if the transfer is missing when the chain is checked again after finality.
+"""
 PATHS: Final[dict[State, tuple[State, ...]]] = {
     State.SETTLING: (State.UNKNOWN,),
     State.SETTLED: (State.UNKNOWN,),
     State.UNKNOWN: (),
 }
-"""The states on the way from an abandoned row's state to `unknown`, from where the chain's proof
-moves it."""
+"""The states between an abandoned row's state and `unknown`, from which the chain's proof
+moves it.
+"""
 
 BEFORE_SETTLEMENT: Final = frozenset({State.CLAIMED, State.REJECTED})
-"""The facilitator has not been asked to settle: nothing can have been charged."""
+"""The facilitator has received no request to settle: nothing can have been charged."""
 IN_WORK: Final = frozenset({State.CLAIMED, State.SETTLING})
-"""A worker holds the payment for as long as its lease lasts."""
+"""A worker holds the payment until its lease ends."""
 IN_DOUBT: Final = frozenset({State.SETTLING, State.UNKNOWN})
-"""It may have been charged; only the chain can tell."""
+"""It may have been charged; only the chain can decide."""
 NEVER_PAID: Final = frozenset({State.FAILED, State.EXPIRED})
-"""The chain has proved that it never pays."""
+"""The chain has proved that it will never be paid."""
 NOT_PAID: Final = NEVER_PAID | {State.REJECTED}
-"""It brought no money: refused, or proved never to pay. A rejected payment may be claimed again."""
+"""It brought no money: refused, or proved never to be paid. A rejected payment may be claimed
+again.
+"""
 CONCLUDED: Final = NOT_PAID | {State.SETTLED}
 """The outcome is known."""
 CHECKED_ON_CHAIN: Final = frozenset(PATHS)
-"""The reconciler asks the chain about these: unclear outcomes, and settled ones until final."""
+"""The reconciler queries the chain about these: unclear outcomes, and settled ones until final."""
 
 
 class Proof(StrEnum):
-    """What the chain says of an authorization."""
+    """Evidence of the chain about an authorization."""
 
     PAID = "paid"
     """`AuthorizationUsed` and the matching `Transfer` are in one transaction."""
     CANCELLED = "cancelled"
     """The payer cancelled it; it can never pay."""
     OTHER = "other"
-    """It was used, but for another transfer than the one that was signed to us."""
+    """It was used for another transfer than the signed one."""
     UNUSED = "unused"
-    """The chain, as far as it is known, has not seen it."""
+    """The known part of the chain does not contain it."""
 
 
 REST_MS: Final = 15_000
-"""How long the reconciler waits before it looks again at a settlement that was unclear."""
+"""Delay before the reconciler checks an unclear settlement again."""
 FINAL_MS: Final = 30 * MINUTE_MS
-"""How long after settlement a payment is looked at once more: Base's blocks are final by then."""
+"""Delay after settlement before a payment is checked once more: Base's blocks are final by then."""
 EXPIRY_GRACE_S: Final = 120
-"""How far the chain's own time must be past validBefore: room for a short reorganisation."""
+"""Minimum time by which the chain's clock must be past validBefore: allows for a short
+reorganisation.
+"""
 
 
 def proven_state(proof: Proof | None, *, valid_before_s: int, now_s: int | None) -> State | None:
-    """The state that a proof moves an unknown payment to, or None while the outcome is open.
+    """Return the state that a proof moves an unknown payment to; None while the outcome is open.
 
-    `now_s` is the chain's time at the proof (unix seconds), not ours: a node that lags by minutes
-    has not seen what was mined since. `authorizationState` alone is no proof: it is true for a
-    cancelled authorization as well.
+    `now_s` is the chain's time at the proof (Unix seconds), not the local time: a node that lags by
+    minutes lacks recent blocks. `authorizationState` is not sufficient as a proof, because it is
+    true for a cancelled authorization too.
     """
     if proof is Proof.PAID:
         return State.SETTLED

@@ -1,15 +1,15 @@
-"""ChangeState: what is stored of an endpoint to detect changes at its next probe.
+"""ChangeState: the stored state of an endpoint from which the next probe's changes are detected.
 
 `advance` takes the state and one scored probe, and returns the next state and the changes. The
 first probe of an endpoint changes nothing. A state is small and stored as JSON; if nothing changed,
 it is the same object as before. A state names the set of rules that the endpoint was linted by:
-what only newer rules find is stored without a change.
+findings of newer rules are stored without a change.
 
 Liveness of a watch with a sensitivity of N misses (docs/watching.md):
-- N misses in a row: down; HITS answers in a row after that: recovered;
+- N misses in a row: down; HITS successes in a row after that: recovered;
 - down again before it was steady, or repeated changes between up and down: flapping, reported once;
-  then nothing until STEADY results in a row are the same, reported as recovered or down;
-- an endpoint that was never seen up is down, but that is not reported.
+  then nothing until STEADY results in a row are equal, reported as recovered or down;
+- an endpoint that was never up is down, but that is not reported.
 
 Only scored results count, so failures of this service neither break nor extend a run.
 core/watch/changes defines changes and their texts; store/probes/change_rows stores the state.
@@ -47,15 +47,15 @@ from tollgauge.core.watch.changes import (
 )
 
 HITS: Final = 2
-"""Answers in a row that end an outage."""
+"""Successes in a row that end an outage."""
 STEADY: Final = 6
 """Equal results in a row that end flapping."""
 RECENT: Final = 12
-"""How many results are remembered."""
+"""Number of stored results."""
 TURNS: Final = 6
-"""Changes between up and down among the remembered results that are flapping."""
+"""Changes between up and down among the stored results that count as flapping."""
 TURNS_N_MAX: Final = 3
-"""A watch that waits for more misses than this is not alerted to up and down in turns."""
+"""Watches with a higher sensitivity receive no alerts about flapping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +74,10 @@ class Liveness:
 def step(
     machine: Liveness, *, recent: str, since: int | None, seen_up: bool
 ) -> tuple[Liveness, str | None]:
-    """The machine after the newest of `recent` results (`1` up, `0` not, newest last), and the
-    type of the change, if any. `since` is the first miss of the current run of misses.
+    """Return the next state of a machine, and the type of the change, if any.
+
+    `recent` are results (`1` up, `0` not, newest last); `since` is the first miss of the current
+    run of misses.
     """
     up, run = recent[-1] == "1", run_length(recent)
     calm = min(machine.calm + 1, STEADY)
@@ -98,7 +100,7 @@ def step(
 def _steadied(
     machine: Liveness, *, up: bool, run: int, since: int | None
 ) -> tuple[Liveness, str | None]:
-    """A flapping machine after a result that is the same as `run` - 1 before it."""
+    """Return a flapping machine after a result that equals the `run` - 1 results before it."""
     if run < max(STEADY, 0 if up else machine.n):
         return machine, None
     if up:
@@ -107,13 +109,13 @@ def _steadied(
 
 
 def run_length(recent: str) -> int:
-    """How many of the newest results are equal."""
+    """Return the number of equal newest results."""
     last = recent[-1]
     return len(recent) - len(recent.rstrip(last))
 
 
 def turns(recent: str) -> int:
-    """How often the results changed between up and down since they were last steady."""
+    """Return the number of changes between up and down since the results were last steady."""
     if run_length(recent) == len(recent):
         return 0
     starts = range(len(recent) - STEADY, -1, -1)
@@ -123,30 +125,36 @@ def turns(recent: str) -> int:
 
 
 PUBLIC_N: Final = 2
-"""The sensitivity of public incidents, and of a watch that names none (docs/watching.md)."""
+"""The sensitivity of public incidents, and the default of a watch (docs/watching.md)."""
 CONFIRM: Final = 2
-"""Answers in a row that confirm a broken rule or a slow endpoint."""
+"""Responses in a row that confirm a broken rule or a slow endpoint."""
 HEAL: Final = 6
-"""Answers in a row without a broken rule after which it counts as mended."""
+"""Responses in a row without a broken rule after which it counts as fixed."""
 CALM: Final = 12
-"""Calm answers in a row after which a slow endpoint may be reported again."""
+"""Calm responses in a row after which a slow endpoint may be reported again."""
 VARIES: Final = 3
-"""The number of the change within a day at which terms are said to vary; a templated endpoint's
-vary at the first."""
-_VARIES: Final = "It varies: more changes are not told until it has kept for a day."
+"""Changes within a day at which terms count as varying; for a templated endpoint, the first
+does.
+"""
+_VARIES: Final = "It varies: more changes are not reported until it has been stable for a day."
 BASELINE_MIN: Final = 48
-"""The least answers of a baseline."""
+"""Minimum number of responses in a baseline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeState:
-    """What is remembered. `recent` holds the last scored results as `1` and `0`; `since` the
-    first miss of the current run, `last_good` the last answer before it; `changes` the instants of
-    the day's changes by type; `rules` the id of the set of rules that the last request for payment
-    was judged by, None where that is not stored; `broken` the rules known to be broken with how
-    many answers in a row obeyed them since, `suspects` those that broke in the last answer only;
-    `slow` holds the milliseconds of the slow answers in a row, `calm` counts calm answers after a
-    regression was reported (None: none was).
+    """The stored state.
+
+    Attributes:
+        recent: The last scored results as `1` and `0`.
+        since: The first miss of the current run.
+        last_good: The last success before it.
+        changes: The times of the day's changes by type.
+        rules: ID of the set of rules that the last 402 was linted by; None if it is not stored.
+        broken: Rules known to be broken, with the number of responses in a row that complied since.
+        suspects: Rules that only the last response broke.
+        slow: Milliseconds of the slow responses in a row.
+        calm: Calm responses since a regression was reported; None if none was.
     """
 
     recent: str = ""
@@ -165,7 +173,7 @@ class ChangeState:
     calm: int | None = None
 
     def machine(self, n: int) -> Liveness:
-        """The liveness of a sensitivity; a new one starts as a copy of the public one."""
+        """Return the liveness of a sensitivity; a new one starts as a copy of the public one."""
         machines = {machine.n: machine for machine in self.machines}
         public = machines.get(PUBLIC_N, Liveness(n=PUBLIC_N))
         return machines.get(n) or replace(public, n=n)
@@ -173,12 +181,15 @@ class ChangeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probed:
-    """A scored probe and what it is compared with: the sensitivities of the endpoint's watches,
-    whether it is `templated`, and `last_good`, the time of the last answer before this probe.
-    `slow_here` says that unrelated endpoints were slow at the same time: the cause is then ours.
-    `rules` judged this probe; `rules_before` is the set that the state names, None where that set
-    is not known. `announced`: the seller announced that the payTo would change to that of this
-    probe.
+    """A scored probe with the data that it is compared with.
+
+    Attributes:
+        sensitivities: Those of the endpoint's watches.
+        last_good: Time of the last success before this probe.
+        slow_here: Unrelated endpoints were slow at the same time, so the cause is local.
+        rules: The rules that linted this probe.
+        rules_before: The set that the state names; None if it is unknown.
+        announced: The seller announced that the payTo would change to that of this probe.
     """
 
     result: ProbeResult
@@ -192,7 +203,7 @@ class Probed:
 
 
 def advance(state: ChangeState, probed: Probed) -> tuple[ChangeState, tuple[Change, ...]]:
-    """The state after a scored probe, and the changes that the probe shows."""
+    """Return the state after a scored probe, and the changes that the probe shows."""
     changes: list[Change] = []
     for part in (_liveness, _terms, _envelope, _latency):
         state, new = part(state, probed)
@@ -201,7 +212,7 @@ def advance(state: ChangeState, probed: Probed) -> tuple[ChangeState, tuple[Chan
 
 
 def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
-    """One machine for each sensitivity, all on the same recent results."""
+    """Advance one state machine per sensitivity, all on the same recent results."""
     result = probed.result
     recent = (state.recent + ("1" if result.up else "0"))[-RECENT:]
     began = not result.up and run_length(recent) == 1
@@ -235,7 +246,7 @@ def _liveness(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
 
 
 def _with(state: ChangeState, **values: Any) -> ChangeState:
-    """The state with other values; the same object where they are the same."""
+    """Return the state with other values; the same object if they are equal."""
     for name, value in values.items():
         if getattr(state, name) != value:
             return replace(state, **values)
@@ -243,7 +254,9 @@ def _with(state: ChangeState, **values: Any) -> ChangeState:
 
 
 def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
-    """Changes of price, payTo, asset and network; those that come too often are reported once."""
+    """Detect changes of price, payTo, asset and network; those that recur too often are reported
+    once.
+    """
     result = probed.result
     if result.quote is None:
         return state, []
@@ -267,7 +280,7 @@ def _terms(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change
 
 
 def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
-    """Rules that are newly broken, once a second answer confirms it. An outage breaks no rule."""
+    """Detect newly broken rules, once a second response confirms them. An outage breaks no rule."""
     result = probed.result
     if not result.up:
         return state, []
@@ -277,7 +290,7 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
         return replace(state, judged=True, rules=probed.rules.id, broken=broken), []
     asked = result.outcome is Outcome.PAYMENT_REQUIRED
     rules = probed.rules.id if asked else state.rules
-    if not (errors or state.broken or state.suspects):  # as of nearly every endpoint
+    if not (errors or state.broken or state.suspects):  # true for nearly every endpoint
         return _with(state, rules=rules), []
     clean_answers = {rule: 0 if rule in errors else n + 1 for rule, n in state.broken.items()}
     known = {rule: n for rule, n in clean_answers.items() if n < HEAL}
@@ -297,8 +310,8 @@ def _envelope(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Cha
 
 
 def _not_judged_before(broken: set[str], state: ChangeState, probed: Probed) -> set[str]:
-    """Those broken rules that the endpoint was not judged by the last time: whether they were
-    broken then is not known.
+    """Return the broken rules that were not checked the last time: they may have been broken
+    before.
     """
     if state.rules == probed.rules.id:
         return set()
@@ -307,8 +320,9 @@ def _not_judged_before(broken: set[str], state: ChangeState, probed: Probed) -> 
 
 
 def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Change]]:
-    """Slow answers in a row, compared with a baseline, which only watched endpoints have; those
-    that we were slow ourselves at do not count.
+    """Detect slow responses in a row, compared with a baseline, which only watched endpoints have.
+
+    Responses while this machine was slow do not count.
     """
     result, baseline = probed.result, state.baseline
     if baseline is None or not result.up or baseline.count < BASELINE_MIN or probed.slow_here:
@@ -329,10 +343,10 @@ _FORM: Final = TypeAdapter(ChangeState)
 
 
 def to_json(state: ChangeState) -> bytes:
-    """A state as JSON text."""
+    """Return a state as JSON text."""
     return _FORM.dump_json(state)
 
 
 def from_json(text: str | bytes) -> ChangeState:
-    """The inverse of `to_json`; a field that only another version knows is dropped."""
+    """Parse the text of `to_json`; fields that only another version has are dropped."""
     return _FORM.validate_json(text)

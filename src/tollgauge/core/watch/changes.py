@@ -1,15 +1,14 @@
-"""Changes: what counts as a change of an endpoint, one rule for each type of event.
+"""Changes of an endpoint: one rule per type of event.
 
 Rules (docs/watching.md):
-- a change has a before, an after, its evidence and a reason that a person can read;
-- only scored probes are compared: a failure of our own says nothing about an endpoint;
-- terms that vary from answer to answer are reported once, as a warning: at once for a templated
-  endpoint, whose price may depend on the item, else at the third change within a day.
+- a change has a before, an after, its evidence and a readable reason;
+- only scored probes are compared: a failure of this service says nothing about an endpoint;
+- terms that vary from response to response are reported once, as a warning: immediately for a
+  templated endpoint, whose price may depend on the item, otherwise at the third change in a day.
 
-Each rule is a pure function of what was and what is; it gives a Change, or None. Instants are ms
-UTC. What is remembered between two probes, so that one change is reported once, is
-core/watch/change_state's; storing changes is store/probes/change_rows' work, sending alerts
-jobs/alert's.
+Each rule is a pure function of the old and the new state that returns a Change or None. Times are
+ms UTC. core/watch/change_state keeps the state between two probes, so that one change is reported
+once; store/probes/change_rows stores changes, and jobs/alert sends alerts.
 """
 
 from __future__ import annotations
@@ -37,18 +36,21 @@ EVENTS: Final = (
     *(PAYTO, PRICE, ASSET_NETWORK, SPEC, DELISTING),
     *(DOWN, RECOVERED, FLAPPING, LATENCY),
 )
-"""Every type of event, letter for letter as clients know them (docs/watching.md)."""
+"""Every type of event; clients compare these names exactly (docs/watching.md)."""
 
 SLOW_MS: Final = 300
-"""An answer that is less than this slower than the median is not slow: networks vary as much."""
+"""A response within this of the median is not slow: networks vary by that much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One change of an endpoint, or an event of a watch itself (core/watch/watch_rules). `at` is
-    ms UTC; `before`, `after` and `evidence` are small JSON objects. A liveness change is for the
-    watches of one `sensitivity`, those that wait for that many misses; it is None for every other
-    type.
+    """One change of an endpoint, or an event of a watch itself (core/watch/watch_rules).
+
+    Attributes:
+        at: Milliseconds UTC.
+        before, after, evidence: Small JSON objects.
+        sensitivity: For a liveness change, the watches that it concerns: those that wait for this
+            number of misses. None for every other type.
     """
 
     type: str
@@ -63,8 +65,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """The usual latency of an endpoint: median and 95th percentile of `count` answers, in whole
-    milliseconds, as computed `at` (ms UTC).
+    """The usual latency of an endpoint: median and 95th percentile of `count` responses, in whole
+    milliseconds, computed at `at` (ms UTC).
     """
 
     p50: int
@@ -74,7 +76,7 @@ class Baseline:
 
 
 def payto_change(before: Advertised, after: Advertised, *, at: int, source: str) -> Change | None:
-    """The address that payments go to changed, whether or not an amount is named."""
+    """The payTo changed, with or without an amount."""
     if before.pay_to == after.pay_to:
         return None
     return Change(
@@ -89,18 +91,21 @@ def payto_change(before: Advertised, after: Advertised, *, at: int, source: str)
 
 
 def as_announced(change: Change) -> Change:
-    """A change of payTo that the seller announced ahead, signed by the old address: no alarm."""
+    """Return a change of payTo as information: the seller announced it, signed by the old
+    address.
+    """
     return replace(
         change,
         severity=Severity.INFO,
-        reason="Payments go to another address, as the seller announced: the old one signed it.",
+        reason="Payments go to another address, as announced and signed by the old one.",
         evidence={**change.evidence, "announced": True},
     )
 
 
 def price_change(before: Quote, after: Quote, *, at: int, source: str) -> Change | None:
-    """The price in the same asset changed; the same dollar on another network is the same asset
-    (core/directory/discovery). A rise is an error, a fall a warning.
+    """The price in the same asset changed. A rise is an error, a fall a warning.
+
+    The same dollar on another network is the same asset (core/directory/discovery).
     """
     if before.amount == after.amount or not same_asset(before, after):
         return None
@@ -117,7 +122,7 @@ def price_change(before: Quote, after: Quote, *, at: int, source: str) -> Change
 
 
 def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -> Change | None:
-    """The price is asked in another token or on another network."""
+    """The price is in another token or on another network."""
     if (before.network, before.asset) == (after.network, after.asset):
         return None
     place = "on another network" if before.network != after.network else "in another token"
@@ -125,7 +130,7 @@ def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -
         type=ASSET_NETWORK,
         at=at,
         severity=Severity.ERROR,
-        reason=f"The price is asked {place} than before.",
+        reason=f"The price is {place} than before.",
         before={"network": before.network, "asset": before.asset},
         after={"network": after.network, "asset": after.asset},
         evidence=_terms(after, source),
@@ -135,8 +140,9 @@ def asset_network_change(before: Quote, after: Quote, *, at: int, source: str) -
 def spec_regression(
     broken: Sequence[str], result: ProbeResult, *, known: Sequence[str]
 ) -> Change | None:
-    """Rules of the linter are broken that were not before: the `broken` ones, confirmed by two
-    answers in a row. `known` are those that were broken already.
+    """The envelope breaks rules of the linter that it complied with before.
+
+    `broken` are the new ones, confirmed by two responses in a row; `known` were already broken.
     """
     if not broken:
         return None
@@ -147,7 +153,7 @@ def spec_regression(
         type=SPEC,
         at=result.at,
         severity=Severity.WARN if result.payable else Severity.ERROR,
-        reason=f"The payment envelope breaks {names}, which it kept before.{cannot}",
+        reason=f"The payment envelope breaks {names}, which it complied with before.{cannot}",
         before={"brokenRules": list(known)},
         after={"brokenRules": sorted({*known, *broken})},
         evidence={
@@ -162,7 +168,9 @@ def spec_regression(
 
 
 def delisting(*, at: int, source: str) -> Change:
-    """No directory lists the endpoint any more: a whole crawl of the last one did not see it."""
+    """No directory lists the endpoint any more: a complete crawl of the last one did not contain
+    it.
+    """
     return Change(
         type=DELISTING,
         at=at,
@@ -175,7 +183,7 @@ def delisting(*, at: int, source: str) -> Change:
 
 
 def liveness_down(result: ProbeResult, *, n: int, since: int, last_good: int | None) -> Change:
-    """`n` scored probes in a row failed; `since` is the first of them."""
+    """`n` scored probes in a row failed; `since` is the time of the first."""
     return Change(
         type=DOWN,
         at=result.at,
@@ -189,12 +197,12 @@ def liveness_down(result: ProbeResult, *, n: int, since: int, last_good: int | N
 
 
 def liveness_recovered(result: ProbeResult, *, n: int, since: int | None, hits: int) -> Change:
-    """`hits` scored probes in a row answered after an outage that began at `since`."""
+    """`hits` scored probes in a row succeeded after an outage that began at `since`."""
     return Change(
         type=RECOVERED,
         at=result.at,
         severity=Severity.INFO,
-        reason=f"Up again: {hits} checks in a row answered.",
+        reason=f"Up again: {hits} checks in a row succeeded.",
         before={"up": False, "since": since},
         after={"up": True},
         evidence={"hits": hits, **_probe(result)},
@@ -203,15 +211,16 @@ def liveness_recovered(result: ProbeResult, *, n: int, since: int | None, hits: 
 
 
 def liveness_flapping(result: ProbeResult, *, n: int, recent: str, last_good: int | None) -> Change:
-    """Up and down in turns; nothing more is reported until it is steady. `recent` holds the last
-    results as `1` and `0`, newest last.
+    """The endpoint alternates between up and down; nothing more is reported until it is steady.
+
+    `recent` are the last results as `1` and `0`, newest last.
     """
     return Change(
         type=FLAPPING,
         at=result.at,
         severity=Severity.WARN,
-        reason=f"Flapping: {recent.count('0')} of the last {len(recent)} checks failed, in turns. "
-        "The next notice comes when it is steady.",
+        reason=f"Flapping: {recent.count('0')} of the last {len(recent)} checks failed, with "
+        "successes in between. The next alert follows when it is steady.",
         before={"up": True, "lastGoodAt": last_good},
         after={"up": None, "recent": recent},
         evidence={"recent": recent, **_probe(result)},
@@ -220,14 +229,15 @@ def liveness_flapping(result: ProbeResult, *, n: int, recent: str, last_good: in
 
 
 def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Baseline) -> Change:
-    """Answers in a row were slow, by the endpoint's own past: `slow_ms`, oldest first, the last of
-    them `result`.
+    """Responses in a row were slow compared with the endpoint's history.
+
+    `slow_ms` are their latencies, oldest first; the last one is that of `result`.
     """
     return Change(
         type=LATENCY,
         at=result.at,
         severity=Severity.WARN,
-        reason=f"Answers take {result.timings.total} ms; half of them took {baseline.p50} ms or "
+        reason=f"Responses take {result.timings.total} ms; half of them took {baseline.p50} ms or "
         f"less before, and 95 % {baseline.p95} ms or less.",
         before={"p50LatencyMs": baseline.p50, "p95LatencyMs": baseline.p95},
         after={"latencyMs": result.timings.total},
@@ -240,13 +250,15 @@ def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Ba
 
 
 def is_slow(result: ProbeResult, baseline: Baseline) -> bool:
-    """Whether an answer took far longer than the endpoint's answers do."""
+    """Return whether a response took far longer than usual for the endpoint."""
     limit = max(2 * baseline.p95, 3 * baseline.p50, baseline.p50 + SLOW_MS)
     return result.up and result.timings.total > limit
 
 
 def is_calm(result: ProbeResult, baseline: Baseline) -> bool:
-    """Whether an answer is as fast as usual again; one between slow and calm changes nothing."""
+    """Return whether a response is as fast as usual again; one between slow and calm changes
+    nothing.
+    """
     limit = max(3 * baseline.p95 // 2, 2 * baseline.p50, baseline.p50 + SLOW_MS // 2)
     return result.up and result.timings.total <= limit
 
@@ -254,8 +266,10 @@ def is_calm(result: ProbeResult, baseline: Baseline) -> bool:
 def term_changes(
     before: Advertised, after: Advertised, *, at: int, source: str, announced: bool = False
 ) -> tuple[Change, ...]:
-    """The changes from one entry's terms to the next: the payTo, which may be `announced`, and,
-    where both sides name an amount, the price and the asset or network.
+    """Return the changes from one entry's terms to the next.
+
+    These are the payTo, which may be `announced`, and, if both sides have an amount, the price and
+    the asset or network.
     """
     payto = payto_change(before, after, at=at, source=source)
     candidates = [as_announced(payto) if payto is not None and announced else payto]
@@ -290,7 +304,7 @@ def _price(quote: Quote) -> str:
 
 
 def _what(result: ProbeResult) -> str:
-    """The status or the outcome of a probe, in a word."""
+    """Return the status or the outcome of a probe."""
     return f"HTTP {result.status}" if result.status is not None else result.outcome.value
 
 

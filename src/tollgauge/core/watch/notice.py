@@ -1,12 +1,12 @@
-"""Notice: an event of a watch as JSON, as Slack blocks, as a Discord embed.
+"""Alerts: an event of a watch as JSON, as Slack blocks, and as a Discord embed.
 
 Rules (docs/watching.md):
-- the JSON is the same in polls and in signed deliveries; instants leave as ISO 8601 UTC;
-- texts that came from the endpoint or its directory are cleaned and cut before they reach a chat;
-- Slack gets `& < >` escaped, Discord its markup escaped and no mentions allowed; neither makes a
-  link of an address that a text holds;
-- nothing here is longer than Slack (3000 characters a text) or Discord (1024 a field, 6000 an
-  embed, in UTF-16 units) take.
+- the JSON is the same in polls and in signed deliveries; times are ISO 8601 UTC;
+- texts of endpoints or directories are cleaned and cut before they are sent to a chat;
+- `& < >` are escaped for Slack, markup for Discord, and mentions are disabled; neither renders an
+  address in a text as a link;
+- texts stay within the limits of Slack (3000 characters per text) and Discord (1024 per field, 6000
+  per embed, in UTF-16 units).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tollgauge.core.watch import changes, watch_rules
 from tollgauge.core.watch.changes import Change
 
 VALUE_MAX: Final = 300
-"""Longest text of an endpoint or a directory that a chat shows, in characters."""
+"""Maximum length in characters of a foreign text in a chat message."""
 FACTS_MAX: Final = 9
-"""How many facts of an event a chat shows at most."""
+"""Maximum number of facts in a chat message."""
 SLACK_TITLE: Final = 150
 SLACK_FIELD: Final = 2_000
 SLACK_TEXT: Final = 3_000
@@ -47,7 +47,7 @@ TITLES: Final[Mapping[str, str]] = {
     watch_rules.DIGEST: "Daily digest",
     watch_rules.CONNECTION_TEST: "Connection test",
 }
-"""Each type of event in words."""
+"""The title of each type of event."""
 _COLOURS: Final = {"error": 0xB3261E, "warn": 0x9A6700, "info": 0x1A7F37}
 _DISCORD: Final = frozenset("\\*_~|>`[]()#-@<:")
 _SLACK: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -56,7 +56,7 @@ _SLACK: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 def event(
     change: Change, *, event_id: str, watch_id: str, resource: str, page: str
 ) -> dict[str, Any]:
-    """A change of an endpoint, or what a watch says of itself, as a poll or a delivery has it."""
+    """Return a change of an endpoint, or an event of a watch itself, as in polls and deliveries."""
     return {
         "event_id": event_id,
         "type": change.type,
@@ -74,7 +74,7 @@ def event(
 
 
 def slack(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event as a Slack message (Block Kit)."""
+    """Return an event as a Slack message (Block Kit)."""
     title = f"{TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
     link = f"<{event['endpoint_page']}|Evidence and history>" if event["endpoint_page"] else ""
     words = f"{event['type']} · {event['severity']} · {event['event_id']}"
@@ -97,7 +97,7 @@ def slack(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def discord(event: Mapping[str, Any]) -> dict[str, Any]:
-    """An event as a Discord message with one embed and no mentions."""
+    """Return an event as a Discord message with one embed and no mentions."""
     title = f"{TITLES.get(event['type'], event['type'])}: {_host(event['resource'])}"
     embed: dict[str, Any] = {
         "title": _discord(title, DISCORD_TITLE),
@@ -121,7 +121,7 @@ def discord(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def instants(value: Mapping[str, Any]) -> dict[str, Any]:
-    """An object whose instants are ISO texts."""
+    """Return an object with its times as ISO texts."""
     return {
         name: iso_seconds(member) if name in _INSTANTS and isinstance(member, int) else member
         for name, member in value.items()
@@ -129,8 +129,8 @@ def instants(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a chat shows of an event, as (name, value): endpoint and time, since when, the last good
-    answer, before → after, and how often it was checked.
+    """Return the facts of an event for a chat, as (name, value): endpoint and time, start, last
+    good response, before → after, and the number of checks.
     """
     before, after, evidence = event["before"], event["after"], event["evidence"]
     facts = [("Endpoint", _plain(event["resource"])), ("Seen", event["observed_at_iso"])]
@@ -149,7 +149,7 @@ def _facts(event: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """What differs between two objects in words, as (name, before, after)."""
+    """Return the differences of two objects as text: (name, before, after)."""
     keys = dict.fromkeys((*before, *after))
     skipped = {"since", "lastGoodAt", "recent"}
     return [
@@ -160,7 +160,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tup
 
 
 def _words(key: str) -> str:
-    """`brokenRules` as people write it."""
+    """Return the label of a key: `brokenRules` is "Broken rules"."""
     if key == "payTo":
         return key
     text = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", key)
@@ -168,7 +168,7 @@ def _words(key: str) -> str:
 
 
 def _plain(value: object) -> str:
-    """A JSON value in words."""
+    """Return a JSON value as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -183,7 +183,7 @@ def _host(resource: str) -> str:
 
 
 def _mrkdwn(text: str) -> dict[str, Any]:
-    """A text of Slack's markup; `verbatim` keeps it from making links of bare addresses."""
+    """Return a text in Slack's markup; `verbatim` disables links for bare addresses."""
     return {"type": "mrkdwn", "text": text, "verbatim": True}
 
 
@@ -196,7 +196,7 @@ def _discord(text: str, limit: int) -> str:
 
 
 def _cut(pieces: Iterable[str], limit: int) -> str:
-    """As many whole pieces as fit into a limit of UTF-16 units."""
+    """Join as many whole pieces as fit into a limit of UTF-16 units."""
     fitting: list[str] = []
     for piece in pieces:
         limit -= _units(piece)
@@ -207,5 +207,5 @@ def _cut(pieces: Iterable[str], limit: int) -> str:
 
 
 def _units(text: str) -> int:
-    """The length in UTF-16 units, as chats count."""
+    """Return the length in UTF-16 units, as chats count."""
     return len(text) + sum(char > "\uffff" for char in text)

@@ -1,14 +1,14 @@
-"""Watch: what a watch may ask for, how long it lasts, delivery retries, and how long rows are kept.
+"""Watches: limits, duration, delivery retries, and retention periods of rows.
 
 Rules (docs/watching.md):
-- a watch lasts 30 days; renewing adds 30 days to what is left;
-- at most 10 destinations, at most 5 of each kind of field;
-- a delivery that fails is tried again after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, each ±20 %;
-  the jitter comes from the hash of the delivery id, so it needs no randomness.
+- a watch lasts 30 days; renewal adds 30 days to the remaining time;
+- at most 10 destinations, at most 5 per kind of field;
+- a failed delivery is retried after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, each ±20 %; the
+  jitter is derived from the hash of the delivery ID, so it needs no randomness.
 
 docs/operating/database.md has the retention table with reasons; a test compares the two. Payments,
-books, counts of forecasts, and rows that exist once per endpoint, wallet or version of the program
-are never deleted.
+books, counts of forecasts, and rows that exist once per endpoint, wallet or program version are
+never deleted.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.watch.changes import EVENTS
 
 PERIOD_MS: Final = 30 * DAY_MS
-"""How long a watch lasts."""
+"""Duration of a watch."""
 READABLE_MS: Final = 30 * DAY_MS
-"""How long an ended watch can still be read and renewed."""
+"""Period in which an ended watch can still be read and renewed."""
 EXPIRING_MS: Final = 3 * DAY_MS
-"""How long before its end a watch says so."""
+"""Time before its end at which a watch sends a reminder."""
 SENSITIVITY_MIN: Final = 1
 SENSITIVITY_MAX: Final = 10
 SENSITIVITY_DEFAULT: Final = 2
 DESTINATIONS_MAX: Final = 10
 FIELD_MAX: Final = 5
-"""Destinations that one field of a request may name."""
+"""Maximum number of destinations per field of a request."""
 RETRIES_MS: Final = (
     5 * SECOND_MS,
     5 * MINUTE_MS,
@@ -44,7 +44,7 @@ RETRIES_MS: Final = (
     10 * HOUR_MS,
     10 * HOUR_MS,
 )
-"""The pauses after failed attempts, before their jitter."""
+"""Delays after failed attempts, before jitter."""
 RETRY_AFTER_MIN_MS: Final = SECOND_MS
 RETRY_AFTER_MAX_MS: Final = DAY_MS
 
@@ -55,7 +55,7 @@ RENEWED: Final = "renewed"
 EXPIRING: Final = "expiring"
 EXPIRED: Final = "expired"
 LIFECYCLE: Final = (CREATED, EDITED, CANCELLED, RENEWED, EXPIRING, EXPIRED)
-"""What happens to a watch itself, letter for letter (docs/watching.md)."""
+"""The events of a watch itself; clients compare these names exactly (docs/watching.md)."""
 CONNECTION_TEST: Final = "connection_test"
 DIGEST: Final = "daily_digest"
 
@@ -73,7 +73,7 @@ class WatchState(StrEnum):
 
 
 class DestinationKind(StrEnum):
-    """The format of the messages that a destination gets."""
+    """The message format of a destination."""
 
     JSON = "webhook"
     SLACK = "slack"
@@ -82,7 +82,7 @@ class DestinationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
-    """What a watch asks for: types of events, misses before an alarm, a daily digest."""
+    """The options of a watch: types of events, misses before an alert, a daily digest."""
 
     events: tuple[str, ...] = EVENTS
     sensitivity: int = SENSITIVITY_DEFAULT
@@ -91,7 +91,7 @@ class WatchRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A destination as it was asked for: its URL, its format, and the field that named it."""
+    """A requested destination: its URL, its format, and the field that named it."""
 
     url: str
     kind: DestinationKind
@@ -99,12 +99,12 @@ class Target:
 
     @property
     def host(self) -> str:
-        """The host that it names, in lower case."""
+        """The host of its URL, in lower case."""
         return urlsplit(self.url).hostname or ""
 
     @property
     def masked(self) -> str:
-        """What people may see: its path is a secret, so the host and at most the last four
+        """The URL for display: its path is a secret, so only the host and at most the last four
         characters.
         """
         tail = self.url[-4:] if len(urlsplit(self.url).path) >= 16 else ""
@@ -112,9 +112,10 @@ class Target:
 
 
 def kind_of(url: str, *, slack: bool = False) -> DestinationKind:
-    """The format of a destination's URL: Slack's and Discord's own hosts and paths are
-    recognised, and a URL that was given as Slack's gets Slack's format wherever it leads, as
-    Slack-compatible receivers want it (Discord's `/slack` among them).
+    """Return the format of a destination's URL.
+
+    The hosts and paths of Slack and Discord are recognised. Any other URL given as Slack's gets
+    Slack's format, for Slack-compatible receivers (including Discord's `/slack`).
     """
     parts = urlsplit(url)
     host = (parts.hostname or "").lower()
@@ -130,15 +131,17 @@ def kind_of(url: str, *, slack: bool = False) -> DestinationKind:
 
 
 def masked_host(host: str) -> str:
-    """What every masked URL of a host begins with."""
+    """Return the prefix of every masked URL of a host."""
     return f"https://{host}/"
 
 
 def retry_at(
     delivery: str, attempts: int, *, now: int, retry_after_ms: int | None = None
 ) -> int | None:
-    """When to try a delivery again (ms UTC) after `attempts` failed attempts, None after the last.
-    A receiver's Retry-After, taken as 1 s to 24 h, can only make it later.
+    """Return the time of the next attempt (ms UTC) after `attempts` failed attempts; None after the
+    last.
+
+    A receiver's Retry-After, limited to 1 s to 24 h, can only delay it.
     """
     if attempts > len(RETRIES_MS):
         return None
@@ -152,53 +155,59 @@ def retry_at(
 
 
 def message_id(watch_id: str, event: str) -> str:
-    """The id of an event of a watch, in polls and deliveries alike: receivers tell repeats by it.
-    `event` names what happened: `change_event`, `own_event`, or a text of its own.
+    """Return the ID of an event of a watch, equal in polls and deliveries: receivers detect repeats
+    by it.
+
+    `event` identifies the event: `change_event`, `own_event`, or any other text.
     """
     return f"evt_{hashlib.sha256(f'{watch_id}:{event}'.encode()).hexdigest()[:32]}"
 
 
 def change_event(number: int) -> str:
-    """The `event` of `message_id` for a change of the endpoint, by the change's id."""
+    """Return the `event` of `message_id` for a change of the endpoint, by the change's ID."""
     return f"flip:{number}"
 
 
 def own_event(number: int) -> str:
-    """The `event` of `message_id` for an event of the watch itself, by its number."""
+    """Return the `event` of `message_id` for an event of the watch itself, by its number."""
     return f"own:{number}"
 
 
 def rotation_text(watch_id: str, base_url: str, signed_at: object) -> str:
-    """What the payer of a watch signs for another secret; `signed_at` is in unix seconds."""
+    """Return the text that the payer of a watch signs to replace its secret; `signed_at` is in Unix
+    seconds.
+    """
     return f"Rotate the secret of watch {watch_id} at {base_url}.\nSigned at: {signed_at}"
 
 
 def renewed_until(expires_at: int, *, now: int) -> int:
-    """The end (ms UTC) of a watch that is renewed now: a period after its end, or after now."""
+    """Return the end (ms UTC) of a watch that is renewed now: a period after its end, or after
+    now.
+    """
     return max(expires_at, now) + PERIOD_MS
 
 
 RAW_DAYS: Final = 90
 """UTC days before today whose probes and day sums are kept."""
 CHANGES_MS: Final = 90 * DAY_MS
-"""A change, unless a watch that is still readable saw it."""
+"""Changes, unless a watch that is still readable saw them."""
 DISCOVERY_EVENTS_MS: Final = 90 * DAY_MS
 CRAWLS_MS: Final = 90 * DAY_MS
-"""A crawl, unless the next one is compared with it."""
+"""Crawls, unless the next one is compared with them."""
 FORECASTS_MS: Final = 90 * DAY_MS
 EVIDENCE_MS: Final = 90 * DAY_MS
-"""Evidence that a sold report names, from when one named it last."""
+"""Evidence of a sold report, from the last sale that named it."""
 ANNOUNCEMENTS_MS: Final = 90 * DAY_MS
-"""A change of payTo that a seller announced, from the instant that it names."""
+"""Announced changes of payTo, from the announced time."""
 ANSWERS_MS: Final = 30 * DAY_MS
-"""The answer of a payment, from when its outcome is known; until then it stays."""
+"""The response of a payment, from the time its outcome is known; until then it is kept."""
 REJECTED_MS: Final = DAY_MS
-"""A payment that was rejected."""
+"""Rejected payments."""
 DELIVERIES_MS: Final = 30 * DAY_MS
-"""A delivery that has ended; one that is queued stays."""
+"""Deliveries that have ended; queued ones are kept."""
 WATCHES_MS: Final = READABLE_MS
-"""A watch that has ended, with its events and destinations."""
+"""Ended watches, with their events and destinations."""
 UNLISTED_MS: Final = 7 * DAY_MS
-"""An endpoint that was never public, with all that belongs to it."""
+"""Endpoints that were never public, with all their rows."""
 SETTLEMENTS_MS: Final = 40 * DAY_MS
-"""A settlement of a wallet, and its sums by day."""
+"""Settlements of wallets, and their sums by day."""
