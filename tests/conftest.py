@@ -24,10 +24,9 @@ import structlog
 from hypothesis import HealthCheck, settings
 from tests.support import command_server, open_files, programs, quick_start
 from tests.support.examples import THOROUGH, examples
-from tests.support.http_service import configuration, fill, opened
-from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrated, server
-from tests.support.watch_service import WatchService
-from tests.support.watch_service import opened as opened_watch_service
+from tests.support.http_service import configuration, fill, open_service
+from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrate_database, server
+from tests.support.watch_service import WatchService, open_watch_service
 
 from tollgauge.clients.peer import public_authorities
 from tollgauge.db.engine import Store
@@ -78,7 +77,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 async def first_use() -> None:
     """Start one service, so that forked processes inherit lazily imported modules."""
     public_authorities()
-    async with opened(configuration()) as running:
+    async with open_service(configuration()) as running:
         await running.get("/healthz")
 
 
@@ -112,7 +111,7 @@ def anvil() -> Path:
     try:
         return find_anvil()
     except ChainError as error:
-        programs.missing(f"{error} {error.hint}")
+        programs.report_missing(f"{error} {error.hint}")
 
 
 @pytest.fixture(scope="session")
@@ -145,7 +144,7 @@ def postgres_databases(postgres: Postgres) -> Databases:
 def empty_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An SQLite file with tables, to copy."""
     path = tmp_path_factory.mktemp("sqlite") / "template.db"
-    asyncio.run(migrated(f"sqlite:///{path}"))
+    asyncio.run(migrate_database(f"sqlite:///{path}"))
     return path
 
 
@@ -201,7 +200,7 @@ def market_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
     template = folder / "market.db"
 
     async def build() -> None:
-        async with opened(configuration(store_url=f"sqlite:///{template}")) as running:
+        async with open_service(configuration(store_url=f"sqlite:///{template}")) as running:
             await fill(running)
 
     with (folder / "market.lock").open("w") as lock:
@@ -219,7 +218,7 @@ def market_database(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path]
 @pytest.fixture
 async def watch_service(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[WatchService]:
     database = shutil.copy(empty_sqlite, tmp_path / "watch_service.db")
-    async with opened_watch_service(f"sqlite:///{database}", tmp_path) as watch_service:
+    async with open_watch_service(f"sqlite:///{database}", tmp_path) as watch_service:
         yield watch_service
 
 
@@ -227,5 +226,5 @@ async def watch_service(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[Wat
 async def watch_service_on_each_database(
     database: str, tmp_path: Path
 ) -> AsyncIterator[WatchService]:
-    async with opened_watch_service(database, tmp_path) as watch_service:
+    async with open_watch_service(database, tmp_path) as watch_service:
         yield watch_service

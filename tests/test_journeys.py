@@ -21,7 +21,7 @@ from typing import Final
 from tests.support import lint_envelopes, paid_service
 from tests.support.http_service import WEATHER
 from tests.support.paid_service import PaidService
-from tests.support.probe_loop import Clock, counting, endpoint, worker
+from tests.support.probe_loop import Clock, endpoint, run_counting_seller, worker
 
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.db.engine import Store
@@ -97,7 +97,7 @@ async def trace_probe(folder: Path) -> Trace:
     with profiled() as trace:
         store = Store.open(f"sqlite:///{folder / 'probe.db'}")
         await store.migrate()
-        async with counting(folder, {"api.example.com"}) as seller:
+        async with run_counting_seller(folder, {"api.example.com"}) as seller:
             seller.headers = headers
             async with worker(store, seller.mapped, ca_file=seller.ca_file) as loop:
                 loop.clock = clock = Clock()
@@ -114,7 +114,7 @@ async def trace_probe(folder: Path) -> Trace:
 async def trace_sale(database: str) -> Trace:
     """The second history that is bought from a running service: from its request to its answer."""
     with profiled() as trace:
-        async with paid_service.opened(database, PaidService) as service:
+        async with paid_service.open_paid_service(database, PaidService) as service:
             order = {"resource": WEATHER}
             await service.post("/v1/x402-history", order)
             with trace.record():

@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 from tests.support.command_line import Command
-from tests.support.guard_seller import ACCOUNT, receipt, selling
+from tests.support.guard_seller import ACCOUNT, receipt, run_seller
 
 from tollgauge.demo.chain import ACCOUNTS
 from tollgauge.demo.serving import closed_port
@@ -107,7 +107,7 @@ def test_unwritable_output_is_reported_before_payment(
 def test_unexpected_response_to_purchase_is_kept_and_reported(
     tollgauge: Command, tmp_path: Path, body: bytes, command: list[str], file: str, bought: str
 ) -> None:
-    with selling() as seller:
+    with run_seller() as seller:
         seller.answer = lambda _: replace(receipt(), body=body)
         done = tollgauge(
             *command, URL, TOLLGAUGE_URL=seller.url, TOLLGAUGE_BUYER_KEY=ACCOUNT.key.to_0x_hex()
@@ -137,7 +137,7 @@ def test_confirmed_outage_is_printed_first_and_exits_1(
         "grade": "A",
         "confidence": 1,
     }
-    with selling() as seller:
+    with run_seller() as seller:
         seller.answer = lambda _: replace(receipt(), body=orjson.dumps(report))
         done = tollgauge(
             "buy", URL, TOLLGAUGE_URL=seller.url, TOLLGAUGE_BUYER_KEY=ACCOUNT.key.to_0x_hex()

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.command_line import TOLLGAUGE, Command, captured
+from tests.support.command_line import TOLLGAUGE, Command, captured_exchange
 from tests.support.command_server import command as prepared_command
 from tests.support.rated_endpoints import whole_report
 from typer.main import get_command
@@ -134,7 +134,7 @@ def test_reading_command_does_not_create_a_database(
 
 def result_commands(tmp_path: Path) -> dict[str, tuple[str, ...]]:
     """Return every command that prints a result without a remote service."""
-    (tmp_path / "exchange.json").write_text(json.dumps(captured()))
+    (tmp_path / "exchange.json").write_text(json.dumps(captured_exchange()))
     (tmp_path / "report.json").write_bytes(orjson.dumps(whole_report()))
     (tmp_path / "tx.json").write_text('{"hash": "0x' + "ab" * 32 + '", "input": "0xa9059cbb"}')
     (tmp_path / "list.json").write_text('["https://api.example.com/paid"]')
@@ -203,7 +203,7 @@ def test_progress_is_shown_only_on_a_terminal(tmp_path: Path) -> None:
 
 
 def test_output_is_the_same_on_a_terminal_and_in_a_pipe(tmp_path: Path) -> None:
-    (tmp_path / "exchange.json").write_text(json.dumps(captured()))
+    (tmp_path / "exchange.json").write_text(json.dumps(captured_exchange()))
     for more in ((), ("--json",)):
         command = prepared_command("tollgauge", "lint", "exchange.json", *more)
         piped = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True).stdout

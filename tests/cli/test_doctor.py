@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import Command
-from tests.support.tls_server import answering, serving
+from tests.support.tls_server import serve_answers, serve_documents
 
 from tollgauge.demo.serving import closed_port
 
@@ -33,7 +33,7 @@ def node(*, chain: int = 8453, block_age_s: int = 1) -> Iterator[str]:
         reply = {"jsonrpc": "2.0", "id": asked["id"], "result": results[asked["method"]]}
         return json.dumps(reply).encode()
 
-    with answering(answer) as url:
+    with serve_answers(answer) as url:
         yield f"{url}/secret-key"
 
 
@@ -44,7 +44,7 @@ def test_reachable_services_are_good(tollgauge: Command, tmp_path: Path) -> None
         '[[sources]]\nname = "mine"\nkind = "file"\nlocation = "list.json"\n'
     )
     documents = {"/supported": supported(*OTHERS, KIND)}
-    with serving(documents) as url, node() as rpc:
+    with serve_documents(documents) as url, node() as rpc:
         done = tollgauge("doctor", TOLLGAUGE_FACILITATOR_URL=url, TOLLGAUGE_RPC_URL=rpc)
         as_json = tollgauge("doctor", "--json", TOLLGAUGE_FACILITATOR_URL=url)
     assert done.code == as_json.code == 0, done.err
@@ -73,7 +73,7 @@ def test_reachable_services_are_good(tollgauge: Command, tmp_path: Path) -> None
 def test_facilitator_that_does_not_settle_is_bad(
     tollgauge: Command, documents: dict[str, bytes], words: str
 ) -> None:
-    with serving(documents) as url:
+    with serve_documents(documents) as url:
         done = tollgauge("doctor", TOLLGAUGE_FACILITATOR_URL=url)
     assert (done.code, done.err) == (1, "")
     assert done.out.startswith("bad   facilitator: ")

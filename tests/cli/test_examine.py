@@ -11,11 +11,11 @@ from typing import Any
 
 import orjson
 import pytest
-from tests.support.command_line import Command, captured
+from tests.support.command_line import Command, captured_exchange
 from tests.support.http_service import PAY_TO
-from tests.support.lint_envelopes import changed_example, encoded
+from tests.support.lint_envelopes import change_example, encode_envelope
 from tests.support.rated_endpoints import whole_report
-from tests.support.tls_server import serving
+from tests.support.tls_server import serve_documents
 
 from docs.response_examples import sample_evidence
 from tollgauge.cli.examine import _improvement_lines
@@ -30,7 +30,7 @@ GOOD = ANSWERS["v2"]
 
 def test_lint_prints_terms_of_captured_exchange(tollgauge: Command, tmp_path: Path) -> None:
     path = tmp_path / "exchange.json"
-    path.write_text(json.dumps(captured()))
+    path.write_text(json.dumps(captured_exchange()))
     done = tollgauge("lint", str(path), "--json")
     assert (done.code, done.err) == (0, "")
     assert set(done.json) == {
@@ -45,7 +45,7 @@ def test_lint_prints_terms_of_captured_exchange(tollgauge: Command, tmp_path: Pa
 
 def test_lint_exits_1_if_no_client_could_pay(tollgauge: Command, tmp_path: Path) -> None:
     path = tmp_path / "exchange.json"
-    for exchange in (captured(maxAmountRequired="0.01"), {"status": 200, "headers": {}}):
+    for exchange in (captured_exchange(maxAmountRequired="0.01"), {"status": 200, "headers": {}}):
         path.write_text(json.dumps(exchange))
         done = tollgauge("lint", str(path), "--json")
         assert done.code == 1
@@ -55,8 +55,8 @@ def test_lint_exits_1_if_no_client_could_pay(tollgauge: Command, tmp_path: Path)
 
 
 def test_lint_prints_errors_first_and_a_corrected_envelope(tollgauge: Command) -> None:
-    wrong = changed_example(
-        changed_example(GOOD, "resource.url", "/weather"), "accepts.0.amount", 0.01
+    wrong = change_example(
+        change_example(GOOD, "resource.url", "/weather"), "accepts.0.amount", 0.01
     )
     done = tollgauge("lint", "-", stdin=(wrong.capture() or "").encode())
     assert done.code == 1
@@ -110,9 +110,9 @@ content-type: application/json
 def test_lint_reads_curl_output_and_windows_encodings(
     tollgauge: Command, tmp_path: Path, encoding: str, end: str
 ) -> None:
-    text = CURL.replace("\n", end) + captured()["body"]
+    text = CURL.replace("\n", end) + captured_exchange()["body"]
     (tmp_path / "curl.txt").write_bytes(text.encode(encoding))
-    (tmp_path / "exchange.json").write_bytes(json.dumps(captured()).encode(encoding))
+    (tmp_path / "exchange.json").write_bytes(json.dumps(captured_exchange()).encode(encoding))
     for name in ("curl.txt", "exchange.json"):
         done = tollgauge("lint", name)
         assert (done.code, done.err) == (0, "")
@@ -122,7 +122,7 @@ def test_lint_reads_curl_output_and_windows_encodings(
 
 
 def test_status_may_be_a_string(tollgauge: Command) -> None:
-    exchange = captured() | {"status": "402"}
+    exchange = captured_exchange() | {"status": "402"}
     done = tollgauge("lint", "-", stdin=json.dumps(exchange).encode())
     assert done.code == 0, done.err
 
@@ -169,7 +169,7 @@ def test_lint_of_local_endpoint_explains_how_to_pipe_its_response(
 
 
 def test_lint_reads_bare_header_value_and_bare_envelope(tollgauge: Command) -> None:
-    for text in (encoded(GOOD.envelope), json.dumps(GOOD.envelope)):
+    for text in (encode_envelope(GOOD.envelope), json.dumps(GOOD.envelope)):
         done = tollgauge("lint", "-", stdin=text.encode())
         assert (done.code, done.err) == (0, ""), done.err
         assert done.out.startswith("payable   yes\n")
@@ -430,7 +430,7 @@ def test_score_fetches_evidence_of_a_short_report(
     tollgauge: Command, documents: dict[str, bytes], code: int, words: str
 ) -> None:
     report = read_example("trust_report") | {}
-    with serving(documents) as url:
+    with serve_documents(documents) as url:
         report["evidence"] = report["evidence"] | {"url": f"{url}/evidence/x"}
         done = tollgauge("score", "-", stdin=orjson.dumps(report))
     assert done.code == code
@@ -440,7 +440,7 @@ def test_score_fetches_evidence_of_a_short_report(
 def test_score_detects_fetched_evidence_with_another_digest(tollgauge: Command) -> None:
     other = replace(sample_evidence(), listed=False)
     report = read_example("trust_report") | {}
-    with serving({"/evidence/x": to_json(other)}) as url:
+    with serve_documents({"/evidence/x": to_json(other)}) as url:
         report["evidence"] = report["evidence"] | {"url": f"{url}/evidence/x"}
         done = tollgauge("score", "-", stdin=orjson.dumps(report))
     assert done.code == 1

@@ -11,13 +11,13 @@ import orjson
 import pytest
 from tests.support.reconciliation import (
     PAY_TO,
-    advanced,
-    came,
+    advance_to,
+    deposit_in,
     header,
     nonce,
-    opened,
     read_to,
-    sold,
+    start_index,
+    store_payment,
 )
 from typer.testing import CliRunner
 
@@ -49,12 +49,16 @@ async def run(*words: str) -> Any:
 
 async def a_day(store: Store) -> None:
     """Store two sales of yesterday, one with its transfer, and transfers that paid for nothing."""
-    cursor = await opened(store, at=yesterday())
+    cursor = await start_index(store, at=yesterday())
     block = header(101, at=yesterday())
-    await sold(store, 1, at=yesterday())
-    await sold(store, 9, State.REJECTED, at=yesterday())
-    transfers = (came(block, 1, by=nonce(1)), came(block, 2, 700), came(block, 3, 60, by=nonce(9)))
-    await advanced(store, cursor, [block], *transfers)
+    await store_payment(store, 1, at=yesterday())
+    await store_payment(store, 9, State.REJECTED, at=yesterday())
+    transfers = (
+        deposit_in(block, 1, by=nonce(1)),
+        deposit_in(block, 2, 700),
+        deposit_in(block, 3, 60, by=nonce(9)),
+    )
+    await advance_to(store, cursor, [block], *transfers)
     await read_to(store, midnight() + 1)
 
 
@@ -98,7 +102,7 @@ async def test_matching_books_exit_0(store: Store) -> None:
 
 async def test_unexplained_difference_on_a_complete_day_exits_1(store: Store) -> None:
     await a_day(store)
-    await sold(store, 2, at=yesterday())
+    await store_payment(store, 2, at=yesterday())
     plain, shown = await run("--books"), await run("--books", "--days", "2", "--json")
     assert (plain.exit_code, shown.exit_code) == (1, 1)
     assert "NOT EXPLAINED" in plain.stdout
@@ -112,7 +116,7 @@ async def test_books_are_open_with_a_reason_if_the_chain_is_not_read(
 ) -> None:
     monkeypatch.setenv("TOLLGAUGE_SALE_PAY_TO", PAY_TO)
     monkeypatch.setenv("TOLLGAUGE_FACILITATOR_URL", "https://facilitator.example")
-    await sold(store, 1, at=yesterday())
+    await store_payment(store, 1, at=yesterday())
     plain, shown = await run("--books"), await run("--books", "--json", "--days", "2")
     assert plain.exit_code == shown.exit_code == 0
     assert "The chain is not read for it" in plain.stdout

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.command_line import Command
-from tests.support.http_service import configuration, opened
+from tests.support.http_service import configuration, open_service
 
 from tollgauge import app
 
@@ -80,5 +80,5 @@ def test_watch_option_repeats_until_interrupted(
 
 async def test_expected_loops_are_those_that_the_service_runs(tmp_path: Path) -> None:
     config = configuration(store_url=f"sqlite:///{tmp_path}/t.db")
-    async with opened(config) as running:
+    async with open_service(config) as running:
         assert set(app.loops(config)) == {job.name for job in running.service.jobs()}

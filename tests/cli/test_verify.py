@@ -13,7 +13,7 @@ import pytest
 from tests.support.command_line import Command, Done
 from tests.support.rated_endpoints import whole_report
 from tests.support.signing import KEY, OTHER_KEY
-from tests.support.tls_server import serving
+from tests.support.tls_server import serve_documents
 
 from docs.response_examples import sample_evidence
 from tollgauge.core.sale.answer_signature import PublicKey, SigningKey, Typ
@@ -40,7 +40,7 @@ def documents() -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def service(documents: dict[str, bytes]) -> Iterator[str]:
     """Serve only the keys of a service and one piece of evidence."""
-    with serving(documents) as url:
+    with serve_documents(documents) as url:
         yield url
 
 

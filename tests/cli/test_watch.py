@@ -10,7 +10,7 @@ from tests.support.command_line import Command, Done
 from tests.support.receivers import ALERTS
 from tests.support.watch_service import (
     QUOTE,
-    opened,
+    open_watch_service,
 )
 
 from tollgauge.store.watches import outbox
@@ -23,7 +23,7 @@ async def test_operator_lists_shows_and_resends(tollgauge: Command, tmp_path: Pa
         """Run a command and return its result while the service has the same database open."""
         return await asyncio.to_thread(tollgauge, "watch", *words, DATABASE_URL=url)
 
-    async with opened(url, tmp_path) as watch_service:
+    async with open_watch_service(url, tmp_path) as watch_service:
         bought = await watch_service.buy(
             delivery={"webhook_url": f"https://{ALERTS}/averysecretpath"}
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 import orjson
 import pytest
 from tests.support.command_line import Command
-from tests.support.tls_server import answering
+from tests.support.tls_server import serve_answers
 
 from tollgauge.demo.serving import closed_port
 
@@ -45,7 +45,7 @@ def test_unreachable_service_loses_no_event_and_prints_no_secret(
 def test_invalid_response_of_the_service_is_reported(
     tollgauge: Command, tmp_path: Path, document: bytes
 ) -> None:
-    with answering(lambda _path, _sent: document) as url:
+    with serve_answers(lambda _path, _sent: document) as url:
         (tmp_path / "mine").write_bytes(orjson.dumps({"poll_url": url, "secret": "do not print"}))
         done = tollgauge("watch", "events", "mine")
     assert (done.code, done.out) == (2, "")

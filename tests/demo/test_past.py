@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.support.http_service import WEATHER_ID, configuration, fill, opened
+from tests.support.http_service import WEATHER_ID, configuration, fill, open_service
 
 from tollgauge.demo import seed
 from tollgauge.demo.sellers import SELLERS
@@ -19,7 +19,7 @@ async def test_every_day_has_scores_and_forecasts_with_outcomes(
 ) -> None:
     weather = next(seller for seller in SELLERS if seller.label == "weather")
     monkeypatch.setattr(seed, "SELLERS", (weather, *SELLERS[:5]))
-    async with opened(configuration(store_url=f"sqlite:///{tmp_path}/past.db")) as running:
+    async with open_service(configuration(store_url=f"sqlite:///{tmp_path}/past.db")) as running:
         await fill(running, days=DAYS)
         page = (await running.get(f"/endpoint/{WEATHER_ID}")).text
         document = (await running.get("/calibration.json")).json()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from tests.support.http_service import WEATHER, configuration, opened
+from tests.support.http_service import WEATHER, configuration, open_service
 from tests.support.signing import KEY, PRIVATE_JWK, verify
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS
@@ -47,7 +47,7 @@ async def address(tmp_path: Path, market_database: Callable[[Path], str]) -> Asy
     """Start a service that signs the bundle of a market; yield its URL."""
     config = configuration(store_url=market_database(tmp_path / "service.db"))
     config = replace(config, signing=SigningSettings(key=PRIVATE_JWK))
-    async with opened(config) as running:
+    async with open_service(config) as running:
         await running.service.round("bundle")
         async with serve(running.app) as port:
             yield f"http://127.0.0.1:{port}"

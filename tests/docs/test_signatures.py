@@ -34,7 +34,7 @@ async def url() -> AsyncIterator[str]:
     port = free_port()
     base_url, config = f"http://127.0.0.1:{port}", configuration()
     config = replace(config, server=replace(config.server, base_url=base_url))
-    async with http_service.opened(config) as running:
+    async with http_service.open_service(config) as running:
         await fill(running, days=1)
         await running.service.round("bundle")
         async with serve(running.app, port=port):

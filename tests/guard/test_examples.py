@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.support.bundles import Publisher, bundle_of, packed, row_of
+from tests.support.bundles import Publisher, bundle_of, encode_bundle, row_of
 from tests.support.command_server import command, program
 from tests.support.paying_clients import node
 from tests.support.seller_world import SellerWorld, seller_world
@@ -143,7 +143,7 @@ async def test_the_tools_of_this_service_are_bought_as_far_as_their_known_price(
     async with storefront() as shop:
         url = f"{shop.url}/mcp"
         record = Record(pay_to=(shop.world.pay_to,), amount=5_000)
-        body = packed([row_of(url, record, now)], now)
+        body = encode_bundle([row_of(url, record, now)], now)
         file = tmp_path / "trust.bundle"
         file.write_bytes(body)
         file.with_name("trust.bundle.jws").write_text(publisher.sign(body))

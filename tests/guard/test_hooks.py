@@ -15,7 +15,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from tests.support.guarded_clients import guarded_httpx, setup_of
-from tests.support.paying_clients import SCRIPT, ask_each, node_answer, payer_of, trusting
+from tests.support.paying_clients import SCRIPT, ask_each, node_answer, payer_of, trusting_transport
 from tests.support.seller_world import SellerWorld, seller_world
 from tests.support.sellers import OTHER_TOKEN, entry
 from x402 import x402Client
@@ -183,7 +183,7 @@ async def payment_to_thief(account: TestAccount) -> PaymentPayload:
 
 
 def unguarded(world: SellerWorld, client: x402Client) -> httpx.AsyncClient:
-    transport = x402_httpx_transport(client, trusting(world))
+    transport = x402_httpx_transport(client, trusting_transport(world))
     return httpx.AsyncClient(transport=transport, trust_env=False)
 
 

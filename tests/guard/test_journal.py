@@ -33,7 +33,7 @@ from tests.support.paying_clients import (
 from tests.support.paying_process import HELD
 from tests.support.seller_world import FUNDS, SellerWorld, seller_world
 from tests.support.sellers import KNOWN_PRICE, TAKERS
-from tests.support.trace_world import trace_service, traced
+from tests.support.trace_world import request_trace, trace_service
 
 from tollgauge.demo.chain import TestAccount
 from tollgauge_guard.journal import Journal
@@ -188,7 +188,7 @@ async def test_after_a_kill_the_journal_names_the_payment_and_the_trace_what_bec
     await process.wait()
     entry = only_unsettled(setup)
     assert (entry.payer, entry.amount) == (account.address.lower(), KNOWN_PRICE)
-    answer = await traced(
+    answer = await request_trace(
         service, world, payer=entry.payer, nonce=str(entry.nonce), network="eip155:8453"
     )
     assert answer["authorization"]["used"] is True
@@ -225,7 +225,7 @@ async def test_a_payment_that_never_left_a_killed_client_is_named_too_and_was_no
     await process.wait()
     entry = only_unsettled(setup)
     assert entry.resource == world.url("known")
-    answer = await traced(
+    answer = await request_trace(
         service, world, payer=entry.payer, nonce=str(entry.nonce), network="eip155:8453"
     )
     assert (answer["status"], answer["authorization"]["used"]) == ("not-found", False)

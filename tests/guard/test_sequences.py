@@ -19,7 +19,7 @@ from eth_account.messages import encode_typed_data
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.support.bundles import Publisher, packed, row_of
+from tests.support.bundles import Publisher, encode_bundle, row_of
 from tests.support.examples import examples
 from tests.support.paying_clients import payer_of
 from tests.support.sellers import OTHER_TOKEN, Record, entry
@@ -40,7 +40,7 @@ CENT = 10_000
 MAX_DAY, MAX_HOST_DAY = 60_000, 40_000
 PUBLISHER = Publisher.new()
 NOW = int(time.time())
-BUNDLE = packed(
+BUNDLE = encode_bundle(
     [
         row_of(f"https://{GOOD}/", Record(pay_to=(SELLER,), amount=PRICE), NOW),
         row_of(f"https://{AVOIDED}/", Record(pay_to=(SELLER,), recommendation="avoid"), NOW),

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.http_service import NOW, configuration, opened
+from tests.support.http_service import NOW, configuration, open_service
 from tests.support.sellers import KNOWN_PRICE, entry
 from tests.support.signing import KEY
 
@@ -32,7 +32,7 @@ async def test_guard_and_preflight_decide_alike(
 ) -> None:
     url = market_database(tmp_path / "market.db")
     seen: Counter[str] = Counter()
-    async with opened(configuration(store_url=url)) as running:
+    async with open_service(configuration(store_url=url)) as running:
         await running.service.round("bundle")
         answer = await running.get("/trust/bundle")
         signature = answer.headers["tollgauge-signature"]

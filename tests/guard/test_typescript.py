@@ -14,7 +14,7 @@ from guard.cases import resource_cases
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.support.paying_clients import payer_of
-from tests.support.programs import missing, require
+from tests.support.programs import report_missing, require
 from tests.support.sellers import entry
 from x402.schemas import PaymentPayload, PaymentRequired
 
@@ -63,7 +63,7 @@ def built() -> None:
     """The package as its sources are now."""
     require("npm")
     if not COMPILER.exists():
-        missing("the locked npm packages are missing: run `make setup`")
+        report_missing("the locked npm packages are missing: run `make setup`")
     run("bash", str(ROOT / "scripts" / "setup.sh"), "typescript_guard")
 
 

@@ -13,7 +13,7 @@ from tests.support.receivers import ALERTS, DISCORD, OTHER, SLACK
 from tests.support.watch_service import (
     QUOTE,
     WatchService,
-    opened,
+    open_watch_service,
 )
 
 from tollgauge.core.base.units import DAY_MS, SECOND_MS
@@ -132,7 +132,7 @@ async def test_permanently_failing_destination_is_disabled_and_visible_to_the_ow
 
 async def test_slow_destination_does_not_delay_others(tmp_path: Path, empty_sqlite: Path) -> None:
     url = f"sqlite:///{shutil.copy(empty_sqlite, tmp_path / 'watch_service.db')}"
-    async with opened(url, tmp_path, deadline_ms=20_000) as watch_service:
+    async with open_watch_service(url, tmp_path, deadline_ms=20_000) as watch_service:
         slow = [f"https://{OTHER}/{number}" for number in range(5)]
         await watch_service.buy(delivery={"webhook_url": slow})
         await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})

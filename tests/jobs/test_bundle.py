@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
-from tests.support.bundles import add, content, priced, scored
+from tests.support.bundles import add, content, priced_endpoint, set_score
 from tests.support.http_service import Clock
 from tests.support.score_rows import NOW
 from tests.support.signing import KEY, OTHER_KEY, THUMBPRINT, verify
@@ -37,8 +37,8 @@ async def stored(store: Store, variant: Variant = Variant.ALL) -> tuple[StoredBu
 
 
 async def test_both_variants_are_stored_with_their_metadata(store: Store) -> None:
-    await add(store, priced("/1"), priced("/2"))
-    await scored(store, "/1", 120, recommendation="avoid")
+    await add(store, priced_endpoint("/1"), priced_endpoint("/2"))
+    await set_score(store, "/1", 120, recommendation="avoid")
     tally = await bundle.run(store, settings=BundleSettings(), key=None, clock=Clock(NOW))
     said, body = await stored(store)
     assert tally == {"records": 2, "bytes": len(body)}
@@ -50,7 +50,7 @@ async def test_both_variants_are_stored_with_their_metadata(store: Store) -> Non
 
 
 async def test_each_bundle_has_its_own_salt(store: Store) -> None:
-    await add(store, priced("/1"))
+    await add(store, priced_endpoint("/1"))
     salts = set()
     for hours in range(3):
         assert await run(store, NOW + hours * HOUR_MS)
@@ -61,12 +61,12 @@ async def test_each_bundle_has_its_own_salt(store: Store) -> None:
 async def test_nothing_is_stored_before_the_first_endpoint_is_listed(store: Store) -> None:
     assert not await run(store)
     assert await store.reading(bundles.newest) is None
-    await add(store, priced("/1"))
+    await add(store, priced_endpoint("/1"))
     assert await run(store)
 
 
 async def test_bundle_becomes_empty_if_no_endpoint_is_listed(store: Store) -> None:
-    await add(store, priced("/1"))
+    await add(store, priced_endpoint("/1"))
     await run(store)
     assert await run(store, NOW + HOUR_MS)
     await execute(store, schema.endpoint.update().values(status=Listing.DELISTED.value))
@@ -75,7 +75,7 @@ async def test_bundle_becomes_empty_if_no_endpoint_is_listed(store: Store) -> No
 
 
 async def test_bundle_is_built_once_per_hour(store: Store) -> None:
-    await add(store, priced("/1"))
+    await add(store, priced_endpoint("/1"))
     assert await run(store)
     assert not await run(store, NOW + HOUR_MS - 1)
     assert await run(store, NOW + HOUR_MS)
@@ -84,20 +84,20 @@ async def test_bundle_is_built_once_per_hour(store: Store) -> None:
 async def test_bundle_is_built_sooner_while_a_new_service_scores_its_first_endpoints(
     store: Store,
 ) -> None:
-    await add(store, *(priced(f"/{number}") for number in range(5)))
+    await add(store, *(priced_endpoint(f"/{number}") for number in range(5)))
     assert await run(store)
     for number in range(2):
-        await scored(store, f"/{number}", 900)
+        await set_score(store, f"/{number}", 900)
     assert not await run(store, NOW + 5 * MINUTE_MS - 1)
     assert await run(store, NOW + 5 * MINUTE_MS)
-    await scored(store, "/2", 900)
+    await set_score(store, "/2", 900)
     assert not await run(store, NOW + 20 * MINUTE_MS)
-    await scored(store, "/3", 900)
+    await set_score(store, "/3", 900)
     assert await run(store, NOW + 20 * MINUTE_MS)
 
 
 async def test_bundle_is_signed_over_its_bytes_with_the_key_of_the_service(store: Store) -> None:
-    await add(store, priced("/1"))
+    await add(store, priced_endpoint("/1"))
     assert await run(store, key=KEY)
     for variant in Variant:
         said, body = await stored(store, variant)
@@ -111,7 +111,7 @@ async def test_bundle_is_signed_over_its_bytes_with_the_key_of_the_service(store
 async def test_new_key_signs_in_the_next_round(
     store: Store, first: SigningKey | None, then: SigningKey | None
 ) -> None:
-    await add(store, priced("/1"))
+    await add(store, priced_endpoint("/1"))
     assert await run(store, key=first)
     assert not await run(store, NOW + MINUTE_MS, key=first)
     assert await run(store, NOW + MINUTE_MS, key=then)
@@ -120,7 +120,7 @@ async def test_new_key_signs_in_the_next_round(
 
 
 async def test_bundle_of_another_policy_or_of_the_future_is_rebuilt(store: Store) -> None:
-    await add(store, priced("/1"))
+    await add(store, priced_endpoint("/1"))
     await run(store)
     said, body = await stored(store)
     for wrong in (replace(said, policy_version=1), replace(said, as_of=NOW + DAY_MS)):

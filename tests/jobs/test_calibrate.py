@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.support.forecasts import HALF_HOUR, HOUR, START, probed, record, scored
+from tests.support.forecasts import (
+    HALF_HOUR,
+    HOUR,
+    START,
+    add_probed_endpoint,
+    record,
+    score_and_store,
+)
 from tests.support.probe_loop import Clock
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
@@ -23,11 +30,11 @@ async def run(store: Store, clock: Clock, limit: int = 500) -> dict[str, object]
 async def sites(store: Store, count: int) -> list[str]:
     """Store and score endpoints that were payable for six hours; return their IDs."""
     ids = [
-        await probed(store, f"https://site{number}.example.com/a", [True] * 12)
+        await add_probed_endpoint(store, f"https://site{number}.example.com/a", [True] * 12)
         for number in range(count)
     ]
     for id_ in ids:
-        await scored(store, id_, as_of=START + 11 * HALF_HOUR)
+        await score_and_store(store, id_, as_of=START + 11 * HALF_HOUR)
     return ids
 
 

@@ -24,7 +24,7 @@ from tests.support.chain_nodes import balance
 from tests.support.command_server import command as prepared_command
 from tests.support.examples import THOROUGH
 from tests.support.statements import fetch
-from tests.support.trace_world import World, encoded
+from tests.support.trace_world import World, encode_call
 
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
@@ -91,13 +91,13 @@ class Market:
     async def refund(self, which: int, value: int) -> str:
         """A plain transfer from the seller back to the payer."""
         payer = self.world.payer.address
-        data = encoded("transfer(address,uint256)", payer, value)
+        data = encode_call("transfer(address,uint256)", payer, value)
         tx = await self.world.send(USDC, data, sender=SELLERS[which])
         return self._note(tx, (self.seller(which), payer, False, value))
 
     async def gift(self, which: int, value: int) -> str:
         """A plain transfer to the seller, which is not a settlement."""
-        data = encoded("transfer(address,uint256)", self.seller(which), value)
+        data = encode_call("transfer(address,uint256)", self.seller(which), value)
         return self._note(await self.world.send(USDC, data, sender=1))
 
     def _note(self, tx: str, *rows: tuple[str, str, bool, int]) -> str:

@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 import trustme
-from tests.support.probe_loop import START, Clock, Counting, Loop, counting, endpoint, worker
+from tests.support.probe_loop import (
+    START,
+    Clock,
+    Counting,
+    Loop,
+    endpoint,
+    run_counting_seller,
+    worker,
+)
 
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint
@@ -131,7 +139,10 @@ async def test_without_a_reference_an_unknown_name_has_no_attribution(
 async def test_targets_that_are_down_while_the_network_works_are_attributed(
     empty: Store, tmp_path: Path
 ) -> None:
-    async with silent(3) as (mapped, added), counting(tmp_path, {"ok.example"}) as server:
+    async with (
+        silent(3) as (mapped, added),
+        run_counting_seller(tmp_path, {"ok.example"}) as server,
+    ):
         everyone = mapped | server.mapped
         reference = ("https://ok.example/",)
         async with worker(empty, everyone, references=reference, ca_file=server.ca_file) as loop:
@@ -148,7 +159,7 @@ async def test_nine_of_seventeen_failures_in_one_wave_are_attributed_to_the_targ
     """The others answer at the same time, which shows that the network works."""
     good = [endpoint(f"https://api.good-{number}.example/paid") for number in range(8)]
     hosts = {target.host for target in good} | {"ok.example"}
-    async with silent(9) as (mapped, added), counting(tmp_path, hosts) as server:
+    async with silent(9) as (mapped, added), run_counting_seller(tmp_path, hosts) as server:
         everyone = mapped | server.mapped
         async with worker(empty, everyone, references=references, ca_file=server.ca_file) as loop:
             before = await past(loop, [*added, *good])
@@ -177,7 +188,7 @@ async def no_tls_of_ours(tmp_path: Path, how: str) -> AsyncIterator[Counting]:
     past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
     expired = past if how == "wrong clock" else None
     hosts = hosts_of([*SITES, REFERENCE])
-    async with counting(tmp_path, hosts, not_after=expired) as server:
+    async with run_counting_seller(tmp_path, hosts, not_after=expired) as server:
         if how == "wrong CA file":
             trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
             server.ca_file = str(tmp_path / "other.pem")
@@ -240,8 +251,8 @@ async def test_one_bad_certificate_is_attributed_to_its_owner_while_others_work(
     stranger = tmp_path / "stranger"
     stranger.mkdir()
     async with (
-        counting(tmp_path, hosts_of([*SITES, REFERENCE])) as server,
-        counting(stranger, {bad.host}) as careless,
+        run_counting_seller(tmp_path, hosts_of([*SITES, REFERENCE])) as server,
+        run_counting_seller(stranger, {bad.host}) as careless,
         worker(
             empty,
             server.mapped | careless.mapped,
@@ -262,7 +273,7 @@ async def test_private_addresses_from_the_resolver_need_a_reference_to_count(
 ) -> None:
     added = [endpoint(f"https://api.shop-{number}.com/paid") for number in range(count)]
     async with (
-        counting(tmp_path, hosts_of([REFERENCE])) as server,
+        run_counting_seller(tmp_path, hosts_of([REFERENCE])) as server,
         worker(
             empty,
             server.mapped,

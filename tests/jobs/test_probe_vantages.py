@@ -8,8 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from tests.support.lint_envelopes import GOOD_HEADERS, V2, changed, encoded
-from tests.support.probe_loop import START, Clock, Counting, Loop, counting, endpoint, worker
+from tests.support.lint_envelopes import GOOD_HEADERS, V2, change_envelope, encode_envelope
+from tests.support.probe_loop import (
+    START,
+    Clock,
+    Counting,
+    Loop,
+    endpoint,
+    run_counting_seller,
+    worker,
+)
 
 from tollgauge.app import opened
 from tollgauge.config import Config
@@ -68,7 +76,10 @@ def settings(own: str) -> ProbeSettings:
 async def places(
     store: Store, open_store: Callable[[], Store], tmp_path: Path
 ) -> AsyncIterator[TwoPlaces]:
-    async with counting(tmp_path, {PAID.host}) as seller, contextlib.AsyncExitStack() as stack:
+    async with (
+        run_counting_seller(tmp_path, {PAID.host}) as seller,
+        contextlib.AsyncExitStack() as stack,
+    ):
         near, far = [
             await stack.enter_async_context(
                 worker(one, seller.mapped, ca_file=seller.ca_file, source_address=address)
@@ -77,8 +88,8 @@ async def places(
         ]
         clock = Clock(START)
         near.clock, far.clock, far.owner = clock, clock, "two"
-        envelope = changed(V2, "resource.url", PAID.resource)
-        seller.headers = (("payment-required", encoded(envelope)), *GOOD_HEADERS)
+        envelope = change_envelope(V2, "resource.url", PAID.resource)
+        seller.headers = (("payment-required", encode_envelope(envelope)), *GOOD_HEADERS)
         near.settings, far.settings = settings("near"), settings("far")
         await near.add(replace(PAID, next_due=START))
         two = TwoPlaces(near, far, seller)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.support.probe_loop import START, Clock, Loop, counting, endpoint, worker
+from tests.support.probe_loop import START, Clock, Loop, endpoint, run_counting_seller, worker
 
 from tollgauge.app import now_ms
 from tollgauge.core.base.units import DAY_MS
@@ -39,7 +39,7 @@ async def test_two_workers_never_probe_one_host_concurrently(
     added = [
         endpoint(f"https://{host}/paid/report-{n}") for host in sorted(hosts) for n in range(6)
     ]
-    async with counting(tmp_path, hosts) as server, contextlib.AsyncExitStack() as stack:
+    async with run_counting_seller(tmp_path, hosts) as server, contextlib.AsyncExitStack() as stack:
         workers = [
             await stack.enter_async_context(worker(one, server.mapped, ca_file=server.ca_file))
             for one in (store, open_store())

@@ -13,13 +13,13 @@ from tests.support.bundles import (
     QUOTE,
     add,
     content,
-    listed_with,
-    paid_to,
-    priced,
+    list_pay_to,
+    observe_pay_to,
+    priced_endpoint,
     records_of,
     save_pay_to,
     save_score,
-    scored,
+    set_score,
 )
 from tests.support.score_rows import NOW, endpoint
 
@@ -49,8 +49,8 @@ async def known_addresses(store: Store, path: str, *, now: int = NOW) -> list[li
 
 
 async def test_record_contains_score_and_price(store: Store) -> None:
-    await add(store, priced("/1"))
-    await scored(store, "/1", 914, "no-settlements", "price-changed")
+    await add(store, priced_endpoint("/1"))
+    await set_score(store, "/1", 914, "no-settlements", "price-changed")
     assert (await records(store, now=NOW + 5_500))[key("/1")] == [
         key("/1"),
         "proceed",
@@ -81,17 +81,17 @@ async def test_endpoint_without_score_or_price_has_a_record(store: Store) -> Non
 
 async def test_price_in_an_unknown_token_has_no_amount(store: Store) -> None:
     token = replace(QUOTE, asset="0x" + "77" * 20)
-    await add(store, priced("/1", quote=token))
+    await add(store, priced_endpoint("/1", quote=token))
     record = (await records(store))[key("/1")]
     assert (record[4][0][0], record[5], record[6]) == ("0xa", BASE, None)
 
 
 async def test_addresses_have_the_times_of_their_changes(store: Store) -> None:
-    await add(store, priced("/1"), priced("/2"))
+    await add(store, priced_endpoint("/1"), priced_endpoint("/2"))
     for path, hours in (("/1", 60), ("/2", 59)):
-        await paid_to(store, path, "0xa", at=NOW - hours * HOUR_MS)
-    await paid_to(store, "/1", "0xb", at=NOW - 20 * HOUR_MS)
-    await paid_to(store, "/1", "0xc", at=NOW - 2 * HOUR_MS)
+        await observe_pay_to(store, path, "0xa", at=NOW - hours * HOUR_MS)
+    await observe_pay_to(store, "/1", "0xb", at=NOW - 20 * HOUR_MS)
+    await observe_pay_to(store, "/1", "0xc", at=NOW - 2 * HOUR_MS)
     assert await known_addresses(store, "/1") == [["0xc", 2], ["0xb", 20], ["0xa", 0]]
     assert await known_addresses(store, "/2") == [["0xa", 0]]
     later = NOW + 30 * DAY_MS - 20 * HOUR_MS
@@ -101,9 +101,9 @@ async def test_addresses_have_the_times_of_their_changes(store: Store) -> None:
 async def test_listed_address_is_dropped_once_a_probe_saw_one(
     store: Store,
 ) -> None:
-    await add(store, priced("/1"))
-    await store.writing(listed_with, "/1", "0xa", "0xevil", source="cdp", at=NOW - HOUR_MS)
-    await paid_to(store, "/1", "0xa", at=NOW)
+    await add(store, priced_endpoint("/1"))
+    await store.writing(list_pay_to, "/1", "0xa", "0xevil", source="cdp", at=NOW - HOUR_MS)
+    await observe_pay_to(store, "/1", "0xa", at=NOW)
     assert await known_addresses(store, "/1") == [["0xa", 0]]
 
 
@@ -111,19 +111,19 @@ async def test_endpoints_not_listed_for_90_days_are_omitted(store: Store) -> Non
     gone = NOW + HOUR_MS - LISTED_MS
     await add(
         store,
-        priced("/listed", last_seen=gone),
-        priced("/late", status=Listing.DELISTED, last_seen=gone + 1),
-        priced("/gone", status=Listing.DELISTED, last_seen=gone),
+        priced_endpoint("/listed", last_seen=gone),
+        priced_endpoint("/late", status=Listing.DELISTED, last_seen=gone + 1),
+        priced_endpoint("/gone", status=Listing.DELISTED, last_seen=gone),
     )
-    await add(store, priced("/asked", status=Listing.UNLISTED), adopted=True)
+    await add(store, priced_endpoint("/asked", status=Listing.UNLISTED), adopted=True)
     assert set(await records(store, now=NOW + HOUR_MS)) == {key("/listed"), key("/late")}
 
 
 async def test_second_bundle_contains_only_endpoints_to_avoid(store: Store) -> None:
     paths = {"/1": "proceed", "/2": "avoid", "/3": "not-payable", "/4": "caution"}
-    await add(store, *map(priced, paths))
+    await add(store, *map(priced_endpoint, paths))
     for path, recommendation in paths.items():
-        await scored(store, path, 500, recommendation=recommendation)
+        await set_score(store, path, 500, recommendation=recommendation)
     whole, avoided = await trust_records.build(store, salt=SALT, now=NOW)
     assert (whole.variant, whole.records, whole.scored) == (Variant.ALL, 4, 4)
     assert (avoided.variant, avoided.records, avoided.scored) == (Variant.AVOID, 2, 2)
@@ -137,7 +137,7 @@ async def test_bundle_built_during_changes_is_consistent(
 ) -> None:
     monkeypatch.setattr(trust_records, "BATCH", 3)
     paths = [f"/{number}" for number in range(12)]
-    await add(store, *map(priced, paths))
+    await add(store, *map(priced_endpoint, paths))
 
     def change(tx: Connection, path: str, number: int) -> None:
         save_pay_to(tx, path, f"0x{number}", at=NOW + number)
@@ -163,8 +163,8 @@ async def test_bundle_built_during_changes_is_consistent(
 
 
 async def test_record_is_that_of_a_public_endpoint(store: Store) -> None:
-    await add(store, priced("/1"))
-    await add(store, priced("/2", status=Listing.UNLISTED), adopted=True)
+    await add(store, priced_endpoint("/1"))
+    await add(store, priced_endpoint("/2", status=Listing.UNLISTED), adopted=True)
     record = await store.reading(trust_records.record, endpoint("/1").id, now=NOW)
     assert record is not None
     assert (record.resource, record.pay_to) == (endpoint("/1").resource, ("0xa",))

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.support.forecasts import HALF_HOUR, HOUR, START, probed, record, row, scored
+from tests.support.forecasts import (
+    HALF_HOUR,
+    HOUR,
+    START,
+    add_probed_endpoint,
+    record,
+    row,
+    score_and_store,
+)
 
 from bench.replay import Line, probe_of
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
@@ -25,9 +33,9 @@ async def outcomes(store: Store, *rows: ForecastRow) -> Sums:
 
 
 async def test_forecast_is_stored_with_its_baselines(store: Store) -> None:
-    id_ = await probed(store, URL, [True] * 47 + [False])
+    id_ = await add_probed_endpoint(store, URL, [True] * 47 + [False])
     as_of = START + 47 * HALF_HOUR
-    score = await scored(store, id_, as_of=as_of, payable_now_permille=321, grade="B")
+    score = await score_and_store(store, id_, as_of=as_of, payable_now_permille=321, grade="B")
     (forecast,) = await store.reading(calibration.make, [id_, "unknown"], now=as_of + MINUTE_MS)
     assert (forecast.hour, forecast.as_of, forecast.policy_version) == (HOUR + 23, as_of, 3)
     assert (forecast.forecast.payable_now, forecast.forecast.payable_24h) == (321, 950)
@@ -39,18 +47,18 @@ async def test_forecast_is_stored_with_its_baselines(store: Store) -> None:
 
 
 async def test_old_score_or_score_without_forecast_is_not_stored(store: Store) -> None:
-    id_ = await probed(store, URL, [True] * 48)
+    id_ = await add_probed_endpoint(store, URL, [True] * 48)
     as_of = START + 47 * HALF_HOUR
-    await scored(store, id_, as_of=as_of)
+    await score_and_store(store, id_, as_of=as_of)
     assert await store.reading(calibration.make, [id_], now=as_of + HOUR_MS) == []
-    await scored(store, id_, as_of=as_of + 1, payable_now_permille=None)
+    await score_and_store(store, id_, as_of=as_of + 1, payable_now_permille=None)
     assert await store.reading(calibration.make, [id_], now=as_of + 2) == []
 
 
 async def test_forecast_is_compared_with_next_probe_and_one_a_day_later(
     store: Store,
 ) -> None:
-    id_ = await probed(store, URL, [True, False] + [True] * 46 + [False, True])
+    id_ = await add_probed_endpoint(store, URL, [True, False] + [True] * 46 + [False, True])
     sums = await outcomes(store, row(id_))
     assert sums.of(NOW, FORECAST) == {990: (1, 0)}
     # 24 hours after the forecast is the 48th half hour.
@@ -62,7 +70,7 @@ async def test_forecast_is_compared_with_next_probe_and_one_a_day_later(
 
 
 async def test_forecast_without_probes_is_not_counted(store: Store) -> None:
-    id_ = await probed(store, URL, [True])
+    id_ = await add_probed_endpoint(store, URL, [True])
     await record(store, id_, [True], start=START + DAY_MS + 31 * MINUTE_MS)
     late = probe_of(Line(START + HALF_HOUR, up=False), HALF_HOUR)
     ours = replace(late, attribution=Attribution.LOCAL)
@@ -72,7 +80,7 @@ async def test_forecast_without_probes_is_not_counted(store: Store) -> None:
 
 
 async def test_throttled_probe_is_an_outcome_that_is_not_payable(store: Store) -> None:
-    id_ = await probed(store, URL, [True])
+    id_ = await add_probed_endpoint(store, URL, [True])
     throttled = probe_of(Line(START + HALF_HOUR, up=False, status=429), HALF_HOUR)
     await store.writing(probes.record_many, id_, [throttled])
     sums = await outcomes(store, row(id_))
@@ -80,7 +88,7 @@ async def test_throttled_probe_is_an_outcome_that_is_not_payable(store: Store) -
 
 
 async def test_outcomes_do_not_change_when_their_days_are_closed(store: Store) -> None:
-    id_ = await probed(store, URL, [True, False, True] * 32)
+    id_ = await add_probed_endpoint(store, URL, [True, False, True] * 32)
     rows = [row(id_, hour=hour) for hour in range(24)]
     before = await outcomes(store, *rows)
     await store.writing(archive.close_days, before_day=day_of(START) + 3, limit=100)
@@ -90,7 +98,7 @@ async def test_outcomes_do_not_change_when_their_days_are_closed(store: Store) -
 
 
 async def test_policies_are_never_pooled(store: Store) -> None:
-    id_ = await probed(store, URL, [True] * 50)
+    id_ = await add_probed_endpoint(store, URL, [True] * 50)
     sums = await store.reading(calibration.outcomes, [row(id_, policy=1), row(id_, policy=2)])
     assert {version: one.of(NOW, FORECAST) for version, one in sums.items()} == {
         1: {990: (1, 1)},

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from tests.support.crawls import CENT, NOW, TWO, crawl, events, item, stored
+from tests.support.crawls import CENT, NOW, TWO, crawl, events, item, load_endpoint
 from tests.support.killable_worker import Crash, KillableStore, Worker
 from tests.support.statements import execute, fetch
 
@@ -38,7 +38,7 @@ async def test_listed_resource_becomes_an_endpoint(store: Store) -> None:
     tally, gone = await crawl(store, "bazaar", one)
     assert (tally.new, tally.seen, tally.kinds.total(), gone) == (1, 1, 1, 0)
     assert dict(tally.kinds) == {"listed": 1}
-    assert await stored(store, one) == Endpoint(
+    assert await load_endpoint(store, one) == Endpoint(
         id=one.resource.id,
         resource="https://a.com/p",
         host="a.com",
@@ -66,7 +66,7 @@ async def test_page_recorded_twice_changes_nothing(store: Store) -> None:
             discovery.record_page, begun, [one, two], next_offset=2, now=NOW + 2 - expected
         )
         assert (tally.new, tally.seen, tally.kinds.total()) == (expected, 2, expected)
-    assert (await stored(store, one)).last_seen == NOW
+    assert (await load_endpoint(store, one)).last_seen == NOW
 
 
 async def test_duplicate_resource_in_a_crawl_counts_once_with_its_first_entry(
@@ -77,7 +77,7 @@ async def test_duplicate_resource_in_a_crawl_counts_once_with_its_first_entry(
     begun = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
     for page in ([one, again], [again]):
         await store.writing(discovery.record_page, begun, page, next_offset=1, now=NOW)
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     assert (row.query, row.quote) == ("a=1", CENT)
     assert await events(store, one) == [("listed", "bazaar", "", "")]
     await crawl(store, "bazaar", one, again, now=NOW + 1)
@@ -87,7 +87,7 @@ async def test_duplicate_resource_in_a_crawl_counts_once_with_its_first_entry(
 async def test_first_probes_are_spread_over_the_cadence_deterministically(store: Store) -> None:
     items = [item(f"/{i}") for i in range(300)]
     await crawl(store, "bazaar", *items, spread_ms=30 * MINUTE_MS)
-    due = [(await stored(store, one)).next_due - NOW for one in items[:50]]
+    due = [(await load_endpoint(store, one)).next_due - NOW for one in items[:50]]
     assert all(0 <= one < 30 * MINUTE_MS for one in due)
     assert len({one // (5 * MINUTE_MS) for one in due}) == 6
     ids = [int(one.resource.id[:8], 16) * 30 * MINUTE_MS >> 32 for one in items[:50]]
@@ -118,7 +118,7 @@ async def test_unreachable_source_delists_nothing(store: Store) -> None:
     await crawl(store, "bazaar", one)
     assert (await crawl(store, "bazaar", complete=False, now=NOW + 1))[1] == 0
     await store.writing(crawls.begin_crawl, "bazaar", now=NOW + 2)
-    assert (await stored(store, one)).status is Listing.LISTED
+    assert (await load_endpoint(store, one)).status is Listing.LISTED
     assert await events(store, one) == [("listed", "bazaar", "", "")]
 
 
@@ -128,17 +128,17 @@ async def test_endpoint_is_delisted_when_its_last_source_drops_it_and_relisted_l
     one, kept = item("/1"), item("/kept")
     await crawl(store, "bazaar", one, kept)
     await crawl(store, "x402scan", one)
-    assert (await stored(store, one)).sources == ("bazaar", "x402scan")
+    assert (await load_endpoint(store, one)).sources == ("bazaar", "x402scan")
     assert (await crawl(store, "bazaar", kept, now=NOW + 1))[1] == 0
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     assert (row.status, row.sources) == (Listing.LISTED, ("x402scan",))
     assert (await crawl(store, "x402scan", now=NOW + 2))[1] == 1
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     assert (row.status, row.sources) == (Listing.DELISTED, ())
     assert (await crawl(store, "x402scan", now=NOW + 3))[1] == 0
     await store.writing(endpoints.update, replace(row, next_due=NOW + DAY_MS))
     await crawl(store, "bazaar", one, kept, now=NOW + 4, spread_ms=MINUTE_MS)
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     assert (row.status, row.sources, row.first_seen) == (Listing.LISTED, ("bazaar",), NOW)
     assert row.next_due < NOW + 4 + MINUTE_MS
     assert await events(store, one) == [
@@ -146,7 +146,7 @@ async def test_endpoint_is_delisted_when_its_last_source_drops_it_and_relisted_l
         ("delisted", "x402scan", "", ""),
         ("relisted", "bazaar", "", ""),
     ]
-    assert (await stored(store, kept)).sources == ("bazaar",)
+    assert (await load_endpoint(store, kept)).sources == ("bazaar",)
 
 
 async def test_delisting_and_relisting_require_a_new_score(store: Store) -> None:
@@ -173,7 +173,7 @@ async def test_new_terms_in_a_listing_are_events_of_its_source(store: Store) -> 
         ("price-changed", "bazaar", "10000", "20000"),
         ("payto-changed", "bazaar", "0xbb", "0xcc"),
     ]
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     assert (row.quote, row.quote_at) == (moved.quote, NOW + 5)
 
 
@@ -218,7 +218,7 @@ async def test_entries_of_a_file_have_its_date_and_are_due_now(store: Store) -> 
             discovery.record_page, begun, items, next_offset=2, now=NOW, spread_ms=0
         )
         await store.writing(discovery.finish_crawl, begun, complete=True, now=NOW)
-    row = await stored(store, two)
+    row = await load_endpoint(store, two)
     assert (row.first_seen, row.next_due, row.quote_at) == (NOW, NOW, NOW - 9 * DAY_MS)
     events = await store.reading(listings.events, two.resource.id, since=0, until=NOW)
     assert [(event.event, NOW - event.at) for event in events] == [
@@ -240,13 +240,13 @@ async def test_first_source_has_priority_and_others_fill_gaps(store: Store) -> N
     second = item(service_name="Second", description="Only here", method="POST", quote=TWO)
     await crawl(store, "bazaar", first)
     await crawl(store, "x402scan", second, now=NOW + 1)
-    row = await stored(store, first)
+    row = await load_endpoint(store, first)
     assert (row.service_name, row.description, row.method) == ("First", "Only here", "GET")
     assert row.quote == CENT
     assert await events(store, first) == [("listed", "bazaar", "", "")]
     await crawl(store, "bazaar", now=NOW + 2)
     await crawl(store, "x402scan", second, now=NOW + 3)
-    row = await stored(store, first)
+    row = await load_endpoint(store, first)
     assert (row.service_name, row.method, row.quote) == ("Second", "POST", TWO)
 
 
@@ -256,14 +256,14 @@ async def test_adopted_endpoint_is_never_delisted_before_a_directory_listed_it(
     one = item()
     adopted = await store.writing(discovery.adopt, one.resource, source="request", now=NOW)
     again = await store.writing(discovery.adopt, one.resource, source="request", now=NOW + 9)
-    assert adopted == again == await stored(store, one)
+    assert adopted == again == await load_endpoint(store, one)
     assert (adopted.sources, adopted.status) == (("request",), Listing.UNLISTED)
     assert NOW <= adopted.next_due < NOW + 30 * MINUTE_MS
     assert (await crawl(store, "request"))[1] == 0
     assert (await crawl(store, "bazaar"))[1] == 0
     assert await events(store, one) == []
     await crawl(store, "bazaar", one, now=NOW + 1)
-    assert (await stored(store, one)).sources == ("bazaar",)
+    assert (await load_endpoint(store, one)).sources == ("bazaar",)
     assert (await crawl(store, "bazaar", now=NOW + 2))[1] == 1
     assert [event[0] for event in await events(store, one)] == ["listed", "delisted"]
 
@@ -314,7 +314,7 @@ async def test_concurrent_crawls_of_two_sources_merge_into_one_endpoint(
         group.create_task(read("bazaar", items))
         group.create_task(read("x402scan", items[::-1]))
     for one in items:
-        assert sorted((await stored(store, one)).sources) == ["bazaar", "x402scan"]
+        assert sorted((await load_endpoint(store, one)).sources) == ["bazaar", "x402scan"]
         assert len(await events(store, one)) == 1
     number = (
         await fetch(store, sa.select(sa.func.count()).select_from(schema.listing))
@@ -334,10 +334,10 @@ async def test_unchanged_listing_only_updates_the_time_it_was_seen(
     tally, gone = await crawl(store, "dir", one, other, now=NOW + 1)
     assert (tally.new, tally.seen, tally.kinds, gone) == (0, 2, {}, 0)
     for listed, quote_at in ((one, NOW + 1), (other, None)):
-        endpoint = await stored(store, listed)
+        endpoint = await load_endpoint(store, listed)
         assert (endpoint.last_seen, endpoint.quote_at) == (NOW + 1, quote_at)
         assert endpoint.service_name == "as a probe left it"
     rows = await fetch(store, sa.select(schema.listing))
     assert {(row.first_seen, row.last_seen) for row in rows} == {(NOW, NOW + 1)}
     await crawl(store, "dir", replace(one, description="news of a"), other, now=NOW + 2)
-    assert (await stored(store, one)).description == "news of a"
+    assert (await load_endpoint(store, one)).description == "news of a"

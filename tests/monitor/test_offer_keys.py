@@ -13,7 +13,7 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from joserfc.jwk import OKPKey
 from joserfc.jws import serialize_compact
-from tests.support.lint_envelopes import V2, changed
+from tests.support.lint_envelopes import V2, change_envelope
 from tests.support.probe_loop import START, Clock, endpoint
 from tests.support.tls_server import Reply, TlsServer, tls_server
 
@@ -30,7 +30,7 @@ DID = f"did:web:{HOST}"
 DID_PATH, JWKS_PATH = "/.well-known/did.json", "/.well-known/jwks.json"
 KEY = OKPKey.generate_key("Ed25519")
 OWNER, OTHER = Account.from_key("0x" + "11" * 32), Account.from_key("0x" + "22" * 32)
-PAID = changed(V2, "accepts.0.payTo", OWNER.address)
+PAID = change_envelope(V2, "accepts.0.payTo", OWNER.address)
 TERMS = {
     "version": 1,
     "resourceUrl": URL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import sqlalchemy as sa
-from tests.support.crawls import CENT, NOW, TWO, crawl, item, stored, term_changes
+from tests.support.crawls import CENT, NOW, TWO, crawl, item, load_endpoint, term_changes
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.terms import Quote
@@ -17,7 +17,7 @@ from tollgauge.monitor import scoring, terms
 async def test_terms_of_a_probe_are_compared_with_those_of_earlier_probes(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     assert await store.writing(terms.observe_quotes, {row.id: (TWO, NOW + 1)}) == ()
     assert await store.writing(terms.observe_quotes, {row.id: (TWO, NOW + 2)}) == ()
     changes = await store.writing(terms.observe_quotes, {row.id: (CENT, NOW + 3)})
@@ -36,27 +36,27 @@ async def test_terms_of_a_probe_are_compared_with_those_of_earlier_probes(store:
 async def test_terms_of_a_probe_have_priority_over_a_listing(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     await store.writing(terms.observe_quotes, {row.id: (TWO, NOW + 1)})
     await crawl(store, "bazaar", replace(one, quote=replace(CENT, amount=5)), now=NOW + 2)
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     assert (row.quote, row.quote_at) == (TWO, NOW + 1)
 
 
 async def test_price_confirmed_by_a_probe_belongs_to_the_probe(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     await store.writing(terms.observe_quotes, {row.id: (CENT, NOW + 1)})
     await crawl(store, "bazaar", replace(one, quote=TWO), now=NOW + 2)
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     assert (row.quote, row.quote_at) == (CENT, NOW + 1)
 
 
 async def test_confirmed_price_is_not_written_again(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     statements: list[str] = []
 
     def observe(tx: sa.Connection, quote: Quote, at: int) -> None:
@@ -77,7 +77,7 @@ async def test_change_seen_by_several_sources_is_reported_once(store: Store) -> 
     one = item()
     for source in ("bazaar", "x402scan"):
         await crawl(store, source, one)
-    row = await stored(store, one)
+    row = await load_endpoint(store, one)
     await store.writing(terms.observe_quotes, {row.id: (CENT, NOW)})
     await store.writing(terms.observe_quotes, {row.id: (TWO, NOW + 1)})
     await store.writing(terms.observe_quotes, {row.id: (CENT, NOW + 2)})
@@ -95,11 +95,11 @@ async def test_change_seen_by_several_sources_is_reported_once(store: Store) -> 
 async def test_payto_that_varies_from_the_first_day_is_not_a_change(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
-    id_ = (await stored(store, one)).id
+    id_ = (await load_endpoint(store, one)).id
     for number in range(6):
         quote = replace(CENT, pay_to=f"0x{number:040x}")
         await store.writing(terms.observe_quotes, {id_: (quote, NOW + number * HOUR_MS)})
-    endpoint = await stored(store, one)
+    endpoint = await load_endpoint(store, one)
     assert endpoint.pay_to_varies
     assert endpoint.quote is not None
     assert endpoint.quote.pay_to == f"0x{5:040x}"
@@ -113,14 +113,14 @@ async def test_payto_that_varies_from_the_first_day_is_not_a_change(store: Store
 async def test_payto_that_was_stable_for_a_week_never_counts_as_varying(store: Store) -> None:
     one = item()
     await crawl(store, "bazaar", one)
-    id_ = (await stored(store, one)).id
+    id_ = (await load_endpoint(store, one)).id
     await store.writing(terms.observe_quotes, {id_: (CENT, NOW)})
     await store.writing(terms.observe_quotes, {id_: (TWO, NOW + 7 * DAY_MS)})
     for number in range(6):
         quote = replace(TWO, pay_to=f"0x{number:040x}")
         at = NOW + 7 * DAY_MS + (number + 1) * MINUTE_MS
         await store.writing(terms.observe_quotes, {id_: (quote, at)})
-    endpoint = await stored(store, one)
+    endpoint = await load_endpoint(store, one)
     assert not endpoint.pay_to_varies
     assert endpoint.payto_history is not None
     assert endpoint.payto_history.settled == CENT.pay_to

@@ -156,7 +156,7 @@ ALWAYS_PAYABLE: Final = Evidence(
 )
 
 
-def paid(
+def payments_of(
     payers: Iterable[bytes], value: int, *, to: bytes = SELLER, back: bytes | None = None
 ) -> list[Trade]:
     """Payments of each payer; the seller sends them on to `back` with plain transfers."""

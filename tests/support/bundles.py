@@ -79,7 +79,7 @@ def bundle_of(world: SellerWorld, *, as_of: int, variant: str = "all") -> bytes:
         if seller.record is not None
         and (variant == "all" or seller.record.recommendation in ("avoid", "not-payable"))
     ]
-    return packed(rows, as_of, variant=variant)
+    return encode_bundle(rows, as_of, variant=variant)
 
 
 def row_of(resource: str, record: Record, as_of: int) -> list[Any]:
@@ -90,7 +90,7 @@ def row_of(resource: str, record: Record, as_of: int) -> list[Any]:
     return [text_of(digest), *about, str(record.amount), [], as_of]
 
 
-def packed(rows: Iterable[list[Any]], as_of: int, **changes: object) -> bytes:
+def encode_bundle(rows: Iterable[list[Any]], as_of: int, **changes: object) -> bytes:
     """Return the body of a bundle; `changes` are other fields of its header."""
     lines = sorted(rows)
     header: Mapping[str, object] = {
@@ -114,7 +114,7 @@ USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 QUOTE = Quote(network=BASE, asset=USDC, amount=10_000, pay_to="0xa")
 
 
-def priced(path: str, **changes: Any) -> Endpoint:
+def priced_endpoint(path: str, **changes: Any) -> Endpoint:
     """Return a listed endpoint with a price."""
     known: dict[str, Any] = {"sources": ("cdp",), "quote": QUOTE, "quote_at": NOW - 90 * DAY_MS}
     return replace(score_rows.endpoint(path), **(known | changes))
@@ -124,14 +124,14 @@ async def add(store: Store, *added: Endpoint, adopted: bool = False) -> None:
     await store.writing(endpoints.insert, *added, adopted=adopted)
 
 
-async def scored(
+async def set_score(
     store: Store, path: str, tenths: int, *flags: str, recommendation: str = "proceed"
 ) -> None:
     """Give an endpoint its score, with these flags."""
     await store.writing(save_score, path, tenths, *flags, recommendation=recommendation)
 
 
-async def paid_to(store: Store, path: str, pay_to: str, *, at: int) -> None:
+async def observe_pay_to(store: Store, path: str, pay_to: str, *, at: int) -> None:
     """Record a probe in which an endpoint asks for payment to an address."""
     await store.writing(save_pay_to, path, pay_to, at=at)
 
@@ -148,7 +148,7 @@ def save_pay_to(tx: Connection, path: str, pay_to: str, *, at: int) -> None:
     terms.observe_quotes(tx, {score_rows.endpoint(path).id: (quote, at)})
 
 
-def listed_with(
+def list_pay_to(
     tx: Connection, path: str, before: str, after: str, *, source: str, at: int
 ) -> None:
     """Record a crawl in which a directory names another address."""

@@ -31,7 +31,7 @@ class Done:
 Command = Callable[..., Done]
 
 
-def captured(**changes: Any) -> dict[str, Any]:
+def captured_exchange(**changes: Any) -> dict[str, Any]:
     """Return an exchange of a correct seller with x402 v1."""
     entry = {
         "scheme": "exact",

@@ -90,7 +90,7 @@ class CommandServer:
 
     def _fork(self) -> None:
         connection, _ = self._listener.accept()
-        order = received(connection)
+        order = receive_order(connection)
         if order is None:
             connection.close()
             return
@@ -130,7 +130,7 @@ Order = tuple[list[str], str, dict[bytes, bytes], list[int]]
 """The arguments of a command, its folder, its environment and its three streams."""
 
 
-def received(connection: socket.socket) -> Order | None:
+def receive_order(connection: socket.socket) -> Order | None:
     head, streams, _, _ = socket.recv_fds(connection, 4, 3)
     if not head:
         return None

@@ -40,7 +40,7 @@ async def crawl(
     return tally, gone
 
 
-async def stored(store: Store, one: ListedItem) -> Endpoint:
+async def load_endpoint(store: Store, one: ListedItem) -> Endpoint:
     row = await store.reading(endpoints.get, one.resource.id)
     assert row is not None
     return row

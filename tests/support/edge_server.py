@@ -84,7 +84,7 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def served(
+async def run_edge(
     connections: ConnectionSettings,
     *,
     proxies: tuple[str, ...] = (),

@@ -205,7 +205,9 @@ def dead(*, hours: int = 10, outcome: Outcome = Outcome.SERVER_ERROR) -> Evidenc
 def _observed(dead_hours: int, outcome: Outcome) -> Evidence:
     died = AS_OF - dead_hours * HOUR_MS
     probes = [
-        timed_evidence.payable(at, ms=150) if at < died else timed_evidence.unpaid(at, outcome)
+        timed_evidence.payable(at, ms=150)
+        if at < died
+        else timed_evidence.unpaid_probe(at, outcome)
         for at in _TIMES
     ]
     base = Evidence(

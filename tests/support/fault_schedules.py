@@ -360,7 +360,7 @@ def settle_all(world: World) -> None:
 
 
 @contextmanager
-def simulated(world: World) -> Iterator[None]:
+def simulate_world(world: World) -> Iterator[None]:
     """Replace clocks and processes by those of a world."""
 
     def this_process() -> str:
@@ -391,7 +391,7 @@ async def play(seed: int, folder: Path, chain: SimulatedChain | None = None) -> 
     """Play one schedule. `wrong` of the result is empty if the guard kept its promise."""
     path = folder / f"{seed}.sqlite"
     world = World(random.Random(seed), path, chain or SimulatedChain())
-    with simulated(world):
+    with simulate_world(world):
         for _ in range(world.dice.choice((1, 1, 2))):
             world.start()
         for _ in range(STEPS):

@@ -58,7 +58,9 @@ def row(endpoint_id: str = "a", *, hour: int = 0, policy: int = 3, **changes: An
     )
 
 
-async def probed(store: Store, url: str, states: Sequence[bool], *, start: int = START) -> str:
+async def add_probed_endpoint(
+    store: Store, url: str, states: Sequence[bool], *, start: int = START
+) -> str:
     """Add an endpoint with a probe every half hour from `start`; return its ID."""
     added = replace(endpoint(url), first_seen=START, last_seen=START)
     await store.writing(endpoints.insert, added)
@@ -73,7 +75,7 @@ async def record(store: Store, id_: str, states: Sequence[bool], *, start: int) 
     await store.writing(probes.record_many, id_, results)
 
 
-async def scored(store: Store, id_: str, *, as_of: int, **changes: Any) -> Score:
+async def score_and_store(store: Store, id_: str, *, as_of: int, **changes: Any) -> Score:
     """Score the endpoint as of a time, with a forecast, and save it as the score loop does."""
     known = await store.reading(endpoints.get, id_)
     assert known is not None
@@ -100,7 +102,7 @@ def calibrated() -> Calibration:
     )
 
 
-def nothing_calibrated() -> Calibration:
+def empty_calibration() -> Calibration:
     """Return the forecasts of a service's first day."""
     return Calibration(first_day=None, last_day=None, sums={})
 

@@ -43,7 +43,7 @@ class ForkServer:
 
 
 @contextlib.contextmanager
-def started(module: str) -> Iterator[ForkServer]:
+def start_fork_server(module: str) -> Iterator[ForkServer]:
     """Run a module that is a fork server until the end of the block."""
     process = subprocess.Popen(
         prepared_command("-m", module),

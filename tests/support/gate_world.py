@@ -65,10 +65,10 @@ class World:
             return response
         if verb == "verify":
             return JSONResponse({"isValid": True})
-        return settled()
+        return settled_response()
 
 
-def settled(**changes: Any) -> Response:
+def settled_response(**changes: Any) -> Response:
     reply = {"success": True, "transaction": TX, "network": "eip155:8453"} | changes
     return JSONResponse(reply)
 
@@ -117,7 +117,7 @@ def payment(nonce: int = 1, signed: dict[str, str] | None = None, extensions: ob
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def open_gate(
     store: Store, world: World, *, settle_timeout_s: float = 20
 ) -> AsyncIterator[GateClient]:
     played = Starlette(

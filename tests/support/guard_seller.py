@@ -95,20 +95,20 @@ class Seller:
             "accepts": [offer],
         }
         self.change(required)
-        return Answer(402, {"PAYMENT-REQUIRED": encoded(required)}, b"{}")
+        return Answer(402, {"PAYMENT-REQUIRED": encode_header(required)}, b"{}")
 
 
-def encoded(document: object) -> str:
+def encode_header(document: object) -> str:
     return base64.b64encode(json.dumps(document).encode()).decode()
 
 
 def receipt(status: int = 200, transaction: str = "0x" + "ab" * 32) -> Answer:
     settled = {"success": True, "transaction": transaction, "network": BASE, "payer": "0x"}
-    return Answer(status, {"PAYMENT-RESPONSE": encoded(settled)})
+    return Answer(status, {"PAYMENT-RESPONSE": encode_header(settled)})
 
 
 @contextmanager
-def selling() -> Iterator[Seller]:
+def run_seller() -> Iterator[Seller]:
     """A running seller."""
 
     class Handler(BaseHTTPRequestHandler):

@@ -81,7 +81,7 @@ def configuration(*, store_url: str = "sqlite://", front: EdgeSettings | None = 
 
 
 @contextlib.asynccontextmanager
-async def opened(config: Config, *, clock: Clock | None = None) -> AsyncIterator[Running]:
+async def open_service(config: Config, *, clock: Clock | None = None) -> AsyncIterator[Running]:
     """An empty service."""
     hand = clock or Clock()
     async with root.opened(config, clock=hand) as service:

@@ -177,7 +177,7 @@ def _insert(tx: sa.Connection, wanted: Sequence[Endpoint]) -> None:
     endpoints.insert(tx, *(endpoint for endpoint in wanted if endpoint.id not in known))
 
 
-def summed(rows: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[int, int, int]]:
+def sum_by_day(rows: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[int, int, int]]:
     """Return the daily sums that follow from rows."""
     sums: dict[tuple[Any, ...], tuple[int, int, int]] = {}
     for _, _, _, wallet, other, incoming, value, at in rows:
@@ -192,7 +192,7 @@ async def agrees(indexer: Indexer, wallets: Sequence[bytes]) -> None:
     expected = indexer.chain.expected(wallets)
     rows = await indexer.rows()
     assert rows == expected, {"extra": rows - expected, "missing": expected - rows}
-    assert await indexer.days() == summed(expected)
+    assert await indexer.days() == sum_by_day(expected)
     if indexer.own is not None:
         came, payment_of = indexer.chain.deposits(indexer.own), await indexer.deposits()
         assert payment_of == came, {"extra": payment_of - came, "missing": came - payment_of}

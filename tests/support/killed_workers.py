@@ -51,7 +51,7 @@ class Workers:
 
 
 @contextlib.contextmanager
-def working(order: Order, *, workers: int) -> Iterator[Workers]:
+def run_workers(order: Order, *, workers: int) -> Iterator[Workers]:
     process = subprocess.Popen(
         prepared_command("-m", "tests.support.probing_process"),
         cwd=ROOT,

@@ -76,7 +76,7 @@ GOOD_HEADERS = Example().headers
 MISSING: Any = object()
 
 
-def changed(envelope: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+def change_envelope(envelope: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """Return a copy of an envelope with one member set, or removed if the value is MISSING."""
     root = copy.deepcopy(envelope)
     holder: Any = root
@@ -90,20 +90,20 @@ def changed(envelope: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return root
 
 
-def changed_example(example: Example, path: str, value: Any) -> Example:
+def change_example(example: Example, path: str, value: Any) -> Example:
     """A copy of an example with one member of its envelope set, or removed if MISSING."""
-    return replace(example, envelope=changed(example.envelope, path, value))
+    return replace(example, envelope=change_envelope(example.envelope, path, value))
 
 
-def encoded(document: object) -> str:
+def encode_envelope(document: object) -> str:
     return base64.b64encode(json.dumps(document).encode()).decode()
 
 
-def judged(header: object = None, body: object = None, **answer: Any) -> Lint:
-    return lint(answered(header, body, **answer))
+def lint_answer(header: object = None, body: object = None, **answer: Any) -> Lint:
+    return lint(exchange_with(header, body, **answer))
 
 
-def answered(
+def exchange_with(
     header: object = None,
     body: object = None,
     *,
@@ -113,7 +113,7 @@ def answered(
     url: str = URL,
     method: str = "GET",
 ) -> Exchange:
-    value = raw if raw is not None else encoded(header) if header is not None else None
+    value = raw if raw is not None else encode_envelope(header) if header is not None else None
     headers = more if value is None else (*more, ("payment-required", value))
     content = (
         body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
@@ -122,7 +122,7 @@ def answered(
     return Exchange(url=url, method=method, at=0, result=answer)
 
 
-def fired(result: Lint, *, at_least: Severity | None = None) -> set[str]:
+def fired_rules(result: Lint, *, at_least: Severity | None = None) -> set[str]:
     wanted = {None: set(Severity), Severity.WARN: {Severity.WARN, Severity.ERROR}}[at_least]
     return {finding.rule for finding in result.findings if finding.severity in wanted}
 

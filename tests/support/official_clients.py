@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from eth_account import Account
 from solders.keypair import Keypair
-from tests.support.lint_envelopes import URL, encoded
+from tests.support.lint_envelopes import URL, encode_envelope
 from x402 import x402ClientSync
 from x402.http.x402_http_client import x402HTTPClientSync
 from x402.mechanisms.evm.batch_settlement.client.scheme import BatchSettlementEvmScheme
@@ -68,7 +68,7 @@ def python_refusal(client: x402HTTPClientSync, document: object, *, header: bool
     """Return why the Python client does not pay by an envelope in the header or the body, or an
     empty text if it signs.
     """
-    headers = {"PAYMENT-REQUIRED": encoded(document)} if header else {}
+    headers = {"PAYMENT-REQUIRED": encode_envelope(document)} if header else {}
     body = b"{}" if header else json.dumps(document).encode()
     try:
         with warnings.catch_warnings():
@@ -83,7 +83,7 @@ def question(
     document: object, families: Sequence[str] | None = None, *, header: bool = True
 ) -> Document:
     """Return the input of the TypeScript program for an envelope."""
-    asked: Document = {"header": encoded(document) if header else None}
+    asked: Document = {"header": encode_envelope(document) if header else None}
     asked["body"] = None if header else document
     return asked if families is None else {**asked, "families": list(families)}
 

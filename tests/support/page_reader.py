@@ -134,7 +134,7 @@ def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
     return dataclasses.replace(base, **changes)
 
 
-def unmeasured() -> EndpointView:
+def unmeasured_view() -> EndpointView:
     shown = snapshot(
         recommendation="unverified",
         reason="Nothing was measured yet.",

@@ -108,10 +108,10 @@ Service = TypeVar("Service", bound=PaidService)
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str, kind: type[Service]) -> AsyncIterator[Service]:
+async def open_paid_service(url: str, kind: type[Service]) -> AsyncIterator[Service]:
     """An empty service on a database."""
     asked: Counter[str] = Counter()
     async with facilitator(asked) as settings:
         config = replace(http_service.configuration(store_url=url), facilitator=settings)
-        async with http_service.opened(config) as running:
+        async with http_service.open_service(config) as running:
             yield kind(running, asked)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import httpx
 import requests
 from eth_account import Account
-from tests.support.programs import missing, require
+from tests.support.programs import report_missing, require
 from tests.support.seller_world import ORDER, SellerWorld
 from tests.support.sellers import After
 from x402 import x402Client, x402ClientSync
@@ -62,7 +62,7 @@ def payer_in_threads(account: TestAccount) -> x402ClientSync:
     return register_exact_evm_client(client, EthAccountSigner(Account.from_key(account.key)))
 
 
-def trusting(world: SellerWorld) -> httpx.AsyncHTTPTransport:
+def trusting_transport(world: SellerWorld) -> httpx.AsyncHTTPTransport:
     """Return a transport that trusts the authority of the sellers' certificates."""
     return httpx.AsyncHTTPTransport(verify=ssl.create_default_context(cafile=world.ca_file))
 
@@ -109,7 +109,7 @@ async def pay_with_httpx(
     world: SellerWorld, account: TestAccount, labels: Sequence[str]
 ) -> Outcomes:
     """The official httpx transport."""
-    transport = x402_httpx_transport(payer_of(account), trusting(world))
+    transport = x402_httpx_transport(payer_of(account), trusting_transport(world))
     client = httpx.AsyncClient(transport=transport, follow_redirects=True, trust_env=False)
     async with client as http:
         return await ask_each(http, world, labels)
@@ -190,7 +190,7 @@ async def start_node(world: SellerWorld, order: bytes, script: Path = SCRIPT) ->
 def node() -> str:
     """Return the program's path in the folder of the locked npm packages."""
     if not (_ROOT / "node_modules/@x402/fetch").is_dir():
-        missing("the locked npm packages are missing: run `make setup`")
+        report_missing("the locked npm packages are missing: run `make setup`")
     return require("node")
 
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 import asyncpg
 from tests.support.processes import end_with_parent
-from tests.support.programs import missing
+from tests.support.programs import report_missing
 
 from tollgauge.db.engine import Store
 
@@ -216,7 +216,7 @@ class Server:
 
     def start_again(self) -> None:
         """Start it again after its end; it recovers all committed transactions."""
-        self.process = started(self.postgres, self.settings)
+        self.process = start_server(self.postgres, self.settings)
 
     def kill_one(self, dice: random.Random) -> None:
         """Kill the process of one connection. The server then ends all others and recovers."""
@@ -244,7 +244,7 @@ def server(kept: Path, settings: dict[str, str] = SETTINGS) -> Iterator[Server]:
     """
     installed = binaries()
     if installed is None:
-        missing("PostgreSQL is missing: apt-get install postgresql")
+        report_missing("PostgreSQL is missing: apt-get install postgresql")
     folder = Path(tempfile.mkdtemp(prefix="tollgauge-pg-", dir="/tmp"))
     postgres = Postgres(folder=folder, binaries=installed, user=unprivileged_user())
     if postgres.user is not None:
@@ -257,7 +257,7 @@ def server(kept: Path, settings: dict[str, str] = SETTINGS) -> Iterator[Server]:
                 copy_files(postgres.data, kept)
         if not postgres.data.exists():
             copy_files(kept, postgres.data)
-        running = Server(postgres, started(postgres, settings), settings)
+        running = Server(postgres, start_server(postgres, settings), settings)
         try:
             yield running
         finally:
@@ -270,10 +270,10 @@ def make_data(server: Postgres) -> None:
     """Create a data directory with the template."""
     options = ("--auth=trust", "--username=tollgauge", "--no-sync", "--encoding=UTF8")
     server.run("initdb", "-D", str(server.data), "--locale=C", *options)
-    process = started(server)
+    process = start_server(server)
     try:
         server.sql(f"CREATE DATABASE {server.template}")
-        asyncio.run(migrated(server.url(server.template)))
+        asyncio.run(migrate_database(server.url(server.template)))
     finally:
         process.send_signal(signal.SIGINT)  # fast shutdown, which writes a checkpoint
         process.wait(30)
@@ -284,7 +284,7 @@ def copy_files(source: Path, target: Path) -> None:
     subprocess.run(["cp", "-a", source, target], check=True)
 
 
-def started(server: Postgres, settings: dict[str, str] = SETTINGS) -> subprocess.Popen[bytes]:
+def start_server(server: Postgres, settings: dict[str, str] = SETTINGS) -> subprocess.Popen[bytes]:
     options = [text for key, value in settings.items() for text in ("-c", f"{key}={value}")]
     command = [str(server.binaries / "postgres"), "-D", str(server.data)]
     with (server.folder / "log").open("wb") as log:
@@ -306,7 +306,7 @@ def started(server: Postgres, settings: dict[str, str] = SETTINGS) -> subprocess
     return process
 
 
-async def migrated(url: str) -> None:
+async def migrate_database(url: str) -> None:
     store = Store.open(url)
     try:
         await store.migrate()

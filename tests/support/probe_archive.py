@@ -112,7 +112,7 @@ def cadence(seed: int, *, days: int, start: int = START) -> list[ProbeResult]:
     return results
 
 
-def stripped(results: list[ProbeResult]) -> list[ProbeResult]:
+def strip_messages(results: list[ProbeResult]) -> list[ProbeResult]:
     """Convert probes to their form in packed days: findings without messages."""
     return [
         replace(one, findings=tuple(replace(f, message="", where="") for f in one.findings))
@@ -120,7 +120,7 @@ def stripped(results: list[ProbeResult]) -> list[ProbeResult]:
     ]
 
 
-def observed(result: ProbeResult) -> tuple[int, int, dict[str, Any]]:
+def fields_in_history(result: ProbeResult) -> tuple[int, int, dict[str, Any]]:
     """Return the fields of a probe that a history contains, with its verdict as plain fields."""
     names = ("outcome", "attribution", "up", "compliant", "status", "confirms")
     fields = {name: getattr(result, name) for name in names}

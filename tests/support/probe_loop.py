@@ -142,7 +142,7 @@ class Counting:
 
 
 @contextlib.asynccontextmanager
-async def counting(
+async def run_counting_seller(
     tmp_path: Path, hosts: set[str], *, not_after: dt.datetime | None = None
 ) -> AsyncIterator[Counting]:
     authority = trustme.CA()

@@ -44,11 +44,11 @@ def require(name: str) -> str:
     package = PACKAGES[name]
     path = shutil.which(name)
     if path is None:
-        missing(f"{name} is missing: apt-get install {package}")
+        report_missing(f"{name} is missing: apt-get install {package}")
     return path
 
 
-def missing(what: str) -> NoReturn:
+def report_missing(what: str) -> NoReturn:
     """Skip a test whose set-up is missing; fail it in `make test`, which does the set-up."""
     if os.environ.get("TOLLGAUGE_TEST_PROGRAMS") == "required":
         pytest.fail(what)

@@ -43,7 +43,7 @@ def network() -> None:
         subprocess.run(f"ip addr add 93.184.216.{number}/32 dev lo".split(), check=True)
 
 
-def said(exchange: Exchange) -> object:
+def describe(exchange: Exchange) -> object:
     """Return the exchange in a form that fits into JSON."""
     if isinstance(exchange.result, Fault):
         return exchange.result.kind.value
@@ -58,7 +58,7 @@ async def ask(ca_file: str, resolver: Sequence[Sequence[str]], *, url: str) -> o
     egress.start()
     exchange = await egress.fetch(Request(url=url))
     await egress.close()
-    return said(exchange)
+    return describe(exchange)
 
 
 async def main(folder: Path) -> dict[str, object]:
@@ -80,7 +80,7 @@ async def main(folder: Path) -> dict[str, object]:
     seen: dict[str, object] = {}
     seen["answer"] = await ask(ca_file, [[V4]], url=url)
     seen["ipv6 answer"] = await ask(ca_file, [[V6]], url=url)
-    seen["lookups"], seen["second answer is loopback"] = await rebinding(ca_file, url)
+    seen["lookups"], seen["second answer is loopback"] = await rebind(ca_file, url)
     seen["no route"] = await ask(ca_file, [[NOWHERE_V4, NOWHERE_V6]], url=url)
     seen["an address without a route beside one with"] = await ask(
         ca_file, [[NOWHERE_V6, V4]], url=url
@@ -107,10 +107,10 @@ async def at_once(ca_file: str, url: str) -> list[str]:
     egress.start()
     exchanges = await asyncio.gather(*(egress.fetch(Request(url=url)) for _ in range(20)))
     await egress.close()
-    return sorted({str(said(item)) for item in exchanges})
+    return sorted({str(describe(item)) for item in exchanges})
 
 
-async def rebinding(ca_file: str, url: str) -> tuple[list[str], object]:
+async def rebind(ca_file: str, url: str) -> tuple[list[str], object]:
     """Two attempts of one egress client; the second lookup returns loopback."""
     asked: list[str] = []
 
@@ -123,7 +123,7 @@ async def rebinding(ca_file: str, url: str) -> tuple[list[str], object]:
     await egress.fetch(Request(url=url))
     second = await egress.fetch(Request(url=url))
     await egress.close()
-    return asked, said(second)
+    return asked, describe(second)
 
 
 if __name__ == "__main__":

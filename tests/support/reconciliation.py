@@ -39,7 +39,7 @@ def nonce(number: int) -> str:
     return f"0x{number:064x}"
 
 
-def came(
+def deposit_in(
     block: BlockHeader,
     index: int,
     value: int = 5_000,
@@ -54,7 +54,7 @@ def came(
     return Deposit(*place, hashlib.sha256(block.hash).digest(), block.at)
 
 
-async def opened(store: Store, *addresses: str, at: int = NOON) -> Cursor:
+async def start_index(store: Store, *addresses: str, at: int = NOON) -> Cursor:
     """A chain that is indexed up to block 100, with these own addresses, for two days."""
     cursor = await store.writing(chains.start, CHAIN, header(100, at=at))
     own_addresses = addresses or (PAY_TO,)
@@ -65,7 +65,7 @@ async def opened(store: Store, *addresses: str, at: int = NOON) -> Cursor:
     return cursor
 
 
-async def advanced(
+async def advance_to(
     store: Store, cursor: Cursor, headers: Sequence[BlockHeader], *deposits: Deposit, **rest: Any
 ) -> Cursor:
     return await store.writing(
@@ -78,7 +78,7 @@ async def read_to(store: Store, at: int) -> None:
     await execute(store, chains.chain_cursor.update().values(audited_at=at))
 
 
-async def sold(
+async def store_payment(
     store: Store,
     number: int,
     state: State = State.SETTLED,

@@ -26,7 +26,7 @@ def account(number: int) -> Any:
     return Account.from_key(f"0x{number:064x}")
 
 
-def signed(
+def sign_payment(
     payer: int, nonce: int, *, by: int | None = None, until_s: int = NOW // 1000 + 300
 ) -> str:
     """Return a payment of the payer with that key, signed with it or with another."""

@@ -34,7 +34,7 @@ def payable(at: int, *, ms: int = 240, compliance: int = 100) -> ProbeResult:
     )
 
 
-def unpaid(
+def unpaid_probe(
     at: int, outcome: Outcome = Outcome.SERVER_ERROR, *, interval_ms: int = 30 * MINUTE_MS
 ) -> ProbeResult:
     """Return a probe with an outcome that is not payable; the next is due `interval_ms` later."""
@@ -106,7 +106,7 @@ def _state(
     )
 
 
-def timed(*, as_of: int, known_days: int = 365) -> Evidence:
+def unprobed_evidence(*, as_of: int, known_days: int = 365) -> Evidence:
     """Return an endpoint that was never probed and is several days old."""
     return Evidence(
         resource="https://api.seller.dev/quote",

@@ -151,7 +151,7 @@ def _self_signed() -> ssl.SSLContext:
         )
         .sign(key, hashes.SHA256())
     )
-    return _loaded(
+    return _load(
         key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         + certificate.public_bytes(Encoding.PEM)
     )
@@ -160,10 +160,10 @@ def _self_signed() -> ssl.SSLContext:
 def _nameless() -> ssl.SSLContext:
     """An authority that serves its own certificate, which names no host."""
     lonely = trustme.CA()
-    return _loaded(lonely.private_key_pem.bytes() + lonely.cert_pem.bytes())
+    return _load(lonely.private_key_pem.bytes() + lonely.cert_pem.bytes())
 
 
-def _loaded(pem: bytes) -> ssl.SSLContext:
+def _load(pem: bytes) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with trustme.Blob(pem).tempfile() as path:
         context.load_cert_chain(path)
@@ -171,14 +171,14 @@ def _loaded(pem: bytes) -> ssl.SSLContext:
 
 
 @contextlib.contextmanager
-def serving(documents: Mapping[str, bytes]) -> Iterator[str]:
+def serve_documents(documents: Mapping[str, bytes]) -> Iterator[str]:
     """Yield the server's URL. Documents may be changed while it runs."""
-    with answering(lambda path, _: documents.get(path)) as url:
+    with serve_answers(lambda path, _: documents.get(path)) as url:
         yield url
 
 
 @contextlib.contextmanager
-def answering(document_of: Callable[[str, bytes], bytes | None]) -> Iterator[str]:
+def serve_answers(document_of: Callable[[str, bytes], bytes | None]) -> Iterator[str]:
     """Yield the URL of a server whose response is a function of the path and the received body;
     None is a 404.
     """

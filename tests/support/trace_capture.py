@@ -41,7 +41,7 @@ def word(address: str) -> str:
     return "0x" + "0" * 24 + address[2:].lower()
 
 
-def used(nonce: int = 1, token: str = USDC, index: int = 3) -> dict[str, Any]:
+def used_log(nonce: int = 1, token: str = USDC, index: int = 3) -> dict[str, Any]:
     return {
         "address": token,
         "topics": [_USED, word(PAYER.address), f"0x{nonce:064x}"],
@@ -50,7 +50,9 @@ def used(nonce: int = 1, token: str = USDC, index: int = 3) -> dict[str, Any]:
     }
 
 
-def moved(value: int = 5, payee: str = PAYEE, token: str = USDC, index: int = 4) -> dict[str, Any]:
+def transfer_log(
+    value: int = 5, payee: str = PAYEE, token: str = USDC, index: int = 4
+) -> dict[str, Any]:
     return {
         "address": token,
         "topics": [_TRANSFER, word(PAYER.address), word(payee)],
@@ -59,7 +61,7 @@ def moved(value: int = 5, payee: str = PAYEE, token: str = USDC, index: int = 4)
     }
 
 
-def sent(data: str = "0x", to: str = USDC, **changes: Any) -> dict[str, Any]:
+def transaction_of(data: str = "0x", to: str = USDC, **changes: Any) -> dict[str, Any]:
     tx = {
         "hash": TX,
         "chainId": "0x2105",

@@ -52,7 +52,7 @@ def contracts() -> dict[str, dict[str, Any]]:
     return document
 
 
-def encoded(signature: str, *arguments: object) -> str:
+def encode_call(signature: str, *arguments: object) -> str:
     """Return a call's data as 0x-hex, by its signature: `transfer(address,uint256)`."""
     types = _split(signature[signature.index("(") + 1 : -1])
     return "0x" + (function_signature_to_4byte_selector(signature) + encode(types, arguments)).hex()
@@ -105,7 +105,7 @@ class Signed:
         `bytes`.
         """
         rest: tuple[object, ...] = self.vrs if form == "vrs" else (self.signature,)
-        return encoded(f"{method}WithAuthorization({TERMS},{FORMS[form]})", *self.terms, *rest)
+        return encode_call(f"{method}WithAuthorization({TERMS},{FORMS[form]})", *self.terms, *rest)
 
 
 @dataclass
@@ -188,7 +188,7 @@ class World:
     def batch(self, calls: Sequence[tuple[str, str]]) -> str:
         """Return an `aggregate3` of (target, call data), each of which may fail."""
         rows = [(target, True, bytes.fromhex(data[2:])) for target, data in calls]
-        return encoded("aggregate3((address,bool,bytes)[])", rows)
+        return encode_call("aggregate3((address,bool,bytes)[])", rows)
 
     def bundle(self, calls: Sequence[tuple[str, str]]) -> str:
         """Return a `handleOps` (0.7) of operations in which the account executes (target, call
@@ -196,13 +196,13 @@ class World:
         """
         rows = []
         for target, data in calls:
-            call = encoded("execute(address,uint256,bytes)", target, 0, bytes.fromhex(data[2:]))
+            call = encode_call("execute(address,uint256,bytes)", target, 0, bytes.fromhex(data[2:]))
             word = bytes(32)
             rows.append(
                 (self.places["Account"], 0, b"", bytes.fromhex(call[2:]), word, 0, word, b"", b"")
             )
         operation = "(address,uint256,bytes,bytes,bytes32,uint256,bytes32,bytes,bytes)"
-        return encoded(f"handleOps({operation}[],address)", rows, self.sender())
+        return encode_call(f"handleOps({operation}[],address)", rows, self.sender())
 
 
 @contextlib.asynccontextmanager
@@ -223,7 +223,7 @@ async def trace_service(world: SellerWorld) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{actual}"
 
 
-async def traced(
+async def request_trace(
     service: str, world: SellerWorld, *, payer: str, nonce: str, network: str
 ) -> dict[str, Any]:
     """Return the paid response about an authorization."""

@@ -138,7 +138,7 @@ def bearer(secret: str) -> dict[str, str]:
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def open_watch_service(
     url: str,
     folder: Path,
     *,
@@ -159,5 +159,5 @@ async def opened(
             egress=world.egress(deadline_ms=deadline_ms),
             watch=WatchSettings(key=key),
         )
-        async with http_service.opened(config) as running:
+        async with http_service.open_service(config) as running:
             yield WatchService(running, world, asked, settles)

@@ -23,7 +23,7 @@ from tests.support.command_server import command as prepared_command
 from tests.support.reconciliation import forget_payment
 from tests.support.statements import fetch
 from tests.support.trace_world import World as Signer
-from tests.support.trace_world import encoded
+from tests.support.trace_world import encode_call
 
 from tollgauge import app
 from tollgauge.clients.peer import public_authorities
@@ -57,7 +57,7 @@ async def batch(signer: Signer, pay_to: str, values: Sequence[int]) -> str:
 
 async def gift(chain: Chain, pay_to: str, value: int) -> str:
     """A plain transfer to the service."""
-    data = encoded("transfer(address,uint256)", pay_to, value)
+    data = encode_call("transfer(address,uint256)", pay_to, value)
     return await Signer(chain).send(USDC, data, sender=1)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from tests.support.killed_workers import Workers, kill_at_random, overlaps, working
+from tests.support.killed_workers import Workers, kill_at_random, overlaps, run_workers
 from tests.support.postgres import Databases, Postgres, Server
 from tests.support.probing_process import Order
 
@@ -148,7 +148,7 @@ async def lose_no_probe(
     )
     longest = plan.every_ms * 13 // 10 + plan.lease_ms
     began = now_ms()
-    with working(order, workers=WORKERS) as group:
+    with run_workers(order, workers=WORKERS) as group:
         kills = await asyncio.to_thread(
             kill_at_random,
             partial(kill, group),

@@ -24,7 +24,7 @@ from tests.support.http_service import (
     fill,
     forget,
     grow_old,
-    opened,
+    open_service,
 )
 from tests.support.processes import free_port
 from tests.support.unsigned_payment import payment
@@ -49,7 +49,7 @@ READS = (
 @pytest.fixture
 async def running(tmp_path: Path, market_database: Callable[[Path], str]) -> AsyncIterator[Running]:
     url = market_database(tmp_path / "service.db")
-    async with opened(configuration(store_url=url)) as service:
+    async with open_service(configuration(store_url=url)) as service:
         yield service
 
 
@@ -164,7 +164,7 @@ async def test_internal_error_does_not_expose_the_exception(
 ) -> None:
     """Rename a column that routes read, so that the driver raises its own error."""
     path = tmp_path / "broken.db"
-    async with opened(configuration(store_url=f"sqlite:///{path}")) as running:
+    async with open_service(configuration(store_url=f"sqlite:///{path}")) as running:
         with contextlib.closing(sqlite3.connect(path)) as direct:
             direct.execute("ALTER TABLE endpoint RENAME COLUMN host TO gone")
             direct.commit()
@@ -187,7 +187,7 @@ async def test_internal_error_does_not_expose_the_exception(
 
 
 async def test_empty_database_answers_every_free_route() -> None:
-    async with opened(configuration()) as running:
+    async with open_service(configuration()) as running:
         board = (await running.get("/trust/leaderboard")).json()
         assert board["endpoints"] == []
         assert (await running.get("/v1/x402-trust-preview")).json() == {"samples": []}
@@ -200,7 +200,7 @@ async def test_empty_database_answers_every_free_route() -> None:
 
 async def test_server_without_a_payto_states_that_sales_are_not_configured() -> None:
     config = configuration()
-    async with opened(replace(config, sale=replace(config.sale, pay_to=""))) as running:
+    async with open_service(replace(config, sale=replace(config.sale, pay_to=""))) as running:
         answer = await running.http.post("/v1/x402-trust")
         assert (answer.status_code, answer.json()["code"]) == (503, "not-for-sale")
         assert (await running.get("/openapi.json")).status_code == 200
@@ -208,7 +208,7 @@ async def test_server_without_a_payto_states_that_sales_are_not_configured() -> 
 
 async def test_content_is_scored_while_it_is_read() -> None:
     """The in-memory store has one connection, which readers and writers share."""
-    async with opened(configuration()) as running:
+    async with open_service(configuration()) as running:
         reading = asyncio.create_task(keep_reading(running))
         await fill(running, days=1)
         reading.cancel()

@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from tests.support.fork_server import ForkServer, started, until_stopped
+from tests.support.fork_server import ForkServer, start_fork_server, until_stopped
 from tests.support.killable_worker import Worker
 from tests.support.ledger_chain import NUMBERS, PAY_TO, word
 from tests.support.ledger_world import NOW, VALID_S, LedgerWorld
@@ -54,7 +54,7 @@ LEASES_S: Final = 91
 
 @pytest.fixture(scope="module")
 def fork_server() -> Iterator[ForkServer]:
-    with started("tests.support.product_process") as fork_server:
+    with start_fork_server("tests.support.product_process") as fork_server:
         yield fork_server
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from tests.support.paying_clients import node
-from tests.support.trace_world import NETWORK, Signed, World, encoded
+from tests.support.trace_world import NETWORK, Signed, World, encode_call
 
 from tollgauge.clients.chain.rpc import Node, RpcSettings, RpcUnavailable
 from tollgauge.clients.chain.transactions import (
@@ -164,7 +164,7 @@ async def test_contract_that_hides_the_call_needs_the_call_trace(
     signed = world.sign("Receive", collector, 31)
     terms = [signed.value, signed.after, signed.before]
     if form == "bytes":
-        data = encoded(
+        data = encode_call(
             "collect(address,uint256[3],bytes32,bytes)",
             signed.payer,
             terms,
@@ -172,7 +172,7 @@ async def test_contract_that_hides_the_call_needs_the_call_trace(
             signed.signature,
         )
     else:
-        data = encoded(
+        data = encode_call(
             "collectVrs(address,uint256[3],bytes32,uint8,bytes32,bytes32)",
             signed.payer,
             terms,
@@ -231,7 +231,7 @@ async def test_reverted_transaction_has_no_payments(world: World, asks: Transact
 async def test_plain_transfer_is_not_a_payment_by_authorization(
     world: World, asks: Transactions
 ) -> None:
-    data = encoded("transfer(address,uint256)", world.sender(3), 0)
+    data = encode_call("transfer(address,uint256)", world.sender(3), 0)
     trace = await asks.trace(NETWORK, await world.send(USDC, data))
     assert (trace.status, trace.payments) == (TraceStatus.SUCCESS, ())
     assert "plain ERC-20 transfer" in str(trace.reason)
@@ -250,7 +250,7 @@ async def test_unknown_token_is_not_a_dollar_whatever_it_emits(
     world: World, asks: Transactions
 ) -> None:
     impostor = world.places["Impostor"]
-    data = encoded(
+    data = encode_call(
         "pretend(address,address,uint256,bytes32)",
         world.sender(1),
         world.sender(3),

@@ -8,8 +8,8 @@ import httpx
 import orjson
 import pytest
 from starlette.types import ASGIApp
-from tests.support.bundles import add, priced
-from tests.support.http_service import Running, configuration, opened
+from tests.support.bundles import add, priced_endpoint
+from tests.support.http_service import Running, configuration, open_service
 
 from tollgauge.app import read_status
 from tollgauge.db.engine import StoreUnavailable
@@ -20,7 +20,7 @@ from tollgauge.web import admin
 
 @pytest.fixture
 async def running() -> AsyncIterator[Running]:
-    async with opened(configuration()) as service:
+    async with open_service(configuration()) as service:
         yield service
 
 
@@ -35,7 +35,7 @@ def figure(name: str, **labels: str) -> float | None:
 async def test_it_tells_what_the_command_tells_and_measures_it(running: Running) -> None:
     service = running.service
     printed: list[Status] = []
-    await add(service.store, priced("/1"))
+    await add(service.store, priced_endpoint("/1"))
     await service.round("bundle")
 
     async def look() -> Status:

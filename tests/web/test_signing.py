@@ -98,7 +98,7 @@ async def test_neither_the_service_nor_its_log_shows_any_part_of_the_key(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     secret = json.loads(PRIVATE_JWK)["d"]
-    async with http_service.opened(http_service.configuration()) as running:
+    async with http_service.open_service(http_service.configuration()) as running:
         await running.get("/v1/x402-trust-preview")
         await running.get("/readyz")
         shown = f"{running.service!r} {running.service.server()!r}"

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 from eth_account import Account
-from tests.support.lint_envelopes import MISSING, PAYEE, URL, USDC, V1, V2, answered, changed
+from tests.support.lint_envelopes import (
+    MISSING,
+    PAYEE,
+    URL,
+    USDC,
+    V1,
+    V2,
+    change_envelope,
+    exchange_with,
+)
 from x402 import x402ClientSync
 from x402.http.x402_http_client import x402HTTPClientSync
 from x402.mechanisms.evm.exact import register_exact_evm_client
@@ -31,7 +40,7 @@ def diagnosed(exchange: Exchange) -> Diagnosis:
 
 
 def corrected(envelope: Any, body: Any = None, **answer: Any) -> Correction:
-    correction = diagnosed(answered(envelope, body, **answer)).correction
+    correction = diagnosed(exchange_with(envelope, body, **answer)).correction
     assert correction is not None
     return correction
 
@@ -62,7 +71,7 @@ def corrected(envelope: Any, body: Any = None, **answer: Any) -> Correction:
 def test_a_finding_states_what_was_found_and_what_was_expected(
     path: str, value: Any, found: str, expected: str
 ) -> None:
-    detail = diagnosed(answered(changed(V2, path, value))).details[0]
+    detail = diagnosed(exchange_with(change_envelope(V2, path, value))).details[0]
     assert (detail.found, detail.expected) == (found, expected)
 
 
@@ -83,22 +92,24 @@ def test_what_is_corrected_is_no_finding_any_more_and_no_worse_to_pay(slug: str)
         return
     assert (slug not in correction.remaining) == (slug not in SELLER_ONLY)
     if correction.header is not None:
-        better = answered(raw=correction.header, method=exchange.method)
+        better = exchange_with(raw=correction.header, method=exchange.method)
         assert lint(better).payable >= lint(exchange).payable
         assert diagnosed(better).correction is None
 
 
 def test_errors_come_first() -> None:
-    broken = changed(changed(V2, "accepts.0.amount", 1), "resource.description", "")
-    details = diagnosed(answered(broken, more=())).details
+    broken = change_envelope(change_envelope(V2, "accepts.0.amount", 1), "resource.description", "")
+    details = diagnosed(exchange_with(broken, more=())).details
     severities = [detail.finding.severity.rank for detail in details]
     assert severities == sorted(severities)
     assert len(set(severities)) > 1
 
 
 def test_the_line_of_a_finding_is_marked_or_the_one_around_a_missing_member() -> None:
-    broken = changed(changed(V2, "accepts.0.amount", 0.01), "accepts.0.extra", {"version": "2"})
-    diagnosis = diagnosed(answered(broken))
+    broken = change_envelope(
+        change_envelope(V2, "accepts.0.amount", 0.01), "accepts.0.extra", {"version": "2"}
+    )
+    diagnosis = diagnosed(exchange_with(broken))
     marked = {line.text.strip(): line.rules for line in diagnosis.lines if line.rules}
     assert marked == {'"amount": 0.01,': ("amount-form",), '"extra": {': ("domain-missing",)}
     assert json.loads("".join(line.text for line in diagnosis.lines)) == broken
@@ -140,11 +151,15 @@ def test_a_header_that_is_the_json_itself_or_only_a_part_is_made_whole() -> None
 
 
 def test_a_body_of_version_1_stays_one() -> None:
-    correction = corrected(None, changed(V1, "accepts.0.maxTimeoutSeconds", "60"))
+    correction = corrected(None, change_envelope(V1, "accepts.0.maxTimeoutSeconds", "60"))
     assert correction.header is None
     assert correction.envelope == V1
 
 
 def test_nothing_is_corrected_in_a_good_answer_or_without_an_envelope() -> None:
-    for exchange in (answered(V2), answered(None, b"<html>"), answered(None, status=500)):
+    for exchange in (
+        exchange_with(V2),
+        exchange_with(None, b"<html>"),
+        exchange_with(None, status=500),
+    ):
         assert diagnosed(exchange).correction is None

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from tests.support.lint_envelopes import PAYEE, fired
+from tests.support.lint_envelopes import PAYEE, fired_rules
 from tests.support.programs import require
 from x402 import x402ResourceServer
 from x402.extensions.bazaar import OutputConfig, declare_discovery_extension
@@ -43,9 +43,9 @@ def test_every_rule_has_an_entry_and_every_kind_is_used() -> None:
 @pytest.mark.parametrize("slug", SLUGS)
 def test_the_wrong_example_fires_its_rule_and_the_right_one_does_not(slug: str) -> None:
     entry = EXAMPLES[slug]
-    assert slug in fired(lint(entry.wrong.exchange()))
+    assert slug in fired_rules(lint(entry.wrong.exchange()))
     right = lint(entry.right.exchange())
-    assert slug not in fired(right)
+    assert slug not in fired_rules(right)
     assert (right.compliant, right.payable) == (True, True)
 
 
@@ -153,7 +153,7 @@ async def test_the_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: Reme
     code = next(c for framework, c in REMEDIES[kind].by_framework() if framework.name == "FastAPI")
     result = await answered(code)
     assert (result.payable, result.compliant) == (True, True)
-    rules = {rule for rule in fired(result) if EXAMPLES[rule].kind is kind}
+    rules = {rule for rule in fired_rules(result) if EXAMPLES[rule].kind is kind}
     assert rules == set()
 
 

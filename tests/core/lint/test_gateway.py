@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 from eth_account import Account
-from tests.support.lint_envelopes import MISSING, URL, V2, changed, encoded, fired, judged
+from tests.support.lint_envelopes import (
+    MISSING,
+    URL,
+    V2,
+    change_envelope,
+    encode_envelope,
+    fired_rules,
+    lint_answer,
+)
 from tests.support.official_clients import ask_typescript, python_client, question
 from x402.mechanisms.evm.eip712 import hash_eip3009_authorization
 from x402.mechanisms.evm.types import ExactEIP3009Authorization
@@ -18,16 +26,16 @@ from tollgauge.core.lint.example import ANSWERS
 
 ENTRY = "accepts.0."
 WALLET = "0x77777777Dcc4d5A8B6E418Fd04D8997ef11000eE"
-OFFER: dict[str, Any] = changed(
-    changed(V2, ENTRY + "extra", ANSWERS["gateway"].envelope["accepts"][0]["extra"]),
+OFFER: dict[str, Any] = change_envelope(
+    change_envelope(V2, ENTRY + "extra", ANSWERS["gateway"].envelope["accepts"][0]["extra"]),
     ENTRY + "maxTimeoutSeconds",
     604_900,
 )
 
 
 def test_gateway_offer_is_payable_with_a_warning() -> None:
-    result = judged(OFFER)
-    assert fired(result) == {"gateway-only"}
+    result = lint_answer(OFFER)
+    assert fired_rules(result) == {"gateway-only"}
     assert (result.payable, result.compliant) == (True, True)
 
 
@@ -44,22 +52,22 @@ VALUES: dict[str, list[Any]] = {
 @pytest.mark.node
 def test_gateway_offer_is_payable_where_the_client_of_circle_signs() -> None:
     offers = [
-        changed(OFFER, ENTRY + member, value)
+        change_envelope(OFFER, ENTRY + member, value)
         for member, values in VALUES.items()
         for value in values
     ]
     refusals = ask_typescript([question(offer, ["circle"]) for offer in offers])
     wrong = [
-        (offer["accepts"][0], refusal[:90], fired(judged(offer)))
+        (offer["accepts"][0], refusal[:90], fired_rules(lint_answer(offer)))
         for offer, refusal in zip(offers, refusals, strict=True)
-        if judged(offer).payable is bool(refusal)
+        if lint_answer(offer).payable is bool(refusal)
     ]
     assert wrong == []
 
 
 def test_official_client_signs_a_gateway_offer_over_another_contract() -> None:
     sent, _ = python_client(["evm"]).handle_402_response(
-        {"PAYMENT-REQUIRED": encoded(OFFER)}, b"{}", URL
+        {"PAYMENT-REQUIRED": encode_envelope(OFFER)}, b"{}", URL
     )
     payload = json.loads(base64.b64decode(sent["PAYMENT-SIGNATURE"]))["payload"]
     said = payload["authorization"]
@@ -78,15 +86,15 @@ def test_official_client_signs_a_gateway_offer_over_another_contract() -> None:
 
 def test_stock_clients_stop_at_a_gateway_offer_before_a_good_one() -> None:
     good = V2["accepts"][0]
-    first = judged(changed(OFFER, "accepts", [OFFER["accepts"][0], good]))
-    assert fired(first, at_least=Severity.WARN) == {"gateway-only", "order-evm"}
+    first = lint_answer(change_envelope(OFFER, "accepts", [OFFER["accepts"][0], good]))
+    assert fired_rules(first, at_least=Severity.WARN) == {"gateway-only", "order-evm"}
     assert first.payable
-    second = judged(changed(OFFER, "accepts", [good, OFFER["accepts"][0]]))
-    assert fired(second) == {"gateway-only"}
+    second = lint_answer(change_envelope(OFFER, "accepts", [good, OFFER["accepts"][0]]))
+    assert fired_rules(second) == {"gateway-only"}
     assert second.payable
 
 
 def test_gateway_offer_without_its_contract_is_not_called_a_wrong_token() -> None:
-    result = judged(changed(OFFER, ENTRY + "extra.verifyingContract", MISSING))
-    assert fired(result) == {"gateway-only", "gateway-terms"}
+    result = lint_answer(change_envelope(OFFER, ENTRY + "extra.verifyingContract", MISSING))
+    assert fired_rules(result) == {"gateway-only", "gateway-terms"}
     assert not result.payable

@@ -18,10 +18,10 @@ from tests.support.lint_envelopes import (
     USDC,
     V1,
     V2,
-    changed,
-    encoded,
-    fired,
-    judged,
+    change_envelope,
+    encode_envelope,
+    fired_rules,
+    lint_answer,
     wheres,
 )
 
@@ -33,7 +33,7 @@ from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind
 
 
 def test_a_perfect_v2_answer_has_no_findings() -> None:
-    result = judged(V2)
+    result = lint_answer(V2)
     assert result.findings == ()
     assert (result.payable, result.compliant, result.version, result.accepts) == (True, True, 2, 1)
     (terms,) = result.terms
@@ -41,14 +41,14 @@ def test_a_perfect_v2_answer_has_no_findings() -> None:
 
 
 def test_a_v1_body_is_payable_with_a_warning() -> None:
-    result = judged(body=V1)
-    assert fired(result) == {"v1-only"}
+    result = lint_answer(body=V1)
+    assert fired_rules(result) == {"v1-only"}
     assert (result.payable, result.compliant, result.version) == (True, True, 1)
     assert result.terms[0].network == "eip155:8453"
 
 
 def test_header_and_body_of_both_versions_get_along() -> None:
-    assert judged(V2, V1).findings == ()
+    assert lint_answer(V2, V1).findings == ()
 
 
 def test_a_fault_is_neither_payable_nor_compliant() -> None:
@@ -60,7 +60,7 @@ def test_a_fault_is_neither_payable_nor_compliant() -> None:
         None,
         None,
     )
-    assert fired(result) == {"no-answer"}
+    assert fired_rules(result) == {"no-answer"}
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_a_fault_is_neither_payable_nor_compliant() -> None:
     ],
 )
 def test_only_a_402_is_a_challenge(status: int, rule: str) -> None:
-    result = judged(V2, V1, status=status)
-    assert fired(result) == {rule}
+    result = lint_answer(V2, V1, status=status)
+    assert fired_rules(result) == {rule}
     assert (result.payable, result.compliant, result.terms) == (False, False, ())
 
 
@@ -138,8 +138,8 @@ FATAL = [
 def test_no_stock_client_pays_by_a_fatally_broken_envelope(
     path: str, value: Any, rule: str
 ) -> None:
-    result = judged(changed(V2, path, value), V1)
-    assert rule in fired(result)
+    result = lint_answer(change_envelope(V2, path, value), V1)
+    assert rule in fired_rules(result)
     assert (result.payable, result.compliant) == (False, False)
 
 
@@ -151,8 +151,8 @@ def test_no_stock_client_pays_by_a_fatally_broken_envelope(
     ],
 )
 def test_other_errors_leave_an_envelope_payable(path: str, value: Any, rule: str) -> None:
-    result = judged(changed(V2, path, value))
-    assert rule in fired(result)
+    result = lint_answer(change_envelope(V2, path, value))
+    assert rule in fired_rules(result)
     assert (result.payable, result.compliant) == (True, False)
 
 
@@ -184,8 +184,8 @@ def test_other_errors_leave_an_envelope_payable(path: str, value: Any, rule: str
 def test_a_defect_of_what_only_describes_the_resource_is_a_warning(
     path: str, value: Any, rule: str
 ) -> None:
-    result = judged(changed(V2, path, value))
-    assert rule in fired(result, at_least=Severity.WARN)
+    result = lint_answer(change_envelope(V2, path, value))
+    assert rule in fired_rules(result, at_least=Severity.WARN)
     assert (result.payable, result.compliant) == (True, True)
 
 
@@ -213,8 +213,8 @@ def test_a_defect_of_what_only_describes_the_resource_is_a_warning(
 def test_a_warning_costs_neither_payability_nor_compliance(
     path: str, value: Any, rule: str
 ) -> None:
-    result = judged(changed(V2, path, value))
-    assert fired(result, at_least=Severity.WARN) == {rule}
+    result = lint_answer(change_envelope(V2, path, value))
+    assert fired_rules(result, at_least=Severity.WARN) == {rule}
     assert (result.payable, result.compliant) == (True, True)
 
 
@@ -230,20 +230,20 @@ def test_a_warning_costs_neither_payability_nor_compliance(
     ],
 )
 def test_version_1_has_fatal_errors_of_its_own(path: str, value: Any, rule: str) -> None:
-    result = judged(body=changed(V1, path, value))
-    assert rule in fired(result)
+    result = lint_answer(body=change_envelope(V1, path, value))
+    assert rule in fired_rules(result)
     assert not result.payable
 
 
 def test_version_2_members_do_not_belong_in_version_1() -> None:
-    both = changed(changed(V1, "resource", {"url": URL}), ENTRY + "amount", "10000")
-    result = judged(body=both)
-    assert {"v2-fields", "v2-amount"} <= fired(result, at_least=Severity.WARN)
+    both = change_envelope(change_envelope(V1, "resource", {"url": URL}), ENTRY + "amount", "10000")
+    result = lint_answer(body=both)
+    assert {"v2-fields", "v2-amount"} <= fired_rules(result, at_least=Severity.WARN)
     assert (result.payable, result.compliant) == (True, True)
 
 
 def test_a_good_v1_body_does_not_rescue_a_bad_header() -> None:
-    assert not judged(changed(V2, ENTRY + "network", "base"), V1).payable
+    assert not lint_answer(change_envelope(V2, ENTRY + "network", "base"), V1).payable
 
 
 @pytest.mark.parametrize(
@@ -254,65 +254,65 @@ def test_a_good_v1_body_does_not_rescue_a_bad_header() -> None:
         (base64.b64encode(b"\xff\xfe").decode(), "header-json"),
         (base64.b64encode(b"not json").decode(), "header-json"),
         (base64.b64encode(b"[" * 40 + b"]" * 40).decode(), "header-json"),
-        (encoded(V2["accepts"]), "header-object"),
-        (encoded("text"), "header-object"),
-        (f"{encoded(V2)}, {encoded(V2)}", "header-base64"),
+        (encode_envelope(V2["accepts"]), "header-object"),
+        (encode_envelope("text"), "header-object"),
+        (f"{encode_envelope(V2)}, {encode_envelope(V2)}", "header-base64"),
     ],
 )
 def test_behind_an_unreadable_header_only_a_v1_body_can_be_paid(raw: str, rule: str) -> None:
-    with_v1, with_v2, alone = (judged(raw=raw, body=body) for body in (V1, V2, None))
+    with_v1, with_v2, alone = (lint_answer(raw=raw, body=body) for body in (V1, V2, None))
     assert (with_v1.payable, with_v1.compliant, with_v1.version) == (True, False, 1)
     assert (with_v2.payable, alone.payable) == (False, False)
-    assert all(rule in fired(result) for result in (with_v1, with_v2, alone))
+    assert all(rule in fired_rules(result) for result in (with_v1, with_v2, alone))
 
 
 def test_variants_of_base64_are_read_and_mentioned() -> None:
-    odd = changed(V2, "resource.description", "??>>~~ÿÿ")
+    odd = change_envelope(V2, "resource.description", "??>>~~ÿÿ")
     standard = base64.b64encode(json.dumps(odd, ensure_ascii=False).encode()).decode()
     urlsafe = standard.replace("+", "-").replace("/", "_")
     assert urlsafe != standard
-    assert "header-base64url" in fired(judged(raw=urlsafe))
-    padded = encoded(changed(V2, "error", "x"))
+    assert "header-base64url" in fired_rules(lint_answer(raw=urlsafe))
+    padded = encode_envelope(change_envelope(V2, "error", "x"))
     while not padded.endswith("="):
-        padded = encoded(changed(V2, "error", "x" * len(padded)))
-    assert "header-padding" in fired(judged(raw=padded.rstrip("=")))
-    assert "header-whitespace" in fired(judged(raw=f" {padded}\t"))
+        padded = encode_envelope(change_envelope(V2, "error", "x" * len(padded)))
+    assert "header-padding" in fired_rules(lint_answer(raw=padded.rstrip("=")))
+    assert "header-whitespace" in fired_rules(lint_answer(raw=f" {padded}\t"))
     for raw in (urlsafe, padded.rstrip("="), f" {padded}\t", f"{padded[:9]} {padded[9:]}"):
-        assert judged(raw=raw).payable
+        assert lint_answer(raw=raw).payable
 
 
 def test_an_envelope_of_version_2_in_the_body_reaches_no_stock_client() -> None:
-    result = judged(body=V2)
-    assert "v2-in-body" in fired(result)
-    assert (result.payable, result.version, result.terms) == (False, 2, judged(V2).terms)
+    result = lint_answer(body=V2)
+    assert "v2-in-body" in fired_rules(result)
+    assert (result.payable, result.version, result.terms) == (False, 2, lint_answer(V2).terms)
 
 
 def test_repeated_headers_do_not_decode() -> None:
-    result = judged(V2, more=(*GOOD_HEADERS, ("payment-required", encoded(V2))))
-    assert {"header-repeated", "header-base64"} <= fired(result)
+    result = lint_answer(V2, more=(*GOOD_HEADERS, ("payment-required", encode_envelope(V2))))
+    assert {"header-repeated", "header-base64"} <= fired_rules(result)
     assert not result.payable
 
 
 def test_an_empty_header_is_no_header() -> None:
-    assert judged(raw="", body=V1).payable
+    assert lint_answer(raw="", body=V1).payable
 
 
 def test_an_envelope_under_the_wrong_name_or_too_deep_in_the_body_is_pointed_out() -> None:
-    misnamed = judged(more=(*GOOD_HEADERS, ("x-payment-required", encoded(V2))))
-    assert {"header-name", "no-envelope"} <= fired(misnamed)
-    assert {"envelope-nested", "no-envelope"} <= fired(judged(body={"x402": V2}))
-    assert fired(judged(body=b"<html>pay here</html>")) == {"no-envelope"}
+    misnamed = lint_answer(more=(*GOOD_HEADERS, ("x-payment-required", encode_envelope(V2))))
+    assert {"header-name", "no-envelope"} <= fired_rules(misnamed)
+    assert {"envelope-nested", "no-envelope"} <= fired_rules(lint_answer(body={"x402": V2}))
+    assert fired_rules(lint_answer(body=b"<html>pay here</html>")) == {"no-envelope"}
 
 
 def test_a_large_header_may_not_pass_proxies() -> None:
-    large = changed(V2, "extensions.bazaar.info.output", "x" * 9_000)
-    assert fired(judged(large)) == {"header-large"}
+    large = change_envelope(V2, "extensions.bazaar.info.output", "x" * 9_000)
+    assert fired_rules(lint_answer(large)) == {"header-large"}
 
 
 def test_caching_and_browsers_want_headers_of_their_own() -> None:
-    assert fired(judged(V2, more=())) == {"cache-control", "cors-expose"}
+    assert fired_rules(lint_answer(V2, more=())) == {"cache-control", "cors-expose"}
     open_to_all = (("cache-control", "private, no-store"), ("access-control-expose-headers", "*"))
-    assert fired(judged(V2, more=open_to_all)) == set()
+    assert fired_rules(lint_answer(V2, more=open_to_all)) == set()
 
 
 @pytest.mark.parametrize(
@@ -325,27 +325,29 @@ def test_caching_and_browsers_want_headers_of_their_own() -> None:
     ],
 )
 def test_header_and_body_that_disagree_are_a_warning(path: str, value: Any) -> None:
-    result = judged(V2, changed(V1, path, value))
-    assert "envelope-mismatch" in fired(result)
+    result = lint_answer(V2, change_envelope(V1, path, value))
+    assert "envelope-mismatch" in fired_rules(result)
     assert (result.payable, result.compliant) == (True, True)
 
 
 def test_an_empty_header_beside_a_priced_body_disagrees_and_a_bare_error_does_not() -> None:
-    assert "envelope-mismatch" in fired(judged(changed(V2, "accepts", []), V1))
-    assert judged(V2, {"x402Version": 2, "error": "Payment required"}).findings == ()
+    assert "envelope-mismatch" in fired_rules(lint_answer(change_envelope(V2, "accepts", []), V1))
+    assert lint_answer(V2, {"x402Version": 2, "error": "Payment required"}).findings == ()
 
 
 def test_a_body_of_version_1_that_nobody_could_pay_by_is_a_warning() -> None:
-    result = judged(V2, changed(V1, ENTRY + "network", "eip155:8453"))
-    assert "body-unpayable" in fired(result)
+    result = lint_answer(V2, change_envelope(V1, ENTRY + "network", "eip155:8453"))
+    assert "body-unpayable" in fired_rules(result)
     assert (result.payable, result.compliant) == (True, True)
 
 
 def test_options_in_another_order_agree() -> None:
-    sepolia = changed(changed(V2, ENTRY + "network", "eip155:84532"), ENTRY + "asset", SEPOLIA_USDC)
-    one = changed(V2, "accepts", [V2["accepts"][0], sepolia["accepts"][0]])
-    other = changed(V2, "accepts", one["accepts"][::-1])
-    assert "envelope-mismatch" not in fired(judged(one, other))
+    sepolia = change_envelope(
+        change_envelope(V2, ENTRY + "network", "eip155:84532"), ENTRY + "asset", SEPOLIA_USDC
+    )
+    one = change_envelope(V2, "accepts", [V2["accepts"][0], sepolia["accepts"][0]])
+    other = change_envelope(V2, "accepts", one["accepts"][::-1])
+    assert "envelope-mismatch" not in fired_rules(lint_answer(one, other))
 
 
 def test_a_scheme_that_we_do_not_know_is_not_judged_by_evm_shapes() -> None:
@@ -356,27 +358,31 @@ def test_a_scheme_that_we_do_not_know_is_not_judged_by_evm_shapes() -> None:
         "asset": "USD",
         "payTo": "merchant",
     }
-    result = judged(changed(V2, "accepts", [entry]))
-    assert fired(result) == {"network-caip2", "network-not-evaluated", "not-evaluated"}
+    result = lint_answer(change_envelope(V2, "accepts", [entry]))
+    assert fired_rules(result) == {"network-caip2", "network-not-evaluated", "not-evaluated"}
     assert (result.payable, result.compliant) == (True, True)
     foreign = {**entry, "scheme": "deferred", "network": "eip155:8453"}
-    alone = judged(changed(V2, "accepts", [foreign]))
+    alone = lint_answer(change_envelope(V2, "accepts", [foreign]))
     unknown = {"scheme-unknown", "not-evaluated"}
-    assert (fired(alone), alone.payable, alone.compliant) == (unknown, False, True)
-    beside = judged(changed(V2, "accepts", [*V2["accepts"], foreign]))
-    assert (fired(beside), beside.payable, beside.compliant) == ({"scheme-unknown"}, True, True)
+    assert (fired_rules(alone), alone.payable, alone.compliant) == (unknown, False, True)
+    beside = lint_answer(change_envelope(V2, "accepts", [*V2["accepts"], foreign]))
+    assert (fired_rules(beside), beside.payable, beside.compliant) == (
+        {"scheme-unknown"},
+        True,
+        True,
+    )
 
 
 @pytest.mark.parametrize("scheme", ["Exact", "EXACT", " exact", "upTo"])
 def test_a_scheme_in_other_letters_than_clients_compare_is_an_error(scheme: str) -> None:
-    result = judged(changed(V2, ENTRY + "scheme", scheme))
+    result = lint_answer(change_envelope(V2, ENTRY + "scheme", scheme))
     assert wheres(result, "scheme-form") == {"accepts[0].scheme"}
     assert not result.payable
 
 
 def test_clients_of_version_1_have_the_exact_scheme_only() -> None:
-    result = judged(body=changed(V1, ENTRY + "scheme", "upto"))
-    assert "scheme-unknown" in fired(result)
+    result = lint_answer(body=change_envelope(V1, ENTRY + "scheme", "upto"))
+    assert "scheme-unknown" in fired_rules(result)
     assert not result.payable
 
 
@@ -390,95 +396,99 @@ def test_solana_takes_base58_and_needs_a_fee_payer() -> None:
         "maxTimeoutSeconds": 60,
         "extra": {"feePayer": "EwWqGE4ZFKLofuestmU4LDdK7XM1N4ALgdZccwYugwGd"},
     }
-    assert judged(changed(V2, "accepts", [entry])).findings == ()
-    bare = judged(changed(V2, "accepts", [{**entry, "extra": {}}]))
-    assert (fired(bare), bare.payable) == ({"fee-payer-missing"}, False)
+    assert lint_answer(change_envelope(V2, "accepts", [entry])).findings == ()
+    bare = lint_answer(change_envelope(V2, "accepts", [{**entry, "extra": {}}]))
+    assert (fired_rules(bare), bare.payable) == ({"fee-payer-missing"}, False)
 
 
 def test_permit2_needs_no_signature_domain_in_extra() -> None:
-    assert judged(changed(V2, ENTRY + "extra", {"assetTransferMethod": "permit2"})).payable
+    assert lint_answer(
+        change_envelope(V2, ENTRY + "extra", {"assetTransferMethod": "permit2"})
+    ).payable
 
 
 def test_one_payable_option_is_enough() -> None:
-    broken = changed(V2, ENTRY + "amount", MISSING)["accepts"][0]
-    result = judged(changed(V2, "accepts", [V2["accepts"][0], broken]))
+    broken = change_envelope(V2, ENTRY + "amount", MISSING)["accepts"][0]
+    result = lint_answer(change_envelope(V2, "accepts", [V2["accepts"][0], broken]))
     assert (result.payable, result.compliant, result.accepts) == (True, False, 2)
     assert wheres(result, "amount-form") == {"accepts[1].amount"}
-    assert "order-evm" not in fired(result)
+    assert "order-evm" not in fired_rules(result)
 
 
 def test_an_entry_that_is_no_object_has_one_finding_and_null_makes_the_rest_unpayable() -> None:
     good = V2["accepts"][0]
-    text = judged(changed(V2, "accepts", ["exact", good]))
-    assert (fired(text), text.payable) == ({"entry-object"}, True)
-    null = judged(changed(V2, "accepts", [None, good]))
-    assert (fired(null), null.payable) == ({"entry-object", "accepts-null"}, False)
+    text = lint_answer(change_envelope(V2, "accepts", ["exact", good]))
+    assert (fired_rules(text), text.payable) == ({"entry-object"}, True)
+    null = lint_answer(change_envelope(V2, "accepts", [None, good]))
+    assert (fired_rules(null), null.payable) == ({"entry-object", "accepts-null"}, False)
 
 
 def test_empty_accepts_with_a_sign_in_is_called_so() -> None:
-    signed = changed(V2, "accepts", [])
+    signed = change_envelope(V2, "accepts", [])
     signed["extensions"]["sign-in-with-x"] = {"info": {}, "schema": {}}
-    result = judged(signed)
-    assert fired(result) == {"auth-only"}
+    result = lint_answer(signed)
+    assert fired_rules(result) == {"auth-only"}
     assert (result.payable, result.compliant, result.accepts) == (False, True, 0)
 
 
 def test_bare_requirements_in_the_header_get_one_finding_that_helps() -> None:
     for bare in (V2["accepts"][0], {"x402Version": 2, **V2["accepts"][0]}):
         for body in (None, {}, V1):
-            result = judged(bare, body)
+            result = lint_answer(bare, body)
             assert [one.rule for one in result.findings] == ["header-requirements"]
             assert (result.payable, result.compliant) == (False, False)
 
 
 def test_message_signatures_need_no_schema_and_other_extensions_do() -> None:
     info = {"info": {"tags": ["web-bot-auth"]}}
-    signed = changed(V2, "extensions.http-message-signatures", info)
-    assert judged(signed).findings == ()
-    assert wheres(judged(changed(V2, "extensions.other", info)), "extension-shape") == {
-        "extensions.other"
-    }
+    signed = change_envelope(V2, "extensions.http-message-signatures", info)
+    assert lint_answer(signed).findings == ()
+    assert wheres(
+        lint_answer(change_envelope(V2, "extensions.other", info)), "extension-shape"
+    ) == {"extensions.other"}
 
 
 def test_extensions_of_any_type_do_not_keep_clients_of_version_1_from_paying() -> None:
-    assert judged(body={**V1, "extensions": []}).payable
+    assert lint_answer(body={**V1, "extensions": []}).payable
 
 
 def test_an_empty_url_of_the_resource_is_no_bar_to_paying() -> None:
     for result in (
-        judged(changed(V2, "resource.url", "")),
-        judged(body=changed(V1, ENTRY + "resource", "")),
+        lint_answer(change_envelope(V2, "resource.url", "")),
+        lint_answer(body=change_envelope(V1, ENTRY + "resource", "")),
     ):
-        assert "resource-url" in fired(result)
+        assert "resource-url" in fired_rules(result)
         assert result.payable
 
 
 def test_upfront_payment_is_worth_a_note() -> None:
-    result = judged(changed(V2, ENTRY + "extra.paymentFlow", "upfront"))
-    assert (fired(result), result.payable) == ({"flow-upfront"}, True)
+    result = lint_answer(change_envelope(V2, ENTRY + "extra.paymentFlow", "upfront"))
+    assert (fired_rules(result), result.payable) == ({"flow-upfront"}, True)
 
 
 def test_the_older_name_of_an_mcp_tool_is_read_and_mentioned() -> None:
     declared = {"type": "mcp", "tool": "fog", "inputSchema": {}, "method": "x"}
-    result = judged(changed(V2, "extensions.bazaar.info.input", declared))
-    assert fired(result) == {"bazaar-tool-name"}
+    result = lint_answer(change_envelope(V2, "extensions.bazaar.info.input", declared))
+    assert fired_rules(result) == {"bazaar-tool-name"}
 
 
 def test_an_internal_url_is_not_the_public_one() -> None:
-    result = judged(changed(V2, "resource.url", "http://localhost:4021/weather"))
-    assert {"resource-internal", "resource-mismatch", "resource-http"} <= fired(result)
-    mapped = judged(
-        changed(V2, "resource.url", "https://seller/weather"), url="https://seller/weather"
+    result = lint_answer(change_envelope(V2, "resource.url", "http://localhost:4021/weather"))
+    assert {"resource-internal", "resource-mismatch", "resource-http"} <= fired_rules(result)
+    mapped = lint_answer(
+        change_envelope(V2, "resource.url", "https://seller/weather"), url="https://seller/weather"
     )
     assert mapped.findings == ()
 
 
 def test_a_thousand_bad_options_say_no_more_than_five() -> None:
-    result = judged(changed(V2, "accepts", [{}] * 1_000))
+    result = lint_answer(change_envelope(V2, "accepts", [{}] * 1_000))
     assert result.accepts == 1_000
     assert len([one for one in result.findings if one.rule == "scheme-form"]) == FINDINGS_MAX
-    assert "accepts-many" in fired(result)
-    assert len(judged(changed(V2, "accepts", V2["accepts"] * 100)).terms) == ENTRIES_MAX
+    assert "accepts-many" in fired_rules(result)
+    assert (
+        len(lint_answer(change_envelope(V2, "accepts", V2["accepts"] * 100)).terms) == ENTRIES_MAX
+    )
 
 
 def test_rules_have_distinct_slugs_and_say_how_to_mend() -> None:
@@ -492,6 +502,6 @@ def test_rules_have_distinct_slugs_and_say_how_to_mend() -> None:
 @given(url=st.from_regex(r"https?://[a-z0-9.-]+(/[a-zA-Z0-9/_.~-]*)?", fullmatch=True))
 def test_a_plain_url_is_read_as_one_that_needs_a_parser(url: str) -> None:
     def rules(resource: str) -> set[str]:
-        return fired(judged(changed(V2, "resource.url", resource)))
+        return fired_rules(lint_answer(change_envelope(V2, "resource.url", resource)))
 
     assert rules(url) == rules(f"{url}?") == rules(f"{url}#part")

@@ -17,9 +17,9 @@ from tests.support.lint_envelopes import (
     USDC,
     V1,
     V2,
-    changed,
-    fired,
-    judged,
+    change_envelope,
+    fired_rules,
+    lint_answer,
     wheres,
 )
 from x402.mechanisms.evm.default_assets import DEFAULT_ASSETS
@@ -38,7 +38,7 @@ FLARE = "0xe7cd86e13AC4309349F30B3435a9d337750fC82D"
 """USD\u20ae0 on Flare."""
 SOLANA_USDC = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
 DEVNET_USDC = "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU"
-SOLANA: dict[str, Any] = changed(
+SOLANA: dict[str, Any] = change_envelope(
     V2,
     "accepts",
     [
@@ -59,7 +59,7 @@ NODE_MODULES = Path(__file__).parents[3] / "node_modules"
 def on(network: str, **members: Any) -> Lint:
     """The lint of a version 1 body with the good entry on another network."""
     entry = {**V1["accepts"][0], "network": network, **members}
-    return judged(body=changed(V1, "accepts", [entry]))
+    return lint_answer(body=change_envelope(V1, "accepts", [entry]))
 
 
 def errors(result: Lint) -> set[str]:
@@ -87,8 +87,10 @@ def node(script: str) -> Any:
 @pytest.mark.parametrize("network", [MAINNET, DEVNET, TESTNET])
 def test_a_good_offer_on_solana_is_payable(network: str) -> None:
     mint = SOLANA_USDC if network == MAINNET else DEVNET_USDC
-    asked = changed(changed(SOLANA, ENTRY + "network", network), ENTRY + "asset", mint)
-    assert judged(asked).findings == ()
+    asked = change_envelope(
+        change_envelope(SOLANA, ENTRY + "network", network), ENTRY + "asset", mint
+    )
+    assert lint_answer(asked).findings == ()
 
 
 SHORT = "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDB"
@@ -122,20 +124,20 @@ SHORT = "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDB"
     ],
 )
 def test_what_no_client_can_pay_on_solana_is_an_error(path: str, value: Any, rule: str) -> None:
-    result = judged(changed(SOLANA, path, value))
+    result = lint_answer(change_envelope(SOLANA, path, value))
     assert rule in errors(result)
     assert not result.payable
 
 
 @pytest.mark.parametrize("memo", ["x" * 256, "\u20ac" * 85, "", None])
 def test_a_memo_of_256_bytes_is_allowed_on_solana(memo: str | None) -> None:
-    assert judged(changed(SOLANA, ENTRY + "extra.memo", memo)).findings == ()
+    assert lint_answer(change_envelope(SOLANA, ENTRY + "extra.memo", memo)).findings == ()
 
 
 def test_a_token_that_clients_on_solana_do_not_know_is_a_warning() -> None:
     mint = "DezXAZ8z7PnrnRJjz3wXBoRgixCa6xjnB7YaB1pPB263"
-    result = judged(changed(SOLANA, ENTRY + "asset", mint))
-    assert (fired(result), result.payable) == ({"asset-not-default"}, True)
+    result = lint_answer(change_envelope(SOLANA, ENTRY + "asset", mint))
+    assert (fired_rules(result), result.payable) == ({"asset-not-default"}, True)
 
 
 def test_version_1_names_of_solana_are_checked_like_its_clusters() -> None:
@@ -158,7 +160,7 @@ def test_version_1_names_of_solana_are_checked_like_its_clusters() -> None:
 def test_a_version_1_name_that_a_client_knows_is_no_finding(name: str) -> None:
     token = {"asset": "0x" + "ab" * 20, "extra": {"name": "Some Dollar", "version": "1"}}
     result = on(name, **token)
-    assert "network-unknown" not in fired(result)
+    assert "network-unknown" not in fired_rules(result)
     assert result.payable
 
 
@@ -191,7 +193,7 @@ def test_shapes_are_checked_whatever_the_network_is_called(name: str) -> None:
     ],
 )
 def test_an_evm_network_that_is_not_written_as_caip2_is_an_error(network: str) -> None:
-    result = judged(changed(V2, ENTRY + "network", network))
+    result = lint_answer(change_envelope(V2, ENTRY + "network", network))
     assert errors(result) & {"network-form", "network-chain"}
     assert not result.payable
 
@@ -213,30 +215,30 @@ OTHERS = [
 @pytest.mark.parametrize(("network", "payee"), OTHERS)
 def test_other_chains_are_not_evaluated_and_never_called_broken(network: str, payee: str) -> None:
     entry = {**V2["accepts"][0], "network": network, "asset": "USDC", "payTo": payee, "extra": {}}
-    result = judged(changed(V2, "accepts", [entry]))
-    assert fired(result) == {"network-not-evaluated", "not-evaluated"}
+    result = lint_answer(change_envelope(V2, "accepts", [entry]))
+    assert fired_rules(result) == {"network-not-evaluated", "not-evaluated"}
     assert (result.payable, result.compliant) == (True, True)
 
 
 @pytest.mark.parametrize("network", [network for network, _ in OTHERS[:-1]])
 def test_an_evm_address_as_payee_of_another_chain_is_a_warning(network: str) -> None:
     entry = {**V2["accepts"][0], "network": network, "asset": "USDC", "payTo": PAYEE, "extra": {}}
-    result = judged(changed(V2, "accepts", [entry]))
-    assert ("payto-network" in fired(result)) == (network != "hedera:mainnet")
+    result = lint_answer(change_envelope(V2, "accepts", [entry]))
+    assert ("payto-network" in fired_rules(result)) == (network != "hedera:mainnet")
     assert result.compliant
 
 
 def test_a_version_1_name_of_another_chain_is_not_evaluated_either() -> None:
     result = on("stellar-testnet", asset="USDC", payTo=OTHERS[0][1], extra=None)
-    assert "network-not-evaluated" in fired(result)
+    assert "network-not-evaluated" in fired_rules(result)
     assert result.compliant
 
 
 def test_a_network_on_which_clients_of_version_1_differ_is_worth_a_note() -> None:
     result = on("story", asset="0x" + "ab" * 20)
-    assert "network-divided" in fired(result)
+    assert "network-divided" in fired_rules(result)
     assert (result.payable, result.compliant) == (True, True)
-    assert "network-divided" not in fired(on("base"))
+    assert "network-divided" not in fired_rules(on("base"))
 
 
 @pytest.mark.node
@@ -308,12 +310,12 @@ def test_an_address_that_is_a_token_elsewhere_is_only_unknown_here(
 ) -> None:
     domain = {"name": "USD\u20ae0", "version": "1"}
     entry = {**V2["accepts"][0], "network": network, "asset": asset, "extra": domain}
-    result = judged(changed(V2, "accepts", [entry]))
-    assert fired(result) == {"asset-not-default"}
+    result = lint_answer(change_envelope(V2, "accepts", [entry]))
+    assert fired_rules(result) == {"asset-not-default"}
     assert (result.payable, result.compliant) == (True, True)
 
 
 def test_usdc_of_another_network_is_named_on_every_network_of_the_table() -> None:
-    assert wheres(judged(changed(V2, ENTRY + "asset", SEPOLIA_USDC)), "asset-network")
+    assert wheres(lint_answer(change_envelope(V2, ENTRY + "asset", SEPOLIA_USDC)), "asset-network")
     celo = "0xcebA9300f2b948710d2653dD7B07f33A8B32118C"
-    assert wheres(judged(changed(V2, ENTRY + "asset", celo)), "asset-network")
+    assert wheres(lint_answer(change_envelope(V2, ENTRY + "asset", celo)), "asset-network")

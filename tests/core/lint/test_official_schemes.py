@@ -14,7 +14,7 @@ from pytoniq_core.boc.address import Address
 from tests.core.lint.test_network import SOLANA
 from tests.core.lint.test_scheme import BATCH, CAPTURE, EXACT, PERMIT2, UPTO
 from tests.support.chain_nodes import chain_nodes
-from tests.support.lint_envelopes import MISSING, V1, V2, changed, fired, judged
+from tests.support.lint_envelopes import MISSING, V1, V2, change_envelope, fired_rules, lint_answer
 from tests.support.official_clients import (
     ask_typescript,
     python_client,
@@ -107,16 +107,18 @@ def solana(scheme: str, network: str) -> Document:
     base = ANSWERS["solana-upto"].envelope if scheme == "upto" else SOLANA
     assert isinstance(base, dict)
     asset = base["accepts"][0]["asset"] if network == MAINNET else DEVNET_USDC
-    return changed(changed(base, ENTRY + "network", network), ENTRY + "asset", asset)
+    return change_envelope(
+        change_envelope(base, ENTRY + "network", network), ENTRY + "asset", asset
+    )
 
 
 def on_name(name: str) -> Document:
     """The good body of version 1 on a network."""
     if not name.startswith("solana"):
-        return changed(V1, ENTRY + "network", name)
+        return change_envelope(V1, ENTRY + "network", name)
     asked = solana("exact", V1_NETWORKS[name])["accepts"][0]
     members = {key: asked[key] for key in ("asset", "payTo", "extra")}
-    return changed(V1, "accepts", [{**V1["accepts"][0], **members, "network": name}])
+    return change_envelope(V1, "accepts", [{**V1["accepts"][0], **members, "network": name}])
 
 
 GOOD: dict[str, tuple[Document, bool]] = {
@@ -144,16 +146,16 @@ def test_every_registered_scheme_is_payable_where_an_official_client_signs(node:
     ):
         if refusal and python_refusal(client, offer, header=header):
             unsigned.append((name, refusal))
-        result = judged(offer) if header else judged(body=offer)
-        token_differs = {"domain-wrong", "asset-network"} & fired(result)
+        result = lint_answer(offer) if header else lint_answer(body=offer)
+        token_differs = {"domain-wrong", "asset-network"} & fired_rules(result)
         if not result.payable and not token_differs:
-            unpayable.append((name, fired(result)))
+            unpayable.append((name, fired_rules(result)))
     assert (unsigned, unpayable) == ([], [])
 
 
 def test_solana_upto_is_payable_without_findings() -> None:
     for network in SOLANA_NETWORKS:
-        result = judged(solana("upto", network))
+        result = lint_answer(solana("upto", network))
         assert (result.findings, result.payable, result.compliant) == ((), True, True)
 
 
@@ -171,16 +173,16 @@ SOLANA_UPTO_VALUES: dict[str, list[Any]] = {
 
 def test_solana_upto_is_payable_exactly_where_the_typescript_client_signs(node: str) -> None:
     offers = [
-        changed(solana("upto", MAINNET), f"{ENTRY}extra.{member}", value)
+        change_envelope(solana("upto", MAINNET), f"{ENTRY}extra.{member}", value)
         for member, values in SOLANA_UPTO_VALUES.items()
         for value in values
         if value is not MISSING or member in solana("upto", MAINNET)["accepts"][0]["extra"]
     ]
     refusals = ask_typescript([question(offer) for offer in offers], node)
     wrong = [
-        (offer["accepts"][0]["extra"], refusal[:90], fired(judged(offer)))
+        (offer["accepts"][0]["extra"], refusal[:90], fired_rules(lint_answer(offer)))
         for offer, refusal in zip(offers, refusals, strict=True)
-        if judged(offer).payable is bool(refusal)
+        if lint_answer(offer).payable is bool(refusal)
     ]
     assert wrong == []
 
@@ -207,22 +209,26 @@ TON_VALUES: dict[str, list[Any]] = {
 def test_ton_is_payable_exactly_where_the_python_client_signs(node: str) -> None:
     base = ANSWERS["ton"].envelope
     assert isinstance(base, dict)
-    good = judged(base)
-    assert (fired(good, at_least=Severity.WARN), good.payable) == (set(), True)
+    good = lint_answer(base)
+    assert (fired_rules(good, at_least=Severity.WARN), good.payable) == (set(), True)
     wrong = []
     for member, values in TON_VALUES.items():
         for value in values:
-            offer = changed(base, ENTRY + member, value)
+            offer = change_envelope(base, ENTRY + member, value)
             network = offer["accepts"][0]["network"]
             ton = network if network in TON_NETWORKS else "tvm:-239"
             with chain_nodes(ton_signer(ton, "").address) as url:
                 refusal = python_refusal(python_client(("tvm",), url, ton=ton), offer)
-            if judged(offer).payable is bool(refusal):
-                wrong.append((member, value, refusal[:90], fired(judged(offer))))
+            if lint_answer(offer).payable is bool(refusal):
+                wrong.append((member, value, refusal[:90], fired_rules(lint_answer(offer))))
     assert wrong == []
 
 
 def test_a_scheme_of_another_network_is_not_payable() -> None:
     for network in ("tvm:-239", MAINNET):
-        result = judged(changed(changed(V2, ENTRY + "network", network), ENTRY + "scheme", "upon"))
-        assert ("scheme-unknown" in fired(result), result.payable) == (True, False)
+        result = lint_answer(
+            change_envelope(
+                change_envelope(V2, ENTRY + "network", network), ENTRY + "scheme", "upon"
+            )
+        )
+        assert ("scheme-unknown" in fired_rules(result), result.payable) == (True, False)

@@ -10,7 +10,15 @@ import pytest
 from tests.core.lint.test_network import SOLANA
 from tests.core.lint.test_scheme import CAPTURE, EXACT, PERMIT2, UPTO
 from tests.support.chain_nodes import chain_nodes
-from tests.support.lint_envelopes import MISSING, V1, V2, changed, fired, judged, wheres
+from tests.support.lint_envelopes import (
+    MISSING,
+    V1,
+    V2,
+    change_envelope,
+    fired_rules,
+    lint_answer,
+    wheres,
+)
 from tests.support.official_clients import (
     ask_typescript,
     python_client,
@@ -29,7 +37,7 @@ PYTHON_LACKS = {"evm": {"auth-capture"}, "svm": {"upto"}, "tvm": set[str]()}
 
 def entry_of(envelope: Any, path: str = "", value: Any = None) -> Document:
     """The entry of an envelope, with one member changed."""
-    document = changed(envelope, ENTRY + path, value) if path else envelope
+    document = change_envelope(envelope, ENTRY + path, value) if path else envelope
     entry: Document = document["accepts"][0]
     return entry
 
@@ -64,7 +72,7 @@ def node() -> Iterator[str]:
 @pytest.mark.node
 def test_an_offer_is_payable_where_the_official_client_of_a_family_signs(node: str) -> None:
     names = [*itertools.permutations(ENTRIES, 2)]
-    offers = [changed(V2, "accepts", [ENTRIES[name] for name in pair]) for pair in names]
+    offers = [change_envelope(V2, "accepts", [ENTRIES[name] for name in pair]) for pair in names]
     asked = [question(offer, [family]) for family in ("evm", "svm") for offer in offers]
     answers = iter(ask_typescript(asked, node))
     signed = {family: [not next(answers) for _ in offers] for family in ("evm", "svm")}
@@ -82,9 +90,9 @@ def test_an_offer_is_payable_where_the_official_client_of_a_family_signs(node: s
                 column[index] = not python_refusal(client, offer)
             column[index] = column[index] and any_of(family, offer)
     for pair, offer, *signs in zip(names, offers, *signed.values(), strict=True):
-        result = judged(offer)
+        result = lint_answer(offer)
         if result.payable is not any(signs):
-            wrong.append((pair, signs, fired(result)))
+            wrong.append((pair, signs, fired_rules(result)))
     assert wrong == []
 
 
@@ -110,7 +118,7 @@ def any_of(family: str, offer: Document) -> bool:
 def test_a_broken_first_entry_is_named_with_the_family_and_the_good_entry(
     names: tuple[str, ...], rule: str, where: str, payable: bool
 ) -> None:
-    result = judged(changed(V2, "accepts", [ENTRIES[name] for name in names]))
+    result = lint_answer(change_envelope(V2, "accepts", [ENTRIES[name] for name in names]))
     assert wheres(result, rule) == {where}
     assert result.payable is payable
 
@@ -128,8 +136,8 @@ def test_a_broken_first_entry_is_named_with_the_family_and_the_good_entry(
     ],
 )
 def test_an_order_that_every_client_can_pay_or_none_has_no_finding(names: tuple[str, ...]) -> None:
-    result = judged(changed(V2, "accepts", [ENTRIES[name] for name in names]))
-    assert not {"order-evm", "order-solana", "order-ton"} & fired(result)
+    result = lint_answer(change_envelope(V2, "accepts", [ENTRIES[name] for name in names]))
+    assert not {"order-evm", "order-solana", "order-ton"} & fired_rules(result)
 
 
 @pytest.mark.node
@@ -138,7 +146,7 @@ def test_version_1_is_taken_in_order_too() -> None:
     broken = {**good, "payTo": "0xYOUR_WALLET"}
     unknown = {**good, "network": "some-new-chain"}
     for accepts, payable in (([broken, good], False), ([unknown, good], True)):
-        offer = changed(V1, "accepts", accepts)
+        offer = change_envelope(V1, "accepts", accepts)
         (refusal,) = ask_typescript([question(offer, header=False)])
         signs = not refusal and not python_refusal(python_client(["evm"]), offer, header=False)
-        assert (judged(body=offer).payable, signs) == (payable, payable)
+        assert (lint_answer(body=offer).payable, signs) == (payable, payable)

@@ -21,9 +21,9 @@ from tests.support.lint_envelopes import (
     USDC,
     V1,
     V2,
-    changed,
-    fired,
-    judged,
+    change_envelope,
+    fired_rules,
+    lint_answer,
     wheres,
 )
 from tests.support.official_clients import ask_typescript, python_client, python_refusal, question
@@ -45,7 +45,7 @@ DOMAIN = {"name": "USD Coin", "version": "2"}
 
 def offering(scheme: str, extra: Document) -> Document:
     """The good envelope with another scheme and `extra`."""
-    return changed(changed(V2, ENTRY + "scheme", scheme), ENTRY + "extra", extra)
+    return change_envelope(change_envelope(V2, ENTRY + "scheme", scheme), ENTRY + "extra", extra)
 
 
 EXACT = offering("exact", DOMAIN)
@@ -77,8 +77,8 @@ def errors(result: Lint) -> set[str]:
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_good_offer_of_each_scheme_is_payable(name: str) -> None:
-    result = judged(GOOD[name])
-    assert fired(result, at_least=Severity.WARN) == set()
+    result = lint_answer(GOOD[name])
+    assert fired_rules(result, at_least=Severity.WARN) == set()
     assert (result.payable, result.compliant) == (True, True)
 
 
@@ -119,54 +119,60 @@ def test_what_a_scheme_needs_in_extra_is_asked(
 ) -> None:
     extra = dict(offer["accepts"][0]["extra"])
     extra.pop(member, None)
-    result = judged(
-        changed(offer, ENTRY + "extra", extra if value is MISSING else {**extra, member: value})
+    result = lint_answer(
+        change_envelope(
+            offer, ENTRY + "extra", extra if value is MISSING else {**extra, member: value}
+        )
     )
     assert rule in errors(result)
     assert not result.payable
 
 
 def test_upto_without_the_domain_of_the_token_is_payable_and_warned() -> None:
-    result = judged(offering("upto", {"facilitatorAddress": SOMEBODY}))
+    result = lint_answer(offering("upto", {"facilitatorAddress": SOMEBODY}))
     assert wheres(result, "upto-domain") == {"accepts[0].extra.name", "accepts[0].extra.version"}
     assert (result.payable, result.compliant) == (True, True)
 
 
 @pytest.mark.parametrize("domain", [{}, DOMAIN])
 def test_erc7710_is_not_payable_as_an_unknown_scheme_is_not(domain: Document) -> None:
-    result = judged(offering("exact", {**domain, "assetTransferMethod": "erc7710"}))
-    assert fired(result, at_least=Severity.WARN) == {"scheme-unknown"}
+    result = lint_answer(offering("exact", {**domain, "assetTransferMethod": "erc7710"}))
+    assert fired_rules(result, at_least=Severity.WARN) == {"scheme-unknown"}
     assert wheres(result, "scheme-unknown") == {"accepts[0].extra.assetTransferMethod"}
     assert (result.payable, result.compliant) == (False, True)
 
 
 def test_clients_of_version_1_sign_eip3009_whatever_the_method_says() -> None:
     for method in ("permit2", "erc7710"):
-        result = judged(body=changed(V1, ENTRY + "extra", {"assetTransferMethod": method}))
+        result = lint_answer(
+            body=change_envelope(V1, ENTRY + "extra", {"assetTransferMethod": method})
+        )
         assert "domain-missing" in errors(result)
         assert not result.payable
 
 
 def test_a_token_that_takes_permit2_only_must_be_offered_so() -> None:
     domain = {"name": "MegaUSD", "version": "1"}
-    mega = changed(changed(V2, ENTRY + "network", "eip155:4326"), ENTRY + "asset", MEGA_USD)
-    bare = judged(changed(mega, ENTRY + "extra", domain))
+    mega = change_envelope(
+        change_envelope(V2, ENTRY + "network", "eip155:4326"), ENTRY + "asset", MEGA_USD
+    )
+    bare = lint_answer(change_envelope(mega, ENTRY + "extra", domain))
     assert ("asset-permit2" in errors(bare), bare.payable) == (True, False)
     right = {**domain, "assetTransferMethod": "permit2"}
-    assert judged(changed(mega, ENTRY + "extra", right)).payable
+    assert lint_answer(change_envelope(mega, ENTRY + "extra", right)).payable
 
 
 def test_a_transfer_method_that_nobody_knows_is_a_warning() -> None:
-    result = judged(changed(V2, ENTRY + "extra.assetTransferMethod", "eip-3009"))
-    assert (fired(result), result.payable) == ({"transfer-method"}, True)
+    result = lint_answer(change_envelope(V2, ENTRY + "extra.assetTransferMethod", "eip-3009"))
+    assert (fired_rules(result), result.payable) == ({"transfer-method"}, True)
 
 
 def test_permit2_without_sponsoring_tells_of_the_allowance_that_it_needs() -> None:
-    assert "permit2-allowance" in fired(judged(PERMIT2))
+    assert "permit2-allowance" in fired_rules(lint_answer(PERMIT2))
     for key in ("eip2612GasSponsoring", "erc20ApprovalGasSponsoring"):
-        sponsored = changed(PERMIT2, f"extensions.{key}", {"info": {}, "schema": {}})
-        assert "permit2-allowance" not in fired(judged(sponsored))
-    assert "permit2-allowance" not in fired(judged(V2))
+        sponsored = change_envelope(PERMIT2, f"extensions.{key}", {"info": {}, "schema": {}})
+        assert "permit2-allowance" not in fired_rules(lint_answer(sponsored))
+    assert "permit2-allowance" not in fired_rules(lint_answer(V2))
 
 
 @pytest.mark.parametrize(
@@ -179,22 +185,22 @@ def test_permit2_without_sponsoring_tells_of_the_allowance_that_it_needs() -> No
     ],
 )
 def test_what_could_never_settle_is_an_error(path: str, value: Any, rule: str) -> None:
-    result = judged(changed(V2, path, value))
+    result = lint_answer(change_envelope(V2, path, value))
     assert rule in errors(result)
     assert not result.payable
 
 
 def test_asset_and_payee_that_are_mixed_up_are_an_error() -> None:
-    swapped = changed(changed(V2, ENTRY + "payTo", USDC), ENTRY + "asset", PAYEE)
-    result = judged(swapped)
+    swapped = change_envelope(change_envelope(V2, ENTRY + "payTo", USDC), ENTRY + "asset", PAYEE)
+    result = lint_answer(swapped)
     assert "payto-asset" in errors(result)
     assert not result.payable
 
 
 @pytest.mark.parametrize(("offer", "bits"), [(BATCH, 128), (CAPTURE, 120), (EXACT, 256)])
 def test_an_amount_fits_the_contract_of_its_scheme(offer: Document, bits: int) -> None:
-    assert judged(changed(offer, ENTRY + "amount", str(2**bits - 1))).payable
-    assert not judged(changed(offer, ENTRY + "amount", str(2**bits))).payable
+    assert lint_answer(change_envelope(offer, ENTRY + "amount", str(2**bits - 1))).payable
+    assert not lint_answer(change_envelope(offer, ENTRY + "amount", str(2**bits))).payable
 
 
 def test_the_contracts_and_bounds_are_those_of_the_installed_sdks() -> None:
@@ -362,12 +368,12 @@ def test_what_is_called_payable_both_official_clients_sign(
     client = python_client()
     wrong: list[tuple[object, ...]] = []
     for document, refusal in zip(variations(ENVELOPES[name]), refusals[name], strict=True):
-        result = judged(document) if header else judged(body=document)
+        result = lint_answer(document) if header else lint_answer(body=document)
         entry = first_entry(document)
         scheme, network = entry.get("scheme"), entry.get("network")
         python = str(scheme) in PYTHON_LACKS or not python_refusal(client, document, header=header)
         agreed = (python and not refusal) or str(network) in DIVIDED
-        reasons = fired(result) & FATAL
+        reasons = fired_rules(result) & FATAL
         if result.payable and not agreed:
             wrong.append(("payable", entry, document.keys(), python, refusal[:90]))
         if not result.payable and python and not refusal and not reasons & STRICTER.keys():

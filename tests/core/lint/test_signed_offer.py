@@ -12,7 +12,7 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from joserfc.jwk import ECKey, OctKey, OKPKey
 from joserfc.jws import serialize_compact
-from tests.support.lint_envelopes import changed_example, fired
+from tests.support.lint_envelopes import change_example, fired_rules
 
 from tollgauge.core.lint import lint
 from tollgauge.core.lint.example import ANSWERS, EXAMPLES, Example
@@ -77,12 +77,12 @@ def signed_jws(key: Any, alg: str, kid: str = f"{DID}#key-1", **changes: Any) ->
 
 
 def with_offers(*offers: object) -> Example:
-    return changed_example(ANSWERS["signed-offer"], OFFERS, list(offers))
+    return change_example(ANSWERS["signed-offer"], OFFERS, list(offers))
 
 
 def found(offer: object, keys: HostKeys | None = None) -> str:
     """The rule about signed offers that fires for an offer, empty if none does."""
-    rules = fired(lint(with_offers(offer).exchange(), keys))
+    rules = fired_rules(lint(with_offers(offer).exchange(), keys))
     about = {rule.removeprefix("signed-offer-") for rule in rules if "signed-offer" in rule}
     assert len(about) <= 1
     return about.pop() if about else ""
@@ -143,8 +143,8 @@ def test_garbage_is_a_mismatch(offer: object) -> None:
     [({"offers": "x"}, True), ({"offers": {}}, True), ({"offers": []}, False), ({}, False)],
 )
 def test_offers_that_are_no_list_are_a_mismatch(info: object, mismatch: bool) -> None:
-    example = changed_example(with_offers(), "extensions.offer-receipt.info", info)
-    assert ("signed-offer-mismatch" in fired(lint(example.exchange()))) is mismatch
+    example = change_example(with_offers(), "extensions.offer-receipt.info", info)
+    assert ("signed-offer-mismatch" in fired_rules(lint(example.exchange()))) is mismatch
 
 
 @pytest.mark.parametrize("offer", [JWS_OFFER, K1_OFFER, signed_by_wallet(OTHER)])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.support import timed_evidence
-from tests.support.lint_envelopes import PAYEE, V2, changed, encoded
+from tests.support.lint_envelopes import PAYEE, V2, change_envelope, encode_envelope
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.lint import lint
@@ -34,7 +34,7 @@ BROKEN = {**EVM, "payTo": "0xYOUR_WALLET"}
 
 def probed(*accepts: object, at: int) -> ProbeResult:
     """The result of a probe of a seller that offers this."""
-    headers = (("payment-required", encoded(changed(V2, "accepts", [*accepts]))),)
+    headers = (("payment-required", encode_envelope(change_envelope(V2, "accepts", [*accepts]))),)
     answer = Answer(status=402, headers=headers, body=b"")
     url = "https://api.example.com/weather"
     exchange = Exchange(url=url, method="GET", at=at, result=answer, timings=Timings(total=100))
@@ -42,7 +42,7 @@ def probed(*accepts: object, at: int) -> ProbeResult:
 
 
 def scored(probes: list[ProbeResult]) -> Score:
-    return score(timed_evidence.observe(probes, timed_evidence.timed(as_of=AS_OF)))
+    return score(timed_evidence.observe(probes, timed_evidence.unprobed_evidence(as_of=AS_OF)))
 
 
 @pytest.mark.parametrize("entry", [STELLAR, SUBSCRIPTION, DELEGATED])
@@ -63,7 +63,7 @@ def test_uptime_forecast_and_down_of_an_ungraded_endpoint_are_kept() -> None:
 
 def test_ungraded_endpoint_is_avoided_while_it_is_down() -> None:
     probes = [probed(STELLAR, at=at) for at in TIMES]
-    probes[-3:] = [timed_evidence.unpaid(probe.at) for probe in probes[-3:]]
+    probes[-3:] = [timed_evidence.unpaid_probe(probe.at) for probe in probes[-3:]]
     result = scored(probes)
     assert (result.grade, result.recommendation, result.is_payable) == (None, "avoid", False)
 
@@ -87,8 +87,8 @@ def test_one_offer_that_can_be_evaluated_is_enough_for_a_grade() -> None:
 
 def test_an_envelope_that_is_broken_on_any_network_is_graded() -> None:
     url = "https://api.example.com/weather"
-    document = changed(V2, "accepts", [{**STELLAR, "payTo": PAYEE}])
-    headers = (("payment-required", encoded({**document, "x402Version": "2"})),)
+    document = change_envelope(V2, "accepts", [{**STELLAR, "payTo": PAYEE}])
+    headers = (("payment-required", encode_envelope({**document, "x402Version": "2"})),)
     results = []
     for at in TIMES:
         answer = Answer(status=402, headers=headers, body=b"")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.probe_rows import spans_by_day
-from tests.support.timed_evidence import payable, unpaid
+from tests.support.timed_evidence import payable, unpaid_probe
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.probe.outcome import Outcome
@@ -93,7 +93,7 @@ def test_what_a_day_adds_up_to_does_not_depend_on_how_it_is_split(
 
 def test_changes_are_counted_on_the_day_they_begin() -> None:
     at = START + 23 * HOUR_MS
-    probes = [payable(at), unpaid(at + 2 * HOUR_MS), payable(at + 3 * HOUR_MS)]
+    probes = [payable(at), unpaid_probe(at + 2 * HOUR_MS), payable(at + 3 * HOUR_MS)]
     said = [item for probe in probes if (item := statement(probe)) is not None]
     days = spans_by_day(said, until=START + 3 * DAY_MS)
     assert [(day.failures, day.repairs) for day in days.values()] == [(0, 0), (1, 1)]
@@ -102,7 +102,7 @@ def test_changes_are_counted_on_the_day_they_begin() -> None:
 
 
 def test_after_a_day_of_silence_nothing_is_remembered() -> None:
-    said = [statement(payable(START)), statement(unpaid(START + 2 * DAY_MS))]
+    said = [statement(payable(START)), statement(unpaid_probe(START + 2 * DAY_MS))]
     days = spans_by_day([item for item in said if item], until=START + 4 * DAY_MS)
     assert sum(day.failures for day in days.values()) == 0
 
@@ -118,7 +118,7 @@ def test_a_failure_holds_one_and_a_half_times_its_interval(interval: int, hours:
 
 def test_a_refusal_is_not_up_as_time() -> None:
     for outcome in (Outcome.THROTTLED, Outcome.FORBIDDEN):
-        said = statement(unpaid(START, outcome))
+        said = statement(unpaid_probe(START, outcome))
         assert said is not None
         assert (said.up, said.payable) == (False, False)
 

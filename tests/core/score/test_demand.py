@@ -18,7 +18,7 @@ from tests.support.attacks import (
     address,
     demand_of,
     market_of,
-    paid,
+    payments_of,
     ring,
     score_tenths,
     wallets,
@@ -156,12 +156,12 @@ def _spread(dollars: int) -> list[Trade]:
 @pytest.mark.parametrize(
     "attack",
     [
-        paid(wallets("sybil", 100), CENT),
-        paid(wallets("sybil", 100), 100 * USD, back=address("hub")),
+        payments_of(wallets("sybil", 100), CENT),
+        payments_of(wallets("sybil", 100), 100 * USD, back=address("hub")),
         ring([SELLER, *SHOPS], 50 * USD),
         ring([SELLER, *SHOPS], 50 * USD, step=2),
-        [trade for shop in SHOPS for trade in paid(wallets("group", 9), USD, to=shop)]
-        + paid(wallets("group", 9), USD),
+        [trade for shop in SHOPS for trade in payments_of(wallets("group", 9), USD, to=shop)]
+        + payments_of(wallets("group", 9), USD),
     ],
     ids=["dust", "one-note", "circle", "star", "three-shops-nine-wallets"],
 )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.golden.reference import VECTORS as VECTOR_FILES
 from tests.support.evidences import AS_OF, QUOTE, dead, payable, price_changed
 from tests.support.examples import examples
-from tests.support.timed_evidence import observe, timed, unpaid
+from tests.support.timed_evidence import observe, unpaid_probe, unprobed_evidence
 from tests.support.timed_evidence import payable as paid
 
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, WINDOW_MS
@@ -77,7 +77,9 @@ def probes(draw: st.DrawFn) -> list[ProbeResult]:
     failing = draw(st.lists(st.tuples(st.integers(0, count), st.integers(1, 90), OUTCOMES)))
     for place, at in enumerate(instants):
         outcome = next((out for a, n, out in failing if a <= place < a + n), None)
-        good.append(paid(at, compliance=compliance) if outcome is None else unpaid(at, outcome))
+        good.append(
+            paid(at, compliance=compliance) if outcome is None else unpaid_probe(at, outcome)
+        )
     return good
 
 
@@ -103,7 +105,7 @@ def evidences(draw: st.DrawFn) -> Evidence:
         demand=draw(st.sampled_from([None, DemandEvidence(), demand(*weights)])),
     )
     known = replace(
-        timed(as_of=AS_OF, known_days=draw(st.integers(0, 60))),
+        unprobed_evidence(as_of=AS_OF, known_days=draw(st.integers(0, 60))),
         quote=replace(QUOTE, amount=draw(st.sampled_from([5_000, 10**9, 10**11]))),
         chain=draw(st.sampled_from([None, chain])),
         anchors=draw(st.sampled_from([(), ANCHORS[:1], ANCHORS])),
@@ -160,7 +162,7 @@ def test_a_good_answer_to_the_next_probe_gives_what_was_promised(
 ) -> None:
     usual = [replace(probe, timings=replace(probe.timings, total=ms)) for probe in seen]
     usual = [probe for probe in usual if probe.at < AS_OF]
-    base = timed(as_of=AS_OF)
+    base = unprobed_evidence(as_of=AS_OF)
     rows = raising(observe(usual, base))
     really = tenths(observe([*usual, paid(AS_OF, ms=ms)], base))
     for code in ("down-now", "never-compliant", "validates-before-402", "refuses-probes"):
@@ -174,7 +176,7 @@ def test_a_good_answer_to_the_next_probe_gives_what_was_promised(
 @given(probes())
 def test_a_window_without_outages_gives_what_was_promised(seen: Sequence[ProbeResult]) -> None:
     kept = [probe for probe in seen if probe.payable or (probe.scored and not probe.up)]
-    base = timed(as_of=AS_OF)
+    base = unprobed_evidence(as_of=AS_OF)
     rows = raising(observe(kept, base))
     compliance = max((probe.compliance for probe in kept), default=0)
     never_failed = [probe if probe.payable else paid(probe.at) for probe in kept]
@@ -186,7 +188,7 @@ def test_a_window_without_outages_gives_what_was_promised(seen: Sequence[ProbeRe
 @given(probes())
 def test_a_window_without_findings_gives_what_was_promised(seen: Sequence[ProbeResult]) -> None:
     kept = [probe for probe in seen if probe.payable]
-    base = timed(as_of=AS_OF)
+    base = unprobed_evidence(as_of=AS_OF)
     rows = raising(observe(kept, base))
     if "compliance" in rows:
         clean = [paid(probe.at) for probe in kept]
@@ -282,7 +284,7 @@ def test_a_price_that_nobody_pays_is_mended_by_one_that_clients_do() -> None:
 
 
 def test_nothing_is_named_before_anything_was_measured() -> None:
-    assert improvements(timed(as_of=AS_OF)) == ()
+    assert improvements(unprobed_evidence(as_of=AS_OF)) == ()
 
 
 def test_nothing_is_left_to_improve_for_the_best() -> None:

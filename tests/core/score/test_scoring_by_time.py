@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples
-from tests.support.timed_evidence import observe, payable, timed, unpaid
+from tests.support.timed_evidence import observe, payable, unpaid_probe, unprobed_evidence
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.probe.exchange import Timings
@@ -42,7 +42,7 @@ class Past(NamedTuple):
 
 
 def score(past: Past, *, unconfirmed: bool = False) -> Score:
-    base = timed(as_of=past.as_of, known_days=past.known_days)
+    base = unprobed_evidence(as_of=past.as_of, known_days=past.known_days)
     base = replace(base, listed=past.listed, interval=SLOT if past.listed else DELISTED)
     return score_under(observe(past.probes, base, unconfirmed=unconfirmed), POLICY)
 
@@ -75,7 +75,7 @@ def pasts(draw: st.DrawFn, *, failures: int = 0) -> Past:
             if kind == "up":
                 probes.append(payable(at))
             elif kind == "down":
-                probes.append(unpaid(at, draw(st.sampled_from(FAILURES))))
+                probes.append(unpaid_probe(at, draw(st.sampled_from(FAILURES))))
             at += SLOT
     assume(sum(not probe.payable for probe in probes) >= failures)
     return Past(
@@ -96,7 +96,7 @@ def test_a_refusal_in_place_of_a_failure_is_never_better_then_or_later(
 ) -> None:
     places = data.draw(st.sets(st.sampled_from(failures_of(past.probes)), min_size=1))
     probes = tuple(
-        unpaid(probe.at, silence) if place in places else probe
+        unpaid_probe(probe.at, silence) if place in places else probe
         for place, probe in enumerate(past.probes)
     )
     assert_not_better(score(past._replace(probes=probes)), score(past))
@@ -114,7 +114,7 @@ def test_a_pause_that_hides_only_failures_is_never_better_then_or_later(
     assume(not any(probe.payable for probe in hidden))
     following = [probe.at for probe in past.probes if probe.at >= asked.at + pause]
     assume(following and following[0] <= asked.at + pause * 3 // 2)
-    longer = replace(unpaid(asked.at, asked.outcome, interval_ms=pause))
+    longer = replace(unpaid_probe(asked.at, asked.outcome, interval_ms=pause))
     probes = (longer, *(probe for probe in past.probes if probe != asked and probe not in hidden))
     assert_not_better(score(past._replace(probes=probes)), score(past))
 
@@ -126,8 +126,8 @@ def test_whoever_is_delisted_and_dead_is_never_better_then_or_later(
 ) -> None:
     """The same failures, each half hour or each sixth hour."""
     died = past.probes[-1].at + SLOT if past.probes else START
-    probed = [unpaid(died + number * SLOT) for number in range(failures)]
-    seldom = [unpaid(probe.at, interval_ms=DELISTED) for probe in probed[::12]]
+    probed = [unpaid_probe(died + number * SLOT) for number in range(failures)]
+    seldom = [unpaid_probe(probe.at, interval_ms=DELISTED) for probe in probed[::12]]
     listed, delisted = (
         past._replace(
             probes=(*past.probes, *dead), as_of=probed[-1].at + later * SLOT, listed=dead is probed
@@ -143,7 +143,7 @@ def test_one_more_failure_amid_success_is_never_better(past: Past, slot: int) ->
     at = START + slot * SLOT + MINUTE_MS
     earlier = [probe for probe in past.probes if probe.at < at]
     assume(earlier and at < past.as_of)
-    before, after = score(past), score(past._replace(probes=(*past.probes, unpaid(at))))
+    before, after = score(past), score(past._replace(probes=(*past.probes, unpaid_probe(at))))
     assert rank(after) <= rank(before)
     # An outage that was repaired makes the repair of this one likelier, in the bounds of F and D.
     repairable = not past.probes[-1].payable and points(after) <= 490
@@ -158,7 +158,9 @@ def test_one_more_failure_amid_success_is_never_better(past: Past, slot: int) ->
 )
 def test_our_own_faults_never_move_it(past: Past, slots: list[int], whose: str) -> None:
     faults = [
-        replace(unpaid(START + slot * SLOT + 1, Outcome.TIMEOUT), attribution=Attribution(whose))
+        replace(
+            unpaid_probe(START + slot * SLOT + 1, Outcome.TIMEOUT), attribution=Attribution(whose)
+        )
         for slot in slots
     ]
     before, after = score(past), score(past._replace(probes=(*past.probes, *faults)))
@@ -209,7 +211,7 @@ def test_time_without_probes_never_makes_the_advice_better(past: Past) -> None:
 @LIMITS
 @given(pasts())
 def test_a_score_survives_the_json_form_of_its_evidence(past: Past) -> None:
-    base = timed(as_of=past.as_of, known_days=past.known_days)
+    base = unprobed_evidence(as_of=past.as_of, known_days=past.known_days)
     evidence = observe(past.probes, base)
     assert score_under(from_json(to_json(evidence)), POLICY) == score_under(evidence, POLICY)
 
@@ -218,7 +220,7 @@ def always(outcome_at: dict[int, Outcome] | None = None, *, days: int = 31, ms: 
     """A probe each half hour of some days, payable but where another outcome is given by slot."""
     outcomes = outcome_at or {}
     probes = tuple(
-        unpaid(START + slot * SLOT, outcomes[slot])
+        unpaid_probe(START + slot * SLOT, outcomes[slot])
         if slot in outcomes
         else payable(START + slot * SLOT, ms=ms)
         for slot in range(days * 48)
@@ -289,7 +291,7 @@ def test_an_endpoint_that_nobody_probes_any_more_is_unverified() -> None:
 
 def test_a_confirming_probe_speaks_for_time_and_for_no_count() -> None:
     past = always()
-    failure = unpaid(past.as_of - 10 * MINUTE_MS, Outcome.TIMEOUT)
+    failure = unpaid_probe(past.as_of - 10 * MINUTE_MS, Outcome.TIMEOUT)
     again = replace(payable(past.as_of - 9 * MINUTE_MS), confirms=True)
     one, two = (
         score(past._replace(probes=(*past.probes, failure))),
@@ -302,7 +304,7 @@ def test_a_confirming_probe_speaks_for_time_and_for_no_count() -> None:
 
 def test_a_slow_probe_of_ours_is_not_a_state() -> None:
     late = replace(
-        unpaid(START + DAY_MS, Outcome.TIMEOUT),
+        unpaid_probe(START + DAY_MS, Outcome.TIMEOUT),
         attribution=Attribution.LOCAL,
         timings=Timings(total=10_000),
     )
@@ -319,8 +321,8 @@ def test_whoever_is_dead_and_asked_more_seldom_is_never_better_then_or_later(
     the same probe: before the next one is due, one that is asked seldom was not asked for longer.
     """
     died = past.probes[-1].at + SLOT if past.probes else START
-    probed = [unpaid(died + number * SLOT) for number in range(failures // times * times + 1)]
-    seldom = [unpaid(probe.at, interval_ms=times * SLOT) for probe in probed[::times]]
+    probed = [unpaid_probe(died + number * SLOT) for number in range(failures // times * times + 1)]
+    seldom = [unpaid_probe(probe.at, interval_ms=times * SLOT) for probe in probed[::times]]
     often, rare = (
         past._replace(probes=(*past.probes, *dead), as_of=probed[-1].at + later * SLOT)
         for dead in (probed, seldom)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from guard.cases.sample_bundle import BASE, PAYEE, Row, body, public_key, signature
-from tests.support.guard_seller import ACCOUNT, Seller, selling
+from tests.support.guard_seller import ACCOUNT, Seller, run_seller
 from x402 import x402Client, x402ClientSync
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 
@@ -17,7 +17,7 @@ from tollgauge_guard.signature import pin_keys
 
 @pytest.fixture(scope="module")
 def running_seller() -> Iterator[Seller]:
-    with selling() as seller:
+    with run_seller() as seller:
         yield seller
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from guard.cases import sample_bundle as sample
-from tests.support.guard_seller import Answer, Call, Seller, selling
+from tests.support.guard_seller import Answer, Call, Seller, run_seller
 
 from tollgauge_guard import GuardError, open_guard
 from tollgauge_guard import bundle_source as module
@@ -27,7 +27,7 @@ NOW = int(time.time())
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Seller]:
-    with selling() as running:
+    with run_seller() as running:
         yield running
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.support.bundles import add, priced, scored
-from tests.support.http_service import Clock, configuration, opened
+from tests.support.bundles import add, priced_endpoint, set_score
+from tests.support.http_service import Clock, configuration, open_service
 from tests.support.score_rows import NOW
 from tests.support.signing import KEY
 
@@ -19,11 +19,16 @@ from tollgauge_guard.signature import pin_keys
 
 
 async def test_the_guard_reads_the_bundle_of_a_running_service(tmp_path: Path) -> None:
-    async with opened(configuration()) as running:
+    async with open_service(configuration()) as running:
         store = running.service.store
-        await add(store, good := priced("/1"), bad := priced("/2"), new := priced("/3"))
-        await scored(store, "/1", 914)
-        await scored(store, "/2", 120, recommendation="avoid")
+        await add(
+            store,
+            good := priced_endpoint("/1"),
+            bad := priced_endpoint("/2"),
+            new := priced_endpoint("/3"),
+        )
+        await set_score(store, "/1", 914)
+        await set_score(store, "/2", 120, recommendation="avoid")
         await job.run(store, settings=BundleSettings(), key=KEY, clock=Clock(NOW))
         async with serve(running.app) as port:
             address = f"http://127.0.0.1:{port}/trust/bundle"

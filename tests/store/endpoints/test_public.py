@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 from sqlalchemy import Connection
-from tests.support.http_service import NOW, WEATHER, Running, configuration, forget, opened
+from tests.support.http_service import NOW, WEATHER, Running, configuration, forget, open_service
 from tests.support.probe_rows import record_probe
 from tests.support.score_rows import stored_score
 from tests.support.statements import execute, fetch, open_transaction
@@ -98,7 +98,9 @@ def insert(table: str, **values: Any) -> sa.Insert:
 
 @pytest_asyncio.fixture
 async def running(tmp_path: Path, market_database: Callable[[Path], str]) -> AsyncIterator[Running]:
-    async with opened(configuration(store_url=market_database(tmp_path / "service.db"))) as service:
+    async with open_service(
+        configuration(store_url=market_database(tmp_path / "service.db"))
+    ) as service:
         yield service
 
 

@@ -19,13 +19,13 @@ from tests.support.reconciliation import (
     OLD_PAY_TO,
     PAY_TO,
     USDC,
-    advanced,
-    came,
+    advance_to,
+    deposit_in,
     header,
     nonce,
-    opened,
     read_to,
-    sold,
+    start_index,
+    store_payment,
 )
 from tests.support.statements import execute
 
@@ -64,17 +64,17 @@ async def strays(store: Store) -> list[tuple[int, str | None]]:
 
 
 async def test_sales_are_told_from_what_nobody_bought_anything_with(store: Store) -> None:
-    cursor, block = await opened(store), header(101)
+    cursor, block = await start_index(store), header(101)
     for number in (1, 2):
-        await sold(store, number)
-    await sold(store, 3, payer=BEN)
+        await store_payment(store, number)
+    await store_payment(store, 3, payer=BEN)
     transfers = (
-        *(came(block, number, by=nonce(number)) for number in (1, 2)),
-        came(block, 3, by=nonce(3), payer=BEN),
-        came(block, 4, 700),
-        came(block, 5, 6_000, by=nonce(9)),
+        *(deposit_in(block, number, by=nonce(number)) for number in (1, 2)),
+        deposit_in(block, 3, by=nonce(3), payer=BEN),
+        deposit_in(block, 4, 700),
+        deposit_in(block, 5, 6_000, by=nonce(9)),
     )
-    await advanced(store, cursor, [block], *transfers)
+    await advance_to(store, cursor, [block], *transfers)
     day = await of_day(store)
     assert (day.sales, day.settled, day.transfers, day.received) == (3, 15_000, 5, 21_700)
     assert (day.unattributed, day.unattributed_transfers) == (6_700, 2)
@@ -83,17 +83,17 @@ async def test_sales_are_told_from_what_nobody_bought_anything_with(store: Store
 
 
 async def test_the_nonce_of_another_payer_pays_for_nothing(store: Store) -> None:
-    cursor, block = await opened(store), header(101)
-    await sold(store, 1, payer=BEN)
-    await advanced(store, cursor, [block], came(block, 1, by=nonce(1), payer=ANN))
+    cursor, block = await start_index(store), header(101)
+    await store_payment(store, 1, payer=BEN)
+    await advance_to(store, cursor, [block], deposit_in(block, 1, by=nonce(1), payer=ANN))
     day = await of_day(store)
     assert (day.unattributed, day.settled, day.awaited) == (5_000, 5_000, 5_000)
 
 
 async def test_a_sale_that_settles_later_takes_its_transfer(store: Store) -> None:
-    cursor, block = await opened(store), header(101)
-    await sold(store, 1, State.UNKNOWN)
-    await advanced(store, cursor, [block], came(block, 1, by=nonce(1)))
+    cursor, block = await start_index(store), header(101)
+    await store_payment(store, 1, State.UNKNOWN)
+    await advance_to(store, cursor, [block], deposit_in(block, 1, by=nonce(1)))
     assert await strays(store) == [(5_000, "unknown")]
     assert (await of_day(store)).unattributed == 5_000
     await becomes(store, 1, State.SETTLED)
@@ -103,40 +103,43 @@ async def test_a_sale_that_settles_later_takes_its_transfer(store: Store) -> Non
 
 
 async def test_a_reorganisation_takes_back_what_its_blocks_brought(store: Store) -> None:
-    cursor = await opened(store)
+    cursor = await start_index(store)
     for number in (1, 2):
-        await sold(store, number)
+        await store_payment(store, number)
     old = [header(101), header(102)]
-    cursor = await advanced(
-        store, cursor, old, came(old[0], 1, by=nonce(1)), came(old[1], 1, by=nonce(2))
+    cursor = await advance_to(
+        store, cursor, old, deposit_in(old[0], 1, by=nonce(1)), deposit_in(old[1], 1, by=nonce(2))
     )
     assert (await of_day(store)).received == 10_000
     new = [header(102, fork="b"), header(103, fork="b")]
-    cursor = await advanced(store, cursor, new, came(new[1], 7, 60), common=101)
+    cursor = await advance_to(store, cursor, new, deposit_in(new[1], 7, 60), common=101)
     day = await of_day(store)
     assert (day.received, day.unattributed, day.awaited) == (5_060, 60, 5_000)
     back = header(104)
-    await advanced(store, cursor, [back], came(back, 3, by=nonce(2)))
+    await advance_to(store, cursor, [back], deposit_in(back, 3, by=nonce(2)))
     day = await of_day(store)
     assert (day.received, day.unattributed, day.awaited) == (10_060, 60, 0)
 
 
 async def test_a_sale_belongs_to_the_day_of_its_transfer(store: Store) -> None:
     midnight = (DAY + 1) * DAY_MS
-    cursor, block = await opened(store), header(101, at=midnight + 3_000)
-    await sold(store, 1, at=midnight - 2_000)
+    cursor, block = await start_index(store), header(101, at=midnight + 3_000)
+    await store_payment(store, 1, at=midnight - 2_000)
     assert (await of_day(store, DAY)).awaited == 5_000
-    await advanced(store, cursor, [block], came(block, 1, by=nonce(1)))
+    await advance_to(store, cursor, [block], deposit_in(block, 1, by=nonce(1)))
     assert (await of_day(store, DAY)).settled == 0
     assert (await of_day(store, DAY + 1)).settled == 5_000
 
 
 async def test_an_old_address_keeps_its_books_and_a_new_one_has_its_own(store: Store) -> None:
-    cursor, block = await opened(store, PAY_TO, OLD_PAY_TO), header(101)
-    await sold(store, 1, to=OLD_PAY_TO)
-    await sold(store, 2)
-    transfers = (came(block, 1, by=nonce(1), to=OLD_PAY_TO), came(block, 2, by=nonce(2)))
-    await advanced(store, cursor, [block], *transfers, came(block, 3, 70, to=OLD_PAY_TO))
+    cursor, block = await start_index(store, PAY_TO, OLD_PAY_TO), header(101)
+    await store_payment(store, 1, to=OLD_PAY_TO)
+    await store_payment(store, 2)
+    transfers = (
+        deposit_in(block, 1, by=nonce(1), to=OLD_PAY_TO),
+        deposit_in(block, 2, by=nonce(2)),
+    )
+    await advance_to(store, cursor, [block], *transfers, deposit_in(block, 3, 70, to=OLD_PAY_TO))
     assert (await of_day(store)).received == 5_000
     old = await of_day(store, address=OLD_PAY_TO)
     assert (old.received, old.settled, old.unattributed) == (5_070, 5_000, 70)
@@ -145,7 +148,7 @@ async def test_an_old_address_keeps_its_books_and_a_new_one_has_its_own(store: S
 async def test_an_address_that_only_the_ledger_knows_has_books_without_a_chain(
     store: Store,
 ) -> None:
-    await sold(store, 1, to=OLD_PAY_TO)
+    await store_payment(store, 1, to=OLD_PAY_TO)
     day = await of_day(store, address=OLD_PAY_TO)
     assert (day.settled, day.awaited, day.difference, day.complete) == (5_000, 5_000, 0, False)
     named, began = await store.reading(books.named, NETWORK, USDC, since=0)
@@ -163,9 +166,9 @@ async def test_an_account_is_filled_downwards_and_only_once(store: Store) -> Non
     assert (owed.low, owed.address.hex()) == (101, PAY_TO[2:])
     block = header(60, at=NOON - HOUR_MS)
     rest = {"low": 50, "low_at": NOON - HOUR_MS}
-    await store.writing(chains.fill_account, cursor, USDC, owed, [came(block, 1)], **rest)
+    await store.writing(chains.fill_account, cursor, USDC, owed, [deposit_in(block, 1)], **rest)
     with pytest.raises(CursorOvertakenError):
-        await store.writing(chains.fill_account, cursor, USDC, owed, [came(block, 1)], **rest)
+        await store.writing(chains.fill_account, cursor, USDC, owed, [deposit_in(block, 1)], **rest)
     owed = await store.writing(deposits.backlog, CHAIN, USDC)
     assert owed is not None
     assert owed.low == 50
@@ -185,16 +188,18 @@ async def test_a_step_that_did_not_know_an_address_of_ours_is_not_applied(store:
     cursor = await store.writing(chains.start, CHAIN, header(100))
     after = await store.writing(chains.add_accounts, cursor, USDC, [PAY_TO], wanted_from=0)
     with pytest.raises(CursorOvertakenError):
-        await advanced(store, cursor, [header(101)])
-    await advanced(store, after, [header(101)])
+        await advance_to(store, cursor, [header(101)])
+    await advance_to(store, after, [header(101)])
 
 
 async def test_a_second_look_adds_what_lacked_and_tells_what_made_a_transfer(
     store: Store,
 ) -> None:
-    cursor, block = await opened(store), header(101)
-    cursor = await advanced(store, cursor, [block], came(block, 1), came(block, 2, 60))
-    seen = [came(block, 1, by=nonce(1)), came(block, 2, 60), came(block, 3, 70)]
+    cursor, block = await start_index(store), header(101)
+    cursor = await advance_to(
+        store, cursor, [block], deposit_in(block, 1), deposit_in(block, 2, 60)
+    )
+    seen = [deposit_in(block, 1, by=nonce(1)), deposit_in(block, 2, 60), deposit_in(block, 3, 70)]
     span = Span(101, 101, final=True)
     assert (
         await store.writing(chains.record_audit, cursor, span, [], at=block.at, received=seen) == 2
@@ -203,7 +208,7 @@ async def test_a_second_look_adds_what_lacked_and_tells_what_made_a_transfer(
     assert again is not None
     assert (again.audited, again.audited_at) == (101, block.at)
     assert await store.writing(of_rows) == 3
-    await sold(store, 1)
+    await store_payment(store, 1)
     assert (await of_day(store)).unattributed == 130
 
 
@@ -216,10 +221,10 @@ def told(logs: Sequence[Any]) -> list[tuple[str, str]]:
 
 
 async def test_a_difference_that_nothing_explains_is_told_once(store: Store) -> None:
-    cursor, block = await opened(store), header(101)
-    await sold(store, 1)
-    await sold(store, 2)
-    await advanced(store, cursor, [block], came(block, 1, by=nonce(1)))
+    cursor, block = await start_index(store), header(101)
+    await store_payment(store, 1)
+    await store_payment(store, 2)
+    await advance_to(store, cursor, [block], deposit_in(block, 1, by=nonce(1)))
     now = (DAY + 1) * DAY_MS + HOUR_MS
     with capture_logs() as logged:
         assert await job.check_books(store, now=now) == 0
@@ -228,7 +233,7 @@ async def test_a_difference_that_nothing_explains_is_told_once(store: Store) -> 
         assert await job.check_books(store, now=now) == 1
         assert await job.check_books(store, now=now + MINUTE_MS) == 1
         assert told(logged) == [("2026-02-16", "-5000")]
-        await sold(store, 3)
+        await store_payment(store, 3)
         assert await job.check_books(store, now=now) == 1
         assert told(logged)[1:] == [("2026-02-16", "-10000")], "another sum is told again"
         for number in (2, 3):
@@ -242,8 +247,8 @@ async def test_a_difference_that_nothing_explains_is_told_once(store: Store) -> 
 async def test_an_old_day_is_checked_again_when_the_gate_concludes_a_sale_of_it(
     store: Store,
 ) -> None:
-    await opened(store)
-    await sold(store, 1, State.UNKNOWN)
+    await start_index(store)
+    await store_payment(store, 1, State.UNKNOWN)
     now = (DAY + 30) * DAY_MS
     await read_to(store, now)
     with capture_logs() as logged:

@@ -14,9 +14,9 @@ from tests.support.probe_archive import (
     START,
     WARNING,
     cadence,
+    fields_in_history,
     lively,
-    observed,
-    stripped,
+    strip_messages,
 )
 
 from tollgauge.core.base.units import DAY_MS
@@ -43,7 +43,7 @@ def test_packing_keeps_every_field() -> None:
     )
     results = [GOOD, DOWN, odd, OURS]
     results = [replace(one, at=START + i * 7) for i, one in enumerate(results)]
-    expected = stripped(results)
+    expected = strip_messages(results)
     expected[2] = results[2]  # the last scored probe keeps its messages
     expected[0] = results[0]  # and the last one with an envelope
     assert list(unpack(pack(results))) == expected
@@ -68,13 +68,13 @@ def test_an_unknown_version_is_refused() -> None:
 def test_history_rows_are_the_fields_of_the_same_probes_that_a_history_shows(seed: int) -> None:
     packed = pack(lively(seed, first=START, last=START + DAY_MS - 1, number=100))
     seen = [(at, total, asdict(judgement)) for at, total, judgement in unpack_history(packed)]
-    assert seen == [observed(result) for result in unpack(packed)]
+    assert seen == [fields_in_history(result) for result in unpack(packed)]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_packing_a_random_day_and_unpacking_it_is_the_same_day(seed: int) -> None:
-    results = stripped(lively(seed, first=START, last=START + DAY_MS - 1, number=300))
-    assert stripped(list(unpack(pack(results)))) == results
+    results = strip_messages(lively(seed, first=START, last=START + DAY_MS - 1, number=300))
+    assert strip_messages(list(unpack(pack(results)))) == results
 
 
 def test_a_packed_probe_takes_a_few_tens_of_bytes() -> None:

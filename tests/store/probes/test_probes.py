@@ -20,8 +20,8 @@ from tests.support.probe_archive import (
     B,
     cadence,
     close_all,
+    fields_in_history,
     lively,
-    observed,
     prepare,
 )
 from tests.support.probe_rows import record_probe
@@ -76,7 +76,7 @@ async def test_history_rows_are_the_history_a_day_at_a_time_whatever_part_is_clo
             days = await store.reading(history_rows_of_a, since=since, until=until)
             assert [
                 (at, total, asdict(judgement)) for day in days for at, total, judgement in day
-            ] == [observed(result) for result in history]
+            ] == [fields_in_history(result) for result in history]
             assert all(len({day_of(one[0]) for one in day}) == 1 for day in days)
 
 

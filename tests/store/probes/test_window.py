@@ -24,7 +24,7 @@ from tests.support.probe_archive import (
     close_all,
     lively,
     prepare,
-    stripped,
+    strip_messages,
 )
 from tests.support.probe_rows import record_probe, spans_by_day
 
@@ -94,7 +94,7 @@ async def test_the_window_is_exact_open_closed_and_with_late_rows(
     assert await close_all(store, today) > 0
     assert await sums() == naive(results, as_of, late=late)
     history = await store.reading(probes.history, A.id, since=0, until=as_of + DAY_MS)
-    assert stripped(list(history)) == sorted(stripped(results), key=lambda one: one.at)
+    assert strip_messages(list(history)) == sorted(strip_messages(results), key=lambda one: one.at)
 
 
 def naive_last(results: list[ProbeResult], as_of: int) -> list[ProbeResult]:

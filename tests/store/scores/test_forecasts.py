@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.forecasts import HALF_HOUR, HOUR, START, probed, row
+from tests.support.forecasts import HALF_HOUR, HOUR, START, add_probed_endpoint, row
 
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.calibration.calibration import DAY, FORECAST, NEXT, Cell, Sums
@@ -72,6 +72,8 @@ async def test_counts_outlive_their_forecasts(store: Store) -> None:
 
 
 async def test_who_was_probed_lately_is_known(store: Store) -> None:
-    late = await probed(store, "https://late.example.com/a", [True], start=START + HALF_HOUR)
-    await probed(store, "https://early.example.com/a", [True])
+    late = await add_probed_endpoint(
+        store, "https://late.example.com/a", [True], start=START + HALF_HOUR
+    )
+    await add_probed_endpoint(store, "https://early.example.com/a", [True])
     assert await store.reading(forecasts.probed_since, START) == [late]

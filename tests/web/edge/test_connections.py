@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.support.command_server import command as prepared_command
-from tests.support.edge_server import HEALTH, SHORT_MS, STATS, Server, served, settings
+from tests.support.edge_server import HEALTH, SHORT_MS, STATS, Server, run_edge, settings
 from tests.support.http_service import WEATHER
 from tests.support.processes import free_port
 from tests.support.unsigned_payment import payment
@@ -21,7 +21,7 @@ from tollgauge.web.edge.connections import ConnectionSettings
 
 
 async def test_a_connection_without_a_request_is_closed_at_the_deadline_of_the_head() -> None:
-    async with served(settings(head_ms=SHORT_MS)) as server:
+    async with run_edge(settings(head_ms=SHORT_MS)) as server:
         silent, half = await server.client(), await server.client()
         half.send(b"GET /healthz HTTP/1.1\r\nhost: t\r\n")
         assert await silent.until_closed() == b""
@@ -29,7 +29,7 @@ async def test_a_connection_without_a_request_is_closed_at_the_deadline_of_the_h
 
 
 async def test_a_head_that_drips_has_no_longer() -> None:
-    async with served(settings(head_ms=SHORT_MS)) as server:
+    async with run_edge(settings(head_ms=SHORT_MS)) as server:
         client = await server.client()
         client.send(b"GET /healthz HTTP/1.1\r\nhost: t\r\nx: ")
 
@@ -44,7 +44,7 @@ async def test_a_head_that_drips_has_no_longer() -> None:
 
 
 async def test_a_body_has_its_own_deadline() -> None:
-    async with served(settings(body_ms=SHORT_MS)) as server:
+    async with run_edge(settings(body_ms=SHORT_MS)) as server:
         client = await server.client()
         client.send(
             b"POST /v1/x402-trust-preview HTTP/1.1\r\nhost: t\r\ncontent-length: 9\r\n\r\n{"
@@ -53,7 +53,7 @@ async def test_a_body_has_its_own_deadline() -> None:
 
 
 async def test_the_rest_of_a_body_that_was_refused_has_the_same_deadline() -> None:
-    async with served(settings(body_ms=SHORT_MS)) as server:
+    async with run_edge(settings(body_ms=SHORT_MS)) as server:
         client = await server.client()
         client.send(b"POST /v1/x402-trust HTTP/1.1\r\nhost: t\r\ncontent-length: 99999\r\n\r\n{")
         seen = await client.until_closed()
@@ -62,7 +62,7 @@ async def test_the_rest_of_a_body_that_was_refused_has_the_same_deadline() -> No
 
 
 async def test_a_kept_connection_may_be_idle_only_so_long() -> None:
-    async with served(settings(idle_ms=SHORT_MS)) as server:
+    async with run_edge(settings(idle_ms=SHORT_MS)) as server:
         client = await server.client()
         for _ in range(3):
             assert (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
@@ -70,7 +70,7 @@ async def test_a_kept_connection_may_be_idle_only_so_long() -> None:
 
 
 async def test_a_kept_connection_is_not_kept_by_empty_lines() -> None:
-    async with served(settings(head_ms=SHORT_MS)) as server:
+    async with run_edge(settings(head_ms=SHORT_MS)) as server:
         client = await server.client()
         await client.ask(HEALTH)
         client.send(b"\r\n")
@@ -78,7 +78,7 @@ async def test_a_kept_connection_is_not_kept_by_empty_lines() -> None:
 
 
 async def test_each_request_on_a_kept_connection_has_the_deadline_of_a_head() -> None:
-    async with served(settings(head_ms=SHORT_MS)) as server:
+    async with run_edge(settings(head_ms=SHORT_MS)) as server:
         client = await server.client()
         for _ in range(3):  # in all longer than the deadline of one
             await client.ask(HEALTH)
@@ -88,7 +88,7 @@ async def test_each_request_on_a_kept_connection_has_the_deadline_of_a_head() ->
 
 
 async def test_a_client_that_does_not_read_is_closed() -> None:
-    async with served(settings(idle_ms=SHORT_MS)) as server:
+    async with run_edge(settings(idle_ms=SHORT_MS)) as server:
         with socket.socket() as deaf:
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             deaf.connect(("127.0.0.1", server.port))
@@ -112,7 +112,7 @@ def read_all(connection: socket.socket) -> bytes:
 async def test_a_request_that_is_answered_slowly_has_no_deadline_of_ours() -> None:
     async with silent_facilitator() as facilitator:
         short = ConnectionSettings(head_ms=SHORT_MS, body_ms=SHORT_MS, idle_ms=SHORT_MS)
-        async with served(short, facilitator=facilitator) as server:
+        async with run_edge(short, facilitator=facilitator) as server:
             client = await server.client()
             assert (await client.ask(sale())).startswith(b"HTTP/1.1 503")
 
@@ -120,7 +120,7 @@ async def test_a_request_that_is_answered_slowly_has_no_deadline_of_ours() -> No
 async def test_at_the_cap_of_an_address_the_connection_that_waits_longest_is_closed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    async with served(settings(per_address=4)) as server:
+    async with run_edge(settings(per_address=4)) as server:
         other = await server.client("127.0.0.3")
         crowd = [await server.client("127.0.0.2") for _ in range(10)]
         for client in crowd[:6]:
@@ -136,14 +136,14 @@ async def test_at_the_cap_of_an_address_the_connection_that_waits_longest_is_clo
 
 
 async def test_a_trusted_proxy_has_no_cap_of_its_own() -> None:
-    async with served(settings(per_address=4), proxies=("127.0.0.2",)) as server:
+    async with run_edge(settings(per_address=4), proxies=("127.0.0.2",)) as server:
         crowd = [await server.client("127.0.0.2") for _ in range(10)]
         for client in crowd:
             assert (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
 
 
 async def test_a_connection_that_left_is_not_counted() -> None:
-    async with served(settings(per_address=2)) as server:
+    async with run_edge(settings(per_address=2)) as server:
         for _ in range(10):
             kept = await server.client()
             gone = await server.client()
@@ -160,7 +160,7 @@ async def test_a_connection_that_left_is_not_counted() -> None:
 async def test_where_all_are_being_answered_health_still_is() -> None:
     async with (
         silent_facilitator() as facilitator,
-        served(settings(per_address=2), facilitator=facilitator) as server,
+        run_edge(settings(per_address=2), facilitator=facilitator) as server,
     ):
         buyers = [await server.client() for _ in range(2)]
         sales = [asyncio.create_task(buyer.ask(sale(n))) for n, buyer in enumerate(buyers)]

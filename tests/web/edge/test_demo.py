@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from eth_account import Account
 from eth_account.messages import encode_typed_data
-from tests.support.http_service import WEATHER_ID, Running, configuration, fill, opened
+from tests.support.http_service import WEATHER_ID, Running, configuration, fill, open_service
 
 from tollgauge.demo.chain import ACCOUNTS
 from tollgauge.web.edge.demo import DemoSettings
@@ -33,13 +33,13 @@ TYPED = {
 @pytest.fixture
 async def demo() -> AsyncIterator[Running]:
     settings = DemoSettings(buyer_key=BUYER.key, chain_name="tollgauge demo chain")
-    async with opened(replace(configuration(), demo=settings)) as running:
+    async with open_service(replace(configuration(), demo=settings)) as running:
         yield running
 
 
 @pytest.fixture
 async def service() -> AsyncIterator[Running]:
-    async with opened(configuration()) as running:
+    async with open_service(configuration()) as running:
         yield running
 
 

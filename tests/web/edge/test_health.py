@@ -19,7 +19,14 @@ import pytest
 import sqlalchemy as sa
 from tests.support import paid_service, prices
 from tests.support.command_server import command as prepared_command
-from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened, ready
+from tests.support.http_service import (
+    WEATHER,
+    WEATHER_ID,
+    Running,
+    configuration,
+    open_service,
+    ready,
+)
 from tests.support.paid_service import PaidService
 from tests.support.postgres import Server, server
 from tests.support.statements import fetch, open_transaction
@@ -37,7 +44,7 @@ from tollgauge.web.edge.health import EVERY_MS, TRY_SECONDS
 @pytest.fixture
 async def running(database: str) -> AsyncIterator[Running]:
     """A service on each of the databases."""
-    async with opened(configuration(store_url=database)) as service:
+    async with open_service(configuration(store_url=database)) as service:
         yield service
 
 
@@ -47,7 +54,7 @@ async def on_file(
 ) -> AsyncIterator[tuple[Running, Path]]:
     """A service with content on SQLite, and its file."""
     path = tmp_path / "service.db"
-    async with opened(configuration(store_url=market_database(path))) as service:
+    async with open_service(configuration(store_url=market_database(path))) as service:
         yield service, path
 
 
@@ -151,7 +158,7 @@ async def test_service_with_a_damaged_database_sells_nothing(
     tmp_path: Path, market_database: Callable[[Path], str]
 ) -> None:
     path = tmp_path / "service.db"
-    async with paid_service.opened(market_database(path), PaidService) as service:
+    async with paid_service.open_paid_service(market_database(path), PaidService) as service:
         order = {"resource": WEATHER}
         assert (await service.post("/v1/x402-history", order)).status_code == 200
         overwrite(path, 65_536)
@@ -178,7 +185,7 @@ async def test_damage_that_a_read_met_makes_the_file_corrupt(
         for number in pages[1:]:
             file.seek((number - 1) * 8_192)
             file.write(b"\xa5" * 8_192)
-    async with opened(configuration(store_url=url)) as running:
+    async with open_service(configuration(store_url=url)) as running:
         assert await ready(running) == "ready"
         snapshot = await running.get(f"/trust/snapshot/{WEATHER_ID}")
         assert snapshot.status_code in (200, 503)
@@ -226,7 +233,7 @@ async def test_a_limit_on_the_size_of_files_is_full(
 FULL_DISK = """
 import asyncio, ctypes, json, subprocess, sys
 from pathlib import Path
-from tests.support.http_service import configuration, opened
+from tests.support.http_service import configuration, open_service
 from tests.support.http_service import ready
 
 CLONE_NEWNS = 0x20000
@@ -235,7 +242,7 @@ async def main(folder: Path) -> list[str]:
     assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(folder)], check=True)
-    async with opened(configuration(store_url=f"sqlite:///{folder / 'a.db'}")) as running:
+    async with open_service(configuration(store_url=f"sqlite:///{folder / 'a.db'}")) as running:
         seen = [await ready(running)]
         rest = folder / "rest"
         with rest.open("wb", buffering=0) as file:
@@ -289,7 +296,7 @@ async def test_nothing_is_served_from_tables_or_a_file_that_are_gone(
 ) -> None:
     """An unlinked file would take every sale: they would be gone with the process."""
     path = Path(shutil.copy(empty_sqlite, tmp_path / "a.db"))
-    async with paid_service.opened(f"sqlite:///{path}", PaidService) as service:
+    async with paid_service.open_paid_service(f"sqlite:///{path}", PaidService) as service:
         route, body = prices.BULK[10], {"resources": ["https://api.example.com/weather"]}
         assert (await service.post(route, body)).status_code == 200
         if what == "tables":
@@ -323,7 +330,7 @@ async def test_a_stopped_postgresql_is_unreachable(
     own_server: Server,
 ) -> None:
     postgres, process = own_server.postgres, own_server.process
-    async with opened(configuration(store_url=postgres.url(postgres.template))) as running:
+    async with open_service(configuration(store_url=postgres.url(postgres.template))) as running:
         assert await ready(running) == "ready"
         process.send_signal(signal.SIGINT)
         process.wait(30)
@@ -336,7 +343,7 @@ async def test_a_postgresql_that_only_reads_says_so(
     own_server: Server,
 ) -> None:
     postgres = own_server.postgres
-    async with opened(configuration(store_url=postgres.url(postgres.template))) as running:
+    async with open_service(configuration(store_url=postgres.url(postgres.template))) as running:
         postgres.sql("ALTER SYSTEM SET default_transaction_read_only = on")
         postgres.sql("SELECT pg_reload_conf()")
         for _ in range(300):  # its processes read their settings when they like
@@ -352,7 +359,7 @@ async def test_a_database_whose_table_another_holds_is_not_waited_for_long(
 ) -> None:
     postgres = own_server.postgres
     assert TRY_SECONDS < 5
-    async with opened(configuration(store_url=postgres.url(postgres.template))) as running:
+    async with open_service(configuration(store_url=postgres.url(postgres.template))) as running:
         holder = running.service.store
         other = type(holder).open(postgres.url(postgres.template))
         async with open_transaction(other, writing=True) as run:

@@ -16,7 +16,7 @@ from tests.support.http_service import (
     Running,
     configuration,
     grow_old,
-    opened,
+    open_service,
     with_edge,
 )
 
@@ -55,7 +55,7 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("front") / "service.db")
-    async with opened(configuration(store_url=url)) as service:
+    async with open_service(configuration(store_url=url)) as service:
         yield service
 
 
@@ -276,7 +276,7 @@ async def test_a_request_names_exactly_one_host(running: Running) -> None:
 
 
 async def test_the_rate_limit_answers_429_and_when_to_come_back() -> None:
-    async with opened(with_edge(configuration(), free_per_minute=3)) as limited:
+    async with open_service(with_edge(configuration(), free_per_minute=3)) as limited:
         answers = [await limited.get("/trust/stats") for _ in range(5)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
         last = answers[-1]
@@ -289,7 +289,7 @@ async def test_the_rate_limit_answers_429_and_when_to_come_back() -> None:
 
 async def test_a_crowd_of_addresses_leaves_no_work_behind() -> None:
     settings = with_edge(configuration(), trusted_proxies=("127.0.0.1",))
-    async with opened(settings) as crowded:
+    async with open_service(settings) as crowded:
         before = (asyncio.all_tasks(), threading.active_count())
         for number in range(300):
             caller = {"x-forwarded-for": f"198.18.{number // 250}.{number % 250}"}
@@ -302,10 +302,10 @@ async def test_a_forwarded_address_counts_only_behind_a_trusted_proxy() -> None:
     async def ask(running: Running, address: str) -> int:
         return (await running.get("/trust/stats", headers={"x-forwarded-for": address})).status_code
 
-    async with opened(with_edge(configuration(), free_per_minute=2)) as direct:
+    async with open_service(with_edge(configuration(), free_per_minute=2)) as direct:
         assert [await ask(direct, f"192.0.2.{n}") for n in range(3)] == [200, 200, 429]
     trusted = with_edge(configuration(), free_per_minute=2, trusted_proxies=("127.0.0.1",))
-    async with opened(trusted) as proxied:
+    async with open_service(trusted) as proxied:
         assert [await ask(proxied, f"192.0.2.{n}") for n in range(6)] == [200] * 6
         assert [await ask(proxied, "198.51.100.7") for _ in range(3)] == [200, 200, 429]
         lines = [("x-forwarded-for", "10.9.9.9"), ("x-forwarded-for", "198.51.100.7")]

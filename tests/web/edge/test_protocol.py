@@ -7,7 +7,7 @@ import re
 
 import pytest
 from structlog.testing import capture_logs
-from tests.support.edge_server import HEALTH, SHORT_MS, STATS, served, settings
+from tests.support.edge_server import HEALTH, SHORT_MS, STATS, run_edge, settings
 
 MODELS = b"GET /v1/models HTTP/1.1\r\nhost: t\r\n%b\r\n"
 NOWHERE = b"GET /nowhere HTTP/1.1\r\nhost: t\r\n\r\n"
@@ -20,7 +20,7 @@ def undated(head: bytes) -> bytes:
 
 @pytest.mark.parametrize("line", [b"", b"accept-encoding: gzip\r\n", b"connection: close\r\n"])
 async def test_cached_answer_equals_the_first_one(line: bytes) -> None:
-    async with served(settings()) as server:
+    async with run_edge(settings()) as server:
         answers = []
         for _ in range(3):
             client = await server.client()
@@ -39,7 +39,7 @@ async def test_cached_answer_equals_the_first_one(line: bytes) -> None:
 
 
 async def test_matching_etag_gets_304_and_keeps_the_connection() -> None:
-    async with served(settings()) as server:
+    async with run_edge(settings()) as server:
         client = await server.client()
         client.send(MODELS % b"")
         head, _ = await client.answer()
@@ -56,7 +56,7 @@ async def test_matching_etag_gets_304_and_keeps_the_connection() -> None:
 
 
 async def test_http_1_0_client_gets_cached_answer_and_connection_is_closed() -> None:
-    async with served(settings()) as server:
+    async with run_edge(settings()) as server:
         await (await server.client()).ask(STATS)
         old = await server.client()
         old.send(STATS.replace(b"HTTP/1.1", b"HTTP/1.0"))
@@ -66,7 +66,7 @@ async def test_http_1_0_client_gets_cached_answer_and_connection_is_closed() -> 
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
-    async with served(settings()) as server:
+    async with run_edge(settings()) as server:
         client = await server.client()
         await client.ask(STATS)
         client.send(NOWHERE + STATS + STATS + NOWHERE + STATS)
@@ -75,7 +75,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
 
 
 async def test_thousands_of_pipelined_requests_are_all_answered() -> None:
-    async with served(settings()) as server:
+    async with run_edge(settings()) as server:
         client = await server.client()
         await client.ask(STATS)
         last = STATS.replace(b"host: t", b"host: t\r\nconnection: close")
@@ -86,7 +86,7 @@ async def test_thousands_of_pipelined_requests_are_all_answered() -> None:
 
 
 async def test_rate_limit_counts_cached_answers() -> None:
-    async with served(settings(), free_per_minute=3) as server:
+    async with run_edge(settings(), free_per_minute=3) as server:
         client = await server.client()
         statuses = [(await client.ask(STATS))[9:12] for _ in range(5)]
         assert statuses == [b"200", b"200", b"200", b"429", b"429"]
@@ -94,7 +94,7 @@ async def test_rate_limit_counts_cached_answers() -> None:
 
 
 async def test_each_cached_answer_restarts_the_idle_deadline() -> None:
-    async with served(settings(idle_ms=2 * SHORT_MS)) as server:
+    async with run_edge(settings(idle_ms=2 * SHORT_MS)) as server:
         client = await server.client()
         for _ in range(4):  # in all longer than a connection may idle
             assert (await client.ask(STATS)).startswith(b"HTTP/1.1 200")
@@ -111,7 +111,7 @@ async def test_each_cached_answer_restarts_the_idle_deadline() -> None:
     ],
 )
 async def test_hang_up_within_the_body_is_logged_as_499_at_debug(head: bytes) -> None:
-    async with served(settings()) as server:
+    async with run_edge(settings()) as server:
         with capture_logs() as logged:
             for _ in range(20):
                 client = await server.client()
@@ -126,7 +126,7 @@ async def test_hang_up_within_the_body_is_logged_as_499_at_debug(head: bytes) ->
 
 
 async def test_request_in_pieces_is_answered_once_it_is_complete() -> None:
-    async with served(settings()) as server:
+    async with run_edge(settings()) as server:
         client = await server.client()
         client.send(b"POST /v1/lint HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\n\r\n{")
         await asyncio.sleep(0.05)

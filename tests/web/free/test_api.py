@@ -24,7 +24,7 @@ PREVIEW = "/v1/x402-trust-preview"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running() -> AsyncIterator[Running]:
-    async with http_service.opened(http_service.configuration()) as service:
+    async with http_service.open_service(http_service.configuration()) as service:
         await http_service.fill(service, days=1)
         yield service
 
@@ -129,7 +129,7 @@ async def test_other_answers_are_not_signed(running: Running, path: str) -> None
 
 async def test_without_a_key_nothing_is_signed() -> None:
     config = replace(http_service.configuration(), signing=SigningSettings())
-    async with http_service.opened(config) as running:
+    async with http_service.open_service(config) as running:
         answer = await running.get(PREVIEW)
 
     assert answer.status_code == 200

@@ -9,8 +9,8 @@ from dataclasses import replace
 import httpx
 import pytest
 import pytest_asyncio
-from tests.support.bundles import add, priced
-from tests.support.http_service import NOW, Running, configuration, opened
+from tests.support.bundles import add, priced_endpoint
+from tests.support.http_service import NOW, Running, configuration, open_service
 from tests.support.signing import KEY, PRIVATE_JWK, verify
 
 from tollgauge.core.guard.bundle import Variant
@@ -43,7 +43,7 @@ ETAG = f'"{STORED.digest[:32]}"'
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running() -> AsyncIterator[Running]:
     """A service with a large bundle."""
-    async with opened(configuration()) as service:
+    async with open_service(configuration()) as service:
         await service.service.store.writing(bundles.save, [(STORED, LARGE)])
         yield service
 
@@ -131,7 +131,7 @@ async def test_a_parameter_is_refused(running: Running) -> None:
 
 
 async def test_before_the_first_bundle_a_client_is_told_when_to_ask_again() -> None:
-    async with opened(configuration()) as empty:
+    async with open_service(configuration()) as empty:
         for path in ("/trust/bundle", "/trust/bundle/avoid"):
             answer = await empty.get(path)
             assert (answer.status_code, answer.headers["retry-after"]) == (503, "60")
@@ -140,8 +140,8 @@ async def test_before_the_first_bundle_a_client_is_told_when_to_ask_again() -> N
 
 async def test_the_signature_is_that_of_the_bytes() -> None:
     config = replace(configuration(), signing=SigningSettings(key=PRIVATE_JWK))
-    async with opened(config) as signing:
-        await add(signing.service.store, priced("/1"))
+    async with open_service(config) as signing:
+        await add(signing.service.store, priced_endpoint("/1"))
         assert await signing.service.round("bundle")
         for path in ("/trust/bundle", "/trust/bundle/avoid"):
             answer = await signing.get(path)
@@ -151,8 +151,8 @@ async def test_the_signature_is_that_of_the_bytes() -> None:
 
 async def test_without_a_key_it_is_not_signed() -> None:
     config = replace(configuration(), signing=SigningSettings())
-    async with opened(config) as unsigned:
-        await add(unsigned.service.store, priced("/1"))
+    async with open_service(config) as unsigned:
+        await add(unsigned.service.store, priced_endpoint("/1"))
         assert await unsigned.service.round("bundle")
         answer = await unsigned.get("/trust/bundle")
         assert answer.status_code == 200
@@ -162,7 +162,7 @@ async def test_without_a_key_it_is_not_signed() -> None:
 async def test_the_bundle_in_memory_is_served_while_the_database_cannot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with opened(configuration()) as service:
+    async with open_service(configuration()) as service:
         await service.service.store.writing(bundles.save, [(STORED, LARGE)])
         assert (await service.get("/trust/bundle")).content == LARGE
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.support.bundles import add, content, priced
-from tests.support.http_service import Running, configuration, opened
+from tests.support.bundles import add, content, priced_endpoint
+from tests.support.http_service import Running, configuration, open_service
 
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.web.free.bundle_download import CHECK_MS
@@ -16,7 +16,7 @@ from tollgauge.web.free.bundle_download import CHECK_MS
 async def processes(database: str) -> AsyncIterator[tuple[Running, Running]]:
     """Two services on one database, with one clock."""
     config = configuration(store_url=database)
-    async with opened(config) as one, opened(config, clock=one.clock) as other:
+    async with open_service(config) as one, open_service(config, clock=one.clock) as other:
         yield one, other
 
 
@@ -24,13 +24,13 @@ async def test_every_process_serves_the_same_bytes_and_soon_the_newest(
     processes: tuple[Running, Running],
 ) -> None:
     one, other = processes
-    await add(one.service.store, priced("/1"))
+    await add(one.service.store, priced_endpoint("/1"))
     assert await one.service.round("bundle")
     for path in ("/trust/bundle", "/trust/bundle/avoid"):
         answers = [await running.get(path) for running in processes]
         assert answers[0].content == answers[1].content
         assert answers[0].headers["etag"] == answers[1].headers["etag"]
-    await add(one.service.store, priced("/2"))
+    await add(one.service.store, priced_endpoint("/2"))
     one.clock.now += HOUR_MS
     before = await other.get("/trust/bundle")
     assert await one.service.round("bundle")

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 from tests.support import http_service
-from tests.support.bundles import add, priced
+from tests.support.bundles import add, priced_endpoint
 from tests.support.http_service import BASE, Running
 from tests.support.prices import PRICES
 from x402.extensions.bazaar import validate_discovery_extension
@@ -25,7 +25,7 @@ LINK = re.compile(r"^- \[([^\]]+)\]\(([^)]+)\): (.+)$", re.MULTILINE)
 
 @pytest.fixture
 async def running() -> AsyncIterator[Running]:
-    async with http_service.opened(http_service.configuration()) as service:
+    async with http_service.open_service(http_service.configuration()) as service:
         yield service
 
 
@@ -107,7 +107,7 @@ async def test_an_offer_and_the_payment_that_repeats_it_fit_the_headers_of_proxi
 
 
 async def test_every_free_address_in_the_words_answers(running: Running) -> None:
-    await add(running.service.store, priced("/1"))
+    await add(running.service.store, priced_endpoint("/1"))
     await running.service.round("bundle")
     for text, (address, _) in (await links(running)).items():
         if text.startswith("POST"):
@@ -132,7 +132,7 @@ async def test_the_words_are_plain_markdown_and_are_kept_ready(running: Running)
 async def test_the_operator_s_prices_are_the_ones_that_are_told() -> None:
     config = http_service.configuration()
     dear = replace(config.sale, prices=dict.fromkeys(PRICES, "1.25"))
-    async with http_service.opened(replace(config, sale=dear)) as running:
+    async with http_service.open_service(replace(config, sale=dear)) as running:
         for text, (_, words) in (await links(running)).items():
             sold = text.removeprefix("POST ") in PRICES
             assert sold == words.startswith("$1.25")
@@ -140,7 +140,7 @@ async def test_the_operator_s_prices_are_the_ones_that_are_told() -> None:
 
 async def test_a_server_that_sells_nothing_says_so() -> None:
     config = replace(http_service.configuration(), sale=SaleSettings())
-    async with http_service.opened(config) as running:
+    async with http_service.open_service(config) as running:
         assert (await running.get("/.well-known/x402")).json()["resources"] == []
         text = (await running.get("/llms.txt")).text
         assert "Nothing is for sale" in text

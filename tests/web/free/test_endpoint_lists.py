@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.http_service import BASE, NOW, Running, configuration, opened
+from tests.support.http_service import BASE, NOW, Running, configuration, open_service
 from tests.support.score_rows import stored_score
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
@@ -65,7 +65,7 @@ def score_row(one: Endpoint, tenths: int | None, advice: str, grade: str) -> Sco
 
 @pytest.fixture
 async def running() -> AsyncIterator[Running]:
-    async with opened(configuration()) as service:
+    async with open_service(configuration()) as service:
         for one, tenths, advice, grade in (
             (endpoint("good", "Weather forecast", amount=5_000), 900, "proceed", "A"),
             (endpoint("cheap", "Weather forecast"), 600, "caution", "C"),

@@ -22,7 +22,7 @@ RETIRED = RetiredKey(
 
 async def answers(signing: SigningSettings, *paths: str) -> list[Any]:
     config = replace(http_service.configuration(), signing=signing)
-    async with http_service.opened(config) as running:
+    async with http_service.open_service(config) as running:
         return [await running.get(path) for path in paths]
 
 
@@ -89,7 +89,7 @@ async def test_keys_that_were_retired_stay_known_when_nothing_is_signed_any_more
 
 async def test_the_keys_are_cached_with_an_etag() -> None:
     config = http_service.configuration()
-    async with http_service.opened(config) as running:
+    async with http_service.open_service(config) as running:
         first = await running.get(JWKS)
         again = await running.get(JWKS, headers={"If-None-Match": first.headers["ETag"]})
 

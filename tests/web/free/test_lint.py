@@ -17,10 +17,10 @@ from tests.support.http_service import (
     WEATHER_ID,
     Running,
     configuration,
-    opened,
+    open_service,
     with_edge,
 )
-from tests.support.lint_envelopes import encoded
+from tests.support.lint_envelopes import encode_envelope
 from tests.support.statements import fetch
 
 from tollgauge.core.endpoint.finding import Finding, Severity
@@ -42,7 +42,7 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("lint") / "service.db")
-    async with opened(configuration(store_url=url)) as service:
+    async with open_service(configuration(store_url=url)) as service:
         yield service
 
 
@@ -74,8 +74,8 @@ async def test_a_captured_answer_is_judged_with_what_to_mend_and_where_to_read_m
 @pytest.mark.parametrize(
     "capture",
     [
-        f"HTTP/2 402\r\npayment-required: {encoded(GOOD.envelope)}\r\n\r\n{{}}",
-        encoded(GOOD.envelope),
+        f"HTTP/2 402\r\npayment-required: {encode_envelope(GOOD.envelope)}\r\n\r\n{{}}",
+        encode_envelope(GOOD.envelope),
         json.dumps(GOOD.envelope),
         GOOD.capture(),
     ],
@@ -129,10 +129,10 @@ async def test_sizes_queries_and_the_rate_are_those_of_every_route(running: Runn
     assert large.status_code == 413
     assert (await running.http.post("/v1/lint?a=b", json={"capture": "{}"})).status_code == 422
     assert (await running.http.post("/v1/lint", content=b"{")).status_code == 400
-    async with opened(with_edge(configuration(), free_per_minute=2)) as limited:
+    async with open_service(with_edge(configuration(), free_per_minute=2)) as limited:
         statuses = [
             (await limited.http.post("/v1/lint", json=body)).status_code
-            for body in [{"capture": encoded(GOOD.envelope)}] * 3
+            for body in [{"capture": encode_envelope(GOOD.envelope)}] * 3
         ]
     assert statuses == [200, 200, 429]
 
@@ -156,7 +156,7 @@ async def test_the_last_probe_of_a_monitored_endpoint_is_shown_and_nothing_is_as
 
 async def test_an_unknown_resource_and_one_that_was_not_probed_are_404() -> None:
     resource = "https://new.example.com/fog"
-    async with opened(configuration()) as fresh:
+    async with open_service(configuration()) as fresh:
         unknown = await linted(fresh, {"resource": resource}, status=404)
         await fresh.service.store.writing(
             discovery.adopt, parse_resource(resource), source="bazaar", now=fresh.clock()

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from tests.support.bundles import add, paid_to, priced, scored
-from tests.support.http_service import NOW, Running, configuration, opened
+from tests.support.bundles import add, observe_pay_to, priced_endpoint, set_score
+from tests.support.http_service import NOW, Running, configuration, open_service
 from tests.support.score_rows import endpoint
 
 from tollgauge.core.base.units import HOUR_MS
@@ -23,14 +23,14 @@ RESOURCE = endpoint("/1").resource
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running() -> AsyncIterator[Running]:
     """A service that knows one endpoint, whose payTo changed."""
-    async with opened(configuration()) as service:
+    async with open_service(configuration()) as service:
         store = service.service.store
-        await add(store, priced("/1"), priced("/2"))
-        await scored(store, "/1", 914)
-        await scored(store, "/2", 120, recommendation="avoid")
+        await add(store, priced_endpoint("/1"), priced_endpoint("/2"))
+        await set_score(store, "/1", 914)
+        await set_score(store, "/2", 120, recommendation="avoid")
         for path in ("/1", "/2"):
-            await paid_to(store, path, OLD, at=NOW - 9 * HOUR_MS)
-        await paid_to(store, "/1", NEW, at=NOW - HOUR_MS)
+            await observe_pay_to(store, path, OLD, at=NOW - 9 * HOUR_MS)
+        await observe_pay_to(store, "/1", NEW, at=NOW - HOUR_MS)
         yield service
 
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import pytest_asyncio
-from tests.support.http_service import BASE, Running, configuration, opened
+from tests.support.http_service import BASE, Running, configuration, open_service
 from tests.support.score_rows import endpoint
 
 from tollgauge.core.lint.judge import ALL_RULES
@@ -26,7 +26,7 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("sitemap") / "service.db")
-    async with opened(configuration(store_url=url)) as service:
+    async with open_service(configuration(store_url=url)) as service:
         yield service
 
 

@@ -23,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from tests.support.http_service import NOW, PAY_TO, WEATHER, Running, configuration, opened
+from tests.support.http_service import NOW, PAY_TO, WEATHER, Running, configuration, open_service
 from tests.support.signing import canonical, header_of
 
 from tollgauge.clients.facilitator import FacilitatorSettings
@@ -115,7 +115,7 @@ async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
             url=f"http://127.0.0.1:{port}", verify_timeout_s=20, settle_timeout_s=20
         )
         config = replace(configuration(store_url=f"sqlite:///{path}"), facilitator=settings)
-        async with opened(config) as running:
+        async with open_service(config) as running:
             dependencies = running.service.server()
             product = replace(trust.PRODUCT, compute=world.answer, response=GradeResponse)
             tools = Tools(products=(product,), dependencies=dependencies)

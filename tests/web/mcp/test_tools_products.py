@@ -16,7 +16,7 @@ from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, Tool
 from tests.support import prices
 from tests.support.http_service import NOW
-from tests.support.paid_service import PaidService, header, opened
+from tests.support.paid_service import PaidService, header, open_paid_service
 from tests.support.probe_rows import record_probe
 from tests.web.paid.products.test_bulk import endpoint, known, probe, url, urls
 
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[PaidService]:
-    async with opened("sqlite://", PaidService) as service:
+    async with open_paid_service("sqlite://", PaidService) as service:
         await known(service.store, range(30), scored_at=NOW - MINUTE_MS)
         yield service
 

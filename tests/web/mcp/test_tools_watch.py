@@ -25,7 +25,7 @@ from mcp_types import CallToolResult, RequestParamsMeta, TextContent
 from tests.support.command_server import command as prepared_command
 from tests.support.http_service import BASE, PAY_TO
 from tests.support.programs import require
-from tests.support.watch_service import QUOTE, RESOURCE, WatchService, opened, path
+from tests.support.watch_service import QUOTE, RESOURCE, WatchService, open_watch_service, path
 
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
@@ -44,7 +44,7 @@ async def watch_service(
 ) -> AsyncIterator[WatchService]:
     folder = tmp_path_factory.mktemp("watched")
     database = shutil.copy(empty_sqlite, folder / "service.db")
-    async with opened(f"sqlite:///{database}", folder) as service:
+    async with open_watch_service(f"sqlite:///{database}", folder) as service:
         yield service
 
 

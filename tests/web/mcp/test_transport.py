@@ -24,7 +24,7 @@ from tests.support.http_service import (
     WEATHER,
     Running,
     configuration,
-    opened,
+    open_service,
     with_edge,
 )
 from tests.support.prices import TRUST
@@ -79,7 +79,7 @@ async def served(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Served]:
     url = market_database(tmp_path_factory.mktemp("mcp") / "service.db")
-    async with opened(configuration(store_url=url)) as running, serve(running.app) as port:
+    async with open_service(configuration(store_url=url)) as running, serve(running.app) as port:
         yield Served(running, f"http://127.0.0.1:{port}/mcp")
 
 
@@ -228,7 +228,7 @@ async def test_only_the_configured_price_reaches_the_words_of_a_tool() -> None:
             server=replace(config.server, base_url=base_url),
         )
         async with (
-            opened(config) as running,
+            open_service(config) as running,
             Client(web.mcp_server(running.service.server())) as client,
         ):
             listings.append(json.dumps((await client.list_tools()).model_dump()["tools"]))
@@ -270,7 +270,7 @@ async def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(served: Serv
 async def test_while_nothing_is_for_sale_a_paid_tool_says_so() -> None:
     config = replace(configuration(), sale=SaleSettings())
     async with (
-        opened(config) as running,
+        open_service(config) as running,
         Client(web.mcp_server(running.service.server())) as client,
     ):
         result = await client.call_tool("x402_trust_score", {"resource": WEATHER})
@@ -386,7 +386,7 @@ async def test_a_hundred_calls_at_once_leave_nothing_behind(served: Served) -> N
 
 
 async def test_calls_count_against_the_rate_limit() -> None:
-    async with opened(with_edge(configuration(), free_per_minute=3)) as running:
+    async with open_service(with_edge(configuration(), free_per_minute=3)) as running:
         served = Served(running, "")
         statuses = [(await served.post(PING)).status_code for _ in range(4)]
     assert statuses == [200, 200, 200, 429]

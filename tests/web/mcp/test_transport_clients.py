@@ -16,7 +16,7 @@ import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from tests.support.command_server import command as prepared_command
-from tests.support.http_service import PAY_TO, configuration, opened
+from tests.support.http_service import PAY_TO, configuration, open_service
 from tests.support.programs import require
 
 from tollgauge.demo.serving import serve
@@ -88,7 +88,7 @@ async def test_the_typescript_client_lists_calls_and_is_told_the_price_over_http
     tmp_path: Path, market_database: Callable[[Path], str]
 ) -> None:
     url = market_database(tmp_path / "service.db")
-    async with opened(configuration(store_url=url)) as running, serve(running.app) as port:
+    async with open_service(configuration(store_url=url)) as running, serve(running.app) as port:
         check(await typescript(f"http://127.0.0.1:{port}/mcp"))
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened
-from tests.support.page_reader import BASE, HOSTILE, Reader, snapshot, unmeasured, view
+from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, open_service
+from tests.support.page_reader import BASE, HOSTILE, Reader, snapshot, unmeasured_view, view
 
 from tollgauge.core.endpoint.identity import PUBLIC, endpoint_id
 from tollgauge.core.score.score import Down, Settlement, ShownDemand
@@ -47,7 +47,7 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("compare") / "service.db")
-    async with opened(configuration(store_url=url)) as service:
+    async with open_service(configuration(store_url=url)) as service:
         yield service
 
 
@@ -112,7 +112,7 @@ def test_settlements_are_shown_where_they_are_known() -> None:
 
 
 def test_an_endpoint_without_a_score_is_compared_in_words() -> None:
-    words = page(unmeasured(), seen(1)).words
+    words = page(unmeasured_view(), seen(1)).words
     assert "not scored yet" in words
     assert "not advertised" in words
 

@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, async_playwright, expect
 from tests.support.browser import launch
-from tests.support.http_service import configuration, opened
+from tests.support.http_service import configuration, open_service
 
 from tollgauge.demo.serving import serve
 
@@ -20,7 +20,7 @@ WORDS_STAY = "window.setTimeout = () => 0"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def docs_url() -> AsyncIterator[str]:
-    async with opened(configuration()) as service, serve(service.app) as port:
+    async with open_service(configuration()) as service, serve(service.app) as port:
         yield f"http://127.0.0.1:{port}/docs"
 
 

@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, Page, async_playwright
 from tests.support.browser import launch
-from tests.support.http_service import Running, configuration, opened
-from tests.support.programs import missing
+from tests.support.http_service import Running, configuration, open_service
+from tests.support.programs import report_missing
 
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes
@@ -34,7 +34,7 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("pages") / "service.db")
-    async with opened(configuration(store_url=url)) as service:
+    async with open_service(configuration(store_url=url)) as service:
         yield service
 
 
@@ -47,7 +47,7 @@ async def base_url(running: Running) -> AsyncIterator[str]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
     if not AXE.exists():
-        missing("axe-core is missing: run `make setup`")
+        report_missing("axe-core is missing: run `make setup`")
     async with async_playwright() as playwright:
         chromium = await launch(playwright)
         yield chromium

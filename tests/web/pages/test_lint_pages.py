@@ -13,8 +13,8 @@ import httpx
 import pytest
 import pytest_asyncio
 from tests.support.http_service import BASE as SERVICE
-from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, opened
-from tests.support.lint_envelopes import PAYEE, changed_example
+from tests.support.http_service import WEATHER, WEATHER_ID, Running, configuration, open_service
+from tests.support.lint_envelopes import PAYEE, change_example
 from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader, view
 from tests.support.page_reader import NOW as SHOWN_AT
 
@@ -38,7 +38,7 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("lint") / "service.db")
-    async with opened(configuration(store_url=url)) as service:
+    async with open_service(configuration(store_url=url)) as service:
         yield service
 
 
@@ -128,8 +128,8 @@ async def test_an_unknown_rule_is_no_page(running: Running) -> None:
 async def test_the_result_has_the_verdict_the_worst_finding_first_and_the_terms(
     running: Running,
 ) -> None:
-    two = changed_example(
-        changed_example(GOOD, "accepts.0.extra.name", "USDC"), "resource.description", ""
+    two = change_example(
+        change_example(GOOD, "accepts.0.extra.name", "USDC"), "resource.description", ""
     )
     page = (await posted(running, capture=two.capture() or "")).text
     structure(page)
@@ -146,8 +146,8 @@ async def test_the_result_has_the_verdict_the_worst_finding_first_and_the_terms(
     [
         (GOOD, f"asks 0.01 USDC on Base, to {PAYEE}, signed for 60 seconds"),
         (ANSWERS["upto"], f"asks at most 0.01 USDC on Base, to {PAYEE}, by the scheme upto"),
-        (changed_example(GOOD, "accepts.0.amount", "1234500000"), "asks 1,234.5 USDC on Base"),
-        (changed_example(GOOD, "accepts.0.network", "eip155:84532"), "of the token 0x833589"),
+        (change_example(GOOD, "accepts.0.amount", "1234500000"), "asks 1,234.5 USDC on Base"),
+        (change_example(GOOD, "accepts.0.network", "eip155:84532"), "of the token 0x833589"),
         (ANSWERS["stellar"], "asks 10000 atomic units of the token CCW6"),
     ],
 )
@@ -159,7 +159,7 @@ async def test_terms_are_said_in_words(running: Running, example: object, words:
 
 @pytest.mark.parametrize("text", HOSTILE)
 async def test_what_is_pasted_stays_text(running: Running, text: str) -> None:
-    bad = changed_example(changed_example(GOOD, "accepts.0.payTo", text), "accepts.0.network", text)
+    bad = change_example(change_example(GOOD, "accepts.0.payTo", text), "accepts.0.network", text)
     for capture in (text, bad.capture() or "", f"HTTP/1.1 402\nx: {text}\n\n{text}"):
         page = (await posted(running, capture=capture)).text
         structure(page)
@@ -214,7 +214,7 @@ async def test_a_pasted_url_is_looked_up_among_the_monitored_endpoints(running: 
 async def test_the_envelope_is_shown_with_the_wrong_line_marked_and_a_corrected_one(
     running: Running,
 ) -> None:
-    wrong = changed_example(GOOD, "accepts.0.amount", 0.01)
+    wrong = change_example(GOOD, "accepts.0.amount", 0.01)
     page = (await posted(running, capture=wrong.capture() or "")).text
     structure(page)
     assert 'Found 0.01 (JSON number), expected a string of atomic units: "10000".' in re.sub(

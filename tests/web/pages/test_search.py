@@ -13,7 +13,14 @@ import httpx
 import pytest
 import pytest_asyncio
 import sqlalchemy as sa
-from tests.support.http_service import BASE, WEATHER, WEATHER_ID, Running, configuration, opened
+from tests.support.http_service import (
+    BASE,
+    WEATHER,
+    WEATHER_ID,
+    Running,
+    configuration,
+    open_service,
+)
 from tests.support.page_reader import HOSTILE, Reader
 from tests.support.statements import fetch
 
@@ -34,7 +41,7 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("finding") / "service.db")
-    async with opened(configuration(store_url=url)) as service:
+    async with open_service(configuration(store_url=url)) as service:
         yield service
 
 
@@ -212,14 +219,14 @@ async def test_what_only_its_buyer_may_see_is_as_unknown_as_ever(running: Runnin
 
 async def test_a_server_that_sells_nothing_offers_no_probe() -> None:
     config = replace(configuration(), sale=SaleSettings())
-    async with opened(config) as empty:
+    async with open_service(config) as empty:
         answer = await read(empty, "/endpoint", resource=UNKNOWN)
     assert "sells nothing now" in Reader(answer.content).words
     assert not [link for link in links(answer) if "/upgrade" in link]
 
 
 async def test_an_empty_server_has_pages_that_say_so() -> None:
-    async with opened(configuration()) as empty:
+    async with open_service(configuration()) as empty:
         endpoints = await read(empty, "/endpoints")
         search = await read(empty, "/search", q="weather")
         filtered = await read(empty, "/endpoints", grade="A")

@@ -112,7 +112,7 @@ def test_the_page_works_below_a_path_prefix() -> None:
 
 
 async def test_the_page_is_served_for_what_is_known_and_nothing_else() -> None:
-    async with http_service.opened(http_service.configuration()) as running:
+    async with http_service.open_service(http_service.configuration()) as running:
         path = f"/endpoint/{RESOURCE.id}/upgrade"
         for unknown in (path, "/endpoint/NOT-AN-ID/upgrade"):
             answer = await running.get(unknown)
@@ -133,7 +133,7 @@ async def test_the_page_is_served_for_what_is_known_and_nothing_else() -> None:
 
 async def test_a_server_that_sells_nothing_says_so_and_offers_no_button() -> None:
     config = replace(http_service.configuration(), sale=SaleSettings())
-    async with http_service.opened(config) as running:
+    async with http_service.open_service(config) as running:
         await running.service.store.writing(
             endpoints.insert, new_endpoint(RESOURCE, now=running.clock(), spread_ms=0)
         )

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.support.forecasts import calibrated, nothing_calibrated
+from tests.support.forecasts import calibrated, empty_calibration
 from tests.support.page_reader import (
     BASE,
     BIDI,
@@ -23,7 +23,7 @@ from tests.support.page_reader import (
     board,
     snapshot,
     stats,
-    unmeasured,
+    unmeasured_view,
     view,
 )
 
@@ -55,7 +55,7 @@ PAGES: dict[str, Callable[[], bytes]] = {
     "leaderboard": lambda: views.leaderboard_html(board(snapshot()), stats(), base_url=BASE),
     "leaderboard-empty": lambda: views.leaderboard_html(board(), stats(), base_url=BASE),
     "endpoint": lambda: endpoint(view()),
-    "endpoint-new": lambda: endpoint(unmeasured()),
+    "endpoint-new": lambda: endpoint(unmeasured_view()),
     "provider": lambda: views.provider_html(
         Provider(host="api.example.com", rows=(snapshot(),)), base_url=BASE
     ),
@@ -64,7 +64,7 @@ PAGES: dict[str, Callable[[], bytes]] = {
     ),
     "methodology": lambda: views.methodology_html(base_url=BASE),
     "calibration": lambda: views.calibration_html(calibrated(), base_url=BASE),
-    "calibration-empty": lambda: views.calibration_html(nothing_calibrated(), base_url=BASE),
+    "calibration-empty": lambda: views.calibration_html(empty_calibration(), base_url=BASE),
     "not-found": lambda: error(Problem(404, "not-found", "There is no page here.")),
     "error": lambda: error(Problem(429, "rate-limited", "Slow down.")),
 }
@@ -194,7 +194,7 @@ def test_provider_text_is_quoted_and_marked_unverified() -> None:
     assert "Forecasts for any place." in quoted
     assert "In the provider's own words unverified" in reader.words
     assert "Advertised description" in reader.words
-    assert "own words" not in check_structure(endpoint(unmeasured())).words
+    assert "own words" not in check_structure(endpoint(unmeasured_view())).words
 
 
 def test_the_command_to_buy_survives_a_shell_whatever_the_resource_holds() -> None:
@@ -245,7 +245,7 @@ def test_number_of_better_alternatives_leads_to_where_they_are_sold() -> None:
 
 
 def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
-    page = endpoint(unmeasured())
+    page = endpoint(unmeasured_view())
     facts_shown = facts(page)
     assert facts_shown["Trust grade and score"] == "not scored yet"
     assert facts_shown["30-day uptime"] == "—"

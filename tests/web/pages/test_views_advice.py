@@ -7,7 +7,16 @@ import re
 
 import pytest
 from tests.support.evidences import AS_OF, dead, payable
-from tests.support.page_reader import BASE, NOW, Reader, board, snapshot, stats, unmeasured, view
+from tests.support.page_reader import (
+    BASE,
+    NOW,
+    Reader,
+    board,
+    snapshot,
+    stats,
+    unmeasured_view,
+    view,
+)
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.finding import Severity
@@ -83,7 +92,7 @@ def test_forecasts_are_shares_and_never_certain() -> None:
     sure = words(view(snapshot(payable_now_permille=1_000, payable_24h_permille=0)))
     assert "Payable in half an hour over 99.9%" in sure
     assert "Payable in 24 hours under 0.1%" in sure
-    none = words(unmeasured())
+    none = words(unmeasured_view())
     assert "When last checked — Payable in half an hour — Payable in 24 hours — Confidence" in none
 
 

@@ -17,8 +17,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from tests.support.gate_world import NOW, World, sale, settled
-from tests.support.signed_payments import signed
+from tests.support.gate_world import NOW, World, sale, settled_response
+from tests.support.signed_payments import sign_payment
 
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.core.sale.payment import decode
@@ -75,7 +75,7 @@ async def opened(store: Store) -> AsyncIterator[HeldGate]:
 
     async def facilitator(request: Request) -> Response:
         if request.url.path == "/settle":
-            return settled()
+            return settled_response()
         return JSONResponse({"isValid": True})
 
     world.compute = wait
@@ -105,25 +105,25 @@ async def opened(store: Store) -> AsyncIterator[HeldGate]:
 async def test_a_payer_has_a_share_of_the_sales_in_work_and_others_go_on(
     gate_client: HeldGate,
 ) -> None:
-    await gate_client.in_work(*(signed(1, nonce) for nonce in range(SHARE)))
-    more = await gate_client.buy(signed(1, SHARE))
+    await gate_client.in_work(*(sign_payment(1, nonce) for nonce in range(SHARE)))
+    more = await gate_client.buy(sign_payment(1, SHARE))
     assert (more.status_code, more.json()["code"]) == (429, "payer-busy")
     assert int(more.headers["Retry-After"]) >= 1
-    assert await gate_client.store.reading(payments.get, decode(signed(1, SHARE)).id) is None
-    await gate_client.in_work(signed(2, 0), signed(3, 0))
+    assert await gate_client.store.reading(payments.get, decode(sign_payment(1, SHARE)).id) is None
+    await gate_client.in_work(sign_payment(2, 0), sign_payment(3, 0))
     assert await gate_client.answers() == {200}
-    assert (await gate_client.buy(signed(1, SHARE))).status_code == 200
+    assert (await gate_client.buy(sign_payment(1, SHARE))).status_code == 200
 
 
 async def test_those_who_are_refused_at_once_are_told_to_come_back_at_different_times(
     gate_client: HeldGate,
 ) -> None:
-    await gate_client.in_work(*(signed(1, nonce) for nonce in range(SHARE)))
-    refused = [await gate_client.buy(signed(1, 100 + nonce)) for nonce in range(40)]
+    await gate_client.in_work(*(sign_payment(1, nonce) for nonce in range(SHARE)))
+    refused = [await gate_client.buy(sign_payment(1, 100 + nonce)) for nonce in range(40)]
     assert {answer.status_code for answer in refused} == {429}
     pauses = [int(answer.headers["Retry-After"]) for answer in refused]
     assert set(pauses) == set(range(RETRY_S, RETRY_S + SPREAD_S))
-    again = await gate_client.buy(signed(1, 100))
+    again = await gate_client.buy(sign_payment(1, 100))
     assert int(again.headers["Retry-After"]) == pauses[0], "a copy of a payment is told the same"
     assert await gate_client.answers() == {200}
 
@@ -131,33 +131,35 @@ async def test_those_who_are_refused_at_once_are_told_to_come_back_at_different_
 async def test_whoever_names_another_payer_takes_nothing_of_his_share(
     gate_client: HeldGate,
 ) -> None:
-    await gate_client.in_work(*(signed(1, nonce, by=9) for nonce in range(SHARE)))
-    forged = await gate_client.buy(signed(1, 50, by=9))
+    await gate_client.in_work(*(sign_payment(1, nonce, by=9) for nonce in range(SHARE)))
+    forged = await gate_client.buy(sign_payment(1, 50, by=9))
     assert (forged.status_code, forged.json()["code"]) == (429, "payer-busy")
-    await gate_client.in_work(*(signed(1, 100 + nonce) for nonce in range(SHARE)))
-    assert (await gate_client.buy(signed(1, 99))).status_code == 429
+    await gate_client.in_work(*(sign_payment(1, 100 + nonce) for nonce in range(SHARE)))
+    assert (await gate_client.buy(sign_payment(1, 99))).status_code == 429
     assert await gate_client.answers() == {200}
 
 
 async def test_unproven_payers_leave_a_part_of_all_to_the_others(gate_client: HeldGate) -> None:
     """A contract wallet's first payment is served beside half of all, and blamed for nothing."""
     unproven = SLOTS // 2 + SHARE
-    await gate_client.in_work(*(signed(10 + number, 1, by=9) for number in range(unproven)))
-    refused = await gate_client.buy(signed(60, 1, by=9))
+    await gate_client.in_work(*(sign_payment(10 + number, 1, by=9) for number in range(unproven)))
+    refused = await gate_client.buy(sign_payment(60, 1, by=9))
     assert (refused.status_code, refused.json()["code"]) == (503, "facilitator-unavailable")
-    await gate_client.in_work(*(signed(100 + number, 1) for number in range(SLOTS - unproven)))
-    full = await gate_client.buy(signed(99, 1))
+    await gate_client.in_work(
+        *(sign_payment(100 + number, 1) for number in range(SLOTS - unproven))
+    )
+    full = await gate_client.buy(sign_payment(99, 1))
     assert (full.status_code, full.json()["code"]) == (503, "facilitator-unavailable")
     assert await gate_client.answers() == {200}
 
 
 async def test_a_copy_of_a_sale_in_work_is_no_new_sale(gate_client: HeldGate) -> None:
-    await gate_client.in_work(*(signed(1, nonce) for nonce in range(SHARE)))
-    copy = asyncio.create_task(gate_client.buy(signed(1, 0)))
+    await gate_client.in_work(*(sign_payment(1, nonce) for nonce in range(SHARE)))
+    copy = asyncio.create_task(gate_client.buy(sign_payment(1, 0)))
     gate_client.speaks.set()
     assert (await copy).status_code in (200, 429, 503)
     assert await gate_client.answers() == {200}
-    assert (await gate_client.buy(signed(1, 0))).status_code == 200
+    assert (await gate_client.buy(sign_payment(1, 0))).status_code == 200
     assert gate_client.world.computed == SHARE
 
 
@@ -169,19 +171,19 @@ async def test_a_host_that_makes_work_vain_is_left_alone_whoever_asks(
 
     gate_client.world.compute, gate_client.world.hosts = in_vain, ("slow.example",)
     for payer in range(1, 1 + payer_limit.HOST_MAX_FAILED):
-        refused = await gate_client.buy(signed(payer, 1))
+        refused = await gate_client.buy(sign_payment(payer, 1))
         assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
     computed = gate_client.world.computed
-    refused = await gate_client.buy(signed(900, 1))
+    refused = await gate_client.buy(sign_payment(900, 1))
     assert (refused.status_code, refused.json()["code"]) == (503, "host-busy")
     assert 1 <= int(refused.headers["Retry-After"]) <= payer_limit.HOST_WITHIN_MS // 1000
     assert gate_client.world.computed == computed, "nothing was verified or made"
     gate_client.world.hosts = ("other.example",)
-    assert (await gate_client.buy(signed(900, 1))).status_code == 503
+    assert (await gate_client.buy(sign_payment(900, 1))).status_code == 503
     assert gate_client.world.computed == computed + 1
     gate_client.world.hosts = ("slow.example",)
     gate_client.world.now = NOW + payer_limit.HOST_WITHIN_MS + 1
-    late = signed(901, 1, until_s=gate_client.world.now // 1000 + 60)
+    late = sign_payment(901, 1, until_s=gate_client.world.now // 1000 + 60)
     assert (await gate_client.buy(late)).status_code == 503
     assert gate_client.world.computed == computed + 2
 
@@ -193,9 +195,9 @@ async def test_a_few_payers_close_no_host_to_others(gate_client: HeldGate) -> No
     gate_client.world.compute, gate_client.world.hosts = in_vain, ("slow.example",)
     payers = payer_limit.HOST_PAYERS - 1
     for number in range(payer_limit.HOST_MAX_FAILED):
-        await gate_client.buy(signed(1 + number % payers, 1 + number))
+        await gate_client.buy(sign_payment(1 + number % payers, 1 + number))
     computed = gate_client.world.computed
-    await gate_client.buy(signed(900, 1))
+    await gate_client.buy(sign_payment(900, 1))
     assert gate_client.world.computed == computed + 1
 
 
@@ -204,7 +206,9 @@ async def test_work_that_was_done_for_nothing_counts_for_its_payer(gate_client: 
         raise Problem(503, "probe-failed-here", "Nobody can tell.", wasted=True)
 
     gate_client.world.compute = in_vain
-    buys = [await gate_client.buy(signed(1, nonce)) for nonce in range(payer_limit.MAX_UNPAID + 1)]
+    buys = [
+        await gate_client.buy(sign_payment(1, nonce)) for nonce in range(payer_limit.MAX_UNPAID + 1)
+    ]
     assert [answer.status_code for answer in buys] == [503] * payer_limit.MAX_UNPAID + [429]
 
 
@@ -214,7 +218,7 @@ async def test_what_a_host_makes_vain_counts_for_its_payer_too(gate_client: Held
 
     gate_client.world.compute = in_vain
     statuses = [
-        (await gate_client.buy(signed(1, nonce))).status_code
+        (await gate_client.buy(sign_payment(1, nonce))).status_code
         for nonce in range(payer_limit.MAX_UNPAID + 1)
     ]
     assert statuses == [503] * payer_limit.MAX_UNPAID + [429]

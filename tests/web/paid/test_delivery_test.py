@@ -20,7 +20,7 @@ from tests.support.watch_service import (
     QUOTE,
     RESOURCE,
     WatchService,
-    opened,
+    open_watch_service,
 )
 
 from tollgauge.store.endpoints import endpoints
@@ -89,7 +89,9 @@ async def test_a_destination_that_never_answers_is_left_alone_whoever_names_it(
     tmp_path: Path, empty_sqlite: Path
 ) -> None:
     database = shutil.copy(empty_sqlite, tmp_path / "watch_service.db")
-    async with opened(f"sqlite:///{database}", tmp_path, deadline_ms=2_000) as watch_service:
+    async with open_watch_service(
+        f"sqlite:///{database}", tmp_path, deadline_ms=2_000
+    ) as watch_service:
         watch_service.receivers.stuck.add(ALERTS)
         body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
 
@@ -116,7 +118,9 @@ async def test_silent_destinations_hold_few_sales_and_the_shop_sells_on(
     database: str, tmp_path: Path
 ) -> None:
     """Many wallets, whose payments never settle, name hosts of one domain that never answer."""
-    async with opened(database, tmp_path, sales_at_once=32, deadline_ms=4_000) as service:
+    async with open_watch_service(
+        database, tmp_path, sales_at_once=32, deadline_ms=4_000
+    ) as service:
         service.receivers.stuck = {ALERTS, OTHER}
         attacks = [
             asyncio.create_task(

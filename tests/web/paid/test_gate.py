@@ -15,7 +15,15 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment, settled
+from tests.support.gate_world import (
+    NOW,
+    TX,
+    GateClient,
+    World,
+    open_gate,
+    payment,
+    settled_response,
+)
 from tests.support.statements import execute
 
 from tollgauge.core.sale.payment_state import State
@@ -27,7 +35,7 @@ from tollgauge.web.paid import gate as gate_module
 
 @pytest.fixture
 async def client(store: Store) -> AsyncIterator[GateClient]:
-    async with opened(store, World()) as opened_client:
+    async with open_gate(store, World()) as opened_client:
         yield opened_client
 
 
@@ -144,7 +152,9 @@ async def test_a_payment_without_accepted_pays_the_offer_of_its_scheme_and_netwo
 
     async def kept(request: Request) -> Response:
         asked.append(await request.json())
-        return JSONResponse({"isValid": True}) if "verify" in request.url.path else settled()
+        return (
+            JSONResponse({"isValid": True}) if "verify" in request.url.path else settled_response()
+        )
 
     client.world.bend = kept
     answer = await client.buy(unaccepted())

@@ -12,7 +12,16 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 from tests.support import paid_service, prices
-from tests.support.gate_world import NOW, TX, GateClient, World, opened, payment, sale, settled
+from tests.support.gate_world import (
+    NOW,
+    TX,
+    GateClient,
+    World,
+    open_gate,
+    payment,
+    sale,
+    settled_response,
+)
 from tests.support.paid_service import PaidService
 from tests.support.postgres import Postgres, Server, server
 from tests.support.statements import fetch
@@ -30,7 +39,7 @@ from tollgauge.web.paid.settle import SETTLE_LEASE_MS
 
 @pytest.fixture
 async def client(store: Store) -> AsyncIterator[GateClient]:
-    async with opened(store, World()) as opened_client:
+    async with open_gate(store, World()) as opened_client:
         yield opened_client
 
 
@@ -88,10 +97,10 @@ UNCLEAR = {
     "500": lambda: JSONResponse({"error": "x"}, status_code=500),
     "html": lambda: Response("<html>", media_type="text/html"),
     "truncated": lambda: Response('{"success": tr', media_type="application/json"),
-    "says no": lambda: settled(success=False, errorReason="nonce_used", transaction=""),
-    "pending": lambda: settled(success=False, errorReason="settlement_pending"),
-    "no transaction": lambda: settled(transaction=""),
-    "other network": lambda: settled(network="eip155:1"),
+    "says no": lambda: settled_response(success=False, errorReason="nonce_used", transaction=""),
+    "pending": lambda: settled_response(success=False, errorReason="settlement_pending"),
+    "no transaction": lambda: settled_response(transaction=""),
+    "other network": lambda: settled_response(network="eip155:1"),
 }
 
 
@@ -106,9 +115,9 @@ async def test_a_settlement_that_is_not_answered_in_time_is_503_and_never_402(
 ) -> None:
     async def late() -> Response:
         await asyncio.sleep(4)
-        return settled()
+        return settled_response()
 
-    async with opened(store, World(), settle_timeout_s=3) as client:
+    async with open_gate(store, World(), settle_timeout_s=3) as client:
         client.world.settle = late
         await is_unclear(client)
 
@@ -340,7 +349,9 @@ async def test_a_postgresql_that_only_reads_sells_nothing_and_gives_out_what_was
     """As after a failover to a standby. What only needs a read is read."""
     postgres, route = own_server.postgres, prices.BULK[10]
     body = {"resources": ["https://api.example.com/weather"]}
-    async with paid_service.opened(postgres.url(postgres.template), PaidService) as service:
+    async with paid_service.open_paid_service(
+        postgres.url(postgres.template), PaidService
+    ) as service:
         paid = paid_service.header(service.payment(route))
         bought = await service.post(route, body, paid=paid)
         assert bought.status_code == 200, bought.text

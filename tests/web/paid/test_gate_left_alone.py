@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from structlog.testing import capture_logs
-from tests.support.gate_world import GateClient, World, opened, payment
+from tests.support.gate_world import GateClient, World, open_gate, payment
 
 from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store
@@ -60,7 +60,7 @@ class FailingSale:
 
 @pytest.fixture
 async def client(store: Store) -> AsyncIterator[GateClient]:
-    async with opened(store, World()) as opened_client:
+    async with open_gate(store, World()) as opened_client:
         yield opened_client
 
 

@@ -14,8 +14,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from tests.support.gate_world import World, sale, settled
-from tests.support.signed_payments import signed
+from tests.support.gate_world import World, sale, settled_response
+from tests.support.signed_payments import sign_payment
 
 from tollgauge.clients import peer
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
@@ -41,7 +41,7 @@ class SilentFacilitatorGate:
     silent: set[str] = field(default_factory=set)
 
     async def buy(self, nonce: int) -> httpx.Response:
-        headers = {"PAYMENT-SIGNATURE": signed(nonce, nonce)}
+        headers = {"PAYMENT-SIGNATURE": sign_payment(nonce, nonce)}
         return await self.http.post("/v1/a", json={"q": 1}, headers=headers)
 
     async def states(self) -> list[State]:
@@ -71,7 +71,7 @@ async def opened(store: Store, **waits: Any) -> AsyncIterator[SilentFacilitatorG
         verb = request.url.path.strip("/")
         if verb in silent:
             await speaks.wait()
-        return JSONResponse({"isValid": True}) if verb == "verify" else settled()
+        return JSONResponse({"isValid": True}) if verb == "verify" else settled_response()
 
     played = [Route(f"/{verb}", answer, methods=["POST"]) for verb in ("verify", "settle")]
     async with serve(Starlette(routes=played)) as port:

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from tests.support.http_service import NOW
 from tests.support.receivers import ALERTS, OTHER, SLACK
 from tests.support.statements import execute
-from tests.support.watch_service import QUOTE, RESOURCE, WatchService, opened, path
+from tests.support.watch_service import QUOTE, RESOURCE, WatchService, open_watch_service, path
 
 from tollgauge.clients.webhooks import Signing
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
@@ -41,7 +41,7 @@ A, B = f"https://{ALERTS}/a", f"https://{OTHER}/b"
 
 @pytest.fixture
 async def watch_service(database: str, tmp_path: Path) -> AsyncIterator[WatchService]:
-    async with opened(database, tmp_path, deadline_ms=20_000) as service:
+    async with open_watch_service(database, tmp_path, deadline_ms=20_000) as service:
         yield service
 
 

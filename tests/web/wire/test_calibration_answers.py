@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.forecasts import calibrated, nothing_calibrated
+from tests.support.forecasts import calibrated, empty_calibration
 from tests.support.page_reader import NOW
 
 from tollgauge.web.wire.calibration_answers import calibration
@@ -42,5 +42,5 @@ def test_a_bin_without_enough_data_says_so() -> None:
 
 
 def test_nothing_is_an_empty_list() -> None:
-    model = calibration(nothing_calibrated(), now=NOW)
+    model = calibration(empty_calibration(), now=NOW)
     assert (model.policies, model.first_day, model.last_day) == ([], None, None)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support.lint_envelopes import V1, V2, answered, changed
+from tests.support.lint_envelopes import V1, V2, change_envelope, exchange_with
 
 from docs.response_examples import sample_report
 from tollgauge.core.endpoint.finding import Severity
@@ -22,7 +22,7 @@ BASE = "https://gauge.example.org/"
 
 
 def brief_of(envelope: Any, body: Any = None) -> tuple[LintResponse, Any]:
-    exchange = answered(envelope, body)
+    exchange = exchange_with(envelope, body)
     model = lint_answers.lint(lint(exchange), exchange, base_url=BASE)
     text = brief(model)
     assert len(text) <= BRIEF_BYTES
@@ -30,7 +30,7 @@ def brief_of(envelope: Any, body: Any = None) -> tuple[LintResponse, Any]:
 
 
 def test_a_small_lint_is_whole_in_short() -> None:
-    model, short = brief_of(changed(V2, "accepts.0.extra.name", "USDC"))
+    model, short = brief_of(change_envelope(V2, "accepts.0.extra.name", "USDC"))
     (row,) = short["findings"]
     assert row == {
         "rule": "domain-wrong",
@@ -58,7 +58,7 @@ def test_of_too_much_the_worst_is_kept_and_the_rest_is_counted() -> None:
 
 
 def test_a_stored_lint_has_no_answer_to_quote() -> None:
-    exchange = answered(changed(V2, "accepts.0.extra.name", "USDC"), None)
+    exchange = exchange_with(change_envelope(V2, "accepts.0.extra.name", "USDC"), None)
     stored = stored_lint(lint(exchange), base_url=BASE, resource="https://a.example", at=0)
     (row,) = stored.model_dump(by_alias=True)["findings"]
     assert row["expected"] == "the EIP-712 domain of the token"
@@ -69,7 +69,7 @@ def test_a_stored_lint_has_no_answer_to_quote() -> None:
 @pytest.mark.parametrize("length", [10, 250, 2_000, 60_000])
 def test_the_words_of_others_do_not_pass_the_limit(length: int) -> None:
     entry = V2["accepts"][0] | {"payTo": "a" * length, "asset": '"' * length}
-    brief_of(changed(V2, "accepts", [entry] * 5))
+    brief_of(change_envelope(V2, "accepts", [entry] * 5))
 
 
 def test_only_flags_and_slugs_of_rules_have_a_page() -> None:

@@ -20,7 +20,7 @@ import pytest_asyncio
 from jsonschema import Draft202012Validator
 from tests.support import prices
 from tests.support.examples import THOROUGH
-from tests.support.http_service import BASE, Clock, Running, configuration, opened
+from tests.support.http_service import BASE, Clock, Running, configuration, open_service
 from tests.support.paid_service import facilitator, header, payment
 
 from tollgauge.clients.directories import file
@@ -96,7 +96,7 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("openapi") / "service.db")
-    async with opened(configuration(store_url=url)) as service:
+    async with open_service(configuration(store_url=url)) as service:
         yield service
 
 
@@ -294,7 +294,7 @@ async def test_a_fuzzer_with_money_finds_nothing(
         config = replace(configuration(store_url=url), facilitator=settings)
         # What no seller of the market has: that such a name is unknown is said at once.
         config = replace(config, egress=replace(config.egress, resolver=unknown))
-        async with opened(config) as running:
+        async with open_service(config) as running:
             resource, now = parse_resource(examples.RESOURCE), running.clock()
             await running.service.store.writing(
                 discovery.adopt, resource, source="request", now=now

@@ -20,7 +20,7 @@ from tests.support.http_service import (
     WEATHER_ID,
     Running,
     configuration,
-    opened,
+    open_service,
 )
 
 from tollgauge.core.endpoint.identity import endpoint_id, parse_resource
@@ -66,7 +66,7 @@ async def running(
     tmp_path_factory: pytest.TempPathFactory, market_database: Callable[[Path], str]
 ) -> AsyncIterator[Running]:
     url = market_database(tmp_path_factory.mktemp("shapes") / "service.db")
-    async with opened(configuration(store_url=url)) as service:
+    async with open_service(configuration(store_url=url)) as service:
         yield service
 
 

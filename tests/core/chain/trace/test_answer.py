@@ -10,10 +10,10 @@ from tests.support.trace_capture import (
     TX,
     USDC,
     call,
-    moved,
     receipt_with,
-    sent,
-    used,
+    transaction_of,
+    transfer_log,
+    used_log,
 )
 
 from tollgauge.core.chain.trace.answer import trace_files, trace_json
@@ -22,7 +22,8 @@ from tollgauge.core.chain.trace.answer import trace_files, trace_json
 def test_the_json_has_the_contracts_fields() -> None:
     shown = trace_json(
         trace_files(
-            sent(call(12_345)), receipt_with(used(), moved(12_345), blockTimestamp="0x65000000")
+            transaction_of(call(12_345)),
+            receipt_with(used_log(), transfer_log(12_345), blockTimestamp="0x65000000"),
         ),
         hint={"resource": "https://a.example/", "payToMatches": True, "amountMatches": None},
     )

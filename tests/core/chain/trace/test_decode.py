@@ -20,10 +20,10 @@ from tests.support.trace_capture import (
     TX,
     USDC,
     call,
-    moved,
     receipt_with,
-    sent,
-    used,
+    transaction_of,
+    transfer_log,
+    used_log,
     word,
 )
 
@@ -70,7 +70,7 @@ TWA, RWA = "transferWithAuthorization", "receiveWithAuthorization"
 
 
 def test_logs_say_what_was_paid_and_the_call_says_how() -> None:
-    result = trace_files(sent(call()), receipt_with(used(), moved()))
+    result = trace_files(transaction_of(call()), receipt_with(used_log(), transfer_log()))
     assert paid(result) == [(TWA, 5, USDC)]
     assert (result.status, result.decoder, result.reason) == (
         TraceStatus.SUCCESS,
@@ -82,31 +82,36 @@ def test_logs_say_what_was_paid_and_the_call_says_how() -> None:
 
 
 def test_the_logs_decoder_names_the_method_that_the_call_data_tells() -> None:
-    logs = receipt_with(used(), moved())
-    result = trace_files(sent(call()), logs, "receipt-logs")
+    logs = receipt_with(used_log(), transfer_log())
+    result = trace_files(transaction_of(call()), logs, "receipt-logs")
     assert (paid(result), result.decoder) == ([(TWA, 5, USDC)], Model.RECEIPT_LOGS)
     assert result.payments[0].valid_before is None
     assert "reason" not in trace_json(result)
-    hidden = trace_files(sent("0x12345678"), logs, "receipt-logs")
+    hidden = trace_files(transaction_of("0x12345678"), logs, "receipt-logs")
     assert paid(hidden) == [(None, 5, USDC)]
     assert "by which method" in trace_json(hidden)["reason"]
 
 
 def test_the_amount_is_that_of_the_logs_where_the_token_keeps_a_part() -> None:
-    result = trace_files(sent(call(5)), receipt_with(used(), moved(4)))
+    result = trace_files(transaction_of(call(5)), receipt_with(used_log(), transfer_log(4)))
     assert paid(result) == [(TWA, 4, USDC)]
 
 
 def test_a_call_of_another_authorization_says_nothing_of_a_pair() -> None:
-    result = trace_files(sent(call(nonce=2)), receipt_with(used(), moved()))
+    result = trace_files(transaction_of(call(nonce=2)), receipt_with(used_log(), transfer_log()))
     assert paid(result) == [(None, 5, USDC)]
     assert result.decoder is Model.RECEIPT_LOGS
     assert result.reason
 
 
 def test_several_pairs_are_paired_by_log_order() -> None:
-    logs = [used(1, index=1), moved(1, index=2), used(2, index=7), moved(2, index=9)]
-    result = trace_files(sent("0x"), receipt_with(*logs))
+    logs = [
+        used_log(1, index=1),
+        transfer_log(1, index=2),
+        used_log(2, index=7),
+        transfer_log(2, index=9),
+    ]
+    result = trace_files(transaction_of("0x"), receipt_with(*logs))
     assert [
         (payment.amount, int(payment.nonce, 16), payment.log_index) for payment in result.payments
     ] == [
@@ -118,43 +123,53 @@ def test_several_pairs_are_paired_by_log_order() -> None:
 @pytest.mark.parametrize(
     "logs",
     [
-        [used()],
-        [moved(), used()],
-        [used(), moved(token=OTHER)],
-        [used(token=OTHER), moved()],
-        [used(), moved() | {"topics": [_TRANSFER, word(PAYEE), word(PAYEE)]}, moved()],
-        [used(), moved() | {"topics": [*moved()["topics"], "0x" + "01" * 32], "data": "0x"}],
-        [used() | {"topics": used()["topics"][:2]}, moved()],
-        [moved()],
+        [used_log()],
+        [transfer_log(), used_log()],
+        [used_log(), transfer_log(token=OTHER)],
+        [used_log(token=OTHER), transfer_log()],
+        [
+            used_log(),
+            transfer_log() | {"topics": [_TRANSFER, word(PAYEE), word(PAYEE)]},
+            transfer_log(),
+        ],
+        [
+            used_log(),
+            transfer_log()
+            | {"topics": [*transfer_log()["topics"], "0x" + "01" * 32], "data": "0x"},
+        ],
+        [used_log() | {"topics": used_log()["topics"][:2]}, transfer_log()],
+        [transfer_log()],
     ],
 )
 def test_logs_that_make_no_pair_are_no_payment(logs: list[dict[str, Any]]) -> None:
-    result = trace_files(sent(call()), receipt_with(*logs))
+    result = trace_files(transaction_of(call()), receipt_with(*logs))
     assert result.payments == ()
     assert result.reason
 
 
 def test_a_second_authorization_replaces_one_that_moved_nothing() -> None:
-    result = trace_files(sent("0x"), receipt_with(used(1), used(2), moved()))
+    result = trace_files(
+        transaction_of("0x"), receipt_with(used_log(1), used_log(2), transfer_log())
+    )
     assert [int(payment.nonce, 16) for payment in result.payments] == [2]
 
 
 def test_a_reverted_transaction_moved_nothing_whatever_it_asked_for() -> None:
-    for logs in ([], [used(), moved()]):
-        result = trace_files(sent(call()), receipt_with(*logs, status="0x0"))
+    for logs in ([], [used_log(), transfer_log()]):
+        result = trace_files(transaction_of(call()), receipt_with(*logs, status="0x0"))
         assert (result.status, result.payments) == (TraceStatus.REVERTED, ())
         assert "asks for transferWithAuthorization of 5" in str(result.reason)
 
 
 def test_a_successful_call_without_logs_is_no_payment() -> None:
-    result = trace_files(sent(call()), receipt_with())
+    result = trace_files(transaction_of(call()), receipt_with())
     assert result.payments == ()
     assert "Nothing moved" in str(result.reason)
 
 
 def test_a_cancelled_authorization_is_no_payment() -> None:
-    log = used() | {"topics": [_CANCELED, *used()["topics"][1:]]}
-    result = trace_files(sent("0x5a049a70"), receipt_with(log))
+    log = used_log() | {"topics": [_CANCELED, *used_log()["topics"][1:]]}
+    result = trace_files(transaction_of("0x5a049a70"), receipt_with(log))
     assert result.payments == ()
     assert "cancels" in str(result.reason)
 
@@ -162,14 +177,14 @@ def test_a_cancelled_authorization_is_no_payment() -> None:
 def test_a_receipt_without_logs_says_only_whether_it_held() -> None:
     receipt = receipt_with()
     del receipt["logs"]
-    result = trace_files(sent(call()), receipt)
+    result = trace_files(transaction_of(call()), receipt)
     assert (result.status, paid(result)) == (TraceStatus.SUCCESS, [(TWA, 5, USDC)])
     with pytest.raises(TraceInputError, match="needs a receipt"):
-        trace_files(sent(call()), receipt, "receipt-logs")
+        trace_files(transaction_of(call()), receipt, "receipt-logs")
 
 
 def test_a_transfer_without_its_authorization_is_not_said_not_to_have_moved() -> None:
-    trace = trace_files(sent(call()), receipt_with(moved()))
+    trace = trace_files(transaction_of(call()), receipt_with(transfer_log()))
     assert trace.payments == ()
     assert "Nothing moved" not in str(trace.reason)
     assert "A transfer is logged, but none of the given logs is AuthorizationUsed" in str(
@@ -181,38 +196,43 @@ def test_a_transfer_without_its_authorization_is_not_said_not_to_have_moved() ->
 
 @pytest.mark.parametrize("calldata", [call(), "0x"])
 def test_filtered_list_of_logs_does_not_prove_that_no_authorization_was_used(calldata: str) -> None:
-    trace = trace_files(sent(calldata), receipt_with(moved())["logs"])
+    trace = trace_files(transaction_of(calldata), receipt_with(transfer_log())["logs"])
     assert "none of the given logs is authorizationused" in str(trace.reason).lower()
     assert "no authorization was used" not in str(trace.reason)
 
 
 def test_a_receipt_from_before_status_existed_held_where_it_has_logs() -> None:
-    receipt = receipt_with(used(), moved())
+    receipt = receipt_with(used_log(), transfer_log())
     del receipt["status"]
-    assert trace_files(sent(call()), receipt).status is TraceStatus.SUCCESS
+    assert trace_files(transaction_of(call()), receipt).status is TraceStatus.SUCCESS
 
 
 def test_without_a_receipt_it_is_not_known_whether_it_moved() -> None:
-    unnamed = sent(encoded_list(), to=OTHER)
-    for tx in (sent(call()), sent("0xa9059cbb" + "00" * 64), sent("0x12345678"), unnamed):
+    unnamed = transaction_of(encoded_list(), to=OTHER)
+    for tx in (
+        transaction_of(call()),
+        transaction_of("0xa9059cbb" + "00" * 64),
+        transaction_of("0x12345678"),
+        unnamed,
+    ):
         shown = trace_json(trace_files(tx))
         assert shown["status"] == "unknown"
         assert "not known whether it moved" in shown["reason"]
         assert "Nothing moved" not in shown["reason"]
-    assert paid(trace_files(sent(call()))) == [(TWA, 5, USDC)]
+    assert paid(trace_files(transaction_of(call()))) == [(TWA, 5, USDC)]
     assert "asks for transferWithAuthorization of 7" in str(trace_files(unnamed).reason)
 
 
 def test_a_receipt_without_logs_or_status_leaves_it_unknown() -> None:
-    held = trace_files(sent(call()), {"transactionHash": TX, "status": "0x1"})
+    held = trace_files(transaction_of(call()), {"transactionHash": TX, "status": "0x1"})
     assert (held.status, held.proven) == (TraceStatus.SUCCESS, False)
     assert "has no logs, so it is not known whether it moved" in str(held.reason)
-    nothing = trace_files(sent(call()), {"transactionHash": TX})
+    nothing = trace_files(transaction_of(call()), {"transactionHash": TX})
     assert nothing.status is TraceStatus.UNKNOWN
 
 
 def test_a_call_trace_alone_is_not_proof_that_the_transaction_held() -> None:
-    result = trace_files(sent(call()), None, calls=frame(call()))
+    result = trace_files(transaction_of(call()), None, calls=frame(call()))
     assert (result.status, paid(result)) == (TraceStatus.UNKNOWN, [(TWA, 5, USDC)])
     assert "not known whether it moved" in str(result.reason)
 
@@ -228,27 +248,31 @@ def test_call_data_that_was_cut_is_incomplete(kind: str, to_logs: str | None) ->
         "wrapper": wrapped(call())[:-130],
         "list": encoded_list()[:-200],
     }[kind]
-    result = trace_files(sent(data), receipt_with(used(), moved()) if to_logs else None)
+    result = trace_files(
+        transaction_of(data), receipt_with(used_log(), transfer_log()) if to_logs else None
+    )
     assert "is incomplete" in str(result.reason)
     assert result.status is (TraceStatus.SUCCESS if to_logs else TraceStatus.UNKNOWN)
     assert [payment.method for payment in result.payments] == ([None] if to_logs else [])
     assert "holds no" not in str(result.reason)
-    assert "is incomplete" in str(trace_files(sent(data), receipt_with(status="0x0")).reason)
+    assert "is incomplete" in str(
+        trace_files(transaction_of(data), receipt_with(status="0x0")).reason
+    )
 
 
 def test_call_data_that_is_whole_is_not_called_incomplete() -> None:
     for data in ("0x", call(), wrapped(call()), encoded_list(), "0x12345678", call() + "a161"):
         for receipt in (
             None,
-            receipt_with(used(), moved()),
+            receipt_with(used_log(), transfer_log()),
             receipt_with(),
             receipt_with(status="0x0"),
         ):
-            assert "incomplete" not in str(trace_files(sent(data), receipt).reason)
+            assert "incomplete" not in str(trace_files(transaction_of(data), receipt).reason)
 
 
 def test_a_pending_transaction_has_moved_nothing_yet() -> None:
-    pending = sent(call(), blockNumber=None, blockHash=None)
+    pending = transaction_of(call(), blockNumber=None, blockHash=None)
     for model in (None, "receipt-logs", "calldata", "call-trace"):
         result = trace_files(pending, None, model)
         assert result.status is TraceStatus.PENDING
@@ -262,22 +286,22 @@ def test_a_null_transaction_is_not_known() -> None:
 
 
 def test_the_signature_names_the_token_behind_an_unknown_proxy() -> None:
-    assert paid(trace_files(sent(call(), to=OTHER))) == [(TWA, 5, USDC)]
-    assert paid(trace_files(sent(call(receive=True), to=OTHER))) == [(RWA, 5, USDC)]
+    assert paid(trace_files(transaction_of(call(), to=OTHER))) == [(TWA, 5, USDC)]
+    assert paid(trace_files(transaction_of(call(receive=True), to=OTHER))) == [(RWA, 5, USDC)]
     # With another function's selector the signature proves nothing: the called contract stands.
     forged = "0x88b7ab63" + call()[10:]
-    assert paid(trace_files(sent(forged, to=OTHER))) == [(RWA, 5, OTHER)]
+    assert paid(trace_files(transaction_of(forged, to=OTHER))) == [(RWA, 5, OTHER)]
 
 
 def test_hidden_bytes_count_without_a_receipt_only_where_the_payer_signed_them() -> None:
     good, bad = call(7, 9)[2:], ("0x88b7ab63" + call(7, 9)[10:])[2:]
-    assert paid(trace_files(sent("0x12345678ff" + good))) == [(TWA, 7, USDC)]
-    assert paid(trace_files(sent("0x12345678ff" + bad))) == []
+    assert paid(trace_files(transaction_of("0x12345678ff" + good))) == [(TWA, 7, USDC)]
+    assert paid(trace_files(transaction_of("0x12345678ff" + bad))) == []
 
 
 def test_hidden_bytes_count_with_a_receipt_where_the_logs_prove_them() -> None:
     data = "0x12345678ff" + call()[2:] + call(9, 9)[2:]
-    result = trace_files(sent(data, to=OTHER), receipt_with(used(), moved()))
+    result = trace_files(transaction_of(data, to=OTHER), receipt_with(used_log(), transfer_log()))
     assert paid(result) == [(TWA, 5, USDC)]
 
 
@@ -285,7 +309,9 @@ def test_bytes_that_contradict_each_other_are_settled_by_the_signature() -> None
     """Two hidden calls with the payment's nonce, one of them with a forged function."""
     forged = "88b7ab63" + call()[10:]
     for data in (forged + call()[2:], call()[2:] + forged):
-        result = trace_files(sent("0x12345678" + data, to=OTHER), receipt_with(used(), moved()))
+        result = trace_files(
+            transaction_of("0x12345678" + data, to=OTHER), receipt_with(used_log(), transfer_log())
+        )
         assert paid(result) == [(TWA, 5, USDC)]
 
 
@@ -293,23 +319,28 @@ def test_bytes_that_contradict_each_other_unsigned_prove_nothing() -> None:
     unsigned = call()[2:330] + "00" * 200
     forged = "88b7ab63" + unsigned[8:]
     result = trace_files(
-        sent("0x12345678" + unsigned + forged, to=OTHER), receipt_with(used(), moved())
+        transaction_of("0x12345678" + unsigned + forged, to=OTHER),
+        receipt_with(used_log(), transfer_log()),
     )
     assert paid(result) == [(None, 5, USDC)]
 
 
 def test_a_suffix_cannot_pass_for_the_call_in_front_of_it() -> None:
     forged = "88b7ab63" + call()[10:]
-    result = trace_files(sent(call() + forged), receipt_with(used(), moved()))
+    result = trace_files(transaction_of(call() + forged), receipt_with(used_log(), transfer_log()))
     assert paid(result) == [(TWA, 5, USDC)]
 
 
 def test_the_call_trace_shows_what_call_data_hides() -> None:
     calls = frame("0x12345678", OTHER, calls=[frame(call(receive=True))])
-    result = trace_files(sent("0x12345678", to=OTHER), receipt_with(used(), moved()), calls=calls)
+    result = trace_files(
+        transaction_of("0x12345678", to=OTHER),
+        receipt_with(used_log(), transfer_log()),
+        calls=calls,
+    )
     assert paid(result) == [(RWA, 5, USDC)]
     assert result.decoder is Model.CALL_TRACE
-    assert paid(trace_files(sent("0x"), None, calls=calls)) == [(RWA, 5, USDC)]
+    assert paid(trace_files(transaction_of("0x"), None, calls=calls)) == [(RWA, 5, USDC)]
 
 
 def test_frames_that_failed_or_only_delegate_are_not_counted() -> None:
@@ -325,11 +356,13 @@ def test_frames_that_failed_or_only_delegate_are_not_counted() -> None:
             inner | {"calls": [delegated]},
         ],
     )
-    assert paid(trace_files(sent("0x"), None, calls=calls)) == [(TWA, 5, USDC)]
+    assert paid(trace_files(transaction_of("0x"), None, calls=calls)) == [(TWA, 5, USDC)]
 
 
 def test_a_trace_whose_outermost_frame_failed_is_reverted() -> None:
-    result = trace_files(sent(call()), None, calls=frame(call(), error="execution reverted"))
+    result = trace_files(
+        transaction_of(call()), None, calls=frame(call(), error="execution reverted")
+    )
     assert (result.status, result.payments) == (TraceStatus.REVERTED, ())
 
 
@@ -337,16 +370,16 @@ def test_a_very_deep_trace_is_read() -> None:
     deep = frame(call())
     for _ in range(5_000):
         deep = frame("0x", OTHER, calls=[deep])
-    assert paid(trace_files(sent("0x"), None, calls=deep)) == [(TWA, 5, USDC)]
+    assert paid(trace_files(transaction_of("0x"), None, calls=deep)) == [(TWA, 5, USDC)]
 
 
 def test_the_chain_is_the_transactions_own() -> None:
-    assert trace_json(trace_files(sent(call()), network="base-mainnet"))["network"] == (
+    assert trace_json(trace_files(transaction_of(call()), network="base-mainnet"))["network"] == (
         "base-mainnet"
     )
     with pytest.raises(TraceInputError, match="another chain"):
-        trace_files(sent(call()), network="polygon-mainnet")
-    legacy = sent(call())
+        trace_files(transaction_of(call()), network="polygon-mainnet")
+    legacy = transaction_of(call())
     del legacy["chainId"]
     assert trace_files(legacy, network="polygon-mainnet").network == "eip155:137"
     # USDC of Base is no known dollar on Polygon.
@@ -358,19 +391,19 @@ def test_the_chain_is_the_transactions_own() -> None:
     [
         ([], None, "no JSON object"),
         ({}, None, "no transaction"),
-        (sent(hash="0x12"), None, "hash"),
-        (sent() | {"to": 5}, None, "to"),
-        (sent(chainId="many"), None, "chainId"),
-        (sent(blockNumber=True), None, "blockNumber"),
-        (sent(blockNumber=-1), None, "blockNumber"),
-        (sent(), [], "no JSON object"),
-        (sent(), receipt_with(status="0x2"), "neither 0 nor 1"),
-        (sent(), receipt_with() | {"logs": {}}, "no list"),
-        (sent(), receipt_with({"address": USDC}), "topics"),
-        (sent(), receipt_with(used() | {"topics": ["0x12"]}), "topic"),
-        (sent(), receipt_with(used() | {"address": "0x12"}), "address"),
-        (sent(), receipt_with(used() | {"data": "zz"}), "data"),
-        (sent(), receipt_with(transactionHash="0x" + "11" * 32), "another transaction"),
+        (transaction_of(hash="0x12"), None, "hash"),
+        (transaction_of() | {"to": 5}, None, "to"),
+        (transaction_of(chainId="many"), None, "chainId"),
+        (transaction_of(blockNumber=True), None, "blockNumber"),
+        (transaction_of(blockNumber=-1), None, "blockNumber"),
+        (transaction_of(), [], "no JSON object"),
+        (transaction_of(), receipt_with(status="0x2"), "neither 0 nor 1"),
+        (transaction_of(), receipt_with() | {"logs": {}}, "no list"),
+        (transaction_of(), receipt_with({"address": USDC}), "topics"),
+        (transaction_of(), receipt_with(used_log() | {"topics": ["0x12"]}), "topic"),
+        (transaction_of(), receipt_with(used_log() | {"address": "0x12"}), "address"),
+        (transaction_of(), receipt_with(used_log() | {"data": "zz"}), "data"),
+        (transaction_of(), receipt_with(transactionHash="0x" + "11" * 32), "another transaction"),
     ],
 )
 def test_what_is_no_capture_is_said_plainly(tx: object, receipt: object, message: str) -> None:
@@ -391,7 +424,7 @@ def test_what_is_no_capture_is_said_plainly(tx: object, receipt: object, message
 )
 def test_a_malformed_call_trace_is_said_plainly(calls: object) -> None:
     with pytest.raises(TraceInputError):
-        trace_files(sent(call()), None, calls=calls)
+        trace_files(transaction_of(call()), None, calls=calls)
 
 
 def test_unknown_names_are_said_plainly() -> None:
@@ -449,5 +482,5 @@ def test_nothing_but_a_capture_error_is_raised_for_any_json(
 )
 def test_no_call_data_raises(data: bytes, at: int, selector: str) -> None:
     text = "0x" + selector + data[:at].hex() + call()[2:] + data[at:].hex()
-    for receipt in (None, receipt_with(used(), moved()), receipt_with()):
-        json.dumps(trace_json(trace_files(sent(text), receipt)))
+    for receipt in (None, receipt_with(used_log(), transfer_log()), receipt_with()):
+        json.dumps(trace_json(trace_files(transaction_of(text), receipt)))

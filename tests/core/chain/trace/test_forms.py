@@ -9,7 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.trace_capture import BLOCK, OTHER, PAYEE, PAYER, TX, USDC, call, moved, used
+from tests.support.trace_capture import (
+    BLOCK,
+    OTHER,
+    PAYEE,
+    PAYER,
+    TX,
+    USDC,
+    call,
+    transfer_log,
+    used_log,
+)
 
 from tollgauge.core.chain.trace.answer import trace_files, trace_json
 from tollgauge.core.chain.trace.result import TraceResult, TraceStatus
@@ -19,7 +29,7 @@ SENDER = OTHER
 NUMBER = 37_646_058
 AT = 1_762_081_463
 ISO = "2025-11-02T11:04:23.000000Z"
-LOGS = [used(index=71), moved(index=72)]
+LOGS = [used_log(index=71), transfer_log(index=72)]
 
 
 def bare(text: str) -> str:
@@ -198,7 +208,7 @@ def etherscan() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     row |= {"isError": "0", "txreceipt_status": "1"}
     logs = [
         log | {"blockNumber": hex(NUMBER), "transactionHash": TX, "timeStamp": hex(AT)}
-        for log in (used(index=0) | {"logIndex": "0x"}, moved(index=72))
+        for log in (used_log(index=0) | {"logIndex": "0x"}, transfer_log(index=72))
     ]
     return row, {"status": "1", "message": "OK", "result": logs}, {}
 
@@ -328,8 +338,11 @@ def test_logs_alone_are_proof_that_the_transaction_held() -> None:
         ({"status": "0", "message": "NOTOK", "result": "Max rate limit reached"}, "an error"),
         ({"type": "CALL", "to": USDC}, "no receipt"),
         (rpc()[1] | {"status": "maybe"}, "status"),
-        (rpc()[1] | {"logs": [moved() | {"transactionHash": "0x" + "99" * 32}]}, "of another"),
-        (rpc()[1] | {"logs": [moved() | {"removed": True}]}, "removed"),
+        (
+            rpc()[1] | {"logs": [transfer_log() | {"transactionHash": "0x" + "99" * 32}]},
+            "of another",
+        ),
+        (rpc()[1] | {"logs": [transfer_log() | {"removed": True}]}, "removed"),
         (blockscout() | {"hash": "0x" + "99" * 32}, "another transaction"),
         (blockscout() | {"timestamp": "12-2"}, "timestamp is malformed"),
         (blockscout() | {"timestamp": "0001-01-01T00:00:00+14:00"}, "timestamp is not a number"),

@@ -15,7 +15,7 @@ from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta
 from tests.support import prices
 from tests.support.http_service import NOW
-from tests.support.paid_service import USDC, PaidService, opened
+from tests.support.paid_service import USDC, PaidService, open_paid_service
 from tests.support.probe_rows import record_probe
 
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
@@ -77,13 +77,13 @@ class PaidServer(PaidService):
 
 @pytest.fixture
 async def paid_server() -> AsyncIterator[PaidServer]:
-    async with opened("sqlite://", PaidServer) as server:
+    async with open_paid_service("sqlite://", PaidServer) as server:
         yield server
 
 
 @pytest.fixture
 async def each_shop(database: str) -> AsyncIterator[PaidServer]:
-    async with opened(database, PaidServer) as server:
+    async with open_paid_service(database, PaidServer) as server:
         yield server
 
 

@@ -19,7 +19,7 @@ import orjson
 import pytest
 from sqlalchemy import Connection
 from tests.support.http_service import NOW
-from tests.support.paid_service import USDC, PaidService, header, opened
+from tests.support.paid_service import USDC, PaidService, header, open_paid_service
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.chain.blocks import BlockHeader
@@ -68,7 +68,7 @@ class PaidServer(PaidService):
 
 @pytest.fixture
 async def shop(database: str) -> AsyncIterator[PaidServer]:
-    async with opened(database, PaidServer) as server:
+    async with open_paid_service(database, PaidServer) as server:
         yield server
 
 
@@ -306,7 +306,7 @@ def large_file(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     shutil.copy(empty_sqlite, path)
 
     async def fill() -> None:
-        async with opened(f"sqlite:///{path}", PaidServer) as server:
+        async with open_paid_service(f"sqlite:///{path}", PaidServer) as server:
             await server.live(watched(90), close=True)
 
     asyncio.run(fill())
@@ -316,7 +316,7 @@ def large_file(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 @pytest.fixture
 async def large(large_file: Path, tmp_path: Path) -> AsyncIterator[PaidServer]:
     path = shutil.copy(large_file, tmp_path / "large.db")
-    async with opened(f"sqlite:///{path}", PaidServer) as server:
+    async with open_paid_service(f"sqlite:///{path}", PaidServer) as server:
         yield server
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from mcp import Client
-from tests.support.http_service import configuration, opened
+from tests.support.http_service import configuration, open_service
 
 from tollgauge.web import routes as web
 from tollgauge.web.paid import products
@@ -54,7 +54,7 @@ def _new_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
 
 async def test_a_new_module_is_sold_and_documented_everywhere() -> None:
-    async with opened(configuration()) as running:
+    async with open_service(configuration()) as running:
         terms = await running.http.post("/v1/new", json={"resource": "https://a.example/"})
         assert (terms.status_code, terms.json()["accepts"][0]["amount"]) == (402, "123000")
         operation = (await running.get("/openapi.json")).json()["paths"]["/v1/new"]["post"]

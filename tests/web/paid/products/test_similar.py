@@ -12,7 +12,7 @@ from dataclasses import replace
 import httpx
 import pytest
 from tests.support.http_service import BASE, NOW
-from tests.support.paid_service import USDC, PaidService, header, opened
+from tests.support.paid_service import USDC, PaidService, header, open_paid_service
 from tests.support.score_rows import stored_score
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
@@ -113,7 +113,7 @@ class PaidServer(PaidService):
 
 @pytest.fixture
 async def shop() -> AsyncIterator[PaidServer]:
-    async with opened("sqlite://", PaidServer) as server:
+    async with open_paid_service("sqlite://", PaidServer) as server:
         yield server
 
 

@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from tests.support import prices
-from tests.support.http_service import configuration, opened
-from tests.support.trace_world import NETWORK, World, encoded
+from tests.support.http_service import configuration, open_service
+from tests.support.trace_world import NETWORK, World, encode_call
 
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.chain.transactions import Transactions
@@ -119,7 +119,7 @@ async def trace_client(world: World) -> AsyncIterator[TraceClient]:
 
     played = [Route(f"/{verb}", facilitator, methods=["POST"]) for verb in ("verify", "settle")]
     transactions = Transactions({NETWORK: [Node(world.chain.rpc_url)]})
-    async with opened(configuration()) as running, serve(Starlette(routes=played)) as port:
+    async with open_service(configuration()) as running, serve(Starlette(routes=played)) as port:
         asked = Facilitator(FacilitatorSettings(url=f"http://127.0.0.1:{port}"))
         store = running.service.store
         gate = Gate(store=store, facilitator=asked, clock=lambda: NOW)
@@ -180,7 +180,7 @@ async def test_a_cancelled_authorization_is_used_and_paid_nothing(
     signature = world.sign_cancel(nonce)
     await world.send(
         USDC,
-        encoded(
+        encode_call(
             "cancelAuthorization(address,bytes32,bytes)", world.payer.address, nonce, signature
         ),
     )
@@ -193,7 +193,7 @@ async def test_a_cancelled_authorization_is_used_and_paid_nothing(
 async def test_a_transaction_without_a_payment_is_an_answer_with_a_reason(
     trace_client: TraceClient,
 ) -> None:
-    data = encoded("transfer(address,uint256)", trace_client.world.sender(3), 0)
+    data = encode_call("transfer(address,uint256)", trace_client.world.sender(3), 0)
     trace = await trace_client.traced(await trace_client.world.send(USDC, data))
     assert trace["payments"] == []
     assert trace["payer"] is None

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 from tests.support import http_service, paid_service
-from tests.support.http_service import NOW, WEATHER, Running, configuration, opened
+from tests.support.http_service import NOW, WEATHER, Running, configuration, open_service
 from tests.support.ledger_world import held_claim
 from tests.support.paid_service import PaidService, header
 from tests.support.probe_rows import record_probe
@@ -58,7 +58,7 @@ PROBE = ProbeResult(
 
 @pytest.fixture
 async def running(database: str) -> AsyncIterator[Running]:
-    async with opened(configuration(store_url=database)) as service:
+    async with open_service(configuration(store_url=database)) as service:
         yield service
 
 
@@ -106,7 +106,7 @@ async def test_a_probe_that_grew_old_while_the_payment_was_verified_is_made_anew
 @pytest.fixture
 async def shop(database: str) -> AsyncIterator[PaidService]:
     """A service that can sell the report of a probe that it has just made."""
-    async with paid_service.opened(database, PaidService) as service:
+    async with paid_service.open_paid_service(database, PaidService) as service:
         await sold_before(service.running)
         yield service
 

@@ -13,7 +13,14 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 from tests.support.receivers import SELLER
-from tests.support.watch_service import CREATE, ID, QUOTE, RESOURCE, WatchService, opened
+from tests.support.watch_service import (
+    CREATE,
+    ID,
+    QUOTE,
+    RESOURCE,
+    WatchService,
+    open_watch_service,
+)
 
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.monitor import discovery
@@ -25,7 +32,7 @@ from tollgauge.store.watches import watches
 @pytest.fixture
 async def watch_service(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[WatchService]:
     database = shutil.copy(empty_sqlite, tmp_path / "watch_service.db")
-    async with opened(f"sqlite:///{database}", tmp_path) as service:
+    async with open_watch_service(f"sqlite:///{database}", tmp_path) as service:
         yield service
 
 

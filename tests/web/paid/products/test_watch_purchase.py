@@ -14,7 +14,7 @@ from tests.support.watch_service import (
     CREATE,
     RESOURCE,
     WatchService,
-    opened,
+    open_watch_service,
     path,
 )
 
@@ -67,9 +67,9 @@ async def test_invalid_requests_are_422_before_any_charge(watch_service: WatchSe
 
 async def test_without_a_key_no_watch_is_sold_and_old_ones_go_on(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'watch_service.db'}"
-    async with opened(url, tmp_path) as watch_service:
+    async with open_watch_service(url, tmp_path) as watch_service:
         bought = await watch_service.buy()
-    async with opened(url, tmp_path, key="") as watch_service:
+    async with open_watch_service(url, tmp_path, key="") as watch_service:
         for more in ({}, {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}):
             refused = await watch_service.ask(CREATE, {"endpoint": RESOURCE, **more})
             assert (refused.status_code, refused.json()["code"]) == (503, "watches-unavailable")
