@@ -90,7 +90,7 @@ def test_set_up_lists_everything_missing_in_one_message(tmp_path: Path) -> None:
         if "test" in targets.split(",") and name not in elsewhere:
             assert re.search(rf"missing: .*\b{re.escape(name)}\b.*\. Install", message)
             assert package in message
-    assert "wrk" not in message, "only measurements need it"
+    assert "wrk" not in message, "only benchmarks need it"
 
 
 def test_demo_set_up_reports_first_that_there_is_no_chain_without_npm(tmp_path: Path) -> None:

@@ -60,14 +60,16 @@ async def test_two_workers_never_probe_one_host_concurrently(
 
         done = await asyncio.gather(*(until_done(loop) for loop in workers))
         assert sum(done) == 24
-        assert all(done), "both workers had their share"
+        assert all(done), "both workers must probe"
         for paid in added:
             assert len(await workers[0].history(paid.id, until=now_ms())) == 1
-    assert set(server.most.values()) == {1}, "one request a host at a time, wildcard ones included"
+    assert set(server.most.values()) == {1}, (
+        "one concurrent request per host, including wildcard tests"
+    )
     listed = {one.resource.removeprefix("https://") for one in added}
     unlisted = Counter(path.split("/")[0] for path in server.asked if path not in listed)
     assert sum(server.asked[path] for path in listed) == 24
-    assert unlisted == dict.fromkeys(hosts, 2), "and two paths of each host that nobody lists"
+    assert unlisted == dict.fromkeys(hosts, 2), "two unlisted paths of each host"
 
 
 async def test_endpoint_that_cannot_be_scored_does_not_stop_others(empty: Store) -> None:
@@ -101,7 +103,7 @@ async def test_rounds_of_a_loop_overlap_up_to_its_concurrency(empty: Store) -> N
     job = Job("probe", run, every_s=0.01, timeout_s=60, concurrency=3)
     async with asyncio.timeout(20):
         await run_jobs([job], store=empty, clock=now_ms, owner="one", stop=stop)
-    assert most == 3, "a round that waits holds up no other"
+    assert most == 3, "a waiting round must not block others"
 
 
 async def test_stopping_worker_releases_its_exclusive_rounds(

@@ -33,7 +33,7 @@ async def test_endpoint_that_cannot_be_scored_does_not_stop_others(store: Store)
     assert await run(NOW) == {"scored": 3, "failed": 1, "unverified": 2, "busy": False}
     saved = await store.reading(scores.results, [A.id, odd.id, B.id])
     assert saved.keys() == {A.id, B.id}
-    assert await run(NOW) == {}, "its claim holds"
+    assert await run(NOW) == {}, "the claim is still valid"
     assert await run(NOW + SCORE_LEASE_MS) == {"scored": 1, "failed": 1, "busy": False}
 
 

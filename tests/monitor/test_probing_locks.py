@@ -98,7 +98,7 @@ async def test_wildcard_host_is_recorded_during_a_crawl_of_it(
 ) -> None:
     first, last = of_host("a.com", 2)
     await store.writing(endpoints.insert, first, last)
-    assert len(await owing(store)) == 2, "new ones owe a score; from now on these do not"
+    assert len(await owing(store)) == 2, "new endpoints are due; now they are claimed"
     async with open_transaction(open_store(), writing=True) as crawl:
         await crawl(listings.lock, [first.id])
         recording = asyncio.create_task(open_store().writing(recorded, last))

@@ -110,7 +110,7 @@ async def test_first_failure_is_confirmed_before_it_limits_a_score(
     assert (again.state.payable, again.state.unconfirmed) == (confirmed_by is PAYABLE, False)
     second = score(again)
     assert bool(second.caps) == (confirmed_by is TIMED_OUT)
-    assert second.stats.probes == first.stats.probes, "it speaks for time, not for counts"
+    assert second.stats.probes == first.stats.probes, "it extends time, not counts"
     assert again.days[-1].spans.down == (MINUTE_MS if confirmed_by is PAYABLE else 2 * MINUTE_MS)
     assert asked.next_due > NOW + 28 * MINUTE_MS
 
@@ -194,7 +194,7 @@ async def test_batch_evidence_equals_evidence_of_single_endpoints(store: Store) 
         ]
         documents.append([row.evidence for row in rows])
         await close_all(store, day_of(NOW))
-    assert documents[0] == documents[1], "closing a day changes no evidence"
+    assert documents[0] == documents[1], "closing a day must not change evidence"
 
 
 async def test_evidence_names_the_effective_cadence(store: Store) -> None:

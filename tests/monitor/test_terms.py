@@ -104,7 +104,7 @@ async def test_payto_that_varies_from_the_first_day_is_not_a_change(store: Store
     assert endpoint.quote is not None
     assert endpoint.quote.pay_to == f"0x{5:040x}"
     seen = await term_changes(store, id_, since=0, until=NOW + DAY_MS)
-    assert len(seen) == 2, "what follows is no news"
+    assert len(seen) == 2, "later changes are not recorded"
     evidence = await store.reading(scoring.gather, endpoint, as_of=NOW + 6 * HOUR_MS)
     assert evidence.pay_to_varies
     assert from_json(to_json(evidence)) == evidence

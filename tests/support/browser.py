@@ -128,7 +128,7 @@ class Wallet:
         address, text = params
         typed = json.loads(text)
         assert address == self.account.address
-        assert typed["domain"]["chainId"] == self.chain_id, "a wallet signs for its own network"
+        assert typed["domain"]["chainId"] == self.chain_id, "a wallet signs only for its network"
         signed = Account.sign_message(encode_typed_data(full_message=typed), self.account.key)
         return "0x" + bytes(signed.signature).hex()
 

@@ -128,7 +128,7 @@ class LedgerWorld:
         asked = json.loads(request.content)
         self.amounts.append(asked["paymentRequirements"]["amount"])
         nonce = asked["paymentPayload"]["payload"]["authorization"]["nonce"]
-        assert nonce.lower() == self.nonce, "the facilitator gets the payment as it was claimed"
+        assert nonce.lower() == self.nonce, "the facilitator gets the claimed payment"
         self.in_flight += verb == "settle"
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:

@@ -139,14 +139,16 @@ async def test_reconciliation_shows_sales_unattributed_deposits_and_reorganised_
             await chain.rpc("anvil_mine", hex(2))
             await indexed(service)
             known = (3, 3 * PRICE, 4, 2 * PRICE + stray, stray, PRICE, 0)
-            assert await summed(service.store, pay_to, began) == known, "it may still come"
+            assert await summed(service.store, pay_to, began) == known, (
+                "the transfer may still arrive"
+            )
 
             await chain.rpc("evm_increaseTime", 2 * A_DAY_S)
             await chain.rpc("anvil_mine", hex(100))
             service.indexing.books_at = 0
             with capture_logs() as logged:
                 await indexed(service)
-                assert alarms(logged) == [str(-PRICE)], "the sale never came back"
+                assert alarms(logged) == [str(-PRICE)], "the lost sale must be reported"
             known = (3, 3 * PRICE, 4, 2 * PRICE + stray, stray, 0, -PRICE)
             assert await summed(service.store, pay_to, began) == known
 

@@ -158,7 +158,7 @@ async def lose_no_probe(
         )
         workers, last_kill = len(group.killed), now_ms()
         assert await caught_up(store, since=last_kill, seconds=longest / 1000)
-        assert group.ended() == set(), "a worker ended by itself"
+        assert group.ended() == set(), "a worker ended without a kill"
     ended, probed = now_ms(), await store.reading(recorded)
     await store.close()
     gaps = sorted(
@@ -175,6 +175,6 @@ async def lose_no_probe(
     )
     assert all(probed.values())
     # On a very busy machine, each endpoint may have been probed only once.
-    assert min(slots, default=plan.every_ms) >= plan.every_ms * 9 // 10, "one probe in a slot"
+    assert min(slots, default=plan.every_ms) >= plan.every_ms * 9 // 10, "one probe per slot"
     assert p99 <= longest
-    assert overlaps(folder, group.killed) == [], "one prober a host at a time"
+    assert overlaps(folder, group.killed) == [], "one concurrent prober per host"

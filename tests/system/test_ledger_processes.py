@@ -207,7 +207,7 @@ async def test_server_killed_at_any_point_loses_nothing_and_gives_nothing_away(
     assert (row.state, row.answer and row.answer.body) == (State.SETTLED, answer.content)
     assert answer.content.decode() in ledger_servers.runs
     if POINTS.index(point) >= POINTS.index("after the answer and the intent are stored"):
-        assert len(ledger_servers.runs) == stored == 1, "a stored answer is not made again"
+        assert len(ledger_servers.runs) == stored == 1, "a stored answer is not computed again"
 
 
 @pytest.mark.postgres
@@ -241,7 +241,7 @@ async def test_database_killed_at_any_point_loses_nothing_and_gives_nothing_away
         bodies = {answer.content for answer in answers if answer.status_code == 200}
         row = await servers.row()
         assert row.answer is not None
-        assert (row.state, bodies) == (State.SETTLED, {row.answer.body}), "one answer is sold"
+        assert (row.state, bodies) == (State.SETTLED, {row.answer.body}), "one response is sold"
         assert servers.world.calls["settle"] == 1
 
 

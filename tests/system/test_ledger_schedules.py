@@ -183,7 +183,7 @@ class Play:
             # loss of one call's price. The ledger then ends without it.
             proven = released or self.lost_for_good
             assert proven or self.world.paid, "released unpaid"
-            assert proven or self.paid or self.doubtful, "a direct transfer unlocked an answer"
+            assert proven or self.paid or self.doubtful, "a direct transfer released a response"
         if answer.status == 402 and not world.node_lag:
             assert not self.paid, "402 after it paid"
             assert not (world.chain.mempool and world.usable()), "402 while it may still pay"
@@ -285,10 +285,10 @@ async def play(store: Store, steps: list[Step]) -> None:
         assert row.transaction == use.transaction, "the ledger names the transaction that paid"
         assert row.lease_until == 0, "a settled payment becomes final"
     else:
-        assert last.status == 402, "an unpaid payment is free again"
+        assert last.status == 402, "an unpaid payment must be released"
         assert played.lost_for_good or not served, "delivered unpaid"
-    assert len(set(served)) <= 1, "every answer of a payment is the same"
-    assert world.computed <= world.calls["verify"], "the handler runs once a claim"
+    assert len(set(served)) <= 1, "all responses of a payment are the same"
+    assert world.computed <= world.calls["verify"], "the handler runs once per claim"
     assert world.most_in_flight <= 1, "one settlement at a time"
     assert (
         sum(a.kind == "settle" and a.outcome == "settled" for a in tried) <= world.calls["settle"]

@@ -198,7 +198,7 @@ async def test_invalid_input_with_a_valid_payment_charges_nothing(business: Busi
         assert (answer.status_code, answer.json()["code"]) == (422, code), resource
         assert answer.headers["content-type"] == "application/problem+json"
     assert await business.income() == before
-    assert (await business.ask(WEATHER, header)).status_code == 200, "the payment is still good"
+    assert (await business.ask(WEATHER, header)).status_code == 200, "the payment is still valid"
 
 
 async def test_report_on_an_unreachable_target_is_charged(business: Business) -> None:
@@ -228,7 +228,7 @@ async def test_unlisted_resource_is_probed_adopted_and_reported(business: Busine
     await store.writing(_age, endpoint.id)
     assert (await business.service.round("prune"))["unlisted"] == 1
     again = await business.ask(resource, header)
-    assert again.json() == report, "the ledger keeps what was bought"
+    assert again.json() == report, "the ledger stores the response"
 
 
 def _age(tx: Connection, endpoint_id: str) -> None:

@@ -130,7 +130,7 @@ async def test_wallet_buys_a_readable_report(shop: Storefront, visit: Opener) ->
         assert expected in words, expected
     assert await report.locator("[data-from], [data-if], template").count() == 0
     assert json.loads(await report.locator("pre").text_content() or "") == answer
-    assert list(await person.kept()) == [row.id], "it is kept under the ledger's payment id"
+    assert list(await person.kept()) == [row.id], "it is stored under the ledger's payment ID"
     assert person.page.url == f"{person.url}#report-{row.id}"
     for width in (320, 390, 768, 1280):
         await person.page.set_viewport_size({"width": width, "height": 800})
