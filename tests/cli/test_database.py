@@ -26,11 +26,11 @@ def test_migrate_creates_the_database(tollgauge: Command, tmp_path: Path) -> Non
     ("url", "message"),
     [
         ("nonsense", "The database URL cannot be read"),
-        ("mysql://host/db", "No store speaks 'mysql'"),
+        ("mysql://host/db", "The database 'mysql' is not supported"),
         ("postgresql://u@127.0.0.1:port/db", "The database URL cannot be read"),
         ("postgresql://u@127.0.0.1:1/db", "no connection"),
         ("postgresql://u@127.0.0.1:1/db?sslmode=require", "no connection"),
-        ("postgresql://u@127.0.0.1:1/db?junk=1", "unknown here: junk"),
+        ("postgresql://u@127.0.0.1:1/db?junk=1", "unsupported parameters: junk"),
         ("sqlite:////proc/no/such/place.db", "cannot be created"),
         ("sqlite:///file.txt/x.db", "cannot be created"),
         ("sqlite:///file.txt", "SQLITE_NOTADB"),
@@ -61,7 +61,7 @@ def test_sqlite_copy_is_restored_into_empty_postgresql_database(
     assert (moved.code, moved.json["version"]) == (0, newest_version()), moved.err
     again = tollgauge("restore", "move.sqlite", DATABASE_URL=after)
     assert (again.code, again.out) == (2, "")
-    assert "goes into an empty one" in again.err
+    assert "only into an empty database" in again.err
 
 
 def test_database_is_backed_up_and_restored(tollgauge: Command, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_database_is_backed_up_and_restored(tollgauge: Command, tmp_path: Path) 
     (tmp_path / "letter").write_text("this is no database " * 100)
     bad = tollgauge("restore", "letter", DATABASE_URL=database)
     assert (bad.code, bad.out) == (1, "")
-    assert "no whole SQLite database" in bad.err
+    assert "not a complete SQLite database" in bad.err
     for url in ("sqlite://", "sqlite:///gone.sqlite"):
         gone = tollgauge("backup", "x.sqlite", DATABASE_URL=url)
         assert (gone.code, gone.out) == (2, "")

@@ -394,8 +394,12 @@ def test_base_url_defaults_to_the_listening_address(
             {"TOLLGAUGE_NETWORKS_POLYGON_MAINNET": "https://one.example.com,ws://secret"},
             "networks.polygon_mainnet[1]: must be a http://",
         ),
-        ("", {"DATABASE_URL": "mysql://me:secret@host/db"}, "store: No store speaks 'mysql'. Use"),
-        ("", {"DATABASE_URL": "postgresql://host/db?junk=1"}, "parameters unknown here: junk"),
+        (
+            "",
+            {"DATABASE_URL": "mysql://me:secret@host/db"},
+            "store: The database 'mysql' is not supported. Use",
+        ),
+        ("", {"DATABASE_URL": "postgresql://host/db?junk=1"}, "unsupported parameters: junk"),
         (
             '[[sources]]\nname = "a"\nkind = "bazaar"\nlocation = "http://a.example.com"\n',
             {},

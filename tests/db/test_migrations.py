@@ -81,8 +81,8 @@ async def test_database_of_an_unreleased_build_is_rejected_and_not_changed(
     with pytest.raises(TollgaugeError, match="version 0039") as refused:
         await store.migrate()
     assert refused.value.hint == (
-        "It was made by an unreleased version; export what you need with that version or start "
-        "with an empty file."
+        "It was created by an unreleased version. Export your data with that version, or start "
+        "with an empty database."
     )
     assert await store.reading(lambda tx: sa.inspect(tx).get_table_names()) == [table]
     await store.close()

@@ -1,1 +1,1 @@
-"""The database: engine, drivers, statements, migrations, backup. What the rows mean is store's."""
+"""The database: engine, drivers, schema, transactions, migrations and backup."""

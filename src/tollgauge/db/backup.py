@@ -1,16 +1,12 @@
-"""Backup: an SQLite database as one whole file, and back.
+"""Back up an SQLite database to one file, and restore it.
 
-Rules:
-- a copy is of one moment, while the service goes on: the read transaction that it is made in is
-  held from the first page to the last;
-- a copy gets its name only when it is whole, checked and on the disk; it is readable by its owner
-  alone, because a ledger is in it;
-- only a file of ours goes back in place: whole, and of a version that this program knows. Older
-  ones are brought up to date by the next start, and can give space back from then on;
-- nothing is put in the place of a database that another process has open, and the replaced
-  database is kept beside it.
+- A copy is consistent although the service continues: it is made in one read transaction.
+- A copy gets its name only once it is complete, verified and flushed to disk. Only its owner can
+  read it, because it contains the ledger.
+- Only a complete copy of a known version is restored.
+- A database that another process has open is not replaced. The replaced database is kept.
 
-PostgreSQL brings its own tools for this; see db/postgres_backup.
+For PostgreSQL see db/postgres_backup.
 """
 
 from __future__ import annotations
@@ -31,29 +27,29 @@ from tollgauge.db.engine import is_sqlite, parse_url
 from tollgauge.db.migrations import VERSION_TABLE, newest_version
 
 Progress = Callable[[int, int], None]
-"""Called with how many pages are copied, and of how many."""
+"""Called with the number of copied pages and the total."""
 
 STEP_PAGES: Final = 256
 WAIT_S: Final = 5.0
 TABLES: Final = ("endpoint", "probe", "score", "payment", "watch")
-"""Tables that every version of ours has had since it has payments, as far as a summary needs."""
+"""Tables counted in a copy's summary."""
+# Position of SQLite's locks in a file (file format, section 1.2, the lock-byte page).
 _PENDING_BYTE: Final = 0x40000000
 _LOCK_BYTES: Final = 512
-"""Where SQLite's locks are in a file (its file format, section 1.2, the lock-byte page)."""
 _SIDES: Final = ("-wal", "-shm", "-journal")
 
 
 class BackupError(TollgaugeError):
-    """A copy that cannot be made or put in place, for a reason outside of the copy."""
+    """A copy cannot be made or restored, for a reason outside of the copy."""
 
 
 class BackupDamagedError(TollgaugeError):
-    """A file that is no whole copy of a database of ours."""
+    """A file is not a complete copy of a tollgauge database."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copy:
-    """A verified backup: its size in bytes, the version of its tables, and rows by table."""
+    """A verified backup: size in bytes, schema version and row counts by table."""
 
     path: Path
     bytes: int
@@ -62,33 +58,44 @@ class Copy:
 
 
 def database_file(url: str) -> Path:
-    """The file of an SQLite database. Raises BackupError for a database in memory."""
+    """Return the file of an SQLite database.
+
+    Raises:
+        BackupError: The database is in memory.
+    """
     parsed = parse_url(url)
     if not is_sqlite(parsed) or parsed.database in (None, "", ":memory:"):
         raise BackupError(
-            "This database is no file, so there is nothing to copy.",
+            "This database is in memory and cannot be copied.",
             hint="Set store.url (or DATABASE_URL) to the database of the service.",
         )
     return Path(str(parsed.database))
 
 
 def check_target(target: Path, *, force: bool) -> None:
-    """Raises BackupError unless a copy may be written to `target`."""
+    """Check that a copy may be written to `target`.
+
+    Raises:
+        BackupError: It must not.
+    """
     if target.is_dir():
         raise BackupError(f"{target} is a folder.", hint="Name the file to write.")
     if target.exists() and not force:
-        raise BackupError(f"{target} exists already.", hint="Name another file, or add --force.")
+        raise BackupError(f"{target} already exists.", hint="Name another file, or add --force.")
     if not target.parent.is_dir():
-        raise BackupError(f"There is no folder {target.parent}.", hint="Make it first.")
+        raise BackupError(f"The folder {target.parent} does not exist.", hint="Create it first.")
 
 
 def save(source: Path, target: Path, *, force: bool, progress: Progress) -> Copy:
-    """Copy a database, which may be in use, to one file. Raises BackupError where that cannot be
-    done, and BackupDamagedError where the database itself is damaged; no file is left then.
+    """Copy a database, which may be in use, to one file. After an error no file is left.
+
+    Raises:
+        BackupError: The copy cannot be made.
+        BackupDamagedError: The database itself is damaged.
     """
     check_target(target, force=force)
     if not source.is_file():
-        raise BackupError(f"There is no database {source}.", hint="Check store.url.")
+        raise BackupError(f"The database {source} does not exist.", hint="Check store.url.")
     if target.exists() and target.samefile(source):
         raise BackupError("The copy and the database are the same file.")
     with written_beside(target) as part:
@@ -103,8 +110,12 @@ def save(source: Path, target: Path, *, force: bool, progress: Progress) -> Copy
 
 @contextlib.contextmanager
 def written_beside(target: Path) -> Iterator[Path]:
-    """The path of an unfinished file beside `target`, which takes its name when it is whole. What
-    is left of it at the end is removed. Raises an OSError of the block as BackupError.
+    """Yield the path of a temporary file in the folder of `target`, to be renamed when complete.
+
+    The file is deleted if it still exists at the end.
+
+    Raises:
+        BackupError: The block raised an OSError.
     """
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
@@ -117,18 +128,21 @@ def written_beside(target: Path) -> Iterator[Path]:
 
 
 def examine(path: Path) -> Copy:
-    """Read a copy from its first page to its last. Raises BackupError where there is no file, and
-    BackupDamagedError where it is not whole or not of ours.
+    """Verify a copy from its first page to its last.
+
+    Raises:
+        BackupError: The file does not exist.
+        BackupDamagedError: The file is not complete or not of tollgauge.
     """
     if not path.is_file():
-        raise BackupError(f"There is no file {path}.", hint="Name a file that `backup` wrote.")
+        raise BackupError(f"{path} does not exist.", hint="Name a file that `backup` wrote.")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
             if db.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
                 raise BackupDamagedError(f"{path} is damaged.", hint=_OTHER)
             names = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
             if VERSION_TABLE not in names or "endpoint" not in names:
-                raise BackupDamagedError(f"{path} is no database of tollgauge.", hint=_OTHER)
+                raise BackupDamagedError(f"{path} is not a tollgauge database.", hint=_OTHER)
             (version,) = db.execute(f"SELECT version FROM {VERSION_TABLE}").fetchone()  # noqa: S608
             rows = {
                 name: db.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608 - TABLES
@@ -136,18 +150,22 @@ def examine(path: Path) -> Copy:
                 if name in names
             }
     except (sqlite3.DatabaseError, TypeError) as error:
-        raise BackupDamagedError(f"{path} is no whole SQLite database.", hint=_OTHER) from error
+        raise BackupDamagedError(
+            f"{path} is not a complete SQLite database.", hint=_OTHER
+        ) from error
     return copy_of_version(path, version, rows)
 
 
 def copy_of_version(path: Path, version: str, rows: dict[str, int]) -> Copy:
-    """A copy that was read to its end. Raises BackupDamagedError for a version of a newer
-    program.
+    """Build the description of a verified copy.
+
+    Raises:
+        BackupDamagedError: The copy is of another schema version.
     """
     if version != newest_version():
         raise BackupDamagedError(
-            f"{path} is of version {version}, which this program does not know.",
-            hint="A newer tollgauge or an unreleased one wrote it: restore it with that one.",
+            f"{path} has schema version {version}, which this program does not support.",
+            hint="Restore it with the version of tollgauge that wrote it.",
         )
     return Copy(path=path, bytes=path.stat().st_size, version=version, rows=rows)
 
@@ -155,11 +173,14 @@ def copy_of_version(path: Path, version: str, rows: dict[str, int]) -> Copy:
 def restore(
     copy: Path, target: Path, *, stamp: str, progress: Progress
 ) -> tuple[Copy, Path | None]:
-    """Put a copy in the place of a database; the copy, and the path where the replaced database is
-    kept, None if there was none. `stamp` goes into the name of that path.
+    """Replace a database by a copy. The database is unchanged after an error.
 
-    Raises BackupDamagedError for a copy that is not whole or not of ours, and BackupError where
-    another process has the database open or a file cannot be written; the database stays then.
+    Returns:
+        The copy, and the path of the replaced database, whose name contains `stamp`, or None.
+
+    Raises:
+        BackupDamagedError: The copy is not complete or not of tollgauge.
+        BackupError: Another process has the database open, or a file cannot be written.
     """
     examined = examine(copy)
     if target.exists() and target.samefile(copy):
@@ -179,14 +200,14 @@ def restore(
 
 
 def _copy(source: Path, target: Path, progress: Progress) -> None:
-    """A copy of one moment, in one file without a journal beside it."""
+    """Copy a database in one read transaction to one file without a journal."""
     target.touch(mode=0o600)
     uri = f"{source.absolute().as_uri()}?mode=ro"
     with (
         closing(sqlite3.connect(uri, uri=True, timeout=WAIT_S, isolation_level=None)) as read,
         closing(sqlite3.connect(target, isolation_level=None)) as write,
     ):
-        # Held to the end: else each write of the service would start the copy again.
+        # Held until the end: otherwise each write of the service would restart the copy.
         read.execute("BEGIN")
         read.execute("SELECT count(*) FROM sqlite_master").fetchone()
         read.backup(
@@ -196,7 +217,7 @@ def _copy(source: Path, target: Path, progress: Progress) -> None:
 
 
 def _make_shrinkable(path: Path) -> None:
-    """Rewrite a copy of a file from before files could give space back (db/disk)."""
+    """Rewrite a copy that cannot return free pages to the disk yet (db/disk)."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         (mode,) = db.execute("PRAGMA auto_vacuum").fetchone()
         if mode != INCREMENTAL:
@@ -205,11 +226,11 @@ def _make_shrinkable(path: Path) -> None:
 
 
 def _move_aside(target: Path, stamp: str) -> Path:
-    """Rename a database that nobody has open, together with its side files; returns its path."""
+    """Rename an unused database with its side files; return its new path."""
     _check_unused(target)
     replaced = target.with_name(f"{target.name}.replaced-{stamp}")
     if replaced.exists():
-        raise BackupError(f"{replaced} exists already.", hint="Move it away first.")
+        raise BackupError(f"{replaced} already exists.", hint="Move it away first.")
     for side_file in _side_files(target):  # a damaged database may still have them
         if side_file.exists():
             suffix = side_file.name.removeprefix(target.name)
@@ -219,12 +240,14 @@ def _move_aside(target: Path, stamp: str) -> Path:
 
 
 def _check_unused(target: Path) -> None:
-    """Make sure that no other process has a database open, and put what its log holds into it.
-    Raises BackupError.
+    """Check that no other process has a database open, and write its log back into the file.
+
+    Raises:
+        BackupError: Another process has it open.
     """
     in_use = BackupError(
         f"Another process has {target} open.",
-        hint="Stop every tollgauge process that works on it, then try again.",
+        hint="Stop all tollgauge processes that use it, then try again.",
     )
     with target.open("r+b") as file:
         try:
@@ -238,7 +261,7 @@ def _check_unused(target: Path) -> None:
         if "locked" in str(error):
             raise in_use from error
     except sqlite3.DatabaseError:
-        pass  # damaged: it is kept as it is
+        pass  # a damaged database is kept unchanged
 
 
 @contextlib.contextmanager
@@ -249,7 +272,9 @@ def _translated(path: Path, what: str) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         raise BackupError(f"{path} {what} ({_name(error)}).", hint=_ROOM) from error
     except sqlite3.DatabaseError as error:
-        raise BackupDamagedError(f"{path} is no whole SQLite database.", hint=_OTHER) from error
+        raise BackupDamagedError(
+            f"{path} is not a complete SQLite database.", hint=_OTHER
+        ) from error
 
 
 def _name(error: sqlite3.Error) -> str:
@@ -261,7 +286,7 @@ def _side_files(path: Path) -> list[Path]:
 
 
 def _flush_to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, would survive a power cut."""
+    """Wait until a file's content, or a folder's names, would survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -269,5 +294,5 @@ def _flush_to_disk(path: Path) -> None:
         os.close(handle)
 
 
-_ROOM: Final = "Check that the disk has room and that this user may write there."
-_OTHER: Final = "Take an older copy."
+_ROOM: Final = "Check that the disk has free space and that this user can write there."
+_OTHER: Final = "Use an older copy."

@@ -1,8 +1,8 @@
-"""Which errors of a database driver mean "not now", and the one error that says so.
+"""Classify errors of database drivers that mean "not now".
 
-A locked file, a full disk, a lost connection or a time-out says nothing about the work itself:
-callers answer 503 or try again later. Everything else (a wrong statement, a violated constraint) is
-a fault of ours and stays the driver's own error.
+A locked file, a full disk, a lost connection or a timeout says nothing about the work itself:
+callers answer 503 or try again later. All other errors (a wrong statement, a violated constraint)
+are bugs and remain the driver's own exceptions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tollgauge.core.base.errors import TollgaugeError
 
 
 class Cause(StrEnum):
-    """Why a database cannot serve, as an operator would say it."""
+    """Why a database cannot serve."""
 
     CORRUPT = "corrupt"
     FULL = "full"
@@ -43,9 +43,9 @@ _SQLITE: Final = {
     sqlite3.SQLITE_NOMEM: Cause.UNREACHABLE,
     sqlite3.SQLITE_CANTOPEN: Cause.UNREACHABLE,
 }
-"""Primary result codes, https://sqlite.org/rescode.html."""
+"""Primary result codes (https://sqlite.org/rescode.html)."""
 _SQLITE_FULL: Final = frozenset({sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE})
-"""Extended codes for a quota or a limit on the size of a file; SQLITE_FULL is ENOSPC alone."""
+"""Extended codes for a quota or a limit on the file size; SQLITE_FULL covers only ENOSPC."""
 
 _POSTGRES: Final = (
     ("53100", Cause.FULL),
@@ -63,30 +63,34 @@ _POSTGRES: Final = (
     ("57", Cause.UNREACHABLE),
     ("58", Cause.UNREACHABLE),
 )
-"""Prefixes of SQLSTATE (PostgreSQL, appendix A), the first that fits counts: disk full, other
-resources, idle time-out, rollback, lock not available, statement time-out, no such table, damaged
-data or index, connection, no such database, login, operator intervention (shutdown) and system
-errors.
+"""Prefixes of SQLSTATE (PostgreSQL, appendix A); the first match applies.
+
+In this order: disk full, other resources, idle timeout, rollback, lock not available, statement
+timeout, no such table, damaged data or index, connection, no such database, login, operator
+intervention (shutdown) and system errors.
 """
 
 _READ_ONLY: Final = "25006"
-"""SQLSTATE read_only_sql_transaction: the server is a standby, or was told to take no writes. In a
-transaction of ours that only reads, it is a fault of ours: a function under `reading` writes.
+"""SQLSTATE read_only_sql_transaction: the server is a standby or accepts no writes.
+
+In a read transaction it is a bug: a function under `reading` writes.
 """
 
 _Reason = tuple[str, Cause]
-"""What went wrong, for our log, and its cause."""
+"""A description for the log, and the cause."""
 
 
 class StoreUnavailable(TollgaugeError):  # noqa: N818 (named for what callers see)
-    """The database cannot serve now. The transaction was not committed; only if the connection was
-    lost during the commit itself, that is unknown.
+    """The database cannot serve now.
+
+    The transaction was not committed, except that this is unknown if the connection was lost during
+    the commit.
     """
 
     def __init__(self, reason: str, cause: Cause = Cause.UNREACHABLE) -> None:
         super().__init__(
             f"The database is not available: {reason}.",
-            hint="Try again soon; if it stays, look at the database's disk, locks and log.",
+            hint="Try again. If the problem persists, check the database's disk, locks and log.",
         )
         self.cause: Final = cause
 
@@ -98,14 +102,16 @@ def translated(
     writing: bool = False,
     on_error: Callable[[Cause], None] | None = None,
 ) -> Iterator[None]:
-    """Raise StoreUnavailable in place of a driver's error that means "not now"; `on_error` is
-    called with its cause. While `connecting`, errors of sockets count too; later they do not,
-    because code inside a transaction block may have sockets of its own. While `writing`, a server
-    that takes no writes counts.
+    """Raise StoreUnavailable in place of a driver's error that means "not now".
+
+    - `connecting`: socket errors count too. Later they do not, because code in a transaction block
+      may use sockets itself.
+    - `writing`: a server that accepts no writes counts too.
+    - `on_error` is called with the cause.
     """
     try:
         yield
-    except Exception as error:  # what is not the database's is raised again
+    except Exception as error:  # other errors are raised again below
         reason = _reason(error) or (_connect_reason(error) if connecting else None)
         if writing and _sqlstate(error) == _READ_ONLY:
             reason = (f"SQLSTATE {_READ_ONLY}", Cause.READ_ONLY)
@@ -128,7 +134,7 @@ def _reason(error: Exception) -> _Reason | None:
 
 
 def _sqlstate(error: Exception) -> object:
-    """The SQLSTATE of an error of asyncpg, or of one of SQLAlchemy around it."""
+    """Return the SQLSTATE of an asyncpg error, or of SQLAlchemy's wrapper of one."""
     origin = error.orig if isinstance(error, exc.DBAPIError) else error
     return getattr(origin, "sqlstate", None)
 
@@ -150,7 +156,7 @@ def _sqlalchemy_reason(error: exc.SQLAlchemyError) -> _Reason | None:
 
 
 def _is_lost(error: BaseException | None) -> bool:
-    """Whether asyncpg says with an error that its connection is gone."""
+    """Return whether an asyncpg error means that the connection is lost."""
     closed = isinstance(error, asyncpg.InterfaceError) and "connection is closed" in str(error)
     return closed or isinstance(error, InternalClientError)
 
@@ -172,7 +178,7 @@ def _connect_reason(error: Exception) -> _Reason | None:
     if isinstance(error, OSError):  # refused, no such socket, timed out
         return "no connection", Cause.UNREACHABLE
     if isinstance(error, asyncpg.InterfaceError) and not isinstance(error, ValueError):
-        return _LOST  # a ValueError is a wrong argument of ours
+        return _LOST  # a ValueError would be a wrong argument, which is a bug
     return _sqlstate_reason(getattr(error, "sqlstate", None))
 
 

@@ -1,9 +1,9 @@
-"""The database on its disk: its size, the room left, free pages, and the clock of its machine.
+"""Disk usage of the database, free pages, and the clock of its machine.
 
-SQLite reuses the pages of removed rows, so only free pages beyond a quarter of the file are given
-back to the disk: closing a day frees what the next day needs. Only files with `auto_vacuum =
-INCREMENTAL` can give pages back; new files have it, an older one gets it when it is restored from a
-copy (db/backup). PostgreSQL's autovacuum does the same on its own.
+SQLite reuses the pages of deleted rows, so only free pages beyond a quarter of the file are
+returned to the disk: closing a day frees pages that the next day needs. Only files with
+`auto_vacuum = INCREMENTAL` can return pages. New files have it; an older one gets it when it is
+restored from a copy (db/backup). PostgreSQL's autovacuum needs no help.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tollgauge.db.sqlite_transaction import sqlite_connection
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """Bytes of a database. `log` is SQLite's write-ahead log; `free` and `total` are of the disk,
-    None where that is another machine's.
+    """Bytes of a database. `log` is SQLite's write-ahead log. `free` and `total` describe the disk,
+    None if it belongs to another machine.
     """
 
     database: int
@@ -32,14 +32,14 @@ class Size:
 
     @property
     def full_percent(self) -> int | None:
-        """How full the disk is for those who are not root, in percent, rounded up."""
+        """Used share of the disk for users other than root, in percent, rounded up."""
         if self.free is None or not self.total:
             return None
         return 100 - self.free * 100 // self.total
 
 
 def measure(tx: Connection) -> Size:
-    """The size of the database that a transaction is of."""
+    """Measure a transaction's database."""
     if tx.dialect.name != "sqlite":
         return Size(
             database=tx.execute(sa.text("SELECT pg_database_size(current_database())")).scalar_one()
@@ -56,7 +56,7 @@ def measure(tx: Connection) -> Size:
 
 
 def clock_ms(tx: Connection) -> int | None:
-    """The clock of the database's machine, in ms UTC; None where it is this machine."""
+    """Return the clock of the database's machine in ms UTC; None if it is this machine."""
     if tx.dialect.name == "sqlite":
         return None
     query = sa.text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)")
@@ -64,24 +64,24 @@ def clock_ms(tx: Connection) -> int | None:
     return at
 
 
-SPARE: Final = 4
-"""One page in so many may be free."""
-STEP_PAGES: Final = 256
-"""2 MB."""
+SPARE: Final = 4  # a quarter of the pages may be free
+STEP_PAGES: Final = 256  # 2 MB
 INCREMENTAL: Final = 2
 """The value of `PRAGMA auto_vacuum` (https://sqlite.org/pragma.html#pragma_auto_vacuum)."""
 
 
 def give_back_pages(tx: Connection, *, pages: int = STEP_PAGES) -> int:
-    """Give back at most so many free pages; returns how many. Call it again until it returns 0."""
+    """Return at most `pages` free pages to the disk; return their number. Call again until it
+    returns 0.
+    """
     if tx.dialect.name != "sqlite" or _pragma(tx, "auto_vacuum") != INCREMENTAL:
         return 0
     free = _pragma(tx, "freelist_count")
     beyond = min(free - _pragma(tx, "page_count") // SPARE, pages)
     if beyond <= 0:
         return 0
-    # It gives a row without columns for each page, which SQLAlchemy does not read: reading them all
-    # does the work.
+    # The pragma returns a row without columns per page, which SQLAlchemy does not read: only
+    # reading all of them does the work.
     sqlite_connection(tx).execute(f"PRAGMA incremental_vacuum({beyond})").fetchall()
     return free - _pragma(tx, "freelist_count")
 

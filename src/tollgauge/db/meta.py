@@ -15,7 +15,7 @@ from tollgauge.db.schema import metadata, upsert
 
 
 def get(tx: Connection, key: str) -> str | None:
-    """The value of a key, or None."""
+    """Return the value of a key, or None."""
     query = sa.select(meta_table.c.value).where(meta_table.c.key == key)
     return tx.execute(query).scalar_one_or_none()
 
@@ -27,29 +27,30 @@ def put(tx: Connection, key: str, value: str) -> None:
 
 
 def keep(tx: Connection, key: str, value: str) -> None:
-    """Set the value of a key that has none."""
+    """Set the value of a key unless it has one."""
     statement = upsert(meta_table).values(key=key, value=value)
     tx.execute(statement.on_conflict_do_nothing())
 
 
 def drop(tx: Connection, key: str) -> None:
-    """Remove a key."""
+    """Delete a key."""
     tx.execute(meta_table.delete().where(meta_table.c.key == key))
 
 
 def take_turn(tx: Connection, name: str) -> None:
-    """Wait until no other transaction has the turn `name`, and keep it until this one ends."""
+    """Wait for the turn `name` and hold it until the transaction ends."""
+    # A row lock serialises the transactions; the row is created at the first use.
     key = f"turn:{name}"
     keep(tx, key, "")
     tx.execute(sa.select(meta_table.c.key).where(meta_table.c.key == key).with_for_update())
 
 
 class Dated(Protocol):
-    """A value as of an instant (ms UTC)."""
+    """A value with the time it was computed (ms UTC)."""
 
     @property
     def as_of(self) -> int:
-        """When it was computed."""
+        """The time of computation."""
         ...
 
 
@@ -58,8 +59,10 @@ T = TypeVar("T", bound=Dated)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedValue(Generic[T]):
-    """Where a value is stored: it is computed again once it is `refresh_ms` old, and used until it
-    is `use_ms` old. One that another version wrote is none.
+    """A value stored under a key.
+
+    It is computed again after `refresh_ms` and used for at most `use_ms`. A value that another
+    version wrote is ignored if it cannot be decoded.
     """
 
     key: str
@@ -68,12 +71,12 @@ class CachedValue(Generic[T]):
     use_ms: int
 
     def usable(self, tx: Connection, *, now: int) -> T | None:
-        """The stored value, None where it is too old or there is none."""
+        """Return the stored value, or None if it is missing or too old."""
         value = self._stored(tx)
         return value if value is not None and value.as_of > now - self.use_ms else None
 
     def is_due(self, tx: Connection, *, now: int) -> bool:
-        """Whether a worker should compute it again."""
+        """Return whether a worker should compute the value again."""
         value = self._stored(tx)
         return value is None or value.as_of <= now - self.refresh_ms
 
@@ -82,7 +85,7 @@ class CachedValue(Generic[T]):
         put(tx, self.key, orjson.dumps(value).decode())
 
     def drop(self, tx: Connection) -> None:
-        """Remove the stored value."""
+        """Delete the stored value."""
         drop(tx, self.key)
 
     def _stored(self, tx: Connection) -> T | None:
@@ -103,7 +106,7 @@ lease = Table(
 
 
 def take_lease(tx: Connection, name: str, *, owner: str, now: int, ttl_ms: int) -> bool:
-    """Take or keep a lease until `now + ttl_ms`; False while another owner holds it."""
+    """Take or renew a lease until `now + ttl_ms`. False while another owner holds it."""
     tx.execute(upsert(lease).values(name=name, owner=owner, until=0).on_conflict_do_nothing())
     result = tx.execute(
         update(lease)
@@ -114,5 +117,5 @@ def take_lease(tx: Connection, name: str, *, owner: str, now: int, ttl_ms: int) 
 
 
 def end_lease(tx: Connection, name: str, *, owner: str) -> None:
-    """End a lease early; nothing happens unless `owner` holds it."""
+    """End a lease early if `owner` holds it."""
     tx.execute(update(lease).where(lease.c.name == name, lease.c.owner == owner).values(until=0))

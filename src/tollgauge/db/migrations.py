@@ -1,8 +1,8 @@
-"""Creates the tables of a new database, and recognises their version.
+"""Create the tables of a new database and check their version.
 
-Nothing was released yet. The SQL files next to this module create the present tables; `make docs`
-writes them from the declarations in db/schema and store. The version is a digest of that SQL, so a
-database of a build with other tables is rejected. Upgrades begin with the first release.
+The SQL files next to this module create the tables; `make docs` generates them from the
+declarations in db/schema and store. The version is a digest of that SQL, so a database with other
+tables is rejected. Upgrades begin with the first release.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ VERSION_TABLE: Final = "schema_version"
 
 
 class UnknownVersionError(TollgaugeError):
-    """The tables of a database are of a version that this program does not know."""
+    """The database's tables are of an unsupported version."""
 
 
 def upgrade(connection: Connection) -> None:
     """Create the tables of an empty database.
 
     Raises:
-        UnknownVersionError: the database was made by another build; it is not changed.
+        UnknownVersionError: The database was created by another build; it is not changed.
     """
     current = version(connection)
     if current == newest_version():
         return
     if current is not None:
         raise UnknownVersionError(
-            f"The database has tables of version {current}, which this program does not know.",
-            hint="It was made by an unreleased version; export what you need with that version or "
-            "start with an empty file.",
+            f"The database has schema version {current}, which this program does not support.",
+            hint="It was created by an unreleased version. Export your data with that version, or "
+            "start with an empty database.",
         )
     for statement in _read_sql(connection.dialect.name).split(";\n"):
         if statement.strip():
@@ -59,7 +59,7 @@ def version(connection: Connection) -> str | None:
     """Return the version of a database's tables, or None if it is empty."""
     inspector = sa.inspect(connection)
     for table, column in ((VERSION_TABLE, "version"), ("alembic_version", "version_num")):
-        # Builds before this one kept their version in Alembic's table.
+        # Earlier builds kept their version in Alembic's table.
         if inspector.has_table(table):
             query = sa.text(f"SELECT {column} FROM {table}")  # noqa: S608 - constants
             return str(connection.execute(query).scalar())

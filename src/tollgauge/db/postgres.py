@@ -1,14 +1,13 @@
-"""PostgreSQL: connections of asyncpg in SQLAlchemy's pool.
+"""PostgreSQL: asyncpg connections in SQLAlchemy's pool.
 
-Rules:
-- a read sees one moment (REPEATABLE READ); writers of one process wait for each other, so that
-  they leave connections to the readers;
-- BEGIN, COMMIT and ROLLBACK go to asyncpg itself, and SQLAlchemy is in AUTOCOMMIT mode:
-  its own way to begin and end a transaction takes longer than most transactions do;
-- a whole transaction, from the pool and back, runs in one greenlet: each of SQLAlchemy's own
-  asynchronous calls would begin another;
-- a connection that was lost while it was idle (the server restarted) is replaced unnoticed. One
-  whose caller was cancelled may still be at work and is discarded.
+- A read sees one snapshot (REPEATABLE READ). Writers of one process wait for each other, which
+  leaves connections to the readers.
+- BEGIN, COMMIT and ROLLBACK go directly to asyncpg and SQLAlchemy is in AUTOCOMMIT mode: its own
+  transaction handling takes longer than most transactions.
+- A whole transaction, including checkout and return of the connection, runs in one greenlet: each
+  of SQLAlchemy's asynchronous calls would start another one.
+- A connection lost while idle (the server restarted) is replaced transparently. A connection whose
+  caller was cancelled may still be busy and is discarded.
 """
 
 from __future__ import annotations
@@ -30,18 +29,20 @@ from tollgauge.db.database_errors import StoreUnavailable, translated
 R = TypeVar("R")
 
 _STATEMENTS: Final = 512
-"""Prepared statements that SQLAlchemy keeps per connection. Default: 100, fewer than there are."""
+"""Prepared statements cached per connection. Default: 100, fewer than the program uses."""
 _WRITE: Final = "BEGIN"
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class _RolledBack(Exception):  # noqa: N818 - not an error: it ends a transaction
-    """Ends a transaction of which nothing should stay."""
+    """Ends a transaction that must be rolled back."""
 
 
 class Postgres:
-    """A PostgreSQL database with up to `connections` at once; the server ends a statement that
-    takes longer than `statement_ms`, and a transaction that stands idle for twice as long.
+    """A PostgreSQL database with up to `connections` connections.
+
+    The server cancels a statement after `statement_ms` and closes a transaction that is idle for
+    twice as long.
     """
 
     def __init__(self, url: URL, *, connections: int, statement_ms: int) -> None:
@@ -50,29 +51,29 @@ class Postgres:
         self._write_lock = asyncio.Lock()
 
     async def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
-        """Run work in a transaction of its own."""
+        """Run work in its own transaction."""
         async with self._write_lock if writing else nullcontext():
             return await greenlet_spawn(self._run_transaction, work, _WRITE if writing else _READ)
 
     async def rolled_back(self, work: Callable[[sa.Connection], None]) -> None:
         """Run work in a transaction that is rolled back."""
 
-        def work_in_vain(connection: sa.Connection) -> None:
+        def work_and_roll_back(connection: sa.Connection) -> None:
             work(connection)
             raise _RolledBack
 
         with contextlib.suppress(_RolledBack):
-            await self.run(work_in_vain, writing=True)
+            await self.run(work_and_roll_back, writing=True)
 
     async def close(self) -> None:
-        """Close every connection, those in use when their transactions end; the next transaction
-        opens another.
+        """Close all connections, those in use at the end of their transactions. The next
+        transaction opens new ones.
         """
         await greenlet_spawn(self._engine.dispose)
 
     def _run_transaction(self, work: Callable[[sa.Connection], R], begin: str) -> R:
-        """In a greenlet: take a connection, begin, work, and commit, or roll back on any error."""
-        pool = self._engine.pool  # a close while we connect counts too
+        """Run work in a transaction, inside a greenlet."""
+        pool = self._engine.pool  # compared below, to notice a close during the transaction
         with translated(connecting=True):
             connection = self._begin(begin)
         try:
@@ -82,17 +83,19 @@ class Postgres:
             _roll_back(connection)
             raise
         except BaseException:
-            _discard(connection)
+            _discard(connection)  # cancelled: a statement may still be running
             raise
         finally:
-            if self._engine.pool is not pool:  # it was closed, and would leave this one open
+            if self._engine.pool is not pool:  # the old pool would keep this connection open
                 connection.invalidate()
             connection.close()
         return result
 
     def _begin(self, statement: str) -> sa.Connection:
-        """A connection with a transaction begun. BEGIN is the test of an idle connection: where it
-        was lost, the server restarted, and all idle ones are lost.
+        """Return a connection with a transaction.
+
+        BEGIN tests the idle connection. If it was lost, the server has restarted and all idle
+        connections are lost, so the pool is replaced.
         """
         try:
             return self._begun(statement)
@@ -112,8 +115,10 @@ class Postgres:
 
 
 def _asyncpg_connection(connection: sa.Connection) -> Any:
-    """Return the asyncpg connection behind SQLAlchemy's. Raises InterfaceError if SQLAlchemy has
-    discarded it.
+    """Return the asyncpg connection behind SQLAlchemy's.
+
+    Raises:
+        InterfaceError: SQLAlchemy has discarded the connection.
     """
     if connection.invalidated:
         raise asyncpg.InterfaceError("the connection was lost")
@@ -121,8 +126,10 @@ def _asyncpg_connection(connection: sa.Connection) -> Any:
 
 
 def _execute(connection: sa.Connection, statement: str) -> str:
-    """The server's command tag for a statement. Raises StoreUnavailable if the connection was
-    lost.
+    """Execute a statement and return the server's command tag.
+
+    Raises:
+        StoreUnavailable: The connection was lost.
     """
     try:
         return str(await_only(_asyncpg_connection(connection).execute(statement)))
@@ -131,15 +138,18 @@ def _execute(connection: sa.Connection, statement: str) -> str:
 
 
 def _commit(connection: sa.Connection) -> None:
-    """Commit. Raises RuntimeError if the server answers ROLLBACK, as it does after a statement
-    failed: work that caught that error would otherwise pass for committed.
+    """Commit the transaction.
+
+    Raises:
+        RuntimeError: The server answered ROLLBACK, as it does after a failed statement: work that
+            caught the error would otherwise appear to be committed.
     """
     if _execute(connection, "COMMIT") != "COMMIT":
         raise RuntimeError("a statement of this transaction failed: nothing was written")
 
 
 def _roll_back(connection: sa.Connection) -> None:
-    """Roll back the transaction; a connection that cannot do that is discarded."""
+    """Roll back the transaction. A connection that fails to do so is discarded."""
     try:
         _execute(connection, "ROLLBACK")
     except BaseException as error:
@@ -149,7 +159,7 @@ def _roll_back(connection: sa.Connection) -> None:
 
 
 def _discard(connection: sa.Connection) -> None:
-    """Close a connection at once, without waiting for a statement that it still runs."""
+    """Close a connection immediately, without waiting for a running statement."""
     with contextlib.suppress(asyncpg.InterfaceError):  # SQLAlchemy has discarded it already
         _asyncpg_connection(connection).terminate()
     connection.invalidate()
@@ -171,7 +181,7 @@ def _engine(url: URL, connections: int, statement_ms: int) -> sa.Engine:
                 "application_name": "tollgauge",
                 "statement_timeout": str(statement_ms),
                 "idle_in_transaction_session_timeout": str(2 * statement_ms),
-                # To compile a statement takes a hundred times as long as to run any of ours.
+                # Compiling a statement takes a hundred times as long as running one of these.
                 "jit": "off",
             },
         },

@@ -1,14 +1,11 @@
-"""PostgreSQL's own tools for copies: `pg_dump` and `pg_restore`, run with the store's URL.
+"""Back up and restore with PostgreSQL's `pg_dump` and `pg_restore`, and move an SQLite copy into
+PostgreSQL.
 
-Rules:
-- a password goes to them in their environment, never on a command line that others can list;
-- a dump gets its name only when it is whole and of ours; it is readable by its owner alone;
-- a dump is restored into an empty database only, in one transaction: what it replaces is another
-  database, which stays as it is until the operator drops it;
-- where the tools are missing, the error names the command to type, without its password.
-
-A copy of an SQLite database is moved into an empty PostgreSQL one in one transaction: the tables
-and every row, or nothing. Sequences continue after the copy's highest keys.
+- Passwords are passed in the environment, never on a command line that other users can list.
+- A dump gets its name only once it is complete and verified. Only its owner can read it.
+- A dump is restored only into an empty database, in one transaction. The previous database remains
+  until the operator drops it.
+- If the tools are missing, the error contains the command to run, without its password.
 """
 
 from __future__ import annotations
@@ -44,12 +41,15 @@ from tollgauge.db.migrations import VERSION_TABLE, upgrade
 _VERSION: Final = re.compile(r"^([0-9a-f]{12})$", re.MULTILINE)
 _LINE_MAX: Final = 300
 _MAGIC: Final = b"PGDMP"
-"""How every dump of pg_dump's custom format begins."""
+"""The first bytes of a dump in pg_dump's custom format."""
 
 
 def dump(url: str, target: Path, *, force: bool) -> Copy:
-    """Write a dump of a database, which may be in use, to one file. Raises BackupError, and
-    BackupDamagedError for a database that is none of ours.
+    """Dump a database, which may be in use, to one file.
+
+    Raises:
+        BackupError: The dump cannot be made.
+        BackupDamagedError: The database is not of tollgauge.
     """
     check_target(target, force=force)
     with written_beside(target) as part:
@@ -62,30 +62,41 @@ def dump(url: str, target: Path, *, force: bool) -> Copy:
 
 
 def examine(path: Path) -> Copy:
-    """Read a dump to its end. Raises BackupDamagedError where it is not whole or not of ours."""
+    """Verify a dump to its end.
+
+    Raises:
+        BackupError: The file does not exist.
+        BackupDamagedError: The dump is not complete or not of tollgauge.
+    """
     if not path.is_file():
-        raise BackupError(f"There is no file {path}.", hint="Name a file that `backup` wrote.")
+        raise BackupError(f"{path} does not exist.", hint="Name a file that `backup` wrote.")
     with path.open("rb") as file:
         head = file.read(len(_MAGIC))
     if head != _MAGIC:
-        raise BackupDamagedError(f"{path} is no dump of pg_dump.", hint="Take an older copy.")
+        raise BackupDamagedError(f"{path} is not a pg_dump file.", hint="Use an older copy.")
     try:
         # Turning the whole dump into SQL reads it to its last byte.
         _run(["pg_restore", "--file=/dev/null", str(path)], None)
         words = ["pg_restore", "--data-only", f"--table={VERSION_TABLE}", "--file=-", str(path)]
         match = _VERSION.search(_run(words, None))
     except BackupError as error:
-        raise BackupDamagedError(f"{path} is no whole dump: {error}", hint=error.hint) from error
+        raise BackupDamagedError(
+            f"{path} is not a complete dump: {error}", hint=error.hint
+        ) from error
     if match is None:
         raise BackupDamagedError(
-            f"{path} is no dump of a database of tollgauge.", hint="Take an older copy."
+            f"{path} is not a dump of a tollgauge database.", hint="Use an older copy."
         )
     return copy_of_version(path, match.group(1), rows={})
 
 
 async def restore(dumped: Path, url: str) -> Copy:
-    """Put a dump into an empty database. Raises BackupDamagedError for a dump that is not whole or
-    not of ours, BackupError for a database that holds something, and StoreUnavailable.
+    """Restore a dump into an empty database.
+
+    Raises:
+        BackupDamagedError: The dump is not complete or not of tollgauge.
+        BackupError: The database is not empty, or pg_restore failed.
+        StoreUnavailable: The database cannot serve.
     """
     parsed, copy = parse_url(url), examine(dumped)
     await check_empty(url)
@@ -96,7 +107,12 @@ async def restore(dumped: Path, url: str) -> Copy:
 
 
 async def check_empty(url: str) -> None:
-    """Raises BackupError for a database that holds a table, and StoreUnavailable."""
+    """Check that a database has no tables.
+
+    Raises:
+        BackupError: It has tables.
+        StoreUnavailable: The database cannot serve.
+    """
     store = Store.open(url, pool_size=1)
     try:
         tables = await store.reading(lambda connection: connection.execute(_TABLES).scalar_one())
@@ -104,10 +120,10 @@ async def check_empty(url: str) -> None:
         await store.close()
     if tables:
         raise BackupError(
-            f"The database {parse_url(url).database} holds {tables} tables; a copy goes into an "
-            "empty one.",
-            hint="Make one (createdb NEW), set DATABASE_URL to it and try again. The service "
-            "then works on NEW, and what it replaces is kept.",
+            f"The database {parse_url(url).database} contains {tables} tables. A copy can be "
+            "restored only into an empty database.",
+            hint="Create one (createdb NEW), set DATABASE_URL to it and try again. The service "
+            "then uses NEW, and the previous database is kept.",
         )
 
 
@@ -118,16 +134,21 @@ _TABLES: Final = sa.text(
 
 
 def _run(command: list[str], url: URL | None, *, by_hand: list[str] | None = None) -> str:
-    """What a tool prints. Raises BackupError where it is missing or fails."""
+    """Run a tool and return its output.
+
+    Raises:
+        BackupError: The tool is missing or failed.
+    """
     program = shutil.which(command[0])
     if program is None:
         typed = shlex.join(by_hand or command)
         place = f"PGPASSWORD=… {_masked(url)}{typed}" if url is not None else typed
         raise BackupError(
             f"{command[0]} is not installed here.",
-            hint=f"Install PostgreSQL's client programs, or run where they are: {place}",
+            hint="Install PostgreSQL's client programs, or run this on a machine that has them: "
+            + place,
         )
-    process = subprocess.run(  # noqa: S603 - a program of ours, no shell
+    process = subprocess.run(  # noqa: S603 - a fixed program without a shell
         [program, *command[1:]],
         env=os.environ | (_environment(url) if url is not None else {}),
         capture_output=True,
@@ -136,13 +157,13 @@ def _run(command: list[str], url: URL | None, *, by_hand: list[str] | None = Non
         errors="replace",
     )
     if process.returncode:
-        message = (process.stderr.strip().splitlines() or ["it did not say why"])[0][:_LINE_MAX]
+        message = (process.stderr.strip().splitlines() or ["no error message"])[0][:_LINE_MAX]
         raise BackupError(f"{command[0]} failed: {message}")
     return process.stdout
 
 
 def _environment(url: URL) -> dict[str, str]:
-    """The variables that tell libpq where a database is (PostgreSQL documentation, libpq)."""
+    """Return libpq's environment variables for a database."""
     named = {
         "PGHOST": url.query.get("host") or url.host,
         "PGPORT": url.query.get("port") or url.port,
@@ -155,21 +176,21 @@ def _environment(url: URL) -> dict[str, str]:
 
 
 def _masked(url: URL) -> str:
-    """The same variables for a person to type, without the password."""
+    """Return the same variables as shell assignments, without the password."""
     named = {name: value for name, value in _environment(url).items() if name != "PGPASSWORD"}
     return "".join(f"{name}={shlex.quote(value)} " for name, value in named.items())
 
 
 Progress = Callable[[int, int], None]
-"""Called with how many rows are moved, and of how many."""
+"""Called with the number of copied rows and the total."""
 
 _SQLITE_MAGIC: Final = b"SQLite format 3\x00"
-"""The first bytes of every database file: https://sqlite.org/fileformat.html section 1.3.1."""
+"""The first bytes of an SQLite file (https://sqlite.org/fileformat.html, section 1.3.1)."""
 _BATCH: Final = 1_000
 
 
 def is_sqlite_file(path: Path) -> bool:
-    """Whether a file begins as SQLite's do."""
+    """Return whether a file starts like an SQLite file."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -177,9 +198,12 @@ def is_sqlite_file(path: Path) -> bool:
 
 
 async def move_from_sqlite(copy: Path, url: str, *, progress: Progress) -> Copy:
-    """Put every row of a copy into an empty PostgreSQL database. Raises BackupDamagedError for a
-    copy that is not whole or not of ours, BackupError for a database that holds something, and
-    StoreUnavailable.
+    """Copy all rows of an SQLite copy into an empty PostgreSQL database, in one transaction.
+
+    Raises:
+        BackupDamagedError: The copy is not complete or not of tollgauge.
+        BackupError: The database is not empty.
+        StoreUnavailable: The database cannot serve.
     """
     examined = backup.examine(copy)
     await check_empty(url)
@@ -212,17 +236,17 @@ def _copy_rows(tx: Connection, read: Connection, *, progress: Progress) -> None:
             tx.execute(table.insert(), [dict(row) for row in rows])
             done += len(rows)
             progress(done, total)
-        _advance_counter(tx, table)
+        _advance_sequence(tx, table)
 
 
 def _count(read: Connection, table: sa.Table) -> int:
     return read.execute(sa.select(sa.func.count()).select_from(table)).scalar_one()
 
 
-def _advance_counter(tx: Connection, table: sa.Table) -> None:
-    """Set the counter of a generated key to the highest key that was copied."""
+def _advance_sequence(tx: Connection, table: sa.Table) -> None:
+    """Advance the sequence of a generated key to the highest copied key."""
     for column in table.primary_key:
-        counter = tx.scalar(sa.select(sa.func.pg_get_serial_sequence(table.name, column.name)))
-        highest = tx.scalar(sa.select(sa.func.max(column))) if counter else None
+        sequence = tx.scalar(sa.select(sa.func.pg_get_serial_sequence(table.name, column.name)))
+        highest = tx.scalar(sa.select(sa.func.max(column))) if sequence else None
         if highest is not None:
-            tx.execute(sa.select(sa.func.setval(counter, highest)))
+            tx.execute(sa.select(sa.func.setval(sequence, highest)))

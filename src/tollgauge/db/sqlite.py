@@ -1,12 +1,11 @@
-"""SQLite: a thread that writes and threads that read.
+"""SQLite: one thread that writes and several that read.
 
-Rules:
-- one thread writes with BEGIN IMMEDIATE (db/sqlite_transaction): a transaction that reads first
-  and then wants to write fails with SQLITE_BUSY, whatever its time-out;
-- one function is one job of a thread: begin, work and commit (db/sqlite_transaction);
-- a process with a connection never opens the database file, its -wal or -shm by itself: closing
-  that descriptor would drop SQLite's locks (see _check_room);
-- `synchronous=FULL`: what was committed survives a power cut.
+- One thread writes with BEGIN IMMEDIATE (db/sqlite_transaction): a transaction that reads before it
+  writes can fail with SQLITE_BUSY, regardless of the timeout.
+- A whole transaction is one job of a thread.
+- A process with a connection never opens the database file, its -wal or -shm directly: closing that
+  descriptor would drop SQLite's locks (see _check_room).
+- `synchronous=FULL`: committed data survives a power failure.
 """
 
 from __future__ import annotations
@@ -35,28 +34,21 @@ from tollgauge.db.sqlite_transaction import CheckedConnection, WriteQueue, run_t
 
 R = TypeVar("R")
 
-BUSY_MS: Final = 5_000
-"""How long a statement waits for another process that writes."""
-TRY_MS: Final = 2_000
-"""The same for `rolled_back`, whose caller wants an answer soon."""
-_SALE_BYTES: Final = 131_072
-"""Bytes that a sale may add to the file."""
+BUSY_MS: Final = 5_000  # maximum wait of a statement for a writer in another process
+TRY_MS: Final = 2_000  # the same for `rolled_back`, whose caller needs a quick answer
+_SALE_BYTES: Final = 131_072  # bytes that a sale may add to the file
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-WAIT_S: Final = 30.0
-"""How long a reader waits for one of the connections."""
+WAIT_S: Final = 30.0  # maximum wait of a reader for a connection
+# Options of a new file, set before the first write: packed days overflow pages of 4 KB, and free
+# pages can be returned to the disk (db/disk).
 NEW_FILE: Final = ("PRAGMA page_size = 8192", "PRAGMA auto_vacuum = INCREMENTAL")
-"""What a new file is made with, before anything is written to it: packed days overflow pages of
-4 KB, and free pages can be given back (db/disk).
-"""
-_WAL_BYTES: Final = 64 * 1024 * 1024
-"""How large the write-ahead log stays after a reader, such as a backup, has held it open."""
-_STATEMENTS: Final = 512
-"""How many compiled statements a connection keeps; the driver's default is 128."""
+_WAL_BYTES: Final = 64 * 1024 * 1024  # size limit of the log after a long reader (a backup)
+_STATEMENTS: Final = 512  # compiled statements cached per connection; the driver's default is 128
 _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
 
 
 class Sqlite:
-    """An SQLite database: one thread that writes, and up to `readers` that read."""
+    """An SQLite database with one writing thread and up to `readers` reading ones."""
 
     def __init__(self, url: URL, *, readers: int) -> None:
         self.dialect: Final = "sqlite"
@@ -73,11 +65,11 @@ class Sqlite:
         self._read_threads = _reader_threads(readers)
         self._read_slots = asyncio.Semaphore(readers)
         self._max_readers: Final = readers
-        # A new connection for each trial: nothing of the file is in its cache.
+        # No pool: each trial gets a new connection with an empty cache.
         self._trial = _engine(url, pool_size=None, lasting=lasting, busy_ms=TRY_MS)
 
     async def run(self, work: Callable[[sa.Connection], R], *, writing: bool) -> R:
-        """Run work in a transaction of its own, in one job of a thread."""
+        """Run work in its own transaction, as one job of a thread."""
         self._check_in_place()
         if writing:
             return await self._write_queue.enqueue(work)
@@ -89,16 +81,17 @@ class Sqlite:
             self._read_slots.release()
 
     async def rolled_back(self, work: Callable[[sa.Connection], None]) -> None:
-        """Run work in a transaction that is rolled back, on a connection of its own. It runs on the
-        writer's thread, so that it waits for writers of other processes only.
+        """Run work in a transaction that is rolled back, on a separate connection.
+
+        It runs on the writer's thread and therefore waits only for writers of other processes.
         """
         self._check_in_place()
         trial = partial(_try_to_write, self._trial, self._file, work)
         await asyncio.get_running_loop().run_in_executor(self._write_queue.thread, trial)
 
     async def close(self) -> None:
-        """Finish what was begun, and close every connection; the next transaction opens another.
-        An in-memory database is deleted.
+        """Finish running transactions and close all connections. The next transaction opens new
+        ones; an in-memory database is deleted.
         """
         await asyncio.to_thread(self._stop)
 
@@ -113,8 +106,12 @@ class Sqlite:
             self._forget()
 
     def _check_in_place(self) -> None:
-        """Check that the file is the one that was first used. A file that is deleted or replaced
-        under its connections takes all that they write with it. Raises StoreUnavailable.
+        """Check that the file is the one that was first opened.
+
+        A file that is deleted or replaced under its connections loses everything they write.
+
+        Raises:
+            StoreUnavailable: The file was deleted or replaced.
         """
         try:
             found = self._file.stat()
@@ -128,7 +125,11 @@ class Sqlite:
             raise StoreUnavailable("its file was deleted or replaced", Cause.UNREACHABLE)
 
     async def _acquire_read_slot(self) -> None:
-        """Wait for a reader. Raises SQLAlchemy's TimeoutError, as its pools do."""
+        """Wait for a reading connection.
+
+        Raises:
+            TimeoutError: SQLAlchemy's error, as raised by its pools.
+        """
         try:
             async with asyncio.timeout(WAIT_S if self._read_slots.locked() else None):
                 await self._read_slots.acquire()
@@ -141,8 +142,10 @@ def _reader_threads(count: int) -> ThreadPoolExecutor:
 
 
 def _try_to_write(engine: sa.Engine, file: Path, work: Callable[[sa.Connection], None]) -> None:
-    """On a thread: run work on a new connection, in a transaction that is rolled back. Raises
-    StoreUnavailable if the file could not grow by a sale.
+    """Run work on a new connection in a transaction that is rolled back. Runs on a thread.
+
+    Raises:
+        StoreUnavailable: The file could not grow by a sale.
     """
 
     def with_empty_cache(connection: sa.Connection) -> None:
@@ -157,24 +160,27 @@ def _try_to_write(engine: sa.Engine, file: Path, work: Callable[[sa.Connection],
 
 
 def _check_room(folder: Path) -> None:
-    """On a thread: check that a file in the folder could grow by a sale. Raises StoreUnavailable.
-    The transaction alone does not show it, because SQLite uses the log's space again.
+    """Check that a file in the folder can grow by a sale. Runs on a thread.
 
-    The database file itself is never opened here: closing any descriptor of it would drop all POSIX
-    locks that this process holds on it, and the next program that closes the database would delete
-    the log under the running service (https://sqlite.org/howtocorrupt.html, section 2.2).
+    A transaction does not show that, because SQLite reuses space in the log. The database
+    file is never opened here: closing any descriptor of it would drop all POSIX locks of this
+    process on it, and the next program that closes the database would delete the log under the
+    running service (https://sqlite.org/howtocorrupt.html, section 2.2).
+
+    Raises:
+        StoreUnavailable: There is not enough space.
     """
     try:
         free = os.statvfs(folder)
         if free.f_bavail * free.f_frsize < _SALE_BYTES:
             raise _no_room()
-        # Quotas and limits on the size of files show only when something is written.
+        # Quotas and limits on file sizes show only when something is written.
         with tempfile.TemporaryFile(dir=folder, buffering=0) as trial:
             trial.write(bytes(_SALE_BYTES))
     except OSError as error:
         if error.errno in _DISK_FULL:
             raise _no_room() from error
-        # The transaction has met whatever else is wrong with the folder.
+        # Other problems of the folder were already found by the transaction.
 
 
 def _no_room() -> StoreUnavailable:
@@ -182,21 +188,24 @@ def _no_room() -> StoreUnavailable:
 
 
 def in_memory(url: URL) -> bool:
-    """Whether a URL names a database that ends with the process. It is kept in a temporary file,
-    because what SQLite keeps in memory belongs to one connection.
+    """Return whether a URL is of an in-memory database.
+
+    It is kept in a temporary file, because an in-memory SQLite database belongs to one connection.
     """
     return url.database in _IN_MEMORY
 
 
 def _busy(error: BaseException) -> bool:
-    """Whether another process has locked the file, or recovers it."""
+    """Return whether another process has locked the file or is recovering it."""
     origin = error.orig if isinstance(error, sa.exc.DBAPIError) else error
     return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def _engine(url: URL, *, pool_size: int | None, lasting: bool, busy_ms: int = BUSY_MS) -> sa.Engine:
-    """Connections that wait `busy_ms` for another process that writes; without a pool size each is
-    closed after its transaction. A database that is not `lasting` need not survive a power cut.
+    """Create connections that wait `busy_ms` for writers of other processes.
+
+    Without a pool size each is closed after its transaction. A database that is not `lasting` need
+    not survive a power failure.
     """
     options = {
         "factory": CheckedConnection,
@@ -215,13 +224,15 @@ def _engine(url: URL, *, pool_size: int | None, lasting: bool, busy_ms: int = BU
 
 
 def _is_empty(file: Path) -> bool:
-    """Whether nothing was written to a file yet."""
+    """Return whether a file is empty or missing."""
     return not file.exists() or file.stat().st_size == 0
 
 
 def _execute_when_free(cursor: DBAPICursor, pragma: str, busy_ms: int) -> None:
-    """Execute what sets up a file. SQLite itself does not always wait here for other processes, so
-    of several that open a new file at once all but one would fail.
+    """Execute a pragma that sets up a file, with retries.
+
+    SQLite does not always wait for other processes here: of several that open a new file
+    concurrently all but one would fail.
     """
     deadline = time.monotonic() + busy_ms / 1_000
     while True:
@@ -242,8 +253,8 @@ def _prepare(
     connection: DBAPIConnection,
     _entry: ConnectionPoolEntry,
 ) -> None:
-    """Set up a new connection. `isolation_level = None` stops sqlite3 from beginning transactions
-    of its own.
+    """Set up a new connection. `isolation_level = None` keeps sqlite3 from starting transactions
+    itself.
     """
     connection.isolation_level = None
     cursor = connection.cursor()

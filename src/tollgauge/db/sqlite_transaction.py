@@ -1,15 +1,6 @@
-"""Transactions of an SQLite file, on the thread that has the connection, and the queue of writers.
+"""Transactions of an SQLite file on the thread that owns the connection, and the queue of writers.
 
-sqlite3 never begins a transaction by itself here, and SQLAlchemy is in AUTOCOMMIT mode, so that it
-begins none either.
-
-Write queue: the one thread that writes to an SQLite file, on behalf of many callers.
-
-Rules:
-- each queued function is a transaction of its own. Those that wait when the thread gets to them
-  share one commit, because a commit waits for the disk: each runs in a savepoint;
-- a function whose caller was cancelled before its turn is not run; once begun, it is run to its
-  end.
+sqlite3 never starts a transaction by itself here, and SQLAlchemy is in AUTOCOMMIT mode.
 """
 
 from __future__ import annotations
@@ -30,25 +21,25 @@ R = TypeVar("R")
 
 
 class CheckedConnection(sqlite3.Connection):
-    """A connection for transactions that are whole.
+    """A connection for complete transactions.
 
-    - While `checked`, a statement after the end of the transaction raises RuntimeError: SQLite ends
-      one itself when the disk is full, and what came after it would be committed alone.
-    - `close` ends the transaction at once. SQLite would keep it open, with its lock on the
-      database, as long as a statement of it exists, and a traceback may refer to one until the next
-      garbage collection.
+    - While `checked`, a statement after the end of the transaction raises RuntimeError. SQLite ends
+      a transaction by itself if the disk is full, and later statements would be committed
+      separately.
+    - `close` ends the transaction immediately. SQLite would keep it open, with its lock, while one
+      of its statements exists, and a traceback may refer to one until the next garbage collection.
     """
 
     checked = False
 
     def cursor(self, *arguments: Any) -> Any:
-        """A cursor; `execute` takes one too."""
+        """Return a cursor; `execute` calls this too."""
         if self.checked and not self.in_transaction:
             raise RuntimeError("this transaction has ended: nothing of it was written")
         return super().cursor(*arguments)
 
     def close(self) -> None:
-        """Roll back what is open, and close."""
+        """Roll back an open transaction and close the connection."""
         self.checked = False
         with contextlib.suppress(sqlite3.Error):
             if self.in_transaction:
@@ -64,8 +55,9 @@ def sqlite_connection(connection: sa.Connection) -> sqlite3.Connection:
 def run_transaction(
     engine: sa.Engine, work: Callable[[sa.Connection], R], *, begin: str, keep: bool = True
 ) -> R:
-    """Run work in a transaction of its own; it is committed, or rolled back if nothing is to
-    `keep` or an exception is raised.
+    """Run work in its own transaction.
+
+    It is committed, or rolled back if `keep` is False or on any exception.
     """
     with engine.connect() as connection:
         driver = cast("CheckedConnection", sqlite_connection(connection))
@@ -84,7 +76,7 @@ def run_transaction(
 
 
 def _roll_back(connection: sa.Connection, driver: sqlite3.Connection) -> None:
-    """Roll back what is open; a connection that cannot do that is closed."""
+    """Roll back an open transaction. A connection that fails to do so is closed."""
     try:
         if driver.in_transaction:
             driver.execute("ROLLBACK")
@@ -93,11 +85,11 @@ def _roll_back(connection: sa.Connection, driver: sqlite3.Connection) -> None:
 
 
 def release_frames(error: BaseException) -> BaseException:
-    """An error without the local variables of the functions that failed.
+    """Remove the local variables of failed functions from an error.
 
-    A cursor among them that was not read to its end would keep its snapshot open for as long as
-    anybody holds the error: later reads on the connection would see old rows, and a write could not
-    begin (SQLITE_BUSY_SNAPSHOT).
+    An unfinished cursor among them would keep its snapshot open while the error is referenced:
+    later reads on the connection would see old rows, and a write could not start
+    (SQLITE_BUSY_SNAPSHOT).
     """
     current: BaseException | None = error
     while current is not None:
@@ -111,14 +103,19 @@ _Work = Callable[[sa.Connection], Any]
 
 @dataclass(frozen=True, slots=True)
 class WorkOutcome:
-    """What one of several functions returned or raised."""
+    """The result or the exception of a queued function."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 class WriteQueue:
-    """Functions that write, in the order in which they came. `thread` is theirs alone."""
+    """The queue of the one thread that writes to an SQLite file.
+
+    Each queued function is a transaction. Functions that are queued when the thread becomes free
+    share one commit, because a commit waits for the disk; each runs in a savepoint. A function
+    whose caller was cancelled before its turn is not run; once started, it runs to its end.
+    """
 
     def __init__(self, engine: sa.Engine) -> None:
         self.thread = _writer_thread()
@@ -127,15 +124,16 @@ class WriteQueue:
         self._flush_submitted = False
 
     def enqueue(self, work: Callable[[sa.Connection], R]) -> asyncio.Future[R]:
-        """Run work in a transaction of its own, together with others that wait."""
+        """Run work in its own transaction, which may share a commit with others."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[R] = loop.create_future()
         self._queue.append((work, future, loop))
-        loop.call_soon(self._wake)  # later, so that what is queued in this turn shares the commit
+        # Not immediately: functions queued in the same turn of the event loop share the commit.
+        loop.call_soon(self._wake)
         return future
 
     def stop(self) -> None:
-        """Finish what was begun; what is queued from now on begins another thread."""
+        """Finish running transactions. Later ones start another thread."""
         thread, self.thread = self.thread, _writer_thread()
         thread.shutdown()
 
@@ -145,8 +143,9 @@ class WriteQueue:
             self.thread.submit(self._flush)
 
     def _flush(self) -> None:
-        """On the thread: run what is queued."""
-        self._flush_submitted = False  # what is queued from here on needs another flush
+        """Run the queued functions. Runs on the thread."""
+        # Reset before draining: a function queued after the last popleft must submit a new flush.
+        self._flush_submitted = False
         batch = []
         while self._queue:
             entry = self._queue.popleft()
@@ -157,12 +156,14 @@ class WriteQueue:
             return
         outcomes = self._run_batch([work for work, _, _ in batch])
         for (_, future, loop), outcome in zip(batch, outcomes, strict=True):
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller is waiting
                 loop.call_soon_threadsafe(_set_outcome, future, outcome)
 
     def _run_batch(self, works: Sequence[_Work]) -> Sequence[WorkOutcome]:
-        """On the thread: run several functions in one transaction. If one fails, nothing of it is
-        written and the others go on; if the transaction fails, it fails for all of them.
+        """Run several functions in one transaction. Runs on the thread.
+
+        A failing function is rolled back and the others continue; a failing transaction fails all
+        of them.
         """
 
         def run_all(connection: sa.Connection) -> Sequence[WorkOutcome]:
@@ -172,7 +173,7 @@ class WriteQueue:
 
         try:
             return run_transaction(self._engine, run_all, begin="BEGIN IMMEDIATE")
-        except BaseException as error:  # noqa: BLE001 - it is raised to the callers
+        except BaseException as error:  # noqa: BLE001 - raised in each caller
             return [WorkOutcome(error=error)] * len(works)
 
 
@@ -190,14 +191,16 @@ def _set_outcome(future: asyncio.Future[Any], outcome: WorkOutcome) -> None:
 
 
 def _run_in_savepoint(connection: sa.Connection, work: _Work) -> WorkOutcome:
-    """Run work in a savepoint. Raises what the work raised if SQLite ended the whole transaction
-    with it, as it does when the disk is full.
+    """Run work in a savepoint.
+
+    An exception of the work is raised if SQLite ended the whole transaction with it, as it does
+    when the disk is full.
     """
     driver = sqlite_connection(connection)
     driver.execute("SAVEPOINT part")
     try:
         outcome = WorkOutcome(value=work(connection))
-    except Exception as error:  # it is raised to the caller of this work alone
+    except Exception as error:  # raised only in the caller of this work
         if not driver.in_transaction:
             raise
         driver.execute("ROLLBACK TO part")
