@@ -1,5 +1,5 @@
-"""docs/reference/api.md: every route, written from the interface description of a service that
-sells everything (`GET /openapi.json`).
+"""docs/reference/api.md: every route, generated from the OpenAPI document of a service that sells
+everything (`GET /openapi.json`).
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ _METHODS: Final = ("get", "post", "patch", "delete")
 _PLAIN_LIST: Final = re.compile(r"\[\n[^\[\]{}]*\]")
 _PROBLEM: Final = "application/problem+json"
 _INTRODUCTION: Final = """\
-`GET /openapi.json` of a running service says the same for programs. Paid routes are paid over x402
-version 2: a request without a payment is answered 402 with the terms, and sent again with a payment
-it is answered ([clients](../clients.md), [what is promised](../payments.md)). Prices are the
-defaults; `sale.prices` changes them."""
+The OpenAPI document of a running service is `GET /openapi.json`. Paid routes use x402 version 2: a
+request without a payment returns 402 with the payment terms; repeat it with a payment to get the
+response ([clients](../clients.md), [guarantees](../payments.md)). Prices are the defaults;
+`sale.prices` changes them."""
 _PROBLEMS: Final = """\
 ## Problems
 
-Every error is an RFC 9457 document (`application/problem+json`): `code` is a stable word, `detail`
-a sentence, and `errors` names the fields that are wrong. An example for each status:"""
+Every error is an RFC 9457 document (`application/problem+json`): `code` is a stable identifier,
+`detail` is a sentence, and `errors` lists the invalid fields. One example per status:"""
 _PAYMENT_REQUIRED: Final = """\
 ### 402 Payment required
 
-The body of a 402; the header `PAYMENT-REQUIRED` is its base64. Left out here: `extensions`, which
-describes the route to directories and holds the ticket of this 402."""
+This is the body of a 402; the header `PAYMENT-REQUIRED` is its base64 encoding. The example omits
+`extensions`, which describes the route for directories and contains the ticket of this 402."""
 
 
 def api() -> str:
-    """The page, in Markdown."""
+    """Return the page as Markdown."""
     description = asyncio.run(_description())
     operations = [
         (method.upper(), path, operations[method])
@@ -73,25 +73,25 @@ def api() -> str:
         parts.append(f"## {_TAGS.get(tag, tag)}")
         parts += [_operation(*operation, usual) for operation in group]
     parts.append(_models(description["components"]["schemas"]))
-    return generated("HTTP API", "the interface description", "\n\n".join(parts) + "\n")
+    return generated("HTTP API", "the OpenAPI document", "\n\n".join(parts) + "\n")
 
 
 @contextlib.asynccontextmanager
 async def example_service() -> AsyncIterator[Dependencies]:
-    """A service that sells everything."""
+    """Yield a service that sells everything."""
     config = Config(
         server=ServerSettings(base_url=_BASE_URL, admin_port=0),
         store=StoreSettings(url="sqlite://"),
         sale=SaleSettings(pay_to="0x" + "ab" * 20),
         facilitator=FacilitatorSettings(url="https://facilitator.example.com"),
-        watch=WatchSettings(key="a key that seals nothing: this service is never reached"),
+        watch=WatchSettings(key="a key that encrypts nothing: this service has no clients"),
     )
     async with app.opened(config) as service:
         yield service.server()
 
 
 async def _description() -> dict[str, Any]:
-    """The interface description of a service that sells everything."""
+    """Return the OpenAPI document of a service that sells everything."""
     async with example_service() as dependencies:
         transport = httpx.ASGITransport(routes.create(dependencies))
         async with httpx.AsyncClient(transport=transport, base_url=_BASE_URL) as http:
@@ -101,12 +101,12 @@ async def _description() -> dict[str, Any]:
 
 
 def _place(tag: str) -> tuple[int, str]:
-    """Where the section of a tag stands; tags that are not named here come last."""
+    """Return the position of a tag's section; unlisted tags come last."""
     return [*_TAGS, tag].index(tag), tag
 
 
 def _usual(operations: list[tuple[str, str, Any]]) -> Answers:
-    """The answers, a status and what it means, that every route but one for health may give."""
+    """Return the responses (status and description) of all routes except the health check."""
     answers = [
         {(status, answer["description"]) for status, answer in operation["responses"].items()}
         for _, _, operation in operations
@@ -116,7 +116,7 @@ def _usual(operations: list[tuple[str, str, Any]]) -> Answers:
 
 
 def _shared(operations: list[tuple[str, str, Any]]) -> str:
-    """The answers that routes share: an example of 402, and of the problem of each status."""
+    """Describe the shared responses: an example of 402, and of the problem for each status."""
     examples: dict[str, Any] = {}
     terms: Any = None
     for method, _, operation in operations:
@@ -135,8 +135,8 @@ def _shared(operations: list[tuple[str, str, Any]]) -> str:
         (
             _PROBLEMS,
             table(("status", "code", "detail"), codes),
-            f"One of them whole:\n\n{_json(examples['422'])}",
-            "## Any route\n\nWhat each route below may answer beside its own:",
+            f"A complete example:\n\n{_json(examples['422'])}",
+            "## Any route\n\nEach route may also return these responses:",
             table(("status", "means"), sorted(_usual(operations))),
             f"{_PAYMENT_REQUIRED}\n\n{_json(shown)}",
         )
@@ -144,13 +144,13 @@ def _shared(operations: list[tuple[str, str, Any]]) -> str:
 
 
 def _operation(method: str, path: str, operation: Json, usual: Answers) -> str:
-    """One route: its price, parameters, body and answers."""
+    """Describe one route: its price, parameters, body and responses."""
     parts = [f"### {method} {path}", f"{operation.get('summary', '')}."]
     if price := operation.get("x-payment-info", {}).get("price", {}).get("amount"):
         parts.append(f"Price: ${price}.")
     if parameters := operation.get("parameters"):
         parts.append(
-            table(("parameter", "in", "required", "type", "what it is"), _parameters(parameters))
+            table(("parameter", "in", "required", "type", "description"), _parameters(parameters))
         )
     for content in operation.get("requestBody", {}).get("content", {}).values():
         parts += _body(content)
@@ -183,7 +183,7 @@ def _parameters(parameters: list[Json]) -> Iterator[tuple[object, ...]]:
 
 
 def _body(content: Json) -> Iterator[str]:
-    """The fields of a request's body, and an example."""
+    """Describe the fields of a request's body, with an example."""
     schema = content.get("schema", {})
     if rows := list(_fields(schema)):
         yield f"The body:\n\n{_field_table(rows)}"
@@ -194,7 +194,7 @@ def _body(content: Json) -> Iterator[str]:
 
 
 def _models(schemas: Json) -> str:
-    """Every named object of the answers."""
+    """Describe every named object in responses."""
     parts = ["## Response models\n\nThe objects that responses consist of."]
     for name, schema in sorted(schemas.items()):
         rows = list(_fields(schema))
@@ -212,11 +212,11 @@ def _fields(schema: Json) -> Iterator[tuple[object, ...]]:
 
 
 def _field_table(rows: list[tuple[object, ...]]) -> str:
-    return table(("field", "type", "required", "what it is"), rows)
+    return table(("field", "type", "required", "description"), rows)
 
 
 def _type(schema: Json) -> str:
-    """A schema in a few words, with a link where it has a name."""
+    """Describe a schema in a few words, with a link if it has a name."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -233,7 +233,7 @@ def _type(schema: Json) -> str:
 
 
 def _limits(schema: Json) -> str:
-    """The range of a number, the length of a list or text, and the pattern of a text."""
+    """Describe the range of a number, the length of a list or text, and the pattern of a text."""
     words = [
         f"{text} {schema[key]}"
         for key, text in (
@@ -251,7 +251,7 @@ def _limits(schema: Json) -> str:
 
 
 def _json(value: Any) -> str:
-    """A block of JSON; a list of numbers or texts is one line."""
+    """Format a block of JSON; lists of numbers or texts stay on one line."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     return f"```json\n{_PLAIN_LIST.sub(_on_one_line, text)}\n```"
 

@@ -1,8 +1,8 @@
-"""The documentation as a site: `make docs-site` builds it with Sphinx.
+"""Sphinx configuration; `make docs-site` builds the site.
 
-The source folder is the root of the repository, so README.md, CONTRIBUTING.md and the others are
-pages too, and a link between two files holds in the repository and on the site. The navigation is
-what docs/README.md lists. Nothing is loaded from elsewhere: neither fonts nor scripts.
+The source folder is the root of the repository: README.md, CONTRIBUTING.md and others are pages
+too, and links between files work in the repository and on the site. The navigation follows
+docs/README.md. The site loads no fonts or scripts from other hosts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ include_patterns = ["*.md", "docs/**", "guard/*/README.md"]
 exclude_patterns = [".*", "node_modules", "bench", "build", "scripts", "src", "tests"]
 # Headings get the anchors that a repository's web page gives them.
 myst_heading_anchors = 4
-# Blocks are checked by the tests that run them; an output with an ellipsis is no JSON.
+# The tests that run the blocks check them; output with an ellipsis is not valid JSON.
 suppress_warnings = ["misc.highlighting_failure"]
 
 html_theme = "furo"
@@ -33,8 +33,9 @@ _LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+)\.md\)")
 
 
 def navigation(text: str) -> Iterator[str]:
-    """The tables of contents of a page that lists others: one for each section, with its heading
-    and the words of its links; one for the whole page where it has no sections.
+    """Return a table of contents per section of an index page, titled by its heading.
+
+    A page without sections gets one table of contents.
     """
     head, *rest = _SECTION.split(text)
     sections = list(zip(rest[::2], rest[1::2], strict=True)) or [("", head)]
@@ -45,13 +46,11 @@ def navigation(text: str) -> Iterator[str]:
 
 
 def add_navigation(_app: Any, name: str, source: list[str]) -> None:
-    """Append the tables of contents to the pages that list others: docs/README.md and that of the
-    decisions.
-    """
+    """Append tables of contents to the index pages: docs/README.md and that of the decisions."""
     if name.startswith("docs/") and name.endswith("/README"):
         source[0] += "".join(navigation(source[0]))
 
 
 def setup(app: Any) -> None:
-    """Called by Sphinx."""
+    """Register the extension (called by Sphinx)."""
     app.connect("source-read", add_navigation)

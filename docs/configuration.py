@@ -1,7 +1,4 @@
-"""docs/reference/configuration.md: every setting, written from the settings themselves.
-
-Types, defaults, ranges and what a setting means come from the sections' declarations.
-"""
+"""docs/reference/configuration.md: every setting, generated from the settings' declarations."""
 
 from __future__ import annotations
 
@@ -19,13 +16,13 @@ from tollgauge.config.settings import Section, Setting, list_sections
 from tollgauge.jobs.discover import Source
 
 _INTRODUCTION: Final = """\
-Settings come from one TOML file (`tollgauge.toml` of the folder, or `--config`, or
-`TOLLGAUGE_CONFIG`) and from the environment, which wins. `probe.cadence.every_ms` is the key
-`every_ms` of the table `[probe.cadence]`, and in the environment
-`TOLLGAUGE_PROBE_CADENCE_EVERY_MS`; lists have commas between their items there. `DATABASE_URL` sets
-`store.url` too. A *secret* is read from the environment alone and refused in the file. An unknown
-key is an error. `tollgauge config check` says everything that is wrong at once;
-[Run the service](../how-to/run.md) says what to set first."""
+Settings come from one TOML file (`tollgauge.toml` in the current folder, `--config`, or
+`TOLLGAUGE_CONFIG`) and from the environment, which takes precedence. `probe.cadence.every_ms` is
+the key `every_ms` of the table `[probe.cadence]`; its environment variable is
+`TOLLGAUGE_PROBE_CADENCE_EVERY_MS`. In variables, list items are separated by commas.
+`DATABASE_URL` also sets `store.url`. A *secret* is read only from the environment and rejected in
+the file. An unknown key is an error. `tollgauge config check` reports all errors together.
+[Run the service](../how-to/run.md) lists the settings to begin with."""
 _UNITS: Final = {
     "_ms": "ms",
     "_s": "s",
@@ -45,7 +42,7 @@ _TYPES: Final = {
 
 
 class _Schema(GenerateJsonSchema):
-    """A field that holds a function is no setting: it has no schema, and no default to warn of."""
+    """Omits fields that hold a function: they are not settings and have no schema."""
 
     def callable_schema(self, _schema: Any) -> JsonSchemaValue:
         return {}
@@ -55,7 +52,7 @@ class _Schema(GenerateJsonSchema):
 
 
 def configuration() -> str:
-    """The page, in Markdown."""
+    """Return the page as Markdown."""
     schema = _schema(Config)
     parts = [
         _describe_array(section) if section.is_array else _describe_table(section, schema)
@@ -69,7 +66,7 @@ def configuration() -> str:
 
 
 def _describe_table(section: Section, schema: dict[str, Any]) -> str:
-    head = ("setting", "type", "default", "range", "unit", "what it is")
+    head = ("setting", "type", "default", "range", "unit", "description")
     rows = [_row(setting, _at(schema, setting.path)) for setting in section.settings]
     return f"## {section.path}\n\n{table(head, rows)}"
 
@@ -108,7 +105,7 @@ def _type(schema: Mapping[str, Any]) -> str:
 
 
 def _value(value: Any) -> str:
-    """A default as TOML writes it; nothing for one that is absent."""
+    """Format a default as TOML; empty if there is none."""
     if value is None:
         return ""
     if isinstance(value, frozenset):
@@ -125,7 +122,7 @@ def _range(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _describe_array(section: Section) -> str:
-    """The section of the directories, an array of tables."""
+    """Describe `[[sources]]`, an array of tables."""
     properties = _schema(Source)["properties"]
     rows = [
         (
@@ -137,8 +134,8 @@ def _describe_array(section: Section) -> str:
         )
         for setting in section.settings
     ]
-    head = ("setting", "type", "default", "unit", "what it is")
+    head = ("setting", "type", "default", "unit", "description")
     return (
-        "## sources\n\nThe directories to crawl: one `[[sources]]` table each "
+        "## sources\n\nThe directories to crawl, one `[[sources]]` table each "
         f"([how](../how-to/add-a-directory.md)).\n\n{table(head, rows)}"
     )

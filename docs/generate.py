@@ -1,5 +1,5 @@
-"""Writes the generated pages and tables of this folder and of the README, the examples of answers,
-and the example of the configuration: `.venv/bin/python docs/generate.py`.
+"""Writes the generated pages and tables of this folder and of the README, the response examples,
+and the example configuration: `.venv/bin/python docs/generate.py`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tollgauge.core.score.evidence_schema import schema_text
 
 
 def pages() -> dict[str, str]:
-    """File name to content."""
-    # The routes, which these read, show the recorded examples.
+    """Return the generated pages by file name."""
+    # Imported late: the routes that these modules import read the recorded examples.
     from docs.reference_pages import reference
     from docs.sections import pages_with_sections
 
@@ -39,8 +39,8 @@ def pages() -> dict[str, str]:
 
 
 def main() -> None:
-    """Write the SQL of the tables, the examples of answers, and every page."""
-    # The pages come last: they show a service that creates the tables and names the examples.
+    """Write the SQL of the tables, the response examples, and every page."""
+    # The pages come last: they start a service that creates the tables and reads the examples.
     write({f"../src/tollgauge/db/{name}": text for name, text in tables_sql().items()})
     write(recorded())
     write(pages())

@@ -1,4 +1,4 @@
-"""The pages of docs/reference; the short ones are made here: commands, metrics, flags, policies."""
+"""The pages of docs/reference. Commands, metrics, flags and policies are defined here."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.scoring import FLAG_RULES
 
+# Removed: each command has its own section, and the list truncates their descriptions.
 _COMMAND_LIST: Final = re.compile(r"\*\*Commands\*\*:\n\n(?:\* .*\n)+\n?")
-"""Each command has a section of its own; the list cuts their sentences short."""
 _OWN_TABLES: Final = ("version", "rows", "grades", "caps", "forecast_caps")
-"""Fields of a policy that have a table of their own, here or in the methodology."""
+"""Fields of a policy with a separate table, here or in the methodology."""
 
 
 def reference() -> dict[str, str]:
-    """The pages of the reference, by file name."""
+    """Return the pages of the reference by file name."""
     return {
         "reference/api.md": api(),
         "reference/commands.md": commands(),
@@ -41,22 +41,21 @@ def reference() -> dict[str, str]:
 
 
 def commands() -> str:
-    """docs/reference/commands.md, from the commands themselves."""
+    """Return docs/reference/commands.md, generated from the commands."""
     command = typer.main.get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="tollgauge")
     servers = _listed(without_json(app))
     introduction = (
-        f"Commands print text, or JSON with `--json`; {servers} print no result: "
-        "they serve until they are stopped. A command exits with 0 (good), 1 (what was "
-        "examined is bad) or 2 (the command failed, or was used wrongly). Results go to standard "
-        "output, everything else to standard error."
+        f"Commands print text, or JSON with `--json`; {servers} run until they are stopped and "
+        "print no result. Exit codes: 0 success, 1 the examined object failed, 2 the command "
+        "failed or was misused. Results go to standard output, messages to standard error."
     )
     body = _COMMAND_LIST.sub("", text.partition("\n")[2]).strip()
     return generated("Command line", "the commands", f"{introduction}\n\n{body}\n")
 
 
 def without_json(typer_app: typer.Typer) -> tuple[str, ...]:
-    """The commands that have no option `--json`."""
+    """Return the commands that have no option `--json`."""
 
     def names(command: Any, path: str) -> Iterator[str]:
         parts = getattr(command, "commands", {})
@@ -75,7 +74,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def metrics() -> str:
-    """docs/reference/metrics.md, from their declarations in observe."""
+    """Return docs/reference/metrics.md, generated from the declarations in observe."""
     declared = [
         metric for metric in vars(observe).values() if isinstance(metric, MetricWrapperBase)
     ]
@@ -84,23 +83,23 @@ def metrics() -> str:
         for name, kind, labels, words in sorted(map(_metric, declared))
     ]
     introduction = (
-        "`/metrics` of `server.admin_port` answers in the Prometheus text format; `serve`, `work` "
-        "and `run` each have one. A histogram has the series `_bucket`, `_sum` and `_count`. "
-        "[Operating](../operating/monitoring.md) has alert rules and a dashboard."
+        "`/metrics` on `server.admin_port` uses the Prometheus text format; each `serve`, `work` "
+        "and `run` process has it. A histogram has the series `_bucket`, `_sum` and `_count`. "
+        "Alert rules and a dashboard are in [Operating](../operating/monitoring.md)."
     )
-    page = table(("metric", "type", "labels", "what it says"), rows)
+    page = table(("metric", "type", "labels", "description"), rows)
     return generated("Metrics", "src/tollgauge/observe.py", f"{introduction}\n\n{page}\n")
 
 
 def _metric(metric: MetricWrapperBase) -> tuple[str, str, tuple[str, ...], str]:
     (family,) = metric.describe()
     name = f"{family.name}_total" if family.type == "counter" else family.name
-    labels = tuple(metric._labelnames)  # noqa: SLF001 - the library says it nowhere else
+    labels = tuple(metric._labelnames)  # noqa: SLF001 - the library has no public accessor
     return name, family.type, labels, family.documentation
 
 
 def flags() -> str:
-    """docs/reference/flags.md: the flags of the policy."""
+    """Return docs/reference/flags.md: the flags of the policy."""
     limits = {cap.code: f"{cap.limit_tenths / 10:g}" for cap in POLICY.caps}
     rows = [
         (f"`{rule.code}`", rule.severity.value, rule.words, rule.fix, limits.get(rule.code, ""))
@@ -109,12 +108,12 @@ def flags() -> str:
         if rule.severity is severity
     ]
     introduction = (
-        "What a report, a snapshot or a page can say of an endpoint under policy "
-        f"{POLICY.version}. Where the last column has a number, the flag limits the score to it. "
-        "`lint:<rule>` is a flag for each finding of the latest envelope; its severity and fix are "
-        "those of the [lint rule](../lint-rules.md)."
+        f"Flags in reports, snapshots and pages under policy {POLICY.version}. A number in the "
+        "last column is the maximum score of an endpoint with that flag. Each finding of the "
+        "latest envelope also raises the flag `lint:<rule>`; its severity and fix are those of "
+        "the [lint rule](../lint-rules.md)."
     )
-    head = ("flag", "severity", "fires when", "what a seller can do", "cap")
+    head = ("flag", "severity", "condition", "fix", "cap")
     return generated(
         "Flags",
         "core/score/probe_flags and core/score/listing_flags",
@@ -123,23 +122,22 @@ def flags() -> str:
 
 
 def policies() -> str:
-    """docs/reference/policies.md: every number of the policy."""
+    """Return docs/reference/policies.md: every number of the policy."""
     others = [field.name for field in fields(Policy) if field.name not in _OWN_TABLES]
     introduction = (
-        "Every number that a score depends on. What they mean is in the "
-        "[methodology](../methodology.md) and in `core/score/policy.py`, "
-        "whose field names these are. "
-        f"Scores are made by policy {POLICY.version}."
+        "Every number that scores depend on. The [methodology](../methodology.md) explains them; "
+        "the names are those of the fields in `core/score/policy.py`. "
+        f"The current policy is {POLICY.version}."
     )
     sections = (
         introduction,
         "## Weights\n\nIn points of 100.",
         _two_columns("component", POLICY.weights.items()),
-        "## Grades\n\nThe least score of each; below the last one is F.",
+        "## Grades\n\nThe minimum score of each grade; below the last one the grade is F.",
         _two_columns("grade", POLICY.grades),
-        "## Caps\n\nThe score that a flag limits to.",
+        "## Caps\n\nThe maximum score with a flag.",
         _two_columns("flag", [(cap.code, f"{cap.limit_tenths / 10:g}") for cap in POLICY.caps]),
-        "What the forecast limits is in the [methodology](../methodology.md#forecast).",
+        "Caps by forecast are in the [methodology](../methodology.md#forecast).",
         "## Other numbers",
         _two_columns("field", [(name, _number(getattr(POLICY, name), name)) for name in others]),
     )
@@ -151,7 +149,7 @@ def _two_columns(what: str, rows: Iterable[tuple[str, object]]) -> str:
 
 
 def _number(value: Any, name: str) -> str:
-    """A number or a table of numbers."""
+    """Format a number or a table of numbers."""
     if name.endswith("_ms"):
         return f"{value // DAY_MS} d" if value % DAY_MS == 0 else f"{value // HOUR_MS} h"
     if isinstance(value, tuple):

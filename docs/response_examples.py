@@ -1,8 +1,8 @@
-"""The examples of the interface description, made by the code that makes the real answers.
+"""The response examples of the OpenAPI document, produced by the code of the real responses.
 
-One invented endpoint is scored from invented evidence. `docs/generate.py` records the answers as
-JSON files in web/wire/examples, and a test compares the files with the output of the code. No value
-is null: FastAPI would leave it out.
+One invented endpoint is scored from invented evidence. `docs/generate.py` writes the responses as
+JSON files to web/wire/examples, and a test compares the files with the output of the code. No value
+is null, because FastAPI would omit it.
 """
 
 from __future__ import annotations
@@ -84,24 +84,24 @@ _ENDPOINT: Final = Endpoint(
 
 
 def trust_report() -> Any:
-    """A trust report as it is sold by default, as JSON value."""
+    """Return a trust report as sold by default."""
     return _json(short(trust.trust_report(sample_report(), base_url=BASE_URL)))
 
 
 def evidence() -> Any:
-    """The evidence of the example's score, as JSON value."""
+    """Return the evidence of the example's score."""
     return orjson.loads(_row().evidence)
 
 
 def preview() -> Any:
-    """The preview as JSON value."""
+    """Return the preview."""
     roles = (("best", 1), ("median", 20), ("worst", 40))
     samples = tuple(Sample(role=role, rank=rank, report=sample_report()) for role, rank in roles)  # type: ignore[arg-type]
     return _json(trust.preview(samples, base_url=BASE_URL))
 
 
 def leaderboard() -> Any:
-    """The leaderboard as JSON value."""
+    """Return the leaderboard."""
     row = _listed()
     more = {row.id: MoreOfSite("example.com", 12)}
     board = Leaderboard(as_of=AS_OF, policy_version=POLICY.version, rows=(row,), more=more)
@@ -109,12 +109,12 @@ def leaderboard() -> Any:
 
 
 def snapshot() -> Any:
-    """A snapshot as JSON value."""
+    """Return a snapshot."""
     return _json(snapshots.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=BASE_URL))
 
 
 def preflight() -> Any:
-    """A preflight as JSON value: of an offer that asks to pay another address."""
+    """Return a preflight for an offer with an unknown payTo."""
     address = PaidAddress(pay_to=PAY_TO, since=AS_OF - 60 * DAY_MS)
     view = _snapshot()
     record = TrustRecord(
@@ -133,13 +133,13 @@ def preflight() -> Any:
 
 
 def search() -> Any:
-    """What a search found, as JSON value."""
+    """Return the results of a search."""
     results = (SearchResult(endpoint=_listed(), percent=46),)
     return _json(lists.search(Search(match="meaning", results=results), base_url=BASE_URL))
 
 
 def endpoint_list() -> Any:
-    """A page of a list as JSON value."""
+    """Return a page of a list."""
     page = EndpointPage(
         rows=(_listed(),),
         total=1_313,
@@ -168,7 +168,7 @@ def _listed() -> RatedEndpoint:
 
 
 def stats() -> Any:
-    """The ecosystem's counts as JSON value."""
+    """Return the ecosystem's statistics."""
     counts = Ecosystem(
         as_of=AS_OF,
         listed=40,
@@ -208,7 +208,7 @@ def _statistics() -> Statistics:
 
 
 def calibration() -> Any:
-    """Forecasts held against what happened, as JSON value: all as often as they say."""
+    """Return a calibration in which all forecasts are exact."""
     return _json(_calibration_response())
 
 
@@ -239,7 +239,7 @@ def _calibration() -> Calibration:
 
 
 def sample_report() -> TrustReport:
-    """The trust report of the example, with its evidence."""
+    """Return the trust report of the example, with its evidence."""
     row = _row()
     return TrustReport(
         endpoint=_ENDPOINT,
@@ -264,7 +264,7 @@ def _row() -> ScoreRow:
 
 @cache
 def sample_evidence() -> Evidence:
-    """The evidence of the example's score."""
+    """Return the evidence of the example's score."""
     last = AS_OF - MINUTE_MS
     begin = AS_OF - DAY_MS
     day = rollup(day_of(begin), [_probe(at) for at in range(begin, AS_OF, 30 * MINUTE_MS)])
@@ -333,7 +333,7 @@ def _json(model: ResponseModel) -> Any:
 
 
 def recorded() -> dict[str, str]:
-    """The files of web/wire/examples by their paths from this folder."""
+    """Return the files of web/wire/examples by their paths from this folder."""
     answers: tuple[Callable[[], Any], ...] = (
         *(trust_report, evidence, preview, leaderboard, snapshot, preflight, search),
         *(endpoint_list, stats, calibration),

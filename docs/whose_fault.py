@@ -24,26 +24,26 @@ from tollgauge.core.probe.outcome import OUTCOMES, Outcome
 from tollgauge.core.probe.probe import HOLDS_MIN_MS, LATE_HERE, LATE_MS
 
 _NETWORK: Final = (
-    "it takes names not found, connections, TLS and certificates, time-outs and empty replies"
+    "applies to names not found, connections, TLS and certificates, timeouts and empty replies"
 )
 _LATE: Final = (
-    f"our own thread or event loop was late by more than {LATE_MS} ms while we waited, and it was "
-    f"an answer, a time-out, or the other side ended the connection; or whatever came, came more "
-    f"than {LATE_MS} ms past the deadline"
+    f"our own thread or event loop was late by more than {LATE_MS} ms while we waited, and the "
+    "outcome was an answer, a timeout, or a connection closed by the other side; or the outcome "
+    f"arrived more than {LATE_MS} ms after the deadline"
 )
-_COMMON: Final = "unrelated sites failed together as below"
+_COMMON: Final = "unrelated sites failed together as described below"
 _UNPROVEN: Final = (
-    "nobody answered and there was no reference to ask: unless another site answered in the minute "
-    "before, a name that is not found or that leads to a private address, TLS and certificates; "
+    "no site answered and no reference is configured: names that are not found or that resolve to "
+    "private addresses, TLS and certificates, unless another site answered in the minute before; "
     f"and, unless the endpoint was down for {SURPRISE_MS // HOUR_MS} hours, TLS "
-    f"or a certificate when {TLS_SITES_MIN} or more unrelated sites, or any failure when "
-    f"{SITES_MIN} or more, failed so within {RECENT_MS // MINUTE_MS} minutes and nobody answered "
-    "since"
+    f"or a certificate if {TLS_SITES_MIN} or more unrelated sites, or any failure if "
+    f"{SITES_MIN} or more, failed this way within {RECENT_MS // MINUTE_MS} minutes and no site "
+    "answered since"
 )
 
 
 def whose_fault() -> str:
-    """The section in Markdown."""
+    """Return the section as Markdown."""
     return (
         "## Attribution\n\n"
         "Each probe has an outcome and an attribution: `theirs` (the target), `ours` (this "
@@ -61,12 +61,12 @@ def whose_fault() -> str:
                 (
                     f"`{FaultKind.DNS_FAILED.value}`",
                     "unknown",
-                    "name servers gave no answer, nor did another site or the references",
+                    "name servers did not respond, nor did another site or the references",
                 ),
                 (
                     f"`{vantage.PARTLY_REACHABLE}`",
                     "unknown",
-                    "not more than half of several vantages see the failure",
+                    "at most half of several vantages see the failure",
                 ),
             ),
         )
@@ -84,47 +84,49 @@ def _outcome_row(outcome: Outcome) -> tuple[str, ...]:
 def _several() -> str:
     minutes, hours = vantage.RECENT_MS // MINUTE_MS, HOLDS_MIN_MS // HOUR_MS
     return (
-        "**Several vantages.** An operator may probe from several places on the network. The first "
-        "that is configured is the primary one: its probes are the evidence of scores and of "
-        "published latencies. Any failure that it sees, whatever its kind, is the endpoint's only "
-        f"if more than half of the vantages with a result of the last {minutes} minutes, itself "
-        "included, see one; what is a vantage's own fault counts for neither side. The others are "
-        "asked at once when an endpoint that was up fails, and every 5 minutes for 2 hours; a "
-        "first failure that they do not see is taken back. An endpoint that some vantages reached "
-        f"in the last {hours} hours and others did not is *partly reachable* in reports and "
+        "**Several vantages.** A service may probe from several network locations. The first "
+        "configured vantage is the primary one: scores and published latencies use its probes. "
+        "A failure that it sees, of any kind, is attributed to the endpoint only if more than "
+        f"half of the vantages with a result in the last {minutes} minutes, itself included, see "
+        "one; a vantage's own faults count for neither side. If an endpoint that was up fails, "
+        "the other vantages probe it immediately, and every 5 minutes for 2 hours; a first "
+        "failure that they do not see is withdrawn. An endpoint that some vantages reached in the "
+        f"last {hours} hours and others did not is *partly reachable* in reports and "
         "snapshots."
     )
 
 
 def _together() -> str:
     return (
-        "**Together.** A failure without an answer surprises if its endpoint was up at its last "
-        f"scored probe, less than {SURPRISE_MS // HOUR_MS} hours before. Of the unrelated sites "
-        "that answered or failed surprisingly in the last minute, at any of our workers, more "
-        f"failed than chance explains: at least {SITES_MIN}, and with a probability below "
-        f"1/{CHANCE.denominator:,} (the exact tail of the binomial) if each failed with "
-        f"{BASE_RATE}, which is several times what is usual. A site is a registrable domain of the "
-        "[public suffix list](https://publicsuffix.org), its private part included. Endpoints that "
-        f"were down for {SURPRISE_MS // HOUR_MS} hours or more surprise nobody: they count for "
-        "nothing here, and what they fail with stays their own."
+        "**Common failures.** A failure without an answer is a surprise if the endpoint was up at "
+        f"its last scored probe, less than {SURPRISE_MS // HOUR_MS} hours before. The test "
+        "considers the unrelated sites that answered or failed by surprise in the last minute, at "
+        f"any worker of the service. It is positive if at least {SITES_MIN} of them failed and "
+        f"the probability of as many failures is below 1/{CHANCE.denominator:,} (the exact tail "
+        f"of the binomial distribution) at a failure rate of {BASE_RATE} per site, which is "
+        "several times the usual rate. A site is a registrable domain of the "
+        "[public suffix list](https://publicsuffix.org), including its private part. Endpoints "
+        f"already down for {SURPRISE_MS // HOUR_MS} hours are excluded from this test, and their "
+        "failures remain their own."
     )
 
 
 def _vouched() -> str:
     return (
-        "Such failures are ours, and with them every failure of the minute, that of an endpoint "
-        f"not seen before as well, if at least {SITES_MIN} of those sites failed in a row, without "
-        f"an answer from anybody in between or within {SAME_MOMENT_MS // SECOND_MS} s, or if one "
-        "of the references, which are asked at once, does not answer. Otherwise our network was "
-        "seen to work while they failed: an outage that some sellers share, at one provider or in "
-        "one region, is their downtime, because buyers meet it too."
+        "Common failures are attributed to the service (`ours`), as is every other failure of the "
+        f"minute, including those of new endpoints, if at least {SITES_MIN} of those sites failed "
+        f"in a row without an answer in between or within {SAME_MOMENT_MS // SECOND_MS} s, or if "
+        "a reference, queried immediately, does not answer. Otherwise the service's network "
+        "worked while they failed: an outage that several sellers share, at one provider or in "
+        "one region, is their downtime, because it affects buyers too."
     )
 
 
 def _asked() -> str:
     return (
-        "The references are asked over the same way out, also when nobody answered who was asked "
-        "together, as when a paid report's probe failed. A paid report whose probe failed in such "
-        "a minute, or is ours or unknown for another reason (429 apart), is a 503 that costs "
-        "nothing, and its result is not given to the next caller."
+        "References are queried over the same route, including when none of the sites probed "
+        "together answered, for example after the failed probe of a paid report. A paid report "
+        "whose probe failed in such a minute, or whose failure is `ours` or `unknown` for another "
+        "reason (except 429), returns 503 without charge, and its result is not reused for the "
+        "next caller."
     )

@@ -20,7 +20,7 @@ SERVICE = "https://trust.example.invalid"
 def test_missing_key_is_reported_before_any_request(tollgauge: Command, tmp_path: Path) -> None:
     done = tollgauge("buy", URL, "--service", SERVICE)
     assert (done.code, done.out) == (2, "")
-    assert "There is no key to pay with: TOLLGAUGE_BUYER_KEY is not set." in done.err
+    assert "TOLLGAUGE_BUYER_KEY is not set: there is no key to pay with." in done.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -28,7 +28,7 @@ def test_missing_key_is_reported_before_any_request(tollgauge: Command, tmp_path
 def test_invalid_key_is_rejected_and_never_printed(tollgauge: Command, key: str) -> None:
     done = tollgauge("buy", URL, "--service", SERVICE, TOLLGAUGE_BUYER_KEY=key)
     assert (done.code, done.out) == (2, "")
-    assert "TOLLGAUGE_BUYER_KEY is no private key." in done.err
+    assert "TOLLGAUGE_BUYER_KEY is not a private key." in done.err
     assert key.removeprefix("0x") not in done.err
 
 
@@ -58,7 +58,7 @@ def test_configured_demo_is_paid_with_its_buyer_key(tollgauge: Command, tmp_path
 def test_address_without_scheme_is_invalid_not_down(tollgauge: Command) -> None:
     done = tollgauge("buy", URL, TOLLGAUGE_URL="127.0.0.1:8402")
     assert (done.code, done.out) == (2, "")
-    assert "127.0.0.1:8402 is no address of a service." in done.err
+    assert "127.0.0.1:8402 is not a service URL." in done.err
     assert "http://" in done.err
 
 
@@ -83,11 +83,12 @@ def test_invalid_max_price_exits_2(tollgauge: Command, price: str) -> None:
 def test_resource_without_https_is_rejected(tollgauge: Command) -> None:
     done = tollgauge("buy", "api.example.com/paid", "--service", SERVICE)
     assert done.code == 2
-    assert "api.example.com/paid is no https:// URL." in done.err
+    assert "api.example.com/paid is not an https:// URL." in done.err
 
 
 @pytest.mark.parametrize(
-    ("output", "words"), [("there", "there exists already"), ("a/b.json", "There is no folder a")]
+    ("output", "words"),
+    [("there", "there exists already"), ("a/b.json", "The folder a does not exist")],
 )
 def test_unwritable_output_is_reported_before_payment(
     tollgauge: Command, tmp_path: Path, output: str, words: str
@@ -113,7 +114,7 @@ def test_unexpected_response_to_purchase_is_kept_and_reported(
             *command, URL, TOLLGAUGE_URL=seller.url, TOLLGAUGE_BUYER_KEY=ACCOUNT.key.to_0x_hex()
         )
     assert (done.code, done.out) == (2, "")
-    assert f"What was bought is no {bought}." in done.err
+    assert f"The purchased response is not a {bought}." in done.err
     assert f"It is in {file}" in done.err
     assert (tmp_path / file).read_bytes() == body + b"\n"
 

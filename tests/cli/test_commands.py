@@ -124,11 +124,11 @@ def test_reading_command_does_not_create_a_database(
 ) -> None:
     done = tollgauge(*words)
     assert (done.code, done.out) == (2, "")
-    assert "There is no database tollgauge.sqlite" in done.err
+    assert "The database tollgauge.sqlite does not exist" in done.err
     assert "store.url" in done.err
     named = tollgauge(*words, DATABASE_URL=f"sqlite:///{tmp_path}/far/away.db")
     assert (named.code, named.out) == (2, "")
-    assert f"There is no database {tmp_path}/far/away.db" in named.err
+    assert f"The database {tmp_path}/far/away.db does not exist" in named.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -191,7 +191,7 @@ def test_progress_is_shown_only_on_a_terminal(tmp_path: Path) -> None:
     settings = {"PATH": os.environ["PATH"], "TERM": "xterm", "DATABASE_URL": "sqlite://"}
     command = [TOLLGAUGE, "migrate"]
     seen = on_a_terminal(command, "stderr", cwd=tmp_path, env=settings)
-    assert b"bringing the database up to date" in seen
+    assert b"migrating the database" in seen
     piped = subprocess.run(
         prepared_command("tollgauge", "migrate"),
         cwd=tmp_path,

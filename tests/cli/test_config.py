@@ -78,7 +78,7 @@ def test_init_does_not_replace_a_file(tollgauge: Command, tmp_path: Path) -> Non
     (tmp_path / "tollgauge.toml").write_text("[server]\nport = 9000\n")
     done = tollgauge("init")
     assert (done.code, done.out) == (2, "")
-    assert "tollgauge.toml exists, and is left as it is." in done.err
+    assert "tollgauge.toml already exists and was not changed." in done.err
     assert (tmp_path / "tollgauge.toml").read_text() == "[server]\nport = 9000\n"
 
 

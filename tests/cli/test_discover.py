@@ -301,7 +301,7 @@ def test_skipped_entries_are_counted_with_reason_and_examples(
 def test_only_one_directory_is_queried_per_command(command: DiscoverCommand) -> None:
     asked = command.discover("https://a.dev/", "https://b.dev/")
     assert asked.code == 2
-    assert "One directory is asked at a time" in asked.err
+    assert "Several URLs cannot be combined" in asked.err
 
 
 @pytest.mark.skipif(

@@ -42,11 +42,11 @@ def test_discover_loads_a_file_into_the_database(tollgauge: Command, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (("missing.json",), 2, "There is no file missing.json"),
+        (("missing.json",), 2, "The file missing.json does not exist"),
         (("broken.json",), 2, "not JSON"),
         (("cut.json",), 2, "ends early at line 1."),
         (("cut.json.gz",), 2, "gzip"),
-        (("http://example.com/list",), 2, "is no https:// URL"),
+        (("http://example.com/list",), 2, "is not an https:// URL"),
         (("https://example.com/", "--kind", "pigeon"), 2, "'pigeon' is not one of"),
         (("https://127.0.0.1/list",), 1, "address-not-public"),
     ],
@@ -71,4 +71,4 @@ def test_discover_exits_1_for_an_incomplete_listing(tollgauge: Command, tmp_path
     done = tollgauge("discover", "part.json", DATABASE_URL="sqlite://")
     assert done.code == 1
     assert "complete   no" in done.out
-    assert "not all of it" in done.err
+    assert "states that it is incomplete" in done.err

@@ -63,8 +63,8 @@ def test_reachable_services_are_good(tollgauge: Command, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("documents", "words"),
     [
-        ({"/supported": supported(*OTHERS)}, "on eip155:84532, and not on eip155:8453"),
-        ({"/supported": supported()}, "on no network, and not on eip155:8453"),
+        ({"/supported": supported(*OTHERS)}, "on eip155:84532, but not on eip155:8453"),
+        ({"/supported": supported()}, "on no network, but not on eip155:8453"),
         ({"/supported": b"<html>"}, "The facilitator's supported reply is malformed."),
         ({"/supported": b"{}"}, "The facilitator's supported reply is malformed."),
         ({}, "The facilitator answered 404 to supported."),
@@ -83,8 +83,8 @@ def test_facilitator_that_does_not_settle_is_bad(
 @pytest.mark.parametrize(
     ("serves", "words"),
     [
-        (lambda: node(chain=1), "It is a node of eip155:1, and eip155:8453 is sold on."),
-        (lambda: node(block_age_s=7_200), "seconds old: it is behind its chain."),
+        (lambda: node(chain=1), "It is a node of eip155:1, but payments are on eip155:8453."),
+        (lambda: node(block_age_s=7_200), "seconds old: the node is lagging."),
     ],
 )
 def test_node_of_another_chain_or_behind_is_bad(

@@ -134,7 +134,7 @@ def test_status_may_be_a_string(tollgauge: Command) -> None:
         ("broken.json", b"{", "broken.json: This is neither JSON"),
         ("empty.json", b" \n", "empty.json is empty"),
         ("head.txt", b"HTTP/1.1 402 X\r\nno colon\r\n\r\n", "head.txt: A line before the body"),
-        ("half.txt", b"\xff\xfe{", "half.txt begins as UTF-16 and does not go on so"),
+        ("half.txt", b"\xff\xfe{", "half.txt begins with a UTF-16 mark but is not UTF-16"),
         ("list.json", b"[]", "not an object"),
         ("no-gzip.json.gz", b"{}", "cannot be read"),
         ("cut.json.gz", gzip.compress(b'{"status": 402}' * 50, mtime=0)[:40], "cannot be read"),
@@ -156,7 +156,7 @@ def test_lint_of_empty_input_explains_how_to_see_the_cause(tollgauge: Command) -
     done = tollgauge("lint", "-", stdin=b"")
     assert (done.code, done.out) == (2, "")
     assert "Standard input is empty." in done.err
-    assert "`curl -i URL` says why" in done.err
+    assert "`curl -i URL` prints why" in done.err
 
 
 @pytest.mark.parametrize("url", ["http://localhost:3000/weather", "https://localhost:3000/weather"])
@@ -204,7 +204,7 @@ def test_lint_explains_a_rule(tollgauge: Command, name: str) -> None:
     [
         (("--explain", "domain-wrng"), "Did you mean domain-wrong?"),
         (("--explain", "xyz"), "docs/lint-rules.md lists the rules"),
-        ((), "There is nothing to check."),
+        ((), "Nothing to check."),
     ],
 )
 def test_lint_reports_unknown_rule(
@@ -278,12 +278,12 @@ def test_score_exits_1_if_the_recommendation_is_avoid(tollgauge: Command, tmp_pa
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", "Standard input is no evidence that a score could be computed from: This is not"),
-        (b"{}", "could be computed from: 'anchors' is a required property"),
-        (b'{"evidence": {}}', "could be computed from at evidence.document: The report does"),
+        (b"{", "Standard input is not valid evidence: This is not"),
+        (b"{}", "not valid evidence: 'anchors' is a required property"),
+        (b'{"evidence": {}}', "not valid evidence at evidence.document: The report does"),
         (b'{"score": 99.9, "grade": "A"}', "at evidence.document: The report does not carry"),
         (b'{"score": 1, "evidence": {"digest": "00"}}', "The report does not carry its evidence"),
-        (b"7", "could be computed from: 7 is not of type 'object'"),
+        (b"7", "not valid evidence: 7 is not of type 'object'"),
     ],
 )
 def test_score_exits_2_for_invalid_evidence(

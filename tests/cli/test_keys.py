@@ -64,7 +64,7 @@ def test_existing_file_is_not_replaced(tollgauge: Command, tmp_path: Path) -> No
     done = tollgauge("keys", "new")
 
     assert (done.code, done.out) == (2, "")
-    assert "signing-key.jwk exists, and is left as it is." in done.err
+    assert "signing-key.jwk already exists and was not changed." in done.err
     assert (tmp_path / "signing-key.jwk").read_text() == "mine"
 
 

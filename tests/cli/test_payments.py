@@ -65,7 +65,7 @@ async def a_day(store: Store) -> None:
 async def test_empty_ledger_is_reported(store: Store) -> None:
     plain, shown = await run(), await run("--json")
     assert (plain.exit_code, shown.exit_code) == (0, 0)
-    assert plain.stdout == "The ledger is empty: nobody has paid for anything yet.\n"
+    assert plain.stdout == "The ledger is empty: there are no payments yet.\n"
     assert orjson.loads(shown.stdout) == {"payments": [], "unattributed": []}
     books = await run("--books")
     assert books.exit_code == 0

@@ -134,5 +134,5 @@ def test_secondary_vantage_does_not_serve(tollgauge: Command, command: str) -> N
         TOLLGAUGE_SERVER_ADMIN_PORT="0",
     )
     assert (done.code, done.out) == (2, "")
-    assert "The vantage 'us-iad' only probes: reports are made at 'eu-fra'." in done.err
+    assert "The vantage 'us-iad' only probes. Reports are served by 'eu-fra'." in done.err
     assert "tollgauge work" in done.err

@@ -81,14 +81,14 @@ def test_genuine_report_passes_every_check_offline(tollgauge: Command) -> None:
     assert (done.code, done.err) == (0, "")
     assert done.out.splitlines() == [
         f"key        yes {KEY.fingerprint} of --key",
-        f"time       yes signed {SIGNED_AT}, when the key counted",
+        f"time       yes signed {SIGNED_AT}, when the key was valid",
         "signature  yes of this tollgauge-report",
-        "evidence   yes it is what the report names",
+        "evidence   yes it matches the report's digest",
         "score      yes it follows from the evidence",
         f"sale           nonce {BOUND['nonce']}",
         f"sale           payer {BOUND['payer']}",
         f"sale           requestDigest {BOUND['requestDigest']}",
-        "report.json is what was signed",
+        "report.json is authentic",
     ]
 
 
@@ -115,7 +115,7 @@ def test_changed_report_fails_verification(tollgauge: Command) -> None:
     assert done.code == 1
     assert "signature  no  not that of this file" in done.out
     assert "score      no  the evidence gives another score" in done.out
-    assert "report.json cannot be believed" in done.out
+    assert "report.json cannot be trusted" in done.out
 
 
 def test_signed_report_with_wrong_score_fails_the_score_check(
@@ -182,7 +182,7 @@ def test_unavailable_evidence_leaves_the_score_unverified(tollgauge: Command, se
     assert done.code == 2
     assert "signature  yes" in done.out
     assert f"evidence   ?   {service}/evidence/gone answered 404. Evidence is kept" in done.out
-    assert "is what was signed, but not everything could be checked" in done.out
+    assert "has a valid signature, but not every check could be made" in done.out
 
 
 def test_snapshot_is_verified_as_a_snapshot(tollgauge: Command, service: str) -> None:
@@ -242,7 +242,7 @@ def test_key_may_be_a_file_and_signature_an_option(tollgauge: Command) -> None:
         words = ("verify", "-", "--signature", signature, "--key", file)
         done = tollgauge(*words, stdin=body)
         assert done.code == 0, done.err
-        assert "standard input is what was signed" in done.out
+        assert "standard input is authentic" in done.out
 
 
 def test_fingerprint_pins_one_key_of_the_service(tollgauge: Command, service: str) -> None:
@@ -273,7 +273,7 @@ def test_retired_key_is_valid_for_signatures_of_its_time(
         Path("keys.json").write_bytes(key_set(replace(KEY.public, nbf=nbf, exp=exp)))
         done = tollgauge("verify", "report.json", "--key", "keys.json")
         assert done.code == code
-        assert ("the key did not count" in done.out) == bool(code)
+        assert ("the key was not valid" in done.out) == bool(code)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_invalid_signature_text_fails_the_check(
 
     assert done.code == 1
     assert words in done.out
-    assert "report.json cannot be believed" in done.out
+    assert "report.json cannot be trusted" in done.out
 
 
 def test_missing_input_is_reported_with_a_remedy(tollgauge: Command, service: str) -> None:
@@ -303,7 +303,7 @@ def test_missing_input_is_reported_with_a_remedy(tollgauge: Command, service: st
     Path("private.txt").write_text("hunter2")
 
     for words, message in (
-        ((), "report.json comes without its signature: there is no file report.json.jws."),
+        ((), "report.json has no signature: the file report.json.jws does not exist."),
         (("--headers", "headers.txt"), "headers.txt has no header Tollgauge-Signature."),
         (("--signature", "x", "--key", "nonsense"), "nonsense cannot be read: "),
         (("--signature", "x", "--key", "x" * 300), "cannot be read: "),

@@ -17,7 +17,7 @@ def test_file_without_a_watch_is_named(tollgauge: Command, tmp_path: Path, text:
     (tmp_path / "watch.json").write_text(text)
     done = tollgauge("watch", "events")
     assert (done.code, done.out) == (2, "")
-    assert "watch.json is not what `tollgauge watch buy` wrote." in done.err
+    assert "watch.json was not written by `tollgauge watch buy`." in done.err
 
 
 def test_missing_watch_file_explains_how_to_buy_one(tollgauge: Command) -> None:
@@ -49,7 +49,7 @@ def test_invalid_response_of_the_service_is_reported(
         (tmp_path / "mine").write_bytes(orjson.dumps({"poll_url": url, "secret": "do not print"}))
         done = tollgauge("watch", "events", "mine")
     assert (done.code, done.out) == (2, "")
-    assert f"{url} gave no answer of a watch." in done.err
+    assert f"{url} did not respond as a watch." in done.err
 
 
 @pytest.mark.parametrize("url", ["http://[", "ftp://127.0.0.1/", "nowhere"])

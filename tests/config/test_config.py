@@ -259,7 +259,7 @@ def test_secrets_are_rejected_in_the_file(tmp_path: Path, path: str) -> None:
 def test_database_password_is_rejected_in_the_file(tmp_path: Path) -> None:
     text = '[store]\nurl = "postgresql://me:hunter2@host/db"\n'
     (message,) = problems(tmp_path, text)
-    assert message == "store.url holds a password: set DATABASE_URL instead"
+    assert message == "store.url contains a password: set DATABASE_URL instead"
     assert loaded(tmp_path, '[store]\nurl = "postgresql://me@host/db"\n').store.url
     assert load(None, {"DATABASE_URL": "postgresql://me:hunter2@host/db"}).store.url
 

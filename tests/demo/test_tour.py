@@ -42,7 +42,7 @@ def printed(anvil: Path, tmp_path: Path) -> Iterator[str]:
         )
     try:
         until = time.monotonic() + START_S
-        while "Ctrl-C ends it." not in output.read_text():
+        while "Ctrl-C stops the demo." not in output.read_text():
             assert demo.poll() is None, demo.stderr and demo.stderr.read().decode()
             assert time.monotonic() < until, "the demo did not start"
             time.sleep(0.2)

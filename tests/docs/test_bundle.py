@@ -118,7 +118,7 @@ def test_tables_list_every_member_and_index_in_order() -> None:
     header, shown = map(json.loads, re.findall(r"^```json\n(.*?)\n```$", PAGE, re.MULTILINE))
     members = PAGE.split("| member | meaning |")[1].split("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", members, re.MULTILINE) == list(header)
-    places = PAGE.split("| place | value |")[1].split("\n\n")[0]
+    places = PAGE.split("| index | value |")[1].split("\n\n")[0]
     numbers = re.findall(r"^\| (\d+) \|", places, re.MULTILINE)
     assert numbers == [str(place) for place in range(len(shown))]
     (recommendations,) = re.findall(r"^\| 1 \| .*$", places, re.MULTILINE)
@@ -128,16 +128,16 @@ def test_tables_list_every_member_and_index_in_order() -> None:
 def test_times_on_the_page_match_the_code() -> None:
     words = " ".join(PAGE.split())
     days = LISTED_MS // DAY_MS
-    assert f"a directory lists now or listed in the last {days} days" in words
-    assert f"be paid at in the last {ADDRESSES_MS // DAY_MS} days, newest first" in words
-    assert f"looks every {CHECK_MS // SECOND_MS} seconds whether they are newer" in words
+    assert f"a directory listed in the last {days} days" in words
+    assert f"payTo addresses of the last {ADDRESSES_MS // DAY_MS} days, newest first" in words
+    assert f"checks for newer ones every {CHECK_MS // SECOND_MS} seconds" in words
     assert BundleSettings().every_ms == HOUR_MS
-    assert "A bundle is built once an hour" in words
+    assert "A bundle is built once per hour" in words
     assert f"guards stop trusting a bundle after {STALE_S // 3_600} hours" in words
 
 
 def test_page_lists_every_preflight_code_with_its_decision() -> None:
-    table = PAGE.split("| code | decision | when |")[1].split("\n\n")[0]
+    table = PAGE.split("| code | decision | condition |")[1].split("\n\n")[0]
     rows = re.findall(r"^\| (`.*?) \| (\w+) \|", table, re.MULTILINE)
     listed = [
         (code, decision) for codes, decision in rows for code in re.findall(r"`(.*?)`", codes)

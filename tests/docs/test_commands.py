@@ -149,7 +149,7 @@ def test_first_hour_ends_with_an_alert(demo: Demo, tmp_path: Path) -> None:
         '"amount":"5000"',
         "paid $0.005 in USDC by 0x",
         "sale           payer 0x",
-        "report.json is what was signed",
+        "report.json is authentic",
         ": they agree",
         "report claims 99.9, evidence gives ",
         "exit 1: forged",

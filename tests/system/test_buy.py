@@ -118,7 +118,7 @@ async def test_report_is_verified_with_the_keys_of_the_service(
     text = (tmp_path / "report.json").read_text()
     (tmp_path / "report.json").write_text(text.replace('"grade":"', '"grade":"X'))
     forged = await tollgauge(tmp_path, "verify", "report.json", service=shop.url)
-    assert (forged.code, "cannot be believed" in forged.out) == (1, True)
+    assert (forged.code, "cannot be trusted" in forged.out) == (1, True)
 
 
 async def test_unsigned_report_removes_an_old_signature_file(

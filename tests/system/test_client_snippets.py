@@ -158,5 +158,5 @@ async def test_shell_commands_buy_a_report_and_a_watch(shop: Storefront, tmp_pat
     printed = await run(shop, require("sh"), "-euc", commands, cwd=tmp_path)
     assert await shop.income() - before == 5_000 + 200_000
     assert f"watches {WEATHER} until" in printed
-    assert f"nothing happened to {WEATHER}" in printed
+    assert f"no events for {WEATHER}" in printed
     assert files(tmp_path) == ["report.json", "report.json.jws", "watch.json"]

@@ -204,7 +204,7 @@ def check_that_another_starts_over(folder: Path, key: object) -> None:
         code, out, err = second.interrupt()
     assert "starts over, with a new chain and database" in err
     assert code == 0
-    assert "Ctrl-C ends it." in out
+    assert "Ctrl-C stops the demo." in out
     assert "Traceback" not in err
 
 

@@ -1,7 +1,7 @@
-"""The command line: each command a few lines that call down.
+"""Command line: the list of commands, and the translation of errors to exit codes.
 
-Exit codes: 0 good, 1 the thing examined is bad, 2 we failed or were misused. Results go to
-standard output, everything else to standard error.
+Exit codes: 0 success, 1 the examined object failed, 2 the command failed or was misused. Results go
+to standard output, messages to standard error.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Version = Annotated[
 
 @app.callback()
 def options(version: Version = False) -> None:
-    """Take the options that belong to no command."""
+    """Accept the options that belong to no command."""
 
 
 for command in (
@@ -71,15 +71,14 @@ app.add_typer(watch_app, name="watch")
 app.add_typer(bench_app, name="bench")
 
 
-_GARBAGE_COLLECTED_EVERY: Final = 10_000
-"""New objects between two garbage collections. At Python's default, of 700, a fifth of a start goes
-into looking through what the imports made, which all stays.
-"""
+# Python's default of 700 spends a fifth of the startup time on scanning objects created by imports,
+# all of which stay alive.
+_GC_THRESHOLD: Final = 10_000
 
 
 def main() -> None:
-    """The entry point: every error of ours becomes a message and an exit code."""
-    gc.set_threshold(_GARBAGE_COLLECTED_EVERY)
+    """Run the command line; print errors as messages and exit with a code."""
+    gc.set_threshold(_GC_THRESHOLD)
     try:
         app()
     except TollgaugeError as error:

@@ -1,6 +1,6 @@
-"""`tollgauge bench`: measure the service itself, and replay series through its scorer.
+"""`tollgauge bench`: measure the service itself, and replay availability series through its scorer.
 
-The measurements are the folder `bench/` of a checkout and not part of the installed package.
+The measurements are in the folder `bench/` of a checkout; the installed package does not have them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tollgauge.cli.terminal import BAD, GOOD, Json, errors, progress_bar, show
 from tollgauge.core.base.errors import TollgaugeError
 
 
-class BenchMissing(TollgaugeError):  # noqa: N818 - says what is missing
-    """The running package was not started from a checkout."""
+class BenchMissing(TollgaugeError):  # noqa: N818 - names the missing part
+    """The package does not run from a checkout."""
 
 
 class _BenchGroup(TyperGroup):
-    """A group in which every name that is not a command is the name of a measurement."""
+    """Treats every name that is not a command as the name of a measurement."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         known = args[0] in self.commands or args[0].startswith("-")
@@ -34,17 +34,18 @@ bench_app = typer.Typer(cls=_BenchGroup, subcommand_metavar="NAME [ARGS]...", no
 
 @bench_app.callback()
 def bench() -> None:
-    """Measure the service: discover, index, paid, probe and others; a wrong name lists them all.
-    Exit 1 when a goal is not met.
+    """Measure the service: discover, index, paid, probe and others. Exit 1 if a goal is not met.
 
-    Works in a checkout of the repository only; `make bench` runs every measurement there and writes
-    docs/benchmarks.md.
+    An unknown name prints the list of measurements.
+
+    Works only in a checkout of the repository. There, `make bench` runs every measurement and
+    writes docs/benchmarks.md.
     """
 
 
 @bench_app.command()
 def measure(
-    name: Annotated[str, typer.Argument(help="What to measure.")], as_json: Json = False
+    name: Annotated[str, typer.Argument(help="Name of the measurement.")], as_json: Json = False
 ) -> None:
     """Run one measurement: `tollgauge bench NAME`."""
     _add_checkout_to_path()
@@ -53,8 +54,8 @@ def measure(
     from tollgauge.observe import configure_logs
 
     configure_logs(json_lines=False, level="error")
-    if errors.is_terminal:  # no progress bar: drawing it would cost processor time
-        errors.print(f"Measuring {name}; this takes minutes.", markup=False)
+    if errors.is_terminal:  # no progress bar: drawing it would use processor time
+        errors.print(f"Measuring {name}. This takes minutes.", markup=False)
     report = measurements.run(name)
     document = {"bench": name, **report.document()}
     show(document, measurements.lines(document), as_json=as_json)
@@ -63,25 +64,25 @@ def measure(
 
 @bench_app.command()
 def replay(
-    files: Annotated[list[str], typer.Argument(help="Series: JSON lines, .gz too, or -.")],
+    files: Annotated[list[str], typer.Argument(help="JSON lines files (also .gz), or -.")],
     every: Annotated[
-        int, typer.Option(min=0, help="Forecast from one of so many lines; 0 chooses.")
+        int, typer.Option(min=0, help="Forecast from about one of N lines. 0: automatic.")
     ] = 0,
     confirm: Annotated[
         bool,
-        typer.Option(help="A failure counts as confirmed at once; else at the next line."),
+        typer.Option(help="Confirm a failure immediately instead of at the next line."),
     ] = True,
     fill: Annotated[
         bool,
-        typer.Option(help="Repeat each line every half hour until the next: for daily series."),
+        typer.Option(help="Repeat each line every 30 minutes until the next (for daily series)."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Replay series of up and down through the real scorer, and print what its forecasts are worth.
+    """Replay availability series through the scorer and print the skill of its forecasts.
 
-    Each line is {"site": "a.example", "instant": "2026-01-31T12:00:00Z", "up": true}, in any order;
-    the instant may be milliseconds UTC. A line that is not up may name the "status" it answered
-    with; without one it was a time-out.
+    Each line is {"site": "a.example", "instant": "2026-01-31T12:00:00Z", "up": true}. Lines may be
+    in any order; `instant` may also be milliseconds UTC. A line with "up": false may contain the
+    "status" of the response; without one it counts as a timeout.
     """
     _add_checkout_to_path()
     from bench.replay_report import replay_files, report_lines
@@ -92,7 +93,7 @@ def replay(
 
 
 def _add_checkout_to_path() -> None:
-    """Make `import bench` find the folder beside `src/`. Raises BenchMissing if there is none."""
+    """Make `bench/` importable. Raises BenchMissing if the package is not in a checkout."""
     checkout = Path(tollgauge.__file__).resolve().parents[2]
     if not (checkout / "bench" / "__init__.py").is_file():
         raise BenchMissing(

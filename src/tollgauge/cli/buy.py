@@ -1,5 +1,6 @@
-"""`tollgauge buy`: a trust report, bought with the key of an account; and what every command that
-buys shares (`watch buy` is in cli/watch).
+"""`tollgauge buy`: buy a trust report with the key of an account.
+
+Also contains the steps that `buy` and `watch buy` share.
 """
 
 from __future__ import annotations
@@ -35,56 +36,56 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
     from tollgauge.clients.spending import KeptPayment, Limits
 
 KEY: Final = "TOLLGAUGE_BUYER_KEY"
-"""The variable of the environment that holds the buyer's private key."""
+"""The environment variable with the buyer's private key."""
 SERVICE: Final = "TOLLGAUGE_URL"
 SUFFIX: Final = ".jws"
-"""Ends the name of the file that holds the signature of another, beside it."""
+"""Suffix of the file with the signature of a saved response."""
 _STANDARD_OUTPUT: Final = "-"
 NOT_OF_A_SERVICE: Final = (orjson.JSONDecodeError, KeyError, TypeError)
-"""What reading an answer raises that is not one of a service."""
+"""Exceptions raised when a response is not from a tollgauge service."""
 
 Service = Annotated[
     str,
     typer.Option(
         "--service",
         envvar=SERVICE,
-        help="Who is asked; else tollgauge.toml's base_url, or the demo.",
+        help="Service URL. Default: base_url in tollgauge.toml, then the local demo.",
     ),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Write over a file.")]
-MaxPrice = Annotated[str, typer.Option("--max-price", help="The most to pay, in dollars.")]
-Network = Annotated[str, typer.Option("--network", help="Where to pay in USDC (CAIP-2).")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+MaxPrice = Annotated[str, typer.Option("--max-price", help="Maximum price in dollars.")]
+Network = Annotated[str, typer.Option("--network", help="Network for the USDC payment (CAIP-2).")]
 
 
 class EvidenceChoice(StrEnum):
-    """Whether the report carries its evidence or only names it."""
+    """Whether the report contains its evidence or only refers to it."""
 
     NAMED = "named"
     FULL = "full"
 
 
 def buy(
-    url: Annotated[str, typer.Argument(help="The endpoint to ask about: a https:// URL.")],
+    url: Annotated[str, typer.Argument(help="The endpoint's https:// URL.")],
     service: Service = "",
-    output: Annotated[str, typer.Option(help="The report's file, or - to print it.")] = (
+    output: Annotated[str, typer.Option(help="File for the report, or - to print it.")] = (
         "report.json"
     ),
     force: Force = False,
     max_price: MaxPrice = "0.05",
     network: Network = BASE,
     evidence: Annotated[
-        EvidenceChoice, typer.Option(help="full: the evidence is in the report.")
+        EvidenceChoice, typer.Option(help="full: include the evidence in the report.")
     ] = EvidenceChoice.NAMED,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Buy the live-probed trust report of an endpoint. Exit 1 when it says not to pay it,
-    or that it is down.
+    """Buy the live-probed trust report of an endpoint. Exit 1 if it advises against paying, or
+    if the endpoint is down.
 
-    The private key is read from TOLLGAUGE_BUYER_KEY; the demo on this
-    machine is paid with its own. A payment is kept in a file beside the
-    output until its report is written: whenever something breaks, run the
-    same command again, and nothing is paid twice.
+    The private key is read from TOLLGAUGE_BUYER_KEY; for a demo on this
+    machine, the demo's key is used. The payment is saved in a file next to
+    the output until the report is written. If the command fails, run it
+    again: it does not pay twice.
     """
     from tollgauge.core.score.advice import AVOIDED
     from tollgauge.web.paid.products.trust import PRODUCT
@@ -107,13 +108,13 @@ def buy(
 
 
 def check_resource(url: str) -> None:
-    """Raises TollgaugeError for what is no https:// URL: a service would refuse it once paid."""
+    """Raise TollgaugeError unless `url` is https: the service would reject it after the payment."""
     if not url.startswith("https://"):
-        raise TollgaugeError(f"{url} is no https:// URL.", hint="Name an endpoint as it is listed.")
+        raise TollgaugeError(f"{url} is not an https:// URL.", hint="Give the endpoint's URL.")
 
 
 def limits_of(max_price: str, network: str) -> Limits:
-    """The buyer's limits. Raises typer.BadParameter for a text that is no amount of dollars."""
+    """Return the buyer's limits. Raises typer.BadParameter if the price is not a number."""
     from tollgauge.clients.spending import Limits
     from tollgauge.web.paid.sale_settings import micro_usd
 
@@ -124,26 +125,30 @@ def limits_of(max_price: str, network: str) -> Limits:
 
 
 def order_at(path: str, body: dict[str, Any], *, service: str, config: Path | None) -> Order:
-    """A request to a paid route of the service that was named, or else configured. Raises
-    TollgaugeError for an address that is not of the web.
+    """Build a request to a paid route of the given or configured service.
+
+    Raises:
+        TollgaugeError: The service's address is not an http or https URL.
     """
     from tollgauge.clients.purchase import Order
 
     base_url = (service or load_config(config).server.base_url).rstrip("/")
     if not base_url.startswith(("http://", "https://")):
         raise TollgaugeError(
-            f"{base_url} is no address of a service.",
-            hint="Begin it (--service, TOLLGAUGE_URL) with https://, or http:// on this machine.",
+            f"{base_url} is not a service URL.",
+            hint="Use https://, or http:// on this machine (--service or TOLLGAUGE_URL).",
         )
     return Order(url=f"{base_url}{path}", body=body)
 
 
 def buy_answer(order: Order, limits: Limits, output: str, *, config: Path | None) -> Purchase:
-    """Buy an answer and write it to its output, for its owner alone, after its signature in a file
-    beside it: then its payment need not be kept any more. `config` may name the demo that is paid
-    with its own key.
+    """Buy a response and write it to `output`, readable only by its owner.
+
+    `config` may name a demo, which is paid with the demo's key.
     """
     purchase, kept = _pay(order, limits, output, key=_key(order.url, config))
+    # The saved payment is deleted last: until then a repeated command fetches the same response
+    # again without paying.
     if output != _STANDARD_OUTPUT:
         _write_signature(purchase.signature, f"{output}{SUFFIX}")
     _write(purchase.body, output)
@@ -152,31 +157,31 @@ def buy_answer(order: Order, limits: Limits, output: str, *, config: Path | None
 
 
 def useless(bought: str, purchase: Purchase, output: str) -> TollgaugeError:
-    """The error for an answer that is not what was `bought`."""
+    """Return the error for a response that is not what was `bought`."""
     where = "printed" if output == _STANDARD_OUTPUT else f"in {output}"
     return TollgaugeError(
-        f"What was bought is no {bought}.",
-        hint=f"It is {where}, and was paid by nonce {purchase.payment.nonce}. Ask whoever runs the "
-        "service.",
+        f"The purchased response is not a {bought}.",
+        hint=f"It is {where}. The payment's nonce is {purchase.payment.nonce}. Contact the "
+        "service's operator.",
     )
 
 
 def paid_line(purchase: Purchase) -> str:
-    """What was paid, and where that can be looked up."""
+    """Describe the amount and the transaction of a payment."""
     receipt = purchase.transaction or "a transaction that the service does not name"
     return f"paid {dollars(purchase.payment.value)} in USDC by {receipt}"
 
 
 def _pay(order: Order, limits: Limits, output: str, *, key: str) -> tuple[Purchase, KeptPayment]:
-    """The purchase, and its kept payment."""
+    """Pay for and fetch an answer; also returns the saved payment."""
     from tollgauge.clients import purchase
 
     try:
         payer = purchase.payer_of(key)
     except ValueError:
         raise TollgaugeError(
-            f"{KEY} is no private key.", hint="A private key is 0x and 64 hex digits."
-        ) from None  # its text may be the key
+            f"{KEY} is not a private key.", hint="A private key is 0x and 64 hex digits."
+        ) from None  # the original exception may contain the key
     folder = Path() if output == _STANDARD_OUTPUT else Path(output).parent
     kept = order.kept_payment(folder, payer)
     with progress_bar() as progress:
@@ -194,8 +199,12 @@ def _pay(order: Order, limits: Limits, output: str, *, key: str) -> tuple[Purcha
 
 
 def _key(url: str, config: Path | None) -> str:
-    """The buyer's private key; for a service on this machine that of the demo, which everyone
-    knows and which is worth nothing elsewhere. Raises TollgaugeError where there is none.
+    """Return the buyer's private key.
+
+    For a service on this machine it defaults to the demo's key, which is public and worthless.
+
+    Raises:
+        TollgaugeError: There is no key to pay with.
     """
     from tollgauge.clients.purchase import LOOPBACK, payer_of
     from tollgauge.demo.chain import BUYER
@@ -209,30 +218,30 @@ def _key(url: str, config: Path | None) -> str:
         errors.print(words, soft_wrap=True, markup=False)
         return key
     raise TollgaugeError(
-        f"There is no key to pay with: {KEY} is not set.",
-        hint="Set it to the private key (0x and 64 hex digits) of an account that holds a little "
-        "USDC, and nothing that you would miss.",
+        f"{KEY} is not set: there is no key to pay with. Nothing was paid.",
+        hint="Set it to the private key (0x and 64 hex digits) of an account that holds only a "
+        "small amount of USDC.",
     )
 
 
 def check_output(output: str, *, force: bool) -> None:
-    """Raises TollgaugeError where the report could not be written, before anything is paid."""
+    """Raise TollgaugeError if the output cannot be written. Called before the payment."""
     path = Path(output)
     if output == _STANDARD_OUTPUT:
         return
     if path.exists() and not (force and path.is_file()):
         raise TollgaugeError(
             f"{output} exists already.",
-            hint="Nothing was paid. --force writes over it, --output names another file.",
+            hint="Nothing was paid. Use --force to overwrite it, or --output to name another file.",
         )
     if not path.parent.is_dir():
         raise TollgaugeError(
-            f"There is no folder {path.parent}.", hint="Nothing was paid. Make it first."
+            f"The folder {path.parent} does not exist.", hint="Nothing was paid. Create it first."
         )
 
 
 def _write_signature(signature: str, output: str) -> None:
-    """Write a signature; one that an earlier answer had must not stay beside another."""
+    """Write the signature next to the output, or delete that of an earlier response."""
     if signature:
         _write(signature.encode(), output)
     else:
@@ -250,13 +259,13 @@ def _write(body: bytes, output: str) -> None:
     except OSError as error:
         raise TollgaugeError(
             f"{output} cannot be written ({error.strerror}).",
-            hint="It is paid for: run the same command again when there is room. The same payment "
-            "fetches it again.",
+            hint="The response is paid for. Free up space and run the same command again: it "
+            "fetches the response with the same payment.",
         ) from error
 
 
 def _document(purchase: Purchase, output: str) -> dict[str, Any]:
-    """What is printed of a report. Raises TollgaugeError for an answer that is none."""
+    """Summarise a report. Raises KeyError or TypeError for a response that is not a report."""
     payment = purchase.payment
     try:
         report = orjson.loads(purchase.body)
@@ -295,6 +304,6 @@ def _lines(document: dict[str, Any], purchase: Purchase) -> Iterator[str]:
         yield f"score {document['score']}, grade {grade}, confidence {confidence:.2f}"
     yield paid_line(purchase)
     if output != _STANDARD_OUTPUT:
-        yield f"wrote {output}; `tollgauge score {output}` computes the score again"
+        yield f"wrote {output}; run `tollgauge score {output}` to recompute the score"
         if purchase.signature:
-            yield f"wrote {output}{SUFFIX}; `tollgauge verify {output}` checks the signature"
+            yield f"wrote {output}{SUFFIX}; run `tollgauge verify {output}` to check the signature"

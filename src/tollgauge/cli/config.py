@@ -1,4 +1,4 @@
-"""`tollgauge init` writes a configuration, `tollgauge config` checks one."""
+"""`tollgauge init` writes a configuration file; `tollgauge config check` validates one."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="The file to write; - for standard output.")] = Path(
+    file: Annotated[Path, typer.Argument(help="File to write, or - for standard output.")] = Path(
         "tollgauge.toml"
     ),
     as_json: Json = False,
 ) -> None:
-    """Write a configuration file with every setting, what it means and its default.
+    """Write a configuration file that lists every setting with its description and default.
 
-    All values are commented out: remove the # of those that you change. A file that exists is not
-    touched (exit 2).
+    All values are commented out: remove the # of those that you change. An existing file is not
+    overwritten (exit 2).
     """
     from tollgauge.config.template import template
 
@@ -47,8 +47,8 @@ def init(
             stream.write(text)
     except FileExistsError as error:
         raise TollgaugeError(
-            f"{file} exists, and is left as it is.",
-            hint="Name another file, or - to see all settings: tollgauge init -",
+            f"{file} already exists and was not changed.",
+            hint="Name another file. To print all settings: tollgauge init -",
         ) from error
     except OSError as error:
         raise TollgaugeError(f"{file} cannot be written: {error.strerror}.") from error
@@ -56,9 +56,9 @@ def init(
 
 
 _NEXT: Final = (
-    "Set at least server.base_url, egress.user_agent and one of [[sources]] in it. Then:",
-    "  tollgauge config check    # what is wrong, and what is unwise",
-    "  tollgauge doctor          # whether those that it names answer",
+    "Set at least server.base_url, egress.user_agent and one of [[sources]] in it. Then run:",
+    "  tollgauge config check    # errors and advice",
+    "  tollgauge doctor          # checks that the configured services respond",
     "  tollgauge run             # API, pages and workers",
 )
 
@@ -72,9 +72,9 @@ def config_commands() -> None:
 
 @config_app.command(name="check")
 def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
-    """Say what is wrong with the configuration, and what is unwise. Exit 1 when it is bad.
+    """Validate the configuration and print advice. Exit 1 if it has errors.
 
-    Nothing is asked and nothing is written. Exit 2 when the file cannot be read.
+    Sends no requests and writes nothing. Exit 2 if the file cannot be read.
     """
     from tollgauge.config import ConfigError
 
@@ -98,7 +98,7 @@ def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
 
 
 def advised(config: Config) -> list[str]:
-    """What is unwise in a configuration that works, and which variables are not settings."""
+    """Return advice about valid settings, and the variables that are not settings."""
     from tollgauge.config import unused
     from tollgauge.config.rules import advice
 
@@ -106,7 +106,7 @@ def advised(config: Config) -> list[str]:
 
 
 def _summary(config: Config) -> dict[str, object]:
-    """What the service does with this configuration; nothing in it is a secret."""
+    """Summarise what the service does with this configuration, without secrets."""
     return {
         "serves": config.server.base_url,
         "stores": config.store.url.split("://", 1)[0],

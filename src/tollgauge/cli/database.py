@@ -1,4 +1,4 @@
-"""Commands about the database as a whole: `migrate`, `backup`, `restore`."""
+"""Commands for the whole database: `migrate`, `backup`, `restore`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 def migrate(config: ConfigFile = None, as_json: Json = False) -> None:
-    """Bring the database to the newest version. Every start does so too."""
+    """Migrate the database to the newest version. Starting the service does this too."""
     from tollgauge.db.migrations import newest_version
 
     with progress_bar() as progress:
-        progress("bringing the database up to date", 0, 0)
+        progress("migrating the database", 0, 0)
         with_service(load_config(config), lambda service: service.store.migrate())
     newest = newest_version()
     words = f"The database is up to date (version {newest})."
@@ -40,13 +40,13 @@ def migrate(config: ConfigFile = None, as_json: Json = False) -> None:
 
 def backup(
     file: Annotated[Path, typer.Argument(help="The file to write.")],
-    force: Annotated[bool, typer.Option("--force", help="Replace a file of that name.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Copy the database to one file while the service goes on, and check the copy.
+    """Copy the database to one file while the service runs, and check the copy.
 
-    On PostgreSQL pg_dump does it. Exit 1 when the database is damaged.
+    Uses pg_dump on PostgreSQL. Exit 1 if the database is damaged.
     """
     from tollgauge.db import backup as files
     from tollgauge.db import postgres_backup
@@ -59,7 +59,7 @@ def backup(
                 pages = partial(progress, "pages copied")
                 copy = files.save(files.database_file(url), file, force=force, progress=pages)
         else:
-            errors.print("pg_dump writes the copy.")
+            errors.print("Running pg_dump.")
             copy = postgres_backup.dump(url, file, force=force)
     except files.BackupDamagedError as error:
         print_error(error)
@@ -69,7 +69,7 @@ def backup(
 
 
 async def _note_backup(url: str) -> None:
-    """Note in the database that it was copied, for `tollgauge status`."""
+    """Record the backup in the database, for `tollgauge status`."""
     from tollgauge.app import now_ms
     from tollgauge.db import meta
     from tollgauge.db.engine import Store, StoreUnavailable
@@ -79,22 +79,22 @@ async def _note_backup(url: str) -> None:
     try:
         await store.writing(meta.put, BACKUP_KEY, str(now_ms()))
     except StoreUnavailable as error:
-        words = f"The copy is good, but tollgauge status does not know of it: {error}"
+        words = f"The copy is good, but it was not recorded for `tollgauge status`: {error}"
         errors.print(words, soft_wrap=True, markup=False)
     finally:
         await store.close()
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(help="A file that `backup` wrote.")],
+    file: Annotated[Path, typer.Argument(help="A file that `tollgauge backup` wrote.")],
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Put a copy in the place of the database, which must not be in use.
+    """Replace the database, which must not be in use, with a backup.
 
-    The replaced database is kept beside it. On PostgreSQL the database must be
-    empty; a copy from SQLite is moved there row by row. Exit 1 when the
-    copy is damaged.
+    The replaced database is kept in the same folder. On PostgreSQL the
+    database must be empty; a backup of SQLite is copied to it row by row.
+    Exit 1 if the backup is damaged.
     """
     from tollgauge.db import backup as files
     from tollgauge.db import postgres_backup
@@ -115,7 +115,7 @@ def restore(
                 rows = partial(progress, "rows moved")
                 copy = asyncio.run(postgres_backup.move_from_sqlite(file, url, progress=rows))
         else:
-            errors.print("pg_restore reads the copy.")
+            errors.print("Running pg_restore.")
             copy = asyncio.run(postgres_backup.restore(file, url))
     except files.BackupDamagedError as error:
         print_error(error)

@@ -1,4 +1,4 @@
-"""`tollgauge demo`: the whole business on this machine, and switches for its sellers' faults."""
+"""`tollgauge demo`: a complete market on this machine, with faults that can be switched on."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 _PLACES: Final = (
     ("leaderboard", "leaderboard"),
-    ("snapshot", "what it says of the endpoint"),
+    ("snapshot", "the endpoint's snapshot"),
     ("wallet", "buy its report with a wallet"),
     ("mcp", "tools for agents (MCP)"),
     ("chain", "the local chain (JSON-RPC)"),
     ("alerts", "alerts of a watch of weather"),
-    ("faults", "faults that are on"),
+    ("faults", "active faults"),
 )
 
 demo_app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
@@ -35,30 +35,30 @@ demo_app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
 @demo_app.callback()
 def demo(
     context: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="One round, then stop.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Run one round, then stop.")] = False,
     history_days: Annotated[
-        int, typer.Option(min=0, max=90, help="Days of simulated past to load first.")
+        int, typer.Option(min=0, max=90, help="Days of simulated history to load first.")
     ] = 0,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to serve.")] = SERVICE_PORT,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Service port.")] = SERVICE_PORT,
     folder: Annotated[
         Path | None,
-        typer.Option(help="Keep the files here until the next demo."),
+        typer.Option(help="Folder for the demo's files, kept for the next demo."),
     ] = None,
     chain: Annotated[
-        bool, typer.Option("--chain/--no-chain", help="Without a chain nothing can be paid.")
+        bool, typer.Option("--chain/--no-chain", help="Run a local chain. Payments require it.")
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """The whole business on this machine: sellers, a directory, a chain, the service, a sale."""
+    """Run a complete market on this machine: sellers, a directory, a chain, the service, a sale."""
     if context.invoked_subcommand is not None:
         return
     from tollgauge.web.settings import LOOPBACK, listening
 
-    # Bind first: a demo whose port is taken must not have started anything, and says so at once.
+    # Bind first: if the port is taken, the demo fails immediately, before it has started anything.
     with listening(LOOPBACK, 0 if once else port, setting="--port") as listeners:
         _play(listeners, once, history_days, folder, chain=chain, as_json=as_json)
-    # At its end Python looks through all objects again and again, for seconds; here nothing needs
-    # to be collected any more.
+    # On exit, Python scans all objects several times, which takes seconds. Freezing excludes them:
+    # nothing needs to be collected any more.
     gc.freeze()
 
 
@@ -71,8 +71,8 @@ def _play(
     chain: bool,
     as_json: bool,
 ) -> None:
-    """Run the demo and print what it does."""
-    # The demo's parts (a chain, an EVM library) are heavy: only this command loads them.
+    """Run the demo and print its progress."""
+    # The demo's dependencies (a chain, an EVM library) are slow to import.
     from tollgauge.demo import command
     from tollgauge.observe import configure_logs
 
@@ -99,13 +99,13 @@ def _play(
 
 @demo_app.command()
 def fault(
-    seller: Annotated[str, typer.Argument(help="The first part of the seller's host.")] = "",
+    seller: Annotated[str, typer.Argument(help="First label of the seller's host.")] = "",
     kind: Annotated[str, typer.Argument(help="down, slow, price, payto, broken, delisted.")] = "",
     state: Annotated[str, typer.Argument(help="on or off.")] = "on",
     service: Service = "",
     port: Annotated[
         int | None,
-        typer.Option(help="Port of the demo's control server. Default: found by the service."),
+        typer.Option(help="Port of the demo's control server. Default: the service's port + 1."),
     ] = None,
     config: ConfigFile = None,
     as_json: Json = False,
@@ -115,9 +115,9 @@ def fault(
 
     url = f"http://127.0.0.1:{port}" if port else _control_url(service, config)
     if state not in ("on", "off"):
-        raise typer.BadParameter("A fault is switched on or off.")
+        raise typer.BadParameter("The state must be on or off.")
     if seller and not kind:
-        raise typer.BadParameter("Name the fault too: run `tollgauge demo fault` for the list.")
+        raise typer.BadParameter("Name a fault: run `tollgauge demo fault` for the list.")
     faults = control.switch(url, seller, kind, on=state == "on") if seller else control.state(url)
     lines = [] if seller else [f"{name:10} {text}" for name, text in faults["kinds"].items()]
     lines += [f"on at {label}: {', '.join(kinds)}" for label, kinds in faults["on"].items()]
@@ -125,8 +125,9 @@ def fault(
 
 
 def _control_url(service: str, config: Path | None) -> str:
-    """The demo's control server, found as other commands find its service: by URL, by
-    tollgauge.toml, or at the default port. It listens at the port after the service's.
+    """Return the URL of the demo's control server, which listens on the service's port + 1.
+
+    The service is found by URL, by tollgauge.toml, or at the default port.
     """
     settings = load_config(config)
     if settings.demo.control_url and not service:
@@ -152,15 +153,15 @@ def _lines(document: dict[str, Any], *, stays: bool) -> Iterator[str]:
 
 
 def _start_lines(links: Mapping[str, str], history_days: int) -> Iterator[str]:
-    """Where the pages are, and where every other command finds this demo."""
-    past = f"; it loads {history_days} days of history meanwhile" if history_days else ""
+    """Describe where the service listens and how other commands find the demo."""
+    past = f"; it is loading {history_days} days of history" if history_days else ""
     yield f"tollgauge serves {links['base']}/{past}"
-    yield f"other commands find this demo in {links['folder']}: run them there, or with"
+    yield f"to use other commands with this demo, run them in {links['folder']}, or with"
     yield f"  --config {links['folder']}/tollgauge.toml"
 
 
 def _places(document: dict[str, Any]) -> Iterator[str]:
-    """The pages to open, commands to paste, and how to end the demo."""
+    """List the pages to open, the commands to paste, and how to stop the demo."""
     yield ""
     links = document["links"]
     for key, words in _PLACES:
@@ -168,4 +169,4 @@ def _places(document: dict[str, Any]) -> Iterator[str]:
             yield f"  {words:30}{links[key]}"
     if tour := document.get("tour"):
         yield f"\nPaste into another terminal:\n\n{tour}"
-    yield "\nCtrl-C ends it."
+    yield "\nCtrl-C stops the demo."

@@ -39,29 +39,26 @@ def discover(
         ),
     ],
     config: ConfigFile = None,
-    name: Annotated[
-        str, typer.Option(help="The source's name in discovery events; that of all files.")
-    ] = "",
+    name: Annotated[str, typer.Option(help="Source name in discovery events, for all files.")] = "",
     kind: Annotated[
-        Literal["bazaar", "openapi"], typer.Option(help="What a URL's directory publishes.")
+        Literal["bazaar", "openapi"], typer.Option(help="Format of the directory at a URL.")
     ] = "bazaar",
     accept_shrink: Annotated[
         bool,
-        typer.Option(
-            "--accept-shrink", help="Believe a directory that lists less than half as much."
-        ),
+        typer.Option("--accept-shrink", help="Accept a directory that shrank by more than half."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Load a directory into the store. Exit 1 when it could not be read to its end,
-    or shrank so much that it is not believed yet; 2 when nothing was loaded.
+    """Load a directory into the store. Exit 1 if it could not be read completely, or
+    shrank so much that it needs confirmation; 2 if nothing was loaded.
 
     A directory is a Bazaar listing, an origin's own documents (--kind
-    openapi), or files: JSON, OpenAPI, CSV, Markdown or one URL a line, also
-    gzipped. Several files are crawls, oldest first; what changed from one
-    crawl of a directory to the next is reported if both have one name.
-    --accept-shrink confirms that the directory really shrank: what it no
-    longer lists is delisted now, also from a file that was loaded before.
+    openapi), or files: JSON, OpenAPI, CSV, Markdown or one URL per line,
+    optionally gzipped. Several files are successive crawls, oldest first;
+    changes between crawls of a directory are reported if both have the
+    same name. --accept-shrink confirms that the directory really shrank:
+    endpoints that it no longer lists are delisted immediately, including
+    those from a file that was loaded before.
     """
     _check_sources(sources)
     settings, directory = load_config(config), _directory(sources[0], name, kind)
@@ -87,26 +84,26 @@ def discover(
     )
     for tally in tallies:
         if not tally.complete and not as_json:
-            errors.print(tally.problem or _NOT_WHOLE, soft_wrap=True, markup=False)
+            errors.print(tally.problem or _INCOMPLETE, soft_wrap=True, markup=False)
     raise typer.Exit(GOOD if all(tally.complete for tally in tallies) else BAD)
 
 
 def _check_sources(sources: list[str]) -> None:
-    """Raises TollgaugeError unless `sources` are existing files or one https:// URL."""
+    """Raise TollgaugeError unless `sources` are existing files or one https:// URL."""
     for source in sources:
         scheme, is_url, _ = source.partition("://")
         if is_url and scheme.lower() != "https":
             raise TollgaugeError(
-                f"{source} is no https:// URL, and a directory is asked over https only.",
-                hint="Save what it answers, and give the file.",
+                f"{source} is not an https:// URL. Directories are fetched only over https.",
+                hint="Save the response, and give the file.",
             )
         if is_url and len(sources) > 1:
             raise TollgaugeError(
-                "One directory is asked at a time.", hint="Give one URL, or files alone."
+                "Several URLs cannot be combined.", hint="Give one URL, or only files."
             )
         if not is_url and not Path(source).exists():
             raise TollgaugeError(
-                f"There is no file {source}.",
+                f"The file {source} does not exist.",
                 hint="Give a file, or the https:// URL of a directory.",
             )
 
@@ -116,7 +113,7 @@ def _document(tally: Tally) -> dict[str, object]:
     return asdict(tally) | mappings | {"problem": tally.problem or None}
 
 
-_NOT_WHOLE: Final = "The source says itself that this is not all of it, or holds nothing."
+_INCOMPLETE: Final = "The source is empty, or states that it is incomplete."
 
 
 def _lines(tally: Tally) -> Iterator[str]:
@@ -133,7 +130,7 @@ def _lines(tally: Tally) -> Iterator[str]:
         yield f"{'skipped':10} {count} {words}{f' ({entries})' if entries else ''}"
     for event, count in tally.events:
         yield f"{'events':10} {count} {event}"
-    whole = "yes" if tally.complete else "no: what is missing from it is not taken for delisted"
+    whole = "yes" if tally.complete else "no: endpoints missing from it are not delisted"
     yield f"complete   {whole}"
 
 
@@ -173,7 +170,7 @@ async def _discover(
 
 
 def _directory(source: str, name: str, kind: str) -> Source | None:
-    """The directory behind a URL, None for a file."""
+    """Return the directory at a URL, None for a file."""
     from pydantic import ValidationError
 
     from tollgauge.jobs.discover import Source, SourceKind
@@ -183,4 +180,4 @@ def _directory(source: str, name: str, kind: str) -> Source | None:
     try:
         return Source(name=name, kind=SourceKind(kind), location=source) if is_url else None
     except ValidationError as error:
-        raise TollgaugeError(f"{name!r} cannot be the source's name: use --name.") from error
+        raise TollgaugeError(f"{name!r} is not a valid source name: use --name.") from error

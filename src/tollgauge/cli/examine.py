@@ -1,4 +1,4 @@
-"""Commands that judge one thing and store nothing: `probe`, `lint`, `score`."""
+"""Commands that examine one document or URL and store nothing: `probe`, `lint`, `score`."""
 
 from __future__ import annotations
 
@@ -36,16 +36,15 @@ if TYPE_CHECKING:
     from tollgauge.web.wire.claims import Difference
     from tollgauge.web.wire.lint_answers import LintEnvelopeResponse, LintResponse
 
-_CONTEXT: Final = 3
-"""Lines of an envelope that are printed before and after a wrong one."""
+_CONTEXT_LINES: Final = 3  # printed before and after an invalid line of an envelope
 
 
 def probe(
-    url: Annotated[str, typer.Argument(help="A https:// URL, which need not be a known endpoint.")],
+    url: Annotated[str, typer.Argument(help="An https:// URL; it need not be a known endpoint.")],
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Probe one URL now and say what it is worth; stores nothing. Exit 1 when it is down."""
+    """Probe one URL now and print the outcome; store nothing. Exit 1 if it is down."""
     from tollgauge.core.probe.probe import judge
     from tollgauge.web.wire import lint_answers
 
@@ -71,21 +70,21 @@ def probe(
 
 
 def lint(
-    source: Annotated[str, typer.Argument(help="A saved answer, a https:// URL, or -.")] = "",
+    source: Annotated[str, typer.Argument(help="A saved response, an https:// URL, or -.")] = "",
     config: ConfigFile = None,
     explain: Annotated[
         str, typer.Option("--explain", metavar="RULE", help="Explain a rule instead.")
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Check the 402 of a saved answer or a live URL. Exit 1 when no client could pay it.
+    """Check the 402 of a saved response or a live URL. Exit 1 if no client could pay it.
 
-    A saved answer is what `curl -i` prints, or JSON: {status, headers,
-    body, url?, method?}; or the value of a PAYMENT-REQUIRED header, or an
+    A saved response is the output of `curl -i`, or JSON {status, headers,
+    body, url?, method?}, or the value of a PAYMENT-REQUIRED header, or an
     envelope's JSON.
 
-    With --explain: what a rule looks for, where it comes from, an answer
-    that breaks it and one that does not, and the fix in each framework.
+    --explain prints what a rule checks, its source, a response that breaks
+    it and one that does not, and the fix for each framework.
     """
     from tollgauge.web.wire import lint_answers
 
@@ -94,8 +93,8 @@ def lint(
         return
     if not source:
         raise TollgaugeError(
-            "There is nothing to check.",
-            hint="Name a file, a https:// URL, or - for standard input; or --explain RULE.",
+            "Nothing to check.",
+            hint="Name a file, an https:// URL, or - for standard input; or use --explain RULE.",
         )
     exchange, verdict = _linted(source, config)
     linted = lint_answers.lint(verdict, exchange)
@@ -104,15 +103,13 @@ def lint(
 
 
 def _linted(source: str, config: Path | None) -> tuple[Exchange, Lint]:
-    """The answer of a URL, or a saved one, and its lint. Raises TollgaugeError."""
+    """Read a saved response or fetch a URL, and lint it."""
     from tollgauge.core.endpoint.identity import ResourceError
     from tollgauge.core.lint import lint as judge
 
-    piped = (
-        f"Its answer can be checked from here: curl -si {shlex.quote(source)} | tollgauge lint -"
-    )
+    piped = f"To check its response, run: curl -si {shlex.quote(source)} | tollgauge lint -"
     if source.startswith("http://"):
-        raise TollgaugeError(f"{source} is no https:// URL.", hint=piped)
+        raise TollgaugeError(f"{source} is not an https:// URL.", hint=piped)
     if not source.startswith("https://"):
         exchange = exchange_input(source)
         return exchange, judge(exchange)
@@ -123,7 +120,7 @@ def _linted(source: str, config: Path | None) -> tuple[Exchange, Lint]:
 
 
 def _explain(slug: str, *, as_json: bool) -> None:
-    """Print what is known of a rule. Raises TollgaugeError for an unknown one."""
+    """Print the explanation of a rule."""
     from tollgauge.core.endpoint.finding import LINT_FLAG
     from tollgauge.core.lint.guide import explained, nearest
 
@@ -138,16 +135,16 @@ def _explain(slug: str, *, as_json: bool) -> None:
 
 
 def score(
-    evidence: Annotated[str, typer.Argument(help="An evidence document or a trust report, or -.")],
+    evidence: Annotated[str, typer.Argument(help="An evidence document, a trust report, or -.")],
     as_json: Json = False,
 ) -> None:
-    """Compute a score again from its evidence, and compare a report's claim with it.
+    """Recompute a score from its evidence, and compare it with a report's claim.
 
-    A report that only names its evidence: it is fetched from where the
-    report says that it is (only its digest makes it true).
+    If a report contains only a reference to its evidence, the evidence is
+    downloaded from the URL in the report and checked against its digest.
 
-    Exit 1 when a report claims anything that its evidence does not give,
-    or when an evidence document alone says to avoid the endpoint.
+    Exit 1 if a report claims anything that its evidence does not confirm,
+    or if the advice for an evidence document is to avoid the endpoint.
     """
     from tollgauge.core.score.advice import AVOIDED
     from tollgauge.core.score.evidence import EvidenceError
@@ -181,7 +178,7 @@ def score(
 
 
 def _exchange(config: Config, url: str) -> tuple[Exchange, Lint]:
-    """Probe a URL that need not be a known endpoint, and lint its answer; nothing is stored."""
+    """Probe a URL and lint its response; nothing is stored."""
     with progress_bar() as progress:
         progress(f"asking {url}", 0, 0)
         return asyncio.run(_probe(config, url))
@@ -209,19 +206,19 @@ async def _probe(config: Config, url: str) -> tuple[Exchange, Lint]:
 
 
 def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
-    """An error that says where a document is not evidence, and what to give instead."""
+    """Return an error that names the invalid part of a document."""
     name = "Standard input" if source == "-" else source
     where = "" if error.path == "$" else f" at {error.path}"
     words = str(error).removeprefix(f"{error.path}: ")
     return TollgaugeError(
-        f"{name} is no evidence that a score could be computed from{where}: {words}",
-        hint="Give a whole trust report as POST /v1/x402-trust answers it, or its "
-        "`evidence.document`; docs/evidence.schema.json has the form.",
+        f"{name} is not valid evidence{where}: {words}",
+        hint="Give a whole trust report from POST /v1/x402-trust, or its `evidence.document`. "
+        "The schema is in docs/evidence.schema.json.",
     )
 
 
 def _lint_lines(linted: LintResponse, verdict: Lint) -> Iterator[str]:
-    """A lint for a terminal: the errors first, then what a client reads, and what to send."""
+    """Format a lint result: errors first, then the terms, then the corrected envelope."""
     answers = {True: "yes", False: "no"}
     evaluated = "" if verdict.evaluated else " (not evaluated)"
     yield f"payable   {answers[linted.payable]}{evaluated}"
@@ -241,10 +238,12 @@ def _lint_lines(linted: LintResponse, verdict: Lint) -> Iterator[str]:
 
 
 def _marked_lines(envelope: LintEnvelopeResponse) -> Iterator[str]:
-    """The lines of the decoded envelope that break rules, with some around them."""
+    """Print the invalid lines of the decoded envelope with their context."""
     lines = envelope.lines
     marked = [index for index, line in enumerate(lines) if line.rules]
-    near = {at for index in marked for at in range(index - _CONTEXT, index + _CONTEXT + 1)}
+    near = {
+        at for index in marked for at in range(index - _CONTEXT_LINES, index + _CONTEXT_LINES + 1)
+    }
     if marked:
         yield from ("", f"The decoded envelope, from the {envelope.place}:")
     for index, line in enumerate(lines):
@@ -256,7 +255,7 @@ def _marked_lines(envelope: LintEnvelopeResponse) -> Iterator[str]:
 
 
 def _claim_lines(score: Score, differences: tuple[Difference, ...]) -> Iterator[str]:
-    """Each claim that the evidence contradicts, or one line that says that the score agrees."""
+    """List each claim that the evidence contradicts, or state that the score agrees."""
     for item in differences:
         field = "" if item.field == "score" else f"{item.field} "
         claimed, given = _text(item.claimed), _text(item.given)
@@ -288,7 +287,7 @@ def _score_lines(score: Score) -> Iterator[str]:
 
 
 def _improvement_lines(improvements: tuple[Improvement, ...]) -> Iterator[str]:
-    """What would raise the score, one line each."""
+    """List what would raise the score, one item per line."""
     from tollgauge.web.pages.labels import within
 
     if improvements:

@@ -1,4 +1,4 @@
-"""`tollgauge keys`: the key that signs answers (docs/signatures.md)."""
+"""`tollgauge keys`: create and retire the key that signs responses (docs/signatures.md)."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ if TYPE_CHECKING:
     from tollgauge.core.sale.answer_signature import SigningKey
 
 VARIABLE: Final = "TOLLGAUGE_SIGNING_KEY"
-RESTART_S: Final = 3_600
-"""How long a retired key may still sign, until every process has the new one."""
+GRACE_PERIOD_S: Final = 3_600  # a retired key may still sign while processes restart
 _STANDARD_OUTPUT: Final = "-"
 
-keys_app = typer.Typer(help="Make and retire the key that signs answers.", no_args_is_help=True)
+keys_app = typer.Typer(help="Create and retire the signing key.", no_args_is_help=True)
 
 
 @keys_app.callback()
 def keys_commands() -> None:
-    """Make and retire the key that signs answers."""
+    """Create and retire the signing key."""
 
 
 @keys_app.command(name="new")
 def new(
-    pem: Annotated[bool, typer.Option("--pem/--jwk", help="PEM, or a JWK of one line.")] = False,
+    pem: Annotated[bool, typer.Option("--pem/--jwk", help="PEM, or a one-line JWK.")] = False,
     out: Annotated[
-        str, typer.Option("--out", help="A new file for the private key; - to print it.")
+        str, typer.Option("--out", help="New file for the private key, or - to print it.")
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Make a new Ed25519 key, write it to a file for its owner alone, and say what to do with it.
+    """Create an Ed25519 key and write it to a file that only its owner can read.
 
-    Without --out the file is signing-key.jwk or signing-key.pem. A file
-    that exists is left as it is (exit 2).
+    The default file is signing-key.jwk or signing-key.pem. An existing
+    file is not overwritten (exit 2).
     """
     from tollgauge.core.sale.answer_signature import SigningKey
     from tollgauge.web.signing import new_key
@@ -63,19 +62,19 @@ def new(
 @keys_app.command(name="retire")
 def retire(
     file: Annotated[
-        str, typer.Argument(help="The old private key's file; else the configured key.")
+        str, typer.Argument(help="The old private key's file. Default: the configured key.")
     ] = "",
     since: Annotated[
         datetime | None,
-        typer.Option(formats=["%Y-%m-%d"], help="The day (UTC) when it began to sign."),
+        typer.Option(formats=["%Y-%m-%d"], help="The day (UTC) on which it began to sign."),
     ] = None,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Print the entry by which an old key stays known, to append to tollgauge.toml.
+    """Print the configuration entry that keeps an old key valid, to append to tollgauge.toml.
 
-    The old key counts for what it signs within the next hour, so that
-    every process can be started again with the new one.
+    Signatures of the old key are accepted for another hour, so that all
+    processes can be restarted with the new key.
     """
     from tollgauge.core.sale.answer_signature import SigningKey
 
@@ -86,7 +85,7 @@ def retire(
         )
     entry = {name: key.public_jwk[name] for name in ("kty", "crv", "x")} | {
         "nbf": int(since.replace(tzinfo=UTC).timestamp()) if since else 0,
-        "exp": int(time.time()) + RESTART_S,
+        "exp": int(time.time()) + GRACE_PERIOD_S,
     }
     show(entry, _entry_lines(key, entry), as_json=as_json)
 
@@ -96,34 +95,34 @@ def _text(file: str) -> str:
         return read_input(file).decode()
     except UnicodeDecodeError:
         raise TollgaugeError(
-            f"{file} is no text.", hint="Name the file that holds the private key."
+            f"{file} is not a text file.", hint="Name the file that contains the private key."
         ) from None
 
 
 def _write_new(text: str, path: Path) -> None:
-    """Write a new file that its owner alone may read. Raises TollgaugeError."""
+    """Create a file that only its owner can read. Raises TollgaugeError."""
     try:
         path.touch(mode=0o600, exist_ok=False)
         path.write_text(text, encoding="ascii")
     except FileExistsError as error:
         raise TollgaugeError(
-            f"{path} exists, and is left as it is.",
-            hint="Name another file with --out: a key that was lost cannot be made again.",
+            f"{path} already exists and was not changed.",
+            hint="Use --out to name another file: a lost key cannot be recovered.",
         ) from error
     except OSError as error:
         raise TollgaugeError(
-            f"{path} cannot be written: {error.strerror}.", hint="Name another file with --out."
+            f"{path} cannot be written: {error.strerror}.", hint="Use --out to name another file."
         ) from error
 
 
 def _words(key: SigningKey, file: str) -> Iterator[str]:
     if file != _STANDARD_OUTPUT:
-        yield f"wrote {file}, which you alone can read"
+        yield f"wrote {file}, readable only by you"
     yield f"fingerprint {key.fingerprint}"
     yield f"public key  {orjson.dumps(key.public_jwk).decode()}"
     where = "" if file == _STANDARD_OUTPUT else f", or {VARIABLE}_FILE to {Path(file).absolute()}"
-    yield f"To sign with it set {VARIABLE} to its text{where}, and start every process again."
-    yield "A key that signed before must stay known: `tollgauge keys retire` prints its entry."
+    yield f"To use it, set {VARIABLE} to its text{where}, and restart every process."
+    yield "To keep an earlier key valid, append the entry that `tollgauge keys retire` prints."
 
 
 def _entry_lines(key: SigningKey, entry: dict[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""`tollgauge payments`: the ledger and its books, for the operator."""
+"""`tollgauge payments`: the ledger and its reconciliation, for the operator."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _COLUMNS: Final = ("sales", "settled", "received", "unattributed", "awaited", "d
 
 def payments(
     config: ConfigFile = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Number of payments to list.")] = 20,
     books: Annotated[
-        bool, typer.Option("--books", help="Each day's sales against the chain's transfers.")
+        bool, typer.Option("--books", help="Compare each day's sales with the chain's transfers.")
     ] = False,
-    days: Annotated[int, typer.Option(min=1, max=3_660, help="How many days of --books.")] = 7,
+    days: Annotated[int, typer.Option(min=1, max=3_660, help="Number of days for --books.")] = 7,
     as_json: Json = False,
 ) -> None:
-    """The ledger's newest payments, or its books. Exit 1 when these do not match the chain.
+    """List the newest payments, or reconcile sales with the chain. Exit 1 if they do not match.
 
-    Each payment comes with every attempt to verify, settle or prove it; transfers that paid for
-    nothing follow. With --books each day's sums stand beside the chain's.
+    Each payment is listed with its attempts to verify, settle or prove it, followed by transfers
+    that paid for nothing. --books compares each day's totals with those of the chain.
     """
     settings = load_existing(config)
     if books:
@@ -62,7 +62,7 @@ def payments(
 
 def _ledger_lines(document: dict[str, Any]) -> Iterator[str]:
     if not document["payments"]:
-        yield "The ledger is empty: nobody has paid for anything yet."
+        yield "The ledger is empty: there are no payments yet."
     for payment in document["payments"]:
         figures = (payment[name] for name in ("createdAt", "paymentId", "state", "amount", "route"))
         yield _line(*figures, payment["transaction"] or "")
@@ -70,7 +70,7 @@ def _ledger_lines(document: dict[str, Any]) -> Iterator[str]:
             steps = (attempt[name] for name in ("at", "kind", "outcome"))
             yield _line(" ", *steps, attempt["transaction"] or "")
     if document["unattributed"]:
-        yield "Transfers to us that paid for nothing (unattributed; they unlock nothing):"
+        yield "Incoming transfers that paid for nothing (unattributed; they unlock nothing):"
     for deposit in document["unattributed"]:
         sale = deposit["payment"]
         words = f"payment {sale['paymentId']} is {sale['state']}" if sale else ""
@@ -83,12 +83,12 @@ def _line(*words: object) -> str:
 
 
 def _show_books(document: dict[str, Any], *, as_json: bool) -> None:
-    """Print the books and exit: 1 when a complete day's sums do not match."""
+    """Print the reconciliation and exit: 1 if the totals of a complete day do not match."""
     show(document, _book_lines(document), as_json=as_json)
     if document["unexplained"] and not as_json:
         errors.print(
-            "A complete day's sales are not what the chain brought. `tollgauge payments` shows "
-            "them; docs/payments.md (Books) says what it can mean.",
+            "A complete day's sales differ from the chain's transfers. `tollgauge payments` lists "
+            "them; docs/payments.md (Books) explains possible causes.",
             soft_wrap=True,
         )
     raise typer.Exit(BAD if document["unexplained"] else GOOD)
@@ -96,13 +96,13 @@ def _show_books(document: dict[str, Any], *, as_json: bool) -> None:
 
 def _book_lines(document: dict[str, Any]) -> Iterator[str]:
     if not document["accounts"]:
-        yield "There are no books: sale.pay_to is not set, and nobody has paid for anything yet."
+        yield "There is nothing to reconcile: sale.pay_to is not set and there are no payments."
     for account in document["accounts"]:
         yield f"{account['payTo']}, atomic units of {account['asset']} on {account['network']}"
         if account["readTo"] is None:
-            yield "  The chain is not read for it: set rpc.url, and let the index loop run."
+            yield "  The chain is not read for it: set rpc.url, and run the index loop."
         else:
-            yield f"  The chain is read, for good, up to {account['readTo']}."
+            yield f"  The chain is read, and final, up to {account['readTo']}."
         yield _line(" ", "day".ljust(10), *(name.rjust(12) for name in _COLUMNS))
         for day in document["days"]:
             if all(day[name] == account[name] for name in ("network", "asset", "payTo")):
@@ -114,7 +114,7 @@ def _book_lines(document: dict[str, Any]) -> Iterator[str]:
 
 
 def _read_ledger(tx: Connection, *, limit: int) -> dict[str, Any]:
-    """The newest payments with their attempts, and the newest transfers that paid for nothing."""
+    """Load the newest payments with their attempts, and the newest unattributed transfers."""
     from tollgauge.store.ledger import attempts, books
     from tollgauge.store.ledger import payments as ledger
 
@@ -128,9 +128,7 @@ def _read_ledger(tx: Connection, *, limit: int) -> dict[str, Any]:
 
 
 def _read_books(tx: Connection, sale: SaleSettings, *, days: int, now: int) -> dict[str, Any]:
-    """The addresses that take or took payments, and their newest days, together with older days
-    that were out of balance when they were checked.
-    """
+    """Load the newest days of each payment address, and older days that did not match."""
     from tollgauge.core.base.units import day_of
     from tollgauge.core.sale.books import Account
     from tollgauge.store.ledger import books
@@ -168,7 +166,7 @@ def _account(account: Account) -> dict[str, Any]:
 
 
 def _day(day: Day) -> dict[str, Any]:
-    """A day's books; amounts are strings of atomic units."""
+    """Return a day of the reconciliation; amounts are decimal strings of atomic units."""
     from tollgauge.core.base.units import DAY_MS
     from tollgauge.web.wire.response_model import day as date_of
 
@@ -191,7 +189,7 @@ def _day(day: Day) -> dict[str, Any]:
 
 
 def _unattributed(deposit: UnattributedDeposit) -> dict[str, Any]:
-    """A transfer that paid for nothing; `payment` is the one that has its authorization."""
+    """Return a transfer that paid for nothing; `payment` is the one with its authorization."""
     from tollgauge.web.wire.response_model import iso
 
     payment = {
@@ -214,7 +212,7 @@ def _unattributed(deposit: UnattributedDeposit) -> dict[str, Any]:
 
 
 def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
-    """A payment as the operator sees it: neither what was signed nor the answer that it bought."""
+    """Return a payment without the signed payload and the purchased response."""
     from tollgauge.core.sale.payment_state import State
     from tollgauge.web.wire.response_model import iso
 

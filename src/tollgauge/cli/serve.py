@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def run(config: ConfigFile = None) -> None:
-    """API, pages and workers together, on one machine."""
+    """Run API, pages and workers together, on one machine."""
     _run_until_stopped(config, serve=True, only=None)
 
 
 def serve(config: ConfigFile = None) -> None:
-    """API and pages only; workers run elsewhere."""
+    """Run only the API and the pages; workers run elsewhere."""
     _run_until_stopped(config, serve=True, only=())
 
 
@@ -32,22 +32,22 @@ def work(
     config: ConfigFile = None,
     only: Annotated[str, typer.Option(help="Names of loops, separated by commas.")] = "",
 ) -> None:
-    """Workers only: all loops, or those that --only names.
+    """Run only workers: all loops, or those that --only names.
 
     The loops are probe, schedule, lateness, alert, score, similar, rank, prune, calibrate, bundle
-    and seller-files; with a source discover; with a chain's node (TOLLGAUGE_RPC_URL) index and
-    settle.
+    and seller-files. The loop discover requires a source; index and settle require a node
+    (TOLLGAUGE_RPC_URL).
     """
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     _run_until_stopped(config, serve=False, only=names or None)
 
 
 def mcp(config: ConfigFile = None) -> None:
-    """Tools for an agent on this machine: MCP over standard input and output."""
+    """Serve tools to an agent on this machine: MCP over standard input and output."""
     from tollgauge.observe import configure_logs
     from tollgauge.process import serve_mcp
 
-    # Nothing can interrupt a read of standard input, and the ledger is made for a sudden end.
+    # A blocking read of standard input cannot be interrupted. The ledger tolerates a sudden exit.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     settings = load_existing(config)
     configure_logs(json_lines=settings.server.json_logs, level="warning")
@@ -64,11 +64,11 @@ def _run_until_stopped(config: ConfigFile, *, serve: bool, only: tuple[str, ...]
     configure_logs(json_lines=settings.server.json_logs)
     if serve and not places.is_primary:
         raise TollgaugeError(
-            f"The vantage {places.own!r} only probes: reports are made at {places.primary!r}.",
+            f"The vantage {places.own!r} only probes. Reports are served by {places.primary!r}.",
             hint="Use `tollgauge work` here, or put this vantage first in probe.vantages.",
         )
-    # Bind first: a process whose address is taken must not have changed anything, and says so
-    # before it imports the rest of the service.
+    # Bind first: if the address is taken, the process fails before it imports the rest of the
+    # service or changes anything.
     with listen(settings.server, serve=serve) as listeners:
         import uvloop
 
@@ -93,8 +93,8 @@ async def _run(
             if unknown:
                 raise TollgaugeError(
                     f"There is no loop named {', '.join(sorted(unknown))}.",
-                    hint=f"The loops are {', '.join(job.name for job in jobs)}; "
-                    "discover needs [[sources]], and what asks a chain needs a node's URL.",
+                    hint=f"The loops are {', '.join(job.name for job in jobs)}. "
+                    "discover requires [[sources]]; index and settle require a node's URL.",
                 )
             jobs = tuple(job for job in jobs if job.name in only)
 

@@ -1,5 +1,5 @@
-"""`tollgauge status` reports on the service from its database; `tollgauge doctor` asks each
-counterparty that the configuration names once.
+"""`tollgauge status` reports on the service from its database; `tollgauge doctor` checks that the
+configured services respond.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
 
 
 TIMEOUT_S: Final = 20  # per counterparty
-BLOCK_LATE_S: Final = 600  # a node with an older newest block does not follow its chain
-_EVERY_S: Final = 5
+BLOCK_LATE_S: Final = 600  # a node whose newest block is older does not follow its chain
+_REFRESH_S: Final = 5
 _GB: Final = 10**9
 
 
 def status(
     config: ConfigFile = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it again every 5 seconds, until Ctrl-C.")
+        bool, typer.Option("--watch", help="Refresh every 5 seconds until Ctrl-C.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Say how the service does: what waits, what fails, what is unwise.
+    """Report the state of the service: queues, failures and configuration advice.
 
-    It reads the database that the configuration names and writes nothing; no process has to run.
-    Exit 1 when something needs attention, 2 when the database cannot tell.
+    Reads the configured database and writes nothing; the service need not be running. Exit 1 if
+    something needs attention, 2 if the database cannot be read.
     """
     settings = load_existing(config)
     current = _read(settings)
     _show(current, as_json=as_json)
     while watch:
-        time.sleep(_EVERY_S)
+        time.sleep(_REFRESH_S)
         current = _read(settings)
-        Console().clear()  # of a terminal only
+        Console().clear()  # has an effect only on a terminal
         _show(current, as_json=as_json)
     raise typer.Exit(GOOD if current.good else BAD)
 
@@ -82,8 +82,8 @@ def _read(config: Config) -> Status:
         try:
             if not await store.reading(_is_current):
                 raise TollgaugeError(
-                    "The database's tables are not those of this version.",
-                    hint="Run `tollgauge migrate`; every start does so too.",
+                    "The database's tables do not match this version.",
+                    hint="Run `tollgauge migrate`. Starting the service does this too.",
                 )
             return await read_status(config, store, clock=now_ms)
         finally:
@@ -167,7 +167,7 @@ def _disk(disk: Size) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StatusCheck:
-    """What was asked, whether it will do, and what it said or what is wrong with it."""
+    """One check: the service that was queried, the verdict, and the reason."""
 
     name: str
     good: bool
@@ -175,21 +175,21 @@ class StatusCheck:
 
 
 def doctor(config: ConfigFile = None, as_json: Json = False) -> None:
-    """Ask the facilitator, the nodes, the directories and the references that the configuration
-    names, once. Exit 1 when one of them will not do.
+    """Send one request to each configured facilitator, node, directory and reference. Exit 1 if
+    one of them fails.
 
-    Nothing is paid, and nothing is stored. `config check` judges the settings, `status` the
-    service.
+    Pays nothing and stores nothing. `config check` validates the settings; `status` reports on
+    the service.
     """
     checks = asyncio.run(_checks(load_config(config)))
     lines = [f"{'good' if check.good else 'bad '}  {check.name}: {check.words}" for check in checks]
-    show([asdict(check) for check in checks], lines or [_NOBODY], as_json=as_json)
+    show([asdict(check) for check in checks], lines or [_NOTHING_CONFIGURED], as_json=as_json)
     raise typer.Exit(GOOD if all(check.good for check in checks) else BAD)
 
 
-_NOBODY: Final = (
-    "The configuration names no facilitator, no node, no directory and no reference: there is "
-    "nobody to ask."
+_NOTHING_CONFIGURED: Final = (
+    "The configuration names no facilitator, node, directory or reference: there is nothing to "
+    "check."
 )
 
 
@@ -214,7 +214,7 @@ async def _checks(config: Config) -> list[StatusCheck]:
 def _questions(
     config: Config, egress: Egress, nodes: list[Node]
 ) -> Iterator[tuple[str, Awaitable[str]]]:
-    """Each name with what asks it; that gives what it said, and raises TollgaugeError."""
+    """Yield each check with its name. A check returns a text, or raises TollgaugeError."""
     if config.facilitator.url:
         yield "facilitator", _facilitator(config)
     for node in nodes:
@@ -230,7 +230,7 @@ async def _check(name: str, asking: Awaitable[str]) -> StatusCheck:
         async with asyncio.timeout(TIMEOUT_S):
             return StatusCheck(name, good=True, words=await asking)
     except TimeoutError:
-        return StatusCheck(name, good=False, words=f"It did not answer within {TIMEOUT_S} seconds.")
+        return StatusCheck(name, good=False, words=f"No response within {TIMEOUT_S} seconds.")
     except TollgaugeError as error:
         return StatusCheck(name, good=False, words=str(error))
 
@@ -245,7 +245,7 @@ async def _facilitator(config: Config) -> str:
         await facilitator.close()
     if network not in networks:
         others = clean_text(", ".join(sorted(networks)), limit=200) or "no network"
-        raise TollgaugeError(f"It settles exact payments on {others}, and not on {network}.")
+        raise TollgaugeError(f"It settles exact payments on {others}, but not on {network}.")
     return f"it settles exact payments on {network}"
 
 
@@ -255,11 +255,11 @@ async def _node(node: Node, network: str) -> str:
 
     chain = quantity(await node.call("eth_chainId"))
     if network != f"eip155:{chain}":
-        raise TollgaugeError(f"It is a node of eip155:{chain}, and {network} is sold on.")
+        raise TollgaugeError(f"It is a node of eip155:{chain}, but payments are on {network}.")
     block = await node.call("eth_getBlockByNumber", "latest", False)
     age_s = now_ms() // SECOND_MS - quantity(block["timestamp"])
     if age_s > BLOCK_LATE_S:
-        raise TollgaugeError(f"Its newest block is {age_s} seconds old: it is behind its chain.")
+        raise TollgaugeError(f"Its newest block is {age_s} seconds old: the node is lagging.")
     return f"it follows {network}, at block {quantity(block['number'])}"
 
 
@@ -279,5 +279,5 @@ async def _reference(egress: Egress, url: str) -> str:
 
     result = (await egress.fetch(Request(url=url))).result
     if isinstance(result, Answer):
-        return f"it answers with status {result.status}"
-    raise TollgaugeError(f"It gives no HTTP answer ({result.kind.value}).")
+        return f"it responds with status {result.status}"
+    raise TollgaugeError(f"It returns no HTTP response ({result.kind.value}).")

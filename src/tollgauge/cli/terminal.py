@@ -1,7 +1,6 @@
-"""What the commands share: the configuration, the service behind it, input and output.
+"""Shared by all commands: loading the configuration, opening the service, input and output.
 
-Results go to standard output, everything else to standard error. A result is text, on a terminal
-and through a pipe alike, and JSON with --json.
+Results go to standard output as text, or as JSON with --json; messages go to standard error.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ GOOD: Final = 0
 BAD: Final = 1
 FAILED: Final = 2
 INPUT_MAX: Final = 16 * 1024 * 1024
-DOWNLOAD_SECONDS: Final = 10
+DOWNLOAD_TIMEOUT_S: Final = 10
 _NO_EVIDENCE: Final = (
-    'Evidence is kept for 90 days. Buy a report with {"evidence": "full"}, which carries it.'
+    'Evidence is kept for 90 days. To receive it in the report, buy with {"evidence": "full"}.'
 )
 
-_WHOLE_FILE: Final = "Give a whole file, or - for standard input; a URL starts with https://."
+_WHOLE_FILE: Final = "Give a whole file, or - for standard input; URLs must begin with https://."
 
 errors = Console(stderr=True, highlight=False)
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", envvar="TOLLGAUGE_CONFIG", help="The TOML file to read."),
+    typer.Option("--config", envvar="TOLLGAUGE_CONFIG", help="Configuration file (TOML)."),
 ]
 
 
 def show(document: Any, lines: Iterable[str], *, as_json: bool) -> None:
-    """Print a result: the document as indented JSON where --json asks for it, else the lines."""
+    """Print a result as indented JSON or as lines of text."""
     if as_json:
         sys.stdout.buffer.write(orjson.dumps(document, option=orjson.OPT_INDENT_2) + b"\n")
     else:
@@ -62,8 +61,9 @@ def show(document: Any, lines: Iterable[str], *, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on a terminal, nothing elsewhere. It reports what is being done, how much of
-    it is done, and how much there is: 0 where nobody knows.
+    """Show a progress bar if standard error is a terminal.
+
+    The yielded function takes a label, the completed amount, and the total (0 if unknown).
     """
     columns = (
         TextColumn("{task.description:38}", markup=False),
@@ -80,7 +80,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def print_error(error: TollgaugeError) -> None:
-    """Print what is wrong, and below it what to do about it."""
+    """Print an error, and its hint below it."""
     errors.print(f"[bold]tollgauge:[/] {escape(str(error))}", soft_wrap=True)
     if error.hint:
         errors.print(f"  {error.hint}", soft_wrap=True, markup=False)
@@ -90,8 +90,8 @@ R = TypeVar("R")
 
 
 def load_config(path: Path | None) -> Config:
-    """The configuration: a named file, else tollgauge.toml of this folder, and the environment."""
-    # The settings live beside their consumers, which are the whole service: --help needs none.
+    """Load a named file, or tollgauge.toml in the current folder, and the environment."""
+    # Imported here: the settings import the whole service, which --help does not need.
     from tollgauge.config import load
 
     default = Path("tollgauge.toml")
@@ -99,9 +99,12 @@ def load_config(path: Path | None) -> Config:
 
 
 def load_existing(path: Path | None) -> Config:
-    """The configuration of a service whose database exists, for commands that must not make one.
+    """Load the configuration of a service whose database exists.
 
-    Raises TollgaugeError if its SQLite file does not exist.
+    For commands that must not create a database.
+
+    Raises:
+        TollgaugeError: The SQLite file does not exist.
     """
     from tollgauge.db.engine import is_sqlite, parse_url
 
@@ -109,15 +112,15 @@ def load_existing(path: Path | None) -> Config:
     url = parse_url(config.store.url)
     if is_sqlite(url) and not config.store.in_memory and not Path(str(url.database)).is_file():
         raise TollgaugeError(
-            f"There is no database {url.database}, and this command makes none.",
-            hint="Name the service's own: --config FILE (its store.url), or DATABASE_URL. "
-            "`tollgauge run` makes a new one.",
+            f"The database {url.database} does not exist, and this command does not create one.",
+            hint="Name the service's configuration (--config FILE) or set DATABASE_URL. "
+            "`tollgauge run` creates a database.",
         )
     return config
 
 
 def with_service(config: Config, work: Callable[[Opened], Awaitable[R]]) -> R:
-    """What `work` gives while the resources that a configuration names are open."""
+    """Return the result of `work`, which runs while the service's resources are open."""
     from tollgauge.app import opened
 
     async def run() -> R:
@@ -128,16 +131,17 @@ def with_service(config: Config, work: Callable[[Opened], Awaitable[R]]) -> R:
 
 
 def read_input(source: str, *, hint: str = _WHOLE_FILE) -> bytes:
-    """The bytes of a file (unpacked where its name ends in .gz), or of standard input for -; a
-    text that begins with a byte order mark comes as UTF-8 without it.
+    """Return the content of a file (decompressed if it ends in .gz), or of standard input for -.
 
-    Raises TollgaugeError, with a `hint` at what to do, for what cannot be read; and for what is too
-    large.
+    A byte order mark is removed, and UTF-16 is converted to UTF-8.
+
+    Raises:
+        TollgaugeError: The input cannot be read (with `hint`) or is larger than INPUT_MAX.
     """
     try:
         data = sys.stdin.buffer.read(INPUT_MAX + 1) if source == "-" else _file(Path(source))
     except (OSError, EOFError, zlib.error) as error:
-        why = getattr(error, "strerror", None) or "its end is missing, or it is not gzip"
+        why = getattr(error, "strerror", None) or "it is truncated, or is not gzip"
         raise TollgaugeError(f"{source} cannot be read: {why}.", hint=hint) from error
     if len(data) > INPUT_MAX:
         raise TollgaugeError(f"{source} is larger than {INPUT_MAX // 1024 // 1024} MB.")
@@ -147,7 +151,7 @@ def read_input(source: str, *, hint: str = _WHOLE_FILE) -> bytes:
         return data.decode("utf-16").encode()
     except UnicodeError as error:
         raise TollgaugeError(
-            f"{source} begins as UTF-16 and does not go on so.", hint="Save it as UTF-8."
+            f"{source} begins with a UTF-16 mark but is not UTF-16.", hint="Save it as UTF-8."
         ) from error
 
 
@@ -158,13 +162,15 @@ def _file(path: Path) -> bytes:
 
 
 def download(url: str, *, hint: str = _NO_EVIDENCE) -> bytes:
-    """The body of a URL. Raises TollgaugeError for anything but 200, with a `hint` at what else
-    would do; and for what is too large.
+    """Return the body of a URL.
+
+    Raises:
+        TollgaugeError: The status is not 200 (with `hint`), or the body is too large.
     """
     import httpx
 
     try:
-        with httpx.stream("GET", url, timeout=DOWNLOAD_SECONDS) as response:
+        with httpx.stream("GET", url, timeout=DOWNLOAD_TIMEOUT_S) as response:
             if response.status_code != 200:
                 raise TollgaugeError(
                     f"{url} answered {response.status_code}.",
@@ -178,13 +184,13 @@ def download(url: str, *, hint: str = _NO_EVIDENCE) -> bytes:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise TollgaugeError(
             f"{url} cannot be fetched ({type(error).__name__}).",
-            hint=f"Check that the service runs there. {hint}",
+            hint=f"Check that the service is running. {hint}",
         ) from error
     return bytes(data)
 
 
 def exchange_input(source: str) -> Exchange:
-    """The saved HTTP exchange of a file. Raises TollgaugeError."""
+    """Return the HTTP exchange that was saved in a file. Raises TollgaugeError."""
     from tollgauge.core.lint import CaptureError, read_capture
 
     text = read_input(source)
@@ -192,7 +198,7 @@ def exchange_input(source: str) -> Exchange:
         name = "Standard input" if source == "-" else source
         raise TollgaugeError(
             f"{name} is empty.",
-            hint="Give what `curl -si URL` prints; if that is nothing, `curl -i URL` says why.",
+            hint="Save the output of `curl -si URL`. If it is empty, `curl -i URL` prints why.",
         )
     try:
         return read_capture(text)
@@ -201,7 +207,7 @@ def exchange_input(source: str) -> Exchange:
 
 
 def json_input(source: str) -> Any:
-    """The JSON document of a file, None if `source` is empty. Raises TollgaugeError."""
+    """Return the JSON document in a file, None if `source` is empty. Raises TollgaugeError."""
     if not source:
         return None
     try:
@@ -209,5 +215,5 @@ def json_input(source: str) -> Any:
     except orjson.JSONDecodeError as error:
         raise TollgaugeError(
             f"{source} is not JSON.",
-            hint="Save what the node or explorer answered, as it came; cast needs --json.",
+            hint="Save the response of the node or explorer unchanged. cast needs --json.",
         ) from error

@@ -1,4 +1,4 @@
-"""`tollgauge trace`: what a transaction paid."""
+"""`tollgauge trace`: decode the payments of a transaction."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
 
 
 def trace(
-    txhash: Annotated[str, typer.Argument(help="A transaction's hash, to ask a node.")] = "",
+    txhash: Annotated[str, typer.Argument(help="Transaction hash, looked up at a node.")] = "",
     network: Annotated[
-        str | None, typer.Option(help="The network's name; base-mainnet if none is named.")
+        str | None, typer.Option(help="Network name. Default: base-mainnet.")
     ] = None,
-    tx: Annotated[str, typer.Option(help="A saved transaction instead, or -.")] = "",
+    tx: Annotated[str, typer.Option(help="A saved transaction, or -.")] = "",
     receipt: Annotated[str, typer.Option(help="Its saved receipt or logs.")] = "",
     calls: Annotated[str, typer.Option(help="Its saved call trace (callTracer).")] = "",
     model: Annotated[
-        str | None, typer.Option(help="A decoder; the cheapest that does if none is named.")
+        str | None, typer.Option(help="Decoder. Default: the cheapest sufficient one.")
     ] = None,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Decode the payments (EIP-3009) of a transaction. Exit 1 when there is no payment in it.
+    """Decode the payments (EIP-3009) of a transaction. Exit 1 if it contains none.
 
-    What is saved may come from a node, cast, viem, ethers, web3.py or
-    Blockscout. Without a receipt it is not known whether money moved.
+    Saved files may come from a node, cast, viem, ethers, web3.py or
+    Blockscout. Without a receipt, whether money moved is unknown.
     """
     from tollgauge.core.chain.trace.answer import trace_files, trace_json
 
     if bool(txhash) == bool(tx) or (txhash and (receipt or calls)):
         raise TollgaugeError(
-            "Name either a transaction's hash or captured files.",
+            "Name either a transaction hash or saved files.",
             hint="tollgauge trace TXHASH, or tollgauge trace --tx FILE [--receipt FILE].",
         )
     if tx:
@@ -56,7 +56,7 @@ def trace(
         result = trace_files(transaction, logs, model, calls=call_trace, network=network)
     else:
         with progress_bar() as progress:
-            progress("asking a node", 0, 0)
+            progress("querying a node", 0, 0)
             result = asyncio.run(_trace(load_config(config), txhash, network, model))
     show(trace_json(result), _lines(result), as_json=as_json)
     raise typer.Exit(GOOD if result.payments else BAD)
@@ -71,8 +71,8 @@ async def _trace(
 
     if not EVM_WORD_PATTERN.fullmatch(tx_hash):
         raise TollgaugeError(
-            "A transaction's hash is 0x and 64 hex digits.",
-            hint="For a captured transaction: tollgauge trace --tx FILE [--receipt FILE].",
+            "A transaction hash is 0x and 64 hex digits.",
+            hint="For a saved transaction: tollgauge trace --tx FILE [--receipt FILE].",
         )
     name = network or DEFAULT_NETWORK
     chain = named_network(name)
@@ -82,8 +82,8 @@ async def _trace(
         return await transactions.trace(chain, tx_hash, decoder)
     except NetworkNotConfiguredError as error:
         raise TollgaugeError(
-            f"No node of {name} is configured, so nobody can be asked for the transaction.",
-            hint=f"Set {_variables(config, name, chain)} to a node's URL, or decode captured "
+            f"No node of {name} is configured, so the transaction cannot be looked up.",
+            hint=f"Set {_variables(config, name, chain)} to a node's URL, or decode saved "
             "files: tollgauge trace --tx FILE [--receipt FILE].",
         ) from error
     finally:
@@ -91,7 +91,7 @@ async def _trace(
 
 
 def _variables(config: Config, name: str, network: str) -> str:
-    """The variables of the environment that name a node of a network."""
+    """Return the environment variables that can name a node of a network."""
     own = f"TOLLGAUGE_NETWORKS_{name.upper().replace('-', '_')}"
     return f"{own} (or TOLLGAUGE_RPC_URL)" if network == config.sale.network else own
 

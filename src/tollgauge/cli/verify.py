@@ -1,5 +1,5 @@
-"""`tollgauge verify`: whether a saved answer is what was signed, and whether its score follows from
-its evidence (docs/signatures.md).
+"""`tollgauge verify`: check the signature of a saved response, and that its score follows from its
+evidence (docs/signatures.md).
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 
 _FINGERPRINT: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _VERDICTS: Final = {
-    GOOD: " is what was signed",
-    BAD: " cannot be believed",
-    FAILED: " is what was signed, but not everything could be checked",
+    GOOD: " is authentic",
+    BAD: " cannot be trusted",
+    FAILED: " has a valid signature, but not every check could be made",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check: passed or not, None where it could not be made; and why."""
+    """One check; `passed` is None if the check could not be made."""
 
     name: str
     passed: bool | None
@@ -51,7 +51,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """The keys that are believed, and where they come from; `offline` asks nobody."""
+    """The trusted keys and their source; `offline` disables downloads."""
 
     keys: tuple[PublicKey, ...]
     source: str
@@ -62,32 +62,32 @@ def verify(
     file: Annotated[str, typer.Argument(help="A saved report, snapshot or bundle, or -.")],
     signature: Annotated[
         str,
-        typer.Option("--signature", metavar="JWS", help="Its signature; else FILE.jws is read."),
+        typer.Option("--signature", metavar="JWS", help="Its signature. Default: read FILE.jws."),
     ] = "",
     headers: Annotated[
-        str, typer.Option("--headers", metavar="FILE", help="Its headers, as curl -D saves them.")
+        str, typer.Option("--headers", metavar="FILE", help="Its headers, as saved by curl -D.")
     ] = "",
     key: Annotated[
-        str, typer.Option("--key", help="The key to believe: a JWK, its file, or a fingerprint.")
+        str, typer.Option("--key", help="The trusted key: a JWK, its file, or a fingerprint.")
     ] = "",
     url: Annotated[
         str,
         typer.Option(
             "--url",
             envvar=SERVICE,
-            help="Whose keys to believe; else tollgauge.toml's base_url, or the demo.",
+            help="Service URL for its keys. Default: base_url in tollgauge.toml, then the demo.",
         ),
     ] = "",
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Check the signature of a saved answer, and a report's score. Exit 1 when a check fails, 2
-    when one could not be made.
+    """Check the signature of a saved response, and a report's score. Exit 1 if a check fails, 2 if
+    one could not be made.
 
-    With a key as JWK or file nobody is asked. With a fingerprint the keys
-    of the service are fetched, and that one alone is believed.
+    With a JWK or its file, nothing is downloaded. With a fingerprint, tollgauge
+    downloads the service's keys and accepts only the matching one.
 
-    A report that only names its evidence: it is fetched, unless offline.
+    Evidence that a report only refers to is downloaded, unless offline.
     """
     body = read_input(file)
     text = _signature_text(file, signature, headers)
@@ -111,22 +111,22 @@ def verify(
 
 
 def _signature_text(file: str, signature: str, headers: str) -> str:
-    """The signature that was given, or is beside the file. Raises TollgaugeError."""
+    """Return the given signature, or that in FILE.jws. Raises TollgaugeError."""
     if signature:
         return signature
     if headers:
         return _header_of(headers)
-    beside = Path(f"{file}{SUFFIX}")
-    if not beside.is_file():
+    jws_file = Path(f"{file}{SUFFIX}")
+    if not jws_file.is_file():
         raise TollgaugeError(
-            f"{file} comes without its signature: there is no file {beside}.",
-            hint="Give it with --signature, or the answer's headers with --headers.",
+            f"{file} has no signature: the file {jws_file} does not exist.",
+            hint="Give it with --signature, or the response headers with --headers.",
         )
-    return read_input(str(beside)).decode("ascii", "replace")
+    return read_input(str(jws_file)).decode("ascii", "replace")
 
 
 def _header_of(file: str) -> str:
-    """The signature among saved headers; the last one, after those of earlier answers."""
+    """Return the signature in saved headers: the last one, which follows those of redirects."""
     from tollgauge.core.sale.answer_signature import HEADER
 
     lines = read_input(file).decode("latin-1").splitlines()
@@ -135,13 +135,13 @@ def _header_of(file: str) -> str:
     if not values:
         raise TollgaugeError(
             f"{file} has no header {HEADER}.",
-            hint="Save them with `curl -D headers.txt`. A service without a key signs nothing.",
+            hint="Save them with `curl -D headers.txt`. A service without a key does not sign.",
         )
     return values[-1]
 
 
 def _trust(key: str, url: str, config: Path | None) -> Trust:
-    """Which keys are believed. Raises TollgaugeError."""
+    """Return the trusted keys. Raises TollgaugeError."""
     from tollgauge.core.sale.answer_signature import JWKS, KeyFormatError, read_keys
 
     is_text = key.startswith("{") or not key or _FINGERPRINT.fullmatch(key)
@@ -157,8 +157,8 @@ def _trust(key: str, url: str, config: Path | None) -> Trust:
         keys = read_keys(text)
     except KeyFormatError as error:
         raise TollgaugeError(
-            f"{source} gives no key to believe. {error}",
-            hint="--key takes a public JWK, a file that holds one, or a fingerprint.",
+            f"{source} contains no usable key. {error}",
+            hint="--key takes a public JWK, a file that contains one, or a fingerprint.",
         ) from error
     if pinned:
         keys = tuple(item for item in keys if item.fingerprint == pinned)
@@ -168,7 +168,7 @@ def _trust(key: str, url: str, config: Path | None) -> Trust:
 def _signature_checks(
     body: bytes, text: str, trust: Trust
 ) -> tuple[Signature | None, tuple[Check, ...]]:
-    """The signature as it was read, None for a text that is none, and what is true of it."""
+    """Parse and check a signature; the first value is None if it cannot be parsed."""
     from tollgauge.core.sale.answer_signature import SignatureError, read
 
     try:
@@ -180,11 +180,11 @@ def _signature_checks(
         unknown = f"{signed.kid} is not a key of {trust.source}"
         return signed, (
             Check("key", False, unknown),
-            Check("signature", None, "only its key could tell"),
+            Check("signature", None, "it cannot be checked without the key"),
         )
     at = _time(signed.iat)
     counted = any(key.counts_at(signed.iat) for key in keys)
-    when = f"signed {at}, when the key counted" if counted else f"the key did not count {at}"
+    when = f"signed {at}, when the key was valid" if counted else f"the key was not valid {at}"
     try:
         valid = signed.is_valid(body, keys[0])
         what = f"of this {signed.typ}" if valid else "not that of this file"
@@ -198,7 +198,7 @@ def _signature_checks(
 
 
 def _report_checks(body: bytes, *, fetch: bool) -> tuple[Check, ...]:
-    """Whether evidence and score of a report, or of each report of a preview, are what it says."""
+    """Check the evidence and score of a report, or of each report of a preview."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -215,7 +215,7 @@ def _report_checks(body: bytes, *, fetch: bool) -> tuple[Check, ...]:
 
 
 def _evidence_checks(report: bytes, *, fetch: bool) -> Iterator[Check]:
-    """Whether a report's evidence has the digest that it names, and gives its score."""
+    """Check that a report's evidence has the named digest and results in its score."""
     from tollgauge.core.score.evidence import EvidenceError
     from tollgauge.core.score.score import ScoreError
     from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
@@ -224,7 +224,7 @@ def _evidence_checks(report: bytes, *, fetch: bool) -> Iterator[Check]:
         url = evidence_url(report)
         if url and not fetch:
             yield Check("evidence", None, f"it is not in the report, but at {url}")
-            yield Check("score", None, "only its evidence could tell")
+            yield Check("score", None, "it cannot be checked without the evidence")
             return
         whole = with_evidence(report, download(url)) if url else report
         check = checked(whole)
@@ -237,28 +237,27 @@ def _evidence_checks(report: bytes, *, fetch: bool) -> Iterator[Check]:
     differences = check.differences or ()
     named = [item.field for item in differences if item.field.startswith(("evidence", "resource"))]
     others = [item.field for item in differences if item.field not in named]
-    yield Check("evidence", not named, _differ(named) or "it is what the report names")
+    yield Check("evidence", not named, _differ(named) or "it matches the report's digest")
     yield Check("score", not others, _differ(others) or "it follows from the evidence")
 
 
 def _differ(fields: Sequence[str]) -> str:
-    """What the evidence contradicts, in words."""
+    """Describe what the evidence contradicts; empty if nothing."""
     return f"the evidence gives another {', '.join(fields)}" if fields else ""
 
 
 def _exit_code(checks: Sequence[Check], *, offline: bool) -> int:
-    """Bad where a check failed; failed where one could not be made that nobody left out."""
+    """Return BAD if a check failed, FAILED if one could not be made although not offline."""
     results = {check.passed for check in checks}
     if False in results:
         return BAD
     return FAILED if None in results and not offline else GOOD
 
 
-def _time(instant: int) -> str:
-    """An instant (unix seconds) for people."""
-    if not 0 <= instant <= LAST_SECOND:
-        return f"at second {instant}"
-    return f"{datetime.fromtimestamp(instant, UTC):%Y-%m-%d %H:%M:%S} UTC"
+def _time(unix_s: int) -> str:
+    if not 0 <= unix_s <= LAST_SECOND:
+        return f"at second {unix_s}"
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _lines(

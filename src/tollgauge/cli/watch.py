@@ -49,29 +49,29 @@ POLL_S: Final = 5.0
 _TIMEOUT_S: Final = 20.0
 _PAGE: Final = frozenset({"events", "next_cursor", "resource", "checkedTimes"})
 _EVENT: Final = frozenset({"observed_at_iso", "type", "severity", "reason"})
-_NO_WATCH: Final = "`tollgauge watch buy URL` writes it; name another file to read another watch."
+_NO_WATCH: Final = "`tollgauge watch buy URL` writes it. Name the file of another watch to read it."
 
 watch_app = typer.Typer(help="Buy, read and manage watches.", no_args_is_help=True)
 
 
 @watch_app.command(name="buy")
 def watch_buy(
-    url: Annotated[str, typer.Argument(help="The endpoint to watch: a https:// URL.")],
+    url: Annotated[str, typer.Argument(help="The https:// URL of the endpoint to watch.")],
     webhook: Annotated[
-        list[str] | None, typer.Option(help="Where alerts go, besides `watch events`; up to 5.")
+        list[str] | None, typer.Option(help="Webhook URL for alerts; may be given 5 times.")
     ] = None,
     service: Service = "",
-    output: Annotated[str, typer.Option(help="The file of the watch and its secret.")] = FILE,
+    output: Annotated[str, typer.Option(help="File for the watch and its secret.")] = FILE,
     force: Force = False,
     max_price: MaxPrice = "0.25",
     network: Network = BASE,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Buy 30 days of alerts about an endpoint; keys and lost answers are as with `buy`.
+    """Buy 30 days of alerts about an endpoint. Keys and retries work as with `buy`.
 
-    The secret of the watch is in the file, which nobody else should read:
-    `watch events` needs it.
+    The file contains the watch's secret, which `watch events` needs. Keep
+    it private.
     """
     from tollgauge.web.paid.products.watch import PRODUCT
 
@@ -91,7 +91,7 @@ def watch_buy(
     lines = [
         f"{watch['watch_id']} watches {watch['resource']} until {watch['expires_at']}",
         paid_line(purchase),
-        f"wrote {output}; `tollgauge watch events {output}` says what happened",
+        f"wrote {output}; run `tollgauge watch events {output}` to read its events",
     ]
     document = shown | {"transaction": purchase.transaction or None, "output": output}
     show(document, lines, as_json=as_json)
@@ -99,13 +99,13 @@ def watch_buy(
 
 @watch_app.command(name="events")
 def watch_events(
-    file: Annotated[str, typer.Argument(help="What `watch buy` wrote.")] = FILE,
+    file: Annotated[str, typer.Argument(help="The file that `watch buy` wrote.")] = FILE,
     wait: Annotated[
-        int, typer.Option(min=0, help="Seconds to wait for an event, where there is none yet.")
+        int, typer.Option(min=0, help="Seconds to wait if there are no events yet.")
     ] = 0,
     as_json: Json = False,
 ) -> None:
-    """What happened to a watched endpoint, oldest first. Exit 1 when nothing did."""
+    """List the events of a watched endpoint, oldest first. Exit 1 if there are none."""
     poll_url, secret = _watch_of(file)
     until = time.monotonic() + wait
     with progress_bar() as progress:
@@ -119,20 +119,20 @@ def watch_events(
 
 
 def _watch_of(file: str) -> tuple[str, str]:
-    """Where a watch is polled, and its secret. Raises TollgaugeError for a file without them."""
+    """Return the polling URL and the secret from a file. Raises TollgaugeError."""
     try:
         watch = orjson.loads(read_input(file, hint=_NO_WATCH))
         return str(watch["poll_url"]), str(watch["secret"])
     except (ValueError, KeyError, TypeError) as error:
         raise TollgaugeError(
-            f"{file} is not what `tollgauge watch buy` wrote.",
-            hint="It holds the watch's poll_url and its secret; a new secret is had by the "
-            "wallet that paid (docs/watching.md).",
+            f"{file} was not written by `tollgauge watch buy`.",
+            hint="The file must contain the watch's poll_url and its secret. The wallet that paid "
+            "can request a new secret (docs/watching.md).",
         ) from error
 
 
 def _polled(poll_url: str, secret: str) -> dict[str, Any]:
-    """Everything that happened since the watch began."""
+    """Fetch all events since the watch began."""
     import httpx
 
     events: list[Any] = []
@@ -148,7 +148,7 @@ def _polled(poll_url: str, secret: str) -> dict[str, Any]:
             if answer.status_code != 200:
                 raise TollgaugeError(
                     f"{poll_url} answered {answer.status_code}.",
-                    hint="401 and 404: the file's secret is of another watch, or was replaced.",
+                    hint="401 and 404: the secret belongs to another watch, or was replaced.",
                 )
             document = _page(answer)
             events += document["events"]
@@ -158,12 +158,12 @@ def _polled(poll_url: str, secret: str) -> dict[str, Any]:
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise TollgaugeError(
             f"{poll_url} cannot be reached ({type(error).__name__}).",
-            hint="Check that the service runs; nothing between two polls is lost.",
+            hint="Check that the service is running. No events are lost between polls.",
         ) from error
 
 
 def _page(answer: httpx.Response) -> dict[str, Any]:
-    """One answer to a poll. Raises TollgaugeError for what a watch never answers."""
+    """Validate one response. Raises TollgaugeError if it is not that of a watch."""
     try:
         document = orjson.loads(answer.content)
     except orjson.JSONDecodeError:
@@ -175,8 +175,8 @@ def _page(answer: httpx.Response) -> dict[str, Any]:
         ):
             return document
     raise TollgaugeError(
-        f"{answer.url.copy_with(query=None)} gave no answer of a watch.",
-        hint="Something else answers there. Nothing between two polls is lost.",
+        f"{answer.url.copy_with(query=None)} did not respond as a watch.",
+        hint="Another service responds at this URL. No events are lost between polls.",
     )
 
 
@@ -185,17 +185,17 @@ def _lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"{event['observed_at_iso']} {event['type']} ({event['severity']}): {event['reason']}"
     if not document["events"]:
         checked = document["checkedTimes"]
-        yield f"nothing happened to {document['resource']}, which was checked {checked} times"
+        yield f"no events for {document['resource']}, which was checked {checked} times"
 
 
 @watch_app.command(name="list")
 def watch_list(
     config: ConfigFile = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many, newest first.")] = 50,
-    dead: Annotated[bool, typer.Option("--dead", help="Dead letters instead of watches.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Number of watches to list.")] = 50,
+    dead: Annotated[bool, typer.Option("--dead", help="List failed deliveries instead.")] = False,
     as_json: Json = False,
 ) -> None:
-    """The newest watches, or the deliveries that were given up. Exit 1 when any was."""
+    """List the newest watches, or the failed deliveries. Exit 1 if a delivery failed for good."""
     document = with_service(
         load_existing(config), lambda service: service.store.reading(_watches, limit=limit)
     )
@@ -204,18 +204,18 @@ def watch_list(
         " ".join(str(value) for value in row.values() if not isinstance(value, list))
         for row in rows
     )
-    none = "No delivery was given up." if dead else "There is no watch."
+    none = "There are no failed deliveries." if dead else "There are no watches."
     show(document, lines if rows else [none], as_json=as_json)
     raise typer.Exit(BAD if document["dead"] else GOOD)
 
 
 @watch_app.command(name="show")
 def watch_show(
-    watch_id: Annotated[str, typer.Argument(help="Its id (wat_…), as `watch list` names it.")],
+    watch_id: Annotated[str, typer.Argument(help="The watch's ID (wat_…) from `watch list`.")],
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """One watch: what it listens to, where to, and its newest deliveries. URLs are masked."""
+    """Show one watch: its events, destinations and newest deliveries. URLs are masked."""
     document = with_service(
         load_existing(config), lambda service: service.store.reading(_watch, watch_id)
     )
@@ -231,11 +231,11 @@ def _describe(document: dict[str, Any]) -> Iterator[str]:
 
 @watch_app.command(name="resend")
 def watch_resend(
-    ids: Annotated[list[str], typer.Argument(help="Dead deliveries (dlv_…), or a watch (wat_…).")],
+    ids: Annotated[list[str], typer.Argument(help="IDs of deliveries (dlv_…) or watches (wat_…).")],
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Queue dead letters again, with all their tries. Exit 1 when there was none."""
+    """Queue failed deliveries again, with all their attempts. Exit 1 if there were none."""
     queued = with_service(
         load_existing(config),
         lambda service: service.store.writing(_resend, ids, now=service.clock()),
@@ -269,7 +269,7 @@ def _watches(tx: Connection, *, limit: int) -> dict[str, Any]:
 
 
 def _watch(tx: Connection, watch_id: str) -> dict[str, Any]:
-    """A watch as the operator sees it. Raises TollgaugeError if there is none."""
+    """Return a watch as the operator sees it. Raises TollgaugeError for an unknown ID."""
     from tollgauge.store.endpoints import endpoints
     from tollgauge.store.watches import destinations, outbox, watch_events, watches
     from tollgauge.web.wire.response_model import iso
@@ -277,7 +277,7 @@ def _watch(tx: Connection, watch_id: str) -> dict[str, Any]:
     watch = watches.get(tx, watch_id)
     if watch is None:
         raise TollgaugeError(
-            f"There is no watch {watch_id}.", hint="tollgauge watch list names them."
+            f"No watch with ID {watch_id}.", hint="`tollgauge watch list` lists the IDs."
         )
     endpoint = endpoints.get(tx, watch.endpoint_id)
     lifecycle = watch_events.of_watch(tx, watch_id, after=0, limit=500)
@@ -319,7 +319,7 @@ def _resend(tx: Connection, ids: list[str], *, now: int) -> int:
 
 
 def _delivery(delivery: outbox.OutboxDelivery) -> dict[str, Any]:
-    """A delivery as the operator sees it, without its destination: `watch show` has that."""
+    """Return a delivery without its destination, which `watch show` lists."""
     from tollgauge.web.wire.response_model import iso
 
     return {

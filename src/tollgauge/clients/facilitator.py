@@ -57,15 +57,17 @@ class FacilitatorSettings:
     """The facilitator, and how much is asked of it at once."""
 
     url: WebUrl = ""
-    """Any x402 v2 facilitator."""
+    """Base URL of an x402 v2 facilitator."""
     headers: Headers = field(default=(), repr=False)
-    """Headers that it asks its customers for: "Authorization: Bearer ...; X-Other: ..."."""
+    """Headers that the facilitator requires: "Authorization: Bearer ...; X-Other: ..."."""
     verify_timeout_s: Timeout = 10.0
-    """How long to wait for its answer whether a payment is valid."""
+    """Timeout for verifying a payment."""
     settle_timeout_s: Timeout = 45.0
-    """How long to wait for a settlement."""
+    """Timeout for settling a payment."""
     sales_at_once: PositiveInt = 256
-    """Sales in work at once; more get 503 and Retry-After, before anything is claimed."""
+    """Maximum concurrent sales. Further requests receive 503 with Retry-After before any payment is
+    claimed.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

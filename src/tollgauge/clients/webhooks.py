@@ -108,13 +108,15 @@ class WatchSettings:
     """Watches and their deliveries."""
 
     key: str = field(default="", repr=False)
-    """At least 32 characters (openssl rand -base64 32) that seal secrets and webhook URLs at rest.
-    Without it no watch is sold. To change it: new,old.
+    """Secret of at least 32 characters (openssl rand -base64 32) that encrypts secrets and webhook
+    URLs in the database. Without it, watches are not sold. To rotate it: new,old.
     """
     in_flight: Annotated[int, Field(ge=4)] = 128
-    """Deliveries at once, a quarter of them to destinations that failed last."""
+    """Maximum concurrent deliveries. A quarter of them is reserved for destinations whose last
+    delivery failed.
+    """
     lease_ms: PositiveInt = 60_000
-    """How long a worker has a delivery for itself."""
+    """Duration of a worker's lease on a delivery."""
 
     def __post_init__(self) -> None:
         Sealer.of(self.key)

@@ -69,53 +69,55 @@ class ConfigError(TollgaugeError):
 def _named_once(sources: tuple[Source, ...]) -> tuple[Source, ...]:
     for name, count in Counter(source.name for source in sources).items():
         if count > 1:
-            raise ValueError(f"{count} are named {name!r}; each needs a name of its own")
+            raise ValueError(f"{count} are named {name!r}; names must be unique")
     return sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything that can be configured, one frozen section a consumer."""
+    """The whole configuration, one frozen section per consumer."""
 
     server: ServerSettings = field(default_factory=ServerSettings)
-    """Where we listen, and what we call ourselves."""
+    """Listening addresses, public address and connection limits."""
     store: StoreSettings = field(default_factory=StoreSettings)
     """The database."""
     sale: SaleSettings = field(default_factory=SaleSettings)
-    """What is sold, and where the money goes."""
+    """Sale of reports and watches: receiving address, network and prices."""
     signing: SigningSettings = field(default_factory=SigningSettings)
-    """The signatures of answers."""
+    """Signatures of responses."""
     facilitator: FacilitatorSettings = field(default_factory=FacilitatorSettings)
-    """Who verifies and settles payments."""
+    """The facilitator, which verifies and settles payments."""
     rpc: RpcSettings = field(default_factory=RpcSettings)
-    """The nodes of the chain that is sold on."""
+    """Nodes of the chain on which payments are received."""
     networks: NetworkSettings = field(default_factory=NetworkSettings)
-    """The nodes that payment traces ask; several with commas between."""
+    """Nodes for payment traces, separated by commas."""
     egress: EgressSettings = field(default_factory=EgressSettings)
-    """Requests to addresses that others choose. Times in milliseconds, caps in bytes."""
+    """Requests to addresses that others choose. Times are in milliseconds, caps in bytes."""
     probe: ProbeSettings = field(default_factory=ProbeSettings)
-    """The probes."""
+    """Probes of endpoints."""
     score: ScoreSettings = field(default_factory=ScoreSettings)
-    """The scores."""
+    """Scores."""
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
-    """Forecasts that are held against what happened."""
+    """Calibration: forecasts compared with outcomes."""
     bundle: BundleSettings = field(default_factory=BundleSettings)
-    """The file of trust records that clients keep a copy of."""
+    """The signed file of trust records that clients download."""
     index: IndexSettings = field(default_factory=IndexSettings)
-    """How the chain is followed, where rpc.url names a node."""
+    """Indexing of the chain. Requires rpc.url."""
     demand: DemandSettings = field(default_factory=DemandSettings)
-    """Which payers are proven by what they buy elsewhere."""
+    """Payers that are proven by their purchases from other sellers."""
     watch: WatchSettings = field(default_factory=WatchSettings)
-    """Watches and their deliveries."""
+    """Watches and deliveries of alerts."""
     demo: DemoSettings = field(default_factory=DemoSettings)
-    """Only in the file of `tollgauge demo`, a world of its own on this machine."""
+    """Used only in the file of `tollgauge demo`, a closed market on this machine."""
     sources: Annotated[tuple[Source, ...], AfterValidator(_named_once)] = ()
-    """Directories to crawl, as many as wanted."""
+    """Directories to crawl."""
 
     @property
     def references(self) -> tuple[str, ...]:
-        """URLs that tell whether *we* are connected: `probe.references`, or else the origins of the
-        sources and of the facilitator, which the service asks anyway.
+        """URLs that show whether this service is online.
+
+        Default: the origins of the sources and of the facilitator, which the service requests
+        anyway.
         """
         named = [source.location for source in self.sources if source.kind != SourceKind.FILE]
         return self.probe.references or https_origins([*named, self.facilitator.url])
@@ -133,7 +135,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
     unread = document is None
     document = document or {}
     if _has_password(document):
-        problems.append("store.url holds a password: set DATABASE_URL instead")
+        problems.append("store.url contains a password: set DATABASE_URL instead")
     environment = read_secret_files(environment, settings, problems)
     if not _is_demo(document):
         problems += remove_secrets(document, settings)
@@ -190,7 +192,7 @@ def _has_password(document: Mapping[str, Any]) -> bool:
 
 
 def _read_file(path: Path | None, problems: list[str]) -> dict[str, Any] | None:
-    """The file's tables; None, and a message in `problems`, if it cannot be read."""
+    """Return the file's tables, or None and a message in `problems` if it cannot be read."""
     if path is None:
         return {}
     try:

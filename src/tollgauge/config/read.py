@@ -1,7 +1,7 @@
-"""Reads settings: the tables of a file and the texts of an environment become frozen sections.
+"""Converts the tables of a file and the variables of an environment to frozen sections.
 
-pydantic validates in strict mode, because TOML has types; a text of the environment is first
-converted to the value that TOML would contain.
+pydantic validates in strict mode, because TOML has types; a variable is first converted to the
+value that TOML would contain.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _MESSAGES: Final[Mapping[str, str]] = {
     "less_than_equal": "must be at most {le:.15g}",
     "missing": "is missing",
     "string_too_short": "must not be empty",
-    "string_type": "must be a text",
+    "string_type": "must be a string",
     "too_long": "must be a list of {max_length}",
     "tuple_type": "must be a list",
 }
 
 
 def secret_files(settings: Iterable[Setting]) -> dict[str, str]:
-    """The variables that may name a file, each with the variable that the file stands for."""
+    """Map each variable that may name a secret's file to the variable that it replaces."""
     secrets = [setting.variable for setting in settings if setting.secret]
     return {name + FILE: name for name in (*secrets, *ALIASES.values())}
 
@@ -78,7 +78,7 @@ def read_secret_files(
 def apply_environment(
     document: dict[str, Any], environment: Mapping[str, str], settings: Iterable[Setting]
 ) -> None:
-    """Set the values of an environment in a document, in place of the document's own."""
+    """Set a document's values from the environment, which takes precedence."""
     for setting in settings:
         names = (setting.variable, ALIASES.get(setting.path, ""))
         text = next((environment[name] for name in names if name in environment), None)
@@ -88,7 +88,7 @@ def apply_environment(
 
 
 def remove_secrets(document: dict[str, Any], settings: Iterable[Setting]) -> list[str]:
-    """Remove the secrets of a document; returns a message for each."""
+    """Remove the secrets from a document and return a message for each."""
     problems = []
     for setting in settings:
         table = _find_table(document, setting.path) if setting.secret else None
@@ -113,7 +113,7 @@ def validate(kind: type[T], document: Mapping[str, Any]) -> tuple[T, list[str], 
 
 
 def _find_table(document: dict[str, Any], path: str) -> Any:
-    """The table of a setting, created where there is none."""
+    """Return the table of a setting; create it if it is missing."""
     table: Any = document
     for section in path.split(".")[:-1]:
         table = table.setdefault(section, {}) if isinstance(table, dict) else table
@@ -121,7 +121,7 @@ def _find_table(document: dict[str, Any], path: str) -> Any:
 
 
 def _parse_text(text: str, hint: Any) -> Any:
-    """The value that TOML would contain; the text itself for any other type."""
+    """Convert a variable to the value that TOML would contain; other types keep the text."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _parse_text(text, args[0])
@@ -136,16 +136,16 @@ def _parse_text(text: str, hint: Any) -> Any:
 
 
 def _to_json(document: Mapping[str, Any]) -> str:
-    """JSON, whose lists pydantic accepts for tuples and sets in strict mode.
+    """Encode as JSON, whose lists pydantic accepts for tuples and sets in strict mode.
 
-    A date becomes a text, and a byte of the environment that is not UTF-8 becomes U+FFFD.
+    A date becomes a string, and bytes of the environment that are not UTF-8 become U+FFFD.
     """
     text = json.dumps(document, default=str, ensure_ascii=False)
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _format_error(kind: type, detail: ErrorDetails) -> str:
-    """Path and reason; never the value, which may be a secret, unless our own error names it."""
+    """Return path and reason, without the value: it may be a secret."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in detail["loc"])
     path, context = "".join(parts).lstrip("."), detail.get("ctx", {})
     if cause := context.get("error"):
@@ -158,7 +158,7 @@ def _format_error(kind: type, detail: ErrorDetails) -> str:
 
 
 def _suggest(kind: type, location: tuple[int | str, ...]) -> str:
-    """Ask whether a setting of a similar name was meant; empty without one."""
+    """Suggest a setting with a similar name; empty if there is none."""
     *tables, name = (part for part in location if isinstance(part, str))
     parent = "".join(f"{table}." for table in tables)
     paths = [setting.path for section in list_sections(kind) for setting in section.settings]

@@ -1,7 +1,7 @@
-"""Rules between sections, and advice about settings that work but are unwise.
+"""Rules across sections, and advice about valid settings with unwanted consequences.
 
-Settings that contradict each other are errors. Advice is printed by `tollgauge config check` and
-logged once per start. A section declares the limits of its own values.
+Contradicting settings are errors. Advice is printed by `tollgauge config check` and logged once per
+start. Each section declares the limits of its own values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tollgauge.core.score.demand import MIN_OWNERS
 if TYPE_CHECKING:
     from tollgauge.config import Config
 
-# Consecutive requests under a host's lease: three methods, the check of the own connection, and the
+# Consecutive requests under a host's lease: three methods, the connectivity check, and the
 # unlisted path that detects a wildcard host.
 PROBE_STEPS: Final = 5
 
@@ -35,9 +35,7 @@ def check(config: Config, *, invalid: frozenset[str]) -> list[str]:
 
 
 def advice(config: Config) -> tuple[str, ...]:
-    """What an operator should know of a configuration that works: one or two sentences about each
-    thing that it leaves out, and the consequence.
-    """
+    """Return one or two sentences about each omitted setting and its consequence."""
     url, sells = config.server.base_url, bool(config.sale.pay_to)
     rules = (
         (not config.sources, _NO_SOURCES),
@@ -69,13 +67,14 @@ def _missing_references(config: Config) -> str:
     hosts = [urlsplit(url).hostname or url for url in config.references]
     if not hosts:
         return (
-            "probe.references is empty, so nobody is asked whether this machine is online: an "
-            "outage of yours may count against an endpoint, and a paid report on a name that is "
-            "not found answers 503. Name two or three sites that are always up."
+            "probe.references is empty and no https source or facilitator is set, so the "
+            "service cannot check whether it is online: its own outages may be attributed to "
+            "endpoints, and a paid report for a name that is not found returns 503. Name two or "
+            "three sites that are always up."
         )
     return (
-        f"probe.references is empty: whether this machine is online is asked of "
-        f"{', '.join(hosts)} alone. Name two or three sites that are always up."
+        f"probe.references is empty: only {', '.join(hosts)} shows whether this machine is online. "
+        "Name two or three sites that are always up."
     )
 
 
@@ -84,7 +83,7 @@ def _rules(config: Config) -> Iterator[Rule]:
     yield (
         frozenset({"sale", "facilitator"}),
         bool(sale.pay_to) and not facilitator.url,
-        "sale.pay_to is set but facilitator.url is not: nothing could settle",
+        "sale.pay_to is set but facilitator.url is not: payments could not be settled",
     )
     anchors = {one for addresses in config.demand.anchors.values() for one in addresses}
     yield (
@@ -96,18 +95,18 @@ def _rules(config: Config) -> Iterator[Rule]:
     yield (
         frozenset({"sale", "facilitator"}),
         sale.timeout_seconds <= longest,
-        f"sale.timeout_seconds must be above {longest:g}, the facilitator's time-outs together",
+        f"sale.timeout_seconds must be above {longest:g}, the sum of the facilitator's timeouts",
     )
     yield (
         frozenset({"egress", "server"}),
         bool(egress.mapped) and not is_loopback(config.server.base_url),
-        "egress.mapped is for a world on one machine: server.base_url must be loopback",
+        "egress.mapped is only for a closed market: server.base_url must be loopback",
     )
     yield (
         frozenset({"demo", "rpc", "server"}),
         bool(config.demo.buyer_key or config.demo.control_url)
         and not all(map(is_loopback, (config.server.base_url, *config.rpc.url))),
-        "demo is for a world on one machine: server.base_url and rpc.url must be loopback",
+        "demo is only for a closed market: server.base_url and rpc.url must be loopback",
     )
     yield (
         frozenset({"probe", "egress"}),
@@ -122,23 +121,23 @@ def _check_references(config: Config) -> Iterator[Rule]:
         try:
             parse_resource(url, perimeter)
         except ResourceError as error:
-            words = f"probe.references: {url!r} cannot be asked. {error}"
+            words = f"probe.references: {url!r} cannot be used. {error}"
             yield frozenset({"probe", "egress"}), True, words
 
 
 def is_loopback(url: str) -> bool:
-    """Whether a URL can only be reached on this machine."""
+    """Whether a URL is reachable only from this machine."""
     parts = _parts(url)
     return parts is not None and is_loopback_host(parts.hostname or "")
 
 
 def is_loopback_host(host: str) -> bool:
-    """Whether a name or an address is this machine's own alone."""
+    """Whether a name or an address is loopback."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def https_origins(urls: Iterable[str]) -> tuple[str, ...]:
-    """The origins of the https URLs among texts, as URLs, each once."""
+    """Return the origins of the https URLs, without duplicates."""
     origins = [
         f"https://{parts.netloc.rpartition('@')[2]}/"
         for parts in map(_parts, urls)
@@ -157,43 +156,43 @@ def _parts(url: str) -> SplitResult | None:
 
 
 _NO_SOURCES: Final = (
-    "There are no [[sources]], so no endpoint is found: monitored is only what "
-    "`tollgauge discover` loads and what is asked for. Name a directory."
+    "There are no [[sources]], so no endpoints are discovered: the service monitors only endpoints "
+    "that `tollgauge discover` loads or that callers request. Add a directory."
 )
 _NO_CONTACT: Final = (
-    "egress.user_agent names no contact: say who probes and how to opt out, such as "
+    "egress.user_agent contains no contact: name the prober and a way to opt out, such as "
     '"tollgauge (x402 endpoint monitor; contact and opt-out: ops@example.com)".'
 )
 _NO_SALE_CONTACT: Final = (
-    "sale.contact is empty: a buyer whose payment settled without a record here is not told whom "
-    "to ask. Set an e-mail address or a URL."
+    "sale.contact is empty: a buyer whose payment was settled but not recorded cannot contact you. "
+    "Set an e-mail address or a URL."
 )
-_IN_MEMORY: Final = "store.url names a database in memory: everything is lost at the end."
+_IN_MEMORY: Final = "store.url names a database in memory: all data is lost when the process ends."
 _UNREACHABLE: Final = (
-    "server.base_url is an address of this machine alone although server.host listens to others: "
-    "links and offers lead nowhere. Set the public address."
+    "server.base_url is a loopback address although server.host accepts other machines: links and "
+    "offers do not work for them. Set the public address."
 )
 _OTHER_PORT: Final = (
-    "server.base_url names another port of this machine than server.port: links and offers lead "
-    "nowhere unless something forwards it. Leave base_url out, or make them agree."
+    "server.base_url and server.port name different ports of this machine: links and offers work "
+    "only if the port is forwarded. Remove base_url, or use the same port."
 )
 _NO_NODE: Final = (
-    "rpc.url is not set, so a settlement that a facilitator leaves unclear cannot be proven, and "
-    "no settlement counts towards a score (TOLLGAUGE_RPC_URL)."
+    "rpc.url is not set: settlements that a facilitator leaves unclear cannot be proven, and "
+    "settlements do not count towards scores (TOLLGAUGE_RPC_URL)."
 )
 _NO_ANCHORS: Final = (
     "demand.anchors names fewer than two owners: proven demand is not measured, and activity is 0 "
     "for everyone. `tollgauge anchors suggest` lists candidates."
 )
 _NO_WATCH_KEY: Final = (
-    "watch.key is not set: no watch is sold, because its secrets could not be sealed "
+    "watch.key is not set: watches are not sold, because their secrets cannot be encrypted "
     "(TOLLGAUGE_WATCH_KEY)."
 )
 _NO_SIGNING_KEY: Final = (
-    "signing.key is not set: answers are not signed, so a buyer cannot prove what was said. Make "
-    "one with `tollgauge keys new` (TOLLGAUGE_SIGNING_KEY)."
+    "signing.key is not set: responses are not signed, so buyers cannot prove their content. "
+    "Create a key with `tollgauge keys new` (TOLLGAUGE_SIGNING_KEY)."
 )
 _PLAIN_HTTP: Final = (
-    "server.base_url is http://: payments and secrets would travel in the open. Put a proxy with "
-    "TLS in front and set its https:// address."
+    "server.base_url is http://: payments and secrets would be sent unencrypted. Use a proxy with "
+    "TLS and set its https:// address."
 )

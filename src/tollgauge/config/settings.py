@@ -1,7 +1,7 @@
-"""The settings as a list: path, type, default and description of each, read from the sections.
+"""Lists the settings: path, type, default and description of each, read from the sections.
 
-A description is the text under a setting where it is declared. A setting that is left out of `repr`
-is a secret; a field that holds a function is not a setting.
+A description is the string under a setting's declaration. A setting with `repr=False` is a secret;
+a field with a callable type is not a setting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PREFIX: Final = "TOLLGAUGE_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One setting. `example` stands for the default where there is none."""
+    """One setting. `example` replaces an empty default in examples."""
 
     path: str
     hint: Any
@@ -51,7 +51,7 @@ class Section:
 
 
 def list_sections(owner: Any, *, path: str = "", description: str = "") -> Iterator[Section]:
-    """The tables of a settings class, each before the tables inside it."""
+    """Yield the tables of a settings class, each before its nested tables."""
     settings: list[Setting] = []
     nested: list[Section] = []
     descriptions = _read_descriptions(owner)
@@ -84,7 +84,7 @@ def list_sections(owner: Any, *, path: str = "", description: str = "") -> Itera
 
 
 def list_settings(owner: Any) -> list[Setting]:
-    """Every setting except those of `[[sources]]`, which have no environment variables."""
+    """Return all settings except those of `[[sources]]`, which have no environment variables."""
     return [
         setting
         for section in list_sections(owner)
@@ -94,7 +94,7 @@ def list_settings(owner: Any) -> list[Setting]:
 
 
 def _read_descriptions(owner: type) -> dict[str, str]:
-    """The texts under the fields of a dataclass and of its bases."""
+    """Return the strings under the fields of a dataclass and of its bases."""
     texts = {}
     for base in owner.__mro__[:-1]:
         module = ast.parse(textwrap.dedent(inspect.getsource(base)))

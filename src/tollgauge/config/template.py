@@ -20,18 +20,18 @@ from tollgauge.config.settings import PREFIX, Section, list_sections
 _WIDTH: Final = 98
 _COMMENT_COLUMN: Final = 36
 _HEAD: Final = f"""\
-# The settings of tollgauge, as `tollgauge init` writes them: every one with its default.
-# Remove the # before a name to change its value.
+# Settings of tollgauge, as `tollgauge init` writes them: all settings with their defaults.
+# To change a value, remove the # before its name.
 #
-# Each value can be set in the environment too, where it wins: {PREFIX}<SECTION>_<KEY>, such as
-# {PREFIX}SERVER_PORT or {PREFIX}PROBE_CADENCE_EVERY_MS; lists of texts are separated by commas.
-# Secrets are read there alone, or from the file that <NAME>{FILE} names.
-# `tollgauge config check` says everything that is wrong at once.
+# Environment variables take precedence: {PREFIX}<SECTION>_<KEY>, such as
+# {PREFIX}SERVER_PORT or {PREFIX}PROBE_CADENCE_EVERY_MS. Separate list items by commas.
+# Secrets are read only from the environment, or from the file that <NAME>{FILE} names.
+# `tollgauge config check` reports all errors together.
 """
 
 
 def template() -> str:
-    """The file that `tollgauge init` writes."""
+    """Return the file that `tollgauge init` writes."""
     lines = [_HEAD]
     for section in list_sections(Config):
         if section.description:
@@ -40,7 +40,7 @@ def template() -> str:
 
 
 def toml_text(config: Config) -> str:
-    """A file from which `load` reads the same configuration.
+    """Return a file from which `load` reads the same configuration.
 
     It contains only what differs from the defaults. Secrets are included: the caller decides
     whether the file may contain them (`tollgauge demo` has none).
@@ -49,7 +49,7 @@ def toml_text(config: Config) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value as TOML writes it (toml.io/en/v1.0.0)."""
+    """Format a value as TOML (toml.io/en/v1.0.0)."""
     if type(value) is int and value >= 10_000:
         return f"{value:_}"
     return json.dumps(value, ensure_ascii=False, default=sorted)  # a frozenset becomes a list
@@ -82,7 +82,7 @@ def _comment(text: str) -> list[str]:
 
 
 def _write_tables(values: Mapping[str, Any], header: str = "", path: str = "") -> Iterator[str]:
-    """The values of a table, then the tables inside it."""
+    """Yield the values of a table, then its nested tables."""
     tables: list[tuple[str, str, Mapping[str, Any]]] = []
     lines = []
     for key, value in values.items():

@@ -42,23 +42,25 @@ class ServerSettings:
     """Where we listen, and what we call ourselves."""
 
     base_url: Annotated[str, AfterValidator(_public_url)] = "http://127.0.0.1:8402"
-    """The public address, without a slash at its end: it stands in links, offers and answers. Left
-    out, it is where we listen.
+    """Public address without a trailing slash, used in links, offers and responses. Default: the
+    listening address.
     """
     host: str = "127.0.0.1"
-    """Where to listen; 0.0.0.0 or :: for every address."""
+    """Listening address. Use 0.0.0.0 or :: for all interfaces."""
     port: Port = 8402
-    """The port of the API and the pages."""
+    """Port of the API and the pages."""
     admin_port: Port = 8403
-    """The port of /metrics and the status, on loopback only; 0 switches it off."""
+    """Port of /metrics and the status page, on loopback only. 0 disables it."""
     admin_hosts: tuple[str, ...] = ()
-    """Names beside localhost by which admin_port is asked, as behind a proxy; others get 400."""
+    """Host names accepted on admin_port in addition to localhost, for example behind a proxy.
+    Others receive 400.
+    """
     json_logs: bool = False
-    """JSON lines for machines instead of text for a terminal."""
+    """Write logs as JSON lines."""
     front: EdgeSettings = field(default_factory=EdgeSettings)
-    """What one address may ask."""
+    """Rate limits per client address."""
     connections: ConnectionSettings = field(default_factory=ConnectionSettings)
-    """How long a client may take, and how many connections it may hold."""
+    """Timeouts and connection limits for clients."""
 
     def __post_init__(self) -> None:
         if self.port and self.port == self.admin_port:

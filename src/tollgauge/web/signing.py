@@ -86,11 +86,11 @@ class SigningSettings:
     """The signatures of answers."""
 
     key: Annotated[str, AfterValidator(_usable)] = field(default="", repr=False)
-    """A private Ed25519 key (tollgauge keys new), PEM or JWK, that signs reports and snapshots.
-    Without it nothing is signed.
+    """Private Ed25519 key as PEM or JWK (tollgauge keys new) that signs reports and snapshots.
+    Without it, responses are not signed.
     """
     retired: tuple[RetiredKey, ...] = ()
-    """Keys that signed before (tollgauge keys retire), as { kty, crv, x, nbf, exp }."""
+    """Earlier keys (tollgauge keys retire), as { kty, crv, x, nbf, exp }."""
 
     def __post_init__(self) -> None:
         if self.signing_key and self.signing_key.fingerprint in self._retired_fingerprints:

@@ -49,21 +49,21 @@ class LogSettings:
     """How logs are asked for. `finality` and `rest_s` are as in ChainNodes."""
 
     span: PositiveInt = 2_000
-    """Final blocks asked for at once."""
+    """Final blocks per query."""
     tip_span: PositiveInt = 64
-    """The same near the head."""
+    """Blocks per query near the head of the chain."""
     topics: Annotated[int, Field(ge=1, le=TOPICS_MAX)] = TOPICS_MAX
-    """Addresses asked for at once."""
+    """Addresses per query."""
     logs: PositiveInt = 10_000
-    """Transfers that a step aims at."""
+    """Target number of transfers per step."""
     check: Annotated[float, Field(ge=0, le=1)] = 0.05
-    """Share of the answers that another node is asked to confirm."""
+    """Fraction of the responses that are compared with another node's."""
     finality: int = 900
-    """Blocks after which nothing is expected to change."""
+    """Depth in blocks after which no reorganisation is expected."""
     by_hash: int = 400
-    """Queries by hash at most for new blocks, else by number."""
+    """Maximum queries by block hash for new blocks; beyond it, queries are by number."""
     rest_s: float = 5.0
-    """How long a node is not asked after a failure."""
+    """Time for which a node is skipped after a failure."""
 
 
 class UnconfirmedError(RpcError):

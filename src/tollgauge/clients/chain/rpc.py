@@ -86,11 +86,11 @@ class RpcSettings:
     """
 
     url: tuple[WebUrl, ...] = field(default=(), repr=False)
-    """Nodes of the chain, the preferred one first, with commas between. They prove unclear
-    settlements, and settlements are read from them.
+    """URLs of nodes, separated by commas, the preferred one first. They prove unclear settlements,
+    and settlements are indexed from them.
     """
     timeout_s: Annotated[float, Field(gt=0, le=60)] = 10.0
-    """How long to wait for one of them."""
+    """Timeout for a request to a node."""
 
     def nodes(self) -> list[Node]:
         """A pool to each node."""

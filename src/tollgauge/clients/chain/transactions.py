@@ -75,7 +75,7 @@ class NetworkSettings:
     """
 
     base_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
-    """Nodes of Base; where it is empty and we sell there, those of [rpc] are asked."""
+    """Nodes of Base. Default: those of [rpc], if payments are received on Base."""
     ethereum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
     """Nodes of Ethereum."""
     arbitrum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)

@@ -81,40 +81,40 @@ class EgressSettings:
     user_agent: Annotated[str, AfterValidator(_agent)] = (
         "tollgauge (x402 endpoint monitor; no contact configured)"
     )
-    """What the owners of probed endpoints see: name yourself, a way to reach you and to opt out."""
+    """User-Agent of probes. Include your name, a contact address and a way to opt out."""
     deadline_ms: PositiveInt = 10_000
-    """How long a request may take, everything included."""
+    """Timeout for a whole request."""
     connect_deadline_ms: PositiveInt = 6_000
-    """How long it may take to connect, TLS included."""
+    """Timeout for connecting, including TLS."""
     dns_deadline_ms: PositiveInt = 6_000
-    """How long a name may take to resolve: longer than the five seconds after which resolvers ask
-    again, so that one lost packet is no failure.
+    """Timeout for resolving a name. Resolvers retry after 5 seconds; a longer timeout tolerates one
+    lost packet.
     """
     wire_cap: PositiveInt = 512 * 1_024
-    """Bytes read from the wire."""
+    """Maximum bytes read from the network."""
     header_cap: PositiveInt = 64 * 1_024
-    """Bytes read of the header."""
+    """Maximum bytes of the response header."""
     body_cap: PositiveInt = 256 * 1_024
-    """Bytes kept of a decoded body."""
+    """Maximum bytes kept of the decoded body."""
     max_in_flight: PositiveInt = 1_024
-    """Requests at once."""
+    """Maximum concurrent requests."""
     dns_threads: PositiveInt = 512
-    """Names looked up at once."""
+    """Maximum concurrent name lookups."""
     ports: frozenset[Annotated[int, Field(ge=1, le=65_535)]] = PUBLIC.ports
-    """The ports that are allowed on public hosts."""
+    """Ports allowed on public hosts."""
     mapped: Annotated[
         Mapping[str, tuple[Annotated[str, AfterValidator(_loopback)], int]],
         Field(examples=[{"api.example.com": ("127.0.0.1", 8443)}]),
     ] = field(default_factory=dict)
-    """Names that live on this machine, for a world of your own; base_url must be loopback."""
+    """Host names mapped to this machine, for a closed test market. base_url must be loopback."""
     ca_file: Annotated[Annotated[str, AfterValidator(_file)] | None, Field(examples=["ca.pem"])] = (
         None
     )
-    """Trust anchors in place of the usual ones."""
+    """File with CA certificates that replaces the default ones."""
     source_address: Annotated[
         Annotated[str, AfterValidator(_address)] | None, Field(examples=["192.0.2.7"])
     ] = None
-    """The address of this machine that requests come from, where it has several."""
+    """Local address for outgoing requests, if this machine has several."""
     resolver: Lookup = system_lookup
 
     @property

@@ -49,13 +49,13 @@ class ConnectionSettings:
     """
 
     head_ms: PositiveInt = 10_000
-    """How long a client may take to send the head of a request."""
+    """Timeout for receiving the head of a request."""
     body_ms: PositiveInt = 10_000
-    """How long it may take to send the body."""
+    """Timeout for receiving the body of a request."""
     idle_ms: PositiveInt = 75_000
-    """How long a connection may rest between two requests, or an answer wait to be read."""
+    """Timeout for an idle connection, and for a client that does not read its response."""
     per_address: PositiveInt = 256
-    """Connections of one address (IPv6: one /64), but of no trusted proxy."""
+    """Maximum connections per address (IPv6: per /64). Trusted proxies are exempt."""
 
 
 class Phase(Enum):

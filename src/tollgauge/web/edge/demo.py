@@ -38,11 +38,13 @@ class DemoSettings:
     """What the running demo tells its visitors; empty in any other service."""
 
     buyer_key: Annotated[str, StringConstraints(pattern=r"^(0x[0-9a-f]{64})?$")] = ""
-    """Private key of an account with money on the local chain: public, and worthless elsewhere."""
+    """Private key of an account that has money on the local chain. It is public, and worthless
+    elsewhere.
+    """
     chain_name: str = ""
-    """What pages call that chain."""
+    """Name of the local chain on pages."""
     control_url: str = ""
-    """Where `tollgauge demo fault` reaches the running demo."""
+    """URL of the demo's control server, which `tollgauge demo fault` uses."""
 
 
 @dataclass(slots=True)

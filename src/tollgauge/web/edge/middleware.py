@@ -53,9 +53,9 @@ class EdgeSettings:
     """
 
     free_per_minute: PositiveInt = 600
-    """Requests from one address (IPv6: one /64)."""
+    """Maximum free requests per address (IPv6: per /64)."""
     trusted_proxies: tuple[Annotated[str, AfterValidator(_ip_address)], ...] = ()
-    """Addresses of proxies whose X-Forwarded-For counts."""
+    """Addresses of proxies whose X-Forwarded-For is trusted."""
 
 
 @dataclass(slots=True)

@@ -52,21 +52,21 @@ class SaleSettings:
     """Where money goes and what things cost. A route that `prices` leaves out keeps its default."""
 
     pay_to: Annotated[str, AfterValidator(_pay_to)] = ""
-    """The address that receives; while it is empty nothing is sold."""
+    """Address that receives payments. Nothing is sold while it is empty."""
     network: str = "eip155:8453"
-    """CAIP-2, such as eip155:8453 for Base."""
+    """CAIP-2 identifier, such as eip155:8453 for Base."""
     asset: str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
-    """Native USDC of the network."""
+    """Contract of native USDC on the network."""
     timeout_seconds: int = 300
-    """How long a buyer's authorization should hold."""
+    """Validity that a buyer's authorization should have."""
     contact: str = ""
-    """Where buyers ask about a payment: an e-mail address or a URL."""
+    """E-mail address or URL for buyers' questions about payments."""
     prices: Annotated[
         Mapping[str, str],
         AfterValidator(_prices),
         Field(examples=[{"/v1/x402-trust": "0.005000"}]),
     ] = field(default_factory=dict)
-    """Dollars by route, where they differ from the defaults."""
+    """Prices in dollars by route that replace the defaults."""
 
     def __post_init__(self) -> None:
         token = known_asset(self.network, self.asset)
