@@ -65,7 +65,6 @@ class StoreSettings:
     """The database, and this process's share of it."""
 
     url: str = "sqlite:///tollgauge.sqlite"
-<<<<<<< HEAD
     """`sqlite:///FILE` or `postgresql://user@host/database`. Put a URL with a password into the
     environment variable `DATABASE_URL`.
     """
@@ -75,17 +74,6 @@ class StoreSettings:
     """
     statement_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = STATEMENT_MS
     """PostgreSQL cancels a statement that takes longer."""
-=======
-    """sqlite:///FILE or postgresql://user@host/database. Set a URL with a password in the
-    environment: DATABASE_URL.
-    """
-    connections: Annotated[int, Field(ge=2, le=1_000)] = CONNECTIONS
-    """Maximum connections per process. The sum over all processes must not exceed max_connections
-    of the server.
-    """
-    statement_ms: Annotated[int, Field(ge=1_000, le=3_600_000)] = STATEMENT_MS
-    """Statement timeout on PostgreSQL."""
->>>>>>> c2d001aa (cli, config, docs: help, errors, settings and generated pages in plain English)
 
     def __post_init__(self) -> None:
         parse_url(self.url)
