@@ -71,4 +71,4 @@ def test_demo_settings_are_rejected_for_a_public_service(
     )
     done = tollgauge("demo", "fault")
     assert done.code == 2
-    assert "demo is for a world on one machine" in done.err
+    assert "demo is only for a closed market" in done.err

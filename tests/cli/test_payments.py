@@ -69,7 +69,7 @@ async def test_empty_ledger_is_reported(store: Store) -> None:
     assert orjson.loads(shown.stdout) == {"payments": [], "unattributed": []}
     books = await run("--books")
     assert books.exit_code == 0
-    assert books.stdout.startswith("There are no books: sale.pay_to is not set")
+    assert books.stdout.startswith("There is nothing to reconcile: sale.pay_to is not set")
 
 
 async def test_unattributed_transfers_are_listed(store: Store) -> None:

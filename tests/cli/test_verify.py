@@ -307,7 +307,7 @@ def test_missing_input_is_reported_with_a_remedy(tollgauge: Command, service: st
         (("--headers", "headers.txt"), "headers.txt has no header Tollgauge-Signature."),
         (("--signature", "x", "--key", "nonsense"), "nonsense cannot be read: "),
         (("--signature", "x", "--key", "x" * 300), "cannot be read: "),
-        (("--signature", "x", "--key", "headers.txt"), "--key gives no key to believe."),
+        (("--signature", "x", "--key", "headers.txt"), "--key contains no usable key."),
         (("--signature", "x", "--key", '{"kty":"EC"}'), "The key is not an Ed25519 key."),
         (("--signature", "x", "--url", f"{service}/no"), "answered 404."),
         (("--signature", "x", "--url", "http://127.0.0.1:9"), "cannot be fetched"),

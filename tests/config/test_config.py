@@ -245,7 +245,7 @@ def test_problem_is_reported_once(tmp_path: Path) -> None:
     messages = problems(
         tmp_path, f'[sale]\npay_to = "{PAY_TO}"\n[facilitator]\nurl = 7\n', OTHER="x"
     )
-    assert messages == ("facilitator.url must be a text",)
+    assert messages == ("facilitator.url must be a string",)
 
 
 @pytest.mark.parametrize("path", [s.path for s in list_settings(Config) if s.secret])
@@ -411,7 +411,7 @@ def test_base_url_defaults_to_the_listening_address(
         (
             '[[sources]]\nname = "a"\nkind = "file"\nlocation = "a"\n' * 2,
             {},
-            "sources: 2 are named 'a'; each needs a name of its own",
+            "sources: 2 are named 'a'; names must be unique",
         ),
     ],
 )

@@ -72,19 +72,19 @@ url = "https://facilitator.example.com"
 def test_valid_but_inadvisable_settings_get_advice(tmp_path: Path) -> None:
     for text, environment, expected in (
         ("", {}, "There are no [[sources]]"),
-        ("", {}, "egress.user_agent names no contact"),
-        ("", {}, "nobody is asked whether this machine is online"),
-        ("", {"DATABASE_URL": "sqlite://"}, "everything is lost at the end"),
-        ('[server]\nhost = "0.0.0.0"\n', {}, "server.base_url is an address of this machine"),
+        ("", {}, "egress.user_agent contains no contact"),
+        ("", {}, "the service cannot check whether it is online"),
+        ("", {"DATABASE_URL": "sqlite://"}, "all data is lost when the process ends"),
+        ('[server]\nhost = "0.0.0.0"\n', {}, "server.base_url is a loopback address"),
         (
             '[server]\nport = 9000\nbase_url = "http://127.0.0.1:8402"\n',
             {},
-            "server.base_url names another port",
+            "server.base_url and server.port name different ports",
         ),
         (SELLS, {}, "rpc.url is not set"),
         (SELLS, {}, "watch.key is not set"),
         (SELLS, {}, "signing.key is not set"),
-        (SELLS + '[server]\nbase_url = "http://trust.example.com"\n', {}, "travel in the open"),
+        (SELLS + '[server]\nbase_url = "http://trust.example.com"\n', {}, "sent unencrypted"),
     ):
         words = advice(loaded(tmp_path, text, **environment))
         assert any(expected in word for word in words), (expected, words)
@@ -106,7 +106,7 @@ location = "listing.json"
     config = loaded(tmp_path, text)
     named = ("https://directory.example.com:8443/", "https://facilitator.example.com/")
     assert config.references == named
-    assert any("directory.example.com, facilitator.example.com alone" in x for x in advice(config))
+    assert any("only directory.example.com, facilitator.example.com shows" in x for x in advice(config))
     own = loaded(tmp_path, text + '[probe]\nreferences = ["https://www.example.com/"]\n')
     assert own.references == ("https://www.example.com/",)
     assert load(None, {}).references == ()

@@ -82,7 +82,7 @@ def test_every_example_is_valid(tmp_path: Path) -> None:
 def test_setting_is_described_by_its_docstring() -> None:
     descriptions = {setting.path: setting.description for setting in list_settings(Config)}
     assert descriptions["index.steps"] == "Maximum steps forward per round."
-    assert descriptions["index.span"] == "Final blocks asked for at once.", "of the base class"
+    assert descriptions["index.span"] == "Final blocks per query.", "of the base class"
 
 
 def test_no_line_is_longer_than_100_characters() -> None:

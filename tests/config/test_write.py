@@ -83,7 +83,7 @@ def test_demo_on_a_public_address_is_rejected(tmp_path: Path, server: str, node:
     with pytest.raises(ConfigError) as caught:
         load(path, {})
     (problem,) = caught.value.problems
-    assert problem.startswith("demo is for a world on one machine")
+    assert problem.startswith("demo is only for a closed market")
 
 
 def test_secrets_are_rejected_in_a_file_without_a_demo(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_every_setting_is_described(written: dict[str, str]) -> None:
         assert setting.description
         assert not setting.secret or setting.variable in page
     port = settings["server.admin_port"].description
-    assert port.startswith("The port of /metrics and the status, on")
+    assert port.startswith("Port of /metrics and the status page, on")
     assert settings["probe.references"].description.startswith("https URLs that tell whether")
 
 

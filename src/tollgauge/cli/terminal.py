@@ -113,8 +113,8 @@ def load_existing(path: Path | None) -> Config:
     if is_sqlite(url) and not config.store.in_memory and not Path(str(url.database)).is_file():
         raise TollgaugeError(
             f"The database {url.database} does not exist, and this command does not create one.",
-            hint="Name the service's configuration (--config FILE) or set DATABASE_URL. "
-            "`tollgauge run` creates a database.",
+            hint="Name the service's configuration with --config FILE (store.url), or set "
+            "DATABASE_URL. `tollgauge run` creates a database.",
         )
     return config
 
