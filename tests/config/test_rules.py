@@ -106,7 +106,9 @@ location = "listing.json"
     config = loaded(tmp_path, text)
     named = ("https://directory.example.com:8443/", "https://facilitator.example.com/")
     assert config.references == named
-    assert any("only directory.example.com, facilitator.example.com shows" in x for x in advice(config))
+    assert any(
+        "only directory.example.com, facilitator.example.com shows" in x for x in advice(config)
+    )
     own = loaded(tmp_path, text + '[probe]\nreferences = ["https://www.example.com/"]\n')
     assert own.references == ("https://www.example.com/",)
     assert load(None, {}).references == ()
