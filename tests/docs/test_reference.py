@@ -45,7 +45,7 @@ def test_every_setting_is_described(written: dict[str, str]) -> None:
         assert not setting.secret or setting.variable in page
     port = settings["server.admin_port"].description
     assert port.startswith("Port of /metrics and the status page, on")
-    assert settings["probe.references"].description.startswith("https URLs that tell whether")
+    assert settings["probe.references"].description.startswith("https URLs that show whether")
 
 
 def test_setting_has_its_default_range_and_unit(written: dict[str, str]) -> None:
