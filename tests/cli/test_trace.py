@@ -102,10 +102,10 @@ def test_without_receipt_does_not_claim_that_money_moved(saved: Saved, run: Run)
     code, text = run("--tx", saved.tx)
     assert code == 0
     assert text.startswith("unknown, decoded from calldata\nasks for 4321 atomic USDC")
-    assert "not known whether it moved" in text
+    assert "unknown whether money moved" in text
     shown = json.loads(run("--tx", saved.tx, "--json")[1])
     assert shown["status"] == "unknown"
-    assert "not known whether it moved" in shown["reason"]
+    assert "unknown whether money moved" in shown["reason"]
 
 
 def test_truncated_call_data_is_reported_as_incomplete(saved: Saved, run: Run) -> None:
@@ -116,7 +116,7 @@ def test_truncated_call_data_is_reported_as_incomplete(saved: Saved, run: Run) -
     code, text = run("--tx", str(path))
     assert code == 1
     assert "is incomplete" in text
-    assert "not known whether it moved" in text
+    assert "unknown whether money moved" in text
 
 
 @pytest.mark.parametrize("name", ["other", "null"])

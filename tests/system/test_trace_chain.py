@@ -294,7 +294,7 @@ async def test_transaction_in_the_pool_is_pending_without_payments(
             trace = await asks.trace(NETWORK, tx_hash, model)
             assert trace.status is TraceStatus.PENDING
             assert trace.block is None
-            assert "nothing had moved" in str(trace.reason)
+            assert "no money had moved" in str(trace.reason)
     finally:
         await world.chain.rpc("evm_setAutomine", True)
         await world.chain.rpc("evm_mine")

@@ -1,14 +1,14 @@
-"""Blocks: which range to index next, and what a reorganised chain means for what is indexed.
+"""Blocks: the range to index next, and reorganisations of the chain.
 
 Rules (docs/indexing.md):
 - blocks up to the finalized one never change; above it their hashes are stored, so that a
-  reorganisation is seen as a parent that does not match, and undone back to the last common block;
-- one step never crosses the finalized block: below it ranges are asked for by number, above it
-  every block is asked for by its hash, because a number may mean two blocks;
-- a node that is behind what is indexed, on the same chain, is late: nothing is undone for it;
+  reorganisation is detected as a parent that does not match, and undone to the last common block;
+- one step never crosses the finalized block: below it ranges are requested by number, above it
+  every block by its hash, because a number may refer to two blocks;
+- a node on the same chain that lags behind the index is late: nothing is undone for it;
 - a chain that disagrees at or below the finalized block is not followed (DeepReorgError).
 
-Asking nodes is clients/chain's work, storing what is indexed store/chain's.
+clients/chain queries nodes, and store/chain stores the index.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BlockHeader(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Blocks `first` to `last`, both included. `final`: none of them can change any more."""
+    """Blocks `first` to `last`, inclusive. `final`: none of them can change any more."""
 
     first: int
     last: int
@@ -38,23 +38,23 @@ class Span(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        """How many blocks it holds."""
+        """The number of blocks."""
         return self.last - self.first + 1
 
 
 class DeepReorgError(TollgaugeError):
-    """The node's chain disagrees with what is indexed at or below the finalized block."""
+    """The node's chain disagrees with the index at or below the finalized block."""
 
     def __init__(self, number: int) -> None:
         super().__init__(
-            f"The node's chain disagrees with what is indexed at finalized block {number}.",
-            hint="Check that every RPC URL is of the right chain; a chain that was started again "
+            f"The node's chain disagrees with the index at finalized block {number}.",
+            hint="Check that every RPC URL serves the right chain; a restarted local chain "
             "needs a new database.",
         )
 
 
 def next_span(indexed: int, *, head: int, finalized: int, most: int, most_tip: int) -> Span | None:
-    """The blocks to index after block `indexed`, None when there are none.
+    """Return the blocks to index after block `indexed`; None if there are none.
 
     At most `most` final blocks, or `most_tip` that may still change.
     """
@@ -67,12 +67,16 @@ def next_span(indexed: int, *, head: int, finalized: int, most: int, most_tip: i
 
 
 def fork(ours: Mapping[int, bytes], theirs: Mapping[int, bytes], *, head: int) -> int | None:
-    """The last block that our index and the node's chain have in common, where what is indexed
-    above it is no longer part of the chain; None where nothing is to be undone.
+    """Return the last common block of the index and the node's chain if the indexed blocks above it
+    are no longer part of the chain; None if nothing is to be undone.
 
-    `ours` are the hashes of the indexed blocks from the finalized one to the last, `theirs` the
-    node's hashes of the same numbers as far as it has them; `head` is the node's last block.
-    Raises DeepReorgError when they have none in common and the node is not merely behind.
+    Args:
+        ours: Hashes of the indexed blocks from the finalized one to the last.
+        theirs: The node's hashes of the same numbers, as far as it has them.
+        head: The node's last block.
+
+    Raises:
+        DeepReorgError: They have no common block, and the node is not merely behind.
     """
     common = max(
         (number for number, hash_ in ours.items() if theirs.get(number) == hash_), default=None
@@ -83,7 +87,9 @@ def fork(ours: Mapping[int, bytes], theirs: Mapping[int, bytes], *, head: int) -
 
 
 def linked(headers: Sequence[BlockHeader], *, parent: bytes | None) -> bool:
-    """Whether headers follow one another, the first one after `parent` (None: after any block)."""
+    """Return whether headers are consecutive, the first one after `parent` (None: after any
+    block).
+    """
     for before, after in pairwise(headers):
         if after.number != before.number + 1 or after.parent != before.hash:
             return False
@@ -91,7 +97,7 @@ def linked(headers: Sequence[BlockHeader], *, parent: bytes | None) -> bool:
 
 
 def previous_span(low: int, *, floor: int, most: int, finalized: int, most_tip: int) -> Span | None:
-    """The blocks to index next below block `low`, downwards to `floor`; None when that is reached.
+    """Return the blocks to index next below block `low`, downwards to `floor`; None at the floor.
 
     At most `most` final blocks, or `most_tip` that may still change.
     """

@@ -89,7 +89,7 @@ def test_the_logs_decoder_names_the_method_that_the_call_data_tells() -> None:
     assert "reason" not in trace_json(result)
     hidden = trace_files(transaction_of("0x12345678"), logs, "receipt-logs")
     assert paid(hidden) == [(None, 5, USDC)]
-    assert "by which method" in trace_json(hidden)["reason"]
+    assert "show their methods" in trace_json(hidden)["reason"]
 
 
 def test_the_amount_is_that_of_the_logs_where_the_token_keeps_a_part() -> None:
@@ -158,13 +158,13 @@ def test_a_reverted_transaction_moved_nothing_whatever_it_asked_for() -> None:
     for logs in ([], [used_log(), transfer_log()]):
         result = trace_files(transaction_of(call()), receipt_with(*logs, status="0x0"))
         assert (result.status, result.payments) == (TraceStatus.REVERTED, ())
-        assert "asks for transferWithAuthorization of 5" in str(result.reason)
+        assert "requests transferWithAuthorization of 5" in str(result.reason)
 
 
 def test_a_successful_call_without_logs_is_no_payment() -> None:
     result = trace_files(transaction_of(call()), receipt_with())
     assert result.payments == ()
-    assert "Nothing moved" in str(result.reason)
+    assert "No money moved" in str(result.reason)
 
 
 def test_a_cancelled_authorization_is_no_payment() -> None:
@@ -186,11 +186,11 @@ def test_a_receipt_without_logs_says_only_whether_it_held() -> None:
 def test_a_transfer_without_its_authorization_is_not_said_not_to_have_moved() -> None:
     trace = trace_files(transaction_of(call()), receipt_with(transfer_log()))
     assert trace.payments == ()
-    assert "Nothing moved" not in str(trace.reason)
+    assert "No money moved" not in str(trace.reason)
     assert "A transfer is logged, but none of the given logs is AuthorizationUsed" in str(
         trace.reason
     )
-    assert "not known" in str(trace.reason)
+    assert "is unknown" in str(trace.reason)
     assert "no authorization was used" not in str(trace.reason)
 
 
@@ -217,16 +217,16 @@ def test_without_a_receipt_it_is_not_known_whether_it_moved() -> None:
     ):
         shown = trace_json(trace_files(tx))
         assert shown["status"] == "unknown"
-        assert "not known whether it moved" in shown["reason"]
-        assert "Nothing moved" not in shown["reason"]
+        assert "unknown whether money moved" in shown["reason"]
+        assert "No money moved" not in shown["reason"]
     assert paid(trace_files(transaction_of(call()))) == [(TWA, 5, USDC)]
-    assert "asks for transferWithAuthorization of 7" in str(trace_files(unnamed).reason)
+    assert "requests transferWithAuthorization of 7" in str(trace_files(unnamed).reason)
 
 
 def test_a_receipt_without_logs_or_status_leaves_it_unknown() -> None:
     held = trace_files(transaction_of(call()), {"transactionHash": TX, "status": "0x1"})
     assert (held.status, held.proven) == (TraceStatus.SUCCESS, False)
-    assert "has no logs, so it is not known whether it moved" in str(held.reason)
+    assert "has no logs, so it is unknown whether money moved" in str(held.reason)
     nothing = trace_files(transaction_of(call()), {"transactionHash": TX})
     assert nothing.status is TraceStatus.UNKNOWN
 
@@ -234,7 +234,7 @@ def test_a_receipt_without_logs_or_status_leaves_it_unknown() -> None:
 def test_a_call_trace_alone_is_not_proof_that_the_transaction_held() -> None:
     result = trace_files(transaction_of(call()), None, calls=frame(call()))
     assert (result.status, paid(result)) == (TraceStatus.UNKNOWN, [(TWA, 5, USDC)])
-    assert "not known whether it moved" in str(result.reason)
+    assert "unknown whether money moved" in str(result.reason)
 
 
 @pytest.mark.parametrize("to_logs", [None, "some"])
@@ -276,7 +276,7 @@ def test_a_pending_transaction_has_moved_nothing_yet() -> None:
     for model in (None, "receipt-logs", "calldata", "call-trace"):
         result = trace_files(pending, None, model)
         assert result.status is TraceStatus.PENDING
-        assert "nothing had moved" in str(result.reason)
+        assert "no money had moved" in str(result.reason)
 
 
 def test_a_null_transaction_is_not_known() -> None:
@@ -389,16 +389,16 @@ def test_the_chain_is_the_transactions_own() -> None:
 @pytest.mark.parametrize(
     ("tx", "receipt", "message"),
     [
-        ([], None, "no JSON object"),
-        ({}, None, "no transaction"),
+        ([], None, "not a JSON object"),
+        ({}, None, "not a transaction"),
         (transaction_of(hash="0x12"), None, "hash"),
         (transaction_of() | {"to": 5}, None, "to"),
         (transaction_of(chainId="many"), None, "chainId"),
         (transaction_of(blockNumber=True), None, "blockNumber"),
         (transaction_of(blockNumber=-1), None, "blockNumber"),
-        (transaction_of(), [], "no JSON object"),
+        (transaction_of(), [], "not a JSON object"),
         (transaction_of(), receipt_with(status="0x2"), "neither 0 nor 1"),
-        (transaction_of(), receipt_with() | {"logs": {}}, "no list"),
+        (transaction_of(), receipt_with() | {"logs": {}}, "not an array"),
         (transaction_of(), receipt_with({"address": USDC}), "topics"),
         (transaction_of(), receipt_with(used_log() | {"topics": ["0x12"]}), "topic"),
         (transaction_of(), receipt_with(used_log() | {"address": "0x12"}), "address"),

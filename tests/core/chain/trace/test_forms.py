@@ -266,7 +266,7 @@ def test_a_receipt_of_any_form_says_that_it_reverted(form: str) -> None:
     tx, receipt, failed = FORMS[form]
     shown = trace_json(trace_files(tx, receipt | failed | {"logs": []}))
     assert (shown["status"], shown["payments"]) == ("reverted", [])
-    assert "nothing moved" in shown["reason"]
+    assert "no money moved" in shown["reason"]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -274,7 +274,7 @@ def test_a_transaction_alone_says_that_it_is_not_known_whether_it_moved(form: st
     result = trace_files(FORMS[form][0])
     told_itself = form in ("Blockscout", "Etherscan")
     assert result.status is (TraceStatus.SUCCESS if told_itself else TraceStatus.UNKNOWN)
-    assert "not known whether it moved" in str(result.reason)
+    assert "unknown whether money moved" in str(result.reason)
     assert not result.proven
 
 
@@ -320,9 +320,9 @@ def test_a_page_of_logs_does_not_say_that_there_are_no_others() -> None:
     assert "there may be more payments" in str(some.reason)
     none = trace_files(blockscout(), blockscout_logs(**more) | {"items": []})
     assert (none.status, none.proven) == (TraceStatus.SUCCESS, False)
-    assert "logs are incomplete, so it is not known whether it moved" in str(none.reason)
+    assert "logs are incomplete, so it is unknown whether money moved" in str(none.reason)
     whole = trace_files(blockscout(), blockscout_logs() | {"items": []})
-    assert "Nothing moved" in str(whole.reason)
+    assert "No money moved" in str(whole.reason)
 
 
 def test_logs_alone_are_proof_that_the_transaction_held() -> None:
@@ -336,7 +336,7 @@ def test_logs_alone_are_proof_that_the_transaction_held() -> None:
     [
         ({"error": {"code": -32000, "message": "busy"}, "jsonrpc": "2.0", "id": 1}, "an error"),
         ({"status": "0", "message": "NOTOK", "result": "Max rate limit reached"}, "an error"),
-        ({"type": "CALL", "to": USDC}, "no receipt"),
+        ({"type": "CALL", "to": USDC}, "not a receipt"),
         (rpc()[1] | {"status": "maybe"}, "status"),
         (
             rpc()[1] | {"logs": [transfer_log() | {"transactionHash": "0x" + "99" * 32}]},
@@ -346,7 +346,7 @@ def test_logs_alone_are_proof_that_the_transaction_held() -> None:
         (blockscout() | {"hash": "0x" + "99" * 32}, "another transaction"),
         (blockscout() | {"timestamp": "12-2"}, "timestamp is malformed"),
         (blockscout() | {"timestamp": "0001-01-01T00:00:00+14:00"}, "timestamp is not a number"),
-        ([], "no JSON object"),
+        ([], "not a JSON object"),
     ],
 )
 def test_what_cannot_be_a_receipt_is_refused(receipt: object, message: str) -> None:
@@ -366,14 +366,12 @@ def test_a_saved_error_is_not_taken_for_an_unknown_transaction() -> None:
 
 def test_a_chain_that_nothing_names_is_said_to_be_assumed() -> None:
     assumed = trace_files(blockscout(), blockscout_logs())
-    assert (
-        assumed.reason == "Nothing says which chain it is of: it is taken for one of base-mainnet."
-    )
+    assert assumed.reason == "The transaction names no chain: base-mainnet is assumed."
     named = trace_files(blockscout(), blockscout_logs(), network="base-mainnet")
     assert named.reason is None
     assert trace_files(*rpc()[:2]).reason is None
 
 
 def test_a_log_is_no_transaction() -> None:
-    with pytest.raises(TraceInputError, match="no transaction"):
+    with pytest.raises(TraceInputError, match="not a transaction"):
         trace_files(rpc()[1]["logs"][0])

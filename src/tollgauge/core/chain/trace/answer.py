@@ -1,4 +1,4 @@
-"""Answer: a trace as the JSON of the paid route, and traces of saved files."""
+"""Traces as the JSON of the paid route, and traces of saved files."""
 
 from __future__ import annotations
 
@@ -38,13 +38,19 @@ def trace_files(
     calls: object | None = None,
     network: str | None = None,
 ) -> TraceResult:
-    """The payments of captured JSON-RPC objects, without a node.
+    """Return the payments of captured JSON-RPC objects, without a node.
 
-    `tx` is a transaction, `receipt` its receipt, `calls` its call trace, each as a node, a client
-    or an explorer wrote it, with or without the JSON-RPC envelope; a `tx` of null is an unknown
-    transaction. The chain is the one that the transaction names,
-    else `network` (a name of the catalogue), else the default, and the reason says so. Raises
-    TraceInputError.
+    Args:
+        tx: A transaction as a node, a client or an explorer wrote it, with or without the JSON-RPC
+            envelope; null is an unknown transaction.
+        receipt: Its receipt, in the same forms.
+        model: Name of a decoder.
+        calls: Its call trace, in the same forms.
+        network: Name of a network in the catalogue. Default: the chain that the transaction names,
+            otherwise the default network, which the reason then states.
+
+    Raises:
+        TraceInputError: An object is malformed, or the transaction is on another network.
     """
     tx, receipt, calls = unwrapped(tx), unwrapped(receipt), unwrapped(calls)
     fallback = named_network(network or DEFAULT_NETWORK)
@@ -59,7 +65,7 @@ def trace_files(
         model=None if model is None else named_model(model),
     )
     if network is not None and result.network != fallback:
-        raise TraceInputError(f"The transaction is not one of {network}: it names another chain.")
+        raise TraceInputError(f"The transaction is not on {network}: it names another chain.")
     if network is None and transaction.chain_id is None:
         reasons = (result.reason, reason.NO_CHAIN.format(name=DEFAULT_NETWORK))
         result = replace(result, reason=" ".join(filter(None, reasons)))
@@ -67,8 +73,8 @@ def trace_files(
 
 
 def _receipt(tx: object, receipt: object | None) -> Receipt | None:
-    """What is known of the outcome: from the receipt, and from the transaction's own fields, which
-    some explorers add.
+    """Return the outcome from the receipt and from the transaction's own fields, which some
+    explorers add.
     """
     own = own_receipt(tx)
     if receipt is None:
@@ -83,10 +89,9 @@ def trace_json(
     ledger: Mapping[str, Any] | None = None,
     hint: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A trace as the paid route's JSON object.
+    """Return a trace as the paid route's JSON object.
 
-    `ledger` is null where no ledger was asked; `hint` is left out where none was given, and
-    `reason` where there is nothing to say.
+    `ledger` is null without a ledger; `hint` and `reason` are omitted if they are None.
     """
     payments = [_payment(payment, result.network) for payment in result.payments]
     first = payments[0] if payments else {}
@@ -137,10 +142,10 @@ def _payment(payment: TracedPayment, network: str) -> dict[str, Any]:
 
 
 def _text(number: int | None) -> str | None:
-    """A uint256 as x402 writes it: a decimal string, because JSON's numbers are too small."""
+    """Return a uint256 as a decimal string, as in x402, because JSON numbers are too small."""
     return None if number is None else str(number)
 
 
 def _iso(at: int | None) -> str | None:
-    """An instant (ms UTC) in whole seconds, None where ISO 8601 has no text for it."""
+    """Return a time (ms UTC) in whole seconds; None if ISO 8601 cannot express it."""
     return None if at is None or at // SECOND_MS > LAST_SECOND else iso_seconds(at)

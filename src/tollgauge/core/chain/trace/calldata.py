@@ -28,7 +28,7 @@ class OutsideError(Exception):
 
 
 def word(view: memoryview, at: int) -> int:
-    """The 32-byte number at an offset that is known to lie inside."""
+    """Return the 32-byte number at an offset that is known to be inside."""
     return int.from_bytes(view[at : at + WORD])
 
 
@@ -40,29 +40,29 @@ class Arguments:
     base: int
 
     def number(self, place: int) -> int:
-        """The 32-byte number at a place."""
+        """Return the 32-byte number at an index."""
         at = self.base + place * WORD
         if at + WORD > len(self.view):
             raise OutsideError
         return word(self.view, at)
 
     def word(self, place: int) -> str:
-        """The 32 bytes at a place as hex."""
+        """Return the 32 bytes at an index as hex."""
         return f"0x{self.number(place):064x}"
 
     def address(self, place: int) -> str:
-        """The address at a place, its upper bytes masked."""
+        """Return the address at an index, its upper bytes masked."""
         return f"0x{self.number(place) & (2**160 - 1):040x}"
 
     def at(self, place: int) -> Arguments:
-        """The dynamic argument whose offset is at `place`."""
+        """Return the dynamic argument whose offset is at index `place`."""
         offset = self.number(place)
         if offset > len(self.view):
             raise OutsideError
         return Arguments(self.view, self.base + offset)
 
     def items(self, place: int) -> tuple[int, Arguments]:
-        """The length of the array at `place`, and its elements."""
+        """Return the length of the array at index `place`, and its elements."""
         array = self.at(place)
         length = array.number(0)
         elements = Arguments(self.view, array.base + WORD)
@@ -71,7 +71,7 @@ class Arguments:
         return length, elements
 
     def bytes(self, place: int) -> memoryview:
-        """The `bytes` argument whose offset is at `place`."""
+        """Return the `bytes` argument whose offset is at index `place`."""
         argument = self.at(place)
         length, start = argument.number(0), argument.base + WORD
         if length > len(self.view) - start:
@@ -105,10 +105,10 @@ SELECTORS: Final = _VRS | _BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizedTransfer:
-    """One call to an EIP-3009 transfer. Hex is lower case, `valid_…` are unix seconds.
+    """One call to an EIP-3009 transfer. Hex is lower case, `valid_…` are Unix seconds.
 
-    `target` is the called contract, None where the bytes do not name it; it is the token, or a
-    proxy in front of it. `signature` is `r, s, v` or whatever bytes the payer's wallet takes.
+    `target` is the called contract, None if the bytes do not name it; it is the token, or a proxy
+    in front of it. `signature` is `r, s, v`, or any bytes that the payer's wallet accepts.
     """
 
     method: Method
@@ -124,14 +124,14 @@ class AuthorizedTransfer:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Payer and nonce: what a token lets happen only once."""
+        """Payer and nonce, which a token accepts only once."""
         return self.payer, self.nonce
 
 
 def read_call(
     data: bytes | memoryview, target: str | None = None, *, start: int = 0, strict: bool = False
 ) -> AuthorizedTransfer | None:
-    """The EIP-3009 transfer whose call data begins at `start`, or None when there is none."""
+    """Return the EIP-3009 transfer whose call data starts at `start`, or None."""
     view = memoryview(data)
     selector = bytes(view[start : start + SELECTOR_SIZE])
     arguments = Arguments(view, start + SELECTOR_SIZE)
@@ -156,14 +156,14 @@ def read_call(
 
 
 def _vrs(arguments: Arguments) -> tuple[bytes, int]:
-    """The signature as `r, s, v`, and where the arguments end."""
+    """Return the signature as `r, s, v`, and the end of the arguments."""
     v, r, s = (arguments.number(_FIELDS + place) for place in range(3))
     signature = r.to_bytes(WORD) + s.to_bytes(WORD) + bytes([v & 0xFF])
     return signature, arguments.base + (_FIELDS + 3) * WORD
 
 
 def _bytes(arguments: Arguments) -> tuple[bytes, int]:
-    """The signature's bytes, and where the arguments end: after its padding."""
+    """Return the signature's bytes, and the end of the arguments after its padding."""
     signature = bytes(arguments.bytes(_FIELDS))
     start = arguments.base + arguments.number(_FIELDS) + WORD
     padded = start + -(-len(signature) // WORD) * WORD
@@ -171,7 +171,7 @@ def _bytes(arguments: Arguments) -> tuple[bytes, int]:
 
 
 def _plausible(arguments: Arguments, selector: bytes) -> bool:
-    """Whether arguments anywhere in arbitrary bytes look like a call: address words without upper
+    """Return whether arguments in arbitrary bytes look like a call: address words without upper
     bytes, and a signature that follows the other arguments.
     """
     try:
@@ -189,7 +189,7 @@ _HEX: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){1,4096}", re.ASCII)
 
 
 def read_symbol(reply: object) -> str | None:
-    """A symbol, or None for a reply that holds none."""
+    """Return the symbol in a reply, or None."""
     data = _reply_bytes(reply)
     if len(data) == WORD:
         raw = data.rstrip(b"\0")
@@ -202,7 +202,7 @@ def read_symbol(reply: object) -> str | None:
 
 
 def read_decimals(reply: object) -> int | None:
-    """How many decimals a token shows, or None for a reply that is no such number."""
+    """Return the number of decimals in a reply, or None."""
     data = _reply_bytes(reply)
     if len(data) != WORD:
         return None

@@ -1,21 +1,21 @@
-"""Decode: the payments in a transaction, its receipt and its calls.
+"""The payments in a transaction, from its receipt and its calls.
 
 Rules (EIP-3009):
-- where there are logs, they alone say what was paid; calls only add the method and the validity
-  (to the logs' own decoder the method alone, as no log names it), and a call counts for a log
-  pair when payer and nonce agree and it names the same token or moves the same amount to the same
-  payee (a proxy in front of the token);
+- if there are logs, only they show the payments; calls only add the method and the validity period
+  (for the decoder of logs only the method, which logs lack). A call matches a log pair if payer and
+  nonce agree and it names the same token or moves the same amount to the same payee (a proxy in
+  front of the token);
 - a reverted transaction has no payments;
-- without logs, the payments are what the call data asks for, and the reason says that it is not
-  known whether anything moved;
-- the receipt alone says `success` (or its logs, as a transaction that reverted has none): a call
-  trace may be of a transaction that was never mined. One that failed moved nothing either way;
-- bytes that only look like a call (`transfers_anywhere`) count where a log pair or the payer's
-  signature proves them, and only where there is no better source;
-- calls that contradict each other prove nothing, unless the payer's signature is of one of them.
+- without logs, the payments are those that the call data requests, and the reason states that it is
+  unknown whether money moved;
+- only the receipt proves `success` (or its logs, because a reverted transaction has none): a call
+  trace may be of a transaction that was never mined. A failed one moved nothing in any case;
+- bytes that only look like a call (`transfers_anywhere`) count if a log pair or the payer's
+  signature proves them, and only if there is no better source;
+- contradicting calls prove nothing, unless the payer's signature matches one of them.
 
-No bytes raise here; TraceInputError is for parts of different transactions, and for a model that
-lacks its input.
+No bytes raise here; TraceInputError is raised for parts of different transactions, and for a model
+without its input.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tollgauge.core.chain.trace.transfers import (
 )
 
 ASKED_MAX: Final = 1_024
-"""The most calls without logs that are read: more than fit a block."""
+"""Maximum number of calls without logs that are read: more than fit into a block."""
 
 
 def decode(
@@ -49,10 +49,10 @@ def decode(
     network: str,
     model: Model | None = None,
 ) -> TraceResult:
-    """The payments of a transaction on a network (CAIP-2).
+    """Return the payments of a transaction on a network (CAIP-2).
 
-    `model` None takes the cheapest decoder whose input is there. Raises TraceInputError where a
-    named model lacks its input, or the receipt belongs to another transaction.
+    Without `model`, the cheapest decoder with its input is used. Raises TraceInputError if a named
+    model lacks its input, or if the receipt belongs to another transaction.
     """
     _check(tx, receipt, trace, model)
     result = TraceResult(
@@ -65,7 +65,7 @@ def decode(
     if result.status is TraceStatus.REVERTED:
         result = replace(result, reason=reason.reverted(tx, _calls(tx, trace)))
     elif receipt and receipt.logs is not None and (receipt.whole or logged_transfers(receipt.logs)):
-        # a whole list of logs shows what moved, a part of one only where it holds a payment
+        # complete logs are conclusive; incomplete ones only if they contain a payment
         result = _from_logs(result, tx, receipt, trace, model=model)
     else:
         result = _from_calls(result, tx, receipt, trace, model=model)
@@ -73,7 +73,7 @@ def decode(
 
 
 def not_found(tx_hash: str | None, *, network: str) -> TraceResult:
-    """The result for a transaction that the chain does not know."""
+    """Return the result for a transaction that the chain does not contain."""
     return TraceResult(
         tx_hash=tx_hash, network=network, status=TraceStatus.NOT_FOUND, reason=reason.NOT_FOUND
     )
@@ -82,13 +82,13 @@ def not_found(tx_hash: str | None, *, network: str) -> TraceResult:
 def _check(
     tx: Transaction, receipt: Receipt | None, trace: CallTrace | None, model: Model | None
 ) -> None:
-    """Raises TraceInputError as `decode` says."""
+    """Raise TraceInputError as described at `decode`."""
     if receipt and tx.hash and receipt.hash and tx.hash != receipt.hash:
-        raise TraceInputError("The receipt is that of another transaction.")
+        raise TraceInputError("The receipt belongs to another transaction.")
     logs = receipt.logs or () if receipt else ()
     hashes = {log.tx_hash for log in logs} | {tx.hash, receipt.hash if receipt else None}
     if len(hashes - {None}) > 1:
-        raise TraceInputError("A log is that of another transaction.")
+        raise TraceInputError("A log belongs to another transaction.")
     if tx.pending:
         return
     if model is Model.RECEIPT_LOGS and (receipt is None or receipt.logs is None):
@@ -103,12 +103,16 @@ def _status(tx: Transaction, receipt: Receipt | None, trace: CallTrace | None) -
     if trace is not None and not trace.ok:
         return TraceStatus.REVERTED
     if receipt is not None and receipt.logs:
-        return TraceStatus.SUCCESS  # before status existed (EIP-658): a reverted one has no logs
+        return (
+            TraceStatus.SUCCESS
+        )  # before EIP-658 there was no status, but a reverted transaction has no logs
     return TraceStatus.PENDING if tx.pending and receipt is None else TraceStatus.UNKNOWN
 
 
 def _calls(tx: Transaction, trace: CallTrace | None) -> tuple[AuthorizedTransfer, ...]:
-    """The calls that are read without guessing: the node's, else those of the call data."""
+    """Return the calls that are read without guessing: the node's, otherwise those of the call
+    data.
+    """
     if trace is not None:
         return trace.calls
     return transfers_in(tx.data, tx.to) if tx.data is not None else ()
@@ -122,7 +126,7 @@ def _from_logs(
     *,
     model: Model | None,
 ) -> TraceResult:
-    """What the logs prove, and what the calls tell of it."""
+    """Return the payments that logs prove, with details from the calls."""
     logs = receipt.logs or ()
     transfers = logged_transfers(logs)
     if not transfers:
@@ -146,7 +150,7 @@ def _from_logs(
 
 
 def _open_questions(tx: Transaction, receipt: Receipt, *, methods_known: bool) -> str | None:
-    """What the payments of logs rest on, None where nothing is open."""
+    """Return the limits of payments from logs; None if there are none."""
     reasons = [] if methods_known else [reason.LOGS_ONLY]
     if not methods_known and reason.is_cut(tx):
         reasons.append(reason.INCOMPLETE)
@@ -158,7 +162,7 @@ def _open_questions(tx: Transaction, receipt: Receipt, *, methods_known: bool) -
 def _sources(
     tx: Transaction, trace: CallTrace | None, transfers: Sequence[LoggedTransfer]
 ) -> Iterator[Sequence[AuthorizedTransfer]]:
-    """The calls of each source, the best source first."""
+    """Yield the calls of each source, the best source first."""
     if trace is not None:
         yield trace.calls
     if tx.data is not None:
@@ -175,7 +179,7 @@ def _matches(
     sources: Iterable[Sequence[AuthorizedTransfer]],
     network: str,
 ) -> list[AuthorizedTransfer | None]:
-    """The call behind each transfer, None where none is known."""
+    """Return the call behind each transfer, or None."""
     matches: list[AuthorizedTransfer | None] = [None] * len(transfers)
     for source in sources:
         by_key: dict[tuple[str, str], list[AuthorizedTransfer]] = {}
@@ -189,7 +193,7 @@ def _matches(
 
 
 def _makes(call: AuthorizedTransfer, transfer: LoggedTransfer) -> bool:
-    """Whether a call with a transfer's payer and nonce may be what made the transfer."""
+    """Return whether a call with a transfer's payer and nonce may have made the transfer."""
     same_payment = (call.payee, call.value) == (transfer.payee, transfer.amount)
     return same_payment or call.target == transfer.token
 
@@ -197,7 +201,9 @@ def _makes(call: AuthorizedTransfer, transfer: LoggedTransfer) -> bool:
 def _one(
     calls: Sequence[AuthorizedTransfer], transfer: LoggedTransfer, network: str
 ) -> AuthorizedTransfer | None:
-    """The call on whose terms all of the calls agree, or which the payer signed; None without."""
+    """Return the call if all calls agree on its terms, or if the payer signed it; None
+    otherwise.
+    """
     if len({_terms(call) for call in calls}) > 1:
         asset = known_asset(network, transfer.token)
         calls = [call for call in calls if asset and asset_signed_for(call, network) == asset]
@@ -233,7 +239,7 @@ def _from_calls(
     *,
     model: Model | None,
 ) -> TraceResult:
-    """What the calls ask for, where no logs are there to prove it."""
+    """Return the payments that the calls request, without logs to prove them."""
     used = Model.CALLDATA if trace is None or model is Model.CALLDATA else Model.CALL_TRACE
     calls = _calls(tx, trace if used is Model.CALL_TRACE else None)
     payments = tuple(
@@ -253,8 +259,8 @@ def _from_calls(
 
 
 def _token(call: AuthorizedTransfer, network: str) -> str | None:
-    """The token that a call moves: a known asset that it calls or that its payer signed for,
-    else the called contract.
+    """Return the token that a call moves: a known asset that it calls or that its payer signed for,
+    otherwise the called contract.
     """
     if call.target is not None and known_asset(network, call.target) is not None:
         return call.target
@@ -263,7 +269,7 @@ def _token(call: AuthorizedTransfer, network: str) -> str | None:
 
 
 def _guessed(data: bytes, network: str) -> Iterator[TracedPayment]:
-    """What only looks like calls, where the payer signed exactly that."""
+    """Yield payments from bytes that only look like calls, if the payer signed exactly that."""
     keys = set()
     for call in transfers_anywhere(data)[:ASKED_MAX]:
         asset = asset_signed_for(call, network)

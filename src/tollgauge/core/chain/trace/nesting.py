@@ -1,4 +1,4 @@
-"""Nesting: the calls that a call's data tells another contract to make.
+"""Calls inside call data: those that a contract's arguments request from other contracts.
 
 Rules:
 - well-known wrappers are read by their published signatures: batchers (Multicall3), self-calls
@@ -7,12 +7,12 @@ Rules:
 - two batch contracts take authorizations as lists and not as call data, and call
   `transferWithAuthorization` for every row: `batchTransferWithAuthorization`, whose parallel
   arrays are the arguments of the token's function, and Circle's FiatTokenUtil, which packs them
-  tightly. The token is their own, so a row names none;
-- a part that does not fit the data is left out, as its contract would have reverted;
-- work is bounded whatever the bytes are: at most CALLS_MAX calls in all and DEPTH_MAX levels, and
-  no bytes are copied for a level;
+  tightly. Their token is fixed, so rows do not name it;
+- a part that exceeds the data is ignored, because its contract would have reverted;
+- work is bounded for any bytes: at most CALLS_MAX calls in all and DEPTH_MAX levels, and no bytes
+  are copied for a level;
 - in an unknown wrapper, `transfers_anywhere` searches for the bytes of EIP-3009 calls; such calls
-  count only where something else proves them (core/chain/trace/decode).
+  count only if something else proves them (core/chain/trace/decode).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CALL_HEAD: Final = 85
 
 @dataclass(frozen=True, slots=True)
 class InnerCall:
-    """One call: the called contract (None where the data does not name it) and its call data."""
+    """One call: the called contract (None if the data does not name it) and its call data."""
 
     target: str | None
     data: memoryview
@@ -60,7 +60,9 @@ Reader = Callable[[Arguments, str | None], Iterator[Part]]
 
 
 def transfers_in(data: bytes, target: str | None) -> tuple[AuthorizedTransfer, ...]:
-    """Every EIP-3009 transfer that a call to `target` asks for, itself or through wrappers."""
+    """Return every EIP-3009 transfer that a call to `target` requests, directly or through
+    wrappers.
+    """
     transfers: list[AuthorizedTransfer] = []
     waiting: list[tuple[Part, int]] = [(InnerCall(target, memoryview(data)), 0)]
     budget = CALLS_MAX
@@ -77,8 +79,10 @@ def transfers_in(data: bytes, target: str | None) -> tuple[AuthorizedTransfer, .
 
 
 def incomplete(data: bytes) -> bool:
-    """Whether call data ends before its arguments do: it was cut, or its contract would have
-    reverted. False for data of functions that are not known here.
+    """Return whether call data ends before its arguments: it was truncated, or its contract would
+    have reverted.
+
+    False for functions that are unknown here.
     """
     if data[:SELECTOR_SIZE] in SELECTORS:
         return read_call(data) is None
@@ -91,7 +95,7 @@ def incomplete(data: bytes) -> bool:
 
 
 def transfers_anywhere(data: bytes) -> tuple[AuthorizedTransfer, ...]:
-    """What looks like EIP-3009 calls anywhere in the data; their targets are not known."""
+    """Return everything that looks like an EIP-3009 call in the data; the targets are unknown."""
     transfers: list[AuthorizedTransfer] = []
     for selector in SELECTORS:
         at = data.find(selector)
@@ -106,8 +110,9 @@ def transfers_anywhere(data: bytes) -> tuple[AuthorizedTransfer, ...]:
 
 
 def _parts(call: InnerCall) -> Iterator[Part]:
-    """What a known wrapper calls or lists, in order; nothing for anything else. Raises
-    OutsideError where a part does not fit the data.
+    """Yield the calls or rows of a known wrapper, in order; nothing for any other function.
+
+    Raises OutsideError if a part exceeds the data.
     """
     reader = _WRAPPERS.get(bytes(call.data[:SELECTOR_SIZE]))
     if reader is not None:
@@ -115,7 +120,7 @@ def _parts(call: InnerCall) -> Iterator[Part]:
 
 
 def _fitting(call: InnerCall) -> Iterator[Part]:
-    """The parts up to the first that does not fit the data."""
+    """Yield the parts before the first one that exceeds the data."""
     with suppress(OutsideError):
         yield from _parts(call)
 
@@ -149,7 +154,7 @@ def _own(arguments: Arguments, caller: str | None, *, array: int) -> Iterator[Pa
 
 
 def _modular(arguments: Arguments, _caller: str | None) -> Iterator[Part]:
-    """ERC-7579: the mode's first byte says one packed call (0) or an array of tuples (1)."""
+    """ERC-7579: the mode's first byte selects one packed call (0) or an array of tuples (1)."""
     kind, data = arguments.number(0) >> 248, arguments.bytes(1)
     if kind == 1:
         yield from _tuples(Arguments(data, 0), None, array=0, data=2)
@@ -170,7 +175,7 @@ def _packed(arguments: Arguments, _caller: str | None) -> Iterator[Part]:
 
 
 def _array_list(arguments: Arguments, _caller: str | None) -> Iterator[Part]:
-    """Nine arrays: the arguments of `transferWithAuthorization`, a row for each transfer."""
+    """Nine arrays: the arguments of `transferWithAuthorization`, one row per transfer."""
     columns = [arguments.items(place) for place in range(9)]
     payer, payee, value, after, before, nonce, v, r, s = (cells for _, cells in columns)
     for row in range(min(length for length, _ in columns)):

@@ -25,8 +25,8 @@ class Model(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoder:
-    """One row of the catalogue: what it asks the node for, what it gives, and its price (USD),
-    which comes on top of the route's.
+    """One row of the catalogue: the node methods that it needs, its output, and its price (USD),
+    which is added to the route's.
     """
 
     model: Model
@@ -41,20 +41,19 @@ DECODERS: Final = (
     Decoder(
         model=Model.RECEIPT_LOGS,
         needs=_BOTH,
-        gives="Payer, payee, amount, token and nonce of every payment, and the method where the "
-        "call data tells it; not from when to when the authorization was valid",
+        gives="Payer, payee, amount, token and nonce of every payment, and the method if the call "
+        "data shows it; not the validity period of the authorization",
     ),
     Decoder(
         model=Model.CALLDATA,
         needs=_BOTH,
-        gives="Also from when to when the authorization was valid, for every payment that the "
-        "call data holds: direct calls, and calls inside well-known batches and smart accounts",
+        gives="Also the validity period of the authorization, for every payment in the call data: "
+        "direct calls, and calls inside well-known batches and smart accounts",
     ),
     Decoder(
         model=Model.CALL_TRACE,
         needs=(*_BOTH, "debug_traceTransaction"),
-        gives="Also the method and the validity of payments that other contracts make, whatever "
-        "these contracts are",
+        gives="Also the method and the validity period of payments that any other contract makes",
     ),
 )
 """The decoders, cheapest first."""
@@ -66,37 +65,37 @@ NETWORKS: Final = {
     "optimism-mainnet": "eip155:10",
     "polygon-mainnet": "eip155:137",
 }
-"""The networks by the names that a request gives them, as CAIP-2 ids."""
+"""The networks by their names in requests, as CAIP-2 IDs."""
 DEFAULT_NETWORK: Final = "base-mainnet"
 
 
 def named_model(name: str) -> Model:
-    """A decoder of the catalogue. Raises TraceInputError."""
+    """Return a decoder of the catalogue. Raises TraceInputError."""
     try:
         return Model(name)
     except ValueError as error:
         raise TraceInputError(
-            "There is no decoder of that name.", hint=f"The decoders are {', '.join(Model)}."
+            "There is no decoder with this name.", hint=f"The decoders are {', '.join(Model)}."
         ) from error
 
 
 def named_network(name: str) -> str:
-    """The CAIP-2 id of a network's name, or of the id itself. Raises TraceInputError."""
+    """Return the CAIP-2 ID of a network's name or ID. Raises TraceInputError."""
     name = network_name(name)
     if name not in NETWORKS:
         raise TraceInputError(
-            "There is no network of that name.", hint=f"The networks are {', '.join(NETWORKS)}."
+            "There is no network with this name.", hint=f"The networks are {', '.join(NETWORKS)}."
         )
     return NETWORKS[name]
 
 
 def network_name(network: str) -> str:
-    """The name that requests give a CAIP-2 id; any other text as it is."""
+    """Return the name of a CAIP-2 ID in requests; any other text unchanged."""
     return next((name for name, caip in NETWORKS.items() if caip == network), network)
 
 
 class TraceStatus(StrEnum):
-    """What became of a transaction; `unknown` where nothing that was given tells it."""
+    """The outcome of a transaction; `unknown` if the given objects do not show it."""
 
     SUCCESS = "success"
     REVERTED = "reverted"
@@ -107,8 +106,9 @@ class TraceStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A token: `symbol` and `decimals` are None until its contract was asked. Both are the
-    contract's own words, unless the address is in our table of known assets.
+    """A token. `symbol` and `decimals` are None until its contract was queried.
+
+    Both come from the contract, unless the address is in the table of known assets.
     """
 
     address: str
@@ -117,7 +117,7 @@ class Token:
 
     @classmethod
     def on(cls, network: str, address: str) -> Token:
-        """The token of a network (CAIP-2), with what our table knows of it."""
+        """Return the token on a network (CAIP-2), with its entry in the table of known assets."""
         asset = known_asset(network, address)
         if asset is None:
             return cls(address=address)
@@ -126,11 +126,12 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedPayment:
-    """One transfer by authorization. `amount` is in atomic units, `valid_…` are unix seconds.
+    """One transfer by authorization. `amount` is in atomic units, `valid_…` are Unix seconds.
 
-    `method`, `valid_after` and `valid_before` are None where only logs tell of the payment;
-    `log_index` (of the `Transfer`) is None where no log does. `suffix` is what followed the
-    arguments of a direct call.
+    Attributes:
+        method, valid_after, valid_before: None if only logs show the payment.
+        log_index: Index of the `Transfer`; None without a log.
+        suffix: The bytes after the arguments of a direct call.
     """
 
     method: Method | None
@@ -145,16 +146,21 @@ class TracedPayment:
     suffix: bytes = b""
 
     def micro_usd(self, network: str) -> int | None:
-        """Millionths of a dollar, rounded half up; None for a token that is no known dollar."""
+        """Return millionths of a dollar, rounded half up; None unless the token is a known dollar
+        token.
+        """
         asset = known_asset(network, self.token.address)
         return None if asset is None else micro_usd(self.amount, asset.decimals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceResult:
-    """A transaction's payments. `network` is CAIP-2. `proven` says that logs prove the payments;
-    without them, they are only what the calls asked for. `reason` says in plain words why there is
-    no payment, or what the payments rest on.
+    """A transaction's payments.
+
+    Attributes:
+        network: CAIP-2.
+        reason: Why there is no payment, or what proves the payments.
+        proven: Logs prove the payments; otherwise the calls only request them.
     """
 
     tx_hash: str | None

@@ -1,9 +1,9 @@
-"""A transaction, its receipt and its logs, read from the JSON of nodes, libraries and explorers.
+"""A transaction, its receipt and its logs, parsed from the JSON of nodes, libraries and explorers.
 
 Rules:
 - hex becomes lower case, numbers become integers; BigInt and HexBytes notations are accepted;
 - a missing part is None, because absence and emptiness differ: a receipt without `logs` shows
-  nothing about transfers, one with an empty list shows that there were none;
+  nothing about transfers, one with an empty list proves that there were none;
 - a malformed part raises TraceInputError, except call data that is not hex, which is unreadable and
   therefore None.
 """
@@ -34,7 +34,7 @@ CHAIN: Final = ("chainId", "chain_id")
 LOG_INDEX: Final = ("logIndex", "index", "log_index")
 STATUS: Final = ("status", "txreceipt_status", "success")
 MORE: Final = "next_page_params"
-"""What Blockscout adds to a page of logs that others follow."""
+"""The member that Blockscout adds to a page of logs if more pages follow."""
 
 _WORDS: Final = {
     "success": True,
@@ -47,7 +47,9 @@ _WORDS: Final = {
 
 
 def first_value(fields: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str, object]:
-    """The first of some names that has a value, and the value; the first name and None if none."""
+    """Return the first of some names that has a value, with the value; otherwise the first name and
+    None.
+    """
     for name in names:
         if fields.get(name) is not None:
             return name, fields[name]
@@ -55,7 +57,7 @@ def first_value(fields: Mapping[str, Any], names: tuple[str, ...]) -> tuple[str,
 
 
 def parse_number(value: object) -> int:
-    """A number from 0 to 2**64 - 1."""
+    """Parse a number from 0 to 2**64 - 1. Raises ValueError."""
     if isinstance(value, dict):  # a BigInt of wagmi, a BigNumber of ethers 5
         value = value.get("value") if value.get("__type") == "bigint" else value.get("hex")
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**64:
@@ -66,7 +68,7 @@ def parse_number(value: object) -> int:
 
 
 def parse_time(value: object) -> int:
-    """An instant in milliseconds UTC, from 1970 on: a number of seconds, or an ISO text."""
+    """Parse seconds or an ISO text as milliseconds UTC, from 1970 on. Raises ValueError."""
     if isinstance(value, str) and "-" in value:
         at = datetime.fromisoformat(value)
         value = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
@@ -74,7 +76,7 @@ def parse_time(value: object) -> int:
 
 
 def parse_hex(value: object, pattern: re.Pattern[str]) -> str:
-    """Bytes as lower-case hex with 0x."""
+    """Parse bytes as lower-case hex with 0x. Raises ValueError."""
     if isinstance(value, str):
         quoted = _HEX_BYTES.fullmatch(value)
         text = quoted[2] if quoted else value
@@ -85,12 +87,12 @@ def parse_hex(value: object, pattern: re.Pattern[str]) -> str:
 
 
 def parse_address(value: object) -> str:
-    """An address, also where it is an object with its `hash`."""
+    """Parse an address, or an object with its `hash`. Raises ValueError."""
     return parse_hex(value.get("hash") if isinstance(value, dict) else value, EVM_ADDRESS_PATTERN)
 
 
 def parse_status(fields: Mapping[str, Any]) -> bool | None:
-    """Whether a transaction succeeded; None where nothing says it."""
+    """Return whether a transaction succeeded; None if it is unknown. Raises ValueError."""
     _, value = first_value(fields, STATUS)
     if value is None or value == "":
         wrong = fields.get("isError")
@@ -118,14 +120,14 @@ _OF_RECEIPT: Final = frozenset({*STATUS, *HASH, "isError", "logs", "items"})
 
 
 class TraceInputError(TollgaugeError):
-    """Something that is no transaction, receipt or call trace of an Ethereum node."""
+    """An object that is not a transaction, receipt or call trace of an Ethereum node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Where a transaction was mined. `at` is milliseconds UTC; None where it is not known.
+    """The block of a transaction. `at` is milliseconds UTC, or None.
 
-    `finality` is `latest`, `safe` or `finalized`, None where the node was not asked for it.
+    `finality` is `latest`, `safe` or `finalized`; None if the node was not queried for it.
     """
 
     number: int
@@ -136,9 +138,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transaction:
-    """What was sent. `pending` is None where the capture does not say whether it was mined;
-    `data` is None where the call data is missing or unreadable, and `cut` says that it begins as
-    hex and does not end so; `to` is None for a creation.
+    """A sent transaction.
+
+    Attributes:
+        to: None for a contract creation.
+        data: None if the call data is missing or unreadable.
+        pending: None if the capture does not show whether it was mined.
+        cut: The call data starts as hex, but is truncated.
     """
 
     hash: str | None
@@ -153,8 +159,8 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """One event log. `index` is its place in the block, `tx_hash` the transaction that it names;
-    None where the capture leaves them out.
+    """One event log. `index` is its index in the block, `tx_hash` its transaction; None if the
+    capture lacks them.
     """
 
     address: str
@@ -166,8 +172,11 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """What became of a transaction. `ok` and `logs` are None where the capture leaves them out;
-    `whole` is False where there may be more logs than these.
+    """The outcome of a transaction.
+
+    Attributes:
+        ok, logs: None if the capture lacks them.
+        whole: False if there may be more logs.
     """
 
     hash: str | None
@@ -179,25 +188,25 @@ class Receipt:
 
 
 def unwrapped(value: object) -> object:
-    """What a saved reply holds: the `result` of JSON-RPC or of an explorer's API, else the value
-    itself. Raises TraceInputError for a reply that tells an error.
+    """Return the content of a saved response: the `result` of JSON-RPC or of an explorer's API,
+    otherwise the value itself.
+
+    Raises TraceInputError for an error response.
     """
     if not isinstance(value, dict):
         return value
     if "jsonrpc" not in value and not ("result" in value and value.keys() <= _ENVELOPE):
         return value
     if value.get("error") is not None or isinstance(value.get("result"), str):
-        raise TraceInputError(
-            "The saved reply is an error and not an answer.", hint="Ask the node again."
-        )
+        raise TraceInputError("The saved response is an error.", hint="Query the node again.")
     return value.get("result")
 
 
 def read_transaction(value: object) -> Transaction:
-    """A transaction object. Raises TraceInputError."""
+    """Parse a transaction object. Raises TraceInputError."""
     fields = _object(value, "The transaction")
     if not fields.keys() & {*HASH, *DATA} or "topics" in fields:
-        raise TraceInputError("The object has neither a hash nor an input: it is no transaction.")
+        raise TraceInputError("The object has no hash and no input: it is not a transaction.")
     _, written = first_value(fields, DATA)
     data = _data(written)
     mined = [fields[name] for name in BLOCK if name in fields]
@@ -214,17 +223,19 @@ def read_transaction(value: object) -> Transaction:
 
 
 def read_receipt(value: object) -> Receipt:
-    """A receipt object, or a transaction's logs alone: a list of them, or a page of Blockscout.
+    """Parse a receipt object, or only a transaction's logs: a list of them, or a page of
+    Blockscout.
+
     Raises TraceInputError.
     """
     if isinstance(value, list) and value:
         value = {"logs": value, MORE: {}}  # there may be more of them
     fields = _object(value, "The receipt")
     if not fields.keys() & _OF_RECEIPT:
-        raise TraceInputError("The object has neither a status nor logs: it is no receipt.")
+        raise TraceInputError("The object has no status and no logs: it is not a receipt.")
     name, logs = first_value(fields, ("logs", "items"))
     if logs is not None and not isinstance(logs, list):
-        raise TraceInputError("The receipt's logs are no list.")
+        raise TraceInputError("The receipt's logs are not an array.")
     read = [_log(item) for item in logs or ()]
     if name == "items" and all(log.index is not None for log in read):
         read.sort(key=lambda log: log.index or 0)  # an explorer may show the newest first
@@ -239,8 +250,10 @@ def read_receipt(value: object) -> Receipt:
 
 
 def own_receipt(value: object) -> Receipt | None:
-    """What a transaction object itself says of its outcome, as explorers' objects do; None where
-    it says nothing. Raises TraceInputError.
+    """Return the outcome in a transaction object itself, as in explorers' objects; None without
+    one.
+
+    Raises TraceInputError.
     """
     fields = _object(value, "The transaction")
     if not fields.keys() & {*STATUS, "isError", "logs"}:
@@ -250,11 +263,12 @@ def own_receipt(value: object) -> Receipt | None:
 
 
 def merged(receipt: Receipt, other: Receipt) -> Receipt:
-    """A receipt, completed with what another one of the same transaction says. Raises
-    TraceInputError where their outcomes differ.
+    """Return a receipt, completed with another one of the same transaction.
+
+    Raises TraceInputError if their outcomes differ.
     """
     if None not in (receipt.ok, other.ok) and receipt.ok != other.ok:
-        raise TraceInputError("The receipt and the transaction tell different outcomes.")
+        raise TraceInputError("The receipt and the transaction state different outcomes.")
     logs = receipt if receipt.logs is not None else other
     return replace(
         receipt,
@@ -268,13 +282,13 @@ def merged(receipt: Receipt, other: Receipt) -> Receipt:
 
 
 def _log(value: object) -> Log:
-    """One event log. Raises TraceInputError."""
+    """Parse one event log. Raises TraceInputError."""
     fields = _object(value, "A log")
     topics = fields.get("topics")
     if not isinstance(topics, list) or len(topics) > _TOPICS_MAX:
-        raise TraceInputError("A log's topics are no list of at most four.")
+        raise TraceInputError("A log's topics are not an array of at most four.")
     if fields.get("removed") is True:
-        raise TraceInputError("A log was removed: its block is not part of the chain any more.")
+        raise TraceInputError("A log was removed: its block is no longer part of the chain.")
     while topics and topics[-1] is None:
         topics = topics[:-1]
     address = _read(fields, ("address",), parse_address)
@@ -304,14 +318,14 @@ def _block(fields: Mapping[str, Any]) -> Block | None:
 
 def _object(value: object, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise TraceInputError(f"{what} is no JSON object.")
+        raise TraceInputError(f"{what} is not a JSON object.")
     return value
 
 
 def _read(
     fields: Mapping[str, Any], names: tuple[str, ...], form: Callable[[object], T]
 ) -> T | None:
-    """The value under one of some names, None where there is none. Raises TraceInputError."""
+    """Return the value under one of some names, or None. Raises TraceInputError."""
     name, value = first_value(fields, names)
     try:
         return None if value is None else form(value)
@@ -321,17 +335,17 @@ def _read(
 
 
 def _outcome(fields: Mapping[str, Any]) -> bool | None:
-    """Whether the transaction succeeded, None where nothing says it. Raises TraceInputError."""
+    """Return whether the transaction succeeded; None if it is unknown. Raises TraceInputError."""
     try:
         return parse_status(fields)
     except ValueError as error:
         raise TraceInputError(
-            "The receipt's status is neither 0 nor 1, and no word for it."
+            "The receipt's status is neither 0 nor 1 nor a known word."
         ) from error
 
 
 def _data(value: object) -> bytes | None:
-    """Call data; None for what is no hex."""
+    """Return call data; None unless it is hex."""
     try:
         return bytes.fromhex(_bytes(value)[2:])
     except ValueError:
@@ -339,5 +353,5 @@ def _data(value: object) -> bytes | None:
 
 
 def _index(value: object) -> int:
-    """The index of a log, which Etherscan writes as `0x` for 0."""
+    """Return the index of a log, which Etherscan writes as `0x` for 0."""
     return parse_number("0x0" if value == "0x" else value)

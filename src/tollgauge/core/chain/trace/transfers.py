@@ -1,4 +1,4 @@
-"""Transfers by authorization (EIP-3009) that a receipt, a call trace or a signature proves.
+"""Transfers by authorization (EIP-3009) in a receipt, a call trace or a signature.
 
 Rules for receipts (core/chain/settlement pairs in the same way):
 - a token that uses an authorization emits `AuthorizationUsed(authorizer, nonce)` and then the
@@ -11,7 +11,7 @@ Rules for call traces (debug_traceTransaction, `callTracer`):
 - a DELEGATECALL frame is a proxy's implementation running the same call again and is not counted;
 - a frame with an `error` changed nothing, and neither did any frame inside it;
 - a frame without a type, or with parts of other types, raises TraceInputError;
-- frames are read without recursion, so no depth exhausts the stack.
+- frames are read without recursion, so depth cannot exhaust the stack.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PADDING: Final = "0x" + "0" * 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedTransfer:
-    """One transfer by authorization. `index` is the `Transfer`'s place in its block."""
+    """One transfer by authorization. `index` is the log index of the `Transfer` in its block."""
 
     token: str
     payer: str
@@ -46,7 +46,7 @@ class LoggedTransfer:
 
 
 def logged_transfers(logs: Iterable[Log]) -> tuple[LoggedTransfer, ...]:
-    """Every pair in a receipt's logs, in the order of their transfers."""
+    """Return every pair in a receipt's logs, in the order of their transfers."""
     used: dict[str, tuple[str, str]] = {}  # payer and nonce, by token
     transfers = []
     for log in logs:
@@ -69,12 +69,12 @@ def logged_transfers(logs: Iterable[Log]) -> tuple[LoggedTransfer, ...]:
 
 
 def holds(logs: Iterable[Log], topic: str) -> bool:
-    """Whether an event is among the logs."""
+    """Return whether an event is among the logs."""
     return any(log.topics[:1] == (topic,) for log in logs)
 
 
 def _address(topic: str) -> str:
-    """The address in a topic; empty where the topic holds more than that."""
+    """Return the address in a topic; empty if the topic contains more than that."""
     return "0x" + topic[-40:] if topic.startswith(_PADDING) else ""
 
 
@@ -83,8 +83,8 @@ _PREFIXES: Final = tuple("0x" + selector.hex() for selector in SELECTORS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTrace:
-    """What a trace says: whether the outermost call succeeded, and the transfers that were called,
-    in order.
+    """The content of a trace: whether the outermost call succeeded, and the called transfers in
+    order.
     """
 
     ok: bool
@@ -92,9 +92,9 @@ class CallTrace:
 
 
 def read_call_trace(value: object) -> CallTrace:
-    """The outermost frame of a call trace. Raises TraceInputError."""
+    """Parse the outermost frame of a call trace. Raises TraceInputError."""
     if not isinstance(value, dict):
-        raise TraceInputError("The call trace is no JSON object.")
+        raise TraceInputError("The call trace is not a JSON object.")
     transfers = []
     waiting: list[Any] = [value]
     while waiting:
@@ -108,13 +108,13 @@ def read_call_trace(value: object) -> CallTrace:
             transfers.append(transfer)
         inner = frame.get("calls")
         if not isinstance(inner, list | None):
-            raise TraceInputError("A frame's calls are no list.")
+            raise TraceInputError("A frame's calls are not an array.")
         waiting += reversed(inner or [])
     return CallTrace(ok=value.get("error") is None, calls=tuple(transfers))
 
 
 def _transfer(frame: dict[str, Any]) -> AuthorizedTransfer | None:
-    """The EIP-3009 transfer that a frame calls, if it is one."""
+    """Return the EIP-3009 transfer that a frame calls, if any."""
     data, target = frame.get("input"), frame.get("to")
     if frame["type"] != "CALL" or not isinstance(data, str):
         return None
@@ -141,17 +141,18 @@ _DOMAIN: Final = keccak(
 
 
 def asset_signed_for(call: AuthorizedTransfer, network: str) -> Asset | None:
-    """The known asset of a network (CAIP-2) that a call's payer signed for, or None."""
+    """Return the known asset on a network (CAIP-2) that a call's payer signed for, or None."""
     for asset in ASSETS.values():
         if asset.network == network and _signer(call, asset) == call.payer:
             return asset
     return None
 
 
-@lru_cache(maxsize=1024)  # admission asks again for every payment in work
+@lru_cache(maxsize=1024)  # admission checks every payment in work again
 def signed_by_payer(payment: Payment) -> bool:
-    """Whether a payment's signature is that of the account it names as its payer. False is
-    no verdict on a contract wallet (ERC-1271), whose signatures only the chain can judge.
+    """Return whether a payment's signature is that of its payer's account.
+
+    False proves nothing for a contract wallet (ERC-1271): only the chain can verify its signatures.
     """
     call = AuthorizedTransfer(
         method=Method.TRANSFER,
@@ -168,7 +169,7 @@ def signed_by_payer(payment: Payment) -> bool:
 
 
 def _signer(call: AuthorizedTransfer, asset: Asset) -> str | None:
-    """Who signed, if the call were for this asset."""
+    """Return the signer, assuming that the call is for this asset."""
     return recovered(keccak(b"\x19\x01" + _domain(asset) + _message(call)), call.signature)
 
 
