@@ -340,7 +340,7 @@ def test_logs_alone_are_proof_that_the_transaction_held() -> None:
         (rpc()[1] | {"status": "maybe"}, "status"),
         (
             rpc()[1] | {"logs": [transfer_log() | {"transactionHash": "0x" + "99" * 32}]},
-            "of another",
+            "to another transaction",
         ),
         (rpc()[1] | {"logs": [transfer_log() | {"removed": True}]}, "removed"),
         (blockscout() | {"hash": "0x" + "99" * 32}, "another transaction"),
