@@ -59,9 +59,7 @@ def beside(folder: Path, part: str) -> list[str]:
     return [name for name in sorted(path.name for path in folder.iterdir()) if part in name]
 
 
-async def test_a_copy_made_while_the_service_writes_holds_one_moment(
-    running: Path, tmp_path: Path
-) -> None:
+async def test_copy_made_during_writes_is_consistent(running: Path, tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{running}")
     loop = asyncio.get_running_loop()
     steps: list[tuple[int, int]] = []
@@ -87,7 +85,7 @@ async def test_a_copy_made_while_the_service_writes_holds_one_moment(
     assert beside(tmp_path, "copy") == ["copy.sqlite"]
 
 
-async def test_what_was_copied_is_what_comes_back(running: Path, tmp_path: Path) -> None:
+async def test_restored_copy_equals_the_original(running: Path, tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{running}")
     await write_pairs(store, 0, 3)
     copy = tmp_path / "copy.sqlite"
@@ -107,7 +105,7 @@ async def test_what_was_copied_is_what_comes_back(running: Path, tmp_path: Path)
     await again.close()
 
 
-async def test_a_restored_copy_of_an_older_file_can_give_space_back(
+async def test_restored_copy_of_an_older_file_can_return_pages(
     running: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy.sqlite"
@@ -123,7 +121,7 @@ async def test_a_restored_copy_of_an_older_file_can_give_space_back(
         assert restored.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
-async def test_a_copy_goes_where_no_database_was(running: Path, tmp_path: Path) -> None:
+async def test_copy_is_restored_without_a_previous_database(running: Path, tmp_path: Path) -> None:
     copy, elsewhere = tmp_path / "copy.sqlite", tmp_path / "new" / "folder" / "t.sqlite"
     backup.save(running, copy, force=False, progress=quiet)
     _, kept = backup.restore(copy, elsewhere, stamp=STAMP, progress=quiet)
@@ -131,9 +129,7 @@ async def test_a_copy_goes_where_no_database_was(running: Path, tmp_path: Path) 
     assert ledger(elsewhere) == ledger(running)
 
 
-async def test_nothing_is_put_in_the_place_of_a_database_in_use(
-    running: Path, tmp_path: Path
-) -> None:
+async def test_database_in_use_is_not_replaced(running: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.sqlite"
     backup.save(running, copy, force=False, progress=quiet)
     store = Store.open(f"sqlite:///{running}")
@@ -162,9 +158,7 @@ except backup.BackupError as error:
 """
 
 
-def test_a_damaged_database_makes_no_copy_and_can_be_replaced(
-    running: Path, tmp_path: Path
-) -> None:
+def test_damaged_database_is_not_copied_but_can_be_replaced(running: Path, tmp_path: Path) -> None:
     good, bad = tmp_path / "good.sqlite", tmp_path / "bad.sqlite"
     backup.save(running, good, force=False, progress=quiet)
     data = bytearray(running.read_bytes())
@@ -180,9 +174,7 @@ def test_a_damaged_database_makes_no_copy_and_can_be_replaced(
     assert ledger(running) == []
 
 
-def test_a_copy_is_not_written_over_another_without_being_told(
-    running: Path, tmp_path: Path
-) -> None:
+def test_existing_file_is_overwritten_only_with_force(running: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.sqlite"
     copy.write_text("precious")
     with pytest.raises(BackupError, match="already exists"):
@@ -201,7 +193,7 @@ def test_a_copy_is_not_written_over_another_without_being_told(
         backup.save(tmp_path / "gone", tmp_path / "x", force=False, progress=quiet)
 
 
-def test_only_a_whole_database_of_ours_goes_back(running: Path, tmp_path: Path) -> None:
+def test_only_a_complete_tollgauge_database_is_restored(running: Path, tmp_path: Path) -> None:
     before = running.read_bytes()
     copy = tmp_path / "copy.sqlite"
     backup.save(running, copy, force=False, progress=quiet)
@@ -229,7 +221,9 @@ def test_only_a_whole_database_of_ours_goes_back(running: Path, tmp_path: Path) 
 
 
 @pytest.mark.postgres
-async def test_a_dump_goes_into_an_empty_database_only(postgres: Postgres, tmp_path: Path) -> None:
+async def test_dump_is_restored_only_into_an_empty_database(
+    postgres: Postgres, tmp_path: Path
+) -> None:
     for name in ("kept", "fresh"):
         template = f" TEMPLATE {postgres.template}" if name == "kept" else ""
         postgres.sql(f"CREATE DATABASE {name}{template}")
@@ -254,7 +248,7 @@ async def test_a_dump_goes_into_an_empty_database_only(postgres: Postgres, tmp_p
     await again.close()
 
 
-def test_where_pg_dump_is_missing_its_command_is_told_without_the_password(
+def test_missing_pg_dump_is_reported_with_its_command_without_the_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -270,7 +264,7 @@ def test_where_pg_dump_is_missing_its_command_is_told_without_the_password(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_large_file_that_is_no_dump_is_refused_by_its_first_bytes(tmp_path: Path) -> None:
+def test_large_file_is_rejected_by_its_first_bytes(tmp_path: Path) -> None:
     large = tmp_path / "large.dump"
     with large.open("wb") as file:
         file.truncate(64 * 1024 * 1024)
@@ -322,7 +316,7 @@ async def copy_of_many(running: Path, folder: Path) -> Path:
 
 
 @pytest.mark.postgres
-async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
+async def test_sqlite_copy_moves_to_postgresql_with_every_row(
     running: Path, tmp_path: Path, postgres: Postgres
 ) -> None:
     copy = await copy_of_many(running, tmp_path)
@@ -348,7 +342,7 @@ async def test_a_copy_moves_from_sqlite_to_an_empty_postgresql_with_every_row(
 
 
 @pytest.mark.postgres
-async def test_a_move_that_fails_leaves_the_database_empty(
+async def test_failed_move_leaves_the_database_empty(
     running: Path, tmp_path: Path, postgres: Postgres
 ) -> None:
     copy = await copy_of_many(running, tmp_path)
@@ -363,7 +357,7 @@ async def test_a_move_that_fails_leaves_the_database_empty(
     await postgres_backup.check_empty(postgres.url("stopped"))
 
 
-async def test_what_is_no_whole_copy_is_not_moved(tmp_path: Path) -> None:
+async def test_incomplete_copy_is_not_moved(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.sqlite"
     damaged.write_bytes(b"SQLite format 3\0" + b"x" * 5_000)
     assert postgres_backup.is_sqlite_file(damaged)

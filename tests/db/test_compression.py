@@ -8,14 +8,14 @@ from tollgauge.db.codec import compress, decompress
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[" + b"1," * 9_000 + b"1]"])
-def test_a_text_comes_back(text: bytes) -> None:
+def test_decompress_returns_the_compressed_text(text: bytes) -> None:
     assert decompress(compress(text)) == text
 
 
-def test_a_long_text_is_stored_shorter() -> None:
+def test_long_text_is_stored_compressed() -> None:
     text = b'{"day": 1}' * 900
     assert len(compress(text)) < len(text) / 10
 
 
-def test_a_text_that_was_stored_as_it_was_is_still_read() -> None:
+def test_uncompressed_text_is_still_read() -> None:
     assert decompress(b'{"asOf": 1}') == b'{"asOf": 1}'

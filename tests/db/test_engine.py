@@ -39,9 +39,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_killed_writer_loses_its_transaction_and_nothing_else(
-    store: Store, database: str
-) -> None:
+async def test_killed_writer_loses_only_its_transaction(store: Store, database: str) -> None:
     writer = await asyncio.create_subprocess_exec(
         *prepared_command("-c", WRITER, database), stdout=asyncio.subprocess.PIPE, cwd=ROOT
     )
@@ -53,7 +51,7 @@ async def test_a_killed_writer_loses_its_transaction_and_nothing_else(
     await store.writing(meta.put, "a", "mine")
 
 
-async def test_a_store_in_memory_keeps_what_was_written() -> None:
+async def test_in_memory_store_keeps_written_rows() -> None:
     store = Store.open("sqlite:///:memory:")
     await store.migrate()
     await store.writing(meta.put, "a", "1")
@@ -62,7 +60,7 @@ async def test_a_store_in_memory_keeps_what_was_written() -> None:
     await store.close()
 
 
-async def test_an_exception_rolls_everything_back(store: Store) -> None:
+async def test_exception_rolls_back_the_transaction(store: Store) -> None:
     with pytest.raises(RuntimeError):  # noqa: PT012 - the block is the transaction
         async with open_transaction(store, writing=True) as run:
             await run(meta.put, "a", "1")
@@ -70,7 +68,7 @@ async def test_an_exception_rolls_everything_back(store: Store) -> None:
     assert await store.reading(meta.get, "a") is None
 
 
-async def test_a_cancelled_writer_leaves_nothing_behind_and_blocks_nobody(store: Store) -> None:
+async def test_cancelled_writer_leaves_no_row_and_no_lock(store: Store) -> None:
     entered = asyncio.Event()
 
     async def write() -> None:
@@ -88,7 +86,7 @@ async def test_a_cancelled_writer_leaves_nothing_behind_and_blocks_nobody(store:
     await store.writing(meta.put, "a", "2")
 
 
-async def test_a_read_sees_one_moment(store: Store, open_store: OpenStore) -> None:
+async def test_read_sees_one_snapshot(store: Store, open_store: OpenStore) -> None:
     other = open_store()
     async with open_transaction(store, writing=False) as run:
         assert await run(meta.get, "a") is None
@@ -97,7 +95,9 @@ async def test_a_read_sees_one_moment(store: Store, open_store: OpenStore) -> No
     assert await store.reading(meta.get, "a") == "1"
 
 
-async def test_writers_that_read_first_lose_no_update(store: Store, open_store: OpenStore) -> None:
+async def test_writers_that_read_first_do_not_lose_updates(
+    store: Store, open_store: OpenStore
+) -> None:
     stores = [store, open_store(), open_store()]
     await store.writing(meta.put, "n", "0")
 
@@ -115,7 +115,7 @@ async def test_writers_that_read_first_lose_no_update(store: Store, open_store: 
     assert await store.reading(meta.get, "n") == "60"
 
 
-async def test_sqlite_is_opened_to_survive_a_power_cut(tmp_path: Path) -> None:
+async def test_sqlite_is_opened_to_survive_a_power_failure(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'a.db'}")
     await store.migrate()
     names = ("journal_mode", "synchronous", "foreign_keys", "page_size", "journal_size_limit")
@@ -130,7 +130,7 @@ async def test_sqlite_is_opened_to_survive_a_power_cut(tmp_path: Path) -> None:
     }
 
 
-async def test_a_locked_file_is_unavailable_and_served_again_later(
+async def test_locked_file_is_unavailable_until_it_is_unlocked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tollgauge.db.sqlite.BUSY_MS", 50)
@@ -149,7 +149,7 @@ async def test_a_locked_file_is_unavailable_and_served_again_later(
     await store.close()
 
 
-async def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
+async def test_full_disk_is_unavailable(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'a.db'}", pool_size=1)
     await store.migrate()
     await execute(store, sa.text("PRAGMA max_page_count = 1"))
@@ -158,14 +158,14 @@ async def test_a_full_disk_is_unavailable(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_missing_folder_is_unavailable(tmp_path: Path) -> None:
+async def test_missing_folder_is_unavailable(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'no' / 'a.db'}")
     with pytest.raises(StoreUnavailable):
         await store.migrate()
     await store.close()
 
 
-async def test_a_server_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+async def test_missing_server_is_unavailable(tmp_path: Path) -> None:
     for url in (
         f"postgresql+asyncpg://a@/b?host={tmp_path}",
         "postgresql://a@127.0.0.1:1/b",
@@ -188,7 +188,7 @@ async def end_others(store: Store) -> None:
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
-async def test_a_lost_connection_is_unavailable_and_the_next_one_works(
+async def test_lost_connection_is_unavailable_and_the_next_one_works(
     store: Store, open_store: OpenStore
 ) -> None:
     other = open_store()
@@ -203,7 +203,7 @@ async def test_a_lost_connection_is_unavailable_and_the_next_one_works(
 
 @POSTGRES_ONLY
 @pytest.mark.parametrize("writing", [False, True])
-async def test_a_connection_lost_before_the_end_is_unavailable_and_nothing_was_written(
+async def test_connection_lost_before_commit_is_unavailable_without_a_write(
     store: Store, open_store: OpenStore, writing: bool
 ) -> None:
     other = open_store()
@@ -218,7 +218,7 @@ async def test_a_connection_lost_before_the_end_is_unavailable_and_nothing_was_w
 
 
 @POSTGRES_ONLY
-async def test_a_connection_lost_while_it_is_made_is_unavailable(
+async def test_connection_lost_during_setup_is_unavailable(
     store: Store, open_store: OpenStore
 ) -> None:
     """The server ends each connection as soon as it is idle, somewhere before its first work."""
@@ -242,7 +242,7 @@ async def test_a_connection_lost_while_it_is_made_is_unavailable(
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
-async def test_connections_that_were_lost_while_they_stood_idle_are_replaced_unnoticed(
+async def test_lost_idle_connections_are_replaced_transparently(
     store: Store, open_store: OpenStore
 ) -> None:
     await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(4)))
@@ -256,7 +256,7 @@ async def test_connections_that_were_lost_while_they_stood_idle_are_replaced_unn
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
-async def test_a_statement_that_takes_too_long_is_unavailable(database: str) -> None:
+async def test_statement_timeout_is_unavailable(database: str) -> None:
     store = Store.open(database, statement_ms=20)
     with pytest.raises(StoreUnavailable):
         await fetch(store, sa.text("SELECT pg_sleep(5)"))
@@ -264,23 +264,23 @@ async def test_a_statement_that_takes_too_long_is_unavailable(database: str) -> 
 
 
 @POSTGRES_ONLY
-async def test_no_statement_is_compiled_by_the_server(store: Store) -> None:
+async def test_server_does_not_jit_compile_statements(store: Store) -> None:
     assert (await fetch(store, sa.text("SHOW jit"))).scalar_one() == "off"
 
 
-async def test_a_wrong_statement_stays_an_error_of_ours(store: Store) -> None:
+async def test_wrong_statement_raises_the_driver_error(store: Store) -> None:
     with pytest.raises(sa.exc.DBAPIError):
         await execute(store, sa.text("SELECT nothing FROM meta"))
 
 
 @POSTGRES_ONLY
-async def test_a_reader_cannot_write_on_postgres(store: Store) -> None:
+async def test_reader_cannot_write_on_postgres(store: Store) -> None:
     with pytest.raises(sa.exc.DBAPIError):
         await store.reading(meta.put, "a", "1")
 
 
 @pytest.mark.parametrize("url", ["", "mysql://a/b", "not a url"])
-def test_other_databases_are_refused_with_advice(url: str) -> None:
+def test_unsupported_databases_are_rejected_with_a_hint(url: str) -> None:
     with pytest.raises(StoreError) as caught:
         Store.open(url)
     assert "sqlite" in caught.value.hint

@@ -14,7 +14,7 @@ from tollgauge.db.engine import Store
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_a_cancelled_writer_keeps_no_lock(open_store: Callable[[], Store]) -> None:
+async def test_cancelled_writer_releases_its_lock(open_store: Callable[[], Store]) -> None:
     mine, other = open_store(), open_store()
     gc.disable()
     held: list[BaseException] = []

@@ -23,12 +23,12 @@ from tollgauge.db.sqlite_transaction import run_transaction
 from tollgauge.store.endpoints import endpoints
 
 
-async def test_a_function_is_one_transaction(store: Store) -> None:
+async def test_function_runs_in_one_transaction(store: Store) -> None:
     await store.writing(meta.put, "a", "1")
     assert await store.reading(meta.get, "a") == "1"
 
 
-async def test_a_function_that_fails_changes_nothing(store: Store) -> None:
+async def test_failing_function_changes_nothing(store: Store) -> None:
     def half(tx: Connection) -> None:
         meta.put(tx, "a", "1")
         raise ValueError
@@ -38,7 +38,7 @@ async def test_a_function_that_fails_changes_nothing(store: Store) -> None:
     assert await store.reading(meta.get, "a") is None
 
 
-async def test_a_function_whose_caller_is_gone_happens_wholly_and_blocks_nobody(
+async def test_function_of_a_cancelled_caller_completes_without_blocking_others(
     store: Store,
 ) -> None:
     def both(tx: Connection) -> None:
@@ -59,7 +59,7 @@ async def test_a_function_whose_caller_is_gone_happens_wholly_and_blocks_nobody(
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
-async def test_work_that_swallows_a_failed_statement_is_not_committed(store: Store) -> None:
+async def test_work_that_swallows_a_failed_statement_is_rolled_back(store: Store) -> None:
     def careless(tx: Connection) -> None:
         with pytest.raises(IntegrityError):
             tx.execute(schema.meta.insert(), {"key": "a", "value": "2"})
@@ -70,13 +70,13 @@ async def test_work_that_swallows_a_failed_statement_is_not_committed(store: Sto
     assert await store.reading(meta.get, "a") == "1"
 
 
-async def test_a_read_sees_what_was_written_before_it(store: Store) -> None:
+async def test_read_sees_earlier_writes(store: Store) -> None:
     for number in range(3):
         await store.writing(meta.put, "a", str(number))
         assert await store.reading(meta.get, "a") == str(number)
 
 
-async def test_a_read_that_fails_leaves_the_next_alone(store: Store) -> None:
+async def test_failed_read_does_not_affect_the_next(store: Store) -> None:
     def fails(tx: Connection) -> None:
         meta.get(tx, "a")
         raise LookupError
@@ -88,7 +88,7 @@ async def test_a_read_that_fails_leaves_the_next_alone(store: Store) -> None:
 
 
 @pytest.mark.parametrize("looked_up", [meta.get, endpoints.get])
-async def test_a_read_in_a_file_that_another_holds_keeps_the_event_loop_free(
+async def test_read_of_a_locked_file_does_not_block_the_event_loop(
     tmp_path: Path, looked_up: Callable[[Connection, str], object]
 ) -> None:
     url = f"sqlite:///{tmp_path / 'held.db'}"
@@ -120,7 +120,7 @@ with open(sys.argv[1], "r+b", buffering=0) as index:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_a_read_in_a_file_that_another_restores_keeps_the_event_loop_free(
+async def test_read_of_a_file_in_recovery_does_not_block_the_event_loop(
     store: Store, database: str
 ) -> None:
     """As after a crash: who comes first makes the index of the write-ahead log anew."""
@@ -140,7 +140,7 @@ async def test_a_read_in_a_file_that_another_restores_keeps_the_event_loop_free(
     assert await asked == "1"
 
 
-async def test_a_store_in_memory_outlives_a_cancelled_reader() -> None:
+async def test_in_memory_store_survives_a_cancelled_reader() -> None:
     store = Store.open("sqlite://")
     await store.migrate()
     await store.writing(meta.put, "a", "1")
@@ -164,7 +164,7 @@ def left_in(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
-async def test_a_store_in_memory_leaves_nothing_behind(
+async def test_in_memory_store_deletes_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -176,9 +176,7 @@ async def test_a_store_in_memory_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_readers_take_turns_and_do_not_wait_for_ever(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_readers_queue_with_a_timeout(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store.open(database, pool_size=1)
     assert await asyncio.gather(*(store.reading(meta.get, "a") for _ in range(9))) == [None] * 9
     monkeypatch.setattr("tollgauge.db.sqlite.WAIT_S", 0.01)
@@ -190,7 +188,7 @@ async def test_readers_take_turns_and_do_not_wait_for_ever(
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_nobody_waits_for_the_work_of_a_reader_that_left(database: str) -> None:
+async def test_work_of_a_cancelled_reader_is_not_waited_for(database: str) -> None:
     store = Store.open(database, pool_size=2)
     begun, ends = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -222,7 +220,7 @@ async def both(store: Store, number: int) -> None:
     await store.writing(work)
 
 
-async def test_one_that_fails_in_company_takes_nobody_with_it(store: Store) -> None:
+async def test_failing_function_in_a_shared_commit_does_not_fail_others(store: Store) -> None:
     outcomes = await asyncio.gather(*(both(store, n) for n in range(30)), return_exceptions=True)
     for number, outcome in enumerate(outcomes):
         kept = await store.reading(meta.get, f"row {number}")
@@ -234,9 +232,7 @@ async def test_one_that_fails_in_company_takes_nobody_with_it(store: Store) -> N
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_those_who_wait_for_their_turn_share_a_commit(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_queued_writers_share_a_commit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     transactions = 0
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -251,7 +247,7 @@ async def test_those_who_wait_for_their_turn_share_a_commit(
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_a_commit_that_fails_fails_for_all_of_them(store: Store) -> None:
+async def test_failed_commit_fails_all_its_functions(store: Store) -> None:
     await store.writing(lambda tx: tx.exec_driver_sql("PRAGMA max_page_count = 1").close())
     wishes = [store.writing(meta.put, f"row {n}", "x" * 1_000_000) for n in range(4)]
     outcomes = await asyncio.gather(*wishes, return_exceptions=True)
@@ -263,7 +259,7 @@ async def test_a_commit_that_fails_fails_for_all_of_them(store: Store) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_steps_after_a_full_disk_write_nothing(store: Store) -> None:
+async def test_statements_after_a_full_disk_write_nothing(store: Store) -> None:
     await store.writing(lambda tx: tx.exec_driver_sql("PRAGMA max_page_count = 1").close())
 
     def careless(tx: Connection) -> None:
@@ -281,7 +277,7 @@ async def test_steps_after_a_full_disk_write_nothing(store: Store) -> None:
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
-async def test_a_connection_at_work_while_its_store_is_closed_is_closed_afterwards(
+async def test_connection_in_use_during_close_is_closed_afterwards(
     store: Store, open_store: Callable[[], Store]
 ) -> None:
     other = open_store()
@@ -300,7 +296,7 @@ async def test_a_connection_at_work_while_its_store_is_closed_is_closed_afterwar
     assert (await fetch(store, others)).scalar_one() == 0
 
 
-def test_who_waited_when_a_loop_ended_does_not_block_the_next(tmp_path: Path) -> None:
+def test_waiter_of_an_ended_loop_does_not_block_the_next_loop(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'a.db'}")
     ended = threading.Event()
 
@@ -326,7 +322,7 @@ def test_who_waited_when_a_loop_ended_does_not_block_the_next(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_closing_that_was_cancelled_loses_nothing_that_was_begun(database: str) -> None:
+async def test_cancelled_close_completes_running_transactions(database: str) -> None:
     store, other = Store.open(database), Store.open(database)
     begun, ends = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -349,7 +345,7 @@ async def test_closing_that_was_cancelled_loses_nothing_that_was_begun(database:
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_an_error_that_somebody_keeps_holds_no_moment_of_the_database(database: str) -> None:
+async def test_kept_error_does_not_hold_a_snapshot_open(database: str) -> None:
     store, other = Store.open(database, pool_size=1), Store.open(database)
     for number in range(3):
         await store.writing(meta.put, f"row {number}", "1")
@@ -373,7 +369,7 @@ async def test_an_error_that_somebody_keeps_holds_no_moment_of_the_database(data
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
-async def test_an_iteration_that_stops_is_an_error_like_any_other(store: Store) -> None:
+async def test_stop_iteration_is_raised_as_runtime_error(store: Store) -> None:
     def bare(_: Connection) -> int:
         return next(iter(()))
 

@@ -31,7 +31,7 @@ async def give_back(store: Store) -> int:
     return given
 
 
-async def test_pages_that_many_removed_rows_left_go_back_to_the_disk(tmp_path: Path) -> None:
+async def test_many_free_pages_are_returned_to_the_disk(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'new.db'}")
     await store.migrate()
     await store.writing(grow)
@@ -45,7 +45,7 @@ async def test_pages_that_many_removed_rows_left_go_back_to_the_disk(tmp_path: P
     await store.close()
 
 
-async def test_what_few_removed_rows_left_is_used_again(tmp_path: Path) -> None:
+async def test_few_free_pages_are_kept_for_reuse(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'new.db'}")
     await store.migrate()
     await store.writing(grow)
@@ -54,7 +54,7 @@ async def test_what_few_removed_rows_left_is_used_again(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_database_that_cannot_give_back_is_left_alone(
+async def test_database_that_cannot_return_pages_is_not_changed(
     database: str, open_store: Callable[[], Store], tmp_path: Path
 ) -> None:
     """PostgreSQL, and a file from before files kept the map for it."""

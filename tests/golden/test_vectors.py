@@ -94,7 +94,7 @@ def canonical_digest(document: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_a_vector_agrees_with_the_package_and_with_the_reference(name: str) -> None:
+def test_vector_agrees_with_package_and_reference(name: str) -> None:
     document, expected = VECTORS[name]["evidence"], VECTORS[name]["expected"]
     assert reference(document) == expected
     evidence = from_json(document)
@@ -103,7 +103,7 @@ def test_a_vector_agrees_with_the_package_and_with_the_reference(name: str) -> N
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_the_digest_of_a_vector_is_that_of_its_canonical_text(name: str) -> None:
+def test_digest_of_a_vector_matches_its_canonical_text(name: str) -> None:
     document = VECTORS[name]["evidence"]
     assert canonical_digest(document) == VECTORS[name]["digest"]
     assert digest(from_json(document)) == VECTORS[name]["digest"]
@@ -118,14 +118,14 @@ def test_published_pairs_hold(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TRICKS)
-def test_a_trick_brings_no_more_than_it_is_worth(name: str) -> None:
+def test_trick_does_not_raise_the_score_beyond_its_value(name: str) -> None:
     advice, most = TRICKS[name]
     expected = VECTORS[name]["expected"]
     assert expected["recommendation"] == advice
     assert (expected["scoreTenths"] or 0) <= most
 
 
-def test_a_refusal_while_down_is_worth_what_a_failure_is() -> None:
+def test_refusal_during_an_outage_counts_as_a_failure() -> None:
     scores = {
         VECTORS[f"{cause}-while-down"]["expected"]["scoreTenths"]
         for cause in ("429", "503", "blocked")
@@ -133,12 +133,12 @@ def test_a_refusal_while_down_is_worth_what_a_failure_is() -> None:
     assert len(scores) == 1
 
 
-def test_there_are_enough_vectors_and_each_is_named_as_its_file() -> None:
+def test_vectors_are_numerous_and_named_like_their_files() -> None:
     assert [(v["name"], v["policy"]) for v in VECTORS.values()] == [(f.stem, 3) for f in FILES]
     assert len(VECTORS) >= 40
 
 
-def test_the_vectors_reach_every_flag_cap_grade_and_recommendation() -> None:
+def test_vectors_cover_every_flag_cap_grade_and_recommendation() -> None:
     wanted = [vector["expected"] for vector in VECTORS.values()]
     flags = {code: level for e in wanted for code, level in e["flags"].items()}
     assert {code for code in flags if not code.startswith("lint:")} == set(SEVERITIES)
@@ -153,28 +153,28 @@ def test_the_vectors_reach_every_flag_cap_grade_and_recommendation() -> None:
     }  # fmt: skip
 
 
-def test_every_cap_of_a_forecast_is_the_lowest_of_some_vector() -> None:
+def test_every_forecast_cap_is_the_lowest_in_some_vector() -> None:
     lowest = {e["caps"][0][0] for v in VECTORS.values() if (e := v["expected"])["caps"]}
     assert set(FORECAST_CAPS) <= lowest
 
 
-def test_every_flag_has_the_severity_of_the_reference() -> None:
+def test_flags_have_the_severity_of_the_reference() -> None:
     assert {rule.code: rule.severity.value for rule in FLAG_RULES} == SEVERITIES
 
 
-def test_every_error_flag_has_a_cap_of_49_or_less() -> None:
+def test_error_flags_have_a_cap_of_49_or_less() -> None:
     limits = {cap.code: cap.limit_tenths for cap in POLICY.caps}
     errors = SEVERITY["error"].split()
     assert all(limits[code] <= 490 for code in errors)
 
 
-def test_the_weight_of_a_day_halves_in_a_week() -> None:
+def test_weight_of_a_day_halves_in_a_week() -> None:
     assert POLICY.day_weights == tuple(map(day_weight, range(31)))
     assert [day_weight(7 * weeks) for weeks in range(5)] == [1_000, 500, 250, 125, 63]
 
 
 @settings(max_examples=examples(200), deadline=None)
 @given(documents())
-def test_any_evidence_scores_as_the_reference_says(document: dict[str, Any]) -> None:
+def test_random_evidence_scores_like_the_reference(document: dict[str, Any]) -> None:
     evidence = from_json(document)
     assert observed(score(evidence)) == reference(document)

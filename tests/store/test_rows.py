@@ -13,7 +13,7 @@ from tollgauge.store.schedule.hosts import HostState
 HOST = HostState(host="a.com", wildcard=True, wildcard_at=7, free_at=8, lease_until=9)
 
 
-async def test_a_dataclass_comes_back_as_it_was(store: Store) -> None:
+async def test_dataclass_is_read_back_as_written(store: Store) -> None:
     def kept(tx: Connection) -> HostState:
         tx.execute(schema.host.insert(), rows.to_columns(HOST, "lease_until"))
         query = sa.select(schema.host, sa.literal(9).label("lease_until"))
@@ -28,7 +28,7 @@ async def test_fields_are_left_out_or_converted() -> None:
     assert columns == {"host": "b.com", "lease_owner": "one", **numbers}
 
 
-async def test_any_number_of_values_is_looked_up(store: Store) -> None:
+async def test_with_any_accepts_any_number_of_values(store: Store) -> None:
     names = [f"{number}.com" for number in range(2 * rows.CHUNK + 1)]
 
     def known(tx: Connection) -> list[str]:
@@ -40,7 +40,7 @@ async def test_any_number_of_values_is_looked_up(store: Store) -> None:
     assert await store.writing(known) == [names[0], names[-1]]
 
 
-async def test_what_is_put_replaces_only_what_is_given(store: Store) -> None:
+async def test_put_replaces_only_the_given_columns(store: Store) -> None:
     def state(tx: Connection) -> HostState:
         rows.put(tx, schema.host, [{"host": "a.com", "free_at": 1, "wildcard_at": 1}])
         rows.put(tx, schema.host, [{"host": "a.com", "wildcard_at": 2}])
@@ -50,13 +50,13 @@ async def test_what_is_put_replaces_only_what_is_given(store: Store) -> None:
     assert await store.writing(state) == HostState(host="a.com", free_at=1, wildcard_at=2)
 
 
-async def test_whether_a_row_exists(store: Store) -> None:
+async def test_exist_returns_whether_a_row_matches(store: Store) -> None:
     await store.writing(rows.put, schema.host, [{"host": "a.com", "free_at": 5}])
     assert await store.reading(rows.exist, schema.host.c.host == "a.com", schema.host.c.free_at > 4)
     assert not await store.reading(rows.exist, schema.host.c.free_at > 5)
 
 
-async def test_the_smaller_and_the_greater(store: Store) -> None:
+async def test_least_and_greatest_compare_column_and_value(store: Store) -> None:
     def both(tx: Connection) -> tuple[int, int, int]:
         tx.execute(schema.host.insert(), {"host": "a.com", "free_at": 5})
         columns = schema.host.c

@@ -102,7 +102,7 @@ async def sums(store: Store) -> dict[tuple[bytes, int, bytes], tuple[int, str, s
     return {(r.wallet, r.day, r.other): (r.transfers, r.paid, r.returned) for r in rows}
 
 
-async def test_what_a_step_found_and_how_far_it_came_are_one(store: Store) -> None:
+async def test_step_writes_entries_and_cursor_together(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(101)
     after = await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
@@ -111,7 +111,7 @@ async def test_what_a_step_found_and_how_far_it_came_are_one(store: Store) -> No
     assert await sums(store) == {(SELLER, 20_500, ANN): (1, "5000", "0")}
 
 
-async def test_a_step_from_where_nobody_is_changes_nothing(store: Store) -> None:
+async def test_step_from_an_outdated_cursor_changes_nothing(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(101)
     await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
@@ -120,7 +120,7 @@ async def test_a_step_from_where_nobody_is_changes_nothing(store: Store) -> None
     assert await rows(store) == [(101, "5000")]
 
 
-async def test_a_step_that_did_not_know_a_new_wallet_is_not_applied(store: Store) -> None:
+async def test_step_without_a_new_wallet_is_rejected(store: Store) -> None:
     cursor = await started(store, SELLER)
     await listed(store, SHOP)
     after = await store.writing(
@@ -131,7 +131,7 @@ async def test_a_step_that_did_not_know_a_new_wallet_is_not_applied(store: Store
     await advanced(store, after, [header(101)])
 
 
-async def test_a_reorganisation_takes_back_exactly_what_its_blocks_brought(store: Store) -> None:
+async def test_reorganisation_removes_exactly_the_rows_of_its_blocks(store: Store) -> None:
     cursor = await started(store, SELLER)
     old = [header(101), header(102), header(103)]
     cursor = await advanced(
@@ -156,7 +156,7 @@ async def test_a_reorganisation_takes_back_exactly_what_its_blocks_brought(store
     assert cursor.finalized == 101
 
 
-async def test_sums_pass_every_integer_column(store: Store) -> None:
+async def test_sums_may_exceed_integer_columns(store: Store) -> None:
     cursor = await started(store, SELLER)
     block, most = header(101), 2**256 - 1
     cursor = await advanced(
@@ -168,7 +168,7 @@ async def test_sums_pass_every_integer_column(store: Store) -> None:
     assert (await sums(store))[(SELLER, 20_500, ANN)] == (1, "1", "0")
 
 
-async def test_many_entries_of_one_step_are_each_there_once(store: Store) -> None:
+async def test_entries_of_a_large_step_are_stored_once(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(101)
     payers = [hashlib.sha256(b"%d" % n).digest()[:20] for n in range(7_000)]
@@ -180,7 +180,7 @@ async def test_many_entries_of_one_step_are_each_there_once(store: Store) -> Non
     assert await sums(store) == {}
 
 
-async def test_history_is_filled_downwards_and_wallets_meet_on_the_way(store: Store) -> None:
+async def test_wallets_are_back_filled_downwards_and_merged(store: Store) -> None:
     cursor = await started(store, SELLER)
     cursor = await advanced(store, cursor, [header(101), header(102)])
     await listed(store, SHOP)
@@ -208,7 +208,7 @@ async def test_history_is_filled_downwards_and_wallets_meet_on_the_way(store: St
     assert await rows(store) == [(102, "7")]
 
 
-async def test_the_same_history_is_not_filled_in_twice(store: Store) -> None:
+async def test_same_blocks_are_not_back_filled_twice(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(100)
     missing = await store.writing(wallets.backlog, CHAIN, limit=10)
@@ -220,7 +220,7 @@ async def test_the_same_history_is_not_filled_in_twice(store: Store) -> None:
     assert await rows(store) == [(100, "7")]
 
 
-async def test_a_wallet_that_joined_on_a_lost_block_is_indexed_from_the_fork(store: Store) -> None:
+async def test_wallet_added_on_a_removed_block_is_indexed_from_the_fork(store: Store) -> None:
     cursor = await started(store, SELLER)
     cursor = await advanced(store, cursor, [header(101), header(102), header(103)])
     await listed(store, SHOP)
@@ -232,7 +232,7 @@ async def test_a_wallet_that_joined_on_a_lost_block_is_indexed_from_the_fork(sto
     assert (await store.reading(wallets.lows, CHAIN))[SHOP] == 102
 
 
-async def test_a_second_look_adds_what_is_missing_and_nothing_twice(store: Store) -> None:
+async def test_audit_adds_missing_entries_once(store: Store) -> None:
     cursor = await started(store, SELLER)
     blocks = [header(101), header(102)]
     seen = entry(blocks[0], 1, SELLER, ANN, 5)
@@ -249,7 +249,7 @@ async def test_a_second_look_adds_what_is_missing_and_nothing_twice(store: Store
         )
 
 
-async def test_endpoints_are_told_of_changes_at_most_so_often(store: Store) -> None:
+async def test_endpoints_of_a_wallet_are_marked_at_most_once_per_interval(store: Store) -> None:
     cursor = await started(store, SELLER, SHOP)
     await listed(store, SELLER, host="other")
     block = header(101)
@@ -308,7 +308,7 @@ async def test_a_window_is_exact_to_the_millisecond(store: Store, shift: int) ->
         assert whole.volume == row.paid, moment
 
 
-async def test_what_is_indexed_of_the_window_is_said(store: Store) -> None:
+async def test_coverage_states_the_indexed_part_of_the_window(store: Store) -> None:
     cursor = await started(store, SELLER, at=NOW - 10 * DAY_MS)
     assert await store.reading(volumes.coverage, CHAIN, text(SHOP), as_of=NOW) is None
     covered = await store.reading(volumes.coverage, CHAIN, text(SELLER), as_of=NOW)
@@ -321,7 +321,7 @@ async def test_what_is_indexed_of_the_window_is_said(store: Store) -> None:
     assert covered.to_at == NOW - DAY_MS
 
 
-async def test_the_evidence_has_the_sums_of_payers_and_what_went_back(store: Store) -> None:
+async def test_evidence_contains_payer_sums_and_returned_amounts(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(101)
     await advanced(
@@ -348,7 +348,7 @@ def _id(tx: Connection) -> str:
     return str(tx.execute(sa.select(schema.endpoint.c.id)).scalar_one())
 
 
-async def test_a_list_of_payers_is_cut_after_those_who_paid_most(store: Store) -> None:
+async def test_payer_list_contains_the_largest_payers(store: Store) -> None:
     cursor = await started(store, SELLER)
     block = header(101)
     entries = [entry(block, n, SELLER, payer, n) for n, payer in enumerate((EVE, BEN, ANN))]
@@ -357,7 +357,7 @@ async def test_a_list_of_payers_is_cut_after_those_who_paid_most(store: Store) -
     assert [row.payer for row in payers] == [text(ANN), text(BEN)]
 
 
-async def test_volume_of_a_chain_leaves_out_what_sellers_pay_themselves(store: Store) -> None:
+async def test_volume_of_a_chain_excludes_self_payments(store: Store) -> None:
     cursor = await started(store, SELLER, SHOP, at=NOW - WINDOW_MS)
     block = header(101)
     await advanced(
@@ -378,7 +378,7 @@ async def test_volume_of_a_chain_leaves_out_what_sellers_pay_themselves(store: S
     assert volume.indexed_permille == 1_000
 
 
-async def test_old_transfers_are_forgotten_with_their_sums_a_part_at_a_time(
+async def test_old_transfers_and_sums_are_deleted_in_batches(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settlement, "FORGET_BLOCKS", 1)

@@ -114,7 +114,7 @@ async def demand(store: Store, wallet: bytes, as_of: int = AS_OF) -> DemandEvide
     return found[text(wallet)]
 
 
-async def test_the_rows_give_what_the_trades_give(store: Store) -> None:
+async def test_demand_from_rows_equals_demand_from_trades(store: Store) -> None:
     await indexed(store, TRADES)
     demands, volume = await store.reading(volumes.measure_chain, CHAIN, as_of=AS_OF)
     assert dict(demands) == dict(expected().demands)
@@ -123,7 +123,7 @@ async def test_the_rows_give_what_the_trades_give(store: Store) -> None:
     assert volume.volume == expected().volume
 
 
-async def test_a_measured_chain_is_read_by_one_row_a_wallet(store: Store) -> None:
+async def test_measured_chain_is_read_with_one_row_per_wallet(store: Store) -> None:
     await indexed(store, TRADES)
     before = await demand(store, SELLER)
     assert (before.payers, before.proven_payers, before.weights) == (2, 0, ())
@@ -142,7 +142,7 @@ async def test_demand_of_a_window_without_transfers_is_deleted(store: Store) -> 
     assert await demand(store, SELLER, later) == DemandEvidence()
 
 
-async def test_a_payto_belongs_to_the_site_that_was_known_first(store: Store) -> None:
+async def test_payto_belongs_to_the_first_known_site(store: Store) -> None:
     await indexed(store, TRADES)
     endpoint = await store.reading(lambda tx: endpoints.get(tx, _resource(SELLER).id))
     assert endpoint is not None
@@ -160,7 +160,7 @@ async def test_a_payto_belongs_to_the_site_that_was_known_first(store: Store) ->
     assert (other.owner, other.demand) == (site(host(SELLER)), None)
 
 
-async def test_an_anchor_keeps_its_date_until_its_addresses_change(store: Store) -> None:
+async def test_anchor_keeps_its_date_until_its_addresses_change(store: Store) -> None:
     changed = {**ANCHORS, "maps.example": ["0x" + RING.hex()]}
     for anchors, now in ((ANCHORS, 7), (ANCHORS, 8), (changed, 9)):
         await store.writing(volumes.save_anchors, anchors, now=now)

@@ -28,7 +28,7 @@ async def left(store: Store) -> list[tuple[str, int]]:
     return [(row.source, row.started - NOW) for row in (await fetch(store, query)).all()]
 
 
-async def test_a_crawl_is_forgotten_once_a_later_complete_one_stands_for_it(store: Store) -> None:
+async def test_old_crawl_is_deleted_after_a_later_complete_one(store: Store) -> None:
     for at, complete in ((0, True), (1, False), (2, True), (3, False)):
         await crawled(store, "dir", NOW + at, complete=complete)
     await crawled(store, "other", NOW, complete=True)
@@ -42,7 +42,7 @@ async def test_a_crawl_is_forgotten_once_a_later_complete_one_stands_for_it(stor
     assert await store.reading(crawls.census, again) == census
 
 
-async def test_a_crawl_of_newer_content_stays_behind_an_older_file(store: Store) -> None:
+async def test_crawl_of_newer_content_is_kept_after_an_older_file(store: Store) -> None:
     """What a file may be older than is still known."""
     await crawled(store, "dir", NOW + 9, complete=True)
     older = await store.writing(crawls.begin_file, "dir", taken_at=NOW, now=NOW + 10)
@@ -52,7 +52,7 @@ async def test_a_crawl_of_newer_content_stays_behind_an_older_file(store: Store)
 
 
 @pytest.mark.parametrize("limit", [1, 9])
-async def test_old_events_of_a_listing_are_forgotten(store: Store, limit: int) -> None:
+async def test_old_discovery_events_are_deleted(store: Store, limit: int) -> None:
     resource = parse_resource("https://api.example.com/v1/weather")
     await store.writing(discovery.adopt, resource, source="request", now=NOW)
     events = [

@@ -79,7 +79,7 @@ async def claim_dirty(store: Store, *, now: int, max_age_ms: int = 86_400_000) -
     return await store.writing(endpoints.claim_dirty, now=now, limit=100, max_age_ms=max_age_ms)
 
 
-async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
+async def test_endpoint_is_read_back_as_written(store: Store) -> None:
     full = replace(
         endpoint("xn--bcher-kva.com", "/{id}"),
         query="a=b",
@@ -118,7 +118,7 @@ async def test_an_endpoint_comes_back_as_it_was_written(store: Store) -> None:
     assert await store.writing(endpoints.get_many, [full.id, "0" * 16]) == {full.id: changed}
 
 
-async def test_text_that_postgres_refuses_is_mended_not_refused(store: Store) -> None:
+async def test_text_that_postgres_rejects_is_cleaned(store: Store) -> None:
     hostile = replace(
         endpoint(),
         description="a\0b",
@@ -132,7 +132,7 @@ async def test_text_that_postgres_refuses_is_mended_not_refused(store: Store) ->
     assert stored.quote == replace(QUOTE, network="x\ufffd", pay_to="?")
 
 
-async def test_one_endpoint_a_host_is_claimed_watched_first_then_longest_overdue(
+async def test_claims_one_endpoint_per_host_watched_first_then_most_overdue(
     store: Store,
 ) -> None:
     await add(
@@ -150,13 +150,13 @@ async def test_one_endpoint_a_host_is_claimed_watched_first_then_longest_overdue
     assert await claim(store) == []
 
 
-async def test_a_limit_takes_the_longest_overdue(store: Store) -> None:
+async def test_claim_limit_selects_the_most_overdue(store: Store) -> None:
     await add(store, *(endpoint(f"h{i}.com", due=-i) for i in range(5)))
     assert await claim(store, limit=2) == ["h4.com/", "h3.com/"]
     assert await claim(store, limit=2) == ["h2.com/", "h1.com/"]
 
 
-async def test_a_released_host_waits_for_its_gap(store: Store) -> None:
+async def test_released_host_waits_for_its_gap(store: Store) -> None:
     await add(store, endpoint(path="/1", due=-2), endpoint(path="/2", due=-1))
     assert await claim(store, owner="w") == ["a.com/1"]
     await store.writing(record_probe, endpoint(path="/1").id, probe(NOW), next_due=NOW + 10**6)
@@ -166,7 +166,7 @@ async def test_a_released_host_waits_for_its_gap(store: Store) -> None:
     assert await claim(store, now=NOW + 1_000) == ["a.com/2"]
 
 
-async def test_a_dead_workers_endpoint_is_claimed_again_when_its_lease_ends(store: Store) -> None:
+async def test_endpoint_of_a_dead_worker_is_claimed_after_its_lease(store: Store) -> None:
     await add(store, endpoint())
     assert await claim(store, owner="dead") == ["a.com/"]
     assert await claim(store, now=NOW + LEASE - 1) == []
@@ -177,7 +177,7 @@ async def test_a_dead_workers_endpoint_is_claimed_again_when_its_lease_ends(stor
     assert await claim(store, now=NOW + LEASE + 1) == []
 
 
-async def test_a_host_is_taken_for_a_probe_that_is_wanted_now(store: Store) -> None:
+async def test_host_is_claimed_for_a_requested_probe(store: Store) -> None:
     await add(store, endpoint())
     taken = [
         await store.writing(hosts.claim, "a.com", owner=owner, now=NOW, lease_ms=LEASE)
@@ -187,7 +187,7 @@ async def test_a_host_is_taken_for_a_probe_that_is_wanted_now(store: Store) -> N
     assert await claim(store) == []
 
 
-async def test_a_claim_among_many_hosts_writes_one_page(tmp_path: Path) -> None:
+async def test_claim_among_many_hosts_writes_one_page(tmp_path: Path) -> None:
     store = Store.open(f"sqlite:///{tmp_path / 'many.db'}")
     await store.migrate()
     await add(store, *(endpoint(f"h{number}.com", due=-number) for number in range(2_000)))
@@ -200,7 +200,7 @@ async def test_a_claim_among_many_hosts_writes_one_page(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_many_workers_claim_every_due_endpoint_once_and_never_two_of_one_host(
+async def test_concurrent_workers_claim_every_due_endpoint_once_and_one_per_host(
     store: Store, open_store: OpenStore
 ) -> None:
     rows = [endpoint(f"h{i % 12}.com", f"/{i}", due=-i) for i in range(60)]
@@ -230,7 +230,7 @@ async def test_many_workers_claim_every_due_endpoint_once_and_never_two_of_one_h
     assert probed == Counter({row.id: 1 for row in rows})
 
 
-async def test_evidence_next_due_time_and_dirty_mark_are_one_transaction(store: Store) -> None:
+async def test_probe_due_time_and_dirty_mark_are_written_together(store: Store) -> None:
     await add(store, endpoint())
     id_ = endpoint().id
     assert await claim_dirty(store, now=NOW) == (id_,)
@@ -254,7 +254,7 @@ async def test_evidence_next_due_time_and_dirty_mark_are_one_transaction(store: 
     assert await claim_dirty(store, now=NOW + 2) == (id_,)
 
 
-async def test_a_score_is_owed_again_when_it_is_too_old(store: Store) -> None:
+async def test_score_is_due_again_at_its_maximum_age(store: Store) -> None:
     await add(store, endpoint())
     id_ = endpoint().id
     assert await claim_dirty(store, now=NOW, max_age_ms=1_000_000) == (id_,)
@@ -263,7 +263,7 @@ async def test_a_score_is_owed_again_when_it_is_too_old(store: Store) -> None:
     assert await claim_dirty(store, now=NOW + 1_000_000) == (id_,)
 
 
-async def test_evidence_that_comes_while_a_score_is_computed_owes_another(store: Store) -> None:
+async def test_evidence_recorded_during_scoring_makes_the_next_score_due(store: Store) -> None:
     await add(store, endpoint())
     id_ = endpoint().id
     assert await claim_dirty(store, now=NOW) == (id_,)
@@ -272,14 +272,14 @@ async def test_evidence_that_comes_while_a_score_is_computed_owes_another(store:
     assert await claim_dirty(store, now=NOW) == (id_,)
 
 
-async def test_a_score_that_a_dead_worker_owes_is_claimed_again(store: Store) -> None:
+async def test_score_claimed_by_a_dead_worker_is_claimed_again(store: Store) -> None:
     await add(store, endpoint())
     assert len(await claim_dirty(store, now=NOW)) == 1
     assert await claim_dirty(store, now=NOW + endpoints.SCORE_LEASE_MS - 1) == ()
     assert len(await claim_dirty(store, now=NOW + endpoints.SCORE_LEASE_MS)) == 1
 
 
-async def test_many_workers_claim_each_dirty_endpoint_once(
+async def test_concurrent_workers_claim_each_dirty_endpoint_once(
     store: Store, open_store: OpenStore
 ) -> None:
     rows = [endpoint(path=f"/{i}") for i in range(200)]
@@ -297,7 +297,7 @@ async def test_many_workers_claim_each_dirty_endpoint_once(
     assert sorted(claimed) == sorted(row.id for row in rows)
 
 
-async def test_a_hosts_wildcard_is_remembered_and_its_change_concerns_all_its_endpoints(
+async def test_wildcard_change_returns_all_endpoints_of_the_host(
     store: Store,
 ) -> None:
     ids = {endpoint(path=path).id for path in ("/1", "/2")}
@@ -312,7 +312,7 @@ async def test_a_hosts_wildcard_is_remembered_and_its_change_concerns_all_its_en
         assert (state.wildcard, state.wildcard_at) == (wildcard, NOW)
 
 
-async def test_endpoints_of_the_commonest_terms_of_a_host_are_drawn_at_random(store: Store) -> None:
+async def test_samples_endpoints_with_the_most_common_terms_of_a_host(store: Store) -> None:
     dear = replace(QUOTE, amount=5)
     cheap = [replace(endpoint("a.com", f"/{n}"), quote=QUOTE) for n in range(6)]
     gone = replace(endpoint("a.com", "/gone"), quote=dear, status=Listing.DELISTED)
@@ -329,7 +329,7 @@ async def test_endpoints_of_the_commonest_terms_of_a_host_are_drawn_at_random(st
         assert not await store.reading(endpoints.of_common_terms, host, more_than=6, sample=3)
 
 
-async def test_hosts_that_share_a_payto_are_counted_once_each(store: Store) -> None:
+async def test_hosts_sharing_a_payto_are_counted_once(store: Store) -> None:
     other = replace(QUOTE, network="eip155:137")
     await add(
         store,
@@ -346,9 +346,7 @@ async def test_hosts_that_share_a_payto_are_counted_once_each(store: Store) -> N
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1, 40])
-async def test_hosts_that_share_a_payto_are_counted_however_many_there_are(
-    store: Store, more: int
-) -> None:
+async def test_any_number_of_hosts_sharing_a_payto_is_counted(store: Store, more: int) -> None:
     hosts = [f"h{number}.com" for number in range(endpoints.FEW_HOSTS + more)]
     sharing = [replace(endpoint(host, path), quote=QUOTE) for host in hosts for path in ("/", "/b")]
     await add(store, *sharing)
@@ -358,7 +356,7 @@ async def test_hosts_that_share_a_payto_are_counted_however_many_there_are(
     assert counts == {QUOTE.pay_to: len(hosts)}
 
 
-async def test_endpoints_are_counted_by_what_lists_them(store: Store) -> None:
+async def test_endpoints_are_counted_by_listing_status(store: Store) -> None:
     await add(
         store,
         endpoint("a.com"),

@@ -151,7 +151,7 @@ async def shown(running: Running, resource: Resource) -> dict[str, tuple[int, st
     return answers
 
 
-async def test_a_path_that_was_only_asked_for_appears_nowhere(running: Running) -> None:
+async def test_requested_path_is_not_listed_anywhere(running: Running) -> None:
     store = running.service.store
     before = await shown(running, DEFAMING)
     await store.writing(asked_for, DEFAMING, at=NOW)
@@ -165,7 +165,7 @@ async def test_a_path_that_was_only_asked_for_appears_nowhere(running: Running) 
     assert not [path for path, (_, text) in after.items() if "this-seller-steals" in text]
 
 
-async def test_its_page_is_that_of_a_resource_that_nobody_knows(running: Running) -> None:
+async def test_page_of_a_requested_path_equals_that_of_an_unknown_one(running: Running) -> None:
     await running.service.store.writing(asked_for, DEFAMING, at=NOW)
     nobody = parse_resource(f"https://{HOST}/nobody-ever-asked", MARKET)
     for path in PAGES:
@@ -179,14 +179,14 @@ async def test_its_page_is_that_of_a_resource_that_nobody_knows(running: Running
         assert dict(hidden.headers) == dict(unknown.headers)
 
 
-async def test_a_host_that_was_only_asked_for_has_no_page(running: Running) -> None:
+async def test_requested_host_has_no_page(running: Running) -> None:
     elsewhere = parse_resource("https://rival.dev/steals")
     await running.service.store.writing(asked_for, elsewhere, at=NOW)
     for path in ("/provider/rival.dev", "/provider/rival.dev/feed.xml"):
         assert (await running.get(path)).status_code == 404
 
 
-async def test_its_buyer_still_gets_the_report(running: Running) -> None:
+async def test_buyer_receives_the_report_of_a_requested_path(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW)
     known = await store.reading(latest.of, DEFAMING)
@@ -196,7 +196,7 @@ async def test_its_buyer_still_gets_the_report(running: Running) -> None:
     assert again.score.grade is not None
 
 
-async def test_it_is_offered_and_sampled_to_nobody(running: Running) -> None:
+async def test_requested_path_is_neither_an_alternative_nor_a_sample(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=False)
     known = await store.reading(rated_endpoints.get_many, [DEFAMING.id])
@@ -205,7 +205,7 @@ async def test_it_is_offered_and_sampled_to_nobody(running: Running) -> None:
     assert DEFAMING.id not in [sample.report.endpoint.id for sample in samples]
 
 
-async def test_what_answered_402_once_is_public(running: Running) -> None:
+async def test_endpoint_that_answered_402_is_public(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=False)
     await store.writing(
@@ -221,7 +221,7 @@ async def test_what_answered_402_once_is_public(running: Running) -> None:
         assert "this-seller-steals" in answers[path][1], path
 
 
-async def test_what_a_directory_lists_is_public(running: Running) -> None:
+async def test_listed_endpoint_is_public(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW)
     crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
@@ -231,7 +231,7 @@ async def test_what_a_directory_lists_is_public(running: Running) -> None:
 
 
 @pytest.mark.parametrize("wildcard", [True, None])
-async def test_a_402_says_nothing_where_every_path_answers_it_or_none_was_tried(
+async def test_402_of_a_wildcard_or_untested_host_does_not_publish(
     running: Running, wildcard: bool | None
 ) -> None:
     values = {"wildcard": wildcard, "wildcard_at": None if wildcard is None else NOW}
@@ -249,7 +249,7 @@ async def test_a_402_says_nothing_where_every_path_answers_it_or_none_was_tried(
     assert (await running.get(f"/endpoint/{endpoint_id(WEATHER)}")).status_code == 200
 
 
-async def test_it_shares_nobodys_address(store: Store) -> None:
+async def test_requested_path_does_not_count_for_shared_addresses(store: Store) -> None:
     listed = Endpoint(
         id="a" * 16, resource="https://a.dev/", host="a.dev", first_seen=NOW, last_seen=NOW
     )
@@ -285,7 +285,7 @@ async def left_of(store: Store, endpoint_id: str) -> dict[str, int]:
     return await store.reading(count)
 
 
-async def test_after_a_week_it_is_forgotten_with_all_that_belongs_to_it(store: Store) -> None:
+async def test_requested_path_is_deleted_after_a_week_with_all_rows(store: Store) -> None:
     await store.writing(asked_for, DEFAMING, at=NOW)
     await store.writing(
         probes.record_many, DEFAMING.id, [seen(NOW + n * HOUR_MS, sells=False) for n in range(70)]
@@ -301,7 +301,7 @@ async def test_after_a_week_it_is_forgotten_with_all_that_belongs_to_it(store: S
     assert HOST not in hosts
 
 
-async def test_a_probe_of_the_day_before_it_was_adopted_goes_too(store: Store) -> None:
+async def test_probe_of_the_day_before_adoption_is_deleted_too(store: Store) -> None:
     midnight = NOW // DAY_MS * DAY_MS
     await store.writing(asked_for, DEFAMING, at=midnight)
     await store.writing(record_probe, DEFAMING.id, seen(midnight - 5, sells=False))
@@ -310,7 +310,7 @@ async def test_a_probe_of_the_day_before_it_was_adopted_goes_too(store: Store) -
     assert await store.reading(endpoints.get, DEFAMING.id) is None
 
 
-async def test_what_sells_is_listed_or_young_is_kept(store: Store) -> None:
+async def test_selling_listed_or_new_endpoints_are_kept(store: Store) -> None:
     kept = [parse_resource(f"https://{name}.dev/a") for name in ("sells", "listed", "gone", "new")]
     sells, listed, gone, young = kept
     await store.writing(asked_for, sells, at=NOW, sells=True, wildcard=False)
@@ -328,7 +328,7 @@ async def test_what_sells_is_listed_or_young_is_kept(store: Store) -> None:
     assert endpoints_by_id.keys() == {row.id for row in kept}
 
 
-async def test_a_path_of_a_host_where_every_path_answers_402_is_forgotten(store: Store) -> None:
+async def test_requested_path_of_a_wildcard_host_is_deleted(store: Store) -> None:
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=True)
     untried = parse_resource("https://untried.dev/a")
     await store.writing(asked_for, untried, at=NOW, sells=True)
@@ -337,7 +337,7 @@ async def test_a_path_of_a_host_where_every_path_answers_402_is_forgotten(store:
     assert await store.reading(endpoints.get, untried.id) is not None, "it answered 402"
 
 
-async def test_a_watch_holds_on_to_what_it_watches(store: Store) -> None:
+async def test_watched_endpoint_is_kept(store: Store) -> None:
     await store.writing(asked_for, DEFAMING, at=NOW)
     watch = Watch(
         id="wat_1",
@@ -355,7 +355,7 @@ async def test_a_watch_holds_on_to_what_it_watches(store: Store) -> None:
     assert await store.reading(endpoints.get, DEFAMING.id) is None
 
 
-async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
+async def test_watch_bought_during_deletion_keeps_its_endpoint(
     open_store: Callable[[], Store],
 ) -> None:
     buyer, worker = open_store(), open_store()
@@ -379,7 +379,7 @@ async def test_a_watch_that_is_bought_meanwhile_keeps_what_it_watches(
     assert await buyer.reading(endpoints.get, DEFAMING.id) is not None
 
 
-async def test_many_are_forgotten_a_batch_at_a_time(store: Store) -> None:
+async def test_requested_paths_are_deleted_in_batches(store: Store) -> None:
     def many(tx: Connection) -> None:
         for number in range(prune.ENDPOINTS_BATCH + 1):
             asked = parse_resource(f"https://{HOST}/steals/{number}", MARKET)
@@ -393,7 +393,7 @@ async def test_many_are_forgotten_a_batch_at_a_time(store: Store) -> None:
     ]
 
 
-async def test_a_probe_that_ends_after_its_endpoint_was_forgotten_costs_no_other_its_result(
+async def test_probe_of_a_deleted_endpoint_does_not_affect_other_results(
     store: Store,
 ) -> None:
     lost = await store.writing(asked_for, DEFAMING, at=NOW)
@@ -411,7 +411,7 @@ async def test_a_probe_that_ends_after_its_endpoint_was_forgotten_costs_no_other
     assert await left_of(store, lost.id) == {}
 
 
-async def test_a_score_or_a_count_of_what_was_forgotten_meanwhile_is_dropped(store: Store) -> None:
+async def test_score_and_count_of_a_deleted_endpoint_are_dropped(store: Store) -> None:
     await store.writing(asked_for, DEFAMING, at=NOW)
     await pruned(store, now=NOW + WEEK_MS)
     assert await store.writing(scores.save, stored_score(DEFAMING.id, 500)) is False
@@ -419,7 +419,7 @@ async def test_a_score_or_a_count_of_what_was_forgotten_meanwhile_is_dropped(sto
     assert await left_of(store, DEFAMING.id) == {}
 
 
-async def test_who_asks_for_it_again_makes_it_known_again(store: Store) -> None:
+async def test_deleted_path_can_be_requested_again(store: Store) -> None:
     await store.writing(asked_for, DEFAMING, at=NOW)
     await pruned(store, now=NOW + WEEK_MS)
     again = await store.writing(asked_for, DEFAMING, at=NOW + WEEK_MS + 1)

@@ -32,7 +32,7 @@ async def order(store: Store, count: int) -> list[str | None]:
     return [await store.reading(ranking.at, rank) for rank in range(1, count + 1)]
 
 
-async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
+async def test_ranks_listed_endpoints_by_score_then_confidence_then_id(
     store: Store,
 ) -> None:
     listed = {"/90": (900, 50), "/80a": (800, 50), "/80b": (800, 60), "/0": (0, 99)}
@@ -48,14 +48,14 @@ async def test_the_order_is_score_then_confidence_then_id_of_listed_endpoints(
     )
 
 
-async def test_equal_scores_are_ordered_by_id_as_their_index_is(store: Store) -> None:
+async def test_equal_scores_are_ordered_by_id_like_the_index(store: Store) -> None:
     paths = [f"/{i}" for i in range(9)]
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
     await save(store, *(row(path, 500) for path in paths))
     assert await order(store, 9) == sorted((endpoint(path).id for path in paths), reverse=True)
 
 
-async def test_a_site_is_counted_no_further_than_asked(store: Store) -> None:
+async def test_endpoints_of_a_site_are_counted_up_to_the_limit(store: Store) -> None:
     paths = [f"/{i}" for i in range(5)]
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
     await store.writing(endpoints.insert, endpoint("/", host="b.com"))
@@ -70,7 +70,7 @@ async def test_a_site_is_counted_no_further_than_asked(store: Store) -> None:
     assert [await count(most) for most in (3, 4, 9)] == [3, 4, 4]
 
 
-async def test_endpoint_with_a_confirmed_outage_is_no_candidate(store: Store) -> None:
+async def test_endpoint_with_a_confirmed_outage_is_not_a_candidate(store: Store) -> None:
     outages = {
         "/up": None,
         "/failed": Down(since=NOW, reason="it failed (5xx)", confirmed=False),
@@ -97,14 +97,14 @@ async def test_endpoint_with_a_confirmed_outage_is_no_candidate(store: Store) ->
     assert known[ids[2]].down == outages["/down"]
 
 
-async def test_nothing_scored_is_an_empty_population(store: Store) -> None:
+async def test_population_without_scores_is_empty(store: Store) -> None:
     assert await order(store, 2) == [None, None]
     assert await store.reading(ranking.population) == Population(
         scored=0, reachable=0, compliant=0, grades=()
     )
 
 
-async def test_candidates_that_are_none_any_more_are_left_out(store: Store) -> None:
+async def test_former_candidates_are_left_out(store: Store) -> None:
     paths = ("/bad", "/gone", "/best", "/good")
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
     await save(store, row("/bad", 999, recommendation="avoid"), row("/gone", 950))
@@ -155,7 +155,7 @@ async def test_candidates_that_are_none_any_more_are_left_out(store: Store) -> N
         ),
     ],
 )
-async def test_what_many_endpoints_are_read_for_is_in_the_order_of_an_index(
+async def test_queries_over_many_endpoints_use_an_index_order(
     index: str, read: Callable[..., Any], values: dict[str, Any]
 ) -> None:
     store = Store.open("sqlite://")
@@ -169,7 +169,7 @@ async def test_what_many_endpoints_are_read_for_is_in_the_order_of_an_index(
     await store.close()
 
 
-async def test_it_is_what_listings_and_scores_say_after_any_sequence_of_events(
+async def test_population_matches_listings_and_scores_after_random_events(
     store: Store,
 ) -> None:
     dice = random.Random(7)

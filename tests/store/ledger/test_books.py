@@ -63,7 +63,7 @@ async def strays(store: Store) -> list[tuple[int, str | None]]:
     ]
 
 
-async def test_sales_are_told_from_what_nobody_bought_anything_with(store: Store) -> None:
+async def test_sales_are_distinguished_from_unattributed_deposits(store: Store) -> None:
     cursor, block = await start_index(store), header(101)
     for number in (1, 2):
         await store_payment(store, number)
@@ -82,7 +82,7 @@ async def test_sales_are_told_from_what_nobody_bought_anything_with(store: Store
     assert sorted(await strays(store)) == [(700, None), (6_000, None)]
 
 
-async def test_the_nonce_of_another_payer_pays_for_nothing(store: Store) -> None:
+async def test_nonce_of_another_payer_does_not_match_a_sale(store: Store) -> None:
     cursor, block = await start_index(store), header(101)
     await store_payment(store, 1, payer=BEN)
     await advance_to(store, cursor, [block], deposit_in(block, 1, by=nonce(1), payer=ANN))
@@ -90,7 +90,7 @@ async def test_the_nonce_of_another_payer_pays_for_nothing(store: Store) -> None
     assert (day.unattributed, day.settled, day.awaited) == (5_000, 5_000, 5_000)
 
 
-async def test_a_sale_that_settles_later_takes_its_transfer(store: Store) -> None:
+async def test_late_settlement_claims_its_deposit(store: Store) -> None:
     cursor, block = await start_index(store), header(101)
     await store_payment(store, 1, State.UNKNOWN)
     await advance_to(store, cursor, [block], deposit_in(block, 1, by=nonce(1)))
@@ -102,7 +102,7 @@ async def test_a_sale_that_settles_later_takes_its_transfer(store: Store) -> Non
     assert (day.unattributed, day.settled, day.difference) == (0, 5_000, 0)
 
 
-async def test_a_reorganisation_takes_back_what_its_blocks_brought(store: Store) -> None:
+async def test_reorganisation_removes_the_deposits_of_its_blocks(store: Store) -> None:
     cursor = await start_index(store)
     for number in (1, 2):
         await store_payment(store, number)
@@ -121,7 +121,7 @@ async def test_a_reorganisation_takes_back_what_its_blocks_brought(store: Store)
     assert (day.received, day.unattributed, day.awaited) == (10_060, 60, 0)
 
 
-async def test_a_sale_belongs_to_the_day_of_its_transfer(store: Store) -> None:
+async def test_sale_belongs_to_the_day_of_its_deposit(store: Store) -> None:
     midnight = (DAY + 1) * DAY_MS
     cursor, block = await start_index(store), header(101, at=midnight + 3_000)
     await store_payment(store, 1, at=midnight - 2_000)
@@ -131,7 +131,7 @@ async def test_a_sale_belongs_to_the_day_of_its_transfer(store: Store) -> None:
     assert (await of_day(store, DAY + 1)).settled == 5_000
 
 
-async def test_an_old_address_keeps_its_books_and_a_new_one_has_its_own(store: Store) -> None:
+async def test_old_and_new_addresses_are_reconciled_separately(store: Store) -> None:
     cursor, block = await start_index(store, PAY_TO, OLD_PAY_TO), header(101)
     await store_payment(store, 1, to=OLD_PAY_TO)
     await store_payment(store, 2)
@@ -145,7 +145,7 @@ async def test_an_old_address_keeps_its_books_and_a_new_one_has_its_own(store: S
     assert (old.received, old.settled, old.unattributed) == (5_070, 5_000, 70)
 
 
-async def test_an_address_that_only_the_ledger_knows_has_books_without_a_chain(
+async def test_address_known_only_to_the_ledger_is_an_account_without_a_chain(
     store: Store,
 ) -> None:
     await store_payment(store, 1, to=OLD_PAY_TO)
@@ -156,7 +156,7 @@ async def test_an_address_that_only_the_ledger_knows_has_books_without_a_chain(
     assert (set(named), began, set(later)) == ({OLD_PAY_TO}, NOON, set())
 
 
-async def test_an_account_is_filled_downwards_and_only_once(store: Store) -> None:
+async def test_account_is_back_filled_downwards_once(store: Store) -> None:
     cursor = await store.writing(chains.start, CHAIN, header(100))
     cursor = await store.writing(
         chains.add_accounts, cursor, USDC, [PAY_TO], wanted_from=NOON - 2 * HOUR_MS
@@ -184,7 +184,7 @@ def of_rows(tx: Connection) -> int:
     return int(tx.execute(query).scalar_one())
 
 
-async def test_a_step_that_did_not_know_an_address_of_ours_is_not_applied(store: Store) -> None:
+async def test_step_without_a_new_account_is_rejected(store: Store) -> None:
     cursor = await store.writing(chains.start, CHAIN, header(100))
     after = await store.writing(chains.add_accounts, cursor, USDC, [PAY_TO], wanted_from=0)
     with pytest.raises(CursorOvertakenError):
@@ -192,7 +192,7 @@ async def test_a_step_that_did_not_know_an_address_of_ours_is_not_applied(store:
     await advance_to(store, after, [header(101)])
 
 
-async def test_a_second_look_adds_what_lacked_and_tells_what_made_a_transfer(
+async def test_audit_adds_missing_deposits_and_nonces(
     store: Store,
 ) -> None:
     cursor, block = await start_index(store), header(101)
@@ -220,7 +220,7 @@ def told(logs: Sequence[Any]) -> list[tuple[str, str]]:
     ]
 
 
-async def test_a_difference_that_nothing_explains_is_told_once(store: Store) -> None:
+async def test_unexplained_difference_is_reported_once(store: Store) -> None:
     cursor, block = await start_index(store), header(101)
     await store_payment(store, 1)
     await store_payment(store, 2)
@@ -244,7 +244,7 @@ async def test_a_difference_that_nothing_explains_is_told_once(store: Store) -> 
         assert told(logged)[2:] == [("2026-02-16", "-5000")], "it had been in order in between"
 
 
-async def test_an_old_day_is_checked_again_when_the_gate_concludes_a_sale_of_it(
+async def test_old_day_is_checked_again_after_a_sale_of_it_is_concluded(
     store: Store,
 ) -> None:
     await start_index(store)

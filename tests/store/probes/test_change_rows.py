@@ -72,7 +72,7 @@ async def told(
     return [rule["rule"] for change in changed for rule in change.evidence["rules"]]
 
 
-async def test_a_standing_of_the_old_form_takes_in_silently_once(store: Store) -> None:
+async def test_change_state_without_rule_set_adopts_it_silently(store: Store) -> None:
     endpoint = await adopted(store)
     state = orjson.dumps(OLD_FORM).decode()
     row = {"endpoint_id": endpoint.id, "state": state}
@@ -83,14 +83,14 @@ async def test_a_standing_of_the_old_form_takes_in_silently_once(store: Store) -
     assert await told(store, endpoint, *more) == [SECOND]
 
 
-async def test_what_both_versions_know_is_told_and_what_one_knows_is_not(store: Store) -> None:
+async def test_only_rules_of_both_versions_cause_changes(store: Store) -> None:
     endpoint = await adopted(store)
     assert await told(store, endpoint, answer(0), answer(1), rules=FEWER) == []
     after = [answer(number, FIRST, SECOND) for number in range(2, 6)]
     assert await told(store, endpoint, *after) == [SECOND]
 
 
-async def test_two_versions_at_one_database_raise_no_alarm(store: Store) -> None:
+async def test_two_program_versions_on_one_database_cause_no_changes(store: Store) -> None:
     endpoint = await adopted(store)
     for turn in range(3):
         start = turn * 20
@@ -100,7 +100,7 @@ async def test_two_versions_at_one_database_raise_no_alarm(store: Store) -> None
         assert await told(store, endpoint, *newer) == []
 
 
-async def test_the_sets_of_rules_are_kept_once_each(store: Store) -> None:
+async def test_rule_sets_are_stored_once(store: Store) -> None:
     endpoint = await adopted(store)
     await told(store, endpoint, answer(0), rules=FEWER)
     await told(store, endpoint, *(answer(number) for number in range(1, 5)))

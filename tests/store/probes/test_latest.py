@@ -58,7 +58,7 @@ SCORE = ScoreRow(
 )
 
 
-async def test_of_an_unknown_endpoint_nothing_is_known(store: Store) -> None:
+async def test_unknown_endpoint_has_no_latest_state(store: Store) -> None:
     nothing = LatestProbe(
         endpoint=None,
         host=HostState(host=RESOURCE.host),
@@ -70,7 +70,7 @@ async def test_of_an_unknown_endpoint_nothing_is_known(store: Store) -> None:
     assert await store.reading(latest.of, RESOURCE) == nothing
 
 
-async def test_it_is_what_each_part_says_by_itself(store: Store) -> None:
+async def test_latest_state_equals_separate_queries(store: Store) -> None:
     other = parse_resource("https://api.shop.com/b")
     await store.writing(
         endpoints.insert, ENDPOINT, replace(ENDPOINT, id=other.id, resource=other.url)
@@ -94,14 +94,14 @@ async def test_it_is_what_each_part_says_by_itself(store: Store) -> None:
     assert (of_other.probe.at, of_other.score, of_other.named_at) == (NOW + 1, None, None)
 
 
-async def test_a_probe_of_a_closed_day_is_no_last_one(store: Store) -> None:
+async def test_probe_of_a_closed_day_is_not_returned_as_the_last(store: Store) -> None:
     await store.writing(endpoints.insert, ENDPOINT)
     await store.writing(record_probe, RESOURCE.id, PROBE)
     await store.writing(archive.close_days, before_day=day_of(NOW + DAY_MS), limit=9)
     assert (await store.reading(latest.of, RESOURCE)).probe is None
 
 
-async def test_results_of_vantages_are_known_to_be_there(store: Store) -> None:
+async def test_reports_whether_vantages_have_results(store: Store) -> None:
     await store.writing(endpoints.insert, ENDPOINT)
     await store.writing(vantages.add, "oslo", {RESOURCE.id: NOW})
     assert not (await store.reading(latest.of, RESOURCE)).seen_by_vantages

@@ -49,7 +49,7 @@ def test_packing_keeps_every_field() -> None:
     assert list(unpack(pack(results))) == expected
 
 
-def test_how_long_a_probe_holds_and_that_it_confirms_is_kept() -> None:
+def test_packing_keeps_validity_and_confirmation() -> None:
     results = [
         GOOD,
         replace(DOWN, at=START + 7, holds=9),
@@ -58,26 +58,26 @@ def test_how_long_a_probe_holds_and_that_it_confirms_is_kept() -> None:
     assert list(unpack(pack(results))) == results
 
 
-def test_an_unknown_version_is_refused() -> None:
+def test_unknown_version_is_rejected() -> None:
     packed = zstandard.ZstdCompressor().compress(b'{"v":3}')
     with pytest.raises(ValueError, match="unknown version 3"):
         unpack(packed)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_history_rows_are_the_fields_of_the_same_probes_that_a_history_shows(seed: int) -> None:
+def test_history_rows_equal_the_fields_of_unpacked_probes(seed: int) -> None:
     packed = pack(lively(seed, first=START, last=START + DAY_MS - 1, number=100))
     seen = [(at, total, asdict(judgement)) for at, total, judgement in unpack_history(packed)]
     assert seen == [fields_in_history(result) for result in unpack(packed)]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_packing_a_random_day_and_unpacking_it_is_the_same_day(seed: int) -> None:
+def test_random_day_is_unchanged_by_packing(seed: int) -> None:
     results = strip_messages(lively(seed, first=START, last=START + DAY_MS - 1, number=300))
     assert strip_messages(list(unpack(pack(results)))) == results
 
 
-def test_a_packed_probe_takes_a_few_tens_of_bytes() -> None:
+def test_packed_probe_takes_a_few_tens_of_bytes() -> None:
     sizes = []
     for seed in range(20):
         day = cadence(seed, days=1)

@@ -45,7 +45,7 @@ async def fresh_rows(store: Store) -> int:
     return int((await fetch(store, query)).scalar_one())
 
 
-async def test_a_probe_comes_back_as_it_was_recorded(store: Store) -> None:
+async def test_probe_is_read_back_as_recorded(store: Store) -> None:
     await prepare(store, [])
     assert await store.writing(record_probe, A.id, GOOD)
     assert await store.reading(probes.history, A.id, since=START - 1, until=START) == (GOOD,)
@@ -57,7 +57,7 @@ def history_rows_of_a(tx: Connection, *, since: int, until: int) -> list[list[Hi
     return list(probes.history_rows(tx, A.id, since=since, until=until))
 
 
-async def test_history_rows_are_the_history_a_day_at_a_time_whatever_part_is_closed(
+async def test_history_rows_equal_the_history_for_any_closed_days(
     store: Store,
 ) -> None:
     results = lively(4, first=START, last=START + 4 * DAY_MS - 1, number=120)
@@ -80,7 +80,7 @@ async def test_history_rows_are_the_history_a_day_at_a_time_whatever_part_is_clo
             assert all(len({day_of(one[0]) for one in day}) == 1 for day in days)
 
 
-async def test_days_are_whole_whatever_part_is_closed(store: Store) -> None:
+async def test_day_sums_are_complete_for_any_closed_days(store: Store) -> None:
     results = lively(3, first=START, last=START + 4 * DAY_MS - 1, number=400)
     await prepare(store, results)
     expected = tuple(
@@ -98,7 +98,7 @@ async def test_days_are_whole_whatever_part_is_closed(store: Store) -> None:
         )
 
 
-async def test_closing_moves_every_row_of_days_gone_by_and_no_other(store: Store) -> None:
+async def test_closing_moves_exactly_the_rows_of_past_days(store: Store) -> None:
     results = lively(1, first=START, last=START + 3 * DAY_MS - 1, number=90)
     await prepare(store, results, GOOD)
     assert await close_all(store, DAY + 2, limit=1) == 3
@@ -120,7 +120,7 @@ async def test_closing_is_all_or_nothing(store: Store) -> None:
     assert len((await store.reading(window.read, A.id, as_of=START)).days) == 1
 
 
-async def test_a_repeated_record_changes_nothing_open_or_closed(store: Store) -> None:
+async def test_repeated_record_changes_neither_open_nor_closed_days(store: Store) -> None:
     other = replace(DOWN, at=GOOD.at)
     await prepare(store, [GOOD])
     for _ in range(2):
@@ -134,7 +134,7 @@ async def test_a_repeated_record_changes_nothing_open_or_closed(store: Store) ->
     assert await fresh_rows(store) == 0
 
 
-async def test_record_many_counts_what_was_new(store: Store) -> None:
+async def test_record_many_returns_the_number_of_new_probes(store: Store) -> None:
     results = cadence(1, days=2)
     await prepare(store, results[:40])
     await close_all(store, DAY + 1)
@@ -148,7 +148,7 @@ async def test_record_many_counts_what_was_new(store: Store) -> None:
     assert sum(day.probes for day in seen.days) == len(results)
 
 
-async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> None:
+async def test_hostile_envelope_is_recorded_as_evidence(store: Store) -> None:
     await prepare(store, [])
     hostile = replace(
         GOOD,
@@ -170,7 +170,7 @@ async def test_a_hostile_envelope_is_evidence_like_any_other(store: Store) -> No
     assert len(kept) == 1
 
 
-async def test_a_past_of_thirty_days_is_recorded_fast_enough_to_demonstrate(store: Store) -> None:
+async def test_thirty_days_of_probes_are_recorded_in_few_statements(store: Store) -> None:
     results = cadence(2, days=30)
     await store.writing(endpoints.insert, A)
     began = time.process_time()  # CPU: the clock counts other programs too
@@ -179,7 +179,7 @@ async def test_a_past_of_thirty_days_is_recorded_fast_enough_to_demonstrate(stor
     assert rate > 1_000  # 10 000 to 28 000 on an idle machine
 
 
-async def test_the_last_probe_of_whoever_was_asked_lately_is_known_across_midnight(
+async def test_recent_probes_are_found_across_midnight(
     store: Store,
 ) -> None:
     other = replace(A, id=endpoint_id("https://b.com/"), resource="https://b.com/", host="b.com")
@@ -206,7 +206,7 @@ async def test_the_last_probe_of_whoever_was_asked_lately_is_known_across_midnig
     assert sorted(lately, key=lambda one: one.at) == asked[1:]
 
 
-async def test_who_was_asked_lately_is_found_by_an_index() -> None:
+async def test_recent_probes_are_found_by_an_index() -> None:
     """In SQLite, which says so of small tables too."""
     store = Store.open("sqlite://")
     await store.migrate()
@@ -217,7 +217,7 @@ async def test_who_was_asked_lately_is_found_by_an_index() -> None:
     await store.close()
 
 
-async def test_a_standing_is_that_of_the_newest_probes_however_they_come(store: Store) -> None:
+async def test_endpoint_state_follows_the_newest_probes_in_any_order(store: Store) -> None:
     await store.writing(endpoints.insert, A, B)
     results = lively(5, first=START, last=START + DAY_MS, number=60)
     expected = LastUp()
@@ -231,14 +231,14 @@ async def test_a_standing_is_that_of_the_newest_probes_however_they_come(store: 
     assert rows == {A.id: expected, B.id: expected}
 
 
-async def test_a_delay_of_our_own_is_no_part_of_what_is_stored(store: Store) -> None:
+async def test_delay_of_the_service_is_not_stored(store: Store) -> None:
     late = replace(OURS, timings=replace(OURS.timings, delay=13_900, overrun=4_344))
     await prepare(store, [late])
     (stored,) = await store.reading(probes.history, A.id, since=START - 1, until=START + DAY_MS)
     assert stored == replace(late, timings=replace(late.timings, delay=0, overrun=0))
 
 
-async def test_a_probe_that_sees_the_price_of_the_one_before_dates_it(store: Store) -> None:
+async def test_probe_with_an_unchanged_price_updates_its_time(store: Store) -> None:
     await prepare(store, [])
     first, later = replace(GOOD, at=START), replace(GOOD, at=START + HOUR_MS)
     other = replace(QUOTE, amount=QUOTE.amount + 1)

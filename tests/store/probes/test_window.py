@@ -68,7 +68,7 @@ def said(results: Iterable[ProbeResult]) -> list[Statement]:
 
 
 @pytest.mark.parametrize("as_of_hours", [0.0, 11.3, 23.99])
-async def test_the_window_is_exact_open_closed_and_with_late_rows(
+async def test_window_is_exact_for_open_closed_and_late_rows(
     store: Store, as_of_hours: float
 ) -> None:
     today = DAY + 32
@@ -110,9 +110,7 @@ def at(probes: Iterable[ProbeResult]) -> int | None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_window_is_seen_alike_whatever_part_of_it_is_closed(
-    store: Store, seed: int
-) -> None:
+async def test_window_does_not_depend_on_closed_days(store: Store, seed: int) -> None:
     """Few probes, so that days without any, and long times without an envelope, are met."""
     rng = random.Random(seed)
     as_of = (DAY + 32) * DAY_MS + rng.randrange(DAY_MS)
@@ -154,7 +152,7 @@ def engine() -> Iterator[sa.Engine]:
 
 @settings(deadline=None)
 @given(results=PROBES, closings=CLOSINGS, hours=st.integers(31 * 24, 34 * 24))
-def test_any_probes_closed_at_any_points_are_those_that_were_recorded(
+def test_random_probes_closed_at_random_times_are_unchanged(
     engine: sa.Engine,
     results: list[ProbeResult],
     closings: list[tuple[int, int]],
@@ -178,7 +176,7 @@ def test_any_probes_closed_at_any_points_are_those_that_were_recorded(
     }
 
 
-async def test_only_the_last_day_of_a_window_is_cut(store: Store) -> None:
+async def test_only_the_last_day_of_a_window_is_partial(store: Store) -> None:
     as_of = START + 31 * DAY_MS
     edges = (START + DAY_MS - 1, START + DAY_MS, as_of, as_of + 1)
     await prepare(store, [replace(GOOD, at=at) for at in edges])
@@ -188,7 +186,7 @@ async def test_only_the_last_day_of_a_window_is_cut(store: Store) -> None:
         await close_all(store, DAY + 31)
 
 
-async def test_a_day_without_probes_has_what_the_day_before_still_says(store: Store) -> None:
+async def test_day_without_probes_has_the_spans_of_the_previous_day(store: Store) -> None:
     silent = replace(DOWN, at=START + DAY_MS - HOUR_MS, holds=6 * HOUR_MS)
     await prepare(store, [silent])
     for _ in range(2):
@@ -200,7 +198,7 @@ async def test_a_day_without_probes_has_what_the_day_before_still_says(store: St
         await close_all(store, DAY + 3)
 
 
-async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Store) -> None:
+async def test_last_scored_probe_is_found_in_fresh_and_packed_days(store: Store) -> None:
     await prepare(
         store,
         [
@@ -223,7 +221,7 @@ async def test_the_last_scored_probe_is_found_fresh_and_packed_alike(store: Stor
     assert (seen[0].accepts, seen[0].tls_not_after) == (1, GOOD.tls_not_after)
 
 
-async def test_of_closed_days_the_one_row_is_all_that_is_read(store: Store) -> None:
+async def test_closed_days_are_read_from_one_row(store: Store) -> None:
     as_of = START + 33 * DAY_MS + 2 * HOUR_MS
     results = lively(3, first=START, last=as_of, number=300)
     await prepare(store, results, replace(GOOD, at=as_of - 1))
@@ -233,7 +231,7 @@ async def test_of_closed_days_the_one_row_is_all_that_is_read(store: Store) -> N
     assert await store.reading(window.read, A.id, as_of=as_of) == fresh
 
 
-async def test_late_probes_are_seen_before_and_after_they_are_merged(store: Store) -> None:
+async def test_late_probes_are_counted_before_and_after_merging(store: Store) -> None:
     as_of = START + 3 * DAY_MS + HOUR_MS
     await prepare(store, [replace(GOOD, at=START + day * DAY_MS) for day in range(3)])
     await close_all(store, DAY + 3)
@@ -258,7 +256,7 @@ async def test_charts_have_ninety_days_with_the_score_of_each(store: Store) -> N
     assert [one.score and one.score.tenths for one in days] == [500 + day for day in range(10, 100)]
 
 
-async def test_watch_counts_its_checks_after_they_are_too_old_to_be_kept(store: Store) -> None:
+async def test_watch_counts_its_checks_after_their_deletion(store: Store) -> None:
     watch = Watch(
         id="w", secret_hash="h", endpoint_id=A.id, created_at=START, expires_at=START + 30 * DAY_MS
     )

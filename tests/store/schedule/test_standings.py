@@ -45,7 +45,7 @@ async def plan(store: Store, *, catch_up: int = 2) -> dict[str, object]:
     return await schedule.run(store, cadence=NORMAL, catch_up=catch_up, clock=lambda: NOW)
 
 
-async def test_the_database_knows_the_standing_of_every_endpoint(store: Store) -> None:
+async def test_sql_standing_equals_the_schedule(store: Store) -> None:
     everything = [
         replace(
             endpoint("a.com", number),
@@ -76,7 +76,7 @@ async def test_the_database_knows_the_standing_of_every_endpoint(store: Store) -
     assert set(expected) == set(Standing)
 
 
-async def test_a_crowded_host_is_told_from_others_and_becomes_free_again(store: Store) -> None:
+async def test_overloaded_host_gets_a_share_until_it_has_room_again(store: Store) -> None:
     crowd = [endpoint("big.com", number) for number in range(2_000)]
     await store.writing(endpoints.insert, *crowd, endpoint("small.com"))
     assert (await plan(store))["changed"] == 1
@@ -94,7 +94,7 @@ def _delist(tx: Connection, ids: list[str]) -> None:
     tx.execute(rows.values(status=Listing.DELISTED.value))
 
 
-async def test_hosts_of_a_large_site_take_turns_and_hold_up_no_other(store: Store) -> None:
+async def test_hosts_of_a_large_site_take_turns_without_delaying_others(store: Store) -> None:
     site = [endpoint(f"{number}.big.com", due=-HOUR_MS) for number in range(20)]
     await store.writing(endpoints.insert, *site, endpoint("small.com"))
     await plan(store, catch_up=1_000_000)
@@ -109,7 +109,7 @@ async def test_hosts_of_a_large_site_take_turns_and_hold_up_no_other(store: Stor
     assert dict(began) == {0: 1, 1: 4, 2: 4, 3: 4, 4: 4, 5: 3}, "one in 250 ms"
 
 
-async def test_a_host_with_many_overdue_paths_holds_up_no_other(store: Store) -> None:
+async def test_host_with_many_overdue_paths_does_not_delay_others(store: Store) -> None:
     crowd = [endpoint("big.com", number, due=-HOUR_MS - number) for number in range(300)]
     small = [endpoint(f"{letter}.com", due=-1) for letter in "abcdef"]
     await store.writing(endpoints.insert, *crowd, *small)
@@ -123,7 +123,7 @@ async def test_a_host_with_many_overdue_paths_holds_up_no_other(store: Store) ->
     assert set(claimed[:9]) == {known.host for known in (*crowd, *small)}, "in three waves of three"
 
 
-async def test_turns_that_a_stop_left_behind_are_not_all_taken_at_once(store: Store) -> None:
+async def test_turns_missed_during_downtime_cause_no_burst(store: Store) -> None:
     site = [endpoint(f"{number}.big.com", due=-HOUR_MS) for number in range(20)]
     await store.writing(endpoints.insert, *site)
     await plan(store, catch_up=1_000_000)
@@ -131,7 +131,7 @@ async def test_turns_that_a_stop_left_behind_are_not_all_taken_at_once(store: St
     assert len(await claim(store, now=NOW + 3 * HOUR_MS)) == 1
 
 
-async def test_what_a_stop_left_overdue_is_caught_up_at_twice_the_usual_pace(store: Store) -> None:
+async def test_overdue_probes_are_made_up_at_twice_the_normal_rate(store: Store) -> None:
     rows = [endpoint(f"h{number}.com", due=-number) for number in range(360)]
     await store.writing(endpoints.insert, *rows)
     await plan(store)
@@ -141,7 +141,7 @@ async def test_what_a_stop_left_overdue_is_caught_up_at_twice_the_usual_pace(sto
     assert len(await claim(store, now=NOW + 10 * SECOND_MS, limit=32)) == 4, "0.2 a second, twice"
 
 
-async def test_a_watched_endpoint_does_not_wait_for_the_budget(store: Store) -> None:
+async def test_watched_endpoint_does_not_wait_for_the_budget(store: Store) -> None:
     rows = [endpoint(f"h{number}.com") for number in range(40)]
     watched = replace(endpoint("watched.com", due=5), watched_until=NOW + HOUR_MS)
     await store.writing(endpoints.insert, *rows, watched)
@@ -150,19 +150,19 @@ async def test_a_watched_endpoint_does_not_wait_for_the_budget(store: Store) -> 
     assert await claim(store, now=NOW + 5) == ["watched.com"]
 
 
-async def test_without_a_plan_nothing_is_held_back(store: Store) -> None:
+async def test_claims_are_unlimited_without_a_plan(store: Store) -> None:
     await store.writing(endpoints.insert, *[endpoint(f"{n}.big.com") for n in range(50)])
     assert len(await claim(store)) == 50
 
 
-async def test_a_plan_forgets_budgets_that_nobody_needs(store: Store) -> None:
+async def test_plan_deletes_unused_budgets(store: Store) -> None:
     await store.writing(budgets.put, {"old.com": 9, ALL: 9})
     await plan(store)
     assert await store.writing(budgets.left, now=NOW, most=7) == 7
 
 
 @pytest.mark.parametrize("later", [1, HOUR_MS])
-async def test_a_host_that_was_lost_from_the_order_is_found_again(store: Store, later: int) -> None:
+async def test_forgotten_host_becomes_due_again(store: Store, later: int) -> None:
     await store.writing(endpoints.insert, endpoint("a.com"))
     await store.writing(_lose, NOW + later)
     assert await claim(store) == []
@@ -174,7 +174,7 @@ def _lose(tx: Connection, at: int) -> None:
     tx.execute(schema.host.update().values(next_claim=at))
 
 
-async def test_a_host_is_as_fast_as_its_probes_and_its_pauses_are(store: Store) -> None:
+async def test_pace_of_a_host_includes_probes_and_pauses(store: Store) -> None:
     await store.writing(endpoints.insert, endpoint("a.com"), endpoint("a.com", 1))
     now, paces = NOW, []
     for took, gap in ((300, 1_000), (700, 1_000), (10_000, 600_000)):
@@ -188,7 +188,7 @@ async def test_a_host_is_as_fast_as_its_probes_and_its_pauses_are(store: Store) 
     assert paces == [1_300, (7 * 1_300 + 1_700) // 8, (7 * 1_350 + 610_000) // 8]
 
 
-async def test_probes_are_late_when_a_host_waits_too_long(store: Store) -> None:
+async def test_alarm_is_raised_when_a_host_waits_too_long(store: Store) -> None:
     lateness = schedule.LatenessMonitor(store=store, clock=lambda: NOW, late_ms=MINUTE_MS)
     await lateness.run()
     assert await store.reading(budgets.overdue_ms, now=NOW) == {"all": 0, "watched": 0}

@@ -26,7 +26,7 @@ async def named_at(store: Store) -> int | None:
     return rows[0].named_at if rows else None
 
 
-async def test_evidence_is_kept_for_ninety_days_after_a_report_named_it_last(store: Store) -> None:
+async def test_evidence_is_kept_for_ninety_days_after_the_last_citation(store: Store) -> None:
     await store.writing(scores.keep_evidence, SCORE, now=NOW)
     last = NOW + DAY_MS - 1  # nothing is written of it
     await store.writing(scores.keep_evidence, SCORE, now=last, named_at=await named_at(store))
@@ -38,7 +38,7 @@ async def test_evidence_is_kept_for_ninety_days_after_a_report_named_it_last(sto
     assert await store.reading(scores.get_evidence, SCORE.digest) is None
 
 
-async def test_evidence_that_was_named_a_day_ago_is_named_anew(store: Store) -> None:
+async def test_citation_time_is_updated_once_per_day(store: Store) -> None:
     await store.writing(scores.keep_evidence, SCORE, now=NOW)
     later = NOW + DAY_MS
     await store.writing(scores.keep_evidence, SCORE, now=later, named_at=await named_at(store))

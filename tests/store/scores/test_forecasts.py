@@ -13,7 +13,7 @@ from tollgauge.store.scores import forecasts
 TODAY = day_of(START)
 
 
-async def test_a_forecast_is_never_rewritten(store: Store) -> None:
+async def test_forecast_is_written_once(store: Store) -> None:
     assert await store.reading(forecasts.latest_hour) is None
     await store.writing(forecasts.add, [row(), row("b")])
     await store.writing(forecasts.add, [row(payable_now=1), row("c")])
@@ -23,20 +23,20 @@ async def test_a_forecast_is_never_rewritten(store: Store) -> None:
     assert await store.reading(forecasts.latest_hour) == HOUR
 
 
-async def test_two_policies_have_a_forecast_each(store: Store) -> None:
+async def test_forecasts_are_stored_per_policy(store: Store) -> None:
     await store.writing(forecasts.add, [row(policy=1), row(policy=2, grade="B")])
     stored = await store.reading(forecasts.of_day, TODAY)
     assert [(one.policy_version, one.forecast.grade) for one in stored] == [(1, "A"), (2, "B")]
 
 
-async def test_a_day_has_the_forecasts_of_its_24_hours(store: Store) -> None:
+async def test_day_contains_the_forecasts_of_its_24_hours(store: Store) -> None:
     rows = [row(hour=hour) for hour in (-1, 0, 23, 24)]
     await store.writing(forecasts.add, rows)
     assert await store.reading(forecasts.of_day, TODAY) == tuple(rows[1:3])
     assert await store.reading(forecasts.unscored_days, before=TODAY + 1) == (TODAY - 1, TODAY)
 
 
-async def test_a_day_is_scored_once(store: Store) -> None:
+async def test_counts_of_a_day_are_written_once(store: Store) -> None:
     await store.writing(forecasts.add, [row()])
     first = Sums([(Cell(DAY, FORECAST, 950), 3, 2)])
     await store.writing(forecasts.save_day, TODAY, {2: first})
@@ -48,7 +48,7 @@ async def test_a_day_is_scored_once(store: Store) -> None:
     }
 
 
-async def test_days_add_up_and_policies_do_not(store: Store) -> None:
+async def test_days_are_summed_but_policies_are_not(store: Store) -> None:
     cell = Cell(NEXT, "grade", "A")
     for day in range(3):
         sums = {1: Sums([(cell, 1, 0)]), 2: Sums([(cell, 5, 4)])}
@@ -71,7 +71,7 @@ async def test_counts_outlive_their_forecasts(store: Store) -> None:
     assert 2 in await store.reading(forecasts.sums_since, TODAY)
 
 
-async def test_who_was_probed_lately_is_known(store: Store) -> None:
+async def test_recently_probed_endpoints_are_found(store: Store) -> None:
     late = await add_probed_endpoint(
         store, "https://late.example.com/a", [True], start=START + HALF_HOUR
     )

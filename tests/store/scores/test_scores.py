@@ -30,7 +30,7 @@ from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
 
-async def test_a_saved_score_is_the_one_that_its_evidence_gives(store: Store) -> None:
+async def test_saved_score_can_be_recomputed_from_its_evidence(store: Store) -> None:
     one = endpoint("/")
     evidence = Evidence(
         resource=one.resource,
@@ -83,7 +83,7 @@ FIGURES = [schema.endpoint.c[column.name] for column in schema.FIGURES]
         row("/", 500, as_of=NOW - 1, latency_ms=70),
     ],
 )
-async def test_scores_that_are_saved_together_rank_their_endpoints_as_one_that_is_saved_alone(
+async def test_scores_saved_together_rank_like_scores_saved_separately(
     store: Store, later: ScoreRow
 ) -> None:
     """Whether or not they rank as they did before."""
@@ -106,7 +106,7 @@ async def test_scores_that_are_saved_together_rank_their_endpoints_as_one_that_i
     assert alone == replace(newest, endpoint_id=elsewhere.endpoint_id)
 
 
-async def test_an_older_score_never_replaces_a_newer(store: Store) -> None:
+async def test_older_score_does_not_replace_a_newer_one(store: Store) -> None:
     await store.writing(endpoints.insert, endpoint("/"))
     assert await store.writing(scores.save, row("/", 500))
     assert not await store.writing(scores.save, row("/", 900, as_of=NOW - 1))
@@ -115,7 +115,7 @@ async def test_an_older_score_never_replaces_a_newer(store: Store) -> None:
     assert kept == row("/", 700)
 
 
-async def test_an_older_score_of_several_ranks_nothing(store: Store) -> None:
+async def test_older_score_in_a_batch_does_not_change_the_rank(store: Store) -> None:
     await store.writing(endpoints.insert, endpoint("/"), endpoint("/new"))
     await store.writing(scores.save_many, [row("/", 500), row("/new", 500, as_of=NOW - 1)])
     await store.writing(scores.save_many, [row("/", 900, as_of=NOW - 1), row("/new", 700)])
@@ -128,9 +128,7 @@ async def test_an_older_score_of_several_ranks_nothing(store: Store) -> None:
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_an_older_score_ends_the_claim_that_it_was_computed_under(
-    store: Store, together: bool
-) -> None:
+async def test_older_score_ends_its_claim(store: Store, together: bool) -> None:
     await store.writing(endpoints.insert, endpoint("/"))
     await save(store, row("/", 500))
 
@@ -148,7 +146,7 @@ async def test_an_older_score_ends_the_claim_that_it_was_computed_under(
     assert await claimed(NOW + DAY_MS) == 1
 
 
-async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store) -> None:
+async def test_endpoints_of_a_host_are_sorted_best_first_and_unscored_last(store: Store) -> None:
     await store.writing(
         endpoints.insert,
         *[endpoint(path) for path in ("/low", "/high", "/none", "/new")],
@@ -162,7 +160,7 @@ async def test_a_hosts_endpoints_come_best_first_and_unscored_last(store: Store)
     assert await store.reading(rated_endpoints.of_host, "a.com", limit=3) == listed[:3]
 
 
-async def test_pages_of_a_host_follow_each_other_without_a_gap(store: Store) -> None:
+async def test_pages_of_a_host_have_no_gaps(store: Store) -> None:
     paths = [f"/{number}" for number in range(9)]
     await store.writing(endpoints.insert, *[endpoint(path) for path in paths])
     await store.writing(endpoints.insert, endpoint("/other", host="b.com"))
@@ -182,7 +180,7 @@ async def test_pages_of_a_host_follow_each_other_without_a_gap(store: Store) -> 
         assert listed == whole[:4]
 
 
-async def test_a_row_of_a_list_has_the_figures_of_the_newest_score(store: Store) -> None:
+async def test_list_row_has_the_figures_of_the_newest_score(store: Store) -> None:
     await store.writing(endpoints.insert, endpoint("/"), endpoint("/new"))
     newest = row("/", 700, 40, payable_24h_permille=997)
     await save(store, newest, row("/", 300, as_of=NOW - 1, payable_24h_permille=3))
@@ -241,7 +239,7 @@ async def test_new_path_is_limited_by_the_median_of_its_site_for_a_week(store: S
         {"flags": "validates-before-402"},
     ],
 )
-async def test_path_that_was_not_probed_lately_or_validates_first_does_not_count(
+async def test_path_not_probed_recently_or_validating_first_is_ignored(
     store: Store, left_out: dict[str, Any]
 ) -> None:
     for name in ("/one", "/two"):

@@ -88,7 +88,7 @@ async def claim(store: Store, owner: str, *, now: int = NOW, limit: int = 9) -> 
     return list(claimed)
 
 
-async def test_a_destination_gets_one_delivery_at_a_time(store: Store) -> None:
+async def test_destination_receives_one_delivery_at_a_time(store: Store) -> None:
     await started(store, targets=2)
     await store.writing(outbox.put, [notice(1), notice(2), notice(3, to=2)], now=NOW)
     await store.writing(outbox.put, [notice(1)], now=NOW)
@@ -102,7 +102,7 @@ async def test_a_destination_gets_one_delivery_at_a_time(store: Store) -> None:
     assert (await store.reading(outbox.depth)).queued == 1
 
 
-async def test_many_workers_share_the_outbox_without_a_repeat(
+async def test_concurrent_workers_claim_each_delivery_once(
     database: str, open_store: Callable[[], Store]
 ) -> None:
     # SQLite's lock is not fair: among eight, one may wait for longer than the time-out.
@@ -127,7 +127,7 @@ async def test_many_workers_share_the_outbox_without_a_repeat(
     assert sorted(taken) == sorted(f"dlv_{n}" for n in range(1, 401))
 
 
-async def test_healthy_destinations_come_first_and_the_failing_have_a_share(store: Store) -> None:
+async def test_healthy_destinations_come_first_and_failing_ones_have_a_share(store: Store) -> None:
     await started(store, targets=8)
     bad = destination.c.id.in_([f"dst_{n}" for n in range(1, 5)])
     await execute(store, destination.update().where(bad).values(failures=2))
@@ -138,14 +138,14 @@ async def test_healthy_destinations_come_first_and_the_failing_have_a_share(stor
     assert [delivery.destination.failures > 0 for delivery in claimed] == [False] * 4 + [True]
 
 
-async def test_nothing_is_sent_for_a_watch_that_is_not_paid(store: Store) -> None:
+async def test_unpaid_watch_sends_nothing(store: Store) -> None:
     await started(store)
     await execute(store, watches.watch.update().values(state=WatchState.PENDING.value))
     await store.writing(outbox.put, [notice(1)], now=NOW)
     assert await claim(store, "a") == []
 
 
-async def test_the_same_payment_makes_one_watch(store: Store) -> None:
+async def test_payment_creates_one_watch(store: Store) -> None:
     await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
     await store.writing(watch_payments.create, made(1), [target(1)], payment_id="pay_1")
     await store.writing(watch_payments.create, made(2), [target(2, 2)], payment_id="pay_1")
@@ -153,7 +153,7 @@ async def test_the_same_payment_makes_one_watch(store: Store) -> None:
     assert await store.writing(destinations.of_watches, ["wat_1"]) == {"wat_1": ()}
 
 
-async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
+async def test_cursor_does_not_skip_an_event_committed_late(
     open_store: Callable[[], Store],
 ) -> None:
     """Two processes see changes of one endpoint at once: the second waits for the first."""
@@ -181,7 +181,7 @@ async def test_an_event_that_becomes_visible_late_is_not_passed_by_a_cursor(
     assert [change.change.evidence["source"] for change in heard] == ["first", "second"]
 
 
-async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None:
+async def test_watch_reports_changes_of_its_endpoint_in_its_paid_time(store: Store) -> None:
     await started(store)
     change = delisting(at=NOW + 1, source="cdp")
     down = replace(change, type="liveness_down", sensitivity=3)
@@ -206,7 +206,7 @@ async def test_a_watch_hears_its_own_flips_of_its_own_time(store: Store) -> None
     )
 
 
-async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> None:
+async def test_ended_watches_and_old_deliveries_are_deleted(store: Store) -> None:
     await started(store)
     await store.writing(outbox.put, [notice(1)], now=NOW)
     await store.writing(outbox.drop, "wat_1", now=NOW)
@@ -222,7 +222,7 @@ async def test_ended_watches_and_old_deliveries_are_forgotten(store: Store) -> N
 
 
 @pytest.mark.parametrize("listed", [True, False])
-async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
+async def test_crawl_reports_changed_terms_until_a_probe_has_seen_them(
     store: Store, listed: bool
 ) -> None:
     def item(amount: str) -> ListedItem:
@@ -257,7 +257,7 @@ async def test_a_crawl_tells_changed_terms_until_a_probe_has_seen_some(
     assert [incident.change.type for incident in incidents] == (["price_change"] if listed else [])
 
 
-async def test_old_changes_are_forgotten_unless_a_readable_watch_saw_them(store: Store) -> None:
+async def test_old_changes_are_deleted_unless_a_readable_watch_reports_them(store: Store) -> None:
     await started(store)
     other = await store.writing(
         discovery.adopt, parse_resource("https://other.example.com/a"), source="request", now=NOW
