@@ -85,7 +85,7 @@ def test_the_neighbours_of_the_table_are_public(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", " 8.8.8.8", "8.8.8.8 ", "8.8.8", "08.8.8.8", "0x8.8.8.8", "a.com", "\u0668.8.8.8"]
 )
-def test_what_is_no_address_is_not_public(text: str) -> None:
+def test_text_that_is_not_an_address_is_not_public(text: str) -> None:
     assert address_class(text) == "not-an-address"
 
 
@@ -97,7 +97,7 @@ def test_the_table_is_never_laxer_than_the_standard_library(address: ipaddress.I
 
 
 @given(st.ip_addresses(v=6))
-def test_public_ipv6_is_global_unicast_alone(address: ipaddress.IPv6Address) -> None:
+def test_only_global_unicast_ipv6_is_public(address: ipaddress.IPv6Address) -> None:
     if address_class(str(address)) == "public":
         assert address in ipaddress.ip_network("2000::/3")
         assert address.is_global
@@ -123,5 +123,5 @@ def test_every_notation_of_an_address_is_a_literal(host: str, name: str) -> None
 
 
 @pytest.mark.parametrize("host", ["a.com", "1.a", "0x7f.com", "1password.com", "a1"])
-def test_a_name_is_no_literal(host: str) -> None:
+def test_name_is_not_a_literal(host: str) -> None:
     assert literal_class(host) is None

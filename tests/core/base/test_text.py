@@ -52,7 +52,7 @@ def folded(text: str) -> str:
         ("北京 天气 é", "北京 天气 é"),
     ],
 )
-def test_what_a_reader_cannot_see_is_removed(raw: str, clean: str) -> None:
+def test_removes_invisible_characters(raw: str, clean: str) -> None:
     assert clean_text(raw, 100) == clean
 
 
@@ -60,7 +60,7 @@ def test_a_long_text_is_cut_with_an_ellipsis() -> None:
     assert clean_text("word " * 1_000, 12) == "word word w…"
 
 
-def test_what_is_no_text_is_empty() -> None:
+def test_values_other_than_strings_become_empty() -> None:
     values: tuple[object, ...] = (None, 5, b"x", ["x"], {})
     assert [clean_text(value, 10) for value in values] == [""] * 5
 
@@ -145,7 +145,7 @@ def test_a_text_that_no_pattern_matches_is_not_suspected(text: str) -> None:
     assert injection_suspected(folded(text)) == any(one.search(folded(text)) for one in patterns)
 
 
-def test_every_letter_that_a_pattern_takes_for_one_of_a_word_counts() -> None:
+def test_letters_that_fold_to_a_word_are_matched() -> None:
     letters = {unicodedata.normalize("NFKC", chr(code)) for code in range(sys.maxunicode + 1)}
     of_i = [char for char in letters if len(char) == 1 and re.match("i", char, re.IGNORECASE)]
     others = re.findall("[a-hj-z]", "".join(letters), re.IGNORECASE)

@@ -40,7 +40,7 @@ def test_a_new_receiver_is_a_payto_change() -> None:
     assert changes(QUOTE, after) == (("payto-changed", QUOTE.pay_to, after.pay_to),)
 
 
-def test_the_same_dollar_on_another_network_is_no_price_change() -> None:
+def test_same_dollar_on_another_network_is_not_a_price_change() -> None:
     after = replace(QUOTE, network=POLYGON, asset=POLYGON_USDC)
     assert changes(QUOTE, after) == (("network-changed", BASE, POLYGON),)
 
@@ -99,7 +99,7 @@ def test_a_crawl_that_shrank_is_suspicious_until_a_second_agrees(
         (0, 10, 0, False),
     ],
 )
-def test_listings_look_the_same_by_what_they_share(
+def test_listings_with_enough_shared_entries_look_the_same(
     one: int, other: int, shared: int, same: bool
 ) -> None:
     assert looks_same(one, other, shared) is looks_same(other, one, shared) is same

@@ -218,7 +218,7 @@ def test_provider_text_is_read_from_every_place_and_cleaned() -> None:
     assert (listed(nested).service_name, listed(nested).tags) == ("N", ("a",))
 
 
-def test_a_token_domain_name_is_never_taken_for_the_service() -> None:
+def test_token_domain_name_is_not_used_as_service_name() -> None:
     assert listed(v1_item()).service_name == ""
 
 
@@ -229,7 +229,7 @@ def test_v2_query_examples_become_the_declared_query() -> None:
     assert listed_item.resource.query == "city=S%C3%A3o%20Paulo&days=3&all=true"
 
 
-def test_v1_field_descriptions_are_no_values_but_their_examples_are() -> None:
+def test_v1_field_descriptions_are_not_values_but_their_examples_are() -> None:
     fields = {
         "topic": {"type": "string", "description": "what about", "examples": ["USDC", "ETH"]},
         "lang": {"type": "string", "enum": ["en", "de"]},
@@ -282,7 +282,7 @@ def test_a_json_schema_as_body_gives_its_example_or_its_defaults() -> None:
         {"method": "POST", "body": {"a": float("nan")}},
     ],
 )
-def test_what_is_no_small_json_object_is_no_body(fields: dict[str, Any]) -> None:
+def test_only_small_json_objects_are_accepted_as_body(fields: dict[str, Any]) -> None:
     assert listed(v2_input(**fields)).body is None
 
 
@@ -294,7 +294,7 @@ def test_a_long_query_is_cut_between_parameters() -> None:
 
 
 @pytest.mark.parametrize("method", ["CONNECT", "TRACE", "GET\r\nX: y", "", 5, None])
-def test_an_odd_method_is_no_method(method: object) -> None:
+def test_unknown_method_is_ignored(method: object) -> None:
     assert listed(v2_input(method=method)).method is None
 
 
@@ -310,7 +310,7 @@ def test_an_odd_method_is_no_method(method: object) -> None:
         {"authMode": "unprotected"},
     ],
 )
-def test_an_entry_that_says_it_is_free_is_not_for_sale(mark: dict[str, Any]) -> None:
+def test_entry_declared_free_is_not_for_sale(mark: dict[str, Any]) -> None:
     assert skipped({"url": "https://a.dev/x"} | mark) == "free"
     assert listed(v2_item(**mark)).quote == QUOTE  # its terms say more
 
@@ -389,7 +389,7 @@ json_like = st.recursive(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(json_like)
-def test_reading_never_raises_and_what_it_keeps_is_bounded(value: object) -> None:
+def test_parsing_never_raises_and_bounds_its_result(value: object) -> None:
     listed_item = read_item(value)
     assert isinstance(listed_item, ListedItem | SkippedItem)
     for item in entries(read_page(value)):

@@ -62,7 +62,7 @@ def asked(path: str, **resource: str) -> Exchange:
     return Exchange(url=url, method="GET", at=0, result=answer)
 
 
-def test_paths_that_differ_in_their_address_alone_sell_the_same() -> None:
+def test_paths_that_differ_only_in_their_address_sell_the_same() -> None:
     assert what_is_sold(asked("/items/17")) == what_is_sold(asked("/items/23"))
     other = asked("/items/17", description="The weather of Oslo")
     assert what_is_sold(asked("/items/17")) != what_is_sold(other)
@@ -75,7 +75,7 @@ def test_the_number_of_an_item_makes_it_no_other_item_but_its_name_does() -> Non
     assert what_is_sold(first) != what_is_sold(second)
 
 
-def test_what_is_no_envelope_sells_nothing() -> None:
+def test_response_without_envelope_sells_nothing() -> None:
     fault = Fault(kind=FaultKind.TIMEOUT)
     for result in (Answer(status=402), Answer(status=404, body=b"{}"), fault):
         exchange = Exchange(url="https://a.dev/", method="GET", at=0, result=result)

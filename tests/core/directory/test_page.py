@@ -108,7 +108,7 @@ def test_routes_may_be_named_by_their_paths_and_origins_hold_resources() -> None
     ]
 
 
-def test_an_entry_with_terms_is_no_group_and_stays_as_it_is() -> None:
+def test_entry_with_terms_is_not_a_group_and_is_unchanged() -> None:
     item = v2_item(endpoints=["https://elsewhere.dev/"], resources=[1])
     assert entries(read_page([item])) == (item,)
 
@@ -166,7 +166,7 @@ def test_a_document_without_entries_is_an_empty_page_and_no_page() -> None:
         ("0001-01-01T00:00:00+23:59", None),
     ],
 )
-def test_instants_are_read_in_every_form_in_use(value: object, at: int | None) -> None:
+def test_reads_times_in_every_common_form(value: object, at: int | None) -> None:
     assert read_instant(value) == at
 
 
@@ -199,6 +199,6 @@ def test_relative_paths_are_resolved_against_the_base_that_the_document_names(
 
 
 @pytest.mark.parametrize("entry", ["https://b.dev/a", "b.dev/a", "//b.dev/a", "see the docs"])
-def test_what_is_not_a_relative_path_is_not_put_under_the_base(entry: str) -> None:
+def test_only_relative_paths_are_joined_to_the_base(entry: str) -> None:
     page = read_page({"resourceServerUrl": "https://api.dev", "resources": [entry]})
     assert entries(page) == (entry,)

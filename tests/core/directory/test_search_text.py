@@ -47,7 +47,7 @@ def test_an_account_names_a_pay_to_in_any_case_of_its_hex_digits(text: str, addr
 
 
 @pytest.mark.parametrize("text", [f"0x{EVM}0", f"0x{EVM[1:]}", EVM, SOLANA + "11", "1" * 44])
-def test_what_is_no_account_is_words(text: str) -> None:
+def test_text_that_is_not_an_account_is_read_as_words(text: str) -> None:
     assert read_search_text(text, PUBLIC) == Words(text)
 
 
@@ -75,9 +75,7 @@ def test_all_else_is_words(text: str) -> None:
         ("https://user:pass@api.example.com/", "resource-invalid"),
     ],
 )
-def test_what_is_not_on_the_public_internet_is_refused_with_the_reason(
-    text: str, code: str
-) -> None:
+def test_rejects_non_public_search_targets_with_a_reason(text: str, code: str) -> None:
     with pytest.raises(ResourceError) as caught:
         read_search_text(text, PUBLIC)
     assert caught.value.code == code

@@ -56,7 +56,7 @@ def test_a_whole_file_is_read() -> None:
     assert seller_file.problems == ()
 
 
-def test_the_signed_text_names_host_network_addresses_and_instant() -> None:
+def test_signed_text_contains_host_network_addresses_and_time() -> None:
     assert announcement().text == (
         "x402 payTo change\n"
         "Host: api.seller.dev\n"
@@ -78,7 +78,7 @@ def test_the_signed_text_names_host_network_addresses_and_instant() -> None:
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_a_signature_holds_for_one_change_alone(changed: dict[str, object]) -> None:
+def test_signature_is_valid_for_one_change_only(changed: dict[str, object]) -> None:
     signature = bytes.fromhex(row(announcement())["signature"][2:])
     other = replace(announcement(), **changed)  # type: ignore[arg-type]
     assert recovered(text_digest(other.text), signature) != OLD.address.lower()
@@ -91,11 +91,11 @@ def test_checksummed_addresses_are_read_as_they_are_signed() -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"<html>", b"[]", b'"x"', b"\xff", b"{", b"null"])
-def test_what_is_no_object_is_no_file(text: bytes) -> None:
+def test_document_that_is_not_an_object_is_rejected(text: bytes) -> None:
     assert read(text, HOST) is None
 
 
-def test_a_file_that_is_too_large_is_none() -> None:
+def test_oversized_file_is_rejected() -> None:
     assert read(json.dumps({"statement": "x" * BYTES_MAX}).encode(), HOST) is None
 
 
@@ -149,7 +149,7 @@ def test_more_announcements_than_anyone_needs_are_not_read() -> None:
     assert len(seller_file.problems) == 1
 
 
-def test_an_announcement_covers_what_comes_after_its_instant_and_soon() -> None:
+def test_announcement_covers_a_limited_period_after_its_time() -> None:
     item = announcement(not_before=1_000)
     assert not item.covers(999_999)
     assert item.covers(1_000_000)

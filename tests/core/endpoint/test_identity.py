@@ -129,13 +129,13 @@ NOT_PUBLIC = (
 
 
 @pytest.mark.parametrize("text", NOT_RESOURCES)
-def test_a_text_that_is_no_url_is_refused(text: str) -> None:
+def test_rejects_text_that_is_not_a_url(text: str) -> None:
     with pytest.raises(ResourceError):
         parse_resource(text)
 
 
 @pytest.mark.parametrize("value", [None, 5, b"https://a.com/", ["https://a.com/"], True])
-def test_a_value_that_is_no_text_is_an_invalid_resource(value: object) -> None:
+def test_rejects_values_that_are_not_strings(value: object) -> None:
     with pytest.raises(ResourceError) as caught:
         parse_resource(value)
     assert caught.value.code == "resource-invalid"
@@ -201,7 +201,7 @@ def test_a_resource_has_one_canonical_form(text: str, url: str) -> None:
     assert parse_resource(resource.url) == parse_resource(text.split("?")[0].split("#")[0])
 
 
-def test_the_query_stays_beside_the_identity() -> None:
+def test_query_is_not_part_of_the_identity() -> None:
     resource = parse_resource("https://a.com/x?city=Z\u00fcrich&n=%41#top")
     assert (resource.url, resource.query) == ("https://a.com/x", "city=Z%C3%BCrich&n=%41")
     assert resource.probe_url == "https://a.com/x?city=Z%C3%BCrich&n=%41"
@@ -212,7 +212,7 @@ def test_an_unfilled_placeholder_makes_a_template(path: str) -> None:
     assert parse_resource(f"https://a.com{path}").templated
 
 
-def test_plain_paths_are_no_templates() -> None:
+def test_plain_paths_are_not_templates() -> None:
     assert not parse_resource("https://a.com/v1/12:30/x").templated
 
 

@@ -124,7 +124,7 @@ def test_lines_are_compact_and_in_the_order_of_their_keys() -> None:
     assert set(keys) == {key_of(record.resource, SALT) for record in records}
 
 
-def test_the_body_is_one_frame_that_says_how_long_its_content_is() -> None:
+def test_body_is_one_frame_with_its_content_size() -> None:
     body = bundled(RECORD, UNKNOWN).body
     frame = zstandard.ZstdDecompressor().decompressobj()
     text = frame.decompress(body)
@@ -166,6 +166,6 @@ def test_the_sample_that_guards_are_tested_with_is_of_this_form() -> None:
     assert zstandard.ZstdDecompressor().decompress(same.body) == sample
 
 
-def test_a_bundle_without_endpoints_is_a_header_alone() -> None:
+def test_bundle_without_endpoints_is_only_a_header() -> None:
     (header,) = lines(bundled())
     assert header["count"] == 0

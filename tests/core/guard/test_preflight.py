@@ -75,7 +75,7 @@ def test_an_offer_is_judged_as_a_guard_judges_it(
     assert verdict.reason.endswith(".")
 
 
-def test_what_is_not_said_of_an_offer_is_not_judged() -> None:
+def test_omitted_parts_of_an_offer_are_not_checked() -> None:
     assert decide(KNOWN, PreflightOffer()).decision is Decision.ALLOW
     caution = replace(KNOWN, recommendation="caution", grade="C")
     assert decide(caution, PreflightOffer()).code is Code.CAUTION
@@ -112,7 +112,7 @@ def test_an_address_is_one_of_its_network(
     assert (verdict.code is not Code.PAYTO_MALFORMED) == is_account
 
 
-def test_unknown_payto_of_a_seller_whose_payto_varies_is_asked_about() -> None:
+def test_unknown_payto_of_a_varying_seller_needs_confirmation() -> None:
     varies = replace(KNOWN, flags=("payto-varies",))
     verdict = decide(varies, PreflightOffer(pay_to="0x8ba1f109551bd432803012645ac136ddd64dba72"))
     assert (verdict.decision, verdict.code) == (Decision.ASK, Code.PAYTO_VARIES)

@@ -28,7 +28,7 @@ def test_an_address_that_never_changed_is_known_since_the_endpoint_is() -> None:
     assert known("0xa") == [("0xa", 80)]
 
 
-def test_the_newest_address_comes_first_with_the_instant_of_its_change() -> None:
+def test_newest_address_comes_first_with_the_time_of_its_change() -> None:
     assert known("0xc", change(20, "0xa", "0xb"), change(3, "0xb", "0xc")) == [
         ("0xc", 3),
         ("0xb", 20),

@@ -177,7 +177,7 @@ def test_white_space_before_it_changes_nothing() -> None:
         b"[" * 100_000,
     ],
 )
-def test_what_is_neither_json_nor_http_is_refused_with_a_hint(text: bytes) -> None:
+def test_rejects_input_that_is_neither_json_nor_http_with_a_hint(text: bytes) -> None:
     with pytest.raises(TollgaugeError) as caught:
         read_capture(text)
     assert "curl -i" in caught.value.hint
@@ -231,7 +231,7 @@ HEADER = base64.b64encode(json.dumps(V2_ENVELOPE).encode()).decode()
         json.dumps(V2_ENVELOPE, indent=2),
     ],
 )
-def test_an_envelope_alone_is_read_as_if_the_headers_around_it_were_right(text: str) -> None:
+def test_bare_envelope_is_read_with_correct_headers(text: str) -> None:
     judged = lint(read_capture(text.encode()))
     assert {finding.rule for finding in judged.findings} <= {"bazaar-absent", "header-whitespace"}
     assert (judged.payable, judged.version, judged.terms[0].amount) == (True, 2, 10_000)

@@ -68,7 +68,7 @@ def corrected(envelope: Any, body: Any = None, **answer: Any) -> Correction:
         ),
     ],
 )
-def test_a_finding_states_what_was_found_and_what_was_expected(
+def test_finding_states_the_found_and_the_expected_value(
     path: str, value: Any, found: str, expected: str
 ) -> None:
     detail = diagnosed(exchange_with(change_envelope(V2, path, value))).details[0]
@@ -85,7 +85,7 @@ def test_every_rule_states_both_for_its_wrong_example(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", [rule.slug for rule in ALL_RULES])
-def test_what_is_corrected_is_no_finding_any_more_and_no_worse_to_pay(slug: str) -> None:
+def test_correction_removes_the_finding_and_keeps_payability(slug: str) -> None:
     exchange = EXAMPLES[slug].wrong.exchange()
     correction = diagnosed(exchange).correction
     if correction is None:

@@ -32,7 +32,7 @@ SLUGS = [rule.slug for rule in ALL_RULES]
 FACILITATOR = "0x93053f1e7A5eFEDa532Fe69CbbE43cBEc3A0F13f"
 
 
-def test_every_rule_has_an_entry_and_every_kind_is_used() -> None:
+def test_every_rule_has_examples_and_every_kind_is_used() -> None:
     assert list(EXAMPLES) == SLUGS, "in the order of the rules"
     assert {entry.kind for entry in EXAMPLES.values()} == set(REMEDIES) == set(RemedyKind)
     assert [explained(slug) is not None for slug in SLUGS] == [True] * len(SLUGS)
@@ -41,7 +41,7 @@ def test_every_rule_has_an_entry_and_every_kind_is_used() -> None:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_the_wrong_example_fires_its_rule_and_the_right_one_does_not(slug: str) -> None:
+def test_wrong_example_fires_its_rule_and_right_one_does_not(slug: str) -> None:
     entry = EXAMPLES[slug]
     assert slug in fired_rules(lint(entry.wrong.exchange()))
     right = lint(entry.right.exchange())
@@ -50,7 +50,7 @@ def test_the_wrong_example_fires_its_rule_and_the_right_one_does_not(slug: str) 
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_an_example_as_it_is_pasted_is_the_same_answer(slug: str) -> None:
+def test_capture_of_an_example_gives_the_same_result(slug: str) -> None:
     for example in (EXAMPLES[slug].wrong, EXAMPLES[slug].right):
         text = example.capture()
         if text is None:
@@ -60,7 +60,7 @@ def test_an_example_as_it_is_pasted_is_the_same_answer(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_the_excerpts_show_what_differs_and_little_else(slug: str) -> None:
+def test_excerpts_show_the_differences_with_little_context(slug: str) -> None:
     explanation = explained(slug)
     assert explanation is not None
     assert explanation.what.endswith(".")

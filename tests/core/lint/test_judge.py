@@ -229,7 +229,7 @@ def test_a_warning_costs_neither_payability_nor_compliance(
         ("x402Version", MISSING, "version-form"),
     ],
 )
-def test_version_1_has_fatal_errors_of_its_own(path: str, value: Any, rule: str) -> None:
+def test_version_1_has_specific_fatal_errors(path: str, value: Any, rule: str) -> None:
     result = lint_answer(body=change_envelope(V1, path, value))
     assert rule in fired_rules(result)
     assert not result.payable
@@ -293,7 +293,7 @@ def test_repeated_headers_do_not_decode() -> None:
     assert not result.payable
 
 
-def test_an_empty_header_is_no_header() -> None:
+def test_empty_header_counts_as_absent() -> None:
     assert lint_answer(raw="", body=V1).payable
 
 
@@ -309,7 +309,7 @@ def test_a_large_header_may_not_pass_proxies() -> None:
     assert fired_rules(lint_answer(large)) == {"header-large"}
 
 
-def test_caching_and_browsers_want_headers_of_their_own() -> None:
+def test_missing_cache_and_cors_headers_are_warnings() -> None:
     assert fired_rules(lint_answer(V2, more=())) == {"cache-control", "cors-expose"}
     open_to_all = (("cache-control", "private, no-store"), ("access-control-expose-headers", "*"))
     assert fired_rules(lint_answer(V2, more=open_to_all)) == set()
@@ -330,12 +330,12 @@ def test_header_and_body_that_disagree_are_a_warning(path: str, value: Any) -> N
     assert (result.payable, result.compliant) == (True, True)
 
 
-def test_an_empty_header_beside_a_priced_body_disagrees_and_a_bare_error_does_not() -> None:
+def test_empty_accepts_in_header_disagrees_with_priced_body() -> None:
     assert "envelope-mismatch" in fired_rules(lint_answer(change_envelope(V2, "accepts", []), V1))
     assert lint_answer(V2, {"x402Version": 2, "error": "Payment required"}).findings == ()
 
 
-def test_a_body_of_version_1_that_nobody_could_pay_by_is_a_warning() -> None:
+def test_unpayable_version_1_body_is_a_warning() -> None:
     result = lint_answer(V2, change_envelope(V1, ENTRY + "network", "eip155:8453"))
     assert "body-unpayable" in fired_rules(result)
     assert (result.payable, result.compliant) == (True, True)
@@ -415,7 +415,7 @@ def test_one_payable_option_is_enough() -> None:
     assert "order-evm" not in fired_rules(result)
 
 
-def test_an_entry_that_is_no_object_has_one_finding_and_null_makes_the_rest_unpayable() -> None:
+def test_entry_that_is_not_an_object_has_one_finding_and_null_is_fatal() -> None:
     good = V2["accepts"][0]
     text = lint_answer(change_envelope(V2, "accepts", ["exact", good]))
     assert (fired_rules(text), text.payable) == ({"entry-object"}, True)
@@ -452,7 +452,7 @@ def test_extensions_of_any_type_do_not_keep_clients_of_version_1_from_paying() -
     assert lint_answer(body={**V1, "extensions": []}).payable
 
 
-def test_an_empty_url_of_the_resource_is_no_bar_to_paying() -> None:
+def test_empty_resource_url_does_not_prevent_payment() -> None:
     for result in (
         lint_answer(change_envelope(V2, "resource.url", "")),
         lint_answer(body=change_envelope(V1, ENTRY + "resource", "")),
@@ -491,7 +491,7 @@ def test_a_thousand_bad_options_say_no_more_than_five() -> None:
     )
 
 
-def test_rules_have_distinct_slugs_and_say_how_to_mend() -> None:
+def test_rules_have_distinct_slugs_and_a_fix() -> None:
     assert len({rule.slug for rule in ALL_RULES}) == len(ALL_RULES)
     for rule in ALL_RULES:
         assert rule.doc

@@ -157,7 +157,7 @@ def test_version_1_names_of_solana_are_checked_like_its_clusters() -> None:
         *("stable-testnet", "celo", "flare", "monad-testnet", "polygon", "sei", "base"),
     ],
 )
-def test_a_version_1_name_that_a_client_knows_is_no_finding(name: str) -> None:
+def test_version_1_name_known_to_a_client_has_no_finding(name: str) -> None:
     token = {"asset": "0x" + "ab" * 20, "extra": {"name": "Some Dollar", "version": "1"}}
     result = on(name, **token)
     assert "network-unknown" not in fired_rules(result)

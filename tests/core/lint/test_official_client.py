@@ -201,7 +201,7 @@ def test_neither_pays_a_version_2_envelope_in_the_body(client: x402HTTPClientSyn
 
 @settings(max_examples=examples(400), deadline=None)
 @given(document=mutations(V2))
-def test_what_we_call_payable_in_a_header_the_client_signs(
+def test_official_client_signs_payable_headers(
     client: x402HTTPClientSync, document: Document
 ) -> None:
     if we_say(*in_header(document)) and not outside_the_client(document):
@@ -210,7 +210,7 @@ def test_what_we_call_payable_in_a_header_the_client_signs(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(document=mutations(V1))
-def test_what_we_call_payable_in_a_v1_body_the_client_signs(
+def test_official_client_signs_payable_v1_bodies(
     client: x402HTTPClientSync, document: Document
 ) -> None:
     if we_say(*in_body(document)) and not outside_the_client(document):
@@ -219,7 +219,7 @@ def test_what_we_call_payable_in_a_v1_body_the_client_signs(
 
 @settings(max_examples=examples(100), deadline=None)
 @given(entries=st.lists(mutations(V2), min_size=1, max_size=3))
-def test_an_answer_is_payable_when_one_of_its_options_alone_is(
+def test_response_is_payable_if_one_option_is(
     entries: list[Document],
 ) -> None:
     firsts = [one["accepts"][:1] for one in entries if isinstance(one.get("accepts"), list)]
@@ -280,7 +280,7 @@ REFUSED: list[tuple[tuple[str | int, ...], Any]] = [
 
 
 @pytest.mark.parametrize(("path", "value"), REFUSED)
-def test_what_the_client_refuses_we_do_not_call_payable(
+def test_responses_rejected_by_the_client_are_not_payable(
     client: x402HTTPClientSync, path: tuple[str | int, ...], value: Any
 ) -> None:
     answer = in_header(mutated(V2, [(path, value)]))

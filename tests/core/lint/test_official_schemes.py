@@ -77,7 +77,7 @@ def test_networks_are_those_that_official_clients_register() -> None:
     assert patterns == {"eip155:*", "solana:*", *TON_NETWORKS}
 
 
-def test_every_mechanism_of_the_python_sdk_is_asked() -> None:
+def test_covers_every_mechanism_of_the_python_sdk() -> None:
     root = Path(x402.__file__).parent / "mechanisms"
     found = {
         (path.relative_to(root).parts[0], path.relative_to(root).parts[1])

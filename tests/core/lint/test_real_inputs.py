@@ -129,7 +129,7 @@ def test_captured_exchanges_are_judged_without_an_exception(path: Path) -> None:
         ("007-xbubble-200-unpaid", {"status-unpaid"}),
     ],
 )
-def test_what_is_broken_in_a_real_answer_is_named(name: str, expected: set[str]) -> None:
+def test_reports_the_defects_of_real_responses(name: str, expected: set[str]) -> None:
     result = of_captured(CHALLENGES / "captured" / f"{name}.json")
     assert expected <= rules(result)
     assert not result.payable

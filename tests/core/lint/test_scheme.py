@@ -114,7 +114,7 @@ def test_a_good_offer_of_each_scheme_is_payable(name: str) -> None:
         (CAPTURE, "name", MISSING, "domain-missing"),
     ],
 )
-def test_what_a_scheme_needs_in_extra_is_asked(
+def test_members_that_a_scheme_requires_in_extra_are_checked(
     offer: Document, member: str, value: Any, rule: str
 ) -> None:
     extra = dict(offer["accepts"][0]["extra"])
@@ -162,12 +162,12 @@ def test_a_token_that_takes_permit2_only_must_be_offered_so() -> None:
     assert lint_answer(change_envelope(mega, ENTRY + "extra", right)).payable
 
 
-def test_a_transfer_method_that_nobody_knows_is_a_warning() -> None:
+def test_unknown_transfer_method_is_a_warning() -> None:
     result = lint_answer(change_envelope(V2, ENTRY + "extra.assetTransferMethod", "eip-3009"))
     assert (fired_rules(result), result.payable) == ({"transfer-method"}, True)
 
 
-def test_permit2_without_sponsoring_tells_of_the_allowance_that_it_needs() -> None:
+def test_permit2_without_sponsoring_notes_the_required_allowance() -> None:
     assert "permit2-allowance" in fired_rules(lint_answer(PERMIT2))
     for key in ("eip2612GasSponsoring", "erc20ApprovalGasSponsoring"):
         sponsored = change_envelope(PERMIT2, f"extensions.{key}", {"info": {}, "schema": {}})
@@ -361,7 +361,7 @@ def first_entry(document: Document) -> Document:
 
 @pytest.mark.node
 @pytest.mark.parametrize("name", ENVELOPES)
-def test_what_is_called_payable_both_official_clients_sign(
+def test_both_official_clients_sign_payable_entries(
     name: str, refusals: dict[str, list[str]]
 ) -> None:
     header = name != "v1"

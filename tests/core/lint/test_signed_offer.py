@@ -142,13 +142,13 @@ def test_garbage_is_a_mismatch(offer: object) -> None:
     ("info", "mismatch"),
     [({"offers": "x"}, True), ({"offers": {}}, True), ({"offers": []}, False), ({}, False)],
 )
-def test_offers_that_are_no_list_are_a_mismatch(info: object, mismatch: bool) -> None:
+def test_offers_that_are_not_an_array_are_a_mismatch(info: object, mismatch: bool) -> None:
     example = change_example(with_offers(), "extensions.offer-receipt.info", info)
     assert ("signed-offer-mismatch" in fired_rules(lint(example.exchange()))) is mismatch
 
 
 @pytest.mark.parametrize("offer", [JWS_OFFER, K1_OFFER, signed_by_wallet(OTHER)])
-def test_signer_that_needs_a_fetch_is_noted_and_is_no_error(offer: object) -> None:
+def test_signer_that_needs_a_fetch_is_a_note_and_not_an_error(offer: object) -> None:
     assert found(offer) == "unchecked"
     unread = read_host_keys(DID, None, None, complete=False)
     assert found(offer, unread) == "unchecked"

@@ -119,7 +119,7 @@ def test_a_page_begins_behind_its_cursor_whatever_came_and_went() -> None:
     "cursor",
     ["x", "~", "1~", "~a", f"{10**18}~a", "1~a\n", "1.5~a", "\u0661~a", "1~" + "a" * 3_000],
 )
-def test_what_is_no_cursor_is_refused(cursor: str) -> None:
+def test_rejects_invalid_cursors(cursor: str) -> None:
     with pytest.raises(CursorError):
         COLUMNS.page(Filter(), Sort.SCORE, after=cursor, limit=1)
 

@@ -111,7 +111,9 @@ def test_hosts_of_one_site_count_once() -> None:
         (NEVER_SEEN, False),
     ],
 )
-def test_only_what_was_up_lately_surprises(last_up: LastUp, surprising: bool) -> None:
+def test_only_failures_of_recently_up_endpoints_are_surprising(
+    last_up: LastUp, surprising: bool
+) -> None:
     assert all(one.surprising == surprising for one in failing(9, last_up))
     assert suspicious(failing(9, last_up)) == surprising
 
@@ -200,7 +202,7 @@ def test_without_any_answer_every_network_failure_is_ours_the_dead_ones_too() ->
         assert (result.attribution, result.reason) == (Attribution.LOCAL, NO_CONNECTIVITY)
 
 
-def test_in_a_minute_of_ours_the_dead_stay_dead_and_the_others_are_not_blamed() -> None:
+def test_local_failure_excludes_all_but_dead_endpoints() -> None:
     wave: Wave = [
         (one, failure()) for one in (*failing(1), *failing(1, DEAD), *failing(1, NEVER_SEEN))
     ]
@@ -210,7 +212,7 @@ def test_in_a_minute_of_ours_the_dead_stay_dead_and_the_others_are_not_blamed() 
     assert attributed_to_us(wave, COMMON_MODE, even_dead=True) == (up, up, new)
 
 
-def test_time_outs_of_our_own_overload_are_ours_and_no_sign_of_anything() -> None:
+def test_timeouts_by_local_overload_are_local_and_not_evidence() -> None:
     """19 of 128, in a second in which our loop was held up."""
     late = [seen(Fault(kind=FaultKind.TIMEOUT), delay=SECOND_MS) for _ in range(19)]
     assert {(r.attribution, r.reason) for r in late} == {(Attribution.LOCAL, LATE_HERE)}
@@ -249,7 +251,7 @@ def test_broken_http_came_from_the_target_and_stays_its_own(kind: FaultKind) -> 
     assert unproven(wave) == (failure(kind),) * 40
 
 
-def test_a_failure_that_was_attributed_to_us_or_nobody_is_still_a_sign_of_the_network() -> None:
+def test_excluded_failures_are_still_evidence_about_the_network() -> None:
     for reason in (COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE):
         for attribution in (Attribution.LOCAL, Attribution.UNKNOWN):
             result = replace(failure(FaultKind.EMPTY), attribution=attribution, reason=reason)
@@ -316,7 +318,7 @@ def test_one_more_answer_never_makes_failures_ours(wave: Wave, at: int) -> None:
 
 
 @given(WAVES, st.sampled_from([COMMON_MODE, NO_CONNECTIVITY]), LAST_UPS)
-def test_what_is_ours_or_nobody_s_changes_neither_score_nor_last_up(
+def test_excluded_results_change_neither_score_nor_last_up(
     wave: Wave, reason: str, last_up: LastUp
 ) -> None:
     for judged in (attributed_to_us(wave, reason), unproven(wave)):
@@ -422,7 +424,7 @@ def test_without_a_reference_five_that_are_not_known_to_be_dead_may_be_our_netwo
 
 
 @pytest.mark.parametrize(("answered_at", "doubt"), [(None, True), (50, True), (150, False)])
-def test_an_answer_since_the_other_bad_certificate_speaks_for_our_clock(
+def test_answer_after_another_bad_certificate_clears_the_local_clock(
     answered_at: int | None, doubt: bool
 ) -> None:
     start = NOW - 200

@@ -35,7 +35,7 @@ def share_of(endpoints: Mapping[Standing, int], *, pace_ms: int = 0) -> HostShar
     return whole_plan.shares["big.com"]
 
 
-def test_a_host_with_32_000_paths_is_asked_for_each_about_every_nine_hours() -> None:
+def test_each_of_32_000_paths_of_a_host_is_probed_about_every_nine_hours() -> None:
     share = share_of({LISTED: 32_000})
     assert 8.8 * HOUR_MS < interval(LISTED, share) < 9.5 * HOUR_MS
     assert share.sharing == 32_000
@@ -58,7 +58,7 @@ def test_watched_endpoints_of_a_crowded_host_keep_their_cadence_and_the_dead_wai
 
 
 @given(COUNTS, st.integers(0, 30_000))
-def test_no_budget_is_overdrawn_nobody_starves_and_value_is_never_worth_less(
+def test_budgets_hold_no_endpoint_starves_and_priority_order_is_kept(
     endpoints: dict[Standing, int], pace_ms: int
 ) -> None:
     share = share_of(endpoints, pace_ms=pace_ms)

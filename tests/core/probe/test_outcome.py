@@ -80,7 +80,7 @@ def test_marker_of_a_bot_wall_counts_with_a_refusing_status(status: int, name: s
     assert (outcome is Outcome.BLOCKED) is (status in BOT_WALL_STATUSES)
 
 
-def test_other_values_of_a_marker_are_no_bot_wall() -> None:
+def test_other_values_of_a_marker_are_not_a_bot_wall() -> None:
     answer = Answer(status=403, headers=(("cf-mitigated", "none"), ("server", "challenge")))
     assert classify_answer(answer) is Outcome.FORBIDDEN
 

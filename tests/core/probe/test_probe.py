@@ -162,7 +162,7 @@ def test_a_time_out_is_theirs_until_we_were_late_ourselves(kind: FaultKind) -> N
     assert late.outcome is Outcome.TIMEOUT
 
 
-def test_a_name_server_that_does_not_answer_us_in_time_while_we_are_late_is_no_riddle() -> None:
+def test_dns_timeout_while_this_machine_is_late_is_local() -> None:
     timings = Timings(total=6_000, delay=LATE_MS)
     assert timed(FaultKind.DNS_FAILED, timings).attribution is Attribution.UNKNOWN
     late = timed(FaultKind.DNS_FAILED, replace(timings, delay=LATE_MS + 1))
@@ -177,7 +177,7 @@ def test_a_connection_that_was_ended_on_us_while_we_were_late_is_ours(kind: Faul
 @pytest.mark.parametrize(
     "kind", [FaultKind.DNS_NOT_FOUND, FaultKind.CONNECT, FaultKind.TLS_INVALID, FaultKind.MALFORMED]
 )
-def test_what_no_delay_of_ours_can_cause_stays_theirs(kind: FaultKind) -> None:
+def test_failures_that_local_delay_cannot_cause_stay_with_the_target(kind: FaultKind) -> None:
     result = timed(kind, Timings(total=900, delay=800))
     assert whose(result) == (Attribution.TARGET, kind.value)
 

@@ -74,7 +74,7 @@ def test_endpoints_that_were_probed_together_come_apart() -> None:
     assert max(gaps) - min(gaps) > 2 * MINUTE_MS
 
 
-def test_what_was_probed_at_once_after_a_stop_is_spread_again_within_half_a_day() -> None:
+def test_probes_spread_out_within_half_a_day_after_a_stop() -> None:
     """Of 400 endpoints, each twelfth of the period gets at least half of its share."""
     due = dict.fromkeys(range(400), NOW)
     for number in due:
@@ -129,7 +129,7 @@ def test_a_pause_moves_the_next_probe_only_where_it_is_the_longer() -> None:
     assert next_due(ENDPOINT, Cadence(), now=NOW, pause_ms=2 * HOUR_MS) == NOW + 2 * HOUR_MS
 
 
-def test_a_delisted_endpoint_that_somebody_asked_for_is_probed_every_six_hours() -> None:
+def test_recently_requested_delisted_endpoint_is_probed_every_six_hours() -> None:
     for asked_at, period in (
         (NOW, 6 * HOUR_MS),
         (NOW - ASKED_MS, 6 * HOUR_MS),
@@ -144,7 +144,7 @@ def test_a_delisted_endpoint_that_somebody_asked_for_is_probed_every_six_hours()
 DEAD = replace(ENDPOINT, down_since=NOW - DEAD_MS - 1)
 
 
-def test_what_is_dead_for_more_than_a_week_is_probed_every_six_hours() -> None:
+def test_endpoint_dead_for_over_a_week_is_probed_every_six_hours() -> None:
     assert interval_ms(DEAD, Cadence(), now=NOW) == DEAD_EVERY_MS
     assert interval_ms(DEAD, Cadence(), now=NOW - 1) == 30 * MINUTE_MS
     assert interval_ms(DEAD, Cadence(every_ms=DAY_MS), now=NOW) == DAY_MS
@@ -152,7 +152,7 @@ def test_what_is_dead_for_more_than_a_week_is_probed_every_six_hours() -> None:
 
 
 @pytest.mark.parametrize("reason", ["asked_at", "listing_changed_at"])
-def test_what_is_dead_and_asked_for_or_listed_anew_is_probed_as_usual_for_a_week(
+def test_requested_or_relisted_dead_endpoint_is_probed_regularly_for_a_week(
     reason: str,
 ) -> None:
     wanted = replace(DEAD, **{reason: NOW})  # type: ignore[arg-type]
@@ -162,7 +162,7 @@ def test_what_is_dead_and_asked_for_or_listed_anew_is_probed_as_usual_for_a_week
     assert interval_ms(watched, Cadence(), now=NOW) == 5 * MINUTE_MS
 
 
-def test_the_first_sign_of_life_of_what_was_dead_is_followed_as_usual() -> None:
+def test_dead_endpoint_that_is_up_again_returns_to_the_regular_interval() -> None:
     _, alive = after(DEAD, result(NOW, "payable"))
     _, still = after(DEAD, result(NOW, "down"))
     assert alive.due - NOW < 32 * MINUTE_MS
@@ -206,7 +206,7 @@ def after(endpoint: Endpoint, probe: ProbeResult, **more: Any) -> tuple[Endpoint
 PAYABLE = replace(ENDPOINT, payable=True)
 
 
-def test_a_failure_of_an_endpoint_that_was_payable_is_asked_again_after_a_minute() -> None:
+def test_failure_of_a_payable_endpoint_is_probed_again_after_a_minute() -> None:
     failed, following = after(PAYABLE, result(NOW, "down"))
     assert (following.due, following.confirms) == (NOW + MINUTE_MS, False)
     assert failed.unconfirmed_at == NOW
@@ -217,7 +217,7 @@ def test_a_failure_of_an_endpoint_that_was_payable_is_asked_again_after_a_minute
         assert last.due == next_due(ENDPOINT, Cadence(), now=NOW), "the regular probe stays"
 
 
-def test_a_confirmation_that_says_nothing_is_followed_by_one_after_five_minutes() -> None:
+def test_inconclusive_confirmation_is_repeated_after_five_minutes() -> None:
     failed, _ = after(PAYABLE, result(NOW, "down"))
     failed, second = after(failed, result(NOW + MINUTE_MS, "ours"))
     assert (second.due, second.confirms) == (NOW + 5 * MINUTE_MS, True)
@@ -234,7 +234,7 @@ def test_a_failure_after_a_failure_is_not_asked_again(payable: bool | None) -> N
     assert endpoint.unconfirmed_at is None
 
 
-def test_a_pause_that_is_asked_for_is_kept_and_the_failure_holds_as_long() -> None:
+def test_requested_pause_is_kept_and_the_failure_holds_as_long() -> None:
     endpoint, following = after(PAYABLE, result(NOW, "down"), pause_ms=6 * HOUR_MS)
     assert following.due == NOW + 900 + 6 * HOUR_MS
     assert following.holds == (6 * HOUR_MS + 900) * 3 // 2
@@ -248,14 +248,14 @@ def test_a_probe_that_comes_when_the_regular_one_is_due_confirms_nothing() -> No
     assert late.unconfirmed_at is None
 
 
-def test_where_the_regular_probe_comes_soon_anyway_nothing_else_is_asked() -> None:
+def test_no_confirmation_if_the_regular_probe_is_due_soon() -> None:
     quick = Cadence(every_ms=90 * SECOND_MS)
     following = after_probe(PAYABLE, result(NOW, "down"), quick, now=NOW)
     assert following.due > NOW + 80 * SECOND_MS
     assert following.unconfirmed_at is None
 
 
-def test_a_watched_endpoint_is_asked_again_once_and_its_regular_probes_confirm_nothing() -> None:
+def test_watched_endpoint_has_one_confirming_probe() -> None:
     watched = replace(PAYABLE, watched_until=NOW + DAY_MS)
     failed, following = after(watched, result(NOW, "down"))
     assert following.due == NOW + MINUTE_MS

@@ -65,7 +65,7 @@ def by_quarters(statements: Sequence[Statement], until: int) -> dict[int, Spans]
 
 
 @given(STATEMENTS, st.integers(0, 5 * 96))
-def test_a_probe_speaks_to_the_next_one_at_most_as_long_as_it_holds(
+def test_probe_counts_until_the_next_one_or_until_it_expires(
     statements: list[Statement], quarters: int
 ) -> None:
     until = START + quarters * QUARTER
@@ -80,7 +80,7 @@ def test_a_probe_speaks_to_the_next_one_at_most_as_long_as_it_holds(
 
 
 @given(STATEMENTS)
-def test_what_a_day_adds_up_to_does_not_depend_on_how_it_is_split(
+def test_sums_of_a_day_do_not_depend_on_its_parts(
     statements: list[Statement],
 ) -> None:
     until = START + 9 * DAY_MS
@@ -123,7 +123,7 @@ def test_a_refusal_is_not_up_as_time() -> None:
         assert (said.up, said.payable) == (False, False)
 
 
-def test_a_day_is_cut_at_the_instant_that_is_asked_for() -> None:
+def test_day_is_cut_at_the_requested_time() -> None:
     said = statement(payable(START))
     assert said is not None
     assert spans(20_000, [said], before=None, until=START + HOUR_MS).up == HOUR_MS

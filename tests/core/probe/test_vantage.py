@@ -45,7 +45,7 @@ def is_down(*others: VantageState) -> bool:
     return by_majority(FAILURE, others).scored
 
 
-def test_the_only_vantage_decides_alone() -> None:
+def test_single_vantage_decides() -> None:
     assert by_majority(FAILURE, ()) == FAILURE
 
 
@@ -60,13 +60,13 @@ def test_a_failure_that_more_than_half_see_is_the_endpoints() -> None:
     assert is_down(state(up=True), state(up=False))
 
 
-def test_what_a_vantage_saw_too_long_ago_or_by_its_own_fault_does_not_count() -> None:
+def test_old_and_local_results_of_a_vantage_are_ignored() -> None:
     assert is_down(state(up=True, at=NOW - RECENT_MS - 1))
     assert not is_down(state(up=True, at=NOW - RECENT_MS))
     assert is_down(replace(state(up=True), attribution=Attribution.LOCAL))
 
 
-def test_what_the_primary_vantage_saw_before_is_no_second_voice() -> None:
+def test_earlier_result_of_the_primary_vantage_is_not_a_second_vote() -> None:
     assert is_down(state(up=True, primary=True))
 
 

@@ -130,7 +130,7 @@ def test_a_body_with_any_bit_changed_is_refused(bit: int) -> None:
 
 
 @pytest.mark.parametrize("typ", set(get_args(Typ)) - {"tollgauge-report"})
-def test_what_was_signed_as_a_report_passes_for_nothing_else(typ: Typ) -> None:
+def test_signed_report_is_rejected_as_any_other_document(typ: Typ) -> None:
     with pytest.raises(SignatureError, match=f"a tollgauge-report, not a {typ}"):
         verify(SIGNED, BODY, typ, [KEY.public])
     with pytest.raises(SignatureError, match="not that of this body"):
@@ -195,7 +195,7 @@ def test_rejects_header_without_valid_typ_kid_or_iat(change: dict[str, object]) 
         RFC_8037,
     ],
 )
-def test_a_text_that_is_no_signature_of_ours_is_refused(text: str) -> None:
+def test_rejects_texts_that_are_not_valid_signatures(text: str) -> None:
     with pytest.raises(SignatureError):
         read(text)
 
@@ -223,7 +223,7 @@ def test_a_signature_that_names_a_key_which_did_not_make_it_is_refused() -> None
         (None, NOW // 1000 - 1, False),
     ],
 )
-def test_a_retired_key_counts_for_what_it_signed_in_its_time(
+def test_retired_key_is_valid_for_signatures_of_its_period(
     nbf: int | None, exp: int | None, counts: bool
 ) -> None:
     retired = replace(KEY.public, nbf=nbf, exp=exp)
@@ -281,7 +281,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("text", UNUSABLE.values(), ids=UNUSABLE)
-def test_a_text_that_is_no_signing_key_is_refused_and_never_shown(text: str) -> None:
+def test_rejects_invalid_signing_keys_without_showing_them(text: str) -> None:
     with pytest.raises(KeyFormatError) as caught:
         SigningKey.of(text)
 
@@ -299,7 +299,7 @@ def test_a_text_that_is_no_signing_key_is_refused_and_never_shown(text: str) -> 
      KEY.public_jwk | {"exp": -1}, KEY.public_jwk | {"x": 5}, KEY.public_jwk | {"crv": "X25519"}],
     ids=str,
 )  # fmt: skip
-def test_a_jwk_that_is_no_public_key_is_refused(jwk: dict[str, object]) -> None:
+def test_rejects_jwk_that_is_not_a_public_key(jwk: dict[str, object]) -> None:
     with pytest.raises(KeyFormatError):
         PublicKey.of(jwk)
 

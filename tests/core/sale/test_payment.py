@@ -102,7 +102,7 @@ def test_a_good_payment_pays_its_offer() -> None:
         ("accepted.scheme", "upto", "unsupported_scheme"),
     ],
 )
-def test_what_was_signed_is_compared_exactly(path: str, value: str, reason: str) -> None:
+def test_signed_values_are_compared_exactly(path: str, value: str, reason: str) -> None:
     assert refusal(payment(path, value), OFFER, now_s=NOW) == reason
 
 

@@ -47,7 +47,7 @@ def test_alternatives_are_of_the_same_category_in_every_catalogue(
         assert by_source[source].precision >= precision, source
 
 
-def test_the_default_is_better_than_what_it_was_compared_with(services: Sequence[Service]) -> None:
+def test_default_is_better_than_the_alternatives(services: Sequence[Service]) -> None:
     ours = mean(relevance.quality(services, relevance.ours(services)))
     for way in (relevance.words, relevance.characters, relevance.bm25):
         assert ours > mean(relevance.quality(services, way(services))) + 0.03
@@ -68,5 +68,5 @@ def test_quality_is_one_when_the_relevant_come_first_and_falls_with_their_place(
     assert relevance.quality(rows, third)["s"].ndcg == pytest.approx(1 / np.log2(5))
 
 
-def test_a_service_alone_in_its_category_is_no_query() -> None:
+def test_single_service_in_a_category_is_not_a_query() -> None:
     assert relevance.quality(labelled("a", "b"), np.ones((2, 2))) == {}

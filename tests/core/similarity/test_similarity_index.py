@@ -81,7 +81,7 @@ def test_the_ranking_is_similarity_then_score_then_price_then_id() -> None:
     assert search(rows, limit=2) == expected[:2]
 
 
-def test_what_is_expected_to_be_payable_comes_first_however_alike_the_rest_is() -> None:
+def test_expected_payability_outranks_similarity() -> None:
     rows = [
         entry("doubtful", score_tenths=990, payable_24h_permille=849),
         entry("unknown", score_tenths=980),
@@ -100,7 +100,7 @@ def test_only_better_scores_count_and_the_least_difference_is_enough() -> None:
     assert search(rows) == ["just"]
 
 
-def test_the_same_host_the_same_pay_to_and_what_is_not_offered_are_left_out() -> None:
+def test_excludes_same_host_same_payto_and_unoffered_endpoints() -> None:
     asked = entry("asked", score_tenths=500, pay_to="0xaa")
     rows = [
         entry("same-host", host=asked.endpoint.host),
@@ -116,11 +116,11 @@ def test_two_endpoints_without_a_wallet_do_not_share_one() -> None:
     assert search([entry("a", pay_to=None)], ASKED) == ["a"]
 
 
-def test_another_purpose_is_no_alternative() -> None:
+def test_endpoint_with_another_purpose_is_not_an_alternative() -> None:
     assert search([entry("x", "mint an nft")]) == []
 
 
-def test_an_endpoint_that_says_nothing_has_no_alternatives_and_is_none() -> None:
+def test_endpoint_without_text_has_no_alternatives_and_is_not_one() -> None:
     silent = entry("silent", "")
     assert search([silent]) == []
     assert search([entry("a")], replace(ASKED, terms=WeightedTerms())) == []
@@ -144,7 +144,7 @@ def test_one_host_cannot_make_its_words_common_by_listing_more_of_itself() -> No
     assert alone.search(ASKED.terms, **asked)  # type: ignore[arg-type]
 
 
-def test_what_the_index_does_not_know_counts_for_the_length_of_a_question() -> None:
+def test_unknown_terms_count_towards_the_query_length() -> None:
     rows = [ASKED, *OTHERS, entry("a")]
     index = SimilarityIndex(rows)
     asked = read(ProviderText(description="weather forecast zyzzyva quux frobnicate"))
@@ -331,19 +331,19 @@ def test_the_collector_has_nothing_as_long_as_an_index_to_look_through() -> None
     assert not [one for one in looked_through if len(one) >= index.size and "e299" in one]
 
 
-def test_a_word_that_one_host_alone_says_finds_it() -> None:
+def test_term_of_a_single_host_finds_it() -> None:
     rows = [listed("a", "acme weather"), listed("b", "weather forecast")]
     assert answers(rows, "acme") == ["a"]
 
 
-def test_words_that_nobody_says_neither_find_nor_hide_anything() -> None:
+def test_unused_terms_do_not_affect_the_results() -> None:
     rows = [listed("a", "weather forecast"), *OTHERS]
     assert answers(rows, "zyxwv") == []
     assert answers(rows, "") == []
     assert answers(rows, "zyxwv weather") == answers(rows, "weather") == ["a"]
 
 
-def test_a_question_finds_what_is_listed_and_nothing_else() -> None:
+def test_query_finds_only_listed_endpoints() -> None:
     rows = [
         listed("gone", "weather forecast", status=Listing.DELISTED),
         entry("hidden"),
@@ -352,7 +352,7 @@ def test_a_question_finds_what_is_listed_and_nothing_else() -> None:
     assert answers(rows, "weather") == ["a"]
 
 
-def test_what_only_searches_find_is_no_alternative() -> None:
+def test_search_only_endpoints_are_not_alternatives() -> None:
     rows = [entry("a"), entry("b", score_tenths=900)]
     more = [listed("avoided", "weather forecast", score_tenths=990), listed("x", "weather")]
     assert search([*rows, *more]) == search(rows) == ["b", "a"]

@@ -76,7 +76,7 @@ def test_an_endpoint_is_described_by_its_texts_its_path_and_its_inputs() -> None
 
 
 @pytest.mark.parametrize("body", [b"not json", b"[1, 2]", b"\xff", b"{}", b"7"])
-def test_a_declared_body_that_names_nothing_is_no_error(body: bytes) -> None:
+def test_declared_body_without_names_is_accepted(body: bytes) -> None:
     endpoint = Endpoint(
         id="0",
         resource="https://a.example/",
@@ -102,7 +102,7 @@ def test_a_whole_tag_weighs_more_than_a_word_of_a_description() -> None:
     assert sorted(tagged.values()) == [WEIGHTS.once, WEIGHTS.whole]
 
 
-def test_words_that_say_that_something_is_for_sale_are_no_path_segments() -> None:
+def test_sale_words_are_not_path_segments() -> None:
     plain = weigh_terms(ProviderText(path="/weather"))
     sold = weigh_terms(ProviderText(path="/weather/{city}"))
     assert plain == sold == weigh_terms(ProviderText(path="/api/v2/weather"))

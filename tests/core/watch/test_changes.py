@@ -95,7 +95,7 @@ def test_every_change_of_terms_is_reported_once(what: str, after: Quote, types: 
     assert {number for number, _ in reported} <= {1}
 
 
-def test_a_change_says_what_was_what_is_and_why() -> None:
+def test_change_has_before_after_and_reason() -> None:
     ((_, change),) = lived([probe(0), probe(1, quote=replace(QUOTE, amount=20_000))])
     assert change.before == {"amount": "10000", "amountUsd": 0.01}
     assert change.after == {"amount": "20000", "amountUsd": 0.02}
@@ -109,7 +109,7 @@ def test_a_fall_of_the_price_is_a_warning() -> None:
     assert change.severity is Severity.WARN
 
 
-def test_terms_that_are_gone_for_a_while_are_no_change() -> None:
+def test_temporarily_missing_terms_are_not_a_change() -> None:
     assert not lived([probe(0), probe(1, quote=None), probe(2)])
 
 
@@ -126,7 +126,7 @@ def test_terms_that_vary_are_reported_twice_and_then_once_as_a_warning() -> None
     assert "It varies" in reported[-1].reason
 
 
-def test_terms_that_vary_per_item_are_a_warning_at_once() -> None:
+def test_terms_that_vary_per_item_are_an_immediate_warning() -> None:
     results = [probe(i, quote=replace(QUOTE, amount=100 + i)) for i in range(50)]
     reported = [change for _, change in lived(results, templated=True)]
     assert [change.severity.value for change in reported] == ["warn"]
@@ -231,7 +231,7 @@ def test_every_sensitivity_has_its_own_flips() -> None:
     assert [(number, change.sensitivity) for number, change in reported] == [(3, 1), (4, 2), (7, 5)]
 
 
-def test_a_new_sensitivity_takes_over_what_is_known() -> None:
+def test_new_sensitivity_inherits_the_known_state() -> None:
     state = ChangeState()
     for number in range(6):
         state, _ = advance(state, Probed(result=probe(number, up=number < 2)))
@@ -305,7 +305,7 @@ UPGRADES = [
 
 
 @pytest.mark.parametrize(("what", "series", "reported"), UPGRADES, ids=lambda v: str(v)[:24])
-def test_what_another_version_of_the_rules_finds_is_no_change(
+def test_findings_of_another_rule_version_are_not_a_change(
     what: str, series: list[tuple[RuleSet, tuple[str, ...]]], reported: list[list[str]]
 ) -> None:
     assert judged(series, ChangeState()) == reported
@@ -386,7 +386,7 @@ def test_two_answers_far_above_the_endpoints_own_past_are_a_regression(
     assert slow_series(*ms) == expected
 
 
-def test_without_a_past_nothing_is_slow() -> None:
+def test_nothing_is_slow_without_history() -> None:
     young = ChangeState(baseline=replace(BASELINE, count=10))
     results = [probe(i, ms=9_000) for i in range(10)]
     assert not lived(results, before=young)

@@ -33,7 +33,7 @@ def test_no_text_makes_slack_mention_or_link() -> None:
     assert "&lt;!channel&gt;" in text
 
 
-def test_discord_mentions_nobody_and_shows_no_markup() -> None:
+def test_discord_message_has_no_mentions_and_no_markup() -> None:
     evil = "@everyone **bold** [click](https://evil.example) `x` \u202e"
     change = replace(changes.delisting(at=START, source="x"), reason=evil, after={"payTo": evil})
     message = notice.discord(told_of(change))

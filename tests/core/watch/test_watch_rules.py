@@ -30,7 +30,7 @@ def test_retries_keep_to_the_schedule_within_a_fifth(delivery: str, attempts: in
     assert at == retry_at(delivery, attempts, now=NOW)
 
 
-def test_deliveries_do_not_all_come_back_at_once() -> None:
+def test_retries_of_deliveries_are_spread() -> None:
     assert len({retry_at(f"dlv_{i}", 2, now=NOW) for i in range(100)}) > 90
 
 
@@ -80,7 +80,7 @@ def test_a_masked_url_does_not_give_its_secret_away() -> None:
     assert "token" not in masked("https://a.example.com/x?token=abc")
 
 
-def test_what_is_left_is_kept_when_a_watch_is_renewed() -> None:
+def test_renewal_keeps_the_remaining_time() -> None:
     left = NOW + 3 * DAY_MS
     assert watch_rules.renewed_until(left, now=NOW) == left + 30 * DAY_MS
     assert watch_rules.renewed_until(NOW - DAY_MS, now=NOW) == NOW + 30 * DAY_MS

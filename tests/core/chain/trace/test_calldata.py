@@ -77,7 +77,7 @@ VALUES = ("0x" + "aa" * 20, "0x" + "bb" * 20, 1, 2, 3, b"\4" * 32)
 
 
 @pytest.mark.parametrize("form", ["vrs", "bytes"])
-def test_data_that_ends_too_early_is_no_call(form: str) -> None:
+def test_truncated_data_is_not_a_call(form: str) -> None:
     rest = (27, b"\5" * 32, b"\6" * 32) if form == "vrs" else (b"\7" * 65,)
     whole = call(Method.TRANSFER, form, (*VALUES, *rest))
     needed = len(whole) - (31 if form == "bytes" else 0)  # the padding of 65 bytes may be missing
@@ -87,13 +87,13 @@ def test_data_that_ends_too_early_is_no_call(form: str) -> None:
 
 
 @pytest.mark.parametrize("offset", [2**256 - 1, 2**64, 2**255, 10_000, 0xE1 + 97])
-def test_a_signature_outside_of_the_data_is_no_call(offset: int) -> None:
+def test_signature_outside_the_data_is_not_a_call(offset: int) -> None:
     whole = call(Method.TRANSFER, "bytes", (*VALUES, b"\7" * 65))
     assert read_call(whole[: 4 + 192] + offset.to_bytes(32) + whole[4 + 224 :]) is None
 
 
 @pytest.mark.parametrize("length", [2**256 - 1, 2**64, 97])
-def test_a_signature_longer_than_the_data_is_no_call(length: int) -> None:
+def test_signature_longer_than_the_data_is_not_a_call(length: int) -> None:
     whole = call(Method.RECEIVE, "bytes", (*VALUES, b"\7" * 65))
     assert read_call(whole[: 4 + 224] + length.to_bytes(32) + whole[4 + 256 :]) is None
 

@@ -69,7 +69,7 @@ def paid(result: TraceResult) -> list[tuple[object, ...]]:
 TWA, RWA = "transferWithAuthorization", "receiveWithAuthorization"
 
 
-def test_logs_say_what_was_paid_and_the_call_says_how() -> None:
+def test_logs_give_the_payment_and_the_call_gives_the_method() -> None:
     result = trace_files(transaction_of(call()), receipt_with(used_log(), transfer_log()))
     assert paid(result) == [(TWA, 5, USDC)]
     assert (result.status, result.decoder, result.reason) == (
@@ -141,7 +141,7 @@ def test_several_pairs_are_paired_by_log_order() -> None:
         [transfer_log()],
     ],
 )
-def test_logs_that_make_no_pair_are_no_payment(logs: list[dict[str, Any]]) -> None:
+def test_unpaired_logs_are_not_a_payment(logs: list[dict[str, Any]]) -> None:
     result = trace_files(transaction_of(call()), receipt_with(*logs))
     assert result.payments == ()
     assert result.reason
@@ -161,13 +161,13 @@ def test_a_reverted_transaction_moved_nothing_whatever_it_asked_for() -> None:
         assert "requests transferWithAuthorization of 5" in str(result.reason)
 
 
-def test_a_successful_call_without_logs_is_no_payment() -> None:
+def test_successful_call_without_logs_is_not_a_payment() -> None:
     result = trace_files(transaction_of(call()), receipt_with())
     assert result.payments == ()
     assert "No money moved" in str(result.reason)
 
 
-def test_a_cancelled_authorization_is_no_payment() -> None:
+def test_cancelled_authorization_is_not_a_payment() -> None:
     log = used_log() | {"topics": [_CANCELED, *used_log()["topics"][1:]]}
     result = trace_files(transaction_of("0x5a049a70"), receipt_with(log))
     assert result.payments == ()
@@ -231,7 +231,7 @@ def test_a_receipt_without_logs_or_status_leaves_it_unknown() -> None:
     assert nothing.status is TraceStatus.UNKNOWN
 
 
-def test_a_call_trace_alone_is_not_proof_that_the_transaction_held() -> None:
+def test_call_trace_without_receipt_does_not_prove_success() -> None:
     result = trace_files(transaction_of(call()), None, calls=frame(call()))
     assert (result.status, paid(result)) == (TraceStatus.UNKNOWN, [(TWA, 5, USDC)])
     assert "unknown whether money moved" in str(result.reason)
@@ -406,7 +406,9 @@ def test_the_chain_is_the_transactions_own() -> None:
         (transaction_of(), receipt_with(transactionHash="0x" + "11" * 32), "another transaction"),
     ],
 )
-def test_what_is_no_capture_is_said_plainly(tx: object, receipt: object, message: str) -> None:
+def test_rejects_malformed_captures_with_a_reason(
+    tx: object, receipt: object, message: str
+) -> None:
     with pytest.raises(TraceInputError, match=message):
         trace_files(tx, receipt)
 

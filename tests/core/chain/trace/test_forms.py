@@ -246,7 +246,7 @@ def checked(result: TraceResult, *, index: int | None = 72) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_payment_is_the_same_whoever_wrote_it_down(form: str) -> None:
+def test_payment_is_the_same_in_every_format(form: str) -> None:
     tx, receipt, _ = FORMS[form]
     shown = checked(trace_files(tx, receipt))
     more = "The logs are incomplete" in str(shown.get("reason"))
@@ -270,7 +270,7 @@ def test_a_receipt_of_any_form_says_that_it_reverted(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_transaction_alone_says_that_it_is_not_known_whether_it_moved(form: str) -> None:
+def test_transaction_without_receipt_leaves_the_outcome_unknown(form: str) -> None:
     result = trace_files(FORMS[form][0])
     told_itself = form in ("Blockscout", "Etherscan")
     assert result.status is (TraceStatus.SUCCESS if told_itself else TraceStatus.UNKNOWN)
@@ -303,7 +303,7 @@ def test_one_object_may_hold_the_transaction_and_its_receipt() -> None:
     assert trace_files(failed).status is TraceStatus.REVERTED
 
 
-def test_a_receipt_alone_is_enough_for_what_its_logs_prove() -> None:
+def test_receipt_without_transaction_proves_payments_by_its_logs() -> None:
     result = trace_files(rpc()[1])
     assert (result.status, result.payments[0].amount, result.proven) == (
         TraceStatus.SUCCESS,
@@ -325,7 +325,7 @@ def test_a_page_of_logs_does_not_say_that_there_are_no_others() -> None:
     assert "No money moved" in str(whole.reason)
 
 
-def test_logs_alone_are_proof_that_the_transaction_held() -> None:
+def test_logs_without_receipt_prove_success() -> None:
     tx, receipt, _ = rpc()
     checked(trace_files(tx, receipt["logs"]))
     checked(trace_files(tx, blockscout_logs()))
@@ -359,7 +359,7 @@ def test_a_receipt_that_contradicts_its_transaction_is_refused() -> None:
         trace_files(blockscout(), rpc()[1] | {"status": "0x0", "logs": []})
 
 
-def test_a_saved_error_is_not_taken_for_an_unknown_transaction() -> None:
+def test_saved_error_is_not_an_unknown_transaction() -> None:
     with pytest.raises(TraceInputError, match="an error"):
         trace_files({"jsonrpc": "2.0", "id": 1, "error": {"code": -32005, "message": "limit"}})
 
@@ -372,6 +372,6 @@ def test_a_chain_that_nothing_names_is_said_to_be_assumed() -> None:
     assert trace_files(*rpc()[:2]).reason is None
 
 
-def test_a_log_is_no_transaction() -> None:
+def test_log_is_not_a_transaction() -> None:
     with pytest.raises(TraceInputError, match="not a transaction"):
         trace_files(rpc()[1]["logs"][0])

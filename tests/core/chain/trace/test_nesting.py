@@ -194,7 +194,7 @@ def test_a_list_that_ends_too_early_gives_at_most_its_whole_rows() -> None:
             assert len(transfers_in(data[:length], OUTER)) <= len(ROWS)
 
 
-def test_a_wrapper_that_nobody_knows_hides_nothing_from_a_scan() -> None:
+def test_scan_finds_calls_in_unknown_wrappers() -> None:
     data = written("unknown(uint256,bytes)", 5, b"odd" + A) + b"tail" + B
     assert transfers_in(data, OUTER) == ()
     assert sorted(call.value for call in transfers_anywhere(data)) == [1, 2]
@@ -221,7 +221,7 @@ def shared(inner: bytes, count: int) -> bytes:
     )
 
 
-def test_shared_elements_mean_what_they_say() -> None:
+def test_shared_array_elements_are_read_for_each_reference() -> None:
     assert [call.value for call in transfers_in(shared(shared(A, 2), 3), OUTER)] == [1] * 6
 
 

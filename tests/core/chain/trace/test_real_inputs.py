@@ -81,7 +81,7 @@ def checked(saved: dict[str, Any], result: TraceResult) -> None:
 
 
 @pytest.mark.parametrize("name", POSITIVE)
-def test_a_real_payment_decodes_to_what_its_file_says(name: str) -> None:
+def test_real_payment_decodes_to_the_recorded_values(name: str) -> None:
     saved = load(name)
     checked(saved, trace_files(transaction(saved)))
     checked(saved, trace_files(transaction(saved), None, "calldata"))
@@ -139,7 +139,7 @@ def test_the_whole_real_receipt_gives_block_and_log_index() -> None:
 
 
 @pytest.mark.parametrize("name", ["base-plain-transfer-559524a9", "base-4337-transfer-3bdfe11a"])
-def test_a_real_transfer_without_an_authorization_is_no_payment(name: str) -> None:
+def test_real_transfer_without_authorization_is_not_a_payment(name: str) -> None:
     saved = load(name)
     shown = trace_json(trace_files(transaction(saved), receipt(saved)))
     assert shown["payments"] == []
@@ -147,7 +147,7 @@ def test_a_real_transfer_without_an_authorization_is_no_payment(name: str) -> No
     assert shown["reason"]
 
 
-def test_a_permit2_settlement_is_no_payment_by_authorization() -> None:
+def test_permit2_settlement_is_not_a_payment_by_authorization() -> None:
     saved = load("synthetic-permit2-exact-settle-calldata")
     result = trace_files({"input": saved["calldata"], "to": "0x" + "40" * 20})
     assert result.payments == ()
