@@ -58,7 +58,7 @@ const { load_s, mb_more } = load();
 const guard = guarded(payer(), {
   bundle,
   key: JSON.parse(key),
-  journal: `${bundle}.journal.jsonl`,
+  journal: `${bundle}.journal.sqlite`,
   policy: { maxDay: 1_000_000_000n },
 });
 const fetches = {

@@ -12,7 +12,7 @@ registerExactEvmScheme(client, { signer: privateKeyToAccount(process.env.PRIVATE
 const guard = guarded(client, {
   bundle: process.env.TOLLGAUGE_GUARD_BUNDLE,
   key: process.env.TOLLGAUGE_GUARD_KEY,
-  journal: "payments.jsonl",
+  journal: "payments.sqlite",
 });
 const http = guard.axios(wrapAxiosWithPayment, axios.create());
 
@@ -25,4 +25,4 @@ for (const url of process.argv.slice(2)) {
     console.log(`refused ${url}: ${error.message}`);
   }
 }
-console.log(`${guard.unsettled().length} payments have no receipt`);
+console.log(`${guard.unresolved().length} payments have no answer`);

@@ -11,7 +11,7 @@ registerExactEvmScheme(client, { signer: privateKeyToAccount(process.env.PRIVATE
 const guard = guarded(client, {
   bundle: process.env.TOLLGAUGE_GUARD_BUNDLE,
   key: process.env.TOLLGAUGE_GUARD_KEY,
-  journal: "payments.jsonl",
+  journal: "payments.sqlite",
 });
 const fetchPaid = guard.fetch(wrapFetchWithPayment);
 
@@ -24,4 +24,4 @@ for (const url of process.argv.slice(2)) {
     console.log(`refused ${url}: ${error.message}`);
   }
 }
-console.log(`${guard.unsettled().length} payments have no receipt`);
+console.log(`${guard.unresolved().length} payments have no answer`);

@@ -106,7 +106,7 @@ async def test_an_example_pays_the_good_and_says_why_it_refuses_the_others(
         line = next(line for line in lines if line.startswith(f"refused {urls[label]}: "))
         assert code in line
     if example.endswith(".mjs"):
-        assert lines[-1] == "0 payments have no receipt"
+        assert lines[-1] == "0 payments have no answer"
     else:
         entries = [line for line in lines if line.startswith("paid ")]
         assert [line.split()[1] for line in entries] == ["10000", "5000"]

@@ -207,7 +207,7 @@ async def test_after_a_kill_the_journal_of_typescript_names_the_payment_too(
     await process.wait()
     (arrival,) = [item for item in world.arrived if item.payer == account.address.lower()]
     (entry,) = await node_answer(
-        world, node_order(account, {}, "fetch", guard=setup.for_node(), unsettled=True)
+        world, node_order(account, {}, "fetch", guard=setup.for_node(), unresolved=True)
     )
     assert (entry["nonce"], entry["payer"]) == (arrival.nonce, arrival.payer)
     assert (entry["payTo"], entry["amount"]) == (arrival.pay_to.lower(), str(arrival.value))

@@ -43,11 +43,13 @@ for await (const line of createInterface({ input: process.stdin }))
   console.log(JSON.stringify(parseResource(JSON.parse(line))?.url ?? null));
 """
 
-FIND_EVIDENCE = """
-import { findEvidence } from "./dist/chain.js";
-const [node, payment] = process.argv.slice(1);
-const { microUsd, ...rest } = JSON.parse(payment);
-console.log(await findEvidence(node, { ...rest, microUsd: BigInt(microUsd) }));
+READ_NODE = """
+import { NodeReader } from "./dist/nodes.js";
+const [node, text] = process.argv.slice(1);
+const { exposure, ...payment } = JSON.parse(text);
+const reader = new NodeReader({ [payment.network]: node });
+const { evidence } = await reader.read({ ...payment, exposure: BigInt(exposure) });
+console.log(evidence);
 """
 TRANSFER = "0xcf092995"
 """`transferWithAuthorization` with the signature as bytes (FiatTokenV2_2)."""
@@ -69,8 +71,10 @@ def built() -> None:
 
 def run(*command: str, text: str = "") -> str:
     """What a program prints in the package's folder. A failure shows all that it said."""
+    program, *words = command
+    path = require(program) if program in ("node", "npm") else program
     process = subprocess.run(
-        command, cwd=PACKAGE, input=text, capture_output=True, text=True, timeout=300
+        (path, *words), cwd=PACKAGE, input=text, capture_output=True, text=True, timeout=300
     )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
@@ -93,7 +97,7 @@ def test_its_package_holds_the_built_code_and_no_test() -> None:
     names = {file["path"] for file in packed["files"]}
     sources = {path.stem for path in (PACKAGE / "src").glob("*.ts")}
     code = {f"dist/{name}{suffix}" for name in sources for suffix in (".js", ".d.ts")}
-    assert names == code | {"LICENSE", "README.md", "package.json"}
+    assert names == code | {"LICENSE", "README.md", "dist/journal.sql", "package.json"}
 
 
 def test_its_licence_is_that_of_the_repository() -> None:
@@ -147,7 +151,7 @@ def trust_record(number: int) -> TrustRecord:
 def canonical() -> Iterator[Callable[[str], str | None]]:
     """The canonical resource of a URL, or None, as the guard computes it."""
     process = subprocess.Popen(
-        ["node", "--input-type=module", "--eval", SPEAK_CANONICAL],
+        [require("node"), "--input-type=module", "--eval", SPEAK_CANONICAL],
         cwd=PACKAGE,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -194,15 +198,15 @@ async def test_a_node_shows_whether_an_authorization_is_used_or_dead() -> None:
     async with run_chain() as chain:
         account = chain.accounts[1]
         used, small, large = [await sign(account, amount) for amount in (10_000, 10_000, 1_000_001)]
-        assert [await evidence(chain, payment) for payment in (used, small)] == ["unknown"] * 2
+        assert [await evidence(chain, payment) for payment in (used, small)] == ["unused"] * 2
         await chain.mint(account.address, 10_000)
         await settle(chain, used)
         assert await evidence(chain, used) == "used"
         await chain.rpc("evm_increaseTime", 120)
         await chain.rpc("anvil_mine", hex(12))
-        assert await evidence(chain, small) == "unknown"
+        assert await evidence(chain, small) == "unused"
         await chain.rpc("anvil_mine", hex(1))
-        assert [await evidence(chain, payment) for payment in (small, large)] == ["dead", "unknown"]
+        assert [await evidence(chain, payment) for payment in (small, large)] == ["dead", "unused"]
         await chain.rpc("anvil_mine", hex(128))
         assert [await evidence(chain, payment) for payment in (used, large)] == ["used", "dead"]
 
@@ -240,7 +244,9 @@ async def evidence(chain: Chain, payment: PaymentPayload) -> str:
         "payer": given["from"].lower(),
         "nonce": given["nonce"],
         "validBefore": int(given["validBefore"]),
-        "microUsd": given["value"],
+        "exposure": given["value"],
+        "scheme": "exact",
+        "method": "eip3009",
     }
-    script = ("--input-type=module", "--eval", FIND_EVIDENCE, chain.rpc_url, json.dumps(document))
+    script = ("--input-type=module", "--eval", READ_NODE, chain.rpc_url, json.dumps(document))
     return (await asyncio.to_thread(run, "node", *script)).strip()

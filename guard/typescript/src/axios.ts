@@ -1,18 +1,17 @@
 /** The guard around axios: between the official wrapper and the instance. */
 
-import { randomUUID } from "node:crypto";
 import { finished, Readable } from "node:stream";
 import type { SentPayment } from "./call.js";
-import { PAYMENT_HEADERS } from "./payment.js";
+import { isAnswer } from "./payment-state.js";
+import { requestKeys } from "./purchase-key.js";
 import {
   CREDENTIALS,
-  digest,
   HOPS_MAX,
   isConditional,
   isSameUrl,
   redirectObstacle,
 } from "./request.js";
-import { isAnswer } from "./settlement.js";
+import { PAYMENT_HEADERS } from "./signed.js";
 import type { Header, PayingClient, TransportGuard } from "./transport.js";
 import { watchStream } from "./watch.js";
 
@@ -85,7 +84,7 @@ export function guardAxios<Client extends PayingClient, Instance extends AxiosLi
         use: (ok: unknown, failed: (failure: AxiosFailure) => unknown) =>
           instance.interceptors.response.use(ok, (failure: AxiosFailure) =>
             guard.run(async () => {
-              note(guard, failure, instance, bare);
+              note(guard, failure, instance);
               return failed(failure);
             }),
           ),
@@ -137,12 +136,11 @@ function dropHeaders({ href, headers = {} }: RedirectOptions, from: string): voi
   }
 }
 
-/** Notes where a 402 came from. */
+/** Records where a 402 came from. */
 function note<Client extends PayingClient>(
   guard: TransportGuard<Client>,
   { config, response }: AxiosFailure,
   instance: AxiosLike,
-  bare: AxiosLike,
 ): void {
   const { call } = guard;
   if (call === null || response?.status !== 402 || config === undefined) return;
@@ -153,12 +151,14 @@ function note<Client extends PayingClient>(
   const { method = "get", data } = config;
   call.url = answered;
   call.hops = urls.slice(0, -1);
-  call.request = digest(method, asked, bytesOf(data));
-  call.obstacle =
-    answered === null || !isSameUrl(urls.at(-1) ?? asked, answered)
-      ? "axios does not say which URLs redirected: use its http adapter, or maxRedirects: 0."
-      : redirectObstacle(method, asked, answered);
-  call.send = (sent) => pay(guard, sent, config, bare);
+  const body = bytesOf(data);
+  const headers = lowerCased(config.headers);
+  call.keys = requestKeys(method, asked, (name) => headers.get(name) ?? null, body ?? new Uint8Array());
+  if (body === null) call.obstacle = "The body cannot be sent twice: send text, bytes or JSON.";
+  else if (answered === null || !isSameUrl(urls.at(-1) ?? asked, answered)) {
+    call.obstacle =
+      "axios does not state which URLs redirected: use its http adapter, or maxRedirects: 0.";
+  } else call.obstacle = redirectObstacle(method, asked, answered);
 }
 
 /** The URL of an answer after redirects, which the http adapter alone keeps, or null. */
@@ -187,14 +187,16 @@ async function pay<Client extends PayingClient>(
   const { call } = sent;
   try {
     const answer = await bare.request(paidConfig(sent, config, bare));
+    guard.name(answer, sent);
     close(guard, sent, answer, config);
     call.answer = () => answer;
     return answer;
   } catch (error) {
+    guard.name(error, sent);
     const { response } = error as AxiosFailure;
     // A body that is cut is an error with the response as far as it came.
-    if (response === undefined) guard.unanswered(sent);
-    else if (isCut(response)) guard.unanswered(sent, headerOf(response));
+    if (response === undefined) guard.conclude(sent, "no-answer");
+    else if (isCut(response)) guard.conclude(sent, "cut", response.status, headerOf(response));
     else close(guard, sent, response, config);
     call.answer = () => {
       throw error;
@@ -226,12 +228,11 @@ function close<Client extends PayingClient>(
   const header = headerOf(answer);
   const isNotModified = isConditional(lowerCased(config.headers).keys());
   const end = (isComplete: boolean): void =>
-    isComplete
-      ? guard.answered(sent, answer.status, header, isNotModified)
-      : guard.unanswered(sent, header);
+    guard.conclude(sent, isComplete ? "answer" : "cut", answer.status, header);
   const { data } = answer;
-  if (!isAnswer(answer.status, isNotModified)) end(true);
-  else if (data instanceof Readable) finished(data, (error) => end(error == null));
+  if (!isAnswer(answer.status, isNotModified)) {
+    guard.conclude(sent, "error-answer", answer.status, header);
+  } else if (data instanceof Readable) finished(data, (error) => end(error == null));
   else if (data instanceof ReadableStream) answer.data = watchStream(data, end);
   else end(true);
 }
@@ -252,9 +253,10 @@ function lowerCased(headers: unknown): Map<string, string> {
   return new Map(pairs.map(([name, value]) => [name.toLowerCase(), String(value)]));
 }
 
-/** The body of a request; one that cannot be read twice (a stream, a form) is like no other. */
-function bytesOf(data: unknown): Uint8Array {
+/** The body of a request, or null for one that cannot be read twice (a stream, a form). */
+function bytesOf(data: unknown): Uint8Array | null {
   if (data === undefined || data === null) return new Uint8Array();
   if (data instanceof Uint8Array) return data;
-  return Buffer.from(typeof data === "string" ? data : randomUUID());
+  if (data instanceof ArrayBuffer) return new Uint8Array(data);
+  return typeof data === "string" ? Buffer.from(data) : null;
 }

@@ -1,12 +1,13 @@
 /**
- * A bundle: what the service knows of every endpoint, signed, so that no URL has to be sent to
- * anyone. One zstd frame of newline-delimited JSON; a header, then one array an endpoint, sorted
- * by key. It is searched as bytes: only the line that is asked for is parsed.
+ * A bundle: what the service knows about all endpoints, signed, so that look-ups are local. One zstd
+ * frame of newline-delimited JSON: a header, then one array per endpoint, host or payTo, sorted by
+ * key. Unknown members of the header and unknown trailing places of a record are ignored. A record is
+ * found by bisection, and only its own line is parsed.
  */
 
 import { createHash } from "node:crypto";
 import { members } from "./json.js";
-import { type EndpointRecord, readRecord } from "./record.js";
+import { type Conduct, type EndpointRecord, readConduct, readRecord } from "./record.js";
 import { type Resource, securedUrl } from "./resource.js";
 import { type PublicKey, verifyDigest } from "./signature.js";
 import { decompress } from "./zstd.js";
@@ -21,7 +22,7 @@ const KEY_LENGTH = 22;
 const LINE_MIN = 2 + KEY_LENGTH + 2;
 const NEWLINE = 0x0a;
 
-/** Bytes that are no bundle; the message says why. */
+/** Bytes that are not a bundle; the message says why. */
 export class BundleError extends Error {
   override readonly name = "BundleError";
 }
@@ -66,8 +67,8 @@ export class Bundle {
   }
 
   /**
-   * What the service knows of a resource, or null. One that was asked by plain `http` is looked for
-   * as `https`: the bundle knows no other.
+   * The record of a resource, or null. One that was requested by plain `http` is looked up as
+   * `https`: the bundle contains no other.
    * Throws RecordError for a record that is not of the right form.
    */
   find(resource: Resource): EndpointRecord | null {
@@ -75,9 +76,15 @@ export class Bundle {
     return line === null ? null : readRecord(parsed(line));
   }
 
-  /** The name of a resource in this bundle, which tells nobody the resource. */
-  #key(url: string): Buffer {
-    const digest = createHash("sha256").update(this.header.salt).update(url, "utf8").digest();
+  /** The record of `host:<host>` or `payto:<address>`, or null. Throws RecordError. */
+  conduct(name: string): Conduct | null {
+    const line = this.#line(this.#key(name));
+    return line === null ? null : readConduct(parsed(line));
+  }
+
+  /** The key of a name in this bundle: a digest, which does not reveal the name. */
+  #key(name: string): Buffer {
+    const digest = createHash("sha256").update(this.header.salt).update(name, "utf8").digest();
     return Buffer.from(digest.subarray(0, 16).toString("base64url"), "latin1");
   }
 
@@ -115,7 +122,7 @@ function checkOrder(content: Buffer, start: number, count: number): void {
     at = end + 1;
   }
   if (lines !== count) {
-    throw new BundleError(`The bundle says ${count} records and holds ${lines}.`);
+    throw new BundleError(`The bundle has ${lines} records and announces ${count}.`);
   }
 }
 
@@ -123,7 +130,7 @@ function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw new BundleError("A line of the bundle is no JSON.");
+    throw new BundleError("A line of the bundle is not JSON.");
   }
 }
 

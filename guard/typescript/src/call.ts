@@ -1,143 +1,147 @@
 /** One request of the caller, from its 402 to its answer. */
 
-import type { Code } from "./decision.js";
-import type { Entry, PaymentHeader, Reservation } from "./journal.js";
+import type { Code } from "./codes.js";
+import type { Refuse } from "./decision.js";
+import type { Bundle } from "./bundle.js";
+import type { Purchase } from "./journal.js";
+import type { JournalError } from "./journal-file.js";
+import type { Terms } from "./offer.js";
+import { type Payment, retryUntil } from "./payment-state.js";
+import type { RequestKeys } from "./purchase-key.js";
 
-/** What to do about a refusal. */
-const ADVICE: Readonly<Record<Code, string>> = {
-  "resource-mismatch":
-    "Send the request to the seller's own address, through the client that the guard returned.",
-  "asset-unknown":
-    "Add the token to `assets` of the policy to pay with it; another scheme is never paid.",
-  "amount-invalid": "The seller has to mend its offer.",
-  "over-call-cap": "Raise `maxCall` of the policy if the price is right.",
-  "payto-malformed": "The seller has to mend its offer.",
-  "timeout-invalid": "Raise `maxTimeoutSeconds` of the policy, or tell the seller.",
-  "not-payable": "Use another seller.",
-  avoid: "Use another seller.",
-  "payto-unknown":
-    "Ask the seller in another way whether the address is its own, or wait for a newer list.",
-  "network-unknown":
-    "Ask the seller in another way whether it has moved, or wait for a newer list.",
-  "price-jump":
-    "Wait for a newer list, or raise `priceFactor` of the policy if the price is right.",
-  caution: "Give the guard a function `ask` that agrees.",
-  "grade-low": "Give the guard a function `ask` that agrees, or lower `minGrade` of the policy.",
-  "bundle-old": "Look whether the bundle can be had, and whether the key is the one that signs it.",
-  "unknown-resource":
-    "Give the guard a function `ask` that agrees, or raise `unknownMax` of the policy.",
-  "bundle-stale": "Look whether the address of the bundle can be reached, or give the guard `ask`.",
-  "over-host-budget": "Wait for the next day (UTC), or raise `maxHostDay` of the policy.",
-  "over-day-budget": "Wait for the next day (UTC), or raise `maxDay` of the policy.",
-  "retry-storm":
-    "Look why the answers did not serve; the request may be paid again in ten minutes.",
-  "signed-differs": "Look for a hook, an extension or a redirect that changes the payment.",
-  "payto-varies":
-    "Pin the host in `pins` of the policy (`{ host: { maxAmount } }`), or give the guard `ask`.",
-  "payment-unresolved": "Ask a node with `guard.resolve(nonce, { node })`.",
-};
+/** What the owner's code says about one call. The values only tighten the policy. */
+export interface CallOptions {
+  /** The caller's key of the purchase, for example an order number. It never ends. */
+  readonly purchase?: string;
+  /** Limit in micro-dollars. */
+  readonly maxAmount?: bigint;
+  /** The only payTo that is accepted. */
+  readonly expectPayTo?: string;
+}
 
-/** A payment that was not made. `code` says why. */
+/** A payment that was not made: nothing was signed, or what was signed did not leave. */
 export class PaymentRefused extends Error {
   override readonly name: string = "PaymentRefused";
+  /** The rule that decided. */
   readonly code: Code;
+  readonly reason: string;
+  /** What the owner can change. */
+  readonly remedy: string;
 
-  constructor(code: Code, reason: string, advice: string = ADVICE[code]) {
-    super(`Payment refused (${code}): ${reason} ${advice}`);
+  constructor({ code, reason, remedy }: Pick<Refuse, "code" | "reason" | "remedy">) {
+    super(`Payment refused (${code}): ${reason} ${remedy}`);
     this.code = code;
+    this.reason = reason;
+    this.remedy = remedy;
   }
 }
 
-/** What the guard knows of the payment that is in the way of another one. */
-export interface Unresolved {
-  /** Null while an identical call is signing the payment. */
+/** An earlier payment of the same purchase has no answer, so no other one was signed. */
+export class PaymentUnresolved extends PaymentRefused {
+  override readonly name = "PaymentUnresolved";
+  /** Names the payment for `guard.resolve`; null while another call is signing it. */
+  readonly handle: string | null;
   readonly nonce: string | null;
   /** CAIP-2. */
   readonly network: string | null;
   readonly payer: string | null;
-  readonly resource: string;
-  /** `paid-unanswered` where the chain shows that it was taken. */
-  readonly state: "open" | "paid-unanswered";
+  readonly resource: string | null;
+  /** `paid-unanswered` if the chain shows that it was taken. */
+  readonly state: Payment["state"];
   /** Until then (unix seconds) the same call sends the same payment again. */
   readonly retryUntil: number | null;
+
+  constructor(reason: string, remedy: string, payment: Payment | null) {
+    super({ code: "payment-unresolved", reason, remedy });
+    this.handle = payment?.handle ?? null;
+    this.nonce = payment?.nonce ?? null;
+    this.network = payment?.network ?? null;
+    this.payer = payment?.payer ?? null;
+    this.resource = payment?.resource ?? null;
+    this.state = payment?.state ?? "reserved";
+    this.retryUntil = payment === null ? null : retryUntil(payment);
+  }
 }
 
-/**
- * An earlier payment of the same purchase was sent and has no answer, so no other one was signed.
- */
-export class PaymentUnresolved extends PaymentRefused implements Unresolved {
-  override readonly name = "PaymentUnresolved";
-  readonly nonce: string | null;
-  readonly network: string | null;
-  readonly payer: string | null;
-  readonly resource: string;
-  readonly state: "open" | "paid-unanswered";
-  readonly retryUntil: number | null;
+/** The payment of a call, from its reservation on. */
+export interface Attempt {
+  /** Row ID. */
+  readonly id: number;
+  readonly handle: string;
+  readonly payer: string;
+  readonly terms: Terms;
+  /** The offer itself, frozen: the client must sign this object. */
+  readonly requirements: unknown;
+  /** The authorization was compared with the terms after it was signed. */
+  isChecked: boolean;
+}
 
-  constructor(reason: string, advice: string, unresolved: Unresolved) {
-    super("payment-unresolved", reason, advice);
-    this.nonce = unresolved.nonce;
-    this.network = unresolved.network;
-    this.payer = unresolved.payer;
-    this.resource = unresolved.resource;
-    this.state = unresolved.state;
-    this.retryUntil = unresolved.retryUntil;
-  }
+/** A payment that may leave, as it is recorded. */
+export interface Sealed {
+  readonly id: number;
+  readonly handle: string;
+  /** Name and value of its header. */
+  readonly header: string;
+  readonly value: string;
+  /** It was signed for this call; otherwise it was signed earlier, and is in flight again. */
+  readonly isNew: boolean;
+}
+
+/** A payment that left. */
+export interface SentPayment extends Sealed {
+  readonly call: Call;
 }
 
 /** What the transport sees of a request, and the client's hooks do not. */
 export interface Call {
+  readonly options: CallOptions;
   /** The URL that answered 402, after redirects; null before one did. */
   url: string | null;
   /** The URLs that redirected there. */
   hops: readonly string[];
-  /** Another name by which the 402 may call what was asked. */
+  /** Another name by which the 402 may call what was requested. */
   alias: string | null;
-  /** SHA-256 of the request that the program made (method, URL, body) in hex. */
-  request: string;
+  /** The keys of the request that the program made. */
+  keys: RequestKeys | null;
   /** Why this 402 cannot be paid whatever it offers. */
   obstacle: string | null;
-  /** Sends the request that was answered 402 again, with a payment. */
-  send: ((sent: SentPayment) => Promise<unknown>) | null;
-  /** Leave to sign and send one payment: a call is paid once. */
-  allowed: Allowed | null;
-  /** An earlier payment, which is sent again instead of another one. */
-  again: Entry | null;
-  /** The payment that was sent. */
+  /** The 402 that is being paid. */
+  required: unknown;
+  bundle: Bundle | null;
+  purchase: Purchase | null;
+  /** Refusals of the offers that were removed in the selection, and whether any was left. */
+  dropped: Refuse[];
+  hasOffers: boolean;
+  /** An unfinished payment of the same purchase was found while reserving. */
+  isBehind: boolean;
+  attempt: Attempt | null;
+  sealed: Sealed | null;
+  /** The payment that left: a call is paid once. */
   sent: SentPayment | null;
   /** Returns or throws what the payment was answered with. */
   answer: (() => unknown) | null;
-  refused: PaymentRefused | null;
-  /** Lets the next identical call begin. */
-  endTurn: (() => void) | null;
+  /** Why nothing was signed or sent. */
+  refused: PaymentRefused | JournalError | null;
 }
 
-export function newCall(): Call {
+export function newCall(options: CallOptions): Call {
   return {
+    options,
     url: null,
     hops: [],
     alias: null,
-    request: "",
+    keys: null,
     obstacle: null,
-    send: null,
-    allowed: null,
-    again: null,
+    required: null,
+    bundle: null,
+    purchase: null,
+    dropped: [],
+    hasOffers: false,
+    isBehind: false,
+    attempt: null,
+    sealed: null,
     sent: null,
     answer: null,
     refused: null,
-    endTurn: null,
   };
-}
-
-/** Leave to send one payment. */
-export interface Allowed {
-  /** The offer itself, frozen: the client must sign this object. */
-  readonly requirements: unknown;
-  readonly reservation: Reservation;
-}
-
-/** A payment in the header that carries it. */
-export interface SentPayment extends PaymentHeader {
-  readonly nonce: string;
-  readonly call: Call;
 }

@@ -1,71 +1,30 @@
 /**
  * Whether an offer may be paid. Pure; money is BigInt and `now` an argument.
  *
- * The first rule that refuses decides; where none does, the first that asks. So nobody is asked
- * about a payment that a later rule refuses anyway. guard/cases/decisions.json holds the rules as
- * cases for every language.
+ * The rules are checked in the order of the codes. The first rule that refuses decides; otherwise
+ * the first that asks. guard/cases/decide.json has the rules as cases for every language.
  */
 
-import { parseAddress } from "./address.js";
-import { members } from "./json.js";
-import type { Offer, Terms } from "./offer.js";
-import type { Policy } from "./policy.js";
-import { type EndpointRecord, GRADES } from "./record.js";
+import { normalName } from "./address.js";
+import { type Code, codeIndex, REMEDIES } from "./codes.js";
+import { type Offer, readTerms, type Terms } from "./offer.js";
+import type { Policy, Trust } from "./policy.js";
+import {
+  type Conduct,
+  type EndpointRecord,
+  GRADES,
+  hasPayTo,
+  networksOf,
+  usualPrice,
+} from "./record.js";
 import { namesHostOf, parseResource } from "./resource.js";
-import { type Asset, dollars, microUsd, parseAmount, USDC } from "./units.js";
-
-/** Why a payment was refused or needs consent, in the order in which it is checked. */
-export type Code =
-  /** The 402 names another host, and payTo, network or price are not those of the record. */
-  | "resource-mismatch"
-  /** It does not ask for an `exact` EIP-3009 transfer of the network's USDC or an allowed token. */
-  | "asset-unknown"
-  /** The amount is no positive number of atomic units. */
-  | "amount-invalid"
-  /** The amount is above `maxCall`. */
-  | "over-call-cap"
-  /** The payee is no address, has a wrong checksum, or is the token itself. */
-  | "payto-malformed"
-  /** The authorization would be valid for no time, or for longer than `maxTimeoutSeconds`. */
-  | "timeout-invalid"
-  /** The service recommends `not-payable`. */
-  | "not-payable"
-  /** The service recommends `avoid`. */
-  | "avoid"
-  /** The endpoint did not ask to be paid to this address in the last 30 days. */
-  | "payto-unknown"
-  /** The payee varies, and the host has no pin (asks) or one that does not fit (refuses). */
-  | "payto-varies"
-  /** The endpoint is known on another network. */
-  | "network-unknown"
-  /** The amount is above `priceFactor` times the known price. */
-  | "price-jump"
-  /** The service recommends `caution`: asks. */
-  | "caution"
-  /** The grade is below `minGrade`: asks. */
-  | "grade-low"
-  /** The bundle does not know the endpoint, or has no opinion: `unknown` says what to do. */
-  | "unknown-resource"
-  /** The bundle is older than 48 hours, so the endpoint counts as unknown. */
-  | "bundle-stale"
-  /** The bundle is older than 7 days and the amount above `unknownMax`, or there is no bundle. */
-  | "bundle-old"
-  /** With this payment the host would get more than `maxHostDay` today. */
-  | "over-host-budget"
-  /** With this payment more than `maxDay` would be spent today. */
-  | "over-day-budget"
-  /** The same request was paid `maxRepeats` times in the last ten minutes. */
-  | "retry-storm"
-  /** What was signed, or is about to be sent, is not what was allowed. */
-  | "signed-differs"
-  /** An earlier payment of the same purchase has no answer, and may still be taken or was. */
-  | "payment-unresolved";
+import { dollars } from "./units.js";
 
 /** The payment may be signed, with these terms. */
 export interface Allow {
   readonly decision: "allow";
   readonly terms: Terms;
-  /** A rule that speaks against the payment and does not decide. */
+  /** A rule that was not decisive. */
   readonly warning?: Code;
 }
 
@@ -74,9 +33,11 @@ export interface Refuse {
   readonly decision: "refuse";
   readonly code: Code;
   readonly reason: string;
+  /** The setting that would allow it. */
+  readonly remedy: string;
 }
 
-/** The payment may be signed, with these terms, if whoever is asked agrees. */
+/** The payment may be signed, with these terms, if the approver agrees. */
 export interface Ask {
   readonly decision: "ask";
   readonly code: Code;
@@ -86,270 +47,290 @@ export interface Ask {
 
 export type Decision = Allow | Refuse | Ask;
 
-/**
- * What was signed before: micro-dollars today (UTC) to this host and to all, and how often this
- * very request was paid in the last ten minutes.
- */
-export interface Spent {
-  readonly hostDay: bigint;
-  readonly day: bigint;
-  readonly repeats: number;
-}
-
-/** What is at hand beside the offer. */
-export interface Situation {
-  /** The URL that answered with the offer, after redirects. */
-  readonly requestUrl: unknown;
-  /** What the bundle knows of the endpoint. */
+/** What the bundle contains about a request. */
+export interface Known {
   readonly record: EndpointRecord | null;
   /**
    * The records of the URLs that redirected there, and of variants of its path: they refuse and
    * ask, and permit nothing.
    */
-  readonly inherited?: readonly EndpointRecord[];
-  /** Unix seconds; null where there is no bundle. */
-  readonly bundleAsOf: number | null;
-  readonly spent: Spent;
-  /** Unix seconds. */
-  readonly now: number;
+  readonly inherited: readonly EndpointRecord[];
+  /** The record of the host. */
+  readonly host: Conduct | null;
+  /** The record of the offer's payTo. */
+  readonly payee: Conduct | null;
+  /** The time of the bundle (unix seconds); null: there is no bundle. */
+  readonly asOf: number | null;
 }
 
-/** A bundle that is older vouches for nobody; what it refuses stays refused. */
-export const STALE_S = 48 * 3600;
-/** With a bundle that is older no more than `unknownMax` is paid. */
-const OLD_S = 7 * 24 * 3600;
-/** The seconds in which payments for the same request are counted. */
-export const REPEAT_S = 600;
+/** The request that answered 402. The values of this call only tighten the policy. */
+export interface Asked {
+  readonly url: unknown;
+  /** The URLs that redirected to it. */
+  readonly hops: readonly string[];
+  readonly maxAmount: bigint | null;
+  readonly expectPayTo: string | null;
+  readonly isStopped: boolean;
+}
 
-/** Whether an offer may be paid. Never throws, whatever the offer holds. */
-export function decide(offer: Offer, situation: Situation, policy: Policy): Decision {
-  const { record, inherited = [], bundleAsOf, now, spent } = situation;
-  const asked = parseResource(situation.requestUrl);
-  if (asked === null) {
-    return refuse("resource-mismatch", "The URL that was asked is not known, or cannot be read.");
+/** What counts as spent, in micro-dollars. */
+export interface Spent {
+  /** At the host within 24 hours. */
+  readonly host: bigint;
+  /** Within 24 hours. */
+  readonly day: bigint;
+  readonly session: bigint;
+  readonly lifetime: bigint;
+  /** Sum and number of unanswered payments at the host within 24 hours. */
+  readonly lost: bigint;
+  readonly losses: number;
+}
+
+/** An older bundle vouches for no endpoint; what it refuses stays refused. */
+export const STALE_S = 48 * 3600;
+/** An older bundle limits payments to `unknownMax`. */
+const OLD_S = 7 * 24 * 3600;
+const MIN_ABUSIVE = 3;
+const BY_TRUST: readonly Code[] = [
+  ...(["payto-unknown", "payto-varies", "price-jump", "network-unknown"] as const),
+  ...(["resource-mismatch", "caution"] as const),
+];
+const BY_TRUSTED_PAYTO: readonly Code[] = ["avoid", "grade-low", "host-abusive", "payto-abusive"];
+const BY_TRUSTED_LIMIT: readonly Code[] = ["unknown-resource", "bundle-stale"];
+
+type Verdict = Refuse | Ask;
+
+/** Whether an offer may be paid at `now` (unix seconds). Never throws. */
+export function decide(
+  known: Known,
+  offer: Offer,
+  asked: Asked,
+  policy: Policy,
+  now: number,
+  spent: Spent,
+): Decision {
+  if (asked.isStopped) return refuse("stopped", "Payments were stopped.");
+  const requested = parseResource(asked.url);
+  if (requested === null) {
+    return refuse("resource-mismatch", "The requested URL is not known, or cannot be read.");
   }
   const claimed = parseResource(offer.resourceUrl);
   if (claimed === null) {
     return refuse("resource-mismatch", "The 402 names no URL as its resource.");
   }
-  const isElsewhere = !namesHostOf(claimed, asked);
-  const age = bundleAsOf === null ? null : Math.abs(now - bundleAsOf);
+  const isElsewhere = !namesHostOf(claimed, requested);
+  const mismatch = `The 402 is for ${claimed.origin}, but ${requested.origin} was requested.`;
   const terms = readTerms(offer, policy);
-  if (isElsewhere) {
+  if (!("payTo" in terms)) {
+    return isElsewhere
+      ? refuse("resource-mismatch", mismatch)
+      : refuse(terms.code, terms.reason);
+  }
+  const { host } = requested;
+  const trust = trustOf(terms, host, policy);
+  const age = known.asOf === null ? null : Math.abs(now - known.asOf);
+  if (isElsewhere && trust === null) {
     const isFresh = age !== null && age <= STALE_S;
-    if ("decision" in terms || !isFresh || !isUsual(record, terms, policy)) {
-      const reason = `The 402 is for ${claimed.origin}, but ${asked.origin} was asked.`;
-      return refuse("resource-mismatch", reason);
+    if (!isFresh || !isUsual(known.record, terms, policy)) {
+      return refuse("resource-mismatch", mismatch);
     }
   }
-  if ("decision" in terms) return terms;
-  const verdicts = [
-    ...ofRecord(record, terms, asked.host, policy),
-    ...ofInherited(inherited, record, terms, asked.host, policy),
-    ofAge(age, terms, policy),
-    ofUnknown(record, age, terms, policy),
-    overBudget(terms.microUsd, spent, policy),
-  ].filter((verdict) => verdict !== null);
-  const refused = verdicts.find((verdict) => verdict.decision === "refuse");
+  const overridden = overriddenBy(trust);
+  const left = [
+    ...checkDeny(terms, host, asked, policy),
+    ...checkCall(terms, asked, policy),
+    ...checkRecords(known, terms, policy),
+    ...checkFlow(terms),
+    ...checkAge(age, terms, policy),
+    ...checkUnknown(known.record, age, terms, policy),
+    ...[overBudget(terms.exposure, spent, policy)].filter((verdict) => verdict !== null),
+    ...checkLosses(terms, spent, policy),
+  ].filter(({ code }) => !overridden.includes(code));
+  left.sort((one, other) => codeIndex(one.code) - codeIndex(other.code));
+  const refused = left.find(({ decision }) => decision === "refuse");
   const warning = isElsewhere ? { warning: "resource-mismatch" as const } : {};
-  return refused ?? verdicts[0] ?? { decision: "allow", terms, ...warning };
+  return refused ?? left[0] ?? { decision: "allow", terms, ...warning };
 }
 
-/** The terms of an offer that is well formed and within `maxCall`. */
-export function readTerms(offer: Offer, policy: Policy): Terms | Refuse {
-  const asset = assetOf(offer, policy);
-  if (asset === null) {
-    const reason =
-      "It asks for something else than an exact transfer of the network's USDC by signature.";
-    return refuse("asset-unknown", reason);
-  }
-  const amount = parseAmount(offer.amount);
-  if (amount === null) {
-    return refuse("amount-invalid", "The amount is no positive number of atomic units.");
-  }
-  const micro = microUsd(asset, amount);
-  if (micro > policy.maxCall) {
-    const most = dollars(policy.maxCall);
-    return refuse("over-call-cap", `${dollars(micro)} is more than one call may cost (${most}).`);
-  }
-  const payTo = parseAddress(offer.payTo);
-  if (payTo === null || payTo === asset.address.toLowerCase()) {
-    return refuse("payto-malformed", "The payee is no address of an account.");
-  }
-  const timeout = offer.timeout;
-  if (!isWhole(timeout) || timeout < 1 || timeout > policy.maxTimeoutSeconds) {
-    const most = policy.maxTimeoutSeconds;
-    return refuse("timeout-invalid", `The payment would not be valid for 1 to ${most} seconds.`);
-  }
-  const { network, address } = asset;
-  const facilitator = parseAddress(members(offer.extra)["facilitatorAddress"]);
-  const token = { network, asset: address.toLowerCase() };
-  return { ...token, amount, microUsd: micro, payTo, timeout, facilitator };
-}
-
-/** Whether a payment goes over a budget of the day, or repeats one too often. */
-export function overBudget(micro: bigint, spent: Spent, policy: Policy): Refuse | null {
-  if (spent.hostDay + micro > policy.maxHostDay) {
-    const most = dollars(policy.maxHostDay);
-    const paid = dollars(spent.hostDay);
-    return refuse("over-host-budget", `The host got ${paid} today, and may get ${most} a day.`);
-  }
-  if (spent.day + micro > policy.maxDay) {
-    const most = dollars(policy.maxDay);
-    return refuse("over-day-budget", `${dollars(spent.day)} were spent today, and ${most} may be.`);
-  }
-  if (spent.repeats >= policy.maxRepeats) {
-    const minutes = REPEAT_S / 60;
-    const reason = `The same request was paid ${spent.repeats} times in ${minutes} minutes.`;
-    return refuse("retry-storm", reason);
+/** The refusal of a payment that exceeds a budget. */
+export function overBudget(exposure: bigint, spent: Spent, policy: Policy): Refuse | null {
+  const limits = [
+    ["over-host-budget", spent.host, policy.maxHostDay, "paid to the host in 24 hours"],
+    ["over-day-budget", spent.day, policy.maxDay, "spent in 24 hours"],
+    ["over-session-budget", spent.session, policy.maxSession, "spent in this session"],
+    ["over-lifetime-budget", spent.lifetime, policy.maxLifetime, "spent by this account"],
+  ] as const;
+  for (const [code, sum, limit, what] of limits) {
+    if (limit !== null && sum + exposure > limit) {
+      return refuse(code, `${dollars(sum)} ${what}; the limit is ${dollars(limit)}.`);
+    }
   }
   return null;
 }
 
-export function refuse(code: Code, reason: string): Refuse {
-  return { decision: "refuse", code, reason };
+/** Whether a host took too much without an answer. */
+export function isOverLosses(spent: Spent, policy: Policy): boolean {
+  return spent.lost >= policy.lossBudget || spent.losses >= policy.lossCount;
 }
 
-/** Whether payTo, network and price are those of the record. */
-function isUsual(record: EndpointRecord | null, terms: Terms, policy: Policy): boolean {
-  return (
-    record !== null &&
-    isPayee(record, terms) &&
-    terms.network === record.network &&
-    record.amount !== null &&
-    terms.microUsd <= policy.priceFactor * record.amount
-  );
+export function refuse(code: Code, reason: string, remedy: string = REMEDIES[code]): Refuse {
+  return { decision: "refuse", code, reason, remedy };
 }
 
-function isPayee({ payTo }: EndpointRecord, terms: Terms): boolean {
-  return payTo.some(([address]) => address.toLowerCase() === terms.payTo);
+/** The owner's trust in the host, if it covers these terms. */
+function trustOf(terms: Terms, host: string, policy: Policy): Trust | null {
+  const trust = Object.hasOwn(policy.trust, host) ? policy.trust[host] : undefined;
+  if (trust === undefined) return null;
+  const { payTo = [], max, facilitator } = trust;
+  if (max !== undefined && terms.exposure > max) return null;
+  if (payTo.length > 0 && !payTo.map(normalName).includes(terms.payTo)) return null;
+  const isOther = facilitator !== undefined && terms.facilitator !== normalName(facilitator);
+  return isOther ? null : trust;
 }
 
-/** The token of an offer, null unless the guard can read what would be signed for it. */
-function assetOf(offer: Offer, policy: Policy): Asset | null {
-  const { network, asset } = offer;
-  const { assetTransferMethod: method = "eip3009" } = members(offer.extra);
-  if (offer.scheme !== "exact" || method !== "eip3009" || typeof asset !== "string") return null;
-  const address = asset.toLowerCase();
-  const known = [...USDC, ...policy.assets];
-  return (
-    known.find((one) => one.network === network && one.address.toLowerCase() === address) ?? null
-  );
+function overriddenBy(trust: Trust | null): readonly Code[] {
+  if (trust === null) return [];
+  if ((trust.payTo ?? []).length === 0) return BY_TRUST;
+  const byLimit = trust.max === undefined ? [] : BY_TRUSTED_LIMIT;
+  return [...BY_TRUST, ...BY_TRUSTED_PAYTO, ...byLimit];
 }
 
-/** What the bundle knows of the endpoint. */
-function* ofRecord(
-  record: EndpointRecord | null,
+function* checkDeny(terms: Terms, host: string, asked: Asked, policy: Policy): Generator<Verdict> {
+  const denied = policy.deny.map(normalName);
+  // A hop that cannot be read could not be paid.
+  const hops = asked.hops.map((hop) => parseResource(hop)?.host);
+  const found = [host, terms.payTo, ...hops].find((name) => name !== undefined && denied.includes(name));
+  if (found !== undefined) yield refuse("denied", `${found} is on the deny list.`);
+}
+
+function* checkCall(terms: Terms, asked: Asked, policy: Policy): Generator<Verdict> {
+  const { maxAmount, expectPayTo } = asked;
+  const limit = maxAmount !== null && maxAmount < policy.maxCall ? maxAmount : policy.maxCall;
+  if (terms.exposure > limit) {
+    const reason = `${dollars(terms.exposure)} is more than a call may cost (${dollars(limit)}).`;
+    yield refuse("over-call-cap", reason);
+  }
+  if (expectPayTo !== null && terms.payTo !== normalName(expectPayTo)) {
+    yield refuse("payto-unexpected", `The offer is to ${terms.payTo}, not ${expectPayTo}.`);
+  }
+}
+
+/** Judges by all records; an endpoint's own record decides about payTo, network and price. */
+function* checkRecords(known: Known, terms: Terms, policy: Policy): Generator<Verdict> {
+  const own = known.record;
+  if (own !== null) yield* checkRecord(own, terms, policy);
+  for (const record of known.inherited) {
+    if (own === null) yield* checkRecord(record, terms, policy);
+    else yield* checkAdvice(record, terms, policy);
+  }
+  if (own === null || own.payTo.length === 0) {
+    yield* checkConduct("host-abusive", "the host", known.host, terms);
+    yield* checkConduct("payto-abusive", "the payTo", known.payee, terms);
+  }
+}
+
+/** Judges a host or a payTo, if the endpoint itself has no record. */
+function* checkConduct(
+  code: Code,
+  what: string,
+  found: Conduct | null,
   terms: Terms,
-  host: string,
-  policy: Policy,
-): Generator<Refuse | Ask> {
-  if (record === null) return;
-  yield* ofAdvice(record, terms, policy);
-  const { payTo, network, amount } = record;
-  if (payTo.length === 0) return;
-  if (!isPayee(record, terms)) yield* ofPayee(record, terms, host, policy);
-  if (network !== null && network !== terms.network) {
-    const reason = `The endpoint is known on ${network}, not on ${terms.network}.`;
+): Generator<Verdict> {
+  if (found === null || found.abusive === 0) return;
+  const reason = `${found.abusive} of ${found.endpoints} endpoints of ${what} are abusive.`;
+  const isAll = found.endpoints >= MIN_ABUSIVE && found.abusive === found.endpoints;
+  yield isAll ? refuse(code, reason) : ask(code, reason, terms);
+}
+
+function* checkRecord(record: EndpointRecord, terms: Terms, policy: Policy): Generator<Verdict> {
+  yield* checkAdvice(record, terms, policy);
+  if (record.payTo.length === 0) return;
+  if (!hasPayTo(record, terms.payTo)) {
+    if (record.flags.includes("payto-varies")) {
+      yield ask("payto-varies", "The endpoint asks for another payTo each time.", terms);
+    } else {
+      const reason = `The endpoint did not ask to be paid at ${terms.payTo} in the last 30 days.`;
+      yield refuse("payto-unknown", reason);
+    }
+  }
+  const networks = networksOf(record);
+  if (networks.length > 0 && !networks.includes(terms.network)) {
+    const reason = `The endpoint is known on ${networks.sort().join(", ")}, not on ${terms.network}.`;
     yield refuse("network-unknown", reason);
   }
-  if (amount !== null && terms.microUsd > policy.priceFactor * amount) {
-    const times = `${policy.priceFactor} times the known price (${dollars(amount)})`;
-    yield refuse("price-jump", `${dollars(terms.microUsd)} is more than ${times}.`);
+  const usual = usualPrice(record, terms.network, terms.scheme);
+  if (usual !== null && terms.exposure > policy.priceFactor * usual) {
+    const times = `${policy.priceFactor} times the usual price (${dollars(usual)})`;
+    yield ask("price-jump", `${dollars(terms.exposure)} is more than ${times}.`, terms);
   }
 }
 
-/**
- * What the records of redirecting URLs and of path variants refuse or ask. An endpoint with a
- * record of its own is held to its own payTo, network and price.
- */
-function* ofInherited(
-  inherited: readonly EndpointRecord[],
-  own: EndpointRecord | null,
-  terms: Terms,
-  host: string,
-  policy: Policy,
-): Generator<Refuse | Ask> {
-  for (const record of inherited) {
-    if (own === null) yield* ofRecord(record, terms, host, policy);
-    else yield* ofAdvice(record, terms, policy);
-  }
-}
-
-/** What the service advises about an endpoint. */
-function* ofAdvice(
-  { recommendation, payTo, grade }: EndpointRecord,
-  terms: Terms,
-  policy: Policy,
-): Generator<Refuse | Ask> {
+/** Judges by the service's recommendation and grade. */
+function* checkAdvice(record: EndpointRecord, terms: Terms, policy: Policy): Generator<Verdict> {
+  const { recommendation, payTo, grade } = record;
   if (recommendation === "not-payable" || recommendation === "avoid") {
-    yield refuse(recommendation, `The service says ${recommendation}.`);
+    yield refuse(recommendation, `The service recommends ${recommendation}.`);
   }
   if (payTo.length === 0) return;
-  if (recommendation === "caution") yield ask("caution", "The service says caution.", terms);
+  if (recommendation === "caution") {
+    yield ask("caution", "The service recommends caution.", terms);
+  }
   if (grade !== null && rank(grade) > rank(policy.minGrade)) {
     yield ask("grade-low", `Grade ${grade} is below ${policy.minGrade}.`, terms);
   }
 }
 
-/** What to do about a payee that the record does not know. */
-function* ofPayee(
-  { flags }: EndpointRecord,
-  terms: Terms,
-  host: string,
-  policy: Policy,
-): Generator<Refuse | Ask> {
-  if (!flags.includes("payto-varies")) {
-    const reason = `The endpoint did not ask to be paid at ${terms.payTo} in the last 30 days.`;
-    yield refuse("payto-unknown", reason);
-    return;
+function* checkFlow(terms: Terms): Generator<Verdict> {
+  if (terms.isSlow) yield ask("flow-unusual", "The seller is paid before it does the work.", terms);
+}
+
+function* checkAge(age: number | null, terms: Terms, policy: Policy): Generator<Verdict> {
+  if (age === null && !policy.failOpen) {
+    yield refuse("bundle-old", "There is no bundle, and the policy fails closed.");
   }
-  const pin = Object.hasOwn(policy.pins, host) ? policy.pins[host] : undefined;
-  if (pin === undefined) {
-    const reason = "The endpoint asks for another payee each time, and its host is not pinned.";
-    yield ask("payto-varies", reason, terms);
-  } else if (terms.microUsd > pin.maxAmount) {
-    const most = dollars(pin.maxAmount);
-    const reason = `${dollars(terms.microUsd)} is more than the pin of ${host} allows (${most}).`;
-    yield refuse("payto-varies", reason);
-  } else if (pin.facilitator !== undefined && terms.facilitator !== pin.facilitator.toLowerCase()) {
-    const reason = `The offer does not name the facilitator that ${host} is pinned to.`;
-    yield refuse("payto-varies", reason);
+  if (age !== null && age > OLD_S && terms.exposure > policy.unknownMax) {
+    const limit = dollars(policy.unknownMax);
+    const money = `${dollars(terms.exposure)} is more than ${limit}`;
+    yield refuse("bundle-old", `The bundle is older than 7 days, and ${money}.`);
   }
 }
 
-/** What the age of the bundle forbids. */
-function ofAge(age: number | null, terms: Terms, policy: Policy): Refuse | null {
-  if (age === null) {
-    const reason = "There is no bundle, and the policy does not fail open.";
-    return policy.failOpen ? null : refuse("bundle-old", reason);
-  }
-  if (age <= OLD_S || terms.microUsd <= policy.unknownMax) return null;
-  const above = `${dollars(terms.microUsd)} is more than ${dollars(policy.unknownMax)}`;
-  return refuse("bundle-old", `The bundle is older than 7 days, and ${above}.`);
-}
-
-/** What the policy says where the bundle does not vouch for the endpoint. */
-function ofUnknown(
+/** Applies `unknown` of the policy if the bundle does not recommend to pay the endpoint. */
+function* checkUnknown(
   record: EndpointRecord | null,
   age: number | null,
   terms: Terms,
   policy: Policy,
-): Refuse | Ask | null {
-  const isKnown =
-    record !== null &&
-    record.payTo.length > 0 &&
-    (record.recommendation === "proceed" || record.recommendation === "caution");
-  const isStale = age !== null && age > STALE_S;
-  if (isKnown && age !== null && !isStale) return null;
-  const code = isStale ? "bundle-stale" : "unknown-resource";
-  const why = isStale
-    ? "The bundle is older than 48 hours, so the endpoint counts as unknown."
-    : "Nothing is known of this endpoint.";
-  if (policy.unknown === "refuse") return refuse(code, why);
-  if (policy.unknown === "ask") return ask(code, why, terms);
-  if (terms.microUsd <= policy.unknownMax) return null;
-  return ask(code, `${why} Up to ${dollars(policy.unknownMax)} would be paid unasked.`, terms);
+): Generator<Verdict> {
+  const isAdvised = ["proceed", "caution"].includes(record?.recommendation ?? "");
+  const isKnown = record !== null && record.payTo.length > 0 && isAdvised;
+  const isFresh = age !== null && age <= STALE_S;
+  if (isKnown && isFresh) return;
+  const code = isFresh || age === null ? "unknown-resource" : "bundle-stale";
+  const reason =
+    code === "bundle-stale"
+      ? "The bundle is older than 48 hours, so the endpoint counts as unknown."
+      : "The bundle does not recommend this endpoint.";
+  if (policy.unknown === "refuse") yield refuse(code, reason);
+  else if (policy.unknown === "ask") yield ask(code, reason, terms);
+  else if (terms.exposure > policy.unknownMax) {
+    const limit = `Up to ${dollars(policy.unknownMax)} is paid without asking.`;
+    yield ask(code, `${reason} ${limit}`, terms);
+  }
+}
+
+function* checkLosses(terms: Terms, spent: Spent, policy: Policy): Generator<Verdict> {
+  if (!isOverLosses(spent, policy)) return;
+  const money = `${dollars(spent.lost)} in ${spent.losses} payments`;
+  yield ask("over-loss-budget", `The host took ${money} without an answer.`, terms);
+}
+
+/** Whether payTo, network and price are those of the record. */
+function isUsual(record: EndpointRecord | null, terms: Terms, policy: Policy): boolean {
+  if (record === null || !hasPayTo(record, terms.payTo)) return false;
+  const usual = usualPrice(record, terms.network, terms.scheme);
+  const isNetwork = networksOf(record).includes(terms.network);
+  return isNetwork && usual !== null && terms.exposure <= policy.priceFactor * usual;
 }
 
 /** 0 for the best grade; an unknown one is the worst. */
@@ -360,8 +341,4 @@ function rank(grade: string): number {
 
 function ask(code: Code, reason: string, terms: Terms): Ask {
   return { decision: "ask", code, reason, terms };
-}
-
-function isWhole(value: unknown): value is number {
-  return Number.isSafeInteger(value);
 }

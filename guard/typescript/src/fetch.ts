@@ -1,10 +1,11 @@
 /** The guard around `fetch`: below the official wrapper, where requests leave, and above it. */
 
 import type { SentPayment } from "./call.js";
-import { PAYMENT_HEADERS } from "./payment.js";
 import { follow, redirected } from "./redirect.js";
-import { CREDENTIALS, digest, isConditional, redirectObstacle } from "./request.js";
-import { isAnswer } from "./settlement.js";
+import { isAnswer } from "./payment-state.js";
+import { requestKeys } from "./purchase-key.js";
+import { CREDENTIALS, isConditional, redirectObstacle } from "./request.js";
+import { PAYMENT_HEADERS } from "./signed.js";
 import type { PayingClient, TransportGuard } from "./transport.js";
 import { watchResponse } from "./watch.js";
 
@@ -27,7 +28,7 @@ export function guardFetch<Client extends PayingClient>(
   return (input, init) => guard.run(() => paying(input, init));
 }
 
-/** Sends a request without a payment, and notes where a 402 came from. */
+/** Sends a request without a payment, and records where a 402 came from. */
 async function ask<Client extends PayingClient>(
   guard: TransportGuard<Client>,
   request: Request,
@@ -37,12 +38,11 @@ async function ask<Client extends PayingClient>(
   const spare = request.clone();
   const { answer, hops } = await follow(request, fetch);
   if (answer.status === 402 && call !== null) {
-    const body = new Uint8Array(await spare.clone().arrayBuffer());
+    const body = new Uint8Array(await spare.arrayBuffer());
     call.url = answer.url === "" ? null : answer.url;
     call.hops = hops;
-    call.request = digest(request.method, request.url, body);
+    call.keys = requestKeys(request.method, request.url, (name) => request.headers.get(name), body);
     call.obstacle = redirectObstacle(request.method, request.url, answer.url);
-    call.send = (sent) => pay(guard, sent, spare, fetch);
   }
   return answer;
 }
@@ -68,17 +68,17 @@ async function pay<Client extends PayingClient>(
     const last = next === null ? first : (await follow(next, fetch)).answer;
     header = (name) => last.headers.get(name) ?? first.headers.get(name);
     const isNotModified = isConditional(paid.headers.keys());
-    const end = (isComplete: boolean): void =>
-      isComplete
-        ? guard.answered(sent, last.status, header, isNotModified)
-        : guard.unanswered(sent, header);
     const isGood = isAnswer(last.status, isNotModified);
-    if (!isGood) end(true);
+    const end = (isComplete: boolean): void =>
+      guard.conclude(sent, isComplete ? "answer" : "cut", last.status, header);
+    if (!isGood) guard.conclude(sent, "error-answer", last.status, header);
     const answer = isGood ? watchResponse(last, end) : last;
+    guard.name(answer, sent);
     sent.call.answer = () => answer;
     return answer;
   } catch (error) {
-    guard.unanswered(sent, header);
+    guard.name(error, sent);
+    guard.conclude(sent, "no-answer", null, header);
     throw error;
   }
 }

@@ -1,59 +1,61 @@
 /**
- * The guard of one x402 client: it decides before a payment is signed, and looks again before it
- * is sent. Whatever goes wrong in between refuses.
+ * The guard of one x402 client: decides about each payment, reserves it, and checks what was signed
+ * and what leaves.
  *
- * The client's hooks see the offer and not the URL; other hooks may change the offer after ours;
- * and a failure hook may put another payment in place of ours. So the URL comes from the transport
- * (AsyncLocalStorage ties it to the hooks), and the transport has the last word.
+ * The client's hooks see an offer and not the URL; other hooks may change the offer later; a hook of
+ * failures may replace the payment. So the URL comes from the transport (AsyncLocalStorage ties it to
+ * the hooks), and these steps run in this order; whatever fails in one of them refuses:
+ *
+ * 1. `makeWay`: no earlier payment of the same purchase may still be taken
+ * 2. `#filter`: offers that would be refused are removed from the client's selection
+ * 3. `#before`: the selected offer is decided once more, and its exposure is reserved
+ * 4. `#after`: what was signed is what was allowed
+ * 5. `#seal`: the payload is still the one that was checked, and is recorded
+ * 6. `admit`: what leaves is what was sealed, and is recorded as in flight
+ * 7. `conclude`: what became of it
  */
 
 import { AsyncLocalStorage } from "node:async_hooks";
+import { randomBytes } from "node:crypto";
 import { type AxiosLike, guardAxios, type WrapAxios } from "./axios.js";
-import { type Allowed, type Call, newCall, PaymentRefused, type SentPayment } from "./call.js";
-import {
-  type Ask,
-  decide,
-  overBudget,
-  refuse,
-  type Refuse,
-  type Situation,
-  type Spent,
-} from "./decision.js";
+import { type Attempt, type Call, type CallOptions, newCall, PaymentRefused } from "./call.js";
+import type { SentPayment } from "./call.js";
+import { codeIndex } from "./codes.js";
+import { type Ask, decide, type Decision, refuse, type Refuse, type Spent } from "./decision.js";
 import { type Fetch, guardFetch, type WrapFetch } from "./fetch.js";
 import { freeze } from "./freeze.js";
-import { type Entry, Journal, type Outcome, type Reservation } from "./journal.js";
+import { type Changes, exposureOf, Journal, type Purchase } from "./journal.js";
+import { JournalError } from "./journal-file.js";
 import { members } from "./json.js";
-import { guardMcp, type McpLike, type SigningClient } from "./mcp.js";
-import { readOffer } from "./offer.js";
+import { lookUp } from "./lookup.js";
+import { guardMcp, type McpLike } from "./mcp.js";
+import { NodeReader } from "./nodes.js";
+import { type Offer, readOffer, readTerms, signingExtensions } from "./offer.js";
 import type { GuardOptions } from "./options.js";
-import {
-  difference,
-  PAYMENT_HEADERS,
-  paymentInHeader,
-  readPayment,
-  type SignedPayment,
-} from "./payment.js";
+import type { Event, Payment } from "./payment-state.js";
+import { receiptTransaction } from "./payment-state.js";
 import { type Policy, policyOf } from "./policy.js";
-import { offerFor, Purchases, type ResolveOptions } from "./purchase.js";
-import { knownOf } from "./inherited.js";
+import { lossText, makeWay, type Payer, resolvePayment, unresolved } from "./purchase.js";
+import { accountId, givenKey, urlDigest } from "./purchase-key.js";
 import { parseResource } from "./resource.js";
-import { type Fate, fateOf } from "./settlement.js";
-import { BundleSource } from "./source.js";
-import { accountOf } from "./spending.js";
+import { difference, headerOf, PAYMENT_HEADERS, payloadInHeader, READABLE } from "./signed.js";
+import { readSigned } from "./signed.js";
+import { BundleSource, type PinnedKey } from "./source.js";
 import type { Header, PayingClient, TransportGuard } from "./transport.js";
-import { payerOf, payersOf } from "./wallet.js";
+import { canSignFor, payerOf, walletsOf } from "./wallet.js";
 
-/** The call that this code runs in: a guard leaves the calls of another one of its client alone. */
+/** The call that this code runs in: a guard ignores the calls of another one of its client. */
 const CALLS = new AsyncLocalStorage<
   { readonly guard: Guard<PayingClient>; readonly call: Call } | undefined
 >();
-const UNREADABLE = "The payment is no transfer that the guard can read.";
+const OPTIONS = new AsyncLocalStorage<CallOptions>();
+const NOT_CALLED = "The client was not called through the guard.";
+const UNREADABLE = "The payment is not one that the guard can read.";
 const PAID_ALREADY = "The call was paid already, and is not paid a second time.";
-const NOTHING_SPENT: Spent = { hostDay: 0n, day: 0n, repeats: 0 };
 
 /**
- * Adds the guard to a client. Throws TypeError for options that cannot be used, and JournalError
- * for a journal that cannot be read.
+ * Adds a guard to a client. Throws TypeError for options that are not valid, and JournalError for a
+ * journal that cannot be read.
  */
 export function guarded<Client extends PayingClient>(
   client: Client,
@@ -62,29 +64,54 @@ export function guarded<Client extends PayingClient>(
   return new Guard(client, options);
 }
 
-export class Guard<Client extends PayingClient = PayingClient> implements TransportGuard<Client> {
+/**
+ * Names the purchase of the calls in `work`, or tightens what they may pay. Throws TypeError for
+ * options that are not valid.
+ */
+export function paying<T>(options: CallOptions, work: () => T): T {
+  const { purchase, maxAmount } = options;
+  if (purchase !== undefined) givenKey(purchase);
+  if (maxAmount !== undefined && (typeof maxAmount !== "bigint" || maxAmount < 0n)) {
+    throw new TypeError("maxAmount must be a BigInt of micro-dollars; 10_000n is a cent.");
+  }
+  return OPTIONS.run({ ...options }, work);
+}
+
+export class Guard<Client extends PayingClient = PayingClient>
+  implements TransportGuard<Client>, Payer
+{
   readonly client: Client;
-  readonly #policy: Policy;
-  readonly #journal: Journal;
+  readonly policy: Policy;
+  readonly journal: Journal;
+  readonly nodes: NodeReader;
+  readonly #options: GuardOptions;
   readonly #source: BundleSource;
-  readonly #ask: NonNullable<GuardOptions["ask"]>;
-  readonly #purchases: Purchases;
+  readonly #session = randomBytes(9).toString("base64url");
+  /** Handles of payments by the response or error that a caller got. */
+  readonly #named = new WeakMap<object, string>();
+  #isStopped = false;
 
   constructor(client: Client, options: GuardOptions) {
-    const { bundle, key, policy = {}, ask = () => false, journal = null, cache = null } = options;
+    const { bundle, key, policy = {}, journal = null, cache = null } = options;
     this.client = client;
-    this.#policy = policyOf(policy);
-    this.#ask = ask;
-    this.#source = new BundleSource(bundle, key, cache, options.bundleTimeoutMs ?? 5000);
-    this.#journal = new Journal(journal, seconds());
-    this.#purchases = new Purchases(this.#journal, options.nodes ?? {});
+    this.#options = options;
+    this.policy = policyOf(policy);
+    this.#source = new BundleSource(bundle, key as PinnedKey, cache, options.bundleTimeoutMs ?? 5000);
+    this.nodes = new NodeReader(options.nodes);
+    this.journal = new Journal(journal, options.durable);
+    const create = client.createPaymentPayload.bind(client);
+    client.createPaymentPayload = (required: unknown) =>
+      this.#isOfAnother ? create(required) : this.#create(required, create);
+    client.registerPolicy((version, accepts) =>
+      this.#isOfAnother ? accepts : this.#filter(version, accepts),
+    );
     client.onBeforePaymentCreation(async (context) => {
       if (this.#isOfAnother) return undefined;
-      const refused = await this.#judge(context.selectedRequirements, context.paymentRequired);
+      const refused = await this.#before(context.selectedRequirements);
       return refused === null ? undefined : { abort: true, reason: refused.message };
     });
     client.onAfterPaymentCreation(async (context) => {
-      if (!this.#isOfAnother) this.#checkSigned(context.paymentPayload);
+      if (!this.#isOfAnother) this.#after(context.paymentPayload);
     });
   }
 
@@ -103,82 +130,94 @@ export class Guard<Client extends PayingClient = PayingClient> implements Transp
 
   /**
    * `callTool` of an MCP client that pays what the guard allows: `guard.mcp(client, serverUrl)`.
-   * `server` is null for one that is no web server; then nothing is known of it.
+   * `server` is null for one that has no URL; then the bundle does not know it.
    */
-  mcp<Mcp extends McpLike>(
-    this: Guard<Client & SigningClient>,
-    client: Mcp,
-    server: string | null,
-  ): Mcp["callTool"] {
+  mcp<Mcp extends McpLike>(client: Mcp, server: string | null): Mcp["callTool"] {
     return guardMcp(this, client, server);
   }
 
-  /**
-   * Payments of the client's wallets that were signed and got no receipt, oldest first. With the
-   * payer and the nonce the chain, or the service's payment trace, says whether one was taken.
-   */
-  unsettled(): Entry[] {
-    return this.#journal.unsettled(payersOf(this.client));
+  /** Refuses every payment from now on, also those that were signed and have not left. */
+  stop(): void {
+    this.#isStopped = true;
+  }
+
+  /** The payments of the client's wallets that block their purchase, oldest first. */
+  unresolved(): Payment[] {
+    return this.journal.unresolved(accountId(walletsOf(this.client)));
+  }
+
+  /** The payment that a response answers, or after which an error was thrown; null without one. */
+  payment(subject: unknown): Payment | null {
+    const handle = isObject(subject) ? this.#named.get(subject) : undefined;
+    return handle === undefined ? null : this.journal.find(handle);
   }
 
   /**
-   * Payments of the client's wallets after which no other one is signed for the same purchase,
-   * oldest first.
+   * Reads from the owner's nodes, or from `node`, what happened to a payment, by its handle or nonce,
+   * and records it. `writeOff` is the owner's consent to pay for the same purchase again, if the
+   * payment is still unresolved afterwards; its exposure stays counted. Throws JournalError.
    */
-  unresolved(): Entry[] {
-    return this.#journal.unresolved(payersOf(this.client));
+  resolve(
+    name: string,
+    options: { readonly node?: string; readonly writeOff?: boolean } = {},
+  ): Promise<Payment> {
+    return resolvePayment(this, name, options);
   }
 
-  /**
-   * Asks a node (by default the one of `nodes`) what became of a payment, and writes it down.
-   * `writeOff` is your consent to pay for the same purchase again. Returns the payment's state,
-   * null while its answer is not complete. Throws JournalError, also for a payment that is final.
-   */
-  resolve(nonce: string, options: ResolveOptions = {}): Promise<Fate | null> {
-    return this.#purchases.resolve(nonce.toLowerCase(), options, seconds);
+  /** Closes the journal; nothing can be paid afterwards. */
+  close(): void {
+    this.stop();
+    this.journal.file.close();
+  }
+
+  get hasApprover(): boolean {
+    return this.#options.ask !== undefined;
+  }
+
+  now(): number {
+    return Math.floor(Date.now() / 1000);
+  }
+
+  change(payment: Payment, event: Event, changes: Changes = {}): boolean {
+    if (!this.journal.change(payment.id, event, this.now(), payment.state, changes)) return false;
+    if (event === "window-over") process.emitWarning(lossText(payment), "PaymentLapsed");
+    this.#report(payment.id, event);
+    return true;
+  }
+
+  async judgeAgain(offer: Offer, payment: Payment): Promise<Decision> {
+    const call = this.call!;
+    const spent = this.#spent(call, offer);
+    const isSameSession = payment.session === this.#session;
+    const decision = this.#decide(call, offer, without(spent, payment.exposure, isSameSession));
+    if (decision.decision !== "ask") return decision;
+    return (await this.#consent(decision, call)) ?? { decision: "allow", terms: decision.terms };
+  }
+
+  async askAgain(payment: Payment): Promise<boolean> {
+    const reason = `A payment to ${payment.host} got no answer.`;
+    const { scheme, network, asset, payTo, exposure } = payment;
+    const amount = BigInt(payment.amount);
+    const terms = {
+      ...{ scheme, network, asset, payTo, exposure, amount, exposed: amount, timeout: 0 },
+      ...{ domainName: "", domainVersion: "", facilitator: null, isSlow: false },
+      method: payment.method as Ask["terms"]["method"],
+    };
+    const question: Ask = { decision: "ask", code: "pay-again", reason, terms };
+    return (await this.#consent(question, this.call!)) === null;
   }
 
   async run<T>(work: (call: Call) => Promise<T>): Promise<T> {
-    const call = newCall();
-    const within = <R>(step: () => Promise<R>) => CALLS.run({ guard: this, call }, step);
+    const call = newCall(OPTIONS.getStore() ?? {});
     try {
-      const answer = await within(() => work(call));
-      return call.again === null || call.sent !== null
-        ? answer
-        : ((await within(() => this.#sendAgain(call))) as T);
+      return await CALLS.run({ guard: this, call }, () => work(call));
     } catch (error) {
-      if (call.sent === null && call.again !== null) {
-        return (await within(() => this.#sendAgain(call))) as T;
-      }
       // The client tried to pay a second time: its caller gets what the seller answered.
       if (call.answer !== null && call.refused !== null) return call.answer() as T;
       throw call.refused ?? error;
     } finally {
-      if (call.sent === null) {
-        if (call.allowed !== null) this.#journal.release(call.allowed.reservation);
-        call.endTurn?.();
-      }
-      call.allowed = null;
+      this.#giveUp(call);
     }
-  }
-
-  /** Sends an earlier payment of the purchase instead of another one. */
-  #sendAgain(call: Call): Promise<unknown> {
-    const { again, send } = call;
-    const kept = again === null ? null : this.#journal.sent(again.nonce);
-    if (again === null || kept === null || send === null) throw this.#differs(UNREADABLE);
-    if (!this.#purchases.isSendable(again, seconds())) {
-      call.again = null;
-      call.refused = this.#purchases.unresolved(again.resource, again, seconds());
-      throw call.refused;
-    }
-    return send(this.#leaves(call, { ...kept, nonce: again.nonce, call }));
-  }
-
-  #leaves(call: Call, sent: SentPayment): SentPayment {
-    call.sent = sent;
-    this.#purchases.setInFlight(sent.nonce, true);
-    return sent;
   }
 
   get call(): Call | null {
@@ -196,196 +235,347 @@ export class Guard<Client extends PayingClient = PayingClient> implements Transp
     const present = PAYMENT_HEADERS.filter((name) => header(name) !== null);
     const [name] = present;
     if (name === undefined) return null;
-    const value = header(name) ?? "";
-    const payment = present.length === 1 ? paymentInHeader(value) : null;
-    if (payment === null) throw this.#differs(UNREADABLE);
-    const { call } = this;
-    if (call === null || call.allowed === null) throw this.#differs("Nobody allowed this payment.");
-    if (call.sent !== null) throw this.#differs(PAID_ALREADY);
-    const { reservation } = call.allowed;
-    const differs = this.#difference(payment, call.allowed);
-    if (differs !== null) throw this.#differs(differs);
-    if (this.#journal.entry(payment.nonce) !== null) throw this.#differs(PAID_ALREADY);
-    this.#journal.recordSigned(reservation, payment, { header: name, value }, seconds());
-    return this.#leaves(call, { header: name, value, nonce: payment.nonce, call });
+    const payload = present.length === 1 ? payloadInHeader(header(name) ?? "") : null;
+    const call = this.call;
+    if (payload === null) throw this.#differs(UNREADABLE);
+    if (call?.sealed == null) throw this.#differs("The guard did not allow this payment.");
+    if (call.sent !== null) throw this.#fail(call, refuse("paid-already", PAID_ALREADY));
+    const { sealed } = call;
+    const isSame = JSON.stringify(payload) === JSON.stringify(payloadInHeader(sealed.value));
+    if (!isSame || name !== sealed.header) {
+      throw this.#differs("The payment is not the one that was recorded.");
+    }
+    if (this.#isStopped) throw this.#fail(call, refuse("stopped", "Payments were stopped."));
+    if (sealed.isNew && !this.journal.change(sealed.id, "send", this.now(), "signed")) {
+      throw this.#differs("The payment was changed by another process.");
+    }
+    call.sent = { ...sealed, call };
+    return call.sent;
   }
 
-  answered(sent: SentPayment, status: number, header: Header, isConditional = false): void {
-    this.#conclude(sent, { at: seconds(), status, ...fateOf(status, header, isConditional) });
-  }
-
-  unanswered(sent: SentPayment, header: Header = () => null): void {
-    const { transaction } = fateOf(0, header);
-    this.#conclude(sent, { at: seconds(), status: null, fate: "open", transaction });
-  }
-
-  #conclude(sent: SentPayment, outcome: Outcome): void {
-    this.#purchases.setInFlight(sent.nonce, false);
+  conclude(
+    sent: SentPayment,
+    event: Event,
+    status: number | null = null,
+    header: Header = () => null,
+  ): void {
+    const settlement = receiptTransaction(header);
+    const hint = { status, ...(settlement === null ? {} : { settlement }) };
     try {
-      const isKept = this.#journal.sent(sent.nonce) !== null;
-      if (isKept) this.#journal.recordOutcome(sent.nonce, outcome);
+      const isChanged = this.journal.change(sent.id, event, this.now(), null, hint);
+      if (isChanged) this.#report(sent.id, event);
     } catch {
-      // The answer was paid for: the caller gets it even where the disk is full.
+      // The answer was paid for: the caller gets it, and the journal has the payment as in flight.
     }
-    sent.call.endTurn?.();
   }
 
-  /** Why an offer must not be paid; null where money was set aside for it. */
-  async #judge(requirements: unknown, paymentRequired: unknown): Promise<PaymentRefused | null> {
+  name(subject: unknown, sent: SentPayment): void {
+    if (isObject(subject)) this.#named.set(subject, sent.handle);
+  }
+
+  /** Creates the payload of a call: that of an earlier payment of its purchase, or a new one. */
+  async #create(
+    required: unknown,
+    create: (required: unknown) => Promise<unknown>,
+  ): Promise<unknown> {
     const { call } = this;
-    const refusal =
-      call === null
-        ? refuse("resource-mismatch", "The client was not called through the guard.")
-        : await this.#begin(call, requirements, members(paymentRequired));
+    if (call === null) {
+      throw new PaymentRefused(refuse("resource-mismatch", NOT_CALLED));
+    }
+    try {
+      for (;;) {
+        const earlier = await this.#begin(call, required);
+        if (earlier !== null) return earlier;
+        try {
+          const payload = await create(required);
+          if (call.refused !== null) throw call.refused;
+          this.#seal(call, payload);
+          return payload;
+        } catch (error) {
+          this.#giveUp(call);
+          // Another call reserved a payment for the same purchase at the same time: queue for it.
+          if (!call.isBehind) throw error;
+        }
+      }
+    } catch (error) {
+      throw this.#explain(call, error);
+    }
+  }
+
+  /** Starts to pay; returns the payload of an earlier payment that is sent again, or null. */
+  async #begin(call: Call, required: unknown): Promise<unknown> {
+    const earlier = call.sent ?? call.sealed ?? call.attempt;
+    if (earlier !== null) throw new PaymentRefused(refuse("paid-already", PAID_ALREADY));
+    Object.assign(call, { required, isBehind: false, refused: null, dropped: [], hasOffers: false });
+    const refusal = call.obstacle;
+    if (refusal !== null) throw new PaymentRefused(refuse("resource-mismatch", refusal));
+    call.bundle = await this.#source.current(this.now());
+    call.purchase = this.#purchase(call);
+    if (call.purchase === null) return null; // the decision explains it
+    const { accepts } = members(required);
+    const entries = Array.isArray(accepts) ? (accepts as unknown[]) : [];
+    const offers = entries.map((entry) => this.#offer(call, entry));
+    const payment = await makeWay(this, call.purchase, offers);
+    if (payment === null) return null;
+    const value = String(payment.payload);
+    const payload = payloadInHeader(value);
+    const { id, handle } = payment;
+    call.sealed = { id, handle, header: headerOf(payload), value, isNew: false };
+    return payload;
+  }
+
+  /** Removes the offers that would be refused; the order of the rest stays. */
+  #filter(_version: number, accepts: readonly any[]): any[] {
+    const { call } = this;
+    if (call === null) return [...accepts];
+    const kept = accepts.filter((entry) => {
+      const offer = this.#offer(call, entry);
+      const decision = this.#decide(call, offer, this.#spent(call, offer));
+      if (decision.decision === "refuse") call.dropped.push(decision);
+      return decision.decision !== "refuse";
+    });
+    call.hasOffers = kept.length > 0;
+    return kept;
+  }
+
+  /** Why the selected offer must not be paid; null if its exposure was reserved. */
+  async #before(requirements: unknown): Promise<PaymentRefused | null> {
+    const { call } = this;
+    if (call === null) return new PaymentRefused(refuse("resource-mismatch", NOT_CALLED));
+    const refusal = await this.#reserve(call, requirements);
     if (refusal === null) return null;
-    const isError = refusal instanceof PaymentRefused;
-    const refused = isError ? refusal : new PaymentRefused(refusal.code, refusal.reason);
-    if (call !== null) call.refused = refused;
-    return refused;
+    return this.#fail(call, refusal);
   }
 
-  /** Waits for identical calls, and for what became of an earlier payment of the purchase. */
-  async #begin(
-    call: Call,
-    requirements: unknown,
-    required: ReturnType<typeof members>,
-  ): Promise<Refuse | PaymentRefused | null> {
-    if (call.obstacle !== null) return refuse("resource-mismatch", call.obstacle);
-    if (call.endTurn !== null) return refuse("retry-storm", PAID_ALREADY);
-    const payers = payersOf(this.client);
-    const find = (): Entry | null => this.#journal.unresolvedFor(call.request, payers);
-    const resource = parseResource(call.url)?.url ?? "";
-    call.endTurn = await this.#purchases.turn(call.request);
-    if (call.endTurn === null) {
-      call.endTurn = () => undefined;
-      const entry = find();
-      if (this.#purchases.isBlocked(entry, seconds())) {
-        return this.#purchases.unresolved(resource, entry, seconds());
-      }
-    }
-    for (let entry = find(); entry !== null; entry = find()) {
-      const isSame = entry.resource === resource && this.#purchases.isSendable(entry, seconds());
-      const offer = isSame ? offerFor(entry, required, this.#policy) : undefined;
-      if (offer !== undefined) return this.#again(call, entry, offer, required);
-      if (!(await this.#purchases.makeWay(entry, seconds))) {
-        return this.#purchases.unresolved(resource, find(), seconds());
-      }
-    }
-    return this.#reserve(call, requirements, required);
-  }
-
-  /** Allows an earlier payment to be sent again, after a decision of its own. */
-  async #again(
-    call: Call,
-    entry: Entry,
-    entryOffer: unknown,
-    required: ReturnType<typeof members>,
-  ): Promise<Refuse | PaymentRefused> {
-    const offer = this.#offer(call, entryOffer, required);
-    const situation = await this.#situation(call);
-    const decision = decide(offer, { ...situation, spent: NOTHING_SPENT }, this.#policy);
-    if (decision.decision === "refuse") return this.#explained(decision);
-    if (decision.decision === "ask") {
-      const refusal = await this.#consent(decision, call.url ?? "");
-      if (refusal !== null) return refusal;
-    }
-    call.again = entry;
-    return this.#purchases.unresolved(entry.resource, entry, seconds());
-  }
-
-  async #reserve(
-    call: Call,
-    requirements: unknown,
-    required: ReturnType<typeof members>,
-  ): Promise<Refuse | null> {
-    // The token and its chain are in the signature and not in the payment: no later hook may change
-    // them for the time of signing.
-    if (!freeze(requirements)) return refuse("signed-differs", "The offer is no plain data.");
-    const payer = payerOf(this.client, required["x402Version"], requirements);
+  async #reserve(call: Call, requirements: unknown): Promise<Refuse | PaymentRefused | null> {
+    if (call.attempt !== null || call.sent !== null) return refuse("paid-already", PAID_ALREADY);
+    // In version 1 the token and its chain are in the signature and not in the payload: no later hook
+    // may change them until it is signed.
+    if (!freeze(requirements)) return refuse("signed-differs", "The offer is not plain data.");
+    const payer = payerOf(this.client, members(call.required)["x402Version"], requirements);
     if (payer === null) {
       return refuse("signed-differs", "The guard cannot read which account would sign.");
     }
-    const offer = this.#offer(call, requirements, required);
-    const { host, url: resource } = parseResource(call.url) ?? { host: "", url: "" };
-    const situation = await this.#situation(call);
-    const account = accountOf(payer, String(offer.network), String(offer.asset).toLowerCase());
-    const { request } = call;
-    const spent = (): Spent => this.#journal.spent({ account, host, request }, seconds());
-    const decision = decide(offer, { ...situation, spent: spent() }, this.#policy);
-    if (decision.decision === "refuse") return this.#explained(decision);
-    const { terms } = decision;
+    const offer = this.#offer(call, requirements);
+    const decision = this.#decide(call, offer, this.#spent(call, offer));
+    if (decision.decision === "refuse") return decision;
     if (decision.decision === "ask") {
-      const refusal = await this.#consent(decision, call.url ?? "");
-      const late = refusal ?? overBudget(terms.microUsd, spent(), this.#policy);
-      if (late !== null) return late;
+      const refusal = await this.#consent(decision, call);
+      if (refusal !== null) return refusal;
     }
-    // Nothing is awaited since the look at the budgets, so that the next look sees this payment.
-    const { microUsd } = terms;
-    const claim = { account, host, request, at: seconds(), microUsd };
-    const reservation: Reservation = { ...claim, terms, payer, resource };
-    this.#journal.reserve(reservation);
-    call.allowed = { requirements, reservation };
+    const { terms } = decision;
+    const { purchase } = call;
+    if (purchase === null) return refuse("resource-mismatch", "The requested URL cannot be read.");
+    const reserved = this.journal.reserve(purchase, terms, payer, this.policy, this.now());
+    if (reserved === null) {
+      call.isBehind = true;
+      return unresolved(purchase.resource, null, this.now());
+    }
+    if ("decision" in reserved) return reserved;
+    const { id, handle } = reserved;
+    call.attempt = { id, handle, payer, terms, requirements, isChecked: false };
     return null;
   }
 
-  /** What is known of the URL that answered 402, and of those that led to it. */
-  async #situation({ url, hops }: Call): Promise<Omit<Situation, "spent">> {
-    const now = seconds();
-    const bundle = await this.#source.current(now);
-    const known = bundle === null ? null : knownOf(bundle, url, hops);
-    const { record = null, inherited = [] } = known ?? {};
-    return { requestUrl: url, record, inherited, bundleAsOf: bundle?.header.asOf ?? null, now };
+  /** Compares what was signed with what was allowed. */
+  #after(payload: unknown): void {
+    const attempt = this.call?.attempt ?? null;
+    if (attempt === null) throw this.#differs("The guard did not allow this payment.");
+    // An earlier hook may have shown the guard another offer than the client signs.
+    const { x402Version, accepted } = members(payload);
+    if (x402Version !== 1 && accepted !== attempt.requirements) {
+      throw this.#differs("Another offer was signed than the one that was allowed.");
+    }
+    this.#check(attempt, payload);
+    attempt.isChecked = true;
   }
 
-  #offer(
-    call: Call,
-    entry: unknown,
-    { x402Version, resource: named }: ReturnType<typeof members>,
-  ): ReturnType<typeof readOffer> {
-    const { url: claimed } = members(named);
-    const isAlias = call.alias !== null && claimed === call.alias;
-    return readOffer(entry, isAlias ? call.url : claimed, x402Version);
+  /** Records the payment, and fixes the header that may leave. */
+  #seal(call: Call, payload: unknown): void {
+    const { attempt } = call;
+    if (attempt === null || !attempt.isChecked) throw this.#differs(UNREADABLE);
+    const signed = this.#check(attempt, payload);
+    const value = Buffer.from(JSON.stringify(payload)).toString("base64");
+    const { id, handle } = attempt;
+    this.journal.sign(id, signed, value, this.now());
+    call.sealed = { id, handle, header: headerOf(payload), value, isNew: true };
   }
 
-  async #consent({ code, reason, terms }: Ask, url: string): Promise<Refuse | null> {
-    // Who is asked runs outside the call: what it pays is another payment.
-    const question = { code, reason, url, terms };
-    const agreed: unknown = await CALLS.run(undefined, () => this.#ask(question));
-    return agreed === true ? null : refuse(code, `${reason} Nobody agreed to it.`);
+  #check({ payer, terms }: Attempt, payload: unknown): NonNullable<ReturnType<typeof readSigned>> {
+    const signed = readSigned(payload);
+    if (signed === null) throw this.#differs(UNREADABLE);
+    const other = difference(signed, terms, this.now());
+    if (other !== null) {
+      throw this.#differs(`What was signed has another ${other} than was allowed.`);
+    }
+    if (signed.payer !== payer) {
+      throw this.#differs("It was signed by another account than was allowed.");
+    }
+    const { extensions } = members(payload);
+    const declared = members(members(this.call?.required)["extensions"]);
+    for (const name of signingExtensions(extensions)) {
+      const isEcho = JSON.stringify(members(extensions)[name]) === JSON.stringify(declared[name]);
+      if (!isEcho && !this.policy.allowExtensions.includes(name)) {
+        throw this.#differs(`The extension ${name} had the wallet sign more.`);
+      }
+    }
+    return signed;
+  }
+
+  /** Ends an attempt: what did not leave cannot be taken, and its exposure is given back. */
+  #giveUp(call: Call): void {
+    const { attempt, sealed, sent } = call;
+    if (sent !== null) return;
+    try {
+      if (sealed !== null) {
+        const state = sealed.isNew ? "signed" : "in-flight";
+        this.journal.change(sealed.id, "not-sent", this.now(), state);
+      } else if (attempt !== null) {
+        this.journal.change(attempt.id, "not-signed", this.now(), "reserved");
+      }
+    } catch {
+      // The next start gives it back.
+    }
+    call.attempt = null;
+    call.sealed = null;
+  }
+
+  /** Records why nothing was signed, and returns the error for the caller. */
+  #explain(call: Call, error: unknown): unknown {
+    if (error instanceof JournalError) call.refused = error;
+    if (call.refused instanceof JournalError) return call.refused;
+    let refused = error instanceof PaymentRefused ? error : call.refused;
+    if (refused === null && !call.hasOffers) {
+      // The refusal of the offer that came furthest says most.
+      const [best] = [...call.dropped].sort((one, other) => codeIndex(other.code) - codeIndex(one.code));
+      if (best !== undefined) refused = new PaymentRefused(best);
+    }
+    call.refused = refused;
+    const text = error instanceof Error ? error.message : String(error);
+    this.#record(call, refused ?? refuse("sdk-refused", text.slice(0, 500)));
+    return refused ?? error;
+  }
+
+  #record(call: Call, { code, reason }: Pick<Refuse, "code" | "reason">): void {
+    const resource = parseResource(call.url);
+    const offer = call.attempt?.terms;
+    try {
+      this.journal.refuse({
+        at: this.now(),
+        account: accountId(walletsOf(this.client)),
+        host: resource?.host ?? "",
+        resource: resource?.url ?? "",
+        decision: "refuse",
+        code,
+        reason,
+        network: offer?.network ?? null,
+        payTo: offer?.payTo ?? null,
+        amount: offer === undefined ? null : String(offer.amount),
+      });
+    } catch {
+      // Nothing is paid; the caller gets the refusal.
+    }
+  }
+
+  #purchase({ url, keys, options }: Call): Purchase | null {
+    const resource = parseResource(url);
+    if (resource === null || keys === null || url === null) return null;
+    const wallets = walletsOf(this.client);
+    const { purchase } = options;
+    return {
+      account: accountId(wallets),
+      wallets,
+      session: this.#session,
+      key: purchase === undefined ? keys.key : givenKey(purchase),
+      legacy: keys.legacy,
+      host: resource.host,
+      resource: resource.url,
+      urlDigest: urlDigest(url),
+    };
+  }
+
+  #offer(call: Call, entry: unknown): Offer {
+    const { x402Version, resource, extensions } = members(call.required);
+    const { url } = members(resource);
+    const isAlias = call.alias !== null && url === call.alias;
+    const names = signingExtensions(extensions).filter((name) =>
+      canSignFor(this.client, x402Version, entry, name),
+    );
+    return readOffer(entry, isAlias ? call.url : url, x402Version, names);
+  }
+
+  #decide(call: Call, offer: Offer, spent: Spent): Decision {
+    const known = lookUp(call.bundle, call.url, call.hops, offer.payTo);
+    const { maxAmount = null, expectPayTo = null } = call.options;
+    const isStopped = this.#isStopped;
+    const asked = { url: call.url, hops: call.hops, maxAmount, expectPayTo, isStopped };
+    const decision = decide(known, offer, asked, this.policy, this.now(), spent);
+    if (decision.decision === "refuse") return this.#withProblem(decision);
+    const { scheme, method } = decision.terms;
+    if (READABLE.includes(method)) return decision;
+    return refuse("scheme-unsupported", `Scheme ${scheme} (${method}) is not supported.`);
+  }
+
+  #spent(call: Call, offer: Offer): Spent {
+    const terms = readTerms(offer, this.policy);
+    if (call.purchase === null || !("payTo" in terms)) return NOTHING_SPENT;
+    return this.journal.spent(exposureOf(call.purchase, terms, this.now()));
+  }
+
+  /** The refusal if nobody agrees. */
+  async #consent({ code, reason, terms }: Ask, call: Call): Promise<Refuse | null> {
+    const { ask } = this.#options;
+    const question = { code, reason, url: call.url ?? "", terms };
+    // The approver runs outside the call: what it pays is another payment.
+    const outside = (): unknown => CALLS.run(undefined, () => OPTIONS.run({}, () => ask?.(question)));
+    const agreed = ask === undefined ? false : await outside();
+    return agreed === true ? null : refuse(code, `${reason} It was not approved.`);
   }
 
   /** A refusal for want of a bundle, with the reason why there is none. */
-  #explained(refusal: Refuse): Refuse {
+  #withProblem(refusal: Refuse): Refuse {
     const { problem } = this.#source;
     if (refusal.code !== "bundle-old" || problem === null) return refusal;
     return { ...refusal, reason: `${refusal.reason} ${problem}` };
   }
 
-  #checkSigned(payload: unknown): void {
-    const payment = readPayment(payload);
-    const allowed = this.call?.allowed ?? null;
-    if (payment === null || allowed === null) throw this.#differs(UNREADABLE);
-    // An earlier hook may have shown us another offer than the client signs.
-    const isJudged =
-      payment.asset === null || members(payload)["accepted"] === allowed.requirements;
-    if (!isJudged) throw this.#differs("Another offer was signed than the one that was judged.");
-    const differs = this.#difference(payment, allowed);
-    if (differs !== null) throw this.#differs(differs);
-  }
-
-  #difference(payment: SignedPayment, { reservation }: Allowed): string | null {
-    const { payer, terms } = reservation;
-    if (payment.payer !== payer) return `It is paid by ${payment.payer}, not by ${payer}.`;
-    return difference(payment, terms, seconds());
-  }
-
   #differs(reason: string): PaymentRefused {
-    const refused = new PaymentRefused("signed-differs", reason);
-    if (this.call !== null) this.call.refused = refused;
+    const refusal = refuse("signed-differs", reason);
+    return this.call === null ? new PaymentRefused(refusal) : this.#fail(this.call, refusal);
+  }
+
+  #fail(call: Call, refusal: Refuse | PaymentRefused): PaymentRefused {
+    const refused = refusal instanceof PaymentRefused ? refusal : new PaymentRefused(refusal);
+    call.refused = refused;
     return refused;
+  }
+
+  #report(id: number, event: Event): void {
+    const { onChange } = this.#options;
+    try {
+      const payment = onChange === undefined ? null : this.journal.payment(id);
+      if (payment !== null) onChange?.(payment, event);
+    } catch (error) {
+      // A callback neither pays nor loses an answer.
+      process.emitWarning(`onChange failed: ${String(error)}`, "TollgaugeGuard");
+    }
   }
 }
 
-function seconds(): number {
-  return Math.floor(Date.now() / 1000);
+const NOTHING_SPENT: Spent = { host: 0n, day: 0n, session: 0n, lifetime: 0n, lost: 0n, losses: 0 };
+
+/** The sums without a payment of the last 24 hours. */
+function without(spent: Spent, exposure: bigint, isSameSession: boolean): Spent {
+  const less = (sum: bigint): bigint => (sum > exposure ? sum - exposure : 0n);
+  return {
+    ...spent,
+    host: less(spent.host),
+    day: less(spent.day),
+    session: isSameSession ? less(spent.session) : spent.session,
+    lifetime: less(spent.lifetime),
+  };
+}
+
+function isObject(value: unknown): value is object {
+  return (typeof value === "object" && value !== null) || typeof value === "function";
 }

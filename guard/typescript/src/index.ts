@@ -1,31 +1,36 @@
 export {
   type Allow,
   type Ask,
-  type Code,
+  type Asked,
   type Decision,
   decide,
+  isOverLosses,
+  type Known,
+  overBudget,
   type Refuse,
-  type Situation,
   type Spent,
 } from "./decision.js";
-export { type Offer, readOffer, type Terms } from "./offer.js";
-export { DEFAULT_POLICY, type Pin, type Policy, policyOf } from "./policy.js";
-export { type EndpointRecord, readRecord, RecordError } from "./record.js";
+export { type Code, CODES, REMEDIES } from "./codes.js";
+export { type Method, type Offer, readOffer, type Terms } from "./offer.js";
+export { DEFAULT_POLICY, type Policy, policyOf, type Trust } from "./policy.js";
+export {
+  type Conduct,
+  type EndpointRecord,
+  type KnownOffer,
+  readConduct,
+  readRecord,
+  RecordError,
+} from "./record.js";
 export { parseResource, type Resource, variants } from "./resource.js";
 export { type Asset, USDC } from "./units.js";
 export { Bundle, BundleError } from "./bundle.js";
 export { fingerprint, type PublicKey, publicKey, SignatureError } from "./signature.js";
-export {
-  type Call,
-  PaymentRefused,
-  PaymentUnresolved,
-  type SentPayment,
-  type Unresolved,
-} from "./call.js";
-export { Guard, guarded } from "./guard.js";
+export { type CallOptions, PaymentRefused, PaymentUnresolved } from "./call.js";
+export { Guard, guarded, paying } from "./guard.js";
 export type { GuardOptions, Question } from "./options.js";
-export type { Nodes, ResolveOptions } from "./purchase.js";
-export { type Entry, JournalError, type Outcome } from "./journal.js";
+export type { Nodes } from "./nodes.js";
+export type { Event, Payment, State } from "./payment-state.js";
+export { Journal, type Refusal } from "./journal.js";
+export { JournalError } from "./journal-file.js";
 export type { BundleLocation, PinnedKey, SignedBody } from "./source.js";
-export type { Fate } from "./settlement.js";
-export type { Header, PayingClient, TransportGuard } from "./transport.js";
+export type { PayingClient } from "./transport.js";

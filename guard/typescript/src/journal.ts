@@ -1,355 +1,409 @@
 /**
- * The journal: every payment before it is sent, and its outcome afterwards; and what the budgets
- * count. A file of JSON lines that one process writes, or memory. The file survives the death of
- * its process at any moment; a power cut may take its last lines, because waiting for the disk
- * takes longer than everything else that a guard does.
+ * Journal: every payment from its reservation on, budgets and refusals.
  *
- * A payment counts from its reservation, which is made in one step of the event loop with the look
- * at the budgets; so concurrent payments cannot exceed one together. It counts whatever its outcome
- * is, unless the chain shows that it was not taken. The header of a payment is kept while it may
- * have to be sent again; a start removes it from the file once the payment is final.
+ * One SQLite file (or memory) for all threads and processes of a user, in TypeScript and Python. Each
+ * transition of a payment is one transaction; a reservation checks the earlier payments of its
+ * purchase and the budgets in the transaction that writes the row.
  */
 
-import {
-  closeSync,
-  fstatSync,
-  fsyncSync,
-  ftruncateSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeSync,
-} from "node:fs";
-import type { Spent } from "./decision.js";
-import { members, parsed } from "./json.js";
+import { randomBytes } from "node:crypto";
+import type { Code } from "./codes.js";
+import { overBudget, refuse, type Refuse, type Spent } from "./decision.js";
+import { isAlive, isConstraint, JournalError, JournalFile, type Row, thisProcess } from "./journal-file.js";
+import { importLines } from "./journal-import.js";
 import type { Terms } from "./offer.js";
-import type { SignedPayment } from "./payment.js";
-import { type Fate, isFate } from "./settlement.js";
-import { accountOf, type Claim, Spending } from "./spending.js";
-import { parseAmount } from "./units.js";
+import { type Event, type Payment, type State, TRANSITIONS } from "./payment-state.js";
+import type { Policy } from "./policy.js";
+import { type Authorization, CLOCK_SLACK_S } from "./signed.js";
 
-/** For how many seconds payments are kept that have an answer. */
-const KEEP_S = 90 * 86_400;
+const DAY_S = 86_400;
+const BUCKET_S = 300;
+const KEEP_S = 90 * DAY_S;
+const KEEP_REFUSALS_S = 30 * DAY_S;
+const MAX_REFUSALS = 100_000;
 
-/** A journal that cannot be read or written. While one cannot be written, nothing is paid. */
-export class JournalError extends Error {
-  override readonly name = "JournalError";
-}
-
-/** The state of a payment, and the answer that led to it. */
-export interface Outcome {
-  /** Unix seconds. */
-  readonly at: number;
-  readonly fate: Fate;
-  /** The status of the answer; null where none came. */
-  readonly status: number | null;
-  /** The transaction that the receipt names. It proves nothing while the payment is open. */
-  readonly transaction: string | null;
-}
-
-/** A payment that was signed and allowed to be sent. Amounts are decimal texts. */
-export interface Entry {
-  readonly nonce: string;
-  readonly payer: string;
-  readonly payTo: string;
-  /** Atomic units. */
-  readonly amount: string;
-  readonly microUsd: string;
-  readonly network: string;
-  readonly asset: string;
-  /** Unix seconds after which it cannot be taken any more. */
-  readonly validBefore: number;
+/** What is bought: the request, by keys that do not contain its query or body. */
+export interface Purchase {
+  readonly account: string;
+  readonly wallets: readonly string[];
+  readonly session: string;
+  readonly key: string;
+  /** The key of the same request in imported journals. */
+  readonly legacy: string;
   readonly host: string;
   readonly resource: string;
-  /** SHA-256 of the request (method, URL, body) in hex. */
-  readonly request: string;
-  /** Unix seconds. */
+  readonly urlDigest: string;
+}
+
+/** Where the exposure of a payment counts. `at` is when it was reserved (unix seconds). */
+export interface Exposure {
+  readonly account: string;
+  readonly network: string;
+  readonly asset: string;
+  readonly host: string;
+  readonly session: string;
   readonly at: number;
-  /** Null while there is no complete answer. */
-  readonly outcome: Outcome | null;
 }
 
-/** Money that is set aside for one payment. */
-export interface Reservation extends Claim {
-  readonly terms: Terms;
-  readonly payer: string;
+/** A decision other than allow, as the journal records it. */
+export interface Refusal {
+  readonly at: number;
+  readonly account: string;
+  readonly host: string;
   readonly resource: string;
+  readonly decision: "ask" | "refuse";
+  readonly code: Code;
+  readonly reason: string;
+  readonly network: string | null;
+  readonly payTo: string | null;
+  readonly amount: string | null;
 }
 
-/** The header that carries a payment. */
-export interface PaymentHeader {
-  readonly header: string;
-  readonly value: string;
+/** Other columns that a transition sets. */
+export interface Changes {
+  readonly nonce?: string;
+  readonly validBefore?: number;
+  readonly validHeight?: number | null;
+  readonly evidence?: string | null;
+  readonly payload?: string;
+  readonly paymentId?: string | null;
+  readonly status?: number | null;
+  readonly settlement?: string;
+  /** Micro-dollars that the chain shows as settled, or that were signed. */
+  readonly settled?: bigint;
 }
 
-/** States that are in the way of another payment for the same purchase. */
-const UNRESOLVED: readonly (Fate | null)[] = [null, "open", "paid-unanswered"];
-/** States in which neither a receipt nor the chain says whether the payment was taken. */
-const UNSETTLED: readonly (Fate | null)[] = [null, "open", "answered", "lapsed"];
-/** States that a start keeps however old they are. */
-const KEPT: readonly (Fate | null)[] = [null, "open", "paid-unanswered", "lapsed"];
-
-/** States in journals of earlier versions. */
-const EARLIER_FATES: Readonly<Record<string, Fate>> = {
-  unknown: "open",
-  refused: "open",
-  taken: "settled",
-  "not-taken": "dead",
+const COLUMNS: Readonly<Record<keyof Omit<Changes, "settled">, string>> = {
+  nonce: "nonce",
+  validBefore: "valid_before",
+  validHeight: "valid_height",
+  evidence: "evidence",
+  payload: "payload",
+  paymentId: "payment_id",
+  status: "status",
+  settlement: "settlement",
 };
 
-type Line =
-  | { readonly signed: Omit<Entry, "outcome">; readonly sent?: PaymentHeader }
-  | { readonly nonce: string; readonly outcome: Outcome };
-
 export class Journal {
-  readonly #file: number | null;
-  /** How long the file is when nobody else writes it, in bytes. */
-  #size = 0;
-  readonly #spending = new Spending();
-  /** By nonce: payments that are unresolved or unsettled. */
-  readonly #entries = new Map<string, Entry>();
-  /** By request: the nonces of unresolved payments, oldest first. */
-  readonly #unresolved = new Map<string, string[]>();
-  /** By nonce: the headers of unresolved payments. */
-  readonly #sent = new Map<string, PaymentHeader>();
-  #failure: JournalError | null = null;
+  readonly file: JournalFile;
+  #prunedDay = 0;
+
+  /** Opens a file, or memory for null; imports an earlier journal once. Throws JournalError. */
+  constructor(path: string | null, isDurable = false) {
+    if (path !== null) importLines(path);
+    this.file = new JournalFile(path, isDurable);
+  }
 
   /**
-   * `path` is a file, or null for memory alone; what is too old at `now` (unix seconds) is removed
-   * from it. Throws JournalError for a file that is broken.
+   * Sets the exposure of a payment aside before it is signed by `payer`. Returns the reserved
+   * payment, the refusal if it exceeds a budget, or null if an earlier payment of the same purchase
+   * is unfinished. Throws JournalError.
    */
-  constructor(path: string | null, now: number) {
-    this.#file = null;
-    if (path === null) return;
-    const file = openFile(path);
-    const lines = readLines(path, readFileSync(path).toString());
-    const kept = lastingLines(lines, now);
-    const isChanged = kept.some((line, index) => line !== lines[index]);
-    this.#file = isChanged || kept.length < lines.length ? replaced(path, file, kept) : file;
-    this.#size = fstatSync(this.#file).size;
-    for (const line of kept) this.#apply(line);
+  reserve(
+    purchase: Purchase,
+    terms: Terms,
+    payer: string,
+    policy: Policy,
+    now: number,
+  ): Payment | Refuse | null {
+    const where = exposureOf(purchase, terms, now);
+    return this.file.transaction(() => {
+      if (this.#prunedDay !== Math.floor(now / DAY_S)) {
+        this.#prune(now);
+        this.#prunedDay = Math.floor(now / DAY_S);
+      }
+      if (this.unfinished(purchase) !== null) return null;
+      if (terms.method === "channel" && this.#isChannelBusy(terms, payer)) {
+        const reason = "A call through the same payment channel has no answer yet.";
+        return refuse("payment-unresolved", reason);
+      }
+      let refusal = overBudget(terms.exposure, this.spent(where), policy);
+      if (refusal !== null) {
+        this.#releaseDead();
+        refusal = overBudget(terms.exposure, this.spent(where), policy);
+      }
+      if (refusal !== null) return refusal;
+      const row = this.file.get(
+        `INSERT INTO payments (handle, account, purchase, session, owner, state, at, changed_at, host,
+           resource, url_digest, scheme, method, network, asset, pay_to, amount, exposure, payer,
+           valid_before, replaces)
+         VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+           (SELECT max(id) FROM payments WHERE purchase = ?3 AND account = ?2 AND state = 'written-off'
+            AND NOT EXISTS (SELECT 1 FROM payments AS later
+              WHERE later.purchase = payments.purchase AND later.replaces = payments.id)))
+         RETURNING *`,
+        ...[newHandle(), purchase.account, purchase.key, purchase.session, thisProcess(), now, now],
+        ...[purchase.host, purchase.resource, purchase.urlDigest, terms.scheme, terms.method],
+        ...[terms.network, terms.asset, terms.payTo, String(terms.amount), terms.exposure, payer],
+        now + terms.timeout + CLOCK_SLACK_S,
+      );
+      this.addExposure(where, terms.exposure);
+      return readPayment(row!);
+    });
   }
 
-  /** What counts at `now` (unix seconds) for a payment of an account to a host for a request. */
-  spent(payment: Pick<Claim, "account" | "host" | "request">, now: number): Spent {
-    return this.#spending.at(now, payment);
-  }
-
-  /** Sets money aside until the payment is recorded, and counts as such, or is given up. */
-  reserve(reservation: Reservation): void {
-    this.#spending.reserve(reservation);
-  }
-
-  /** Gives back what was set aside for a payment that is not sent. */
-  release(reservation: Reservation): void {
-    this.#spending.release(reservation);
-  }
-
-  /** Records a payment at `at` (unix seconds), which may be sent then. Throws JournalError. */
-  recordSigned(
-    reservation: Reservation,
-    payment: SignedPayment,
-    sent: PaymentHeader,
-    at: number,
-  ): void {
-    const { terms, host, resource, request } = reservation;
-    const signed = {
-      nonce: payment.nonce,
-      payer: payment.payer,
-      payTo: terms.payTo,
-      amount: String(terms.amount),
-      microUsd: String(terms.microUsd),
-      network: terms.network,
-      asset: terms.asset,
-      validBefore: payment.validBefore,
-      host,
-      resource,
-      request,
-      at,
-    };
-    this.#append({ signed, sent });
-    this.#spending.release(reservation);
-    this.#apply({ signed, sent });
-  }
-
-  /** Records the state of a payment. Throws JournalError. */
-  recordOutcome(nonce: string, outcome: Outcome): void {
-    const line = { nonce, outcome };
-    this.#apply(line);
-    this.#append(line);
-  }
-
-  /** Payments of these payers, or of all, without receipt and evidence. Oldest first. */
-  unsettled(payers: ReadonlySet<string> | null = null): Entry[] {
-    return this.#of(UNSETTLED, payers);
-  }
-
-  /** Payments of these payers, or of all, that are in the way of another one. Oldest first. */
-  unresolved(payers: ReadonlySet<string> | null = null): Entry[] {
-    return this.#of(UNRESOLVED, payers);
-  }
-
-  /** The oldest payment of these payers that is in the way of another one for a request. */
-  unresolvedFor(request: string, payers: ReadonlySet<string>): Entry | null {
-    const entries = (this.#unresolved.get(request) ?? []).map((nonce) => this.#entries.get(nonce));
-    return entries.find((entry) => entry !== undefined && payers.has(entry.payer)) ?? null;
-  }
-
-  /** The payment of a nonce, null where it is final or not known. */
-  entry(nonce: string): Entry | null {
-    return this.#entries.get(nonce) ?? null;
-  }
-
-  /** The header that carried a payment, null where it is not kept. */
-  sent(nonce: string): PaymentHeader | null {
-    return this.#sent.get(nonce) ?? null;
-  }
-
-  #of(states: readonly (Fate | null)[], payers: ReadonlySet<string> | null): Entry[] {
-    return [...this.#entries.values()].filter(
-      ({ outcome, payer }) =>
-        states.includes(outcome?.fate ?? null) && (payers?.has(payer) ?? true),
-    );
-  }
-
-  /** Writes a line; after a failure none, so that none follows half a line. */
-  #append(line: Line): void {
-    if (this.#file === null) return;
-    if (this.#failure !== null) throw this.#failure;
-    const bytes = Buffer.from(`${JSON.stringify(line)}\n`);
+  /**
+   * Records what was signed, before it leaves; `payload` is the value of its header. Throws
+   * JournalError if the reservation is gone, or if the same authorization was recorded before: then
+   * the payment must not leave.
+   */
+  sign(id: number, signed: Authorization, payload: string, now: number, found: Changes = {}): void {
+    const time = signed.validBefore > 0 ? { validBefore: signed.validBefore } : {};
+    let isChanged = false;
     try {
-      this.#checkAlone(this.#file);
-      if (writeSync(this.#file, bytes) !== bytes.length)
-        throw new Error("Not all of it was written.");
-      this.#size += bytes.length;
+      const values = { nonce: signed.nonce, payload, ...time, ...found };
+      isChanged = this.change(id, "signed", now, "reserved", values);
     } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
-      const message = `The journal cannot be written, so nothing is paid until the next start. ${reason}`;
-      this.#failure = new JournalError(message, { cause: error });
-      throw this.#failure;
+      if (!isConstraint(error)) throw error;
+      throw new JournalError("This authorization was signed before.", { cause: error });
+    }
+    if (!isChanged) {
+      throw new JournalError("The payment has no reservation any more; it is not sent.");
     }
   }
 
-  /** Two that write one file would each know half of what was spent. */
-  #checkAlone(file: number): void {
-    const { size, nlink } = fstatSync(file);
-    if (nlink === 0) throw new Error("The file was removed.");
-    if (size !== this.#size) throw new Error("Something else has changed it: one guard alone may write it.");
+  /**
+   * Applies an event to a payment, in one transaction. `expected` is the state that was read: nothing
+   * changes if the row has another one. Returns false if the table of states has no transition.
+   */
+  change(
+    id: number,
+    event: Event,
+    now: number,
+    expected: State | null = null,
+    { settled, ...values }: Changes = {},
+  ): boolean {
+    return this.file.transaction(() => {
+      const row = this.payment(id);
+      if (row === null || (expected !== null && row.state !== expected)) return false;
+      const transition = TRANSITIONS[row.state][event];
+      if (transition === undefined) return false;
+      let exposure = transition.release === true ? 0n : row.exposure;
+      // A voucher without a deposit exposes less than was reserved.
+      const isSettled = settled !== undefined && (transition.settle === true || event === "signed");
+      if (isSettled && settled < exposure) exposure = settled;
+      this.addExposure(row, exposure - row.exposure);
+      if (transition.to === null) {
+        this.file.run("DELETE FROM payments WHERE id = ?", id);
+        return true;
+      }
+      const columns: Record<string, string | number | bigint | null> = {
+        state: transition.to,
+        exposure,
+      };
+      for (const [name, value] of Object.entries(values)) {
+        columns[COLUMNS[name as keyof typeof COLUMNS]] = value;
+      }
+      if (transition.to !== row.state) columns["changed_at"] = now;
+      if (transition.dropPayload === true) columns["payload"] = null;
+      if (transition.to === "paid-unanswered" && row.foundAt === null) columns["found_at"] = now;
+      if (event === "send") columns["owner"] = thisProcess();
+      const set = Object.keys(columns).map((name) => `${name} = ?`);
+      const sql = `UPDATE payments SET ${set.join(", ")} WHERE id = ?`;
+      this.file.run(sql, ...Object.values(columns), id);
+      return true;
+    });
   }
 
-  /** Takes a line of the file into account. */
-  #apply(line: Line): void {
-    if ("signed" in line) {
-      const { signed, sent } = line;
-      const { nonce, payer, network, asset, request } = signed;
-      this.#entries.set(nonce, { ...signed, outcome: null });
-      this.#unresolved.set(request, [...(this.#unresolved.get(request) ?? []), nonce]);
-      if (sent !== undefined) this.#sent.set(nonce, sent);
-      const account = accountOf(payer, network, asset);
-      this.#spending.add(nonce, { ...signed, account, microUsd: BigInt(signed.microUsd) });
-      return;
+  /**
+   * The first unfinished payment of a purchase. A reservation of a process that died is none: what
+   * it signed was not recorded and did not leave.
+   */
+  unfinished({ key, legacy, account, wallets }: Purchase): Payment | null {
+    const rows = this.#select(
+      `purchase IN (?, ?) AND (account = ? OR payer IN (SELECT value FROM json_each(?)))
+       AND state IN ('reserved', 'signed', 'in-flight', 'open', 'paid-unanswered')`,
+      ...[key, legacy, account, JSON.stringify(wallets)],
+    );
+    return rows.find(({ state, owner }) => state !== "reserved" || isAlive(owner)) ?? null;
+  }
+
+  /** What counts as spent at `where.at`, at most 290 rows per budget. */
+  spent(where: Exposure): Spent {
+    const { account, network, asset, host, session, at } = where;
+    const first = at >= DAY_S ? Math.floor((at - DAY_S) / BUCKET_S) : 0;
+    const sql = `SELECT coalesce(sum(spent), 0) AS total FROM budgets
+      WHERE account = ? AND network = ? AND asset = ? AND scope = ? AND bucket >= ?`;
+    const total = (scope: string, bucket = 0): bigint =>
+      this.file.get(sql, account, network, asset, scope, bucket)!["total"] as bigint;
+    const lost = this.file.get(
+      `SELECT coalesce(sum(exposure), 0) AS total, count(*) AS number FROM payments
+       WHERE host = ? AND changed_at > ? AND account = ?
+       AND state IN ('paid-unanswered', 'lapsed', 'written-off')`,
+      ...[host, at - DAY_S, account],
+    )!;
+    return {
+      host: total(`host:${host}`, first),
+      day: total("all", first),
+      session: total(`session:${session}`),
+      lifetime: total("lifetime"),
+      lost: lost["total"] as bigint,
+      losses: Number(lost["number"]),
+    };
+  }
+
+  /** Adds an amount to all budgets of a payment; a negative amount gives it back. */
+  addExposure(where: Exposure, microUsd: bigint): void {
+    if (microUsd === 0n) return;
+    const { account, network, asset, host, session, at } = where;
+    const bucket = Math.floor(at / BUCKET_S);
+    const scopes: [string, number][] = [["all", bucket], [`host:${host}`, bucket], ["lifetime", 0]];
+    if (session !== "") scopes.push([`session:${session}`, 0]);
+    for (const [scope, index] of scopes) {
+      this.file.run(
+        `INSERT INTO budgets (account, network, asset, scope, bucket, spent)
+         VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET spent = spent + excluded.spent`,
+        ...[account, network, asset, scope, index, microUsd],
+      );
     }
-    const { nonce, outcome } = line;
-    const entry = this.#entries.get(nonce);
-    if (outcome.fate === "dead") this.#spending.remove(nonce);
-    if (entry === undefined) return;
-    const isUnresolved = UNRESOLVED.includes(outcome.fate);
-    if (isUnresolved || UNSETTLED.includes(outcome.fate)) {
-      this.#entries.set(nonce, { ...entry, outcome });
-    } else {
-      this.#entries.delete(nonce);
+  }
+
+  /** The payment with this row ID. */
+  payment(id: number): Payment | null {
+    return this.#select("id = ?", id)[0] ?? null;
+  }
+
+  /** The payment with this handle or nonce, an unfinished one first. */
+  find(name: string): Payment | null {
+    const found = this.#select("handle = ? OR nonce = ?", name, name.toLowerCase());
+    return found.find(({ state }) => isUnfinished(state)) ?? found[0] ?? null;
+  }
+
+  /** All payments that were signed, oldest first. */
+  payments(): Payment[] {
+    return this.#select("nonce IS NOT NULL");
+  }
+
+  /** The payments of an account that block their purchase, oldest first. */
+  unresolved(account: string): Payment[] {
+    const states = "state IN ('in-flight', 'open', 'paid-unanswered', 'signed')";
+    return this.#select(`${states} AND nonce IS NOT NULL AND account = ?`, account);
+  }
+
+  /**
+   * The ID for the extension payment-identifier: one per purchase. A purchase that was not paid
+   * because its payment is dead keeps its ID; one that was answered before is another purchase.
+   */
+  paymentId(purchase: Purchase): string {
+    const condition = "purchase = ? AND account = ? AND nonce IS NOT NULL";
+    const last = this.#select(condition, purchase.key, purchase.account).at(-1);
+    if (last?.state === "dead" && last.paymentId !== null) return last.paymentId;
+    return `pay_${randomBytes(16).toString("hex")}`;
+  }
+
+  /** Records a decision other than allow. */
+  refuse(one: Refusal): void {
+    this.file.transaction(() => {
+      this.file.run(
+        `INSERT INTO refusals (at, account, host, resource, decision, code, reason, network, pay_to,
+           amount) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+        ...[one.at, one.account, one.host, one.resource, one.decision, one.code, one.reason],
+        ...[one.network, one.payTo, one.amount],
+      );
+      this.#pruneRefusals(one.at);
+    });
+  }
+
+  /** The recorded refusals, oldest first. */
+  refusals(): Refusal[] {
+    const rows = this.file.all("SELECT *, pay_to AS payTo FROM refusals ORDER BY id");
+    return rows.map(({ id: _id, pay_to: _payTo, ...row }) => ({
+      ...(row as unknown as Refusal),
+      at: Number(row["at"]),
+    }));
+  }
+
+  #select(condition: string, ...values: readonly (string | number)[]): Payment[] {
+    const sql = `SELECT * FROM payments WHERE ${condition} ORDER BY id`;
+    return this.file.all(sql, ...values).map(readPayment);
+  }
+
+  /** Whether a voucher of the payer to this payTo is unanswered: no higher one may be signed. */
+  #isChannelBusy(terms: Terms, payer: string): boolean {
+    const condition = `method = 'channel' AND network = ? AND asset = ? AND pay_to = ? AND payer = ?
+      AND state IN ('reserved', 'signed', 'in-flight', 'open', 'paid-unanswered')`;
+    const found = this.#select(condition, terms.network, terms.asset, terms.payTo, payer);
+    return found.some(({ state, owner }) => state !== "reserved" || isAlive(owner));
+  }
+
+  /** Deletes the reservations of processes that died: what they signed did not leave. */
+  #releaseDead(): void {
+    for (const payment of this.#select("state = 'reserved'")) {
+      if (isAlive(payment.owner)) continue;
+      this.addExposure(payment, -payment.exposure);
+      this.file.run("DELETE FROM payments WHERE id = ?", payment.id);
     }
-    if (isUnresolved) return;
-    this.#sent.delete(nonce);
-    const others = (this.#unresolved.get(entry.request) ?? []).filter((one) => one !== nonce);
-    if (others.length > 0) this.#unresolved.set(entry.request, others);
-    else this.#unresolved.delete(entry.request);
+  }
+
+  #prune(now: number): void {
+    this.#releaseDead();
+    const states = "('delivered', 'dead', 'lapsed', 'written-off')";
+    this.file.run(`DELETE FROM payments WHERE changed_at <= ? AND state IN ${states}`, now - KEEP_S);
+    // An hour more, for clocks that are set back.
+    const oldest = Math.floor((now - DAY_S) / BUCKET_S) - 12;
+    this.file.run("DELETE FROM budgets WHERE bucket > 0 AND bucket < ?", oldest);
+    this.#pruneRefusals(now);
+    this.file.run("DELETE FROM approvals WHERE expires_at <= ?", now - KEEP_REFUSALS_S);
+  }
+
+  #pruneRefusals(now: number): void {
+    this.file.run("DELETE FROM refusals WHERE at <= ?", now - KEEP_REFUSALS_S);
+    const newest = "(SELECT max(id) FROM refusals)";
+    this.file.run(`DELETE FROM refusals WHERE id <= ${newest} - ?`, MAX_REFUSALS);
   }
 }
 
-/** Opens a file for appending, and removes the half of a line that a crash left at its end. */
-function openFile(path: string): number {
-  try {
-    const file = openSync(path, "a+", 0o600);
-    const content = readFileSync(path);
-    ftruncateSync(file, content.lastIndexOf(0x0a) + 1);
-    return file;
-  } catch (error) {
-    throw new JournalError(`The journal ${path} cannot be opened.`, { cause: error });
-  }
+/** Where a payment with these terms counts. */
+export function exposureOf(
+  { account, host, session }: Purchase,
+  { network, asset }: Pick<Terms, "network" | "asset">,
+  now: number,
+): Exposure {
+  return { account, network, asset, host, session, at: now };
 }
 
-/**
- * The lines to keep: those of payments that were signed within KEEP_S before `now`, or have no
- * answer. Only unresolved payments keep their header.
- */
-function lastingLines(lines: readonly Line[], now: number): Line[] {
-  const fates = new Map<string, Fate>();
-  for (const line of lines) if (!("signed" in line)) fates.set(line.nonce, line.outcome.fate);
-  const forgotten = new Set<string>();
-  for (const line of lines) {
-    if (!("signed" in line) || line.signed.at > now - KEEP_S) continue;
-    const { nonce } = line.signed;
-    if (!KEPT.includes(fates.get(nonce) ?? null)) forgotten.add(nonce);
-  }
-  const kept = lines.filter(
-    (line) => !forgotten.has("signed" in line ? line.signed.nonce : line.nonce),
-  );
-  return kept.map((line) => {
-    if (!("signed" in line) || line.sent === undefined) return line;
-    const isUnresolved = UNRESOLVED.includes(fates.get(line.signed.nonce) ?? null);
-    return isUnresolved ? line : { signed: line.signed };
-  });
+function isUnfinished(state: State): boolean {
+  return ["signed", "in-flight", "open", "paid-unanswered"].includes(state);
 }
 
-/**
- * Puts a file of these lines alone into the place of the one that is open, in one step, and returns
- * it open. Where that cannot be done, the old one stays.
- */
-function replaced(path: string, file: number, lines: readonly Line[]): number {
-  const part = `${path}.part`;
-  const content = Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
-  try {
-    rmSync(part, { force: true });
-    const other = openSync(part, "ax", 0o600);
-    if (writeSync(other, content) !== content.length) throw new Error("The disk is full.");
-    fsyncSync(other);
-    renameSync(part, path);
-    closeSync(file);
-    return other;
-  } catch {
-    rmSync(part, { force: true });
-    return file;
-  }
+/** 22 characters of base64url. */
+export function newHandle(): string {
+  return randomBytes(16).toString("base64url");
 }
 
-function readLines(path: string, content: string): Line[] {
-  const lines = content.split("\n").slice(0, -1);
-  return lines.map((text, index) => {
-    const line = currentLine(parsed(text));
-    if (isLine(line)) return line;
-    const advice = "Repair it, or name another file: then what it counted is forgotten.";
-    throw new JournalError(`Line ${index + 1} of the journal ${path} is broken. ${advice}`);
-  });
-}
-
-/** A line with the name that its state has now. */
-function currentLine(line: unknown): unknown {
-  const { outcome } = members(line);
-  const { fate, ...others } = members(outcome);
-  const isEarlier = typeof fate === "string" && Object.hasOwn(EARLIER_FATES, fate);
-  return isEarlier ? { ...members(line), outcome: { ...others, fate: EARLIER_FATES[fate] } } : line;
-}
-
-function isLine(value: unknown): value is Line {
-  const { signed, nonce, outcome } = members(value);
-  const entry = members(signed);
-  const names = ["nonce", "payer", "network", "asset", "microUsd", "host", "request"];
-  const isSigned =
-    names.every((name) => typeof entry[name] === "string") &&
-    parseAmount(entry["microUsd"]) !== null &&
-    Number.isSafeInteger(entry["at"]) &&
-    Number.isSafeInteger(entry["validBefore"]);
-  return isSigned || (typeof nonce === "string" && isFate(members(outcome)["fate"]));
+function readPayment(row: Row): Payment {
+  const text = (name: string): string => String(row[name]);
+  const optional = (name: string): number | null => (row[name] === null ? null : Number(row[name]));
+  return {
+    id: Number(row["id"]),
+    handle: text("handle"),
+    account: text("account"),
+    purchase: text("purchase"),
+    session: text("session"),
+    owner: text("owner"),
+    state: text("state") as State,
+    at: Number(row["at"]),
+    changedAt: Number(row["changed_at"]),
+    host: text("host"),
+    resource: text("resource"),
+    urlDigest: text("url_digest"),
+    scheme: text("scheme"),
+    method: text("method"),
+    network: text("network"),
+    asset: text("asset"),
+    payTo: text("pay_to"),
+    amount: text("amount"),
+    exposure: row["exposure"] as bigint,
+    payer: text("payer"),
+    nonce: row["nonce"] as string | null,
+    validBefore: Number(row["valid_before"]),
+    validHeight: optional("valid_height"),
+    evidence: row["evidence"] as string | null,
+    payload: row["payload"] as string | null,
+    paymentId: row["payment_id"] as string | null,
+    status: optional("status"),
+    settlement: row["settlement"] as string | null,
+    foundAt: optional("found_at"),
+    replaces: optional("replaces"),
+  };
 }

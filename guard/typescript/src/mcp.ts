@@ -2,13 +2,8 @@
 
 import type { SentPayment } from "./call.js";
 import { decoded, members, parsed } from "./json.js";
-import { digest } from "./request.js";
+import { type RequestKeys, requestKeys } from "./purchase-key.js";
 import type { PayingClient, TransportGuard } from "./transport.js";
-
-/** The part of an x402 client that signs. */
-export interface SigningClient extends PayingClient {
-  createPaymentPayload(paymentRequired: any): Promise<unknown>;
-}
 
 /** The part of an MCP `Client` that the guard uses; its types are `any` to fit every version. */
 export interface McpLike {
@@ -26,9 +21,9 @@ const RECEIPT = "x402/payment-response";
 
 /**
  * `callTool` of the client, which pays what the guard allows. `server` is the URL of the server,
- * by which the bundle knows it; null for one that is no web server.
+ * by which the bundle knows it; null for one that has no URL.
  */
-export function guardMcp<Client extends SigningClient, Mcp extends McpLike>(
+export function guardMcp<Client extends PayingClient, Mcp extends McpLike>(
   guard: TransportGuard<Client>,
   client: Mcp,
   server: string | null,
@@ -40,17 +35,15 @@ export function guardMcp<Client extends SigningClient, Mcp extends McpLike>(
       if (required === null) return free;
       call.alias = `mcp://tool/${params.name}`;
       call.url = server ?? call.alias;
-      const body = Buffer.from(JSON.stringify([params.name, params.arguments ?? {}]));
-      call.request = digest("tools/call", call.url, body);
-      call.send = (sent) => pay(guard, sent, client, params, rest);
+      call.keys = toolKeys(call.url, params);
       const signed = encoded(await guard.client.createPaymentPayload(required));
       const sent = guard.admit((name) => (name === "payment-signature" ? signed : null));
       if (sent === null) throw new TypeError("The x402 client made no payment.");
-      return call.send(sent);
+      return pay(guard, sent, client, params, rest);
     });
 }
 
-async function pay<Client extends SigningClient>(
+async function pay<Client extends PayingClient>(
   guard: TransportGuard<Client>,
   sent: SentPayment,
   client: McpLike,
@@ -62,23 +55,46 @@ async function pay<Client extends SigningClient>(
   try {
     answer = await client.callTool({ ...params, _meta: { ...params._meta, ...payment } }, ...rest);
   } catch (error) {
-    guard.unanswered(sent);
+    guard.name(error, sent);
+    guard.conclude(sent, "no-answer");
     throw error;
   }
+  guard.name(answer, sent);
   const receipt = members(members(answer)["_meta"])[RECEIPT];
-  guard.answered(sent, statusOf(answer), (name) =>
-    name === "payment-response" && receipt !== undefined ? encoded(receipt) : null,
-  );
+  const header = (name: string): string | null =>
+    name === "payment-response" && receipt !== undefined ? encoded(receipt) : null;
+  const isError = members(answer)["isError"] === true;
+  if (!isError) guard.conclude(sent, "answer", 200, header);
+  else guard.conclude(sent, "error-answer", paymentRequired(answer) === null ? 500 : 402, header);
   return answer;
 }
 
-/** The HTTP status that means what the answer of a tool means. */
-function statusOf(answer: unknown): number {
-  if (paymentRequired(answer) !== null) return 402;
-  return members(answer)["isError"] === true ? 500 : 200;
+/** The keys of a tool call, as the Python guard computes them. */
+function toolKeys(url: string, { name, arguments: given = {} }: ToolCall): RequestKeys {
+  const none = (): null => null;
+  const written = Buffer.from(JSON.stringify([name, given]));
+  const sorted = Buffer.from(sortedJson([name, given]));
+  const { legacy } = requestKeys("tools/call", url, none, written);
+  return { key: requestKeys("tools/call", url, none, sorted).key, legacy };
 }
 
-/** What an answer asks to be paid: in its structured content, or as JSON in its first text. */
+/** JSON with sorted members, in ASCII and with spaces, as `json.dumps(…, sort_keys=True)` writes it. */
+function sortedJson(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(sortedJson).join(", ")}]`;
+  if (typeof value === "object" && value !== null) {
+    const names = Object.keys(value).filter((name) => members(value)[name] !== undefined);
+    const pairs = names.sort().map((name) => `${ascii(name)}: ${sortedJson(members(value)[name])}`);
+    return `{${pairs.join(", ")}}`;
+  }
+  return typeof value === "string" ? ascii(value) : (JSON.stringify(value) ?? "null");
+}
+
+function ascii(text: string): string {
+  const escaped = (one: string): string => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`;
+  return JSON.stringify(text).replace(/[\x7f-\uffff]/g, escaped);
+}
+
+/** The 402 in an answer: in its structured content, or as JSON in its first text. */
 function paymentRequired(answer: unknown): object | null {
   const { isError, structuredContent, content } = members(answer);
   if (isError !== true) return null;

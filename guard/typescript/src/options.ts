@@ -1,12 +1,13 @@
 /** What the owner of a wallet gives its guard. */
 
-import type { Code } from "./decision.js";
+import type { Code } from "./codes.js";
+import type { Nodes } from "./nodes.js";
 import type { Terms } from "./offer.js";
+import type { Event, Payment } from "./payment-state.js";
 import type { Policy } from "./policy.js";
-import type { Nodes } from "./purchase.js";
 import type { BundleLocation, PinnedKey } from "./source.js";
 
-/** A payment that somebody has to agree to. */
+/** A payment that needs consent. Nothing in it was written by the seller but its host and payTo. */
 export interface Question {
   readonly code: Code;
   readonly reason: string;
@@ -17,17 +18,22 @@ export interface Question {
 
 export interface GuardOptions {
   readonly bundle: BundleLocation;
-  readonly key: PinnedKey;
+  /** The pinned key, or several. */
+  readonly key: PinnedKey | readonly PinnedKey[];
   /** What differs from `DEFAULT_POLICY`. */
   readonly policy?: Partial<Policy>;
-  /** Who is asked; without it, a payment that needs consent is refused. */
+  /** Is asked; without it, a payment that needs consent is refused. Only `true` allows it. */
   readonly ask?: (question: Question) => boolean | Promise<boolean>;
-  /** The file of the journal, which one process writes; without it, the journal is in memory. */
+  /** The file of the journal; without it, the journal is in memory. */
   readonly journal?: string;
-  /** JSON-RPC URLs by network (CAIP-2), which say what became of a payment without an answer. */
+  /** A signed payment also survives a power failure. */
+  readonly durable?: boolean;
+  /** JSON-RPC URLs by network (CAIP-2): they show what happened to a payment without an answer. */
   readonly nodes?: Nodes;
+  /** Is called after each change of a payment's state. */
+  readonly onChange?: (payment: Payment, event: Event) => void;
   /** A file that keeps the last good bundle for times without a network. */
   readonly cache?: string;
-  /** The most milliseconds that a payment waits for the first bundle: 5000 by default. */
+  /** The most milliseconds that a payment waits for the first bundle. Default: 5000. */
   readonly bundleTimeoutMs?: number;
 }

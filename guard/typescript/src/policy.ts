@@ -1,46 +1,63 @@
 /** What the owner of a wallet lets its software pay. */
 
-import { parseAddress } from "./address.js";
+import { parseAccount } from "./address.js";
 import { members } from "./json.js";
+import type { PayAgain } from "./payment-state.js";
 import { GRADES } from "./record.js";
 import type { Asset } from "./units.js";
 
-/** What an owner allows a host whose payee varies. */
-export interface Pin {
-  /** The most for one payment. */
-  readonly maxAmount: bigint;
+/** A host that the owner trusts. */
+export interface Trust {
+  /** Only with these addresses; any if missing or empty. */
+  readonly payTo?: readonly string[];
+  /** Up to so many micro-dollars per payment. */
+  readonly max?: bigint;
   /** The address that the offer must name as `extra.facilitatorAddress`. */
   readonly facilitator?: string;
 }
 
 /**
- * Limits of money are BigInts of micro-dollars: `10_000n` is a cent. A payment of exactly a limit
- * is allowed.
+ * The owner's rules. Money is in BigInts of micro-dollars: `10_000n` is a cent. A payment of exactly
+ * a limit is allowed.
  */
 export interface Policy {
-  /** The most for one payment. */
+  /** Limit of one payment. */
   readonly maxCall: bigint;
-  /** The most for all payments to a host on a day (UTC). */
+  /** Limit per host within 24 hours. */
   readonly maxHostDay: bigint;
-  /** The most for all payments on a day (UTC). */
+  /** Limit within 24 hours. */
   readonly maxDay: bigint;
-  /** How often the same request may be paid in ten minutes. */
-  readonly maxRepeats: number;
-  /** The most seconds for which an authorization may be valid. */
-  readonly maxTimeoutSeconds: number;
-  /** What to do about an endpoint that the bundle does not know. */
+  /** Limit of one guard object; null: no limit. */
+  readonly maxSession: bigint | null;
+  /** Limit of the account; null: no limit. */
+  readonly maxLifetime: bigint | null;
+  /** Seconds that an authorization may stay valid. */
+  readonly maxValidity: number;
+  /** What to do about an endpoint that is not in the bundle. */
   readonly unknown: "allow-up-to" | "ask" | "refuse";
-  /** The limit for an unknown endpoint, and for every one while the bundle is old. */
+  /** Limit for unknown endpoints, and while the bundle is older than 7 days. */
   readonly unknownMax: bigint;
-  /** A price above this multiple of the known one is refused. */
+  /** A price above this factor times the usual one asks. */
   readonly priceFactor: bigint;
   /** A lower grade asks. */
   readonly minGrade: string;
-  /** Dollar tokens to pay with besides USDC. */
+  /** Dollar tokens to pay with in addition to USDC. */
   readonly assets: readonly Asset[];
-  /** What hosts whose payee varies are allowed, by host name. */
-  readonly pins: Readonly<Record<string, Pin>>;
-  /** While no bundle could be had: treat every endpoint as unknown instead of refusing all. */
+  /** Hosts that the owner trusts, by name. */
+  readonly trust: Readonly<Record<string, Trust>>;
+  /** Hosts and payTo addresses that are never paid. */
+  readonly deny: readonly string[];
+  /** Extensions whose additional signatures are allowed. */
+  readonly allowExtensions: readonly string[];
+  /** What a host may take without an answer within 24 hours; beyond it, payments there ask. */
+  readonly lossBudget: bigint;
+  /** How many unanswered payments a host may take within 24 hours. */
+  readonly lossCount: number;
+  /** Whether a purchase whose payment got no answer may be paid again. */
+  readonly payAgain: PayAgain;
+  /** Limit of `payAgain: "auto-up-to"`. */
+  readonly payAgainMax: bigint;
+  /** Without any bundle, treat every endpoint as unknown instead of refusing. */
   readonly failOpen: boolean;
 }
 
@@ -51,21 +68,31 @@ export const DEFAULT_POLICY: Policy = {
   maxCall: DOLLAR,
   maxHostDay: 5n * DOLLAR,
   maxDay: 20n * DOLLAR,
-  maxRepeats: 3,
-  maxTimeoutSeconds: 3600,
+  maxSession: null,
+  maxLifetime: null,
+  maxValidity: 600,
   unknown: "allow-up-to",
   unknownMax: CENT,
   priceFactor: 2n,
   minGrade: "C",
   assets: [],
-  pins: {},
+  trust: {},
+  deny: [],
+  allowExtensions: [],
+  lossBudget: 10n * CENT,
+  lossCount: 3,
+  payAgain: "ask",
+  payAgainMax: 0n,
   failOpen: false,
 };
 
-const MONEY = ["maxCall", "maxHostDay", "maxDay", "unknownMax", "priceFactor"] as const;
-const NUMBERS = ["maxRepeats", "maxTimeoutSeconds"] as const;
+const LIMITS = ["maxCall", "maxHostDay", "maxDay", "maxSession", "maxLifetime"] as const;
+const MONEY = [...LIMITS, "unknownMax", "priceFactor", "lossBudget", "payAgainMax"] as const;
+const OPTIONAL: readonly string[] = ["maxSession", "maxLifetime"];
+const NUMBERS = ["maxValidity", "lossCount"] as const;
+const NETWORK = /^(eip155:[1-9][0-9]*|solana:[1-9A-HJ-NP-Za-km-z]{32})$/;
 
-/** The default policy with changes. Throws TypeError for a value that is none of its kind. */
+/** The default policy with changes. Throws TypeError for a value that is not valid. */
 export function policyOf(changes: Partial<Policy>): Policy {
   const unknownNames = Object.keys(changes).filter((name) => !(name in DEFAULT_POLICY));
   if (unknownNames.length > 0) {
@@ -74,7 +101,9 @@ export function policyOf(changes: Partial<Policy>): Policy {
   }
   const policy = { ...DEFAULT_POLICY, ...changes };
   for (const name of MONEY) {
-    if (typeof policy[name] !== "bigint" || policy[name] < 0n) {
+    const value: unknown = policy[name];
+    if (value === null && OPTIONAL.includes(name)) continue;
+    if (typeof value !== "bigint" || value < 0n) {
       throw new TypeError(`${name} must be a BigInt of 0n or more; 10_000n is a cent.`);
     }
   }
@@ -87,23 +116,34 @@ export function policyOf(changes: Partial<Policy>): Policy {
   if (!Array.isArray(policy.assets) || !policy.assets.every(isAsset)) {
     throw new TypeError("assets must be a list of { network, address, decimals }.");
   }
-  if (!Object.values(members(policy.pins)).every(isPin) || members(policy.pins) !== policy.pins) {
-    throw new TypeError("pins must be { host: { maxAmount, facilitator? } }, maxAmount a BigInt.");
+  const { trust } = policy;
+  if (members(trust) !== trust || !Object.values(trust).every(isTrust)) {
+    throw new TypeError("trust must be { host: { payTo?, max?, facilitator? } }, max a BigInt.");
+  }
+  for (const name of ["deny", "allowExtensions"] as const) {
+    const isTexts = Array.isArray(policy[name]) && policy[name].every((one) => typeof one === "string");
+    if (!isTexts) throw new TypeError(`${name} must be a list of texts.`);
   }
   if (!GRADES.includes(policy.minGrade)) throw new TypeError("minGrade must be A, B, C, D or F.");
   if (!["allow-up-to", "ask", "refuse"].includes(policy.unknown)) {
     throw new TypeError('unknown must be "allow-up-to", "ask" or "refuse".');
   }
+  if (!["never", "ask", "auto-up-to"].includes(policy.payAgain)) {
+    throw new TypeError('payAgain must be "never", "ask" or "auto-up-to".');
+  }
   return policy;
 }
 
 function isAsset({ network, address, decimals }: Asset): boolean {
-  const isNamed = /^eip155:[1-9][0-9]*$/.test(network) && parseAddress(address) !== null;
+  const isNamed = NETWORK.test(network) && parseAccount(address, network) !== null;
   return isNamed && Number.isSafeInteger(decimals) && decimals >= 0 && decimals <= 255;
 }
 
-function isPin(value: unknown): boolean {
-  const { maxAmount, facilitator } = members(value);
-  const isLimit = typeof maxAmount === "bigint" && maxAmount >= 0n;
-  return isLimit && (facilitator === undefined || parseAddress(facilitator) !== null);
+function isTrust(value: unknown): boolean {
+  const { payTo = [], max, facilitator, ...others } = members(value);
+  const isLimit = max === undefined || (typeof max === "bigint" && max >= 0n);
+  const isNames = Array.isArray(payTo) && payTo.every((one) => parseAccount(one) !== null);
+  const isFacilitator = facilitator === undefined || parseAccount(facilitator) !== null;
+  const isPlain = members(value) === value && Object.keys(others).length === 0;
+  return isPlain && isLimit && isNames && isFacilitator;
 }

@@ -1,222 +1,195 @@
 /**
- * The first authorization of a purchase stays the only one until it is dead. If an earlier payment
- * of the same purchase has no answer, it is sent again, or a node is asked about it, or the call is
- * refused. Only the chain, the end of the purchase or the owner make way for another payment.
+ * Before a payment is signed: deal with the earlier payment of the same purchase.
+ *
+ * `makeWay` is the only way to a second authorization: the chain proves the first one dead, the
+ * purchase has ended, or the owner decided. The steps are those of guard/cases/payments.json.
  */
 
-import { PaymentUnresolved } from "./call.js";
-import { type Evidence, findEvidence } from "./chain.js";
-import { readTerms } from "./decision.js";
-import { type Entry, type Journal, JournalError } from "./journal.js";
-import { members } from "./json.js";
-import { readOffer, type Terms } from "./offer.js";
+import { PaymentRefused, PaymentUnresolved } from "./call.js";
+import type { Decision } from "./decision.js";
+import type { Changes, Journal, Purchase } from "./journal.js";
+import { isAlive, JournalError } from "./journal-file.js";
+import type { NodeReader, Reading } from "./nodes.js";
+import type { Offer } from "./offer.js";
+import {
+  endsAt,
+  type Event,
+  type Evidence,
+  isWindowOver,
+  nextStep,
+  type Payment,
+  retryUntil,
+} from "./payment-state.js";
 import type { Policy } from "./policy.js";
-import type { Fate } from "./settlement.js";
-import { dollars } from "./units.js";
+import { dollars, findAsset, microUsd } from "./units.js";
 
-/** Facilitators refuse what expires within the next seconds. */
-const RESEND_MARGIN_S = 6;
-/** A purchase ends this long after its payment expired, or was found used. */
-const PURCHASE_WINDOW_S = 600;
-/** How long a call waits for an identical one that is being paid. */
+/** How long a call waits for an identical one. */
 const QUEUE_MS = 30_000;
+const POLL_MS = 50;
 
-/** JSON-RPC URLs by network (CAIP-2). */
-export type Nodes = Readonly<Record<string, string>>;
-
-/** What the owner says about a payment. */
-export interface ResolveOptions {
-  /** The JSON-RPC URL to ask; by default the one of `nodes`. */
-  readonly node?: string;
-  /** Consent to pay for the same purchase again, whatever became of this payment. */
-  readonly writeOff?: boolean;
+/** What `makeWay` needs from the guard. */
+export interface Payer {
+  readonly journal: Journal;
+  readonly policy: Policy;
+  readonly nodes: NodeReader;
+  readonly hasApprover: boolean;
+  /** Unix seconds. */
+  now(): number;
+  /** Applies an event to a payment that still has the state that was read. */
+  change(payment: Payment, event: Event, changes?: Changes): boolean;
+  /** Decides about an offer that an open payment pays. */
+  judgeAgain(offer: Offer, payment: Payment): Promise<Decision>;
+  /** Whether the owner agrees to pay a purchase again. */
+  askAgain(payment: Payment): Promise<boolean>;
 }
 
-const FATE: Readonly<Record<Evidence, Fate | null>> = {
-  used: "paid-unanswered",
-  dead: "dead",
-  unknown: null,
-};
-
-/** What becomes of payments that the chain shows as used after their purchase has ended. */
-const USED_AFTER: Partial<Record<Fate, Fate>> = { answered: "settled", lapsed: "written-off" };
-
-export class Purchases {
-  readonly #journal: Journal;
-  readonly #nodes: Nodes;
-  /** By request: resolves when the calls that came before have ended. */
-  readonly #turns = new Map<string, Promise<void>>();
-  /** Payments whose answer this process waits for. */
-  readonly #inFlight = new Set<string>();
-
-  constructor(journal: Journal, nodes: Nodes) {
-    this.#journal = journal;
-    this.#nodes = checkedNodes(nodes);
-  }
-
-  /**
-   * Waits until no identical call is being paid. Returns what ends this call's turn, or null after
-   * QUEUE_MS.
-   */
-  async turn(request: string): Promise<(() => void) | null> {
-    const before = this.#turns.get(request) ?? Promise.resolve();
-    let end = (): void => undefined;
-    const own = new Promise<void>((resolve) => (end = resolve));
-    const chained = before.then(() => own);
-    this.#turns.set(request, chained);
-    void chained.then(() => {
-      if (this.#turns.get(request) === chained) this.#turns.delete(request);
+/**
+ * Returns a payment that is in flight again and must be sent, or null if a payment may be signed.
+ * `offers` are the entries of the new 402. Throws PaymentRefused if the earlier payment is
+ * unresolved, or must not be sent again.
+ */
+export async function makeWay(
+  guard: Payer,
+  purchase: Purchase,
+  offers: readonly Offer[],
+): Promise<Payment | null> {
+  const deadline = performance.now() + QUEUE_MS;
+  const readings = new Map<number, Evidence>();
+  for (;;) {
+    const payment = guard.journal.unfinished(purchase);
+    if (payment === null) return null;
+    const offer = offerAgain(payment, purchase, offers);
+    const now = guard.now();
+    const step = nextStep({
+      state: payment.state,
+      // A process that hangs does not hold the purchase for longer than its window.
+      isBusy: isAlive(payment.owner) && now < endsAt(payment),
+      isQueueOver: performance.now() >= deadline,
+      mayResend: offer !== null,
+      secondsLeft: payment.validBefore - now,
+      evidence: readings.get(payment.id) ?? null,
+      isWindowOver: isWindowOver(payment, now),
+      payAgain: guard.policy.payAgain,
+      payAgainMax: guard.policy.payAgainMax,
+      exposure: payment.exposure,
+      hasApprover: guard.hasApprover,
     });
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<false>((resolve) => {
-      timer = setTimeout(resolve, QUEUE_MS, false);
-    });
-    const isReady = await Promise.race([before.then(() => true), late]);
-    clearTimeout(timer);
-    if (isReady) return end;
-    end();
-    return null;
-  }
-
-  /** Whether an identical call that does not end leaves no way for another payment at `now`. */
-  isBlocked(entry: Entry | null, now: number): boolean {
-    return entry === null || now < endsAt(entry);
-  }
-
-  /** Notes that the answer to a payment is awaited, or no longer is. */
-  setInFlight(nonce: string, isInFlight: boolean): void {
-    if (isInFlight) this.#inFlight.add(nonce);
-    else this.#inFlight.delete(nonce);
-  }
-
-  /** Whether a payment may be sent again at `now` (unix seconds). */
-  isSendable({ nonce, outcome, validBefore }: Entry, now: number): boolean {
-    const isOpen = outcome === null || outcome.fate === "open";
-    const isKept = this.#journal.sent(nonce) !== null;
-    return isOpen && isKept && validBefore - now > RESEND_MARGIN_S;
-  }
-
-  /**
-   * Writes down what is known of a payment that cannot be sent again. Returns whether the journal
-   * has to be looked at again. Throws JournalError.
-   */
-  async makeWay(entry: Entry, now: () => number): Promise<boolean> {
-    const node = this.#nodes[entry.network];
-    const isAsked = node !== undefined && entry.outcome?.fate !== "paid-unanswered";
-    const evidence = isAsked ? await findEvidence(node, authorization(entry)) : "unknown";
-    const at = now();
-    const fate = FATE[evidence] ?? (at >= endsAt(entry) ? "lapsed" : null);
-    if (fate === null) return false;
-    if (fate === "lapsed") process.emitWarning(lossText(entry), "PaymentLapsed");
-    this.#record(entry, fate, at);
-    return true;
-  }
-
-  /** Asks a node about a payment and writes down what it shows. Throws JournalError. */
-  async resolve(nonce: string, options: ResolveOptions, now: () => number): Promise<Fate | null> {
-    const found = this.#journal.entry(nonce);
-    if (found === null) throw new JournalError(`The journal has no open payment ${nonce}.`);
-    if (this.#inFlight.has(nonce) && now() < endsAt(found)) {
-      const message = `The answer to the payment ${nonce} is still awaited.`;
-      throw new JournalError(`${message} Nothing was changed.`);
+    if (step === "wait") await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    else if (step === "resend" && offer !== null) {
+      const decision = await guard.judgeAgain(offer, payment);
+      if (decision.decision === "refuse") throw new PaymentRefused(decision);
+      if (decision.decision === "allow" && guard.change(payment, "send")) return payment;
+    } else if (step === "read-chain") {
+      const reading = await guard.nodes.read(payment);
+      readings.set(payment.id, reading.evidence);
+      applyReading(guard, payment, reading);
+    } else if (step === "died") guard.change(payment, "process-died");
+    else if (step === "lapse") guard.change(payment, "window-over");
+    else if (step === "pay-again") guard.change(payment, "pay-again");
+    else if (step === "ask-owner" && (await guard.askAgain(payment))) {
+      guard.change(payment, "pay-again");
+    } else {
+      // A payment that is being signed by another call has nothing to resolve yet.
+      throw unresolved(purchase.resource, payment.nonce === null ? null : payment, guard.now());
     }
-    const node = options.node ?? this.#nodes[found.network];
-    const payment = authorization(found);
-    const evidence = node === undefined ? "unknown" : await findEvidence(node, payment);
-    let entry = this.#journal.entry(nonce);
-    if (entry === null) return found.outcome?.fate ?? null;
-    const state = entry.outcome?.fate ?? null;
-    const fate = (evidence === "used" && USED_AFTER[state ?? "open"]) || FATE[evidence];
-    if (fate !== null && fate !== state) this.#record(entry, fate, now());
-    if (this.#journal.entry(nonce) === null || options.writeOff !== true) return fate ?? state;
-    entry = this.#journal.entry(nonce) ?? entry;
-    this.#record(entry, "written-off", now());
-    return "written-off";
   }
+}
 
-  /** The refusal of a purchase whose earlier payment has no answer; null: one is being signed. */
-  unresolved(resource: string, entry: Entry | null, now: number): PaymentUnresolved {
-    if (entry === null) {
-      const nothing = { nonce: null, network: null, payer: null, retryUntil: null };
-      const reason = "An identical call is signing a payment for this purchase.";
-      const advice = "Call again later. Nothing was paid for this call.";
-      return new PaymentUnresolved(reason, advice, { ...nothing, resource, state: "open" });
+/**
+ * Reads a payment from the owner's nodes, or from `node`, and records what they show. `writeOff` is
+ * the owner's consent to pay for the same purchase again. Throws JournalError.
+ */
+export async function resolvePayment(
+  guard: Payer,
+  name: string,
+  { node, writeOff = false }: { readonly node?: string; readonly writeOff?: boolean } = {},
+): Promise<Payment> {
+  const found = guard.journal.find(name);
+  if (found === null) throw new JournalError(`The journal has no payment ${name}.`);
+  const latest = (): Payment => guard.journal.payment(found.id) ?? found;
+  if (found.state === "signed" || found.state === "in-flight") {
+    if (isAlive(found.owner) && guard.now() < endsAt(found)) {
+      const why = `A call is waiting for the answer to the payment ${name}.`;
+      throw new JournalError(`${why} Nothing was changed.`);
     }
-    const { nonce, network, payer } = entry;
-    const isPaid = entry.outcome?.fate === "paid-unanswered";
-    const retryUntil = entry.validBefore - RESEND_MARGIN_S;
-    const state = isPaid ? "paid-unanswered" : "open";
-    const payment = { nonce, network, payer, resource: entry.resource };
-    const unresolved = { ...payment, state, retryUntil } as const;
-    const money = `${dollars(BigInt(entry.microUsd))} to ${entry.payTo} on ${network}`;
-    if (isPaid) {
-      const reason = `${money} was taken for ${entry.resource} and not answered (nonce ${nonce}).`;
-      const remedy = `\`guard.resolve("${nonce}", { writeOff: true })\``;
-      const again = `Ask the seller for the answer. ${remedy} lets the guard pay again.`;
-      const advice = `No other payment was signed. ${again}`;
-      return new PaymentUnresolved(reason, advice, unresolved);
-    }
-    const until = timeText(entry.validBefore);
-    const which = `(nonce ${nonce}, valid until ${until})`;
-    const reason = `A payment of ${money} for ${entry.resource} has no answer and may be taken ${which}.`;
-    const remedy = `\`guard.resolve("${nonce}", { node: "URL" })\``;
-    const again = `Call again before ${timeText(retryUntil)} to send the same one. `;
-    const ask = `${now < retryUntil ? again : ""}${remedy} asks the chain what became of it.`;
-    const advice = `No other payment was signed. ${ask}`;
-    return new PaymentUnresolved(reason, advice, unresolved);
+    guard.change(found, "process-died");
   }
-
-  #record(entry: Entry, fate: Fate, at: number): void {
-    const { status = null, transaction = null } = entry.outcome ?? {};
-    this.#journal.recordOutcome(entry.nonce, { at, fate, status, transaction });
+  let payment = latest();
+  const isCeiling = payment.state === "delivered" && payment.scheme === "upto";
+  if (payment.state === "open" || payment.state === "paid-unanswered" || isCeiling) {
+    applyReading(guard, payment, await guard.nodes.read(payment, node));
+    payment = latest();
   }
-
+  if (writeOff && (payment.state === "open" || payment.state === "paid-unanswered")) {
+    guard.change(payment, "write-off");
+  }
+  return latest();
 }
 
-/** The entry of a 402's `accepts` that an earlier payment still pays, or undefined. */
-export function offerFor(
-  entry: Entry,
-  { x402Version, accepts }: ReturnType<typeof members>,
-  policy: Policy,
-): unknown {
-  const offers: unknown[] = Array.isArray(accepts) ? accepts : [];
-  return offers.find((offer) => {
-    const terms = readTerms(readOffer(offer, null, x402Version), policy);
-    return !("decision" in terms) && isPaymentFor(entry, terms);
-  });
+/** The refusal of a purchase whose earlier payment has no answer; null: it is being signed. */
+export function unresolved(
+  resource: string,
+  payment: Payment | null,
+  now: number,
+): PaymentUnresolved {
+  if (payment === null) {
+    const remedy = "Call again later. Nothing was paid for this call.";
+    return new PaymentUnresolved(`Another call is paying for ${resource}.`, remedy, null);
+  }
+  const money = `${dollars(payment.exposure)} to ${payment.payTo} on ${payment.network}`;
+  const call = `guard.resolve("${payment.handle}"`;
+  if (payment.state === "paid-unanswered") {
+    const reason = `${money} was taken for ${payment.resource} and not answered.`;
+    const again = `\`${call}, { writeOff: true })\` lets the guard pay again.`;
+    const remedy = `No other payment was signed. Ask the seller for the answer. ${again}`;
+    return new PaymentUnresolved(reason, remedy, payment);
+  }
+  const until = timeText(payment.validBefore);
+  const reason = `${money} for ${payment.resource} has no answer and may be taken until ${until}.`;
+  const isSendable = now < retryUntil(payment);
+  const again = `The same call sends the same payment again until ${timeText(retryUntil(payment))}. `;
+  const read = `\`${call})\` reads the chain.`;
+  const remedy = `No other payment was signed. ${isSendable ? again : ""}${read}`;
+  return new PaymentUnresolved(reason, remedy, payment);
 }
 
-function isPaymentFor(entry: Entry, terms: Terms): boolean {
-  const names = ["network", "asset", "payTo"] as const;
-  const isPayee = names.every((name) => entry[name] === terms[name]);
-  return isPayee && entry.amount === String(terms.amount);
+/** What a payment that nobody answered cost. */
+export function lossText({ exposure, payTo, resource, handle }: Payment): string {
+  const money = `${dollars(exposure)} to ${payTo} for ${resource}`;
+  return `A payment of ${money} was never answered and counts as a loss (${handle}).`;
 }
 
-function authorization(entry: Entry): Omit<Entry, "microUsd"> & { readonly microUsd: bigint } {
-  return { ...entry, microUsd: BigInt(entry.microUsd) };
+function applyReading(guard: Payer, payment: Payment, { evidence, settled }: Reading): void {
+  const asset = findAsset(payment.network, payment.asset, guard.policy.assets);
+  const isKnown = settled !== null && asset !== null;
+  // Not a share of the exposure, which an earlier reading may have reduced.
+  const moved = isKnown ? { settled: microUsd(asset, settled) } : {};
+  guard.change(payment, `chain-${evidence}`, moved);
 }
 
-function endsAt({ outcome, validBefore }: Entry): number {
-  const foundAt = outcome?.fate === "paid-unanswered" ? outcome.at : 0;
-  return Math.max(validBefore, foundAt) + PURCHASE_WINDOW_S;
+/** The offer of the new 402 that an open payment pays, if it may be sent again. */
+function offerAgain(
+  payment: Payment,
+  purchase: Purchase,
+  offers: readonly Offer[],
+): Offer | null {
+  const isImported = payment.urlDigest === "";
+  const isSameUrl = isImported
+    ? payment.resource === purchase.resource
+    : payment.urlDigest === purchase.urlDigest;
+  if (payment.payload === null || !isSameUrl) return null;
+  const { scheme, network, asset, payTo, amount } = payment;
+  const wanted = JSON.stringify([scheme, network, asset, payTo, amount]);
+  return offers.find((offer) => priceOf(offer) === wanted) ?? null;
 }
 
-function lossText({ microUsd, nonce, payTo, resource }: Entry): string {
-  const money = `${dollars(BigInt(microUsd))} to ${payTo} for ${resource}`;
-  return `A payment of ${money} was never answered and counts as a loss (nonce ${nonce}).`;
+function priceOf({ scheme, network, asset, payTo, amount }: Offer): string {
+  const [token, payee] = [asset, payTo].map(String).map((one) =>
+    one.startsWith("0x") ? one.toLowerCase() : one,
+  );
+  return JSON.stringify([String(scheme), String(network), token, payee, String(amount)]);
 }
 
 function timeText(at: number): string {
   return new Date(at * 1000).toISOString().replace("T", " ").replace(".000Z", " UTC");
-}
-
-/** The nodes. Throws TypeError for one that is no HTTP URL of an EVM network. */
-function checkedNodes(nodes: Nodes): Nodes {
-  for (const [network, url] of Object.entries(nodes)) {
-    const isUrl = URL.canParse(url) && /^https?:$/.test(new URL(url).protocol);
-    if (!/^eip155:[1-9][0-9]*$/.test(network) || !isUrl) {
-      throw new TypeError('nodes must be { "eip155:8453": "https://…" }: a JSON-RPC URL each.');
-    }
-  }
-  return { ...nodes };
 }

@@ -4,8 +4,8 @@
  */
 
 import type { Fetch } from "./fetch.js";
-import { PAYMENT_HEADERS } from "./payment.js";
 import { CREDENTIALS, HOPS_MAX, isSameUrl } from "./request.js";
+import { PAYMENT_HEADERS } from "./signed.js";
 
 const REDIRECTS = [301, 302, 303, 307, 308];
 

@@ -1,17 +1,6 @@
-/** What identifies a request, and where it is sent after a redirect. */
+/** Which headers and methods may follow a redirect. */
 
-import { createHash, type Hash } from "node:crypto";
-import { PAYMENT_HEADERS } from "./payment.js";
-
-/**
- * By what the same request is known again: SHA-256 over its method, URL and body, in hex. The URL
- * is the one that the program asked: a seller chooses where its redirects lead.
- */
-export function digest(method: string, url: string, body: Uint8Array): string {
-  const whole = withoutFragment(url);
-  const parts = [method.toUpperCase(), whole, body].map((part) => sha256(part).digest());
-  return sha256(Buffer.concat(parts)).digest("hex");
-}
+import { PAYMENT_HEADERS } from "./signed.js";
 
 /** The most redirects that are followed for one request. */
 export const HOPS_MAX = 10;
@@ -46,8 +35,4 @@ export function isConditional(names: Iterable<string>): boolean {
 
 function withoutFragment(url: string): string {
   return url.replace(/#.*$/s, "");
-}
-
-function sha256(content: string | Uint8Array): Hash {
-  return createHash("sha256").update(content);
 }

@@ -1,31 +1,49 @@
-/** Which accounts an official client signs with. The SDK has no public way to them. */
+/** The wallets that an official client signs with. The SDK has no public way to them. */
 
-import { lowerAddress } from "./address.js";
+import { lowerAddress, parseAccount } from "./address.js";
 import { members } from "./json.js";
 
-/** The addresses (lower-case hex) of all accounts that a client signs with on EVM chains. */
-export function payersOf(client: object): Set<string> {
-  const payers = new Set<string>();
+/** The addresses of all wallets of a client (EVM: lower case), sorted. */
+export function walletsOf(client: object): string[] {
+  const wallets = new Set<string>();
   for (const networks of mapOf(registryOf(client)).values()) {
     for (const schemes of mapOf(networks).values()) {
       for (const scheme of mapOf(schemes).values()) {
-        const payer = addressOf(scheme);
-        if (payer !== null) payers.add(payer);
+        const wallet = addressOf(scheme);
+        if (wallet !== null) wallets.add(wallet);
       }
     }
   }
-  return payers;
+  return [...wallets].sort();
 }
 
-/** The address that would sign an entry of `accepts`; null where the client does not show it. */
+/** The address that would sign an entry of `accepts`; null if the client does not show it. */
 export function payerOf(client: object, version: unknown, entry: unknown): string | null {
+  return addressOf(schemeOf(client, version, entry));
+}
+
+/** Whether a wallet is able to sign what a gas sponsoring extension asks for. */
+export function canSignFor(
+  client: object,
+  version: unknown,
+  entry: unknown,
+  extension: string,
+): boolean {
+  const method = extension === "eip2612GasSponsoring" ? "readContract" : "signTransaction";
+  const scheme = (schemeOf(client, version, entry) ?? {}) as Readonly<Record<string, unknown>>;
+  const signer = (scheme["signer"] ?? {}) as Readonly<Record<string, unknown>>;
+  // The schemes of the SDK can be given an RPC URL instead of a signer that reads.
+  return typeof signer[method] === "function" || scheme["options"] != null;
+}
+
+function schemeOf(client: object, version: unknown, entry: unknown): unknown {
   const { network, scheme } = members(entry);
   const networks = mapOf(mapOf(registryOf(client)).get(version));
   const patterns = [...networks.keys()];
   const key = networks.has(network)
     ? network
     : patterns.find((pattern) => matches(String(pattern), String(network)));
-  return addressOf(mapOf(networks.get(key)).get(scheme));
+  return mapOf(networks.get(key)).get(scheme);
 }
 
 function registryOf(client: object): unknown {
@@ -34,7 +52,7 @@ function registryOf(client: object): unknown {
 
 function addressOf(scheme: unknown): string | null {
   const { signer } = (scheme ?? {}) as { signer?: { address?: unknown } };
-  return lowerAddress(signer?.address);
+  return lowerAddress(signer?.address) ?? parseAccount(signer?.address);
 }
 
 function mapOf(value: unknown): ReadonlyMap<unknown, unknown> {

@@ -141,12 +141,12 @@ test("records out of order, doubled, miscounted or broken are refused", () => {
   const [header, first, second, ...others] = lines;
   refuses(holding([header, second, first, ...others].join("\n")), /not sorted/);
   refuses(holding([header, first, first, ...others].join("\n")), /not sorted/);
-  refuses(holding([header, second, ...others].join("\n")), /says 40 records and holds 39/);
+  refuses(holding([header, second, ...others].join("\n")), /has 39 records and announces 40/);
   refuses(holding(lines.join("\n").trimEnd()), /broken/);
   refuses(holding([header, "[]", ""].join("\n")), /broken/);
   refuses(holding("{}\n"), /format/);
   refuses(holding("{"), /no header/);
-  refuses(holding("{\n"), /no JSON/);
+  refuses(holding("{\n"), /not JSON/);
   for (const change of [
     { format: 2 },
     { count: -1 },

@@ -1,40 +1,74 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { DEFAULT_POLICY, decide, policyOf, readOffer, readRecord } from "@tollgauge/guard";
+import {
+  CODES,
+  DEFAULT_POLICY,
+  decide,
+  policyOf,
+  readConduct,
+  readOffer,
+  readRecord,
+} from "@tollgauge/guard";
 import fc from "./support/properties.mjs";
 
-const cases = new URL("../../cases/decisions.json", import.meta.url);
+const cases = new URL("../../cases/decide.json", import.meta.url);
 const table = JSON.parse(readFileSync(cases, "utf8"));
-const MONEY = ["maxCall", "maxHostDay", "maxDay", "unknownMax", "priceFactor"];
+const { defaults } = table;
+const MONEY = Object.entries(DEFAULT_POLICY).filter(([, value]) => typeof value === "bigint");
+const LIMITS = [...MONEY.map(([name]) => name), "maxSession", "maxLifetime"];
 
-function policyFrom({ pins = {}, ...fields }) {
-  const money = MONEY.filter((name) => name in fields).map((name) => [name, BigInt(fields[name])]);
-  const pinned = Object.entries(pins).map(([host, { maxAmount, ...pin }]) => [
+function policyFrom({ trust = {}, ...fields }) {
+  const money = LIMITS.filter((name) => name in fields).map((name) => [name, BigInt(fields[name])]);
+  const trusted = Object.entries(trust).map(([host, { max, ...rest }]) => [
     host,
-    { ...pin, maxAmount: BigInt(maxAmount) },
+    max === undefined ? rest : { ...rest, max: BigInt(max) },
   ]);
-  return policyOf({ ...fields, ...Object.fromEntries(money), pins: Object.fromEntries(pinned) });
+  return policyOf({ ...fields, ...Object.fromEntries(money), trust: Object.fromEntries(trusted) });
+}
+
+function spentOf({ losses, ...sums }) {
+  const money = Object.entries(sums).map(([name, sum]) => [name, BigInt(sum)]);
+  return { ...Object.fromEntries(money), losses };
 }
 
 function decided(one) {
-  const merged = { ...table.defaults, ...one };
-  const offer = { ...table.defaults.offer, ...one.offer };
+  const merged = { ...defaults, ...one };
+  const offer = { ...defaults.offer, ...one.offer };
   for (const name of one.without ?? []) delete offer[name];
-  const { hostDay, day, repeats } = { ...table.defaults.spent, ...one.spent };
+  const { maxAmount, expectPayTo } = { ...defaults.call, ...one.call };
+  const conduct = (row) => (row === null ? null : readConduct(row));
+  const known = {
+    record: merged.record === null ? null : readRecord(merged.record),
+    inherited: merged.inherited.map(readRecord),
+    host: conduct(merged.hostRecord),
+    payee: conduct(merged.payToRecord),
+    asOf: merged.bundleAsOf,
+  };
+  const asked = {
+    url: merged.requestUrl,
+    hops: merged.hops,
+    maxAmount: maxAmount === null ? null : BigInt(maxAmount),
+    expectPayTo,
+    isStopped: merged.stopped,
+  };
   return decide(
-    readOffer(offer, merged.resourceUrl, merged.x402Version),
-    {
-      requestUrl: merged.requestUrl,
-      record: merged.record === null ? null : readRecord(merged.record),
-      inherited: (merged.inherited ?? []).map(readRecord),
-      bundleAsOf: merged.bundleAsOf,
-      spent: { hostDay: BigInt(hostDay), day: BigInt(day), repeats },
-      now: merged.now,
-    },
-    policyFrom({ ...table.defaults.policy, ...one.policy }),
+    known,
+    readOffer(offer, merged.resourceUrl, merged.x402Version, merged.extensions),
+    asked,
+    policyFrom({ ...defaults.policy, ...one.policy }),
+    merged.now,
+    spentOf({ ...defaults.spent, ...one.spent }),
   );
 }
+
+/** Codes that depend on earlier payments or on what was signed. */
+const LATER = ["pay-again", "sdk-refused", "paid-already", "signed-differs", "payment-unresolved"];
+
+test("every rule has a case", () => {
+  const codes = new Set(table.cases.map(({ code }) => code).filter((code) => code !== null));
+  assert.deepEqual([...codes].sort(), CODES.filter((code) => !LATER.includes(code)).sort());
+});
 
 for (const one of table.cases) {
   test(`decision: ${one.name}`, () => {
@@ -47,10 +81,13 @@ for (const one of table.cases) {
 const URL_ASKED = table.defaults.requestUrl;
 const RECORD = readRecord(table.defaults.record);
 
-function situation(changes = {}) {
-  const spent = { hostDay: 0n, day: 0n, repeats: 0 };
-  const { now, bundleAsOf } = table.defaults;
-  return { requestUrl: URL_ASKED, record: RECORD, bundleAsOf, spent, now, ...changes };
+const NOTHING = spentOf(defaults.spent);
+
+function judged(entry, { requestUrl = URL_ASKED, resourceUrl = URL_ASKED, ...changes } = {}) {
+  const { record = RECORD, bundleAsOf = defaults.bundleAsOf, spent = NOTHING } = changes;
+  const known = { record, inherited: [], host: null, payee: null, asOf: bundleAsOf };
+  const asked = { url: requestUrl, hops: [], maxAmount: null, expectPayTo: null, isStopped: false };
+  return decide(known, readOffer(entry, resourceUrl), asked, DEFAULT_POLICY, defaults.now, spent);
 }
 
 /** Values that are nearly right are more likely to slip through than random ones. */
@@ -73,9 +110,12 @@ const offers = fc.record(
   { requiredKeys: [] },
 );
 const spendings = fc.record({
-  hostDay: fc.bigInt({ min: 0n, max: 6_000_000n }),
+  host: fc.bigInt({ min: 0n, max: 6_000_000n }),
   day: fc.bigInt({ min: 0n, max: 25_000_000n }),
-  repeats: fc.nat(4),
+  session: fc.constant(0n),
+  lifetime: fc.constant(0n),
+  lost: fc.constant(0n),
+  losses: fc.nat(4),
 });
 const ages = fc.option(fc.integer({ min: -3600, max: 10 * 24 * 3600 }));
 
@@ -89,24 +129,20 @@ test("whatever is offered, nothing is thrown, and nothing is allowed above a lim
       ages,
       (entry, resourceUrl, requestUrl, spent, age) => {
         const bundleAsOf = age === null ? null : table.defaults.now - age;
-        const decision = decide(
-          readOffer(entry, resourceUrl),
-          situation({ requestUrl, bundleAsOf, spent }),
-          DEFAULT_POLICY,
-        );
+        const decision = judged(entry, { requestUrl, resourceUrl, bundleAsOf, spent });
         if (decision.decision === "refuse") return;
         const { amount, payTo, timeout } = decision.terms;
         assert.equal(String(amount), entry.amount);
         assert.equal(payTo, entry.payTo.toLowerCase());
         assert.ok(amount > 0n && amount <= DEFAULT_POLICY.maxCall);
         assert.ok(
-          spent.hostDay + amount <= DEFAULT_POLICY.maxHostDay &&
+          spent.host + amount <= DEFAULT_POLICY.maxHostDay &&
             spent.day + amount <= DEFAULT_POLICY.maxDay,
         );
         assert.ok(
           timeout > 0 &&
-            timeout <= DEFAULT_POLICY.maxTimeoutSeconds &&
-            spent.repeats < 3 &&
+            timeout <= DEFAULT_POLICY.maxValidity &&
+            (spent.losses < 3 || decision.decision === "ask") &&
             age !== null,
         );
       },
@@ -117,11 +153,7 @@ test("whatever is offered, nothing is thrown, and nothing is allowed above a lim
 
 test("what is allowed at a price is allowed at every lower one", () => {
   const at = (amount, changes) =>
-    decide(
-      readOffer({ ...table.defaults.offer, amount: String(amount) }, URL_ASKED),
-      situation(changes),
-      DEFAULT_POLICY,
-    ).decision;
+    judged({ ...defaults.offer, amount: String(amount) }, changes).decision;
   fc.assert(
     fc.property(
       fc.integer({ min: 2, max: 30_000 }),
@@ -146,16 +178,20 @@ test("what is allowed at a price is allowed at every lower one", () => {
 for (const wrong of [
   { maxDay: 5 },
   { maxDay: -1n },
-  { maxRepeats: 1.5 },
+  { lossCount: 1.5 },
   { minGrade: "E" },
   { unknown: "allow" },
   { maxday: 1n },
   { failOpen: "false" },
   { failOpen: 0 },
-  { pins: [] },
-  { pins: null },
-  { pins: { "api.example.com": { maxAmount: 5 } } },
-  { pins: { "api.example.com": { maxAmount: 5n, facilitator: "0x1" } } },
+  { payAgain: "always" },
+  { deny: "api.example.com" },
+  { trust: [] },
+  { trust: null },
+  { trust: { "api.example.com": { max: 5 } } },
+  { trust: { "api.example.com": { max: 5n, facilitator: "0x1" } } },
+  { trust: { "api.example.com": { payTo: ["0x1"] } } },
+  { trust: { "api.example.com": { payto: [] } } },
   { assets: undefined },
   { assets: [{ network: "eip155:8453", address: `0x${"1".repeat(40)}` }] },
   { assets: [{ network: "eip155:8453", address: "0x1", decimals: 6 }] },

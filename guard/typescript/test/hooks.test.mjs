@@ -138,7 +138,7 @@ for (const [name, { earlier, later = () => undefined }] of Object.entries(ATTACK
     later(client);
     await assert.rejects(guard.fetch(wrapFetchWithPayment)(`${shop.url}/good`));
     assert.deepEqual(shop.payments, []);
-    assert.deepEqual(guard.unsettled(), []);
+    assert.deepEqual(guard.unresolved(), []);
   });
 
   test(`without a guard it is paid when ${name}`, async () => {

@@ -1,23 +1,25 @@
 // The journal on disk: what it says after a crash, a full disk, and a second start.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import {
-  appendFileSync,
+  existsSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   rmSync,
   statSync,
-  truncateSync,
   unlinkSync,
   writeFileSync,
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { fileURLToPath } from "node:url";
 import { wrapFetchWithPayment } from "@x402/fetch";
-import { paying } from "./support/client.mjs";
+import { countingSigner, paying } from "./support/client.mjs";
 import { asks, offer, PAYEE, seller, sells } from "./support/seller.mjs";
 
 const support = (name) => fileURLToPath(new URL(`support/${name}`, import.meta.url));
@@ -43,7 +45,7 @@ after(() => shop.close());
 beforeEach(() => {
   shop.payments.length = 0;
   folder = mkdtempSync(join(tmpdir(), "guard-"));
-  file = join(folder, "journal.jsonl");
+  file = join(folder, "journal.sqlite");
 });
 afterEach(() => rmSync(folder, { recursive: true }));
 
@@ -60,101 +62,91 @@ function customer(options = {}) {
 
 test("a payment whose process is killed is in the journal, and counts", async () => {
   const arrived = new Promise((resolve) => (paid = resolve));
-  const process = spawn("node", [support("pays-and-dies.mjs"), `${shop.url}/silent`, file], {
+  const child = spawn(process.execPath, [support("pays-and-dies.mjs"), `${shop.url}/silent`, file], {
     stdio: "inherit",
   });
   await arrived;
-  process.kill("SIGKILL");
-  await once(process, "exit");
+  child.kill("SIGKILL");
+  await once(child, "exit");
   const { guard, pay } = customer({ policy: { maxDay: 1_999n } });
-  const [entry] = guard.unsettled();
+  const [entry] = guard.unresolved();
   assert.equal(entry.nonce, shop.payments[0].payload.authorization.nonce);
   assert.equal(entry.payer, shop.payments[0].payload.authorization.from.toLowerCase());
-  assert.deepEqual([entry.payTo, entry.amount, entry.outcome], [PAYEE, "1000", null]);
+  assert.deepEqual([entry.payTo, entry.amount, entry.state], [PAYEE, "1000", "in-flight"]);
   await assert.rejects(pay("/good"), { code: "over-day-budget" });
+  const again = new Promise((resolve) => (paid = resolve));
+  void pay("/silent").catch(() => undefined);
+  await again;
+  const nonces = shop.payments.map(({ payload }) => payload.authorization.nonce);
+  assert.deepEqual([nonces.length, new Set(nonces).size], [2, 1]);
 });
 
-test("a second start knows what was paid, repeated and settled", async () => {
+test("a second start knows what was paid and what has no answer", async () => {
   const first = customer();
-  for (let time = 0; time < 3; time += 1) await first.pay("/good");
+  await first.pay("/good");
   await first.pay("/hangs-up").catch(() => undefined);
   const second = customer();
-  await assert.rejects(second.pay("/good"), { code: "retry-storm" });
+  assert.deepEqual(second.guard.journal.payments(), first.guard.journal.payments());
   assert.deepEqual(
-    second.guard.unsettled().map(({ outcome }) => outcome.fate),
+    second.guard.unresolved().map(({ state }) => state),
     ["open"],
   );
-  assert.deepEqual(second.guard.unsettled(), first.guard.unsettled());
-  await second.guard.resolve(second.guard.unsettled()[0].nonce, { writeOff: true });
-  assert.deepEqual(customer().guard.unsettled(), []);
+  await second.guard.resolve(second.guard.unresolved()[0].handle, { writeOff: true });
+  assert.deepEqual(customer().guard.unresolved(), []);
 });
 
-test("a start forgets payments that were answered 90 days ago, and no other", async () => {
+test("final payments are forgotten after 90 days, and no others", async () => {
   const first = customer();
   for (const path of ["/good?1", "/hangs-up?2", "/good?3"]) await first.pay(path).catch(() => null);
-  const lines = readFileSync(file, "utf8").trimEnd().split("\n").map((line) => JSON.parse(line));
-  const [settled, lost, recent] = lines.filter((line) => "signed" in line).map((line) => line.signed);
-  for (const signed of [settled, lost]) signed.at -= 90 * 86_400;
-  writeFileSync(file, lines.map((line) => `${JSON.stringify(line)}\n`).join(""));
+  const [settled, lost, recent] = first.guard.journal.payments();
+  const old = Math.floor(Date.now() / 1000) - 90 * 86_400;
+  for (const { id } of [settled, lost]) {
+    first.guard.journal.file.run("UPDATE payments SET changed_at = ? WHERE id = ?", old, id);
+  }
   const second = customer();
-  const left = readFileSync(file, "utf8");
-  assert.ok(!left.includes(settled.nonce));
-  assert.equal(left.split(lost.nonce).length - 1, 2);
-  assert.equal(left.split(recent.nonce).length - 1, 2);
-  assert.deepEqual(
-    second.guard.unsettled().map(({ nonce }) => nonce),
-    [lost.nonce],
-  );
-  assert.equal(statSync(file).mode & 0o777, 0o600);
   await second.pay("/good?4");
-  assert.ok(readFileSync(file, "utf8").startsWith(left));
-  await assert.rejects(first.pay("/good?5"), { name: "JournalError", message: /was removed/ });
+  const left = second.guard.journal.payments().map(({ nonce }) => nonce);
+  assert.deepEqual(left.slice(0, -1), [lost.nonce, recent.nonce]);
+  assert.equal(left.length, 3);
 });
 
-test("half a line at the end, which a crash leaves, is removed", async () => {
-  await customer().pay("/good");
-  appendFileSync(file, '{"signed":{"nonce":"0x');
-  await customer().pay("/good?again");
-  const content = readFileSync(file, "utf8");
-  for (const { payload } of shop.payments) assert.ok(content.includes(payload.authorization.nonce));
-  assert.equal(
-    content
-      .trimEnd()
-      .split("\n")
-      .every((line) => JSON.parse(line)),
-    true,
-  );
+test("two guards with one journal do not spend one budget twice", async () => {
+  const [one, other] = [1, 2].map(() => customer({ policy: { maxDay: 2_000n } }));
+  const calls = [1, 2, 3, 4, 5, 6].map((number) => [one, other][number % 2].pay(`/good?${number}`));
+  const results = await Promise.allSettled(calls);
+  assert.equal(results.filter(({ status }) => status === "fulfilled").length, 2);
+  assert.equal(shop.payments.length, 2);
 });
 
-test("a journal with a broken line, or in no folder, is an error at the start", () => {
-  writeFileSync(file, 'nonsense\n{"nonce":"0x1"}\n');
-  assert.throws(() => customer(), { name: "JournalError", message: /Line 1/ });
-  file = join(folder, "nowhere", "journal.jsonl");
-  assert.throws(() => customer(), { name: "JournalError" });
-});
-
-for (const line of ['5', 'null', '{"signed":{"nonce":"0x1"}}', '{"outcome":{"fate":"settled"}}']) {
-  test(`a journal with the line ${line} is an error at the start`, () => {
-    writeFileSync(file, `${line}\n`);
-    assert.throws(() => customer(), { name: "JournalError", message: /Line 1/ });
+test("two processes with one journal never have two unanswered payments for one purchase", async () => {
+  const arrived = new Promise((resolve) => (paid = resolve));
+  const child = spawn(process.execPath, [support("pays-and-dies.mjs"), `${shop.url}/silent`, file], {
+    stdio: "inherit",
   });
-}
-
-test("two processes do not spend one budget twice: whoever sees the other's lines pays no more", async () => {
-  const one = customer({ policy: { maxDay: 2_000n } });
-  const other = customer({ policy: { maxDay: 2_000n } });
-  await one.pay("/good?1");
-  await assert.rejects(other.pay("/good?2"), { name: "JournalError", message: /has changed it/ });
-  assert.equal(shop.payments.length, 1);
+  await arrived;
+  const signer = countingSigner();
+  const { guard, pay } = customer({ signer });
+  const call = pay("/silent").catch(() => undefined);
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  assert.deepEqual([shop.payments.length, signer.signatures], [1, 0]);
+  const again = new Promise((resolve) => (paid = resolve));
+  const gone = once(child, "exit");
+  child.kill("SIGKILL");
+  await again;
+  const nonces = shop.payments.map(({ payload }) => payload.authorization.nonce);
+  assert.deepEqual([nonces.length, new Set(nonces).size, signer.signatures], [2, 1, 0]);
+  assert.equal(guard.unresolved().length, 1);
+  await gone;
+  void call;
 });
 
-test("a journal that was removed or cut is not written any more, and nothing is paid", async () => {
-  for (const lose of [unlinkSync, truncateSync]) {
+test("a journal that was removed or replaced is not written, and nothing is paid", async () => {
+  for (const lose of [unlinkSync, (path) => (unlinkSync(path), writeFileSync(path, ""))]) {
     shop.payments.length = 0;
     const { pay } = customer();
     await pay("/good");
     lose(file);
-    await assert.rejects(pay("/good"), { name: "JournalError" });
+    await assert.rejects(pay("/good"), { name: "JournalError", message: /removed or replaced/ });
     assert.equal(shop.payments.length, 1);
   }
 });
@@ -168,54 +160,118 @@ test("a payment that could not be written down is not sent by a second try of th
   assert.deepEqual(shop.payments, []);
 });
 
-test("what became of a payment is said of one that is in the journal", async () => {
+test("a payment that the journal does not have, or whose answer is awaited, cannot be resolved", async () => {
   const { guard, pay } = customer();
   await pay("/hangs-up").catch(() => undefined);
-  const { nonce } = guard.unsettled()[0];
+  const [{ nonce }] = guard.unresolved();
   await assert.rejects(guard.resolve(nonce.slice(0, -1)), { name: "JournalError" });
-  assert.equal(await guard.resolve(nonce), "open");
-  await guard.resolve(nonce.toUpperCase().replace("X", "x"), { writeOff: true });
-  assert.deepEqual(guard.unsettled(), []);
+  assert.equal((await guard.resolve(nonce.toUpperCase().replace("X", "x"))).state, "open");
+  const arrived = new Promise((resolve) => (paid = resolve));
+  void pay("/silent").catch(() => undefined);
+  await arrived;
+  const awaited = guard.unresolved().at(-1).handle;
+  await assert.rejects(guard.resolve(awaited, { writeOff: true }), /waiting for the answer/);
+  assert.equal(guard.journal.find(awaited).state, "in-flight");
 });
 
-test("nobody else can read the journal, and a start removes the headers of answered payments", async () => {
-  const header = '"sent":{"header":"payment-signature"';
-  await customer().pay("/good?token=secret");
-  await customer().pay("/hangs-up").catch(() => undefined);
-  assert.equal(readFileSync(file, "utf8").split(header).length - 1, 1);
-  customer();
-  const content = readFileSync(file, "utf8");
-  assert.equal(content.split(header).length - 1, 1);
-  assert.ok(!content.includes("secret"));
-  assert.equal(statSync(file).mode & 0o777, 0o600);
+test("other users cannot read the journal, which keeps payloads of open payments only", async () => {
+  const { guard, pay } = customer();
+  await pay("/good?token=secret");
+  await pay("/hangs-up").catch(() => undefined);
+  const [answered, open] = guard.journal.payments();
+  assert.equal(answered.payload, null);
+  assert.equal(JSON.parse(Buffer.from(open.payload, "base64")).x402Version, 2);
+  for (const name of readdirSync(folder)) {
+    assert.equal(statSync(join(folder, name)).mode & 0o777, 0o600, name);
+    assert.ok(!readFileSync(join(folder, name)).includes("token=secret"), name);
+  }
 });
 
-for (const [earlier, now] of Object.entries({ unknown: "open", refused: "open" })) {
-  test(`a payment that an earlier journal has as ${earlier} is ${now}`, async () => {
-    await customer().pay("/hangs-up").catch(() => undefined);
-    const written = readFileSync(file, "utf8");
-    writeFileSync(file, written.replace('"fate":"open"', `"fate":"${earlier}"`));
-    const { guard, pay } = customer();
-    assert.equal(guard.unresolved()[0].outcome.fate, now);
-    await pay("/hangs-up").catch(() => undefined);
-    const nonces = shop.payments.map(({ payload }) => payload.authorization.nonce);
-    assert.deepEqual([nonces.length, new Set(nonces).size], [2, 1]);
+test("a file of a newer schema, of an earlier Python guard, or in no folder is an error", () => {
+  const database = new DatabaseSync(file);
+  database.exec("PRAGMA user_version = 3");
+  assert.throws(() => customer(), { name: "JournalError", message: /version 3/ });
+  database.exec("PRAGMA user_version = 1; CREATE TABLE payment (id INTEGER)");
+  assert.throws(() => customer(), { name: "JournalError", message: /Python guard/ });
+  database.close();
+  file = join(folder, "nowhere", "journal.sqlite");
+  assert.throws(() => customer(), { name: "JournalError" });
+});
+
+const REQUEST = { at: 1_790_000_000, validBefore: 1_790_000_060, host: "a.example", resource: "https://a.example/" };
+const line = (changes = {}, sent) => ({
+  signed: {
+    ...REQUEST,
+    ...{ nonce: `0x${"1".repeat(64)}`, payer: `0x${"2".repeat(40)}`, payTo: PAYEE, amount: "1000" },
+    ...{ microUsd: "1000", network: "eip155:8453", asset: `0x${"3".repeat(40)}`, request: "ab" },
+    ...changes,
+  },
+  ...(sent === undefined ? {} : { sent: { header: "payment-signature", value: sent } }),
+});
+const write = (...lines) =>
+  writeFileSync(file, lines.map((one) => `${JSON.stringify(one)}\n`).join(""));
+
+test("an earlier journal of JSON lines is imported once, and no live payment is dropped", () => {
+  const nonces = ["a", "b", "c", "d", "e"].map((digit) => `0x${digit.repeat(64)}`);
+  const outcome = (nonce, fate) => ({ nonce, outcome: { at: REQUEST.at + 1, fate, status: 200, transaction: null } });
+  write(
+    ...nonces.map((nonce) => line({ nonce }, "cGF5bG9hZA==")),
+    ...["settled", "open", "dead", "unknown"].map((fate, index) => outcome(nonces[index], fate)),
+  );
+  writeFileSync(file, `${readFileSync(file, "utf8")}{"signed":{"nonce":"0x`);
+  for (let start = 0; start < 2; start += 1) {
+    const { journal } = customer().guard;
+    assert.deepEqual(
+      journal.payments().map(({ nonce, state, payload }) => [nonce, state, payload !== null]),
+      [
+        [nonces[0], "delivered", false],
+        [nonces[1], "open", true],
+        [nonces[2], "dead", false],
+        [nonces[3], "open", true],
+        [nonces[4], "in-flight", true],
+      ],
+    );
+    const [one] = journal.payments();
+    assert.equal(one.purchase, "legacy:ab");
+    assert.equal(journal.spent(one).lifetime, 4_000n);
+    journal.file.close();
+  }
+  assert.ok(existsSync(`${file}.imported`));
+  assert.deepEqual(readdirSync(folder).filter((name) => /\.import$|\.[0-9a-f]{12}/.test(name)), []);
+});
+
+test("an imported payment without an answer is sent again by the same call", async () => {
+  const { guard, pay } = customer();
+  await pay("/hangs-up?1").catch(() => undefined);
+  const [open] = guard.unresolved();
+  guard.close();
+  for (const end of ["", "-wal", "-shm"]) rmSync(file + end, { force: true });
+  const sha = (content) => createHash("sha256").update(content).digest();
+  const parts = ["GET", `${shop.url}/hangs-up?1`, ""].map(sha);
+  const request = createHash("sha256").update(Buffer.concat(parts)).digest("hex");
+  const { nonce, payer, payTo, amount, network, asset, validBefore, host, resource, at } = open;
+  const signed = { nonce, payer, payTo, amount, network, asset, validBefore, host, resource, at };
+  write(line({ ...signed, request }, open.payload));
+  const signer = countingSigner();
+  await customer({ signer }).pay("/hangs-up?1").catch(() => undefined);
+  const nonces = shop.payments.map(({ payload }) => payload.authorization.nonce);
+  assert.deepEqual([nonces.length, new Set(nonces).size, signer.signatures], [2, 1, 0]);
+});
+
+for (const broken of ["nonsense", "5", "null", '{"signed":{"nonce":"0x1"}}', '{"outcome":{"fate":"settled"}}']) {
+  test(`an earlier journal with the line ${broken} is an error, and stays as it is`, () => {
+    writeFileSync(file, `${broken}\n`);
+    assert.throws(() => customer(), { name: "JournalError", message: /Line 1/ });
+    assert.equal(readFileSync(file, "utf8"), `${broken}\n`);
   });
 }
 
 test("while the disk is full nothing is paid", async () => {
-  const command = `trap '' XFSZ; ulimit -f 4; exec node ${support("pays-until-full.mjs")} ${shop.url}/good ${file}`;
-  const process = spawn("sh", ["-c", command], { stdio: ["ignore", "pipe", "inherit"] });
-  const output = (await process.stdout.toArray()).join("");
-  const errors = JSON.parse(output);
-  const lines = readFileSync(file, "utf8")
-    .split("\n")
-    .filter((line) => line.startsWith('{"signed"'));
-  assert.ok(errors.length > 0 && errors.length < 20, output);
-  assert.ok(
-    errors.every((error) => error.startsWith("JournalError")),
-    output,
-  );
-  assert.ok(shop.payments.length === 20 - errors.length);
-  assert.ok(lines.length >= shop.payments.length);
+  const command = `trap '' XFSZ; ulimit -f 1500; exec "${process.execPath}" ${support("pays-until-full.mjs")} ${shop.url}/good ${file}`;
+  const child = spawn("sh", ["-c", command], { stdio: ["ignore", "pipe", "inherit"] });
+  const errors = JSON.parse((await child.stdout.toArray()).join(""));
+  assert.ok(errors.length > 0 && errors.length < 60, `${errors.length}`);
+  assert.ok(errors.every((error) => error.startsWith("JournalError")), errors.join("\n"));
+  const known = customer().guard.journal.payments().map(({ nonce }) => nonce);
+  for (const { payload } of shop.payments) assert.ok(known.includes(payload.authorization.nonce));
 });

@@ -65,7 +65,7 @@ for (const name of ["weather", "texts", "web", "alias"]) {
     const { guard, call } = tools();
     assert.equal((await call(name)).content[0].text, "delivered");
     assert.equal(payments[0].payload.authorization.to.toLowerCase(), PAYEE);
-    assert.deepEqual(guard.unsettled(), []);
+    assert.deepEqual(guard.unresolved(), []);
   });
 }
 
@@ -95,7 +95,7 @@ test("a call that failed after its payment sends the same payment again", async 
   for (let time = 0; time < 2; time += 1)
     await assert.rejects(call("weather", args), /the tool fails/);
   assert.deepEqual(payments[0], payments[1]);
-  assert.equal(guard.unsettled()[0].nonce, payments[0].payload.authorization.nonce);
+  assert.equal(guard.unresolved()[0].nonce, payments[0].payload.authorization.nonce);
 });
 
 test("a tool whose result is an error after its payment is sent the same payment again", async () => {
@@ -105,7 +105,7 @@ test("a tool whose result is an error after its payment is sent the same payment
   }
   assert.deepEqual(payments[0], payments[1]);
   assert.deepEqual(
-    guard.unresolved().map(({ outcome }) => outcome.status),
+    guard.unresolved().map(({ status }) => status),
     [500],
   );
 });
@@ -113,5 +113,5 @@ test("a tool whose result is an error after its payment is sent the same payment
 test("a tool that asks again after its payment is unsettled", async () => {
   const { guard, call } = tools();
   assert.equal((await call("weather", { mood: "ask again" })).isError, true);
-  assert.equal(guard.unsettled()[0].outcome.fate, "open");
+  assert.equal(guard.unresolved()[0].state, "open");
 });

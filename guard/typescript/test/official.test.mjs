@@ -41,12 +41,12 @@ test("a settlement that is pending is followed by the same payment, until the an
   const pending = await pay(`${shop.url}/paid`);
   assert.equal(pending.status, 402);
   assert.ok(pending.headers.get("payment-response"));
-  const [open] = guard.unsettled();
-  assert.deepEqual([open.outcome.fate, open.outcome.transaction], ["open", TRANSACTION]);
+  const [open] = guard.unresolved();
+  assert.deepEqual([open.state, open.settlement], ["open", TRANSACTION]);
   assert.equal(await (await pay(`${shop.url}/paid`)).text(), "delivered");
   assert.equal(new Set(broadcast).size, 1);
   assert.equal(signer.signatures, 1);
-  assert.deepEqual(guard.unsettled(), []);
+  assert.deepEqual(guard.unresolved(), []);
 });
 
 test("a settled payment whose nonce the seller refuses from then on is not followed by another", async (t) => {
@@ -62,5 +62,5 @@ test("a settled payment whose nonce the seller refuses from then on is not follo
     assert.equal((await pay(`${shop.url}/paid`)).status, 402);
   }
   assert.deepEqual([new Set(broadcast).size, signer.signatures], [1, 1]);
-  assert.equal(guard.unsettled().length, 1);
+  assert.equal(guard.unresolved().length, 1);
 });

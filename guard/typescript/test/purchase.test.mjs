@@ -4,12 +4,12 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, afterEach, before, beforeEach, test } from "node:test";
-import { PaymentRefused, PaymentUnresolved } from "@tollgauge/guard";
+import { PaymentRefused, PaymentUnresolved, paying } from "@tollgauge/guard";
 import { wrapAxiosWithPayment } from "@x402/axios";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import axios from "axios";
 import { row } from "./support/bundles.mjs";
-import { countingSigner, paying } from "./support/client.mjs";
+import { countingSigner, paying as clientOf } from "./support/client.mjs";
 import { chainNode } from "./support/node.mjs";
 import { asks, delivers, offer, PAYEE, seller } from "./support/seller.mjs";
 
@@ -61,7 +61,7 @@ function customer({
   ];
   const limits = { maxCall: 2_000_000n, ...policy };
   const earlier = (client) => client.setSpendControls(false);
-  const { guard, client } = paying(rows, { nodes, signer, earlier, policy: limits, ...options });
+  const { guard, client } = clientOf(rows, { nodes, signer, earlier, policy: limits, ...options });
   const fetch = guard.fetch(wrapFetchWithPayment);
   const pay = async (path = "/good") => {
     const answer = await fetch(shop.url + path);
@@ -104,7 +104,7 @@ test("without a node an expired payment is not followed by another", async () =>
   assert.equal(error.retryUntil, entry.validBefore - 6);
   assert.match(error.message, /\$0\.001 to 0x.* has no answer and may be taken/);
   assert.match(error.message, /No other payment was signed/);
-  assert.ok(error.message.includes(`guard.resolve("${error.nonce}", { node: "URL" })`));
+  assert.ok(error.message.includes(`guard.resolve("${error.handle}")`));
   assert.equal(signer.signatures, 1);
 });
 
@@ -142,11 +142,11 @@ test("a payment that the chain shows used is never followed by another without t
   const error = await rejected(pay());
   assert.equal(error.state, "paid-unanswered");
   assert.match(error.message, /\$0\.001 to 0x.* was taken for .* and not answered/);
-  assert.ok(error.message.includes(`guard.resolve("${nonce}", { writeOff: true })`));
+  assert.ok(error.message.includes(`guard.resolve("${error.handle}", { writeOff: true })`));
   ahead += WINDOW_S - 30;
   await rejected(pay());
   assert.equal(signer.signatures, 1);
-  assert.equal(await guard.resolve(nonce, { writeOff: true }), "written-off");
+  assert.equal((await guard.resolve(nonce, { writeOff: true })).state, "written-off");
   assert.equal(await pay(), 200);
   assert.equal(signer.signatures, 2);
 });
@@ -225,7 +225,8 @@ test("a purchase ends ten minutes after its payment has expired, and the payment
   isDelivering = true;
   assert.equal(await pay(), 200);
   assert.equal(signer.signatures, 2);
-  assert.deepEqual([guard.unsettled()[0].outcome.fate, guard.unresolved()], ["lapsed", []]);
+  assert.deepEqual(guard.journal.payments().map(({ state }) => state), ["lapsed", "delivered"]);
+  assert.deepEqual(guard.unresolved(), []);
   assert.match(warned[0], /\$0\.001 .* counts as a loss/);
   await assert.rejects(pay("/good?other"), { code: "over-day-budget" });
 });
@@ -234,16 +235,17 @@ test("resolve asks the node that it is given, and says what it shows", async () 
   const { guard, pay } = customer();
   await pay();
   const [nonce] = nonces();
-  assert.equal(await guard.resolve(nonce), "open");
-  assert.equal(await guard.resolve(nonce, { node: node.url }), "open");
+  const state = async (options) => (await guard.resolve(nonce, options)).state;
+  assert.equal(await state(), "open");
+  assert.equal(await state({ node: node.url }), "open");
   ahead = EXPIRED_S + 20;
-  assert.equal(await guard.resolve(nonce, { node: node.url }), "dead");
+  assert.equal(await state({ node: node.url }), "dead");
   assert.deepEqual(guard.unresolved(), []);
-  await assert.rejects(guard.resolve(nonce), { name: "JournalError" });
+  assert.equal(await state({ writeOff: true }), "dead");
 });
 
 test("a start knows of the payments before it, and sends the same one again", async () => {
-  const journal = join(folder, "journal.jsonl");
+  const journal = join(folder, "journal.sqlite");
   await customer({ journal }).pay();
   isDelivering = true;
   const second = customer({ journal });
@@ -253,12 +255,12 @@ test("a start knows of the payments before it, and sends the same one again", as
 });
 
 test("another wallet neither sends a payment again nor is stopped by it, and has budgets of its own", async () => {
-  const journal = join(folder, "journal.jsonl");
-  const options = { journal, policy: { maxDay: 1_000n, maxRepeats: 1 } };
+  const journal = join(folder, "journal.sqlite");
+  const options = { journal, policy: { maxDay: 1_000n } };
   await customer(options).pay();
   isDelivering = true;
   const other = customer({ ...options, signer: countingSigner("22") });
-  assert.deepEqual([other.guard.unsettled(), other.guard.unresolved()], [[], []]);
+  assert.deepEqual([other.guard.unresolved(), other.guard.unresolved()], [[], []]);
   assert.equal(await other.pay(), 200);
   assert.equal(other.signer.signatures, 1);
   const payers = shop.payments.map(({ payload }) => payload.authorization.from);
@@ -266,7 +268,7 @@ test("another wallet neither sends a payment again nor is stopped by it, and has
 });
 
 test("a payment is decided again before it is sent again", async () => {
-  const journal = join(folder, "journal.jsonl");
+  const journal = join(folder, "journal.sqlite");
   await customer({ journal }).pay();
   const warned = customer({ journal, good: { recommendation: "avoid" } });
   await assert.rejects(warned.pay(), { code: "avoid" });
@@ -294,7 +296,7 @@ test("a hook that answers `recovered` does not cause a second payment", async ()
   assert.deepEqual([signer.signatures, nonces().length], [1, 1]);
 });
 
-test("money stays reserved however slow the signer is", async () => {
+test("money stays reserved while it is being signed", async () => {
   let sign;
   const delay = () => new Promise((resolve) => (sign = resolve));
   const signer = countingSigner("11", delay);
@@ -302,12 +304,97 @@ test("money stays reserved however slow the signer is", async () => {
   isDelivering = true;
   const first = pay("/good?1");
   while (sign === undefined) await new Promise((resolve) => setTimeout(resolve, 5));
-  ahead = 2 * 86_400;
-  await assert.rejects(pay("/good?2"), { name: "PaymentRefused" });
-  ahead = 0;
+  await assert.rejects(pay("/good?2"), { code: "over-day-budget" });
   sign();
   assert.equal(await first, 200);
   assert.equal(nonces().length, 1);
+});
+
+test("a given purchase is paid once whatever its request, and never ends", async () => {
+  const { signer, guard } = customer();
+  const fetch = guard.fetch(wrapFetchWithPayment);
+  const buy = (path) => paying({ purchase: "order-42" }, () => fetch(shop.url + path));
+  assert.equal((await buy("/good?1")).status, 500);
+  ahead = EXPIRED_S + 10 * WINDOW_S;
+  isDelivering = true;
+  await rejected(buy("/good?1"));
+  await rejected(buy("/good?2"));
+  assert.equal((await fetch(`${shop.url}/good?2`)).status, 200);
+  assert.equal(signer.signatures, 2);
+});
+
+test("values of one call only tighten the policy", async () => {
+  const { guard, pay } = customer();
+  isDelivering = true;
+  const refused = (options) => assert.rejects(paying(options, () => pay()), PaymentRefused);
+  await refused({ maxAmount: 999n });
+  await refused({ expectPayTo: `0x${"1".repeat(40)}` });
+  assert.equal(await paying({ maxAmount: 1_000n, expectPayTo: PAYEE }, () => pay()), 200);
+  assert.deepEqual(
+    guard.journal.refusals().map(({ code }) => code),
+    ["over-call-cap", "payto-unexpected"],
+  );
+  assert.throws(() => paying({ maxAmount: 5 }, pay), TypeError);
+  assert.throws(() => paying({ purchase: "" }, pay), TypeError);
+});
+
+test("after stop() nothing is paid, also what was signed before", async () => {
+  const { guard, pay } = customer();
+  await pay();
+  isDelivering = true;
+  guard.stop();
+  await assert.rejects(pay(), { code: "stopped" });
+  await assert.rejects(pay("/good?other"), { code: "stopped" });
+  assert.equal(nonces().length, 1);
+});
+
+test("the owner agrees to pay a purchase again, or it is paid again up to a limit", async () => {
+  const questions = [];
+  const ask = ({ code }) => questions.push(code) > 1;
+  for (const options of [{ ask }, { policy: { payAgain: "auto-up-to", payAgainMax: 1_000n } }]) {
+    ahead = 0;
+    isDelivering = false;
+    const { guard, pay, signer } = customer({ nodes: { [BASE]: node.url }, ...options });
+    await pay();
+    node.take(nonces().at(-1));
+    isDelivering = true;
+    ahead = EXPIRED_S + 20;
+    if (options.ask) await rejected(pay());
+    assert.equal(await pay(), 200);
+    assert.equal(signer.signatures, 2);
+    const [lost, paid] = guard.journal.payments();
+    assert.deepEqual([lost.state, paid.state, paid.replaces], ["written-off", "delivered", lost.id]);
+  }
+  assert.deepEqual(questions, ["pay-again", "pay-again"]);
+});
+
+test("three losses at a host within a day ask", async (t) => {
+  t.mock.method(process, "emitWarning", () => undefined);
+  const { pay } = customer();
+  for (let number = 0; number < 3; number += 1) {
+    await pay(`/good?${number}`);
+    ahead += EXPIRED_S + WINDOW_S + 2;
+    isDelivering = true;
+    const next = pay(`/good?${number}`);
+    if (number < 2) assert.equal(await next, 200);
+    else await assert.rejects(next, { code: "over-loss-budget" });
+    isDelivering = false;
+  }
+});
+
+test("a response and an error name their payment", async () => {
+  const { guard } = customer();
+  const fetch = guard.fetch(wrapFetchWithPayment);
+  const answer = await fetch(`${shop.url}/good`);
+  assert.equal(guard.payment(answer).nonce, nonces()[0]);
+  assert.equal(guard.payment(await fetch(`${shop.url}/free`)), null);
+  const gone = new AbortController();
+  const dying = guard.fetch(wrapFetchWithPayment, async (request) => {
+    if (request.headers.has("payment-signature")) throw new Error("the network failed");
+    return globalThis.fetch(request);
+  });
+  const error = await dying(`${shop.url}/good?2`, { signal: gone.signal }).catch((one) => one);
+  assert.equal(guard.payment(error).state, "open");
 });
 
 test("nodes that are no HTTP URL of an EVM network are an error at the start", () => {

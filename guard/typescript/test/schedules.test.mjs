@@ -99,9 +99,9 @@ async function play({ hasNode, lag, isRecovering, steps }, library) {
   const signer = countingSigner();
   const nodes = hasNode ? { "eip155:8453": node.url } : {};
   const rows = [row(`${shop.url}/good`, { payTo: [PAYEE] })];
-  const journal = join(folder, `${(journals += 1)}.jsonl`);
+  const journal = join(folder, `${(journals += 1)}.sqlite`);
   const start = () => {
-    const { client, guard } = paying(rows, { journal, signer, nodes, policy: { maxRepeats: 100 } });
+    const { client, guard } = paying(rows, { journal, signer, nodes, policy: { lossCount: 1000, lossBudget: 1_000_000_000n } });
     if (isRecovering) client.onPaymentResponse(async () => ({ recovered: true }));
     return { guard, call: callerOf(guard, library) };
   };
@@ -115,7 +115,8 @@ async function play({ hasNode, lag, isRecovering, steps }, library) {
   node.close();
   assert.deepEqual(world.problems, []);
   assert.equal(signer.signatures, world.payments.size);
-  const known = [...guard.unsettled(), ...guard.unresolved()].map(({ nonce }) => nonce);
+  const known = guard.unresolved().map(({ nonce }) => nonce);
+  assert.equal(guard.journal.payments().length, world.payments.size);
   for (const payment of world.payments.values()) {
     if (endedBy(payment, node) === "") assert.ok(known.includes(payment.nonce));
   }

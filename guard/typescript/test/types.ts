@@ -1,5 +1,5 @@
 // The types of the official clients fit those of the guard. Compiled, never run.
-import { type Entry, type Guard, guarded, type Question } from "@tollgauge/guard";
+import { type Guard, guarded, type Payment, type Question } from "@tollgauge/guard";
 import { wrapAxiosWithPayment } from "@x402/axios";
 import type { x402Client as AxiosClient } from "@x402/axios";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
@@ -12,7 +12,7 @@ const guard: Guard<x402Client> = guarded(new x402Client(), {
   bundle: "https://trust.example.com/trust/bundle",
   key,
   policy: { maxDay: 1_000_000n },
-  ask: async (question: Question) => question.terms.microUsd < 20_000n,
+  ask: async (question: Question) => question.terms.exposure < 20_000n,
 });
 
 export const paid: (url: string) => Promise<Response> = guard.fetch(wrapFetchWithPayment);
@@ -23,7 +23,7 @@ export const api: AxiosInstance = guard.axios(
   (instance, client) => wrapAxiosWithPayment(instance, client as unknown as AxiosClient),
   axios.create(),
 );
-export const open: Entry[] = guard.unsettled();
+export const open: Payment[] = guard.unresolved();
 
 export const tool: Client["callTool"] = guard.mcp(
   new Client({ name: "agent", version: "1" }),

@@ -6,7 +6,7 @@ const [url, journal] = process.argv.slice(2);
 const { guard } = paying([], { journal });
 const pay = guard.fetch(wrapFetchWithPayment);
 const errors = [];
-for (let number = 0; number < 20; number += 1) {
+for (let number = 0; number < 60; number += 1) {
   await pay(`${url}?${number}`).catch((error) => errors.push(`${error.name} ${error.message}`));
 }
 console.log(JSON.stringify(errors));

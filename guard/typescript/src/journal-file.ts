@@ -1,0 +1,209 @@
+/**
+ * The journal's file: an SQLite database that threads, processes and the Python guard share, or
+ * memory. Opens it, brings it to the current schema, and runs transactions.
+ */
+
+import { randomBytes } from "node:crypto";
+import { closeSync, linkSync, openSync, readFileSync, rmSync, statSync } from "node:fs";
+import { DatabaseSync, type StatementSync } from "node:sqlite";
+import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
+
+/** `user_version` of journal.sql. */
+const VERSION = 2;
+const BUSY_MS = 10_000;
+const MEMORY = ":memory:";
+const SCHEMA = readFileSync(new URL("./journal.sql", import.meta.url), "utf8");
+const START_NAME = "tollgauge-guard-start";
+
+/** A journal that cannot be read or written. While it cannot be written, nothing is paid. */
+export class JournalError extends Error {
+  override readonly name = "JournalError";
+}
+
+/** A row with the columns of a statement; integers are BigInts. */
+export type Row = Readonly<Record<string, string | bigint | null>>;
+type Value = string | number | bigint | null;
+
+export class JournalFile {
+  readonly #path: string;
+  readonly #database: DatabaseSync;
+  readonly #inode: bigint;
+  readonly #statements = new Map<string, StatementSync>();
+
+  /**
+   * Opens a file, or memory for null. With `isDurable` a transaction also survives a power failure.
+   * Throws JournalError.
+   */
+  constructor(path: string | null, isDurable = false) {
+    this.#path = path ?? MEMORY;
+    try {
+      if (path !== null) create(path);
+      this.#database = new DatabaseSync(this.#path);
+      this.#database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
+      writeAhead(this.#database);
+      // NORMAL survives the death of any process; FULL also a power failure, and waits for the disk.
+      this.#database.exec(`PRAGMA synchronous = ${isDurable ? "FULL" : "NORMAL"}`);
+      this.#database.exec("PRAGMA secure_delete = ON");
+      this.#inode = inodeOf(this.#path);
+      this.transaction(() => this.#migrate());
+    } catch (error) {
+      if (error instanceof JournalError) throw error;
+      const why = `The journal ${this.#path} cannot be opened (${messageOf(error)}).`;
+      throw new JournalError(`${why} Nothing is paid without a journal.`, { cause: error });
+    }
+  }
+
+  /** The rows of a statement. Throws JournalError. */
+  all(sql: string, ...values: readonly Value[]): Row[] {
+    return this.#run(() => this.#statement(sql).all(...values) as Row[]);
+  }
+
+  /** The first row of a statement. Throws JournalError. */
+  get(sql: string, ...values: readonly Value[]): Row | undefined {
+    return this.#run(() => this.#statement(sql).get(...values) as Row | undefined);
+  }
+
+  /** Runs a statement and returns how many rows it changed. Throws JournalError. */
+  run(sql: string, ...values: readonly Value[]): number {
+    return this.#run(() => Number(this.#statement(sql).run(...values).changes));
+  }
+
+  /** Runs one write transaction, exclusive among threads and processes. Throws JournalError. */
+  transaction<T>(work: () => T): T {
+    if (this.#inode !== inodeOf(this.#path)) {
+      const advice = "Start again. Another journal does not know what was paid.";
+      throw new JournalError(`The journal ${this.#path} was removed or replaced. ${advice}`);
+    }
+    this.#run(() => this.#database.exec("BEGIN IMMEDIATE"));
+    try {
+      const result = work();
+      this.#run(() => this.#database.exec("COMMIT"));
+      return result;
+    } catch (error) {
+      // A full disk may have rolled it back already.
+      if (this.#database.isTransaction !== false) rollback(this.#database);
+      throw error;
+    }
+  }
+
+  /** Closes the file; the journal cannot be used any more. */
+  close(): void {
+    this.#statements.clear();
+    this.#database.close();
+  }
+
+  #migrate(): void {
+    const version = this.get("PRAGMA user_version")?.["user_version"] ?? 0n;
+    if (version === BigInt(VERSION)) return;
+    if (Number(version) > VERSION) {
+      const why = `The journal has version ${version}, and this guard writes ${VERSION}.`;
+      throw new JournalError(`${why} Install a newer guard. Nothing was changed.`);
+    }
+    const earlier = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'payment'";
+    if (this.get(earlier) !== undefined) {
+      const why = `The journal ${this.#path} was written by an earlier Python guard.`;
+      throw new JournalError(`${why} Open it once with the current Python guard.`);
+    }
+    this.#database.exec(SCHEMA);
+  }
+
+  #statement(sql: string): StatementSync {
+    let statement = this.#statements.get(sql);
+    if (statement === undefined) {
+      statement = this.#database.prepare(sql);
+      statement.setReadBigInts(true);
+      this.#statements.set(sql, statement);
+    }
+    return statement;
+  }
+
+  #run<T>(work: () => T): T {
+    try {
+      return work();
+    } catch (error) {
+      const why = `The journal ${this.#path} cannot be read or written (${messageOf(error)}).`;
+      throw new JournalError(`${why} Nothing is paid.`, { cause: error });
+    }
+  }
+}
+
+/** Whether a JournalError is a violated constraint. */
+export function isConstraint(error: unknown): boolean {
+  const { errcode } = ((error as Error | null)?.cause ?? {}) as { errcode?: unknown };
+  return (Number(errcode) & 0xff) === 19;
+}
+
+/**
+ * A name of this process that no earlier process of this machine had: process IDs are reused, in
+ * containers at every start.
+ */
+export function thisProcess(): string {
+  // Threads are one process: those that start later inherit the value.
+  let start = getEnvironmentData(START_NAME);
+  if (typeof start !== "string") {
+    start = randomBytes(5).toString("hex");
+    setEnvironmentData(START_NAME, start);
+  }
+  return `${process.pid}-${String(start)}`;
+}
+
+/** Whether a process of this machine is running; true if that cannot be determined. */
+export function isAlive(owner: string): boolean {
+  const [, id] = /^([0-9]{1,10})-/.exec(owner) ?? [];
+  if (id === undefined) return false;
+  if (Number(id) === process.pid) return owner === thisProcess();
+  try {
+    return process.kill(Number(id), 0);
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === "EPERM";
+  }
+}
+
+/**
+ * Creates a file with mode 0600. It is not opened under its own name: closing any descriptor of an
+ * SQLite file drops the locks of this process's other connections to it
+ * (https://sqlite.org/howtocorrupt.html, section 2.2).
+ */
+function create(path: string): void {
+  if (inodeOf(path) !== 0n) return;
+  const part = `${path}.${randomBytes(6).toString("hex")}`;
+  closeSync(openSync(part, "wx", 0o600));
+  try {
+    linkSync(part, path);
+  } catch (error) {
+    // Another process created it.
+    if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+  } finally {
+    rmSync(part, { force: true });
+  }
+}
+
+/** Switches to WAL, so that readers do not wait for a writer. */
+function writeAhead(database: DatabaseSync): void {
+  // SQLite does not apply its busy timeout here when another process opens the same new file.
+  for (const until = Date.now() + BUSY_MS; ; ) {
+    try {
+      database.exec("PRAGMA journal_mode = WAL");
+      return;
+    } catch (error) {
+      if (Date.now() > until || !/locked|busy/i.test(messageOf(error))) throw error;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 10);
+    }
+  }
+}
+
+function rollback(database: DatabaseSync): void {
+  try {
+    database.exec("ROLLBACK");
+  } catch {
+    // There is no transaction any more.
+  }
+}
+
+function inodeOf(path: string): bigint {
+  return path === MEMORY ? 0n : (statSync(path, { bigint: true, throwIfNoEntry: false })?.ino ?? 0n);
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

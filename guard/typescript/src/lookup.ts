@@ -1,0 +1,36 @@
+/**
+ * Which records of the bundle count for a request. Every hop counts. The bundle contains only
+ * digests of its resources, so other paths of a host are not found in it, except the usual variants
+ * of a path.
+ */
+
+import { normalName } from "./address.js";
+import type { Bundle } from "./bundle.js";
+import type { Known } from "./decision.js";
+import { parseResource, type Resource, variants } from "./resource.js";
+
+/** What a bundle contains about a URL, its hops and a payTo. Throws RecordError. */
+export function lookUp(
+  bundle: Bundle | null,
+  url: unknown,
+  hops: readonly string[],
+  payTo: unknown,
+): Known {
+  if (bundle === null) return { record: null, inherited: [], host: null, payee: null, asOf: null };
+  const asked = parseResource(url);
+  const resources = [asked, ...hops.map(parseResource)].filter((one) => one !== null);
+  const others = new Map<string, Resource | null>();
+  for (const resource of resources) {
+    others.set(resource.url, resource);
+    for (const variant of variants(resource)) others.set(variant, parseResource(variant));
+  }
+  if (asked !== null) others.delete(asked.url);
+  const found = [...others.values()].map((one) => (one === null ? null : bundle.find(one)));
+  return {
+    record: asked === null ? null : bundle.find(asked),
+    inherited: found.filter((record) => record !== null),
+    host: asked === null ? null : bundle.conduct(`host:${asked.host}`),
+    payee: bundle.conduct(`payto:${normalName(String(payTo))}`),
+    asOf: bundle.header.asOf,
+  };
+}
