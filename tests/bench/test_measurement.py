@@ -9,7 +9,7 @@ from bench.document import written
 from bench.measurement import Measurement, Report
 
 
-def measured(figure: float, **fields: object) -> Measurement:
+def measurement_of(figure: float, **fields: object) -> Measurement:
     values: dict[str, object] = {"name": "probe", "unit": "ms", "goal": 2.0} | fields
     return Measurement(figure=figure, **values)  # type: ignore[arg-type]
 
@@ -17,24 +17,24 @@ def measured(figure: float, **fields: object) -> Measurement:
 @pytest.mark.parametrize(
     ("measurement", "met"),
     [
-        (measured(2.0), True),
-        (measured(2.1), False),
-        (measured(2.0, bound="least"), True),
-        (measured(1.9, bound="least"), False),
-        (measured(8.0, peer="curl", peer_figure=4.0), True),
-        (measured(1.0, peer="curl", peer_figure=0.4), False),
-        (measured(1.0, peer="curl", peer_figure=0.4, bound="least"), True),
-        (measured(1.0, peer="curl", peer_figure=0.0), False),
-        (measured(1.0, peer="curl"), False),
+        (measurement_of(2.0), True),
+        (measurement_of(2.1), False),
+        (measurement_of(2.0, bound="least"), True),
+        (measurement_of(1.9, bound="least"), False),
+        (measurement_of(8.0, peer="curl", peer_figure=4.0), True),
+        (measurement_of(1.0, peer="curl", peer_figure=0.4), False),
+        (measurement_of(1.0, peer="curl", peer_figure=0.4, bound="least"), True),
+        (measurement_of(1.0, peer="curl", peer_figure=0.0), False),
+        (measurement_of(1.0, peer="curl"), False),
     ],
 )
 def test_goal_limits_figure_or_ratio_to_peers(measurement: Measurement, met: bool) -> None:
     assert measurement.met is met
-    assert Report(measurements=(measured(0.0), measurement)).met is met
+    assert Report(measurements=(measurement_of(0.0), measurement)).met is met
 
 
 def test_report_shows_figure_peer_ratio_goal_and_result() -> None:
-    report = Report(measurements=(measured(3.14159, peer="curl", peer_figure=2.0),))
+    report = Report(measurements=(measurement_of(3.14159, peer="curl", peer_figure=2.0),))
     (document,) = report.document()["measurements"]
     assert document == {
         "name": "probe",
@@ -52,7 +52,7 @@ def test_report_shows_figure_peer_ratio_goal_and_result() -> None:
 
 def test_page_keeps_sections_of_benchmarks_that_were_not_rerun() -> None:
     def page(before: str, name: str, figure: float) -> str:
-        report = Report(measurements=(measured(figure),))
+        report = Report(measurements=(measurement_of(figure),))
         return written(before, [{"bench": name, **report.document()}], machine="A machine.")
 
     both = page(page("", "serve", 1.0), "probe", 123456.0)

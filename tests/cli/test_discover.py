@@ -97,7 +97,7 @@ def crawl(number: int, **fields: Any) -> dict[str, Any]:
     return {"x402Version": 2, "items": FOUR[number - 1]} | fields
 
 
-def dated(number: int) -> dict[str, Any]:
+def dated_crawl(number: int) -> dict[str, Any]:
     """Return a crawl that states its origin and time."""
     taken = f"2026-0{number}-01T00:00:00Z"
     return crawl(number, meta={"facilitatorUrl": "https://dir.dev/x402", "generatedAt": taken})
@@ -105,7 +105,7 @@ def dated(number: int) -> dict[str, Any]:
 
 def test_four_crawls_of_named_directory_record_every_change(command: DiscoverCommand) -> None:
     for number in (1, 2, 3, 4):
-        path = command.write(f"crawl-{number}.json", dated(number))
+        path = command.write(f"crawl-{number}.json", dated_crawl(number))
         done = command.discover(path, "--json")
         assert (done.code, done.json["source"]) == (0, "dir.dev"), done.err
     assert Counter(command.events()) == TOLD
@@ -116,7 +116,7 @@ def test_four_crawls_of_named_directory_record_every_change(command: DiscoverCom
 def test_crawls_in_one_command_are_read_oldest_first(
     command: DiscoverCommand,
 ) -> None:
-    paths = [command.write(f"{5 - number}.json", dated(number)) for number in (3, 1, 4, 2)]
+    paths = [command.write(f"{5 - number}.json", dated_crawl(number)) for number in (3, 1, 4, 2)]
     done = command.discover(*paths, "--json")
     assert done.code == 0, done.err
     assert [tally["source"] for tally in done.json] == ["dir.dev"] * 4
@@ -188,8 +188,8 @@ def test_file_of_known_name_without_common_endpoints_requires_a_name(
 
 
 def test_file_older_than_last_crawl_is_rejected(command: DiscoverCommand) -> None:
-    command.discover(command.write("new.json", dated(2)))
-    asked = command.discover(command.write("old.json", dated(1)))
+    command.discover(command.write("new.json", dated_crawl(2)))
+    asked = command.discover(command.write("old.json", dated_crawl(1)))
     assert asked.code == 2
     assert "2026-01-01" in asked.err
     assert "2026-02-01" in asked.err

@@ -18,7 +18,7 @@ KIND = {"x402Version": 2, "scheme": "exact", "network": "eip155:8453"}
 OTHERS = [KIND | {"network": "eip155:84532"}, KIND | {"x402Version": 1}, KIND | {"scheme": "upto"}]
 
 
-def supported(*kinds: dict[str, object]) -> bytes:
+def supported_response(*kinds: dict[str, object]) -> bytes:
     return json.dumps({"kinds": kinds, "extensions": [], "signers": {}}).encode()
 
 
@@ -43,7 +43,7 @@ def test_reachable_services_are_good(tollgauge: Command, tmp_path: Path) -> None
     (tmp_path / "tollgauge.toml").write_text(
         '[[sources]]\nname = "mine"\nkind = "file"\nlocation = "list.json"\n'
     )
-    documents = {"/supported": supported(*OTHERS, KIND)}
+    documents = {"/supported": supported_response(*OTHERS, KIND)}
     with serve_documents(documents) as url, node() as rpc:
         done = tollgauge("doctor", TOLLGAUGE_FACILITATOR_URL=url, TOLLGAUGE_RPC_URL=rpc)
         as_json = tollgauge("doctor", "--json", TOLLGAUGE_FACILITATOR_URL=url)
@@ -63,8 +63,8 @@ def test_reachable_services_are_good(tollgauge: Command, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("documents", "words"),
     [
-        ({"/supported": supported(*OTHERS)}, "on eip155:84532, but not on eip155:8453"),
-        ({"/supported": supported()}, "on no network, but not on eip155:8453"),
+        ({"/supported": supported_response(*OTHERS)}, "on eip155:84532, but not on eip155:8453"),
+        ({"/supported": supported_response()}, "on no network, but not on eip155:8453"),
         ({"/supported": b"<html>"}, "The facilitator's supported reply is malformed."),
         ({"/supported": b"{}"}, "The facilitator's supported reply is malformed."),
         ({}, "The facilitator answered 404 to supported."),

@@ -295,7 +295,7 @@ def test_score_exits_2_for_invalid_evidence(
     assert "Give a whole trust report" in done.err
 
 
-def forged(field: str, claimed: Any) -> tuple[bytes, Any]:
+def forge_report(field: str, claimed: Any) -> tuple[bytes, Any]:
     """Return a report with one changed field, and the original value."""
     report = whole_report()
     *way, last = field.split("/")
@@ -309,7 +309,7 @@ def forged(field: str, claimed: Any) -> tuple[bytes, Any]:
 def test_score_prints_claims_of_forged_report_and_recomputed_values(
     tollgauge: Command,
 ) -> None:
-    text, before = forged("score", 99.9)
+    text, before = forge_report("score", 99.9)
     done = tollgauge("score", "-", stdin=text)
     assert (done.code, done.err) == (1, "")
     assert done.out.startswith(f"report claims 99.9, evidence gives {before}\n")
@@ -344,7 +344,7 @@ def test_score_prints_claims_of_forged_report_and_recomputed_values(
 def test_score_exits_1_for_any_claim_that_contradicts_the_evidence(
     tollgauge: Command, field: str, claimed: Any
 ) -> None:
-    text, before = forged(field, claimed)
+    text, before = forge_report(field, claimed)
     assert before != claimed, "the example must change"
     done = tollgauge("score", "-", stdin=text)
     assert (done.code, done.err) == (1, "")
@@ -393,7 +393,7 @@ def test_omitted_flag_is_a_forgery(tollgauge: Command) -> None:
 
 
 def test_null_claim_is_compared(tollgauge: Command) -> None:
-    text, before = forged("score", None)
+    text, before = forge_report("score", None)
     done = tollgauge("score", "-", stdin=text)
     assert done.code == 1
     assert f"report claims none, evidence gives {before}" in done.out

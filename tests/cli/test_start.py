@@ -23,7 +23,7 @@ finally:
 """
 
 
-def imported(*words: str, folder: Path, **env: str) -> tuple[set[str], str]:
+def run_and_list_imports(*words: str, folder: Path, **env: str) -> tuple[set[str], str]:
     """Run a command; return the modules that it imported and its standard error."""
     done = subprocess.run(
         [sys.executable, "-c", RUN, *words],
@@ -45,7 +45,7 @@ def test_port_in_use_is_detected_before_the_service_is_imported(
         port = str(holder.getsockname()[1])
         words = (command, "--port", port) if command == "demo" else (command,)
         env = {"TOLLGAUGE_SERVER_PORT": port, "TOLLGAUGE_SERVER_ADMIN_PORT": str(free_port())}
-        modules, said = imported(*words, folder=tmp_path, **env)
+        modules, said = run_and_list_imports(*words, folder=tmp_path, **env)
     assert f"Cannot listen on 127.0.0.1, port {port}" in said
     assert modules & HEAVY == set()
     assert list(tmp_path.iterdir()) == [], "no file may be created"
@@ -54,7 +54,7 @@ def test_port_in_use_is_detected_before_the_service_is_imported(
 def test_signing_modules_are_imported_only_when_needed(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     env = {"TOLLGAUGE_URL": url, "TOLLGAUGE_BUYER_KEY": "0x" + "11" * 32}
-    modules, said = imported("buy", "https://a.example/x", folder=tmp_path, **env)
+    modules, said = run_and_list_imports("buy", "https://a.example/x", folder=tmp_path, **env)
     assert "No service answers" in said
     assert modules & HEAVY == set()
 
@@ -64,6 +64,6 @@ def test_score_and_verify_import_no_database_and_no_signer(command: str, tmp_pat
     (tmp_path / "report.json").write_text('{"score": 1}')
     (tmp_path / "report.json.jws").write_text("a.b.c")
     url = f"http://127.0.0.1:{free_port()}"
-    modules, said = imported(command, "report.json", folder=tmp_path, TOLLGAUGE_URL=url)
+    modules, said = run_and_list_imports(command, "report.json", folder=tmp_path, TOLLGAUGE_URL=url)
     assert said
     assert modules & {*HEAVY, "sqlalchemy"} == set()

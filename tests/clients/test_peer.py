@@ -5,7 +5,7 @@ from __future__ import annotations
 from tollgauge.clients.peer import SILENT, TRIAL_S, Breaker
 
 
-def opened(at_s: float) -> Breaker:
+def open_breaker(at_s: float) -> Breaker:
     breaker = Breaker()
     for _ in range(SILENT):
         breaker.stayed_silent(at_s)
@@ -26,7 +26,7 @@ def test_breaker_opens_only_after_consecutive_silence() -> None:
 
 
 def test_open_breaker_periodically_admits_one_trial_call() -> None:
-    breaker = opened(10.0)
+    breaker = open_breaker(10.0)
     assert not breaker.passes(10.0 + TRIAL_S - 0.1)
     assert breaker.passes(10.0 + TRIAL_S)
     assert not breaker.passes(10.0 + TRIAL_S + 0.1)
@@ -34,7 +34,7 @@ def test_open_breaker_periodically_admits_one_trial_call() -> None:
 
 
 def test_silent_trial_keeps_it_open_and_answered_trial_closes_it() -> None:
-    breaker = opened(10.0)
+    breaker = open_breaker(10.0)
     assert breaker.passes(12.0)
     breaker.stayed_silent(12.5)
     assert not breaker.passes(13.0)

@@ -102,7 +102,7 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def bought(seller: Seller, file: Path | None = None, **more: Any) -> Any:
+def buy_goods(seller: Seller, file: Path | None = None, **more: Any) -> Any:
     kept = KeptPayment(file) if file else None
     return buy(seller.order, key=KEY, limits=LIMITS, kept=kept, **more)
 
@@ -131,7 +131,7 @@ def test_terms_outside_of_the_limits_are_not_paid(changes: dict[str, Any], words
 
 
 async def test_signature_covers_the_offered_terms(seller: Seller) -> None:
-    answer = await bought(seller)
+    answer = await buy_goods(seller)
     assert json.loads(answer.body) == {"goods": True}
     (header,) = seller.payments
     payment = decode(header)
@@ -143,7 +143,7 @@ async def test_same_payment_is_sent_until_the_outcome_is_known(
     seller: Seller, tmp_path: Path
 ) -> None:
     seller.answers = [(503, {"detail": "not known yet"}), (429, {}), (500, {})]
-    await bought(seller, tmp_path / "kept")
+    await buy_goods(seller, tmp_path / "kept")
     assert len(seller.payments) == 4
     assert len(set(seller.payments)) == 1
 
@@ -154,9 +154,9 @@ async def test_open_outcome_keeps_the_payment_for_the_next_try(
     kept = tmp_path / "kept"
     seller.answers = [(503, {"detail": "It is pending."})] * purchase.TRIES
     with pytest.raises(PendingError, match="It is pending") as pending:
-        await bought(seller, kept)
+        await buy_goods(seller, kept)
     assert decode(seller.payments[0]).nonce in pending.value.hint
-    await bought(seller, kept)
+    await buy_goods(seller, kept)
     assert len(set(seller.payments)) == 1
     assert kept.read_text() == seller.payments[0]
 
@@ -169,9 +169,9 @@ async def test_refused_payment_is_replaced_only_after_it_expired(
     seller.answers = [refusal, refusal, refusal]
     for _ in range(2):
         with pytest.raises(RefusedError, match="refused the payment: invalid_signature"):
-            await bought(seller, kept, now_s=now_s)
+            await buy_goods(seller, kept, now_s=now_s)
     assert len(set(seller.payments)) == 1
-    await bought(seller, kept, now_s=now_s + 3_600)
+    await buy_goods(seller, kept, now_s=now_s + 3_600)
     assert len(set(seller.payments)) == 2
     assert kept.read_text() == seller.payments[-1]
 
@@ -180,15 +180,15 @@ async def test_expired_payment_that_was_charged_still_fetches_its_response(
     seller: Seller, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
-    await bought(seller, kept)
-    await bought(seller, kept, now_s=int(time.time()) + 3_600)
+    await buy_goods(seller, kept)
+    await buy_goods(seller, kept, now_s=int(time.time()) + 3_600)
     assert len(set(seller.payments)) == 1
 
 
 async def test_refused_request_leaves_no_payment_behind(seller: Seller, tmp_path: Path) -> None:
     seller.answers = [(422, {"detail": "resource: no public URL"})]
     with pytest.raises(RefusedError, match="answered 422: resource: no public URL") as refused:
-        await bought(seller, tmp_path / "kept")
+        await buy_goods(seller, tmp_path / "kept")
     assert decode(seller.payments[0]).nonce in refused.value.hint
     assert names(tmp_path) == []
 
@@ -199,11 +199,11 @@ async def test_payment_that_may_have_been_charged_is_kept_if_its_request_is_refu
     kept = tmp_path / "kept"
     seller.answers = [(503, {}), (403, {"detail": "Blocked by a proxy."})]
     with pytest.raises(RefusedError, match="answered 403"):
-        await bought(seller, kept)
+        await buy_goods(seller, kept)
     seller.answers = [(403, {"detail": "Blocked by a proxy."})]
     with pytest.raises(RefusedError, match="answered 403"):
-        await bought(seller, kept)
-    await bought(seller, kept)
+        await buy_goods(seller, kept)
+    await buy_goods(seller, kept)
     assert len(set(seller.payments)) == 1
 
 
@@ -215,7 +215,7 @@ async def test_payment_settled_without_a_record_is_kept_and_never_replaced(
     seller.answers = [(409, problem), (409, problem)]
     for now_s in (0, 2_000_000_000):
         with pytest.raises(RefusedError, match=r"ops@example\.com") as refused:
-            await bought(seller, file, now_s=now_s)
+            await buy_goods(seller, file, now_s=now_s)
         assert "It was charged before" in refused.value.hint
     assert names(tmp_path) == ["a.payment"]
     assert len(set(seller.payments)) == 1
@@ -228,29 +228,29 @@ async def test_two_commands_that_replace_one_refused_payment_send_one_new_paymen
     refusal = (402, {"error": "expired"})
     seller.answers = [refusal]
     with pytest.raises(RefusedError):
-        await bought(seller, kept)
+        await buy_goods(seller, kept)
     seller.answers, seller.is_sold = [refusal, refusal], asyncio.Event()
-    await asyncio.gather(*(bought(seller, kept, now_s=later) for _ in range(2)))
+    await asyncio.gather(*(buy_goods(seller, kept, now_s=later) for _ in range(2)))
     assert len(set(seller.payments)) == 2
 
 
 @pytest.mark.parametrize("receipt", ["no base64", "bm8ganNvbg==", "e30="])
 async def test_unreadable_receipt_does_not_lose_the_response(seller: Seller, receipt: str) -> None:
     seller.receipt = receipt
-    answer = await bought(seller)
+    answer = await buy_goods(seller)
     assert (json.loads(answer.body), answer.transaction) == ({"goods": True}, "")
 
 
 async def test_two_concurrent_commands_send_one_payment(seller: Seller, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    await asyncio.gather(bought(seller, kept), bought(seller, kept))
+    await asyncio.gather(buy_goods(seller, kept), buy_goods(seller, kept))
     assert len(seller.payments) == 2
     assert len(set(seller.payments)) == 1
 
 
 async def test_payment_that_cannot_be_stored_is_not_sent(seller: Seller, tmp_path: Path) -> None:
     with pytest.raises(KeptPaymentError, match="so it was not sent"):
-        await bought(seller, tmp_path / "missing" / "kept")
+        await buy_goods(seller, tmp_path / "missing" / "kept")
     assert seller.payments == []
 
 
@@ -258,7 +258,7 @@ async def test_file_without_a_payment_is_named(seller: Seller, tmp_path: Path) -
     kept = tmp_path / "kept"
     kept.write_text("something else")
     with pytest.raises(KeptPaymentError, match="holds no payment"):
-        await bought(seller, kept)
+        await buy_goods(seller, kept)
     assert seller.payments == []
 
 
@@ -266,7 +266,7 @@ async def test_stored_payment_above_the_cap_is_not_sent_again(
     seller: Seller, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
-    await bought(seller, kept)
+    await buy_goods(seller, kept)
     with pytest.raises(PurchaseError, match=r"at most \$0\.004 may be paid"):
         await buy(
             seller.order,
@@ -280,7 +280,7 @@ async def test_stored_payment_above_the_cap_is_not_sent_again(
 async def test_service_without_sales_states_the_reason(seller: Seller) -> None:
     seller.unpaid = (503, {"detail": "This server sells nothing."})
     with pytest.raises(PurchaseError, match=r"answered 503 .*: This server sells nothing"):
-        await bought(seller)
+        await buy_goods(seller)
 
 
 async def test_unreachable_service_is_named() -> None:

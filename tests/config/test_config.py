@@ -15,7 +15,7 @@ PAY_TO = "0x" + "ab" * 20
 MEGA_USD = "0xfafddbb3fc7688494971a79cc65dca3ef82079e7"
 
 
-def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
+def load_text(tmp_path: Path, text: str, **environment: str) -> Config:
     path = tmp_path / "tollgauge.toml"
     path.write_text(text, encoding="utf-8")
     return load(path, environment)
@@ -23,7 +23,7 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
 
 def problems(tmp_path: Path, text: str, **environment: str) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
-        loaded(tmp_path, text, **environment)
+        load_text(tmp_path, text, **environment)
     return caught.value.problems
 
 
@@ -32,11 +32,11 @@ def test_defaults_apply_without_a_file() -> None:
 
 
 def test_empty_file_changes_nothing(tmp_path: Path) -> None:
-    assert loaded(tmp_path, "") == Config()
+    assert load_text(tmp_path, "") == Config()
 
 
 def test_reads_values_of_every_kind_from_the_file(tmp_path: Path) -> None:
-    config = loaded(
+    config = load_text(
         tmp_path,
         f"""
 [server]
@@ -87,7 +87,7 @@ location = "listing.json"
 
 
 def test_environment_overrides_file(tmp_path: Path) -> None:
-    config = loaded(
+    config = load_text(
         tmp_path,
         '[server]\nport = 1\nhost = "::"\n[probe.cadence]\nevery_ms = 1_000_000\n',
         TOLLGAUGE_SERVER_PORT="9001",
@@ -260,7 +260,7 @@ def test_database_password_is_rejected_in_the_file(tmp_path: Path) -> None:
     text = '[store]\nurl = "postgresql://me:hunter2@host/db"\n'
     (message,) = problems(tmp_path, text)
     assert message == "store.url contains a password: set DATABASE_URL instead"
-    assert loaded(tmp_path, '[store]\nurl = "postgresql://me@host/db"\n').store.url
+    assert load_text(tmp_path, '[store]\nurl = "postgresql://me@host/db"\n').store.url
     assert load(None, {"DATABASE_URL": "postgresql://me:hunter2@host/db"}).store.url
 
 
@@ -302,7 +302,7 @@ def test_invalid_value_is_named(tmp_path: Path, text: str, expected: str) -> Non
 
 def test_mapped_names_require_a_loopback_base_url(tmp_path: Path) -> None:
     mapped = '[egress.mapped]\n"a.example.com" = ["127.0.0.1", 4443]\n'
-    assert loaded(tmp_path, mapped).egress.mapped
+    assert load_text(tmp_path, mapped).egress.mapped
     public = '[server]\nbase_url = "https://trust.example.com"\n' + mapped
     assert any("loopback" in problem for problem in problems(tmp_path, public))
 
@@ -352,7 +352,7 @@ def test_missing_file_differs_from_invalid_file(tmp_path: Path) -> None:
     assert missing.value.unread
     assert len(missing.value.problems) == 2, "the environment is checked too"
     with pytest.raises(ConfigError) as wrong:
-        loaded(tmp_path, "[nonsense]\n")
+        load_text(tmp_path, "[nonsense]\n")
     assert not wrong.value.unread
 
 
@@ -438,7 +438,9 @@ def test_misspelled_environment_variable_is_reported() -> None:
 
 
 def test_vantage_must_be_one_of_the_configured_names(tmp_path: Path) -> None:
-    probe = loaded(tmp_path, '[probe]\nvantage = "us-iad"\nvantages = ["eu-fra", "us-iad"]\n').probe
+    probe = load_text(
+        tmp_path, '[probe]\nvantage = "us-iad"\nvantages = ["eu-fra", "us-iad"]\n'
+    ).probe
     assert probe.places.primary == "eu-fra"
     assert not probe.places.is_primary
     (problem,) = problems(tmp_path, '[probe]\nvantage = "here"\nvantages = ["eu-fra"]\n')

@@ -19,14 +19,14 @@ url = "https://facilitator.example.com"
 """
 
 
-def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
+def load_text(tmp_path: Path, text: str, **environment: str) -> Config:
     path = tmp_path / "tollgauge.toml"
     path.write_text(text, encoding="utf-8")
     return load(path, environment)
 
 
 def test_complete_configuration_gets_no_advice(tmp_path: Path) -> None:
-    config = loaded(
+    config = load_text(
         tmp_path,
         f"""
 [server]
@@ -65,7 +65,7 @@ url = "https://facilitator.example.com"
 "books.example" = ["{PAY_TO}"]
 '''
     with pytest.raises(ConfigError) as caught:
-        loaded(tmp_path, text)
+        load_text(tmp_path, text)
     assert "what this service sells must not prove payers" in str(caught.value)
 
 
@@ -86,7 +86,7 @@ def test_valid_but_inadvisable_settings_get_advice(tmp_path: Path) -> None:
         (SELLS, {}, "signing.key is not set"),
         (SELLS + '[server]\nbase_url = "http://trust.example.com"\n', {}, "sent unencrypted"),
     ):
-        words = advice(loaded(tmp_path, text, **environment))
+        words = advice(load_text(tmp_path, text, **environment))
         assert any(expected in word for word in words), (expected, words)
 
 
@@ -103,12 +103,12 @@ name = "two"
 kind = "file"
 location = "listing.json"
 """
-    config = loaded(tmp_path, text)
+    config = load_text(tmp_path, text)
     named = ("https://directory.example.com:8443/", "https://facilitator.example.com/")
     assert config.references == named
     assert any(
         "only directory.example.com, facilitator.example.com shows" in x for x in advice(config)
     )
-    own = loaded(tmp_path, text + '[probe]\nreferences = ["https://www.example.com/"]\n')
+    own = load_text(tmp_path, text + '[probe]\nreferences = ["https://www.example.com/"]\n')
     assert own.references == ("https://www.example.com/",)
     assert load(None, {}).references == ()

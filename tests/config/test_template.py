@@ -31,7 +31,7 @@ FOR_OPERATORS = [
 ]
 
 
-def filled_in() -> dict[str, Any]:
+def uncomment_values() -> dict[str, Any]:
     """Return the file with every value uncommented."""
     return tomllib.loads(VALUE.sub("", TEXT))
 
@@ -47,7 +47,7 @@ def test_unedited_file_changes_nothing() -> None:
 @pytest.mark.parametrize("setting", FOR_OPERATORS, ids=lambda setting: setting.path)
 def test_file_contains_every_setting_with_its_default(setting: Setting) -> None:
     default: Any = Config()
-    value: Any = filled_in()
+    value: Any = uncomment_values()
     *path, key = setting.path.split(".")
     for name in path:
         default, value = getattr(default, name), value[name]
@@ -63,7 +63,7 @@ def test_file_contains_every_setting_with_its_default(setting: Setting) -> None:
 
 
 def test_file_contains_an_example_source() -> None:
-    (source,) = filled_in()["sources"]
+    (source,) = uncomment_values()["sources"]
     assert Source(**source)
     assert source.keys() == {field.name for field in dataclasses.fields(Source)}
 

@@ -80,7 +80,7 @@ async def counter() -> AsyncIterator[Counter]:
             yield Counter(chain, url, http)
 
 
-def _wanted(pay_to: str = _PAYEE, asset: str = USDC) -> dict[str, Any]:
+def _requirements(pay_to: str = _PAYEE, asset: str = USDC) -> dict[str, Any]:
     return {
         "scheme": "exact",
         "network": "eip155:8453",
@@ -119,7 +119,7 @@ async def test_lists_supported_payments(counter: Counter) -> None:
 
 
 async def test_verified_and_settled_payment_moves_exactly_the_price(counter: Counter) -> None:
-    payment = await _payment(counter.chain.accounts[1].key, _wanted())
+    payment = await _payment(counter.chain.accounts[1].key, _requirements())
     verdict = await counter.ask("verify", payment)
     assert verdict["isValid"] is True
     assert await counter.payee_has() == 0
@@ -133,7 +133,7 @@ async def test_verified_and_settled_payment_moves_exactly_the_price(counter: Cou
 
 
 async def test_payment_is_settled_once_and_costs_gas_once(counter: Counter) -> None:
-    payment = await _payment(counter.chain.accounts[1].key, _wanted())
+    payment = await _payment(counter.chain.accounts[1].key, _requirements())
     answers = await asyncio.gather(*(counter.ask("settle", payment) for _ in range(5)))
     assert sorted(answer["success"] for answer in answers) == [False] * 4 + [True]
     reasons = {answer["errorReason"] for answer in answers if not answer["success"]}
@@ -144,7 +144,7 @@ async def test_payment_is_settled_once_and_costs_gas_once(counter: Counter) -> N
 
 async def test_concurrent_payments_are_all_settled(counter: Counter) -> None:
     key = counter.chain.accounts[1].key
-    payments = [await _payment(key, _wanted()) for _ in range(8)]
+    payments = [await _payment(key, _requirements()) for _ in range(8)]
     answers = await asyncio.gather(*(counter.ask("settle", payment) for payment in payments))
     assert all(answer["success"] for answer in answers)
     assert len({answer["transaction"] for answer in answers}) == 8
@@ -155,8 +155,8 @@ async def test_concurrent_payments_are_all_settled(counter: Counter) -> None:
 @pytest.mark.parametrize(
     ("wanted", "reason"),
     [
-        (_wanted(pay_to=payee("a stranger")), "pay_to_not_allowed"),
-        (_wanted(asset="0x" + "22" * 20), "unsupported_asset"),
+        (_requirements(pay_to=payee("a stranger")), "pay_to_not_allowed"),
+        (_requirements(asset="0x" + "22" * 20), "unsupported_asset"),
     ],
 )
 async def test_pays_no_gas_for_other_payments(
@@ -168,7 +168,7 @@ async def test_pays_no_gas_for_other_payments(
 
 
 async def test_forged_signature_is_not_valid_and_not_settled(counter: Counter) -> None:
-    payment = await _payment(counter.chain.accounts[1].key, _wanted())
+    payment = await _payment(counter.chain.accounts[1].key, _requirements())
     payment["paymentPayload"]["payload"]["signature"] = "0x" + "11" * 64 + "1b"
     assert (await counter.ask("verify", payment))["isValid"] is False
     assert (await counter.ask("settle", payment))["success"] is False
@@ -178,12 +178,12 @@ async def test_forged_signature_is_not_valid_and_not_settled(counter: Counter) -
 async def test_rejected_payment_logs_no_warning(
     counter: Counter, caplog: pytest.LogCaptureFixture
 ) -> None:
-    payment = await _payment(counter.chain.accounts[1].key, _wanted())
+    payment = await _payment(counter.chain.accounts[1].key, _requirements())
     for signature in ("0x" + "11" * 64 + "1b", "0x" + "00" * 65, "0x" + "ff" * 65):
         payment["paymentPayload"]["payload"]["signature"] = signature
         assert (await counter.ask("verify", payment))["isValid"] is False
         assert (await counter.ask("settle", payment))["success"] is False
-    poor = await _payment(counter.chain.accounts[2].key, _wanted())
+    poor = await _payment(counter.chain.accounts[2].key, _requirements())
     assert (await counter.ask("settle", poor))["success"] is False
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
@@ -199,19 +199,19 @@ async def test_unreachable_chain_is_still_logged(
 
 
 async def test_payer_without_funds_is_rejected(counter: Counter) -> None:
-    payment = await _payment(counter.chain.accounts[2].key, _wanted())
+    payment = await _payment(counter.chain.accounts[2].key, _requirements())
     assert (await counter.ask("verify", payment))["isValid"] is False
 
 
 async def test_failed_transaction_leaves_no_nonce_gap(counter: Counter) -> None:
     key, gas_payer = counter.chain.accounts[1].key, counter.chain.accounts[0].address
-    payment = await _payment(key, _wanted())
+    payment = await _payment(key, _requirements())
     rich = await counter.chain.rpc("eth_getBalance", gas_payer, "latest")
     await counter.chain.rpc("anvil_setBalance", gas_payer, "0x0")
     assert (await counter.ask("settle", payment))["success"] is False
     await counter.chain.rpc("anvil_setBalance", gas_payer, rich)
     assert (await counter.ask("settle", payment))["success"] is True
-    assert (await counter.ask("settle", await _payment(key, _wanted())))["success"] is True
+    assert (await counter.ask("settle", await _payment(key, _requirements())))["success"] is True
     assert await counter.payee_has() == 2 * _PRICE
 
 
@@ -274,7 +274,7 @@ def _shop(counter: Counter) -> Starlette:
         payment = {
             "x402Version": 2,
             "paymentPayload": json.loads(base64.b64decode(signature)),
-            "paymentRequirements": _wanted(),
+            "paymentRequirements": _requirements(),
         }
         settled = await counter.ask("settle", payment)
         return JSONResponse(await request.json(), headers={"payment-response": _b64(settled)})
@@ -282,7 +282,7 @@ def _shop(counter: Counter) -> Starlette:
     return Starlette(routes=[Route(REPORT_PATH, sell, methods=["POST"])])
 
 
-_CHALLENGE = _challenge(_wanted())
+_CHALLENGE = _challenge(_requirements())
 
 
 def _b64(value: dict[str, Any]) -> str:

@@ -33,11 +33,11 @@ _NOW = 1_795_000_000_000
 _TERMS = (Kind.PRICE, Kind.PAYTO)
 
 
-def _named(label: str) -> Seller:
+def _find_seller(label: str) -> Seller:
     return next(seller for seller in SELLERS if seller.label == label)
 
 
-def _asked(faults: Faults, seller: Seller) -> Reply:
+def _ask(faults: Faults, seller: Seller) -> Reply:
     request = DemoRequest(method=seller.method, path=seller.path)
     return faults.spoiled(seller, play(faults.present(seller), request, _NOW))
 
@@ -58,33 +58,33 @@ def faults() -> Faults:
 
 
 def test_seller_without_faults_is_unchanged(faults: Faults) -> None:
-    seller = _named("weather")
+    seller = _find_seller("weather")
     assert faults.present(seller) is seller
-    assert _asked(faults, seller).answer.status == 402
+    assert _ask(faults, seller).answer.status == 402
     assert faults.listed() == SELLERS
 
 
 def test_down_seller_answers_503_until_switched_off(faults: Faults) -> None:
-    seller = _named("weather")
+    seller = _find_seller("weather")
     faults.switch("weather", "down", on=True)
-    assert _asked(faults, seller).answer.status == 503
-    assert _asked(faults, _named("fx")).answer.status == 402
+    assert _ask(faults, seller).answer.status == 503
+    assert _ask(faults, _find_seller("fx")).answer.status == 402
     faults.switch("weather", "down", on=False)
-    assert _asked(faults, seller).answer.status == 402
+    assert _ask(faults, seller).answer.status == 402
     assert faults.on() == {}
 
 
 def test_slow_seller_answers_later_and_otherwise_as_usual(faults: Faults) -> None:
-    seller = _named("weather")
-    before = _asked(faults, seller)
+    seller = _find_seller("weather")
+    before = _ask(faults, seller)
     faults.switch("weather", "slow", on=True)
-    after = _asked(faults, seller)
+    after = _ask(faults, seller)
     assert (after.answer, after.delay_ms) == (before.answer, before.delay_ms + SLOW_MS)
 
 
 @pytest.mark.parametrize("label", ["weather", "quotes", "surge"])
 def test_changed_terms_apply_to_every_later_offer(faults: Faults, label: str) -> None:
-    seller = _named(label)
+    seller = _find_seller(label)
     before = offer_at(seller, _NOW)
     for kind in _TERMS:
         faults.switch(label, kind, on=True)
@@ -92,26 +92,26 @@ def test_changed_terms_apply_to_every_later_offer(faults: Faults, label: str) ->
     assert after.amount == DEARER * before.amount
     assert after.pay_to != before.pay_to
     assert faults.present(seller) is faults.present(seller)
-    assert _errors(seller, _asked(faults, seller).answer) == set()
+    assert _errors(seller, _ask(faults, seller).answer) == set()
 
 
 @pytest.mark.parametrize("label", ["weather", "quotes", "tokenrisk", "palette"])
 def test_broken_envelope_breaks_a_lint_rule(faults: Faults, label: str) -> None:
-    seller = _named(label)
-    assert _errors(seller, _asked(faults, seller).answer) == set()
+    seller = _find_seller(label)
+    assert _errors(seller, _ask(faults, seller).answer) == set()
     faults.switch(label, "broken", on=True)
-    assert _errors(seller, _asked(faults, seller).answer)
+    assert _errors(seller, _ask(faults, seller).answer)
 
 
 def test_changed_payee_stays_on_its_chain(faults: Faults) -> None:
     faults.switch("soltx", "payto", on=True)
-    assert _errors(_named("soltx"), _asked(faults, _named("soltx")).answer) == set()
+    assert _errors(_find_seller("soltx"), _ask(faults, _find_seller("soltx")).answer) == set()
 
 
 def test_faults_can_be_combined(faults: Faults) -> None:
     for kind in ("down", "slow", "price"):
         faults.switch("weather", kind, on=True)
-    reply = _asked(faults, _named("weather"))
+    reply = _ask(faults, _find_seller("weather"))
     assert (reply.answer.status, reply.delay_ms) == (503, SLOW_MS)
     assert faults.on() == {"weather": ["down", "price", "slow"]}
 
@@ -135,7 +135,7 @@ async def _get(http: httpx.AsyncClient, market: DemoMarket, host: str, path: str
 
 
 async def test_market_and_directory_show_switched_faults(tmp_path: Path) -> None:
-    faults, seller = Faults(), _named("weather")
+    faults, seller = Faults(), _find_seller("weather")
     async with run_market(lambda: _NOW, tmp_path, latency=lambda *_: 0, faults=faults) as market:
         trust = ssl.create_default_context(cafile=market.ca_file)
         alone = httpx.Limits(max_keepalive_connections=0)

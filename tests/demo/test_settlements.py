@@ -126,7 +126,7 @@ async def test_index_finds_past_payments_and_scores_reflect_payers(
         await Settlements(world.chain).past(bought, until=app.now_ms())
         config = configuration(world, port=0, store_url=f"sqlite:///{tmp_path / 'demo.sqlite'}")
         async with app.opened(config) as service:
-            await load_past(service.store, days=1, now=app.now_ms(), report=_silent)
+            await load_past(service.store, days=1, now=app.now_ms(), report=_ignore_progress)
             while (await service.round("index")).get("busy"):
                 pass
             while (await service.round("score")).get("scored"):
@@ -164,15 +164,17 @@ async def test_demo_that_returns_to_its_folder_follows_its_new_chain(tmp_path: P
             await Settlements(world.chain).now(list(first_sales(app.now_ms()))[:customers])
             async with app.opened(configuration(world, port=0, store_url=url)) as service:
                 if not figures:
-                    await load_past(service.store, days=1, now=app.now_ms(), report=_silent)
+                    await load_past(
+                        service.store, days=1, now=app.now_ms(), report=_ignore_progress
+                    )
                 await service.store.writing(forget_chain)
-                figures.append(await _indexed(service, customers))
+                figures.append(await _index_until(service, customers))
     price = SELLERS[0].amounts[0]
     assert [figure.demand and figure.demand.volume for figure in figures] == [6 * price, 3 * price]
     assert [figure.demand and figure.demand.payers for figure in figures] == [6, 3]
 
 
-async def _indexed(service: app.Opened, payers: int) -> Ecosystem:
+async def _index_until(service: app.Opened, payers: int) -> Ecosystem:
     """Index until the figures count this many payers; they are recomputed only periodically."""
     async with asyncio.timeout(60):
         while True:
@@ -183,7 +185,7 @@ async def _indexed(service: app.Opened, payers: int) -> Ecosystem:
             await asyncio.sleep(0.05)
 
 
-def _silent(_words: str, _done: int, _total: int) -> None:
+def _ignore_progress(_words: str, _done: int, _total: int) -> None:
     """Report no progress."""
 
 

@@ -156,7 +156,7 @@ def npm_environment(
         }
 
 
-def fetched(command: Path, folder: Path, environment: dict[str, str]) -> tuple[str, str]:
+def find_chain(command: Path, folder: Path, environment: dict[str, str]) -> tuple[str, str]:
     """Return the path of the chain that the installed package finds, and its messages."""
     program = "import sys; from tollgauge.demo.anvil import find_or_fetch_anvil as anvil; "
     program += "print(anvil(lambda words: print(words, file=sys.stderr)))"
@@ -174,7 +174,7 @@ def fetched(command: Path, folder: Path, environment: dict[str, str]) -> tuple[s
 def test_npm_downloads_the_chain_once(
     command: Path, tmp_path: Path, npm_environment: dict[str, str]
 ) -> None:
-    binary, said = fetched(command, tmp_path, npm_environment)
+    binary, said = find_chain(command, tmp_path, npm_environment)
     cache = f"{npm_environment['HOME']}/.cache/tollgauge"
     assert binary.startswith(f"{cache}/node_modules/@foundry-rs/anvil-"), said
     assert said.startswith("anvil is not installed: npm brings @foundry-rs/anvil-")
@@ -182,14 +182,14 @@ def test_npm_downloads_the_chain_once(
     shown = subprocess.run([binary, "--version"], check=True, capture_output=True, text=True)
     assert "anvil" in shown.stdout
     without_npm = npm_environment | {"PATH": "/nowhere"}
-    assert fetched(command, tmp_path, without_npm) == (binary, "")
+    assert find_chain(command, tmp_path, without_npm) == (binary, "")
 
 
 def test_failed_download_is_reported_with_its_reason(
     command: Path, tmp_path: Path, npm_environment: dict[str, str]
 ) -> None:
     nobody = {"npm_config_registry": "http://127.0.0.1:9/", "npm_config_fetch_retries": "0"}
-    binary, said = fetched(command, tmp_path, npm_environment | nobody)
+    binary, said = find_chain(command, tmp_path, npm_environment | nobody)
     assert binary == ""
     *_, last = said.splitlines()
     assert last.startswith("tollgauge.demo.anvil.AnvilMissingError: npm could not bring @foundry-")

@@ -53,7 +53,7 @@ async def address(tmp_path: Path, market_database: Callable[[Path], str]) -> Asy
             yield f"http://127.0.0.1:{port}"
 
 
-async def said(block: tuple[str, str], address: str, folder: Path) -> str:
+async def run_block(block: tuple[str, str], address: str, folder: Path) -> str:
     """Run a block of the page; return its output."""
     kind, text = block
     command = [sys.executable, "-c"] if kind == "python" else ["sh", "-euc"]
@@ -71,12 +71,12 @@ async def said(block: tuple[str, str], address: str, folder: Path) -> str:
 
 async def test_programs_of_the_page_work(address: str, tmp_path: Path) -> None:
     record, mirror, preflight = BLOCK.findall(PAGE)
-    assert (await said(record, address, tmp_path)).startswith("['")
-    await said(mirror, address, tmp_path)
+    assert (await run_block(record, address, tmp_path)).startswith("['")
+    await run_block(mirror, address, tmp_path)
     body = (tmp_path / "bundle.zst").read_bytes()
     signature = (tmp_path / "bundle.zst.jws").read_text()
     verify(signature.strip(), body, "tollgauge-bundle", [KEY.public])
-    verdict = json.loads(await said(preflight, address, tmp_path))
+    verdict = json.loads(await run_block(preflight, address, tmp_path))
     assert (verdict["resource"], verdict["decision"]) == (WEATHER, "allow")
 
 

@@ -30,7 +30,7 @@ SUFFIXES = {
 }
 
 
-def registered() -> dict[str, MetricWrapperBase]:
+def exported_series() -> dict[str, MetricWrapperBase]:
     """Return the series that the service exports, by name."""
     metrics = [metric for metric in vars(observe).values() if isinstance(metric, MetricWrapperBase)]
     return {
@@ -62,7 +62,7 @@ EXPRESSIONS = tuple(expressions())
 
 @pytest.mark.parametrize(("expression", "shown"), EXPRESSIONS)
 def test_expressions_use_existing_series_and_labels(expression: str, shown: str) -> None:
-    known = registered()
+    known = exported_series()
     selectors = SELECTOR.findall(expression)
     assert selectors
     labels = {"le"}
@@ -82,7 +82,7 @@ def test_every_metric_is_on_the_dashboard() -> None:
     shown = {name for name, _ in SELECTOR.findall(text)}
     hidden = {
         metric._name
-        for metric in registered().values()
+        for metric in exported_series().values()
         if not any(f"{metric._name}{end}" in shown for end in SUFFIXES[str(metric._type)])
     }
     assert not hidden

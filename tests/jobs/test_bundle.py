@@ -30,7 +30,7 @@ async def run(store: Store, now: int = NOW, key: SigningKey | None = None) -> bo
     return bool(tally)
 
 
-async def stored(store: Store, variant: Variant = Variant.ALL) -> tuple[StoredBundle, bytes]:
+async def load_stored(store: Store, variant: Variant = Variant.ALL) -> tuple[StoredBundle, bytes]:
     newest = await store.reading(bundles.whole, variant)
     assert newest is not None
     return newest
@@ -40,11 +40,11 @@ async def test_both_variants_are_stored_with_their_metadata(store: Store) -> Non
     await add(store, priced_endpoint("/1"), priced_endpoint("/2"))
     await set_score(store, "/1", 120, recommendation="avoid")
     tally = await bundle.run(store, settings=BundleSettings(), key=None, clock=Clock(NOW))
-    said, body = await stored(store)
+    said, body = await load_stored(store)
     assert tally == {"records": 2, "bytes": len(body)}
     assert (said.as_of, said.records, said.scored, said.size) == (NOW, 2, 1, len(body))
     assert said == await store.reading(bundles.newest)
-    avoided, of_avoided = await stored(store, Variant.AVOID)
+    avoided, of_avoided = await load_stored(store, Variant.AVOID)
     assert (avoided.as_of, avoided.records) == (NOW, 1)
     assert content(body)[0]["salt"] == content(of_avoided)[0]["salt"]
 
@@ -54,7 +54,7 @@ async def test_each_bundle_has_its_own_salt(store: Store) -> None:
     salts = set()
     for hours in range(3):
         assert await run(store, NOW + hours * HOUR_MS)
-        salts.add(content((await stored(store))[1])[0]["salt"])
+        salts.add(content((await load_stored(store))[1])[0]["salt"])
     assert len(salts) == 3
 
 
@@ -71,7 +71,7 @@ async def test_bundle_becomes_empty_if_no_endpoint_is_listed(store: Store) -> No
     assert await run(store, NOW + HOUR_MS)
     await execute(store, schema.endpoint.update().values(status=Listing.DELISTED.value))
     assert await run(store, NOW + 91 * DAY_MS)
-    assert (await stored(store))[0].records == 0
+    assert (await load_stored(store))[0].records == 0
 
 
 async def test_bundle_is_built_once_per_hour(store: Store) -> None:
@@ -100,7 +100,7 @@ async def test_bundle_is_signed_over_its_bytes_with_the_key_of_the_service(store
     await add(store, priced_endpoint("/1"))
     assert await run(store, key=KEY)
     for variant in Variant:
-        said, body = await stored(store, variant)
+        said, body = await load_stored(store, variant)
         assert said.signature is not None
         signature = verify(said.signature, body, "tollgauge-bundle", [KEY.public])
         assert (signature.kid, said.key_id) == (THUMBPRINT, THUMBPRINT)
@@ -115,14 +115,14 @@ async def test_new_key_signs_in_the_next_round(
     assert await run(store, key=first)
     assert not await run(store, NOW + MINUTE_MS, key=first)
     assert await run(store, NOW + MINUTE_MS, key=then)
-    said, _ = await stored(store)
+    said, _ = await load_stored(store)
     assert said.key_id == (then.fingerprint if then else None)
 
 
 async def test_bundle_of_another_policy_or_of_the_future_is_rebuilt(store: Store) -> None:
     await add(store, priced_endpoint("/1"))
     await run(store)
-    said, body = await stored(store)
+    said, body = await load_stored(store)
     for wrong in (replace(said, policy_version=1), replace(said, as_of=NOW + DAY_MS)):
         await store.writing(bundles.save, [(wrong, body)])
         assert await run(store, NOW + 1)

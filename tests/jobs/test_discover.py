@@ -102,7 +102,7 @@ async def load_file(store: Store, path: Path, *, source: str | None, now: int) -
     return tally
 
 
-def accounted(tally: Tally) -> bool:
+def is_accounted(tally: Tally) -> bool:
     skipped = sum(count for _, count in tally.skipped)
     return tally.items == tally.new + tally.seen + tally.merged + skipped
 
@@ -143,7 +143,7 @@ async def test_bad_entries_are_counted_by_reason_and_skipped(
         "mcp": 1,
         "scheme-not-http": 1,
     }
-    assert accounted(tally)
+    assert is_accounted(tally)
 
 
 async def test_changes_between_two_crawls_become_events(
@@ -224,7 +224,7 @@ async def test_interrupted_crawl_resumes_and_then_delists(
     tally = await run(store, egress, SOURCE, now=NOW + 2 * HOUR)
     assert directory.offsets[0] == 20
     assert (tally.complete, tally.delisted) == (True, 1)
-    assert accounted(tally)
+    assert is_accounted(tally)
     assert await statuses(store, 35) == [Listing.LISTED] * 34 + [Listing.DELISTED]
 
 
@@ -441,7 +441,7 @@ async def test_two_real_crawls_produce_the_events_of_their_difference(store: Sto
         await load_file(store, DATA / name, source=None, now=NOW + index * HOUR)
         for index, name in enumerate((*names, names[1]))
     ]
-    assert all(accounted(tally) for tally in (first, second, again))
+    assert all(is_accounted(tally) for tally in (first, second, again))
     assert (first.items, second.items) == (800, 1_313)
     assert (first.complete, second.complete) == (False, True)
     assert first.skipped == second.skipped == ()
@@ -454,7 +454,7 @@ async def test_two_real_crawls_produce_the_events_of_their_difference(store: Sto
     assert (again.new, again.seen, again.delisted, again.events) == (0, len(raw[1]), 0, ())
 
 
-def undated(name: str, path: Path, **changes: Any) -> Path:
+def write_undated(name: str, path: Path, **changes: Any) -> Path:
     """Return a real crawl without its date."""
     crawl = json.loads(gzip.decompress((DATA / name).read_bytes())) | changes
     del crawl["crawledAt"]
@@ -466,7 +466,7 @@ def undated(name: str, path: Path, **changes: Any) -> Path:
 async def test_real_crawls_in_reverse_order_delist_nothing(store: Store, tmp_path: Path) -> None:
     names = ("bazaar-2025-12-20.json.gz", "bazaar-2025-12-18.json.gz")
     tallies = [
-        await load_file(store, undated(name, tmp_path / name), source=None, now=NOW)
+        await load_file(store, write_undated(name, tmp_path / name), source=None, now=NOW)
         for name in names
     ]
     assert tallies[1].delisted == 0
@@ -480,8 +480,8 @@ async def test_endpoints_missing_from_a_later_complete_crawl_are_delisted(
 ) -> None:
     names = ("bazaar-2025-12-20.json.gz", "bazaar-2025-12-18.json.gz")
     raw = [raw_listing(name) for name in names]
-    path = undated(names[1], tmp_path / "whole.json.gz", partial=False)
-    first = undated(names[0], tmp_path / "first.json.gz")
+    path = write_undated(names[1], tmp_path / "whole.json.gz", partial=False)
+    first = write_undated(names[0], tmp_path / "first.json.gz")
     await load_file(store, first, source=None, now=NOW)
     tally = await load_file(store, path, source=None, now=NOW + HOUR)
     assert tally.delisted == len(raw[0].keys() - raw[1].keys()) > 0
@@ -499,4 +499,4 @@ async def test_real_page_with_malformed_entries_is_read(store: Store) -> None:
     assert dict(tally.skipped)["scheme-not-http"] == foreign == 12
     assert dict(tally.skipped) == {"scheme-not-http": 12, "not-https": 2, "not-public": 1}
     assert tally.new == 25
-    assert accounted(tally)
+    assert is_accounted(tally)

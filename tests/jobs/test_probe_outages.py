@@ -37,7 +37,7 @@ from tollgauge.web.settings import LOOPBACK
 
 
 @contextlib.asynccontextmanager
-async def silent(
+async def silent_sites(
     count: int = 6,
 ) -> AsyncIterator[tuple[dict[str, tuple[str, int]], list[Endpoint]]]:
     """Yield unrelated sites on closed ports."""
@@ -84,7 +84,7 @@ async def past(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
     return [await loop.score_of(target.id) for target in added]
 
 
-async def asked_again(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
+async def confirm_failures(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
     """Let several minutes pass, in which failures are confirmed; return the scores after them."""
     clock = loop.clock
     assert isinstance(clock, Clock)
@@ -99,7 +99,10 @@ async def asked_again(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
 @pytest.mark.parametrize("references", [("https://api.site-0.example/",), ()])
 async def test_own_outage_changes_no_score(empty: Store, references: tuple[str, ...]) -> None:
     """With references, because none answers; without, because unrelated sites fail together."""
-    async with silent() as (mapped, added), worker(empty, mapped, references=references) as loop:
+    async with (
+        silent_sites() as (mapped, added),
+        worker(empty, mapped, references=references) as loop,
+    ):
         before = await past(loop, added)
         await loop.probe()
         reason = "no-connectivity" if references else "common-mode"
@@ -140,7 +143,7 @@ async def test_targets_that_are_down_while_the_network_works_are_attributed(
     empty: Store, tmp_path: Path
 ) -> None:
     async with (
-        silent(3) as (mapped, added),
+        silent_sites(3) as (mapped, added),
         run_counting_seller(tmp_path, {"ok.example"}) as server,
     ):
         everyone = mapped | server.mapped
@@ -148,7 +151,7 @@ async def test_targets_that_are_down_while_the_network_works_are_attributed(
         async with worker(empty, everyone, references=reference, ca_file=server.ca_file) as loop:
             before = await past(loop, added)
             await loop.probe()
-            after = await asked_again(loop, added)
+            after = await confirm_failures(loop, added)
     assert all(new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True))
 
 
@@ -159,13 +162,13 @@ async def test_nine_of_seventeen_failures_in_one_wave_are_attributed_to_the_targ
     """The others answer at the same time, which shows that the network works."""
     good = [endpoint(f"https://api.good-{number}.example/paid") for number in range(8)]
     hosts = {target.host for target in good} | {"ok.example"}
-    async with silent(9) as (mapped, added), run_counting_seller(tmp_path, hosts) as server:
+    async with silent_sites(9) as (mapped, added), run_counting_seller(tmp_path, hosts) as server:
         everyone = mapped | server.mapped
         async with worker(empty, everyone, references=references, ca_file=server.ca_file) as loop:
             before = await past(loop, [*added, *good])
             assert (await loop.probe())["probed"] == 17
             newest = [(await loop.history(target.id))[-1] for target in added]
-            after = await asked_again(loop, [*added, *good])
+            after = await confirm_failures(loop, [*added, *good])
     assert {result.attribution for result in newest} == {Attribution.TARGET}
     lowered = [new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True)]
     assert lowered[:9] == [True] * 9
@@ -285,7 +288,7 @@ async def test_private_addresses_from_the_resolver_need_a_reference_to_count(
         before = await past(loop, added)
         assert (await loop.probe())["connect-failure"] == count
         newest = [(await loop.history(target.id))[-1] for target in added]
-        after = await asked_again(loop, added)
+        after = await confirm_failures(loop, added)
     whose = (Attribution.TARGET, "address-not-public")
     nobodys = (Attribution.UNKNOWN, "no-reference")
     assert {(r.attribution, r.reason) for r in newest} == {whose if references else nobodys}

@@ -80,7 +80,7 @@ async def loop(
         yield made
 
 
-async def stored(store: Store) -> StoredSellerFile | None:
+async def load_stored(store: Store) -> StoredSellerFile | None:
     return await store.reading(seller_files.get, HOST)
 
 
@@ -91,7 +91,7 @@ async def test_file_is_fetched_once_per_day_and_stored(
     seller.answer = (200, {}, file(row(item), contact="ops@seller.dev", statement="We move."))
     assert (await loop().run())["files"] == 1
     assert seller.asked == [PATH]
-    stored_file = await stored(store)
+    stored_file = await load_stored(store)
     assert stored_file == StoredSellerFile(
         host=HOST,
         read_at=NOW,
@@ -127,7 +127,7 @@ async def test_invalid_file_removes_the_old_one_but_an_outage_does_not(
     clock.now += 2 * DAY_MS
     seller.answer = (status, {"location": "/elsewhere"} if status == 302 else {}, body)
     assert await loop().run() == {"asked": 1, "files": 0, "busy": False}
-    assert (await stored(store) is not None) == stays
+    assert (await load_stored(store) is not None) == stays
 
 
 async def test_oversized_file_is_not_read(
@@ -135,7 +135,7 @@ async def test_oversized_file_is_not_read(
 ) -> None:
     seller.answer = (200, {}, file(statement="x" * BYTES_MAX))
     await loop().run()
-    assert await stored(store) is None
+    assert await load_stored(store) is None
 
 
 async def test_retry_after_of_the_host_is_respected(
@@ -153,7 +153,7 @@ async def test_wrong_signature_announces_nothing_and_is_reported(
     elsewhere = row(announcement(host="other.seller.dev"))
     seller.answer = (200, {}, file(forged, elsewhere, row(announcement())))
     await loop().run()
-    stored_file = await stored(store)
+    stored_file = await load_stored(store)
     assert stored_file is not None
     assert stored_file.announcements == (announcement(),)
     wrong = "the signature was not made by `from` over the text for this host."
@@ -166,7 +166,7 @@ async def test_announcement_of_an_earlier_time_is_ignored(
     clock.now = NOW + 3 * DAY_MS + HOUR_MS
     seller.answer = (200, {}, file(row(announcement())))
     await loop().run()
-    stored_file = await stored(store)
+    stored_file = await load_stored(store)
     assert stored_file is not None
     assert stored_file.announcements == ()
 
@@ -190,7 +190,7 @@ async def test_signature_of_a_contract_wallet_is_verified_on_chain(
         prover = Prover([Node(f"http://127.0.0.1:{port}", timeout_s=5)])
         await loop(prover).run()
         await prover.close()
-    stored_file = await stored(store)
+    stored_file = await load_stored(store)
     assert stored_file is not None
     assert stored_file.announcements == ((announcement(),) if accepts else ())
     assert [call["method"] for call in asked] == ["eth_chainId", "eth_call"]
@@ -203,7 +203,7 @@ async def test_unreachable_chain_announces_nothing_and_is_reported(
     prover = Prover([Node("http://127.0.0.1:9", timeout_s=1)])
     await loop(prover).run()
     await prover.close()
-    stored_file = await stored(store)
+    stored_file = await load_stored(store)
     assert stored_file is not None
     assert stored_file.announcements == ()
     assert "no node could verify the signature" in stored_file.problems[0]

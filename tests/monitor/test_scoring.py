@@ -79,7 +79,7 @@ async def test_envelope_older_than_the_window_is_ignored(store: Store) -> None:
 PAYABLE = replace(EMPTY, accepts=1, payable=True, compliant=True, compliance=100)
 
 
-def recorded(tx: Connection, result: ProbeResult) -> Endpoint:
+def record_probe_of_loop(tx: Connection, result: ProbeResult) -> Endpoint:
     """Return the endpoint after one probe of the loop."""
     endpoint = endpoints.get(tx, ENDPOINT.id)
     assert endpoint is not None
@@ -97,14 +97,14 @@ async def test_first_failure_is_confirmed_before_it_limits_a_score(
     month = range(NOW - 20 * DAY_MS, NOW, 30 * MINUTE_MS)
     await store.writing(endpoints.insert, ENDPOINT)
     await store.writing(probes.record_many, ENDPOINT.id, [replace(PAYABLE, at=at) for at in month])
-    failed = await store.writing(recorded, replace(TIMED_OUT, at=NOW))
+    failed = await store.writing(record_probe_of_loop, replace(TIMED_OUT, at=NOW))
     evidence = await store.reading(scoring.gather, failed, as_of=NOW)
     assert evidence.state is not None
     assert (evidence.state.payable, evidence.state.unconfirmed) == (False, True)
     first = score(evidence)
     assert (first.grade, first.recommendation, first.caps) == ("A", "caution", ())
     later = NOW + MINUTE_MS
-    asked = await store.writing(recorded, replace(confirmed_by, at=later))
+    asked = await store.writing(record_probe_of_loop, replace(confirmed_by, at=later))
     again = await store.reading(scoring.gather, asked, as_of=later + MINUTE_MS)
     assert again.state is not None
     assert (again.state.payable, again.state.unconfirmed) == (confirmed_by is PAYABLE, False)
@@ -120,7 +120,7 @@ async def test_outage_lasts_from_the_first_failure_until_a_payable_probe(store: 
     outages = []
     for minute, result in enumerate((PAYABLE, TIMED_OUT, TIMED_OUT, TIMED_OUT, PAYABLE, TIMED_OUT)):
         at = NOW + minute * MINUTE_MS
-        probed = await store.writing(recorded, replace(result, at=at))
+        probed = await store.writing(record_probe_of_loop, replace(result, at=at))
         down = score(await store.reading(scoring.gather, probed, as_of=at)).down
         outages.append(None if down is None else ((down.since - NOW) // MINUTE_MS, down.confirmed))
     assert outages == [None, (1, False), (1, True), (1, True), None, (5, False)]
@@ -129,8 +129,8 @@ async def test_outage_lasts_from_the_first_failure_until_a_payable_probe(store: 
 async def test_evidence_has_the_forms_of_the_last_envelope(store: Store) -> None:
     upto = replace(PAYABLE, forms=("eip155:8453 upto",))
     await store.writing(endpoints.insert, ENDPOINT)
-    await store.writing(recorded, replace(upto, at=NOW))
-    probed = await store.writing(recorded, replace(TIMED_OUT, at=NOW + MINUTE_MS))
+    await store.writing(record_probe_of_loop, replace(upto, at=NOW))
+    probed = await store.writing(record_probe_of_loop, replace(TIMED_OUT, at=NOW + MINUTE_MS))
     evidence = await store.reading(scoring.gather, probed, as_of=NOW + MINUTE_MS)
     assert evidence.forms == ("eip155:8453 upto",)
     assert from_json(to_json(evidence)).forms == evidence.forms
@@ -147,7 +147,7 @@ async def test_confirmation_probe_is_not_a_result_of_a_watch(store: Store) -> No
     watched = replace(ENDPOINT, watched_until=NOW + DAY_MS)
     await store.writing(endpoints.insert, watched)
     for at, result in ((0, PAYABLE), (5, PAYABLE), (10, TIMED_OUT), (11, TIMED_OUT)):
-        await store.writing(recorded, replace(result, at=NOW + at * MINUTE_MS))
+        await store.writing(record_probe_of_loop, replace(result, at=NOW + at * MINUTE_MS))
     watch = Watch(
         id="w", secret_hash="h", endpoint_id=ENDPOINT.id, created_at=NOW - 1, expires_at=NOW
     )

@@ -36,7 +36,7 @@ MOVED = replace(QUOTE, pay_to=NEW.address.lower())
 FILE = SellerFile(statement="We move.", contact="ops@seller.dev")
 
 
-def seen(quote: Quote, at: int) -> ProbeResult:
+def probe_result(quote: Quote, at: int) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED,
@@ -49,10 +49,10 @@ def seen(quote: Quote, at: int) -> ProbeResult:
     )
 
 
-async def probed(store: Store, quote: Quote, at: int) -> list[Change]:
+async def record_probe_of(store: Store, quote: Quote, at: int) -> list[Change]:
     """Return the changes of payTo that a probe detects, as both kinds of event."""
     endpoint = await known(store)
-    changed = await store.writing(changes.observe_each, [(endpoint, seen(quote, at))])
+    changed = await store.writing(changes.observe_each, [(endpoint, probe_result(quote, at))])
     await store.writing(terms.observe_quotes, {endpoint.id: (quote, at)})
     return [change for change in changed if change.type == PAYTO]
 
@@ -71,9 +71,9 @@ async def events(store: Store) -> list[bool]:
 
 
 async def test_announced_change_is_informational(store: Store) -> None:
-    await probed(store, QUOTE, NOW)
+    await record_probe_of(store, QUOTE, NOW)
     await announced(store, announcement())
-    (change,) = await probed(store, MOVED, AT + MINUTE_MS)
+    (change,) = await record_probe_of(store, MOVED, AT + MINUTE_MS)
     assert change.severity is Severity.INFO
     assert change.evidence["announced"] is True
     assert "announced" in change.reason
@@ -81,8 +81,8 @@ async def test_announced_change_is_informational(store: Store) -> None:
 
 
 async def test_unannounced_change_is_an_error(store: Store) -> None:
-    await probed(store, QUOTE, NOW)
-    (change,) = await probed(store, MOVED, AT + MINUTE_MS)
+    await record_probe_of(store, QUOTE, NOW)
+    (change,) = await record_probe_of(store, MOVED, AT + MINUTE_MS)
     assert change.severity is Severity.ERROR
     assert "announced" not in change.evidence
     assert await events(store) == [False]
@@ -101,23 +101,23 @@ async def test_unannounced_change_is_an_error(store: Store) -> None:
 async def test_announcement_of_other_terms_does_not_count(
     store: Store, other: dict[str, str]
 ) -> None:
-    await probed(store, QUOTE, NOW)
+    await record_probe_of(store, QUOTE, NOW)
     await announced(store, announcement(**other))
-    (change,) = await probed(store, MOVED, AT + MINUTE_MS)
+    (change,) = await record_probe_of(store, MOVED, AT + MINUTE_MS)
     assert change.severity is Severity.ERROR
     assert await events(store) == [False]
 
 
 async def test_announcement_read_after_its_time_does_not_count(store: Store) -> None:
-    await probed(store, QUOTE, NOW)
+    await record_probe_of(store, QUOTE, NOW)
     await announced(store, announcement(), now=AT + 1)
-    (change,) = await probed(store, MOVED, AT + MINUTE_MS)
+    (change,) = await record_probe_of(store, MOVED, AT + MINUTE_MS)
     assert change.severity is Severity.ERROR
 
 
 async def test_announcement_after_the_change_does_not_count(store: Store) -> None:
-    await probed(store, QUOTE, NOW)
-    (change,) = await probed(store, MOVED, NOW + HOUR_MS)
+    await record_probe_of(store, QUOTE, NOW)
+    (change,) = await record_probe_of(store, MOVED, NOW + HOUR_MS)
     await announced(store, announcement(), now=NOW + 2 * HOUR_MS)
     assert change.severity is Severity.ERROR
     assert await events(store) == [False]
@@ -125,19 +125,19 @@ async def test_announcement_after_the_change_does_not_count(store: Store) -> Non
 
 async def test_change_before_or_long_after_the_announced_time_is_an_error(store: Store) -> None:
     await announced(store, announcement())
-    await probed(store, QUOTE, NOW)
-    (early,) = await probed(store, MOVED, AT - 1)
-    await probed(store, QUOTE, AT + DAY_MS)
-    (late,) = await probed(store, MOVED, AT + ANNOUNCED_MS + 1)
+    await record_probe_of(store, QUOTE, NOW)
+    (early,) = await record_probe_of(store, MOVED, AT - 1)
+    await record_probe_of(store, QUOTE, AT + DAY_MS)
+    (late,) = await record_probe_of(store, MOVED, AT + ANNOUNCED_MS + 1)
     assert [early.severity, late.severity] == [Severity.ERROR, Severity.ERROR]
 
 
 async def test_announcement_is_not_reused_after_the_payto_changed_back(store: Store) -> None:
     await announced(store, announcement())
-    await probed(store, QUOTE, NOW)
-    (first,) = await probed(store, MOVED, AT + HOUR_MS)
-    (back,) = await probed(store, QUOTE, AT + DAY_MS)
-    (replayed,) = await probed(store, MOVED, AT + 3 * DAY_MS)
+    await record_probe_of(store, QUOTE, NOW)
+    (first,) = await record_probe_of(store, MOVED, AT + HOUR_MS)
+    (back,) = await record_probe_of(store, QUOTE, AT + DAY_MS)
+    (replayed,) = await record_probe_of(store, MOVED, AT + 3 * DAY_MS)
     severities = [first.severity, back.severity, replayed.severity]
     assert severities == [Severity.INFO, Severity.ERROR, Severity.ERROR]
     assert await events(store) == [True, False, False]
@@ -153,9 +153,9 @@ async def test_directory_and_probe_see_one_announced_change_each(store: Store) -
         await store.writing(discovery.finish_crawl, crawl, complete=True, now=now)
 
     await crawled(QUOTE, NOW)
-    await probed(store, QUOTE, NOW)
+    await record_probe_of(store, QUOTE, NOW)
     await crawled(MOVED, AT + MINUTE_MS)
-    (change,) = await probed(store, MOVED, AT + HOUR_MS)
+    (change,) = await record_probe_of(store, MOVED, AT + HOUR_MS)
     assert change.severity is Severity.INFO
     assert await events(store) == [True, True]
     changed = await term_changes(store, RESOURCE.id, since=0, until=AT * 2)
@@ -180,8 +180,8 @@ async def test_host_is_queried_daily_and_soon_after_its_payto_changed(store: Sto
     assert await due(begin + DAY_MS - 1) == ()
     assert await due(begin + DAY_MS + DAY_MS // 10) == (HOST,)
     begin += DAY_MS + DAY_MS // 10
-    await probed(store, QUOTE, begin + 1)
-    await probed(store, MOVED, begin + MINUTE_MS)
+    await record_probe_of(store, QUOTE, begin + 1)
+    await record_probe_of(store, MOVED, begin + MINUTE_MS)
     assert await due(begin + HOUR_MS - 1) == ()
     assert await due(begin + HOUR_MS) == (HOST,)
 
@@ -228,15 +228,15 @@ async def test_only_the_settled_payto_may_announce_varying_payees(
     store: Store, is_owner: bool
 ) -> None:
     since = NOW - 8 * DAY_MS
-    await probed(store, QUOTE, since)
-    await probed(store, replace(QUOTE, amount=6_000), NOW)
+    await record_probe_of(store, QUOTE, since)
+    await record_probe_of(store, replace(QUOTE, amount=6_000), NOW)
     before = QUOTE
     if not is_owner:
         before = MOVED
-        await probed(store, MOVED, NOW + MINUTE_MS)
+        await record_probe_of(store, MOVED, NOW + MINUTE_MS)
     varies = Announcement(
         host=HOST, network=NETWORK, before=before.pay_to, after=VARIES, not_before=AT // SECOND_MS
     )
     await announced(store, varies)
-    await probed(store, replace(QUOTE, pay_to="0x" + "7" * 40), AT + MINUTE_MS)
+    await record_probe_of(store, replace(QUOTE, pay_to="0x" + "7" * 40), AT + MINUTE_MS)
     assert (await known(store)).pay_to_varies is is_owner

@@ -21,7 +21,7 @@ USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 BASE = Quote(network="eip155:8453", asset=USDC, amount=5_000, pay_to="0x1")
 
 
-def filled(bins: tuple[HistogramBin, ...]) -> dict[tuple[int, int | None], int]:
+def filled_bins(bins: tuple[HistogramBin, ...]) -> dict[tuple[int, int | None], int]:
     return {(row.least, row.below): row.count for row in bins if row.count}
 
 
@@ -45,17 +45,17 @@ async def test_every_ranked_endpoint_is_in_one_bin_of_each_figure(store: Store) 
     await save(store, row("/gone", 500))
     counted = await store.reading(statistics.current, now=NOW)
     assert counted.endpoints == 5
-    assert filled(counted.scores) == {(0, 100): 2, (800, 900): 1, (900, None): 2}
-    assert filled(counted.uptimes) == {
+    assert filled_bins(counted.scores) == {(0, 100): 2, (800, 900): 1, (900, None): 2}
+    assert filled_bins(counted.uptimes) == {
         (0, 1): 1,
         (500, 900): 1,
         (990, 995): 1,
         (995, 1_000): 1,
         (1_000, None): 1,
     }
-    assert filled(counted.latencies) == {(0, 100): 2, (100, 250): 1, (5_000, None): 1}
+    assert filled_bins(counted.latencies) == {(0, 100): 2, (100, 250): 1, (5_000, None): 1}
     assert counted.no_latency == 1
-    assert filled(counted.prices) == {(5_000, 10_000): 2, (10_000_000, None): 1}
+    assert filled_bins(counted.prices) == {(5_000, 10_000): 2, (10_000_000, None): 1}
     assert (counted.other_tokens, counted.no_price) == (1, 1)
     assert counted.networks == (("eip155:8453", 3), ("eip155:1", 1))
     assert counted.recommendations == (("proceed", 4), ("avoid", 1))
@@ -64,7 +64,7 @@ async def test_every_ranked_endpoint_is_in_one_bin_of_each_figure(store: Store) 
 async def test_distributions_are_empty_without_endpoints(store: Store) -> None:
     counted = await store.reading(statistics.current, now=NOW)
     assert counted.endpoints == 0
-    assert not filled(counted.scores)
+    assert not filled_bins(counted.scores)
     assert counted.networks == counted.sources == ()
 
 

@@ -35,7 +35,7 @@ def at_host(number: int, **changes: Any) -> Endpoint:
     return Endpoint(**fields)
 
 
-async def filled(store: Store, *added: Endpoint) -> None:
+async def fill_store(store: Store, *added: Endpoint) -> None:
     await store.writing(endpoints.insert, *added)
     await settled(store)
 
@@ -50,7 +50,7 @@ async def figures(store: Store, *, now: int = NOW) -> Figures:
     return await store.reading(status.read, now=now, cadence=NORMAL)
 
 
-async def told(store: Store, *, now: int = NOW, **named: list[str]) -> list[str]:
+async def attention(store: Store, *, now: int = NOW, **named: list[str]) -> list[str]:
     sources, loops = named.get("sources", []), named.get("loops", [])
     return list(
         status.attention(
@@ -69,7 +69,7 @@ def of_a_calm_machine(read: Figures) -> Figures:
 
 
 async def test_healthy_service_needs_no_attention(store: Store) -> None:
-    await filled(store, at_host(1), at_host(2, next_due=NOW - MINUTE_MS))
+    await fill_store(store, at_host(1), at_host(2, next_due=NOW - MINUTE_MS))
     calm = of_a_calm_machine(await figures(store))
     assert not list(status.attention(calm, sources=[], loops=[]))
     assert not list(status.unwise(calm))
@@ -89,33 +89,35 @@ async def test_overdue_endpoints_are_reported_if_they_are_many(
     store: Store,
 ) -> None:
     many = [at_host(n, next_due=NOW - HOUR_MS * n) for n in range(5)]
-    await filled(store, *many, *(at_host(n) for n in range(5, 40)))
-    assert "4 of 40 endpoints are overdue" in (await told(store))[0]
+    await fill_store(store, *many, *(at_host(n) for n in range(5, 40)))
+    assert "4 of 40 endpoints are overdue" in (await attention(store))[0]
     await execute(
         store,
         schema.endpoint.update().where(schema.endpoint.c.host != "s1.dev").values(next_due=NOW),
     )
     assert (await figures(store)).probes.late == 1
-    assert not [words for words in await told(store) if "overdue" in words]
+    assert not [words for words in await attention(store) if "overdue" in words]
 
 
 async def test_host_with_a_retry_after_is_not_due(store: Store) -> None:
-    await filled(store, at_host(1, next_due=NOW - DAY_MS))
+    await fill_store(store, at_host(1, next_due=NOW - DAY_MS))
     await execute(store, schema.host.update().values(free_at=NOW + 1))
     assert (await figures(store)).probes.due == 0
 
 
 async def test_probe_rate_covers_the_last_ten_minutes(store: Store) -> None:
     lately = [at_host(n, last_probed=NOW - n * MINUTE_MS) for n in range(1, 20)]
-    await filled(store, *lately, at_host(30, status=Listing.DELISTED))
+    await fill_store(store, *lately, at_host(30, status=Listing.DELISTED))
     probes = document(await figures(store))["probes"]
     assert (probes["monitored"], probes["perMinute"]) == (19, 0.9)
 
 
 async def test_scores_due_for_an_hour_are_reported(store: Store) -> None:
-    await filled(store, at_host(1))
+    await fill_store(store, at_host(1))
     await execute(store, schema.endpoint.update().values(score_due=NOW - 2 * HOUR_MS))
-    assert await told(store) == ["1 scores are due, the oldest for 2 h; 0 for more than a day."]
+    assert await attention(store) == [
+        "1 scores are due, the oldest for 2 h; 0 for more than a day."
+    ]
 
 
 async def test_stuck_payment_is_named_without_its_payer(store: Store) -> None:
@@ -128,7 +130,9 @@ async def test_stuck_payment_is_named_without_its_payer(store: Store) -> None:
     stuck = {"id": "p1", "state": State.UNKNOWN.value, "nonce": "1", "route": "/v1/x402-trust"}
     paid = {"id": "p2", "state": State.SETTLED.value, "nonce": "2"}
     await execute(store, payment.insert(), [columns | old | stuck, columns | old | paid])
-    assert await told(store) == ["The payment p1 (/v1/x402-trust) has been unknown for 60 min."]
+    assert await attention(store) == [
+        "The payment p1 (/v1/x402-trust) has been unknown for 60 min."
+    ]
     payments = document(await figures(store))["payments"]
     assert payments["byState"] == {"settled": 1, "unknown": 1}
     assert payments["stuck"] == [
@@ -150,7 +154,7 @@ async def test_waiting_and_dead_deliveries_are_reported(store: Store) -> None:
     await execute(
         store, delivery.insert(), [row | waiting, row | {"id": "2", "state": DEAD, "due": 0}]
     )
-    assert await told(store) == [
+    assert await attention(store) == [
         "1 deliveries are queued, the oldest for 60 min.",
         "1 deliveries failed permanently: `tollgauge watch list --dead`.",
     ]
@@ -170,8 +174,8 @@ async def test_bundle_older_than_three_hours_is_reported(store: Store) -> None:
         key_id=None,
     )
     await store.writing(bundles.save, [(built, b"")])
-    assert await told(store) == []
-    (words,) = await told(store, now=NOW + 1)
+    assert await attention(store) == []
+    (words,) = await attention(store, now=NOW + 1)
     assert words.startswith("The bundle of trust records is 3 h old")
     assert document(await figures(store))["bundles"] == [
         {
@@ -189,7 +193,7 @@ async def test_bundle_older_than_three_hours_is_reported(store: Store) -> None:
 async def test_index_that_fell_behind_is_reported(store: Store) -> None:
     cursor = {"chain": 8453, "number": 9, "hash": b"h", "at": NOW - HOUR_MS, "finalized": 8}
     await execute(store, chain_cursor.insert(), [cursor | {"audited": 8, "version": 0}])
-    assert await told(store) == ["The index of chain 8453 is 60 min behind."]
+    assert await attention(store) == ["The index of chain 8453 is 60 min behind."]
     assert document(await figures(store))["chains"][0]["lagSeconds"] == 3_600
 
 
@@ -202,12 +206,12 @@ async def test_sources_without_a_complete_crawl_for_a_day_are_reported(store: St
     shrunk = await store.writing(crawls.begin_crawl, "shrunk", now=NOW - HOUR_MS)
     await store.writing(crawls.end_crawl, shrunk, complete=False, suspicious=True, now=NOW)
     sources = ["new", "old", "shrunk"]
-    assert await told(store, sources=sources) == [
+    assert await attention(store, sources=sources) == [
         "The source new was never crawled.",
         "The last complete crawl of old was 3 d ago.",
         "The last crawl of shrunk is suspicious: it listed 0.",
     ]
-    assert not await told(store)
+    assert not await attention(store)
     kept = document(await figures(store))["crawls"]
     assert [(crawl["source"], crawl["finishedAt"] is None) for crawl in kept] == [
         ("old", True),
@@ -225,18 +229,18 @@ async def test_directory_and_node_that_never_answered_are_reported_after_one_rou
 
     sources, loops = ["dir"], ["discover", "index"]
     await store.writing(crawls.begin_crawl, "dir", now=NOW - MINUTE_MS)
-    assert await told(store, sources=sources, loops=loops) == [
+    assert await attention(store, sources=sources, loops=loops) == [
         "Loops that never ran: discover, index. Check that a worker is running."
     ]
     await note("discover")
     await note("index")
-    assert await told(store, sources=sources, loops=loops) == [
+    assert await attention(store, sources=sources, loops=loops) == [
         "No crawl of dir reached its end. Run `tollgauge doctor` to check it.",
         "The chain was not read yet. Run `tollgauge doctor` to check the nodes.",
     ]
-    assert not await told(store)
+    assert not await attention(store)
     await store.writing(crawls.begin_crawl, "new", now=NOW + 1)
-    assert not await told(store, sources=["new"])
+    assert not await attention(store, sources=["new"])
 
 
 async def test_failing_and_stalled_loops_are_reported(store: Store) -> None:
@@ -254,7 +258,7 @@ async def test_failing_and_stalled_loops_are_reported(store: Store) -> None:
     await note("score", NOW - MINUTE_MS, error="KeyError score.py:88")
     await note("alert", NOW - MINUTE_MS, error="OSError")
     await note("alert", NOW)
-    assert await told(store, loops=["probe", "score", "alert", "settle"]) == [
+    assert await attention(store, loops=["probe", "score", "alert", "settle"]) == [
         "Loops that never ran: settle. Check that a worker is running.",
         "Loops without a round for 60 min: probe. Check that a worker is running.",
         "The `score` loop is failing: KeyError score.py:88.",

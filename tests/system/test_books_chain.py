@@ -61,12 +61,12 @@ async def gift(chain: Chain, pay_to: str, value: int) -> str:
     return await Signer(chain).send(USDC, data, sender=1)
 
 
-async def unsold(signer: Signer, pay_to: str, value: int, form: str = "vrs") -> str:
+async def pay_without_purchase(signer: Signer, pay_to: str, value: int, form: str = "vrs") -> str:
     """An authorization to the service without a purchase."""
     return await signer.send(USDC, signer.sign("Transfer", pay_to, value).call("transfer", form))
 
 
-async def indexed(service: app.Opened) -> None:
+async def run_indexer(service: app.Opened) -> None:
     for _ in range(60):
         tally = await service.round("index")
         if not any(tally.get(name) for name in ("blocks", "filled", "audited", "reorgs")):
@@ -74,7 +74,7 @@ async def indexed(service: app.Opened) -> None:
     raise AssertionError("the indexer does not come to rest")
 
 
-async def summed(store: Store, pay_to: str, since: int) -> tuple[int, ...]:
+async def sum_books(store: Store, pay_to: str, since: int) -> tuple[int, ...]:
     """Return sales, settled, transfers, received, unattributed, awaited and difference, summed over
     the days since a time, because the test may run past midnight.
     """
@@ -120,13 +120,13 @@ async def test_reconciliation_shows_sales_unattributed_deposits_and_reorganised_
                 signer = Signer(chain)
                 await chain.mint(signer.payer.address, 1_000_000)
                 await gift(chain, pay_to, GIFT)
-                await unsold(signer, pay_to, UNSOLD)
+                await pay_without_purchase(signer, pay_to, UNSOLD)
                 before = await balance(chain, pay_to)
                 await buy(url, WEATHER, account=world.buyer)
-            await indexed(service)
+            await run_indexer(service)
             stray = GIFT + UNSOLD
             known = (3, 3 * PRICE, 5, 3 * PRICE + stray, stray, 0, 0)
-            assert await summed(service.store, pay_to, began) == known
+            assert await sum_books(service.store, pay_to, began) == known
             deposits = await service.store.reading(books.unattributed, limit=9)
             assert {(deposit.value, deposit.nonce is None) for deposit in deposits} == {
                 (GIFT, True),
@@ -137,9 +137,9 @@ async def test_reconciliation_shows_sales_unattributed_deposits_and_reorganised_
             await chain.rpc("anvil_reorg", 1, [])
             assert await balance(chain, pay_to) == before
             await chain.rpc("anvil_mine", hex(2))
-            await indexed(service)
+            await run_indexer(service)
             known = (3, 3 * PRICE, 4, 2 * PRICE + stray, stray, PRICE, 0)
-            assert await summed(service.store, pay_to, began) == known, (
+            assert await sum_books(service.store, pay_to, began) == known, (
                 "the transfer may still arrive"
             )
 
@@ -147,10 +147,10 @@ async def test_reconciliation_shows_sales_unattributed_deposits_and_reorganised_
             await chain.rpc("anvil_mine", hex(100))
             service.indexing.books_at = 0
             with capture_logs() as logged:
-                await indexed(service)
+                await run_indexer(service)
                 assert alarms(logged) == [str(-PRICE)], "the lost sale must be reported"
             known = (3, 3 * PRICE, 4, 2 * PRICE + stray, stray, 0, -PRICE)
-            assert await summed(service.store, pay_to, began) == known
+            assert await sum_books(service.store, pay_to, began) == known
 
 
 async def test_payment_that_the_ledger_lost_is_409_and_its_transfer_unattributed(
@@ -174,7 +174,7 @@ async def test_payment_that_the_ledger_lost_is_409_and_its_transfer_unattributed
                     )
             assert (again.status_code, again.json()["code"]) == (409, "payment-settled-unknown")
             assert again.json()["transaction"] == bought.transaction
-            await indexed(service)
+            await run_indexer(service)
             (deposit,) = await service.store.reading(books.unattributed, limit=9)
             assert (deposit.transaction, deposit.value) == (bought.transaction, PRICE)
 
@@ -226,7 +226,7 @@ async def test_killed_indexers_repeat_and_miss_nothing(database: str, store: Sto
                     if value == 1:
                         await process.stdout.readline()
                     sent[await gift(chain, pay_to, 10 + value)] = [(10 + value, False)]
-                    transaction = await unsold(
+                    transaction = await pay_without_purchase(
                         signer, pay_to, 20 + value, ("vrs", "bytes")[value % 2]
                     )
                     sent[transaction] = [(20 + value, True)]

@@ -46,7 +46,7 @@ async def breakable(shop: Storefront) -> AsyncIterator[Relay]:
 
 
 @contextlib.asynccontextmanager
-async def unsigned(shop: Storefront) -> AsyncIterator[str]:
+async def serve_unsigned(shop: Storefront) -> AsyncIterator[str]:
     """Yield the URL of the same service without a signing key."""
     app = routes.create(replace(shop.service.server(), signing_key=None))
     async with serve(app) as port:
@@ -125,7 +125,7 @@ async def test_unsigned_report_removes_an_old_signature_file(
     shop: Storefront, tmp_path: Path
 ) -> None:
     (tmp_path / "report.json.jws").write_text("of another report")
-    async with unsigned(shop) as url:
+    async with serve_unsigned(shop) as url:
         done = await tollgauge(tmp_path, "buy", WEATHER, service=url)
     assert done.code == 0, done.err
     assert names(tmp_path) == ["report.json"]

@@ -101,7 +101,7 @@ async def purchases(shop: Storefront, printed: str) -> None:
     assert bulk == "1 of 2 known"
 
 
-async def watched(shop: Storefront, printed: str) -> None:
+async def check_watch_output(shop: Storefront, printed: str) -> None:
     """Check the output about a watch in both languages: 30 days, no events, 60 days."""
     first, news, last = printed.splitlines()
     state, expires = first.split()
@@ -137,7 +137,7 @@ async def test_typescript_client_buys_every_read(shop: Storefront, tmp_path: Pat
 @pytest.mark.asyncio(loop_scope="module")
 async def test_python_client_buys_polls_and_renews_a_watch(shop: Storefront) -> None:
     before = await shop.income()
-    await watched(shop, await run(shop, *prepared_command("-c", snippets("python")[1])))
+    await check_watch_output(shop, await run(shop, *prepared_command("-c", snippets("python")[1])))
     assert await shop.income() - before == 400_000
 
 
@@ -146,7 +146,7 @@ async def test_typescript_client_buys_polls_and_renews_a_watch(
     shop: Storefront, tmp_path: Path
 ) -> None:
     before = await shop.income()
-    await watched(shop, await script(shop, 1, tmp_path))
+    await check_watch_output(shop, await script(shop, 1, tmp_path))
     assert await shop.income() - before == 400_000
 
 

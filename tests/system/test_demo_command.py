@@ -98,12 +98,12 @@ class RunningDemo:
 @pytest.fixture
 def demo(tmp_path: Path) -> Iterator[RunningDemo]:
     """Start a demo with two days of history on a free port."""
-    with started(tmp_path, history_days=2) as running:
+    with start_demo(tmp_path, history_days=2) as running:
         yield running
 
 
 @contextlib.contextmanager
-def started(folder: Path, *, history_days: int = 0) -> Iterator[RunningDemo]:
+def start_demo(folder: Path, *, history_days: int = 0) -> Iterator[RunningDemo]:
     """Start a demo in a folder on a free port."""
     port = free_port()
     days = ("--history-days", str(history_days))
@@ -196,7 +196,7 @@ def check_that_another_starts_over(folder: Path, key: object) -> None:
     Its chain is gone, so its pending payments would all be found unpaid. The next demo therefore
     has a new chain and a new database.
     """
-    with started(folder) as second:
+    with start_demo(folder) as second:
         wait_for_a_sale(second)
         assert second.get("/.well-known/jwks.json").json() == key
         status = json.loads(second.do("status", "--json").stdout)

@@ -43,7 +43,7 @@ async def context(browser: Browser) -> AsyncIterator[BrowserContext]:
     await context.close()
 
 
-async def opened(shop: Storefront, context: BrowserContext, *, inject: str = "") -> Page:
+async def open_page(shop: Storefront, context: BrowserContext, *, inject: str = "") -> Page:
     """Open the wallet page in a browser with the wallets of a script."""
     if inject:
         await context.add_init_script(inject)
@@ -85,7 +85,7 @@ async def test_other_wallet_is_rejected_with_the_reason(
 ) -> None:
     wallet = Wallet(shop.world.chain, shop.world.chain.accounts[3])
     await context.expose_function("__wallet", wallet.answer)
-    page = await opened(shop, context, inject=inject)
+    page = await open_page(shop, context, inject=inject)
     await expect(page.locator("#wallets")).to_contain_text(f"Not offered: {name}. {REASON}")
     await expect(page.locator("#wallets button")).to_have_text(["Pay $0.005 with the demo wallet"])
     await asyncio.sleep(0.5)  # longer than the page looks for wallets

@@ -108,7 +108,7 @@ async def run(shop: Storefront, language: str, program: str, folder: Path, **mor
     return out.decode()
 
 
-def filled_in(program: str, page: Page, watch_id: str) -> str:
+def fill_in(program: str, page: Page, watch_id: str) -> str:
     """Return a program with the values that its reader must enter: a transaction, a watch's ID."""
     program = program.replace(TRACE_EXAMPLE["txHash"], page.transaction)
     return program.replace("{id}", watch_id).replace(EXAMPLE_ID, watch_id)
@@ -134,7 +134,7 @@ async def test_every_program_buys_its_route_at_its_price(
     watch_id = ""
     for path, programs in page.routes.items():
         before = await shop.income()
-        program = filled_in(programs[language], page, watch_id)
+        program = fill_in(programs[language], page, watch_id)
         answer: Any = json.loads(await run(shop, language, program, tmp_path))
         assert await shop.income() - before == micro_usd(PRICES[path]), path
         if path == TRUST:

@@ -27,7 +27,7 @@ the verdict tells buyers which payTo to pin.
 HONEST = ("weather", "fx", "gas")
 
 
-def _silent(_words: str, _done: int, _total: int) -> None:
+def _ignore_progress(_words: str, _done: int, _total: int) -> None:
     """Report no progress."""
 
 
@@ -37,7 +37,7 @@ async def test_no_trick_gets_an_undeserved_grade_or_leaderboard_row(tmp_path: Pa
         World.start(clock=app.now_ms) as world,
         app.opened(configuration(world, port=0, store_url=url)) as service,
     ):
-        await prepare(service, history_days=DAYS, report=_silent)
+        await prepare(service, history_days=DAYS, report=_ignore_progress)
         board = await service.store.reading(leaderboard, now=app.now_ms())
         ids = {seller: parse_resource(seller.url, world.perimeter).id for seller in SELLERS}
         by_id = await service.store.reading(scores.results, ids.values())

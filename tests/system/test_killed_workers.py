@@ -76,7 +76,7 @@ def rows(schedule: Schedule, *, now: int) -> list[Endpoint]:
     ]
 
 
-def recorded(tx: Connection) -> dict[str, list[int]]:
+def load_probe_times(tx: Connection) -> dict[str, list[int]]:
     """Return the times of each endpoint's probes, by ID."""
     table = schema.probe
     instants: dict[str, list[int]] = {
@@ -87,7 +87,7 @@ def recorded(tx: Connection) -> dict[str, list[int]]:
     return instants
 
 
-def unprobed_since(tx: Connection, at: int) -> int:
+def count_unprobed(tx: Connection, at: int) -> int:
     """Return the number of endpoints that were not probed since a time."""
     last = sa.func.coalesce(schema.endpoint.c.last_probed, 0)
     count = sa.select(sa.func.count()).select_from(schema.endpoint).where(last < at)
@@ -97,7 +97,7 @@ def unprobed_since(tx: Connection, at: int) -> int:
 async def caught_up(store: Store, *, since: int, seconds: float) -> bool:
     """Return whether every endpoint is probed again before the timeout."""
     ends = time.monotonic() + seconds
-    while await store.reading(unprobed_since, since):
+    while await store.reading(count_unprobed, since):
         if time.monotonic() > ends:
             return False
         await asyncio.sleep(0.1)
@@ -159,7 +159,7 @@ async def lose_no_probe(
         workers, last_kill = len(group.killed), now_ms()
         assert await caught_up(store, since=last_kill, seconds=longest / 1000)
         assert group.ended() == set(), "a worker ended without a kill"
-    ended, probed = now_ms(), await store.reading(recorded)
+    ended, probed = now_ms(), await store.reading(load_probe_times)
     await store.close()
     gaps = sorted(
         after - before

@@ -18,11 +18,11 @@ UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
 
-def shuffled(document: Any, draw: st.DrawFn) -> Any:
+def shuffle(document: Any, draw: st.DrawFn) -> Any:
     """Return the same object with its keys in another order and its hex in another case."""
     if isinstance(document, dict):
         keys = draw(st.permutations(list(document)))
-        return {key: shuffled(document[key], draw) for key in keys}
+        return {key: shuffle(document[key], draw) for key in keys}
     if isinstance(document, str) and document.startswith("0x"):
         louder = draw(st.lists(st.booleans(), min_size=len(document), max_size=len(document)))
         pairs = zip(document[2:], louder, strict=False)
@@ -35,7 +35,7 @@ def encodings(draw: st.DrawFn) -> bytes:
     """Write the payment as JSON with other whitespace, key order, hex case, escapes and unsigned
     fields.
     """
-    document = shuffled(DOCUMENT, draw)
+    document = shuffle(DOCUMENT, draw)
     if draw(st.booleans()):
         document["extensions"] = draw(st.dictionaries(st.text(max_size=5), st.integers()))
     text = json.dumps(
@@ -109,7 +109,7 @@ def test_changed_bit_is_the_same_payment_or_another_or_rejected(
     )
 
 
-def signed(signature: str) -> Payment:
+def payment_with_signature(signature: str) -> Payment:
     document = json.loads(json.dumps(DOCUMENT))
     document["payload"]["signature"] = signature
     return decode(base64.b64encode(json.dumps(document).encode()).decode())
@@ -118,13 +118,16 @@ def signed(signature: str) -> Payment:
 @UNTIMED
 @given(st.integers(1, ORDER - 1), st.integers(1, ORDER - 1), st.sampled_from((0, 1, 27, 28)))
 def test_both_forms_of_an_ecdsa_signature_are_the_same_signature(r: int, s: int, v: int) -> None:
-    one = signed(f"0x{r:064x}{s:064x}{v:02x}")
-    twin = signed(f"0x{r:064x}{ORDER - s:064x}{v ^ 1:02x}")
+    one = payment_with_signature(f"0x{r:064x}{s:064x}{v:02x}")
+    twin = payment_with_signature(f"0x{r:064x}{ORDER - s:064x}{v ^ 1:02x}")
     assert same(one, twin)
-    assert not same(one, signed(f"0x{r ^ 1:064x}{s:064x}{v:02x}"))
+    assert not same(one, payment_with_signature(f"0x{r ^ 1:064x}{s:064x}{v:02x}"))
 
 
 def test_signature_of_a_contract_is_compared_literally() -> None:
     long = "0x" + "Ab" * 200
-    assert signed(long).signer_mark == long.lower()
-    assert signed(long).signer_mark != signed("0x" + "ab" * 199 + "ac").signer_mark
+    assert payment_with_signature(long).signer_mark == long.lower()
+    assert (
+        payment_with_signature(long).signer_mark
+        != payment_with_signature("0x" + "ab" * 199 + "ac").signer_mark
+    )

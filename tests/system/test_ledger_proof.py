@@ -20,7 +20,7 @@ from tollgauge.core.sale.payment_state import Proof
 Bend = Callable[[str, list[Any], dict[str, Any]], dict[str, Any]]
 
 
-def wanted(world: LedgerWorld) -> Authorization:
+def authorization_of(world: LedgerWorld) -> Authorization:
     return Authorization(
         network=NETWORK,
         asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
@@ -50,18 +50,20 @@ def prover(world: LedgerWorld, bend: Bend | None = None) -> Prover:
 async def test_used_authorization_with_its_transfer_is_paid() -> None:
     world = LedgerWorld()
     transaction = world.broadcast()
-    answer = await prover(world).proof(wanted(world))
+    answer = await prover(world).proof(authorization_of(world))
     assert (answer.proof, answer.transaction) == (Proof.PAID, transaction)
     assert answer.at_s == world.now_s
-    hinted = await prover(world).proof(wanted(world), hint=transaction)
+    hinted = await prover(world).proof(authorization_of(world), hint=transaction)
     assert (hinted.proof, hinted.transaction) == (Proof.PAID, transaction)
 
 
 async def test_unrelated_transaction_hint_proves_nothing() -> None:
     world = LedgerWorld()
-    assert (await prover(world).proof(wanted(world), hint=world.foreign)).proof is Proof.UNUSED
+    assert (
+        await prover(world).proof(authorization_of(world), hint=world.foreign)
+    ).proof is Proof.UNUSED
     transaction = world.broadcast()
-    answer = await prover(world).proof(wanted(world), hint=world.foreign)
+    answer = await prover(world).proof(authorization_of(world), hint=world.foreign)
     assert (answer.proof, answer.transaction) == (Proof.PAID, transaction)
 
 
@@ -73,7 +75,7 @@ async def test_one_transfer_cannot_pay_for_two_authorizations() -> None:
     world.chain.mine(
         world.now_s, Use(ours, PAY_TO, transaction), Use(world.nonce, OTHER, transaction)
     )
-    asked = wanted(world)
+    asked = authorization_of(world)
     for hint in (None, transaction):
         assert (
             await prover(world).proof(replace(asked, nonce=ours), hint=hint)
@@ -85,14 +87,14 @@ async def test_one_transfer_cannot_pay_for_two_authorizations() -> None:
 async def test_transfer_of_other_terms_is_not_paid(change: dict[str, Any]) -> None:
     world = LedgerWorld()
     world.broadcast()
-    answer = await prover(world).proof(replace(wanted(world), **change))
+    answer = await prover(world).proof(replace(authorization_of(world), **change))
     assert answer.proof is Proof.OTHER
 
 
 async def test_cancelled_authorization_is_not_paid() -> None:
     world = LedgerWorld()
     world.chain.cancel(world.nonce, at_s=world.now_s)
-    assert (await prover(world).proof(wanted(world))).proof is Proof.CANCELLED
+    assert (await prover(world).proof(authorization_of(world))).proof is Proof.CANCELLED
 
 
 async def test_unused_authorization_is_reported_with_the_time_of_the_node() -> None:
@@ -100,7 +102,7 @@ async def test_unused_authorization_is_reported_with_the_time_of_the_node() -> N
     world.tick(500)
     world.broadcast()
     world.node_lag = 2
-    answer = await prover(world).proof(wanted(world))
+    answer = await prover(world).proof(authorization_of(world))
     assert answer.proof is Proof.UNUSED
     assert answer.head_s == world.now_s - 901 - 500
 
@@ -119,7 +121,7 @@ async def test_lagging_node_behind_a_load_balancer_is_detected() -> None:
         return answer
 
     with pytest.raises(RpcError):
-        await prover(world, bend).proof(wanted(world))
+        await prover(world, bend).proof(authorization_of(world))
 
 
 async def test_missing_logs_leave_the_outcome_unknown() -> None:
@@ -130,7 +132,7 @@ async def test_missing_logs_leave_the_outcome_unknown() -> None:
         return {"result": []} if method == "eth_getLogs" else answer
 
     with pytest.raises(RpcUnavailable, match="no log"):
-        await prover(world, bend).proof(wanted(world))
+        await prover(world, bend).proof(authorization_of(world))
 
 
 async def test_unrequested_log_is_not_believed() -> None:
@@ -142,7 +144,7 @@ async def test_unrequested_log_is_not_believed() -> None:
         return {"result": other} if method == "eth_getLogs" else answer
 
     with pytest.raises(RpcUnavailable, match="nobody asked"):
-        await prover(world, bend).proof(wanted(world))
+        await prover(world, bend).proof(authorization_of(world))
 
 
 async def test_node_with_a_range_limit_is_queried_in_small_ranges() -> None:
@@ -158,7 +160,7 @@ async def test_node_with_a_range_limit_is_queried_in_small_ranges() -> None:
                 return {"error": {"code": -32005, "message": "limited to a 5 block range"}}
         return answer
 
-    proven = await prover(world, bend).proof(wanted(world))
+    proven = await prover(world, bend).proof(authorization_of(world))
     assert (proven.proof, proven.transaction) == (Proof.PAID, transaction)
 
 
@@ -169,7 +171,7 @@ async def test_node_of_another_chain_is_not_believed() -> None:
         return {"result": hex(84532)} if method == "eth_chainId" else answer
 
     with pytest.raises(RpcUnavailable, match="no node of"):
-        await prover(world, bend).proof(wanted(world))
+        await prover(world, bend).proof(authorization_of(world))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ async def test_malformed_reply_is_an_rpc_error_or_changes_nothing(
 
     for hint in (None, transaction):
         try:
-            proven = await prover(world, bend).proof(wanted(world), hint=hint)
+            proven = await prover(world, bend).proof(authorization_of(world), hint=hint)
         except RpcError:
             continue
         assert proven.proof is Proof.PAID
@@ -206,4 +208,4 @@ async def test_next_node_is_queried_if_the_first_does_not_answer() -> None:
         raise httpx.ConnectError("down")
 
     silent._http = httpx.AsyncClient(transport=httpx.MockTransport(nothing))  # type: ignore[misc]
-    assert (await Prover([silent, good]).proof(wanted(world))).proof is Proof.PAID
+    assert (await Prover([silent, good]).proof(authorization_of(world))).proof is Proof.PAID

@@ -276,7 +276,7 @@ async def test_payment_settled_in_the_second_of_its_claim_is_paid(store: Store) 
     assert (await row(store, world)).state is State.SETTLED
 
 
-async def sold_and_forgotten(store: Store, world: LedgerWorld) -> None:
+async def sell_and_forget(store: Store, world: LedgerWorld) -> None:
     """Sell, then delete the rows, as the restore of an older backup does."""
     assert (await world.send(world.gate(store, Worker()))).status == 200
     await store.writing(forget_payment, decode(world.header).id)
@@ -284,7 +284,7 @@ async def sold_and_forgotten(store: Store, world: LedgerWorld) -> None:
 
 async def test_payment_settled_before_a_restore_is_409_with_its_transaction(store: Store) -> None:
     world, before = LedgerWorld(), alarms("unknown-settlement")
-    await sold_and_forgotten(store, world)
+    await sell_and_forget(store, world)
     world.tick(3)  # the restored service claims it in a later second
     gate = replace(world.gate(store, Worker()), contact="help@example.com")
     for _ in range(2):
@@ -303,7 +303,7 @@ async def test_payment_settled_before_a_restore_is_409_with_its_transaction(stor
 @pytest.mark.parametrize("passed_s", [VALID_S, VALID_S + 3 * 86_400])
 async def test_expired_payment_that_was_settled_is_409(store: Store, passed_s: int) -> None:
     world = LedgerWorld()
-    await sold_and_forgotten(store, world)
+    await sell_and_forget(store, world)
     world.tick(passed_s)
     answer = await world.send(world.gate(store, Worker()))
     assert (answer.status, answer.body) == (409, b"payment-settled-unknown")
@@ -311,7 +311,7 @@ async def test_expired_payment_that_was_settled_is_409(store: Store, passed_s: i
 
 async def test_settled_payment_of_an_earlier_price_is_409(store: Store) -> None:
     world = LedgerWorld()
-    await sold_and_forgotten(store, world)
+    await sell_and_forget(store, world)
     world.tick(3)
     sale = world.sale()
     dearer = replace(sale, offer=replace(sale.offer, amount=sale.offer.amount + 1))
@@ -322,7 +322,7 @@ async def test_settled_payment_of_an_earlier_price_is_409(store: Store) -> None:
 @pytest.mark.parametrize("passed_s", [3, VALID_S])
 async def test_refused_payment_is_503_while_the_node_is_down(store: Store, passed_s: int) -> None:
     world = LedgerWorld()
-    await sold_and_forgotten(store, world)
+    await sell_and_forget(store, world)
     world.tick(passed_s)
     world.node_down = True
     answer = await world.send(world.gate(store, Worker()))

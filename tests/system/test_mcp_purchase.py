@@ -170,7 +170,7 @@ def blocks(language: str, text: str = GUIDE) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-async def printed(business: Business, *command: str) -> str:
+async def run_program(business: Business, *command: str) -> str:
     """Run a program with the service's URL and a funded key; return its output."""
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -196,7 +196,7 @@ async def test_snippets_of_the_guide_buy_a_report(
         path = tmp_path / "snippet.mjs"
         path.write_text(snippet)
         program = [node(), str(path)]
-    grade, _, transaction = (await printed(business, *program)).split()
+    grade, _, transaction = (await run_program(business, *program)).split()
     assert grade in "ABCDF"
     mined = await business.world.chain.rpc("eth_getTransactionReceipt", transaction)
     assert mined["status"] == "0x1"
@@ -208,7 +208,7 @@ async def test_leaderboard_names_a_reportable_endpoint(
 ) -> None:
     """The command of docs/clients.md on a service with scored endpoints."""
     command = blocks("sh", CLIENTS)[0]
-    resource = (await printed(business, "sh", "-euc", command)).strip()
+    resource = (await run_program(business, "sh", "-euc", command)).strip()
     async with httpx.AsyncClient(timeout=30, verify=public_authorities()) as http:
         url = f"{business.url}/trust/snapshot"
         assert (await http.get(url, params={"resource": resource})).json()["resource"] == resource

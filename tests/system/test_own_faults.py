@@ -246,7 +246,7 @@ asyncio.run(main())
 
 
 @contextlib.asynccontextmanager
-async def served(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, int, str]]:
+async def run_service(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, int, str]]:
     """Run the service as a separate process on uvicorn, with the EVM libraries imported."""
     port = free_port()
     process = await asyncio.create_subprocess_exec(
@@ -323,7 +323,7 @@ def hostile() -> Iterator[tuple[str, tuple[bytes, ...], bytes]]:
 
 
 async def test_server_survives_hostile_requests(tmp_path: Path) -> None:
-    async with served(tmp_path) as (process, port, line):
+    async with run_service(tmp_path) as (process, port, line):
         raised, limit = (int(number) for number in line.split())
         assert limit <= 3_000, f"the limit was {raised} after the imports"
         for name, parts, status in hostile():

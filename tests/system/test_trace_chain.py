@@ -57,7 +57,7 @@ def says(payment: TracedPayment) -> tuple[object, ...]:
     )
 
 
-def expected(method: str, signed: Signed) -> tuple[object, ...]:
+def expected_fields(method: str, signed: Signed) -> tuple[object, ...]:
     return (
         f"{method}WithAuthorization",
         signed.payer.lower(),
@@ -84,7 +84,7 @@ async def test_direct_call_is_decoded_from_its_call_data(
     signed = world.sign(method.title(), world.sender(2), 700, after=5)
     tx_hash = await world.send(USDC, signed.call(method, form))
     trace = await asks.trace(NETWORK, tx_hash.upper().replace("0X", "0x"))
-    assert [says(payment) for payment in trace.payments] == [expected(method, signed)]
+    assert [says(payment) for payment in trace.payments] == [expected_fields(method, signed)]
     assert (trace.status, trace.decoder, trace.reason) == (
         TraceStatus.SUCCESS,
         Model.CALLDATA,
@@ -99,7 +99,7 @@ async def test_direct_call_is_decoded_from_its_call_data(
     # need.
     for parts in ((receipt, None), (None, None), (None, calls), (receipt, calls)):
         saved = trace_files(tx, parts[0], calls=parts[1])
-        assert [says(payment) for payment in saved.payments] == [expected(method, signed)]
+        assert [says(payment) for payment in saved.payments] == [expected_fields(method, signed)]
         assert trace_json(saved)["token"] == {
             "address": USDC.lower(),
             "symbol": "USDC",
@@ -113,7 +113,9 @@ async def test_data_suffix_changes_nothing(world: World, asks: Transactions) -> 
         signed = world.sign("Transfer", world.sender(3), 9)
         tx_hash = await world.send(USDC, signed.call("transfer", form) + suffix)
         trace = await asks.trace(NETWORK, tx_hash)
-        assert [says(payment) for payment in trace.payments] == [expected("transfer", signed)]
+        assert [says(payment) for payment in trace.payments] == [
+            expected_fields("transfer", signed)
+        ]
         assert trace.payments[0].suffix.hex() == suffix
 
 
@@ -133,8 +135,8 @@ async def test_batch_lists_every_executed_payment_in_order(
     tx_hash = await world.send(world.places["Batcher"], world.batch(calls))
     trace = await asks.trace(NETWORK, tx_hash)
     assert [says(payment) for payment in trace.payments] == [
-        expected("transfer", first),
-        expected("transfer", second),
+        expected_fields("transfer", first),
+        expected_fields("transfer", second),
     ]
     assert trace.decoder is Model.CALLDATA
     assert trace.payments[1].log_index == await transfer_index(world, tx_hash, 1)
@@ -150,8 +152,8 @@ async def test_bundle_of_user_operations_is_decoded(world: World, asks: Transact
     )
     trace = await asks.trace(NETWORK, await world.send(world.places["EntryPoint"], data))
     assert [says(payment) for payment in trace.payments] == [
-        expected("transfer", mine),
-        expected("receive", collected),
+        expected_fields("transfer", mine),
+        expected_fields("receive", collected),
     ]
     assert trace.decoder is Model.CALLDATA
 
@@ -181,7 +183,7 @@ async def test_contract_that_hides_the_call_needs_the_call_trace(
         )
     tx_hash = await world.send(collector, data)
     trace = await asks.trace(NETWORK, tx_hash)
-    assert [says(payment) for payment in trace.payments] == [expected("receive", signed)]
+    assert [says(payment) for payment in trace.payments] == [expected_fields("receive", signed)]
     assert trace.decoder is Model.CALL_TRACE
     logs_only = await asks.trace(NETWORK, tx_hash, Model.RECEIPT_LOGS)
     assert logs_only.payments[0].method is None
@@ -190,7 +192,7 @@ async def test_contract_that_hides_the_call_needs_the_call_trace(
     # The saved call trace gives the same result; without it, the logs still show the payments.
     tx, receipt, calls = await world.captured(tx_hash)
     traced = trace_files(tx, receipt, calls=calls)
-    assert [says(payment) for payment in traced.payments] == [expected("receive", signed)]
+    assert [says(payment) for payment in traced.payments] == [expected_fields("receive", signed)]
     assert trace_files(tx, receipt).payments[0].payer == signed.payer.lower()
     assert trace_files(tx, receipt).decoder is Model.RECEIPT_LOGS
 
@@ -201,10 +203,12 @@ async def test_proxy_with_the_interface_of_the_token_is_traced_through(
     signed = world.sign("Transfer", world.sender(3), 41)
     tx_hash = await world.send(world.places["Forwarder"], signed.call("transfer", "bytes"))
     trace = await asks.trace(NETWORK, tx_hash)
-    assert [says(payment) for payment in trace.payments] == [expected("transfer", signed)]
+    assert [says(payment) for payment in trace.payments] == [expected_fields("transfer", signed)]
     # With only the call data, the token follows from the signature.
     tx, _, _ = await world.captured(tx_hash)
-    assert [says(payment) for payment in trace_files(tx).payments] == [expected("transfer", signed)]
+    assert [says(payment) for payment in trace_files(tx).payments] == [
+        expected_fields("transfer", signed)
+    ]
 
 
 async def test_signature_of_a_contract_wallet_is_decoded(world: World, asks: Transactions) -> None:
@@ -213,7 +217,7 @@ async def test_signature_of_a_contract_wallet_is_decoded(world: World, asks: Tra
     await world.chain.mint(wallet, 700)
     signed = Signed(wallet, world.sender(3), 51, b"\7" * 32, b"anything at all, at any length" * 7)
     trace = await asks.trace(NETWORK, await world.send(USDC, signed.call("transfer", "bytes")))
-    assert [says(payment) for payment in trace.payments] == [expected("transfer", signed)]
+    assert [says(payment) for payment in trace.payments] == [expected_fields("transfer", signed)]
 
 
 async def test_reverted_transaction_has_no_payments(world: World, asks: Transactions) -> None:
@@ -273,7 +277,7 @@ async def test_every_model_returns_the_same_payments(world: World, asks: Transac
         trace = await asks.trace(NETWORK, tx_hash, model)
         assert trace.decoder is model
         [paid] = trace.payments
-        assert (paid.payer, paid.payee, paid.amount) == expected("transfer", signed)[1:4]
+        assert (paid.payer, paid.payee, paid.amount) == expected_fields("transfer", signed)[1:4]
         assert paid.nonce == "0x" + signed.nonce.hex()
 
 

@@ -110,7 +110,7 @@ class WatchedSeller:
         return new
 
 
-async def watched(service: root.Opened, resource: str, *, now: int) -> tuple[str, str]:
+async def buy_watch(service: root.Opened, resource: str, *, now: int) -> tuple[str, str]:
     """Buy a watch of an endpoint with one signed destination; return its ID and its secret."""
     sealer = service.config.watch.sealer
     key = bytes(range(32))
@@ -153,7 +153,7 @@ def is_number(column: sa.Column[Any]) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: Path, seller: Seller) -> AsyncIterator[WatchedSeller]:
+async def open_world(folder: Path, seller: Seller) -> AsyncIterator[WatchedSeller]:
     """The seller on TLS, the receiver on TLS, and the service between them."""
     clock = http_service.Clock()
     authority = trustme.CA()
@@ -173,13 +173,13 @@ async def opened(folder: Path, seller: Seller) -> AsyncIterator[WatchedSeller]:
             )
             async with root.opened(config, clock=clock) as service:
                 watched_seller.service = service
-                await watched(service, seller.url, now=clock())
+                await buy_watch(service, seller.url, now=clock())
                 yield watched_seller
 
 
 async def test_each_injected_change_is_reported_once_within_two_probes(tmp_path: Path) -> None:
     seller = one("perfect-v2")
-    async with opened(tmp_path, seller) as watched_seller:
+    async with open_world(tmp_path, seller) as watched_seller:
         assert await watched_seller.probe(60) == []  # a quiet time, as a history to compare with
 
         watched_seller.seller = replace(seller, payees=("0x" + "Ab" * 20,))
@@ -352,7 +352,7 @@ async def test_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
             watch=WatchSettings(key=KEY),
         )
         async with root.opened(config, clock=clock) as service:
-            watch_id, _ = await watched(service, resource, now=clock() - 1)
+            watch_id, _ = await buy_watch(service, resource, now=clock() - 1)
             await service.store.writing(service_flip, endpoint_id(resource), at=clock())
         arguments = [url, stage, str(world.port), world.ca_file, str(clock())]
         done = await asyncio.to_thread(

@@ -54,7 +54,7 @@ Told = dict[tuple[str, int], list[tuple[int, str]]]
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: Path, empty: Path) -> AsyncIterator[tuple[root.Opened, Receivers]]:
+async def open_world(folder: Path, empty: Path) -> AsyncIterator[tuple[root.Opened, Receivers]]:
     database = shutil.copy(empty, folder / "service.db")
     async with receivers(folder) as world:
         config = replace(
@@ -212,7 +212,7 @@ async def test_generated_series_are_reported_correctly(tmp_path: Path, empty_sql
     for number in range(4):
         line = "".join(dice.choice("1111110x") for _ in range(40))
         lines[f"https://dice{number}.example.com/v1/x"] = line
-    async with opened(tmp_path, empty_sqlite) as (service, world):
+    async with open_world(tmp_path, empty_sqlite) as (service, world):
         polled, got = await replay(service, world, lines)
     for (url, n), events in polled.items():
         check_told(lines[url], n, events)
@@ -248,7 +248,7 @@ def real_series(*, at_least: int) -> dict[str, str]:
 async def test_real_series_are_reported_correctly(tmp_path: Path, empty_sqlite: Path) -> None:
     lines = {url: line[:40] for url, line in real_series(at_least=3).items()}
     assert len(lines) >= 5
-    async with opened(tmp_path, empty_sqlite) as (service, world):
+    async with open_world(tmp_path, empty_sqlite) as (service, world):
         polled, got = await replay(service, world, lines)
     for (url, n), events in polled.items():
         check_told(lines[url], n, events)

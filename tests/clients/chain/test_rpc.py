@@ -44,7 +44,7 @@ class Server:
             await node.close()
             server.close()
             for writer in self.writers:
-                await closed(writer)
+                await closed_address(writer)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writers.append(writer)
@@ -59,10 +59,10 @@ class Server:
                 lines += [f"{name}: {value}" for name, value in headers]
                 writer.write("\r\n".join([*lines, "", ""]).encode() + body)
                 await writer.drain()
-        await closed(writer)
+        await closed_address(writer)
 
 
-async def closed(writer: asyncio.StreamWriter) -> None:
+async def closed_address(writer: asyncio.StreamWriter) -> None:
     writer.close()
     with contextlib.suppress(ConnectionError):
         await writer.wait_closed()
@@ -259,7 +259,7 @@ async def test_slow_reply_times_out() -> None:
                 writer.write(b" ")
                 await writer.drain()
                 await asyncio.sleep(0.02)
-        await closed(writer)
+        await closed_address(writer)
 
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
     node = Node(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout_s=0.1)

@@ -56,7 +56,7 @@ async def egress(world: World) -> AsyncIterator[Egress]:
     await client.close()
 
 
-async def answered(egress: Egress, request: Request) -> Answer:
+async def fetch_answer(egress: Egress, request: Request) -> Answer:
     exchange = await egress.fetch(request)
     assert isinstance(exchange.result, Answer), exchange
     return exchange.result
@@ -87,25 +87,25 @@ async def test_phases_are_whole_milliseconds_that_fit_into_the_total(egress: Egr
 
 
 async def test_duplicate_headers_are_kept_in_order(egress: Egress) -> None:
-    answer = await answered(egress, Request(url=f"{GOOD}/twice"))
+    answer = await fetch_answer(egress, Request(url=f"{GOOD}/twice"))
     assert answer.header_values("payment-required") == ("one", "two")
 
 
 async def test_headers_are_only_those_of_the_final_response(egress: Egress) -> None:
-    answer = await answered(egress, Request(url=f"{GOOD}/hints-then-402"))
+    answer = await fetch_answer(egress, Request(url=f"{GOOD}/hints-then-402"))
     assert answer.status == 402
     assert answer.headers == (("content-length", "2"),)
 
 
 async def test_non_ascii_header_bytes_are_decoded_as_latin_1(egress: Egress) -> None:
-    answer = await answered(egress, Request(url=f"{GOOD}/odd-bytes"))
+    answer = await fetch_answer(egress, Request(url=f"{GOOD}/odd-bytes"))
     assert answer.header("x-a") == "\xe9\xff"
     assert answer.body == b"\xff"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "DELETE", "POST", "PUT", "PATCH"])
 async def test_every_allowed_method_is_sent(egress: Egress, world: World, method: str) -> None:
-    answer = await answered(egress, Request(url=f"{GOOD}/echo", method=method))
+    answer = await fetch_answer(egress, Request(url=f"{GOOD}/echo", method=method))
     assert answer.status == 402
     assert world.requests[0].startswith(f"{method} /echo HTTP/1.1\r\n".encode())
     assert (b"Content-Length: 0" in world.requests[0]) == (method in ("POST", "PUT", "PATCH"))
@@ -116,7 +116,7 @@ async def test_body_is_sent_unchanged(egress: Egress) -> None:
     request = Request(
         url=f"{GOOD}/echo", method="POST", headers=(("Content-Type", "x/y"),), body=body
     )
-    head, _, arrived = (await answered(egress, request)).body.partition(b"\r\n\r\n")
+    head, _, arrived = (await fetch_answer(egress, request)).body.partition(b"\r\n\r\n")
     assert arrived == body
     assert head.count(b"Content-Type: x/y") == 1
     assert b"Expect" not in head
@@ -131,7 +131,7 @@ async def test_requests_identify_the_service_and_nothing_else(egress: Egress, wo
 
 
 async def test_compressed_body_is_decoded_even_if_not_requested(egress: Egress) -> None:
-    assert (await answered(egress, Request(url=f"{GOOD}/deflated"))).body == b"plain text"
+    assert (await fetch_answer(egress, Request(url=f"{GOOD}/deflated"))).body == b"plain text"
 
 
 async def test_cookies_are_neither_stored_nor_sent(egress: Egress, world: World) -> None:
@@ -143,8 +143,8 @@ async def test_cookies_are_neither_stored_nor_sent(egress: Egress, world: World)
 
 @pytest.mark.parametrize("path", ["/redirect", "/redirect-307", "/refresh", "/alt-svc"])
 async def test_redirects_are_not_followed(egress: Egress, world: World, path: str) -> None:
-    first = await answered(egress, Request(url=GOOD + path))
-    await answered(egress, Request(url=GOOD + path))
+    first = await fetch_answer(egress, Request(url=GOOD + path))
+    await fetch_answer(egress, Request(url=GOOD + path))
     assert first.status in (302, 307, 402)
     assert len(world.asked(path)) == 2
     assert world.canary_hits == []
@@ -160,7 +160,7 @@ async def test_environment_has_no_effect(
     (tmp_path / ".netrc").chmod(0o600)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
-    assert (await answered(egress, Request(url=f"{GOOD}/401"))).status == 401
+    assert (await fetch_answer(egress, Request(url=f"{GOOD}/401"))).status == 401
     assert b"authorization" not in world.requests[0].lower()
     assert len(world.requests) == 1
     assert world.canary_hits == []
@@ -280,7 +280,7 @@ async def test_running_out_of_file_descriptors_is_a_local_fault(egress: Egress, 
             os.close(number)
         limits.setrlimit(limits.RLIMIT_NOFILE, (soft, hard))
     assert fault(exchange) is FaultKind.LOCAL
-    assert await answered(egress, Request(url=f"{GOOD}/always-200"))
+    assert await fetch_answer(egress, Request(url=f"{GOOD}/always-200"))
 
 
 def test_names_are_mapped_to_loopback_only() -> None:
@@ -315,7 +315,7 @@ async def test_server_that_requires_another_key_exchange_is_reached(
         one = Egress(EgressSettings(mapped=mapped, ca_file=str(ca_file)))
         one.start()
         try:
-            answer = await answered(one, Request(url="https://p384.sellers.example/"))
+            answer = await fetch_answer(one, Request(url="https://p384.sellers.example/"))
         finally:
             await one.close()
     assert answer.status == 402

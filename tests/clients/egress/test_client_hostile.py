@@ -34,7 +34,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 @contextlib.asynccontextmanager
-async def opened(world: World, deadline_ms: int) -> AsyncIterator[Egress]:
+async def open_egress(world: World, deadline_ms: int) -> AsyncIterator[Egress]:
     client = Egress(
         EgressSettings(
             deadline_ms=deadline_ms,
@@ -50,17 +50,17 @@ async def opened(world: World, deadline_ms: int) -> AsyncIterator[Egress]:
 
 @pytest.fixture
 async def egress(world: World) -> AsyncIterator[Egress]:
-    async with opened(world, PATIENT_MS) as client:
+    async with open_egress(world, PATIENT_MS) as client:
         yield client
 
 
 @pytest.fixture
 async def impatient(world: World) -> AsyncIterator[Egress]:
-    async with opened(world, DEADLINE_MS) as client:
+    async with open_egress(world, DEADLINE_MS) as client:
         yield client
 
 
-def seen(exchange: Exchange) -> str:
+def summarize(exchange: Exchange) -> str:
     if isinstance(exchange.result, Fault):
         return exchange.result.kind.value
     return f"{exchange.result.status}{' truncated' if exchange.result.truncated else ''}"
@@ -153,7 +153,7 @@ async def test_response_is_classified(
         exchange = await (impatient if words == "timeout" else egress).fetch(
             Request(url=GOOD + path)
         )
-    assert seen(exchange) == words
+    assert summarize(exchange) == words
 
 
 async def test_oversized_body_keeps_status_and_headers(egress: Egress) -> None:
@@ -228,14 +228,14 @@ async def test_decompression_bombs_do_not_increase_memory(egress: Egress, path: 
 async def test_forty_hostile_sellers_do_not_delay_a_good_one(world: World) -> None:
     floods = ("/continue-flood", "/header-bomb", "/endless-chunks", "/bomb", "/chunk-extensions")
     stalls = ("/header-drip", "/silence", "/hold", "/body-drip", "/silence")
-    async with opened(world, 4 * DEADLINE_MS) as egress:
+    async with open_egress(world, 4 * DEADLINE_MS) as egress:
         hostile = [
             asyncio.create_task(egress.fetch(Request(url=GOOD + path)))
             for path in (*floods, *stalls) * 4
         ]
         await world.arrived(len(hostile) // 2)
         good = [await egress.fetch(Request(url=f"{GOOD}/header-20k")) for _ in range(3)]
-        assert [seen(item) for item in good] == ["402"] * 3
+        assert [summarize(item) for item in good] == ["402"] * 3
         async with asyncio.timeout(ENDS_S):
             await asyncio.gather(*hostile)
 
@@ -243,7 +243,7 @@ async def test_forty_hostile_sellers_do_not_delay_a_good_one(world: World) -> No
 async def test_one_bad_certificate_does_not_affect_the_trust_anchors(egress: Egress) -> None:
     for host, words in (("expired", "tls-invalid"), ("good", "200"), ("stranger", "tls-invalid")):
         exchange = await egress.fetch(Request(url=f"https://{host}.sellers.example/always-200"))
-        assert seen(exchange) == words
+        assert summarize(exchange) == words
 
 
 CASES = {
@@ -282,5 +282,5 @@ async def test_corpus_of_hostile_responses_is_covered(
         fetched = await (impatient if words == "timeout" else egress).fetch(
             Request(url=GOOD + path)
         )
-        assert (name, seen(fetched)) == (name, words)
+        assert (name, summarize(fetched)) == (name, words)
     assert world.canary_hits == []

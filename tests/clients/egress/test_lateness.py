@@ -46,7 +46,7 @@ async def egress(world: World) -> AsyncIterator[Egress]:
     await client.close()
 
 
-def judged(exchange: Exchange) -> ProbeResult:
+def judge_exchange(exchange: Exchange) -> ProbeResult:
     return judge(exchange, Lint(payable=False, compliant=False, version=None))
 
 
@@ -63,7 +63,7 @@ async def test_timeout_while_this_process_was_punctual_is_caused_by_the_target(
 ) -> None:
     """On a busy machine, this process may be late more than once, but not each time."""
     for _ in range(TRIES):
-        result = judged(await egress.fetch(Request(url=url)))
+        result = judge_exchange(await egress.fetch(Request(url=url)))
         if not result.late_here:
             break
     assert result.timings.delay <= LATE_MS
@@ -77,7 +77,7 @@ async def test_timeout_while_the_event_loop_was_blocked_is_local(
     asked = asyncio.create_task(egress.fetch(Request(url=f"https://{HOST}/hold")))
     await world.arrived(1)
     time.sleep(HELD_UP_S)  # noqa: ASYNC251 - the event loop is to be held up
-    result = judged(await asked)
+    result = judge_exchange(await asked)
     assert result.timings.delay >= (HELD_UP_S - TICK_S) * 1_000
     assert (result.attribution, result.reason) == (Attribution.LOCAL, LATE_HERE)
 
@@ -123,7 +123,7 @@ async def test_timeout_while_the_transfer_thread_was_blocked_is_local(
     (exchange,) = ends
     assert isinstance(exchange.result, Fault)
     assert exchange.timings.delay >= (HELD_UP_S - TICK_S) * 1_000
-    assert judged(exchange).reason == LATE_HERE
+    assert judge_exchange(exchange).reason == LATE_HERE
 
 
 async def test_setup_of_other_transfers_counts_after_the_first(

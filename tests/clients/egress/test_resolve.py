@@ -306,13 +306,13 @@ def _kind(exchange: Exchange) -> FaultKind:
     return exchange.result.kind
 
 
-def _isolated() -> bool:
+def _has_namespaces() -> bool:
     """Whether a network namespace is available, in which public addresses can exist on loopback."""
     tried = subprocess.run(["unshare", "-n", "true"], capture_output=True, check=False)
     return tried.returncode == 0
 
 
-@pytest.mark.skipif(not _isolated(), reason="needs a network namespace: unshare -n and ip")
+@pytest.mark.skipif(not _has_namespaces(), reason="needs a network namespace: unshare -n and ip")
 def test_perimeter_accepts_public_addresses(tmp_path: Path) -> None:
     root = Path(__file__).parents[3]
     ran = subprocess.run(

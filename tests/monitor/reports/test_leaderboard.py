@@ -47,12 +47,12 @@ async def add(
         )
         row = scoring.scored(endpoint.id, evidence)
         if tenths is not None:
-            row = rescored(row, tenths)
+            row = with_points(row, tenths)
         await store.writing(endpoints.insert, endpoint)
         await store.writing(scores.save, row)
 
 
-def rescored(row: ScoreRow, tenths: int) -> ScoreRow:
+def with_points(row: ScoreRow, tenths: int) -> ScoreRow:
     """Return a score with another number of points."""
     assert row.figures is not None
     figures = structs.replace(row.figures, score_tenths=tenths)
@@ -161,4 +161,4 @@ async def test_stored_ranking_omits_endpoints_that_became_unpayable(
 
 async def rescore(store: Store, resource: str, evidence: Evidence, *, tenths: int) -> None:
     row = scoring.scored(endpoint_id(resource), evidence)
-    assert await store.writing(scores.save, rescored(row, tenths))
+    assert await store.writing(scores.save, with_points(row, tenths))
