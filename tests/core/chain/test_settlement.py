@@ -123,7 +123,7 @@ def test_the_same_place_of_another_block_is_another_place() -> None:
     assert matched(logged.transfers, logged.used).transfers[0].nonce is None
 
 
-def test_receipt_decides_a_gap_in_the_observed_payers() -> None:
+def test_receipt_decides_a_gap_in_the_observed_logs() -> None:
     """ANN's authorization paid OTHER, whom nobody watches; then ANN sent SHOP money plainly."""
     hidden = moved(ANN, OTHER, 9, index=1)
     seen = [used(ANN, 1, index=0), moved(ANN, SHOP, 10, index=2)]
