@@ -32,7 +32,7 @@ from bench.bundle import KEY
 from bench.child import print_json, started
 from bench.measurement import Measurement, Report
 from tollgauge.core.base.units import BASE, SECOND_MS
-from tollgauge.core.guard.bundle import PaidAddress, TrustRecord, Variant, bundle_of, line_of
+from tollgauge.core.guard.bundle import PaidAddress, TrustRecord, Variant, build_bundle, line_of
 
 RECORDS: Final = 100_000
 CALLS: Final = 300
@@ -72,7 +72,7 @@ async def measure(records: int, calls: int) -> tuple[dict[str, Any], dict[str, A
         folder = Path(name)
         body = folder / "trust.bundle"
         now = int(time.time()) * SECOND_MS
-        bundle = bundle_of(
+        bundle = build_bundle(
             [line_of(record, _SALT) for record in some(records, now)],
             variant=Variant.ALL,
             salt=_SALT,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.lint.guide import Explanation, explained
+from tollgauge.core.lint.guide import Explanation, explain
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.lint.remedy import REMEDIES, Remedy
 
@@ -34,7 +34,7 @@ _TABLE: Final = "| rule | severity | fatal |\n|---|---|---|\n"
 
 def lint_rules() -> str:
     """Return the page as Markdown."""
-    explanations = [row for rule in ALL_RULES if (row := explained(rule.slug)) is not None]
+    explanations = [row for rule in ALL_RULES if (row := explain(rule.slug)) is not None]
     rows = "".join(
         f"| [`{rule.slug}`](#{rule.slug}) | {rule.severity} | {'yes' if rule.fatal else ''} |\n"
         for rule in ALL_RULES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgauge.core.base.signature import recovered, text_digest
+from tollgauge.core.base.signature import recover_signer, text_digest
 from tollgauge.core.base.units import DAY_MS, SECOND_MS
 from tollgauge.core.directory.seller_file import read
 from tollgauge.core.endpoint.identity import Perimeter, parse_resource
@@ -34,7 +34,7 @@ def test_file_announces_next_change_signed_by_current_payee() -> None:
         assert item.before == offer_at(seller, turn_at - 1).pay_to
         assert item.after == offer_at(seller, turn_at).pay_to
         assert item.not_before * SECOND_MS == turn_at
-        assert recovered(text_digest(item.text), signed.signature) == item.before
+        assert recover_signer(text_digest(item.text), signed.signature) == item.before
     quiet = read(file_at(seller, turn_at - AHEAD_MS - 1) or b"", seller.host)
     assert quiet is not None
     assert quiet.announcements == ()

@@ -25,7 +25,7 @@ from tollgauge.core.guard.bundle import (
     PaidAddress,
     TrustRecord,
     Variant,
-    bundle_of,
+    build_bundle,
     line_of,
 )
 from tollgauge.core.guard.preflight import MIN_GRADE, PRICE_FACTOR, Code, Decision
@@ -99,7 +99,7 @@ def test_example_header_and_record_are_current() -> None:
     header, shown = map(json.loads, re.findall(r"^```json\n(.*?)\n```$", PAGE, re.MULTILINE))
     salt = base64.urlsafe_b64decode(header["salt"] + "==")
     assert len(salt) == SALT_BYTES
-    built = bundle_of(
+    built = build_bundle(
         [line_of(RECORD, salt)] * header["count"],
         variant=Variant.ALL,
         salt=salt,

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.support.seller_files import HOST, NETWORK, NEW, announcement, file
 
-from tollgauge.core.base.signature import recovered, text_digest
+from tollgauge.core.base.signature import recover_signer, text_digest
 from tollgauge.core.directory import seller_file
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "seller-file.md"
@@ -44,7 +44,7 @@ def is_signed_by_the_old_payto(row: dict[str, Any]) -> bool:
     assert seller.problems == ()
     (signed,) = seller.announcements
     assert signed.announcement == announcement()
-    signer = recovered(text_digest(signed.announcement.text), signed.signature)
+    signer = recover_signer(text_digest(signed.announcement.text), signed.signature)
     return signer == announcement().before
 
 

@@ -19,7 +19,7 @@ from tests.support.sellers import entry
 from x402.schemas import PaymentPayload, PaymentRequired
 
 from tollgauge.core.endpoint.identity import ResourceError, parse_resource
-from tollgauge.core.guard.bundle import PaidAddress, TrustRecord, Variant, bundle_of, line_of
+from tollgauge.core.guard.bundle import PaidAddress, TrustRecord, Variant, build_bundle, line_of
 from tollgauge.core.sale.answer_signature import SigningKey, private_jwk
 from tollgauge.demo.chain import NETWORK, Chain, TestAccount, run_chain
 from tollgauge.demo.envelopes import USDC
@@ -111,7 +111,7 @@ def test_the_shared_resources_are_those_of_the_service() -> None:
 def test_it_reads_the_bundle_that_the_service_builds(tmp_path: Path) -> None:
     records = [trust_record(number) for number in range(2_000)]
     salt = b"sixteen bytes..."
-    built = bundle_of(
+    built = build_bundle(
         [line_of(record, salt) for record in records],
         variant=Variant.ALL,
         salt=salt,

@@ -122,11 +122,11 @@ def _linted(source: str, config: Path | None) -> tuple[Exchange, Lint]:
 def _explain(slug: str, *, as_json: bool) -> None:
     """Print the explanation of a rule."""
     from tollgauge.core.endpoint.finding import LINT_FLAG
-    from tollgauge.core.lint.guide import explained, nearest
+    from tollgauge.core.lint.guide import explain, find_similar_rule
 
-    explanation = explained(slug.removeprefix(LINT_FLAG))
+    explanation = explain(slug.removeprefix(LINT_FLAG))
     if explanation is None:
-        near = nearest(slug)
+        near = find_similar_rule(slug)
         raise TollgaugeError(
             f"The linter has no rule {slug}.",
             hint=f"Did you mean {near}?" if near else "docs/lint-rules.md lists the rules.",

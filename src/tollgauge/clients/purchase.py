@@ -36,7 +36,7 @@ from tollgauge.clients.spending import (
     check_limits,
     payable,
 )
-from tollgauge.core.base.signature import address_of
+from tollgauge.core.base.signature import derive_address
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.core.base.units import dollars
 from tollgauge.core.sale.answer_signature import HEADER as SIGNATURE
@@ -100,7 +100,7 @@ class Purchase:
 
 def payer_of(key: str) -> str:
     """The address of a private key. Raises ValueError for a text that is none."""
-    return address_of(bytes.fromhex(key.removeprefix("0x")))
+    return derive_address(bytes.fromhex(key.removeprefix("0x")))
 
 
 async def buy(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from coincurve import PrivateKey
 
-from tollgauge.core.base.signature import recovered, text_digest
+from tollgauge.core.base.signature import recover_signer, text_digest
 from tollgauge.core.base.units import BASE, DAY_MS, SECOND_MS
 from tollgauge.core.directory.seller_file import Announcement
 
@@ -27,7 +27,7 @@ AHEAD_MS: Final = 3 * DAY_MS
 def wallet(owner: str) -> str:
     """The address (lower-case hex) of an owner whose key this module knows."""
     digest = text_digest(owner)
-    return recovered(digest, _sign(owner, digest)) or ""
+    return recover_signer(digest, _sign(owner, digest)) or ""
 
 
 def turns(seller: Seller, start: int, end: int) -> range:

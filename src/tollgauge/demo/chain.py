@@ -25,7 +25,7 @@ from typing import IO, Any, Final
 import httpx
 
 from tollgauge.clients.peer import public_authorities
-from tollgauge.core.base.signature import address_of
+from tollgauge.core.base.signature import derive_address
 from tollgauge.demo.anvil import ChainError, find_anvil
 from tollgauge.demo.envelopes import USDC
 from tollgauge.web.settings import LOOPBACK
@@ -72,7 +72,8 @@ class TestAccount:
 
 
 ACCOUNTS: Final = tuple(
-    TestAccount(address=address_of(bytes.fromhex(key.removeprefix("0x"))), key=key) for key in _KEYS
+    TestAccount(address=derive_address(bytes.fromhex(key.removeprefix("0x"))), key=key)
+    for key in _KEYS
 )
 
 

@@ -28,7 +28,14 @@ from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.core.base.units import MINUTE_MS, Clock
-from tollgauge.core.chain.blocks import BlockHeader, DeepReorgError, Span, fork, linked, next_span
+from tollgauge.core.chain.blocks import (
+    BlockHeader,
+    DeepReorgError,
+    Span,
+    are_linked,
+    find_fork,
+    next_span,
+)
 from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.jobs.index_visit import (
@@ -240,7 +247,7 @@ async def _fetch_next(
             return None
         return [fetched.headers[span.last]], fetched
     headers = await visit.chain.nodes.headers(visit.view, range(span.first, span.last + 1))
-    if len(headers) != span.blocks or not linked(headers, parent=parent):
+    if len(headers) != span.blocks or not are_linked(headers, parent=parent):
         return None
     fetched = await visit.chain.tip(visit.view, headers, visit.state.watched)
     visit.tally["missed"] += fetched.missed
@@ -264,7 +271,7 @@ async def _find_common(visit: Visit, cursor: Cursor) -> tuple[int | None, bytes]
             on_node[header.number] = header.hash
         if any(on_node.get(number) == known[number] for number in batch):
             break
-    common = fork(known, on_node, head=visit.view.head.number)
+    common = find_fork(known, on_node, head=visit.view.head.number)
     return (None, b"") if common is None else (common, known[common])
 
 

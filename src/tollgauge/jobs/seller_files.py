@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.egress.client import Egress, Request
-from tollgauge.core.base.signature import recovered, text_digest
+from tollgauge.core.base.signature import recover_signer, text_digest
 from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, Clock
 from tollgauge.core.directory.seller_file import (
     PATH,
@@ -112,7 +112,7 @@ class SellerFiles:
         if item.not_before * SECOND_MS < self.clock():
             return ""  # in the past: stored earlier if it was announced in time
         digest = text_digest(item.text)
-        if recovered(digest, signed.signature) == item.before:
+        if recover_signer(digest, signed.signature) == item.before:
             return ""
         wrong = "the signature was not made by `from` over the text for this host."
         if self.prover is None:

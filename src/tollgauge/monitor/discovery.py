@@ -25,7 +25,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.directory import discovery
-from tollgauge.core.directory.discovery import DELISTED, LISTED, RELISTED, carried
+from tollgauge.core.directory.discovery import DELISTED, LISTED, RELISTED, carry_terms
 from tollgauge.core.directory.listing import ListedItem
 from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource
 from tollgauge.core.endpoint.terms import Advertised, Quote
@@ -106,7 +106,7 @@ class _Page:
         id_, source, at = item.resource.id, self.crawl.source, self.crawl.at(self.now)
         before = listing.terms if listing is not None else None
         # A listing without a price keeps its last one, to compare a later price with.
-        terms = carried(before, clean_terms(item.quote or item.unpriced))
+        terms = carry_terms(before, clean_terms(item.quote or item.unpriced))
         if item.unpriced is not None and isinstance(terms, Quote):
             item = replace(item, quote=terms)
         announced = False

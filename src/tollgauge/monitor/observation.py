@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tollgauge.clients.x402 import PAYMENT_REQUIRED
 from tollgauge.core.endpoint.identity import Endpoint, Listing
-from tollgauge.core.probe.attribution import network_failure
+from tollgauge.core.probe.attribution import is_network_failure
 from tollgauge.core.probe.probe import ProbeResult
 
 
@@ -44,4 +44,4 @@ class Observation:
     def is_final(self) -> bool:
         """Whether this result does not depend on other results of its batch."""
         watched = self.endpoint.watched_until > self.result.at
-        return not watched and not network_failure(self.result)
+        return not watched and not is_network_failure(self.result)

@@ -33,14 +33,14 @@ from tollgauge.core.probe.attribution import (
     LastUp,
     NetworkProbe,
     Wave,
-    attributed_to_us,
-    cause,
-    network_failure,
+    attribute_dns_failures,
+    attribute_to_this_machine,
+    exclude_unproven,
+    find_cause,
+    is_network_failure,
+    is_suspicious,
     network_login,
     sign,
-    suspicious,
-    unproven,
-    unresolved,
 )
 from tollgauge.core.probe.exchange import Answer
 from tollgauge.core.probe.outcome import Outcome, Sign, classify_answer
@@ -53,7 +53,7 @@ from tollgauge.core.probe.schedule import (
     after_probe,
     pause_ms,
 )
-from tollgauge.core.probe.vantage import ONE, PARTLY_REACHABLE, Vantages, by_majority
+from tollgauge.core.probe.vantage import ONE, PARTLY_REACHABLE, Vantages, exclude_minority_failure
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery, terms
@@ -176,7 +176,7 @@ class Prober:
         Failures of endpoints that were dead before are attributed only if this machine is
         disconnected, or with `even_dead`.
         """
-        if any(network_failure(seen.result) for seen in observations):
+        if any(is_network_failure(seen.result) for seen in observations):
             observations = await self._attribute_here(observations, even_dead=even_dead)
         if any(seen.result.outcome is Outcome.NETWORK_LOGIN for seen in observations):
             works = any(await self._probe_references()) if self.references else True
@@ -199,7 +199,9 @@ class Prober:
             return observations
         others = await self.store.reading(vantage_probes.states, down)
         return [
-            replace(seen, result=by_majority(seen.result, others.get(seen.endpoint.id, ())))
+            replace(
+                seen, result=exclude_minority_failure(seen.result, others.get(seen.endpoint.id, ()))
+            )
             for seen in observations
         ]
 
@@ -209,8 +211,8 @@ class Prober:
         """Attribute failures from what this vantage knows."""
         wave = await self.store.reading(_to_network_probes, observations, vantages=self.vantages)
         answered = any(asked.sign is Sign.ANSWERED for asked, _ in wave)
-        if answered and all(asked.dead for asked, result in wave if network_failure(result)):
-            results: Sequence[ProbeResult] = unresolved(
+        if answered and all(asked.dead for asked, result in wave if is_network_failure(result)):
+            results: Sequence[ProbeResult] = attribute_dns_failures(
                 wave,
                 [result for _, result in wave],
                 minute=[asked for asked, _ in wave],
@@ -238,16 +240,16 @@ class Prober:
         minute = [asked for asked, _ in wave]
         minute += [asked for asked in recent if asked.at > now - MINUTE_MS]
         references: tuple[bool, ...] = ()
-        if not answered or suspicious(minute):
+        if not answered or is_suspicious(minute):
             references = await self._probe_references()
-        reason = cause(minute, answered=answered, references=references)
+        reason = find_cause(minute, answered=answered, references=references)
         if reason is not None:
-            return attributed_to_us(wave, reason, even_dead=even_dead)
+            return attribute_to_this_machine(wave, reason, even_dead=even_dead)
         results: Sequence[ProbeResult] = [result for _, result in wave]
         if nobody_to_ask:
-            results = unproven(wave, recent=recent)
+            results = exclude_unproven(wave, recent=recent)
         resolving = bool(references) and all(references)
-        return unresolved(wave, results, minute=minute, resolving=resolving)
+        return attribute_dns_failures(wave, results, minute=minute, resolving=resolving)
 
     async def _probe_references(self) -> tuple[bool, ...]:
         """Return, for each reference URL, whether it gives an HTTP response that is not a network

@@ -19,9 +19,9 @@ from tollgauge.core.guard.bundle import (
     Bundle,
     TrustRecord,
     Variant,
-    addresses_of,
-    bundle_of,
+    build_bundle,
     line_of,
+    list_addresses,
     variants_of,
 )
 from tollgauge.core.score.policy import POLICY
@@ -52,7 +52,9 @@ def record_of(row: RecordRow, *, now: int) -> TrustRecord:
         score_tenths=endpoint.score_tenths,
         addresses=()
         if quote is None
-        else addresses_of(quote.pay_to, row.payto_changes, first_seen=endpoint.first_seen, now=now),
+        else list_addresses(
+            quote.pay_to, row.payto_changes, first_seen=endpoint.first_seen, now=now
+        ),
         network=endpoint.network,
         amount=quote.amount if quote and quote.decimals == DECIMALS else None,
         flags=() if row.result is None else flag_codes(row.result),
@@ -106,7 +108,7 @@ class _Draft:
                 self.scored[variant] += record.score_tenths is not None
 
     def bundle(self, variant: Variant) -> Bundle:
-        return bundle_of(
+        return build_bundle(
             self.lines[variant],
             variant=variant,
             salt=self.salt,

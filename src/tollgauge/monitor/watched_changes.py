@@ -19,7 +19,7 @@ from tollgauge.core.base.units import HOUR_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.probe import latency
-from tollgauge.core.probe.attribution import SITES_MIN, shared_slowness
+from tollgauge.core.probe.attribution import SITES_MIN, is_slowness_shared
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch import change_state
 from tollgauge.core.watch.change_state import BASELINE_MIN, ChangeState, Probed
@@ -100,7 +100,7 @@ def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> b
         baseline = state.baseline
         if result.up and baseline is not None and baseline.count >= BASELINE_MIN:
             answered.append((endpoint.host, is_slow(result, baseline)))
-    return shared_slowness(answered)
+    return is_slowness_shared(answered)
 
 
 def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> None:

@@ -10,8 +10,8 @@ from tollgauge.core.chain.blocks import (
     BlockHeader,
     DeepReorgError,
     Span,
-    fork,
-    linked,
+    are_linked,
+    find_fork,
     next_span,
     previous_span,
 )
@@ -19,30 +19,30 @@ from tollgauge.core.chain.blocks import (
 
 def chain(*forks: int) -> dict[int, bytes]:
     """Hashes from block 10 on; equal numbers at equal places are equal blocks."""
-    return {10 + place: bytes([place, fork]) for place, fork in enumerate(forks)}
+    return {10 + index: bytes([index, branch]) for index, branch in enumerate(forks)}
 
 
 def test_a_chain_that_goes_on_is_followed() -> None:
-    assert fork(chain(0, 0, 0), chain(0, 0, 0, 0), head=13) is None
+    assert find_fork(chain(0, 0, 0), chain(0, 0, 0, 0), head=13) is None
 
 
 def test_a_longer_fork_undoes_back_to_the_last_common_block() -> None:
-    assert fork(chain(0, 0, 0, 0), chain(0, 0, 1, 1, 1), head=14) == 11
+    assert find_fork(chain(0, 0, 0, 0), chain(0, 0, 1, 1, 1), head=14) == 11
 
 
 def test_a_fork_of_the_same_or_a_smaller_height_is_followed_too() -> None:
-    assert fork(chain(0, 0, 0), chain(0, 0, 1), head=12) == 11
-    assert fork(chain(0, 0, 0, 0), chain(0, 1), head=11) == 10
+    assert find_fork(chain(0, 0, 0), chain(0, 0, 1), head=12) == 11
+    assert find_fork(chain(0, 0, 0, 0), chain(0, 1), head=11) == 10
 
 
 def test_a_node_that_is_behind_on_the_same_chain_undoes_nothing() -> None:
-    assert fork(chain(0, 0, 0, 0), chain(0, 0), head=11) is None
-    assert fork(chain(0, 0), {}, head=5) is None
+    assert find_fork(chain(0, 0, 0, 0), chain(0, 0), head=11) is None
+    assert find_fork(chain(0, 0), {}, head=5) is None
 
 
 def test_a_fork_below_the_finalized_block_is_refused() -> None:
     with pytest.raises(DeepReorgError) as caught:
-        fork(chain(0, 0, 0), chain(1, 1, 1), head=12)
+        find_fork(chain(0, 0, 0), chain(1, 1, 1), head=12)
     assert "10" in str(caught.value)
     assert caught.value.hint
 
@@ -56,14 +56,14 @@ def test_the_fork_follows_from_the_last_common_block(ours: int, theirs: int, sam
     head = theirs - 1
     if same == 0:
         if head < 0:
-            assert fork(mine, node, head=head) is None
+            assert find_fork(mine, node, head=head) is None
             return
         with pytest.raises(DeepReorgError):
-            fork(mine, node, head=head)
+            find_fork(mine, node, head=head)
     elif same in (ours, theirs):
-        assert fork(mine, node, head=head) is None
+        assert find_fork(mine, node, head=head) is None
     else:
-        assert fork(mine, node, head=head) == same - 1
+        assert find_fork(mine, node, head=head) == same - 1
 
 
 @settings(deadline=None)
@@ -115,12 +115,12 @@ def test_steps_back_reach_the_floor_without_gaps(
 def test_headers_that_follow_one_another_are_linked() -> None:
     one = BlockHeader(5, b"5", b"4", 0)
     two = BlockHeader(6, b"6", b"5", 2)
-    assert linked([one, two], parent=b"4")
-    assert linked([one, two], parent=None)
-    assert linked([], parent=b"4")
-    assert not linked([one, two], parent=b"x")
-    assert not linked([one, BlockHeader(7, b"6", b"5", 2)], parent=b"4")
-    assert not linked([one, BlockHeader(6, b"6", b"x", 2)], parent=b"4")
+    assert are_linked([one, two], parent=b"4")
+    assert are_linked([one, two], parent=None)
+    assert are_linked([], parent=b"4")
+    assert not are_linked([one, two], parent=b"x")
+    assert not are_linked([one, BlockHeader(7, b"6", b"5", 2)], parent=b"4")
+    assert not are_linked([one, BlockHeader(6, b"6", b"x", 2)], parent=b"4")
 
 
 def test_a_span_counts_both_ends() -> None:

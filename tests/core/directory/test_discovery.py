@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.directory.discovery import CrawlCount, carried, changes, looks_same
+from tollgauge.core.directory.discovery import CrawlCount, carry_terms, changes, looks_same
 from tollgauge.core.endpoint.terms import Quote, UnpricedTerms
 from tollgauge.core.watch.changes import term_changes
 
@@ -63,12 +63,12 @@ def test_a_new_receiver_counts_without_an_amount() -> None:
 
 def test_what_an_entry_leaves_out_is_carried_from_the_crawl_before() -> None:
     after = UnpricedTerms(network="", asset="", pay_to="0x" + "2" * 40)
-    assert carried(QUOTE, after) == replace(QUOTE, pay_to=after.pay_to)
+    assert carry_terms(QUOTE, after) == replace(QUOTE, pay_to=after.pay_to)
     moved = replace(after, network=POLYGON)
-    assert carried(QUOTE, moved) == replace(moved, asset=USDC)
-    assert carried(QUOTE, None) == QUOTE
-    assert carried(None, after) == after
-    assert carried(after, QUOTE) == QUOTE
+    assert carry_terms(QUOTE, moved) == replace(moved, asset=USDC)
+    assert carry_terms(QUOTE, None) == QUOTE
+    assert carry_terms(None, after) == after
+    assert carry_terms(after, QUOTE) == QUOTE
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.seller_files import HOST, NEW, OLD, announcement, file, row
 
-from tollgauge.core.base.signature import recovered, text_digest
+from tollgauge.core.base.signature import recover_signer, text_digest
 from tollgauge.core.directory.seller_file import (
     ANNOUNCED_MS,
     BYTES_MAX,
@@ -52,7 +52,7 @@ def test_a_whole_file_is_read() -> None:
     )
     (signed,) = seller_file.announcements
     assert signed.announcement == item
-    assert recovered(text_digest(item.text), signed.signature) == OLD.address.lower()
+    assert recover_signer(text_digest(item.text), signed.signature) == OLD.address.lower()
     assert seller_file.problems == ()
 
 
@@ -81,7 +81,7 @@ def test_signed_text_contains_host_network_addresses_and_time() -> None:
 def test_signature_is_valid_for_one_change_only(changed: dict[str, object]) -> None:
     signature = bytes.fromhex(row(announcement())["signature"][2:])
     other = replace(announcement(), **changed)  # type: ignore[arg-type]
-    assert recovered(text_digest(other.text), signature) != OLD.address.lower()
+    assert recover_signer(text_digest(other.text), signature) != OLD.address.lower()
 
 
 def test_checksummed_addresses_are_read_as_they_are_signed() -> None:

@@ -18,7 +18,7 @@ from tollgauge.core.guard.bundle import (
     PaidAddress,
     TrustRecord,
     Variant,
-    bundle_of,
+    build_bundle,
     key_of,
     line_of,
     variants_of,
@@ -54,7 +54,7 @@ UNKNOWN = replace(
 
 
 def bundled(*records: TrustRecord) -> Bundle:
-    return bundle_of(
+    return build_bundle(
         [line_of(record, SALT) for record in records],
         variant=Variant.ALL,
         salt=SALT,
@@ -155,7 +155,7 @@ def test_the_sample_that_guards_are_tested_with_is_of_this_form() -> None:
     facts = json.loads((CASES_FOLDER / "bundle.json").read_text())
     salt = base64.urlsafe_b64decode(json.loads(sample.splitlines()[0])["salt"] + "==")
     rows = facts["records"].items()
-    same = bundle_of(
+    same = build_bundle(
         [line_of(record_of(row, resource), salt) for resource, row in rows],
         variant=Variant.ALL,
         salt=salt,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
-from tollgauge.core.guard.bundle import ADDRESSES_MS, addresses_of
+from tollgauge.core.guard.bundle import ADDRESSES_MS, list_addresses
 from tollgauge.core.score.evidence import TermChange
 
 NOW = 20_000 * DAY_MS
@@ -20,7 +20,7 @@ def change(days_ago: int, before: str, after: str) -> TermChange:
 
 def known(pay_to: str, *changes: TermChange, now: int = NOW) -> Sequence[tuple[str, int]]:
     """The addresses, each with for how many days it has been known."""
-    addresses = addresses_of(pay_to, changes, first_seen=FIRST, now=now)
+    addresses = list_addresses(pay_to, changes, first_seen=FIRST, now=now)
     return [(address.pay_to, (now - address.since) // DAY_MS) for address in addresses]
 
 

@@ -23,7 +23,7 @@ from x402.schemas import AssetAmount, SupportedKind, SupportedResponse
 from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.lint import ALL_RULES, lint, read_capture
 from tollgauge.core.lint.example import EXAMPLES
-from tollgauge.core.lint.guide import HUNK_MAX, explained, nearest
+from tollgauge.core.lint.guide import HUNK_MAX, explain, find_similar_rule
 from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES, RemedyKind
 from tollgauge.core.probe.exchange import Answer, Exchange
 
@@ -35,9 +35,9 @@ FACILITATOR = "0x93053f1e7A5eFEDa532Fe69CbbE43cBEc3A0F13f"
 def test_every_rule_has_examples_and_every_kind_is_used() -> None:
     assert list(EXAMPLES) == SLUGS, "in the order of the rules"
     assert {entry.kind for entry in EXAMPLES.values()} == set(REMEDIES) == set(RemedyKind)
-    assert [explained(slug) is not None for slug in SLUGS] == [True] * len(SLUGS)
-    assert explained("no-such-rule") is None
-    assert (nearest("domain-wrng"), nearest("xyz")) == ("domain-wrong", None)
+    assert [explain(slug) is not None for slug in SLUGS] == [True] * len(SLUGS)
+    assert explain("no-such-rule") is None
+    assert (find_similar_rule("domain-wrng"), find_similar_rule("xyz")) == ("domain-wrong", None)
 
 
 @pytest.mark.parametrize("slug", SLUGS)
@@ -61,7 +61,7 @@ def test_capture_of_an_example_gives_the_same_result(slug: str) -> None:
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_excerpts_show_the_differences_with_little_context(slug: str) -> None:
-    explanation = explained(slug)
+    explanation = explain(slug)
     assert explanation is not None
     assert explanation.what.endswith(".")
     assert explanation.entry.source.url.startswith("https://")

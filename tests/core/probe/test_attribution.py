@@ -25,15 +25,15 @@ from tollgauge.core.probe.attribution import (
     LastUp,
     NetworkProbe,
     Wave,
-    attributed_to_us,
-    cause,
-    least_suspicious,
-    network_failure,
+    attribute_dns_failures,
+    attribute_to_this_machine,
+    exclude_unproven,
+    find_cause,
+    is_network_failure,
+    is_suspicious,
+    min_suspicious_failures,
     network_login,
     sign,
-    suspicious,
-    unproven,
-    unresolved,
 )
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.probe.outcome import Attribution, Sign
@@ -79,7 +79,7 @@ def answering(count: int, *, at: int = NOW) -> list[NetworkProbe]:
 
 
 def why(minute: Sequence[NetworkProbe], *references: bool) -> str | None:
-    return cause(
+    return find_cause(
         minute, answered=any(one.sign is Sign.ANSWERED for one in minute), references=references
     )
 
@@ -115,7 +115,7 @@ def test_only_failures_of_recently_up_endpoints_are_surprising(
     last_up: LastUp, surprising: bool
 ) -> None:
     assert all(one.surprising == surprising for one in failing(9, last_up))
-    assert suspicious(failing(9, last_up)) == surprising
+    assert is_suspicious(failing(9, last_up)) == surprising
 
 
 def test_a_site_that_answered_last_has_not_failed() -> None:
@@ -135,17 +135,17 @@ def test_more_than_chance_is_the_exact_tail_of_the_binomial(count: int) -> None:
         )
         return sum(terms, Fraction(0))
 
-    number = least_suspicious(count)
+    number = min_suspicious_failures(count)
     assert number >= SITES_MIN
     assert tail(number) < CHANCE
     assert number == SITES_MIN or tail(number - 1) >= CHANCE
 
 
 def test_what_chance_explains_grows_with_the_minute() -> None:
-    numbers = [least_suspicious(count) for count in range(1_000)]
+    numbers = [min_suspicious_failures(count) for count in range(1_000)]
     assert all(one <= other for one, other in pairwise(numbers))
     assert numbers[-1] == 22
-    assert least_suspicious(10_000) == 133
+    assert min_suspicious_failures(10_000) == 133
 
 
 # Unless our network is seen to work
@@ -153,7 +153,7 @@ def test_what_chance_explains_grows_with_the_minute() -> None:
 
 def test_nine_of_seventeen_that_go_down_in_one_wave_are_blamed() -> None:
     minute = failing(9) + answering(8)
-    assert suspicious(minute)
+    assert is_suspicious(minute)
     assert why(minute) is None
     assert why(minute, True, True) is None
 
@@ -179,7 +179,7 @@ def test_answers_in_between_vouch_for_us() -> None:
         asked(host, paid(at=at))
         for host, at in zip(sites(40, first=90), instants[1::3] + instants[2::3], strict=True)
     ]
-    assert suspicious(failed)
+    assert is_suspicious(failed)
     assert why(failed + answered) is None
 
 
@@ -198,7 +198,7 @@ def test_without_any_answer_every_network_failure_is_ours_the_dead_ones_too() ->
     for last_up in (WAS_UP, DEAD, NEVER_SEEN):
         (one,) = failing(1, last_up)
         assert why([one], False, False) == NO_CONNECTIVITY
-        ((result),) = attributed_to_us([(one, failure())], NO_CONNECTIVITY)
+        ((result),) = attribute_to_this_machine([(one, failure())], NO_CONNECTIVITY)
         assert (result.attribution, result.reason) == (Attribution.LOCAL, NO_CONNECTIVITY)
 
 
@@ -206,10 +206,10 @@ def test_local_failure_excludes_all_but_dead_endpoints() -> None:
     wave: Wave = [
         (one, failure()) for one in (*failing(1), *failing(1, DEAD), *failing(1, NEVER_SEEN))
     ]
-    up, dead, new = attributed_to_us(wave, COMMON_MODE)
+    up, dead, new = attribute_to_this_machine(wave, COMMON_MODE)
     assert (up.attribution, new.attribution) == (Attribution.LOCAL, Attribution.LOCAL)
     assert dead == failure()
-    assert attributed_to_us(wave, COMMON_MODE, even_dead=True) == (up, up, new)
+    assert attribute_to_this_machine(wave, COMMON_MODE, even_dead=True) == (up, up, new)
 
 
 def test_timeouts_by_local_overload_are_local_and_not_evidence() -> None:
@@ -218,7 +218,7 @@ def test_timeouts_by_local_overload_are_local_and_not_evidence() -> None:
     assert {(r.attribution, r.reason) for r in late} == {(Attribution.LOCAL, LATE_HERE)}
     assert {sign(result) for result in late} == {None}
     wave = [asked(host, result) for host, result in zip(sites(19), late, strict=True)]
-    assert not suspicious(wave + answering(109))
+    assert not is_suspicious(wave + answering(109))
 
 
 # What counts as a failure of the network
@@ -239,7 +239,7 @@ SHAREABLE = [
 def test_unrelated_sites_that_fail_so_together_are_not_to_blame(kind: FaultKind) -> None:
     wave = [(asked(host, failure(kind)), failure(kind)) for host in sites(40)]
     assert why([one for one, _ in wave]) == COMMON_MODE
-    for result in attributed_to_us(wave, COMMON_MODE):
+    for result in attribute_to_this_machine(wave, COMMON_MODE):
         assert (result.attribution, result.reason) == (Attribution.LOCAL, COMMON_MODE)
 
 
@@ -247,8 +247,8 @@ def test_unrelated_sites_that_fail_so_together_are_not_to_blame(kind: FaultKind)
 def test_broken_http_came_from_the_target_and_stays_its_own(kind: FaultKind) -> None:
     wave = [(asked(host, failure(kind)), failure(kind)) for host in sites(40)]
     assert why([one for one, _ in wave]) is None
-    assert attributed_to_us(wave, NO_CONNECTIVITY) == (failure(kind),) * 40
-    assert unproven(wave) == (failure(kind),) * 40
+    assert attribute_to_this_machine(wave, NO_CONNECTIVITY) == (failure(kind),) * 40
+    assert exclude_unproven(wave) == (failure(kind),) * 40
 
 
 def test_excluded_failures_are_still_evidence_about_the_network() -> None:
@@ -286,9 +286,9 @@ def of(wave: Wave) -> list[NetworkProbe]:
 def test_an_answer_and_broken_http_stay_with_the_target(
     wave: Wave, references: list[bool], reason: str
 ) -> None:
-    for judged in (attributed_to_us(wave, reason, even_dead=True), unproven(wave)):
+    for judged in (attribute_to_this_machine(wave, reason, even_dead=True), exclude_unproven(wave)):
         for (_, before), after in zip(wave, judged, strict=True):
-            if not network_failure(before):
+            if not is_network_failure(before):
                 assert after == before
 
 
@@ -298,7 +298,7 @@ def test_the_order_of_a_minute_does_not_matter(
 ) -> None:
     one, other = waves
     assert why(of(one), *references) == why(of(other), *references)
-    assert sorted(map(str, unproven(one))) == sorted(map(str, unproven(other)))
+    assert sorted(map(str, exclude_unproven(one))) == sorted(map(str, exclude_unproven(other)))
 
 
 @given(WAVES, st.lists(st.tuples(st.sampled_from(sites(40)), INSTANTS)), REFERENCES)
@@ -306,9 +306,9 @@ def test_the_dead_never_change_the_verdict_on_others(
     wave: Wave, dead: list[tuple[str, int]], references: list[bool]
 ) -> None:
     more: Wave = [(asked(host, failure(at=at), DEAD), failure(at=at)) for host, at in dead]
-    assert suspicious([*of(wave), *of(more)]) == suspicious(of(wave))
+    assert is_suspicious([*of(wave), *of(more)]) == is_suspicious(of(wave))
     assert why([*of(wave), *of(more)], *references) == why(of(wave), *references)
-    assert unproven([*wave, *more])[: len(wave)] == unproven(wave)
+    assert exclude_unproven([*wave, *more])[: len(wave)] == exclude_unproven(wave)
 
 
 @given(WAVES, INSTANTS)
@@ -321,7 +321,7 @@ def test_one_more_answer_never_makes_failures_ours(wave: Wave, at: int) -> None:
 def test_excluded_results_change_neither_score_nor_last_up(
     wave: Wave, reason: str, last_up: LastUp
 ) -> None:
-    for judged in (attributed_to_us(wave, reason), unproven(wave)):
+    for judged in (attribute_to_this_machine(wave, reason), exclude_unproven(wave)):
         for (_, before), after in zip(wave, judged, strict=True):
             if after != before:
                 assert not after.scored
@@ -349,7 +349,7 @@ def test_network_login_is_local_only_if_no_reference_answers(works: bool) -> Non
 
 def nobodys(wave: Wave, *, recent: Sequence[NetworkProbe] = ()) -> list[bool]:
     """Which results are attributed to nobody; the others must be as they were."""
-    judged = unproven(wave, recent=recent)
+    judged = exclude_unproven(wave, recent=recent)
     changed = [after != before for (_, before), after in zip(wave, judged, strict=True)]
     for after, is_changed in zip(judged, changed, strict=True):
         if is_changed:
@@ -442,7 +442,7 @@ def test_name_servers_that_do_not_answer_are_the_target_s_where_our_resolver_wor
     def whose(*answered: str, resolving: bool = False) -> Attribution:
         minute = [asked(host, paid()) for host in answered] + [one for one, _ in wave]
         results = [result for _, result in wave]
-        judged = unresolved(wave, results, minute=minute, resolving=resolving)
+        judged = attribute_dns_failures(wave, results, minute=minute, resolving=resolving)
         assert judged[1] == wave[1][1]
         return judged[0].attribution
 

@@ -14,7 +14,7 @@ from tollgauge.core.probe.vantage import (
     PARTLY_REACHABLE,
     RECENT_MS,
     VantageState,
-    by_majority,
+    exclude_minority_failure,
     partly_reachable,
 )
 
@@ -42,15 +42,15 @@ def state(up: bool, *, at: int = NOW, name: str = "b", primary: bool = False) ->
 
 
 def is_down(*others: VantageState) -> bool:
-    return by_majority(FAILURE, others).scored
+    return exclude_minority_failure(FAILURE, others).scored
 
 
 def test_single_vantage_decides() -> None:
-    assert by_majority(FAILURE, ()) == FAILURE
+    assert exclude_minority_failure(FAILURE, ()) == FAILURE
 
 
 def test_a_failure_that_half_of_the_vantages_do_not_see_is_nobodys() -> None:
-    result = by_majority(FAILURE, [state(up=True)])
+    result = exclude_minority_failure(FAILURE, [state(up=True)])
     assert (result.attribution, result.reason) == (Attribution.UNKNOWN, PARTLY_REACHABLE)
     assert not is_down(state(up=True), state(up=False), state(up=True))
 
@@ -79,7 +79,7 @@ def test_down_needs_more_than_half_of_all(ups: list[bool]) -> None:
 @given(ups=st.lists(st.booleans(), max_size=8))
 def test_an_answer_is_up_whatever_other_vantages_see(ups: list[bool]) -> None:
     answer = replace(FAILURE, up=True, outcome=Outcome.PAYMENT_REQUIRED)
-    assert by_majority(answer, [state(up=up) for up in ups]) == answer
+    assert exclude_minority_failure(answer, [state(up=up) for up in ups]) == answer
 
 
 def test_reached_by_some_and_not_by_others_is_partly_reachable_for_two_hours() -> None:

@@ -15,7 +15,7 @@ from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint import ALL_RULES, ERROR_RULES, RuleSet
-from tollgauge.core.probe.attribution import shared_slowness
+from tollgauge.core.probe.attribution import is_slowness_shared
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch import changes
@@ -428,7 +428,7 @@ def test_what_unrelated_endpoints_share_is_our_own_slowness() -> None:
         assert not changes
     slow = [(f"api.site{number}.com", True) for number in range(6)]
     fast = [(f"api.fast{number}.com", False) for number in range(5)]
-    assert shared_slowness([*slow, *fast])
-    assert not shared_slowness([*slow, *fast, ("another.com", False)])
-    assert not shared_slowness(slow[:4])
-    assert not shared_slowness([(f"{number}.one.com", True) for number in range(20)])
+    assert is_slowness_shared([*slow, *fast])
+    assert not is_slowness_shared([*slow, *fast, ("another.com", False)])
+    assert not is_slowness_shared(slow[:4])
+    assert not is_slowness_shared([(f"{number}.one.com", True) for number in range(20)])

@@ -58,7 +58,7 @@ def test_the_sample_bundle_holds_what_its_table_says() -> None:
 def test_what_the_service_builds_and_signs_is_what_the_guard_reads() -> None:
     salt = bytes(range(16))
     lines = [line_of(record_of(row, url), salt) for url, row in FACTS["records"].items()]
-    built = service_bundle.bundle_of(
+    built = service_bundle.build_bundle(
         lines, variant=Variant.ALL, salt=salt, policy_version=2, as_of=AS_OF_MS, scored=5
     )
     signature = SERVICE_KEY.sign_digest(built.body, typ="tollgauge-bundle", now=AS_OF_MS)

@@ -39,7 +39,7 @@ from tollgauge.clients.directories.json_reader import (
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.directory.declared import as_mapping
 from tollgauge.core.directory.listing import EXCERPT_MAX, SkippedItem
-from tollgauge.core.directory.page import LISTS, DirectoryPage, is_page, opened, read_page
+from tollgauge.core.directory.page import LISTS, DirectoryPage, is_page, iterate_entries, read_page
 
 SIZE_MAX: Final = 1024 * 1024 * 1024
 """The largest file that is read, unpacked, in bytes; of other texts than JSON VALUE_MAX is read."""
@@ -143,14 +143,14 @@ def _list_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFil
         return _openapi(as_mapping(document), name=name)
     if not is_page(document):
         if isinstance(document, dict) and ({"resource", "url"} & document.keys()):
-            entries = tuple(opened((document,), base=""))
+            entries = tuple(iterate_entries((document,), base=""))
             return DirectoryFile(items=entries, count=len(entries), complete=True)
         raise DirectoryError(
             f"The JSON of {name} holds no list of entries.",
             hint=f"It should be an array, an object with one of {', '.join(LISTS)}, or OpenAPI.",
         )
     page = read_page(document)
-    items: Iterable[object] = tuple(opened(page.items, base=page.base))
+    items: Iterable[object] = tuple(iterate_entries(page.items, base=page.base))
     item_count = len(page.items)
     lists = {"": document} if isinstance(document, list) else document
     for list_name, item_count_of in outline.counts.items():
@@ -172,12 +172,12 @@ def _list_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFil
 def _entries(outline: Outline, name: str, base: str, reopen: _Reopen) -> Iterator[object]:
     """The entries of a list of a JSON document, one after the other."""
     with reopen() as file:
-        yield from opened(read_items(file, name), base=base)
+        yield from iterate_entries(read_items(file, name), base=base)
     if outline.open_list == name:  # the group at its end may have whole entries
         with reopen() as file:
             last = read_outline(file, kept=outline.counts[name]).document
         group = last if isinstance(last, list) else last[name]
-        yield from opened((item for item in group if is_page(item)), base=base)
+        yield from iterate_entries((item for item in group if is_page(item)), base=base)
 
 
 def _json_lines(path: Path, *, size_max: int, stamp: Stamp) -> Iterator[object]:
@@ -186,7 +186,7 @@ def _json_lines(path: Path, *, size_max: int, stamp: Stamp) -> Iterator[object]:
         while text := file.readline(VALUE_MAX):
             for line in text.splitlines():
                 if line.strip():
-                    yield from opened((_json_line(line),), base="")
+                    yield from iterate_entries((_json_line(line),), base="")
 
 
 def _json_line(line: bytes) -> object:
@@ -211,7 +211,7 @@ def _openapi(document: Mapping[str, object], *, name: str) -> DirectoryFile:
             f"({len(items)} marked as free).",
             hint="An operation for sale carries x-payment-info, or declares the answer 402.",
         )
-    whole, opened_items = openapi.is_whole(items), tuple(opened(items, base=""))
+    whole, opened_items = openapi.is_whole(items), tuple(iterate_entries(items, base=""))
     return DirectoryFile(items=opened_items, count=len(opened_items), complete=whole, origin=origin)
 
 

@@ -18,7 +18,7 @@ _HALF_ORDER: Final = 0x7FFFFFFFFFFFFFFFFFFFFFFFFFFFFFFF5D576E7357A4501DDFE92F466
 _LENGTH: Final = 65
 
 
-def recovered(digest: bytes, signature: bytes) -> str | None:
+def recover_signer(digest: bytes, signature: bytes) -> str | None:
     """Return the address (lower-case hex) that signed a 32-byte digest with `r, s, v`; None if the
     signature is invalid.
     """
@@ -35,7 +35,7 @@ def recovered(digest: bytes, signature: bytes) -> str | None:
     return "0x" + keccak(key.format(compressed=False)[1:])[-20:].hex()
 
 
-def address_of(private_key: bytes) -> str:
+def derive_address(private_key: bytes) -> str:
     """Return the address (EIP-55) of a private key (32 bytes). Raises ValueError for an invalid
     key.
     """

@@ -128,7 +128,7 @@ def clean_text(value: object, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """Return a text of at most `limit` characters; an ellipsis ends a text that was cut."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 

@@ -66,7 +66,7 @@ def next_span(indexed: int, *, head: int, finalized: int, most: int, most_tip: i
     return None
 
 
-def fork(ours: Mapping[int, bytes], theirs: Mapping[int, bytes], *, head: int) -> int | None:
+def find_fork(ours: Mapping[int, bytes], theirs: Mapping[int, bytes], *, head: int) -> int | None:
     """Return the last common block of the index and the node's chain if the indexed blocks above it
     are no longer part of the chain; None if nothing is to be undone.
 
@@ -86,7 +86,7 @@ def fork(ours: Mapping[int, bytes], theirs: Mapping[int, bytes], *, head: int) -
     return None if common is None or common >= min(head, max(ours)) else common
 
 
-def linked(headers: Sequence[BlockHeader], *, parent: bytes | None) -> bool:
+def are_linked(headers: Sequence[BlockHeader], *, parent: bytes | None) -> bool:
     """Return whether headers are consecutive, the first one after `parent` (None: after any
     block).
     """

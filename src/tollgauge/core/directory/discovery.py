@@ -81,7 +81,7 @@ def looks_same(one: int, other: int, shared: int, *, named_alike: bool = False) 
     return shared > 0 and shared * 2 >= few and shared * 10 >= many
 
 
-def carried(before: Advertised | None, after: Advertised | None) -> Advertised | None:
+def carry_terms(before: Advertised | None, after: Advertised | None) -> Advertised | None:
     """Return the terms to compare the next crawl with: those of this crawl, with missing values
     from the one before.
     """

@@ -28,7 +28,7 @@ from tollgauge.core.endpoint.identity import (
     ResourceError,
     parse_resource,
 )
-from tollgauge.core.endpoint.terms import Quote, UnpricedTerms, preferred
+from tollgauge.core.endpoint.terms import Quote, UnpricedTerms, select_quote
 from tollgauge.core.lint import terms_of_accepts
 from tollgauge.core.lint.parsing import ENTRIES_MAX
 
@@ -111,7 +111,7 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
     if not accepts and is_free(item):
         return SkippedItem(reason="free", excerpt=excerpt)
     version = _version(item, accepts)
-    quote = preferred(terms_of_accepts(accepts, version=version or 2))
+    quote = select_quote(terms_of_accepts(accepts, version=version or 2))
     holders = tuple(_holders(item, accepts))
     return ListedItem(
         resource=resource if resource.query else _with_query(resource, declared.query),

@@ -118,10 +118,10 @@ def entries(page: DirectoryPage) -> tuple[object, ...]:
     """Return the entries of a page for `read_item`, groups opened. Never raises, and is
     idempotent.
     """
-    return tuple(opened(page.items, base=page.base))
+    return tuple(iterate_entries(page.items, base=page.base))
 
 
-def opened(items: Iterable[object], *, base: str) -> Iterator[object]:
+def iterate_entries(items: Iterable[object], *, base: str) -> Iterator[object]:
     """Yield the entries of items as `entries` does, without holding the whole list."""
     return _opened(items, _Group(base=base), level=0)
 

@@ -155,7 +155,7 @@ def form_text(form: str) -> str:
     return f"{_FORM_NAMES.get(name, _FORM_NAMES[_OTHER])} on {place}"
 
 
-def preferred(terms: tuple[Terms, ...]) -> Quote | None:
+def select_quote(terms: tuple[Terms, ...]) -> Quote | None:
     """Return the quote of an endpoint; None without terms.
 
     It is the first `exact` entry on Base in a known asset, otherwise the first in a known asset,

@@ -70,7 +70,7 @@ class TrustRecord:
         return tuple(address.pay_to for address in self.addresses)
 
 
-def addresses_of(
+def list_addresses(
     pay_to: str, changes: Sequence[TermChange], *, first_seen: int, now: int
 ) -> tuple[PaidAddress, ...]:
     """Return every address that was advertised after `now - ADDRESSES_MS`, newest first.
@@ -163,7 +163,7 @@ def variants_of(record: TrustRecord) -> tuple[Variant, ...]:
     return (Variant.ALL, Variant.AVOID) if avoided else (Variant.ALL,)
 
 
-def bundle_of(
+def build_bundle(
     lines: Sequence[bytes],
     *,
     variant: Variant,

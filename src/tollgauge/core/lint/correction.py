@@ -57,7 +57,7 @@ class Correction:
     remaining: tuple[str, ...]
 
 
-def corrected(exchange: Exchange) -> Correction | None:
+def correct_envelope(exchange: Exchange) -> Correction | None:
     """Return the corrected envelope of a response.
 
     None without an envelope, without a possible correction, or if it exceeds SIZE_MAX.
@@ -74,7 +74,7 @@ def corrected(exchange: Exchange) -> Correction | None:
     answer = _answer_with(exchange, document, version)
     for _ in range(_ROUNDS):
         values = [
-            (where, correction(read(answer), rule, where)) for rule, where in _findings(answer)
+            (where, find_correction(read(answer), rule, where)) for rule, where in _findings(answer)
         ]
         for where, value in values:
             if value is not None:
@@ -91,7 +91,7 @@ def corrected(exchange: Exchange) -> Correction | None:
     )
 
 
-def correction(reading: Reading, rule: str, where: str) -> object:
+def find_correction(reading: Reading, rule: str, where: str) -> object:
     """Return the right value for a finding: ABSENT if the member must be removed, None if only the
     seller knows it.
     """

@@ -13,9 +13,15 @@ from functools import cache
 from typing import Final
 
 from tollgauge.core.endpoint.finding import Finding, Lint
-from tollgauge.core.lint.correction import ABSENT, Correction, corrected, correction, value_at
+from tollgauge.core.lint.correction import (
+    ABSENT,
+    Correction,
+    correct_envelope,
+    find_correction,
+    value_at,
+)
 from tollgauge.core.lint.example import EXAMPLES
-from tollgauge.core.lint.guide import explained
+from tollgauge.core.lint.guide import explain
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.reading import Reading, read
 from tollgauge.core.probe.exchange import Exchange, Fault
@@ -73,7 +79,7 @@ def diagnose(exchange: Exchange, result: Lint) -> Diagnosis:
         place=reading.envelope.place,
         details=tuple(_detail(reading, finding) for finding in findings),
         lines=_lines(reading, findings),
-        correction=corrected(exchange),
+        correction=correct_envelope(exchange),
     )
 
 
@@ -91,7 +97,7 @@ def worst_first(findings: tuple[Finding, ...]) -> list[Finding]:
 
 
 def _detail(reading: Reading, finding: Finding) -> Detail:
-    right = correction(reading, finding.rule, finding.where)
+    right = find_correction(reading, finding.rule, finding.where)
     return Detail(
         finding=finding,
         found=_found(reading, finding),
@@ -111,7 +117,7 @@ def _found(reading: Reading, finding: Finding) -> str:
     if where == "body":
         body = reading.answer.body.decode("utf-8", "replace").strip() if reading.answer else ""
         return _cut(body, VALUE_MAX) or "an empty body"
-    return quoted(value_at(reading.envelope.document, where))
+    return quote_value(value_at(reading.envelope.document, where))
 
 
 def _found_header(reading: Reading, rule: str) -> str:
@@ -130,7 +136,7 @@ def _found_header(reading: Reading, rule: str) -> str:
 
 def _expected(rule: str, right: object) -> str:
     """Return the text of the expected value, with the correction or, failing that, an example."""
-    known = explained(rule)
+    known = explain(rule)
     if known is None:
         return ""
     words = known.rule.expected
@@ -156,7 +162,7 @@ def _example(rule: str) -> object:
     return value if shown and where.rpartition(".")[2] not in _OWN else None
 
 
-def quoted(value: object) -> str:
+def quote_value(value: object) -> str:
     """Return a JSON value as text; values other than strings with their type."""
     match value:
         case bool() | None:

@@ -86,7 +86,7 @@ class ExampleLine:
 _GAP: Final = ExampleLine("…")
 
 
-def explained(slug: str) -> Explanation | None:
+def explain(slug: str) -> Explanation | None:
     """The explanation of a rule; None for an unknown slug."""
     rule = _rules().get(slug)
     if rule is None:
@@ -95,7 +95,7 @@ def explained(slug: str) -> Explanation | None:
     return Explanation(rule=rule, entry=entry, remedy=REMEDIES[entry.kind])
 
 
-def nearest(slug: str) -> str | None:
+def find_similar_rule(slug: str) -> str | None:
     """Return the slug of a rule that is most similar to a text; None if no slug is similar."""
     return next(iter(get_close_matches(slug, _rules(), n=1)), None)
 

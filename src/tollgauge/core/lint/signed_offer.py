@@ -19,7 +19,7 @@ from typing import Final
 
 from eth_utils.crypto import keccak
 
-from tollgauge.core.base.signature import recovered
+from tollgauge.core.base.signature import recover_signer
 from tollgauge.core.lint.parsing import members
 
 OFFERS_MAX: Final = 32  # offers of a response that are judged
@@ -143,7 +143,7 @@ def _judge_wallet(
     payload: Mapping[str, object], signature: str, keys: HostKeys | None
 ) -> OfferStanding:
     try:
-        signer = recovered(_digest(payload), bytes.fromhex(signature.removeprefix("0x")))
+        signer = recover_signer(_digest(payload), bytes.fromhex(signature.removeprefix("0x")))
     except ValueError:
         return OfferStanding.MISMATCH
     if signer is None:

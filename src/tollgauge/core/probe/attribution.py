@@ -135,7 +135,7 @@ def sign(probe: Any) -> Sign | None:
     return shown if fault is None or fault.sign is None else fault.sign
 
 
-def network_failure(result: ProbeResult) -> bool:
+def is_network_failure(result: ProbeResult) -> bool:
     """Return whether the local network, resolver, trust anchors or clock could have caused a
     failure that is not yet attributed to this machine.
     """
@@ -143,7 +143,7 @@ def network_failure(result: ProbeResult) -> bool:
 
 
 @lru_cache(maxsize=1_024)
-def least_suspicious(sites: int) -> int:
+def min_suspicious_failures(sites: int) -> int:
     """Return the minimum number of failures that chance does not explain, at least SITES_MIN.
 
     All terms of the binomial have the denominator of BASE_RATE to the power of `sites`.
@@ -159,13 +159,13 @@ def least_suspicious(sites: int) -> int:
     return max(failures, SITES_MIN)
 
 
-def suspicious(minute: Iterable[NetworkProbe]) -> bool:
+def is_suspicious(minute: Iterable[NetworkProbe]) -> bool:
     """Return whether more sites failed surprisingly in a minute than chance explains."""
     failed, answered = _by_site(minute)
-    return len(failed) >= least_suspicious(len(failed.keys() | answered.keys()))
+    return len(failed) >= min_suspicious_failures(len(failed.keys() | answered.keys()))
 
 
-def cause(
+def find_cause(
     minute: Sequence[NetworkProbe], *, answered: bool, references: Sequence[bool]
 ) -> str | None:
     """Return why failures are local: NO_CONNECTIVITY, COMMON_MODE, or None if they are not.
@@ -178,13 +178,13 @@ def cause(
     """
     if references and not any(references) and not answered:
         return NO_CONNECTIVITY
-    if not suspicious(minute):
+    if not is_suspicious(minute):
         return None
     seen_to_work = all(references) and not _silent(minute)
     return None if seen_to_work else COMMON_MODE
 
 
-def attributed_to_us(
+def attribute_to_this_machine(
     wave: Wave, reason: str, *, even_dead: bool = False
 ) -> tuple[ProbeResult, ...]:
     """Return the results of a wave in order, with network failures attributed to this machine.
@@ -195,7 +195,7 @@ def attributed_to_us(
     all_fail = even_dead or reason == NO_CONNECTIVITY
     return tuple(
         replace(result, attribution=Attribution.LOCAL, reason=reason)
-        if network_failure(result) and (all_fail or not asked.dead)
+        if is_network_failure(result) and (all_fail or not asked.dead)
         else result
         for asked, result in wave
     )
@@ -210,7 +210,7 @@ def network_login(result: ProbeResult, *, works: bool) -> ProbeResult:
     return replace(result, attribution=Attribution.LOCAL, reason=NO_CONNECTIVITY)
 
 
-def unresolved(
+def attribute_dns_failures(
     wave: Wave, results: Sequence[ProbeResult], *, minute: Iterable[NetworkProbe], resolving: bool
 ) -> tuple[ProbeResult, ...]:
     """Return the results of a wave in order, with DNS failures attributed to the target if the
@@ -230,7 +230,7 @@ def unresolved(
     )
 
 
-def unproven(wave: Wave, *, recent: Iterable[NetworkProbe] = ()) -> tuple[ProbeResult, ...]:
+def exclude_unproven(wave: Wave, *, recent: Iterable[NetworkProbe] = ()) -> tuple[ProbeResult, ...]:
     """Return the results of a wave without any answer and without references.
 
     Failures are attributed to neither side if they may be local:
@@ -260,7 +260,7 @@ def unproven(wave: Wave, *, recent: Iterable[NetworkProbe] = ()) -> tuple[ProbeR
 
     return tuple(
         replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
-        if network_failure(result)
+        if is_network_failure(result)
         and (
             (_has_local_cause(result) and not works(asked))
             or (doubt_all and not asked.dead)
@@ -271,7 +271,7 @@ def unproven(wave: Wave, *, recent: Iterable[NetworkProbe] = ()) -> tuple[ProbeR
     )
 
 
-def shared_slowness(wave: Sequence[tuple[str, bool]]) -> bool:
+def is_slowness_shared(wave: Sequence[tuple[str, bool]]) -> bool:
     """Return whether slow responses of one wave, as (host, slow), have a common cause.
 
     At least SITES_MIN unrelated sites and more than half of those that answered are slow.

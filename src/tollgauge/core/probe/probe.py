@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.endpoint.finding import Finding, Lint
-from tollgauge.core.endpoint.terms import Quote, forms_of, preferred
+from tollgauge.core.endpoint.terms import Quote, forms_of, select_quote
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, Timings
 from tollgauge.core.probe.outcome import FAULTS, OUTCOMES, Attribution, Outcome, classify_answer
 
@@ -113,7 +113,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         compliant=lint.compliant,
         payable=lint.payable or not lint.evaluated,
         version=lint.version,
-        quote=preferred(lint.terms),
+        quote=select_quote(lint.terms),
         accepts=lint.accepts,
         forms=forms_of(lint.terms),
         findings=lint.findings,

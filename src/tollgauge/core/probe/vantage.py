@@ -82,7 +82,7 @@ class VantageState:
         return self.attribution is Attribution.TARGET and now - self.at <= for_ms
 
 
-def by_majority(result: ProbeResult, states: Iterable[VantageState]) -> ProbeResult:
+def exclude_minority_failure(result: ProbeResult, states: Iterable[VantageState]) -> ProbeResult:
     """Return a result of the primary vantage, excluded if it is a failure that at most half of the
     vantages see.
 

@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tollgauge.core.base.units import known_asset
 from tollgauge.core.directory.search_text import with_scheme
-from tollgauge.core.lint.guide import Explanation, explained
+from tollgauge.core.lint.guide import Explanation, explain
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.lint.remedy import REMEDIES
 from tollgauge.web.edge.problem import Problem
@@ -222,7 +222,7 @@ def _exactly(text: str) -> Markup:
 
 
 def _explained(slug: str) -> Explanation:
-    explanation = explained(slug)
+    explanation = explain(slug)
     if explanation is None:
         raise Problem(404, "unknown-rule", "The linter has no such rule.")
     return explanation

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from tollgauge.clients import webhooks
 from tollgauge.clients.chain.rpc import RpcError
 from tollgauge.clients.webhooks import watch_context
-from tollgauge.core.base.signature import recovered, text_digest
+from tollgauge.core.base.signature import recover_signer, text_digest
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.watch.watch_rules import WatchState, rotation_text
 from tollgauge.store.watches import watch_payments, watches
@@ -135,7 +135,7 @@ class Rotation:
 
     async def _signed_by(self, payer: tuple[str, str], digest: bytes, signature: bytes) -> bool:
         network, address = payer
-        if recovered(digest, signature) == address:
+        if recover_signer(digest, signature) == address:
             return True
         if self.dependencies.gate.chain is None:
             return False

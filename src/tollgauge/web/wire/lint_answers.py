@@ -9,7 +9,7 @@ import orjson
 from tollgauge.core.endpoint.finding import LINT_FLAG, Lint
 from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.lint.diagnosis import Detail, diagnose, stored_details
-from tollgauge.core.lint.guide import explained
+from tollgauge.core.lint.guide import explain
 from tollgauge.core.probe.exchange import Exchange
 from tollgauge.web.wire.response_model import (
     OneOf,
@@ -145,7 +145,7 @@ def _response(result: Lint, details: tuple[Detail, ...], base_url: str) -> LintR
 def rule_page(code: str, base_url: str) -> str | None:
     """The page of the rule that a flag's code or a slug names; None where there is no such rule."""
     slug = code.removeprefix(LINT_FLAG)
-    return None if explained(slug) is None else f"{base_url.rstrip('/')}{RULES_PATH}/{slug}"
+    return None if explain(slug) is None else f"{base_url.rstrip('/')}{RULES_PATH}/{slug}"
 
 
 def brief(model: LintResponse) -> bytes:
@@ -171,7 +171,7 @@ def brief(model: LintResponse) -> bytes:
 
 def _finding(detail: Detail, base_url: str) -> LintFindingResponse:
     finding = detail.finding
-    known = explained(finding.rule)
+    known = explain(finding.rule)
     return LintFindingResponse(
         rule=finding.rule,
         severity=finding.severity.value,

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import orjson
 
-from tollgauge.core.base.text import shortened
+from tollgauge.core.base.text import shorten
 from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.monitor.lists import EndpointPage, Match, Search, SearchResult
@@ -105,7 +105,7 @@ def brief_search(search: SearchResponse, *, limit: int) -> bytes:
         full = orjson.loads(dump(row))
         brief = {name: full[name] for name in BRIEF}
         advertised = brief["advertisedBy"]
-        advertised["description"] = shortened(advertised["description"], _BRIEF_DESCRIPTION)
+        advertised["description"] = shorten(advertised["description"], _BRIEF_DESCRIPTION)
         room -= len(orjson.dumps(brief))
         if room < 0:
             break

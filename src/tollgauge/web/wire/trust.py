@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import orjson
 from pydantic import WithJsonSchema
 
-from tollgauge.core.base.text import shortened
+from tollgauge.core.base.text import shorten
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.endpoint.finding import Severity as FindingSeverity
 from tollgauge.core.endpoint.finding import is_lint
@@ -353,7 +353,7 @@ def short(report: TrustReportResponse) -> TrustReportResponse:
                 }
             ),
             "advertised_by": words.model_copy(
-                update={"description": shortened(words.description, _DESCRIPTION)}
+                update={"description": shorten(words.description, _DESCRIPTION)}
             ),
             "evidence": report.evidence.model_copy(update={"document": None}),
         }

@@ -21,11 +21,11 @@ from tollgauge.core.chain.trace.transaction import (
     Block,
     Receipt,
     TraceInputError,
-    merged,
+    merge_receipts,
     own_receipt,
     read_receipt,
     read_transaction,
-    unwrapped,
+    unwrap_response,
 )
 from tollgauge.core.chain.trace.transfers import read_call_trace
 
@@ -52,7 +52,7 @@ def trace_files(
     Raises:
         TraceInputError: An object is malformed, or the transaction is on another network.
     """
-    tx, receipt, calls = unwrapped(tx), unwrapped(receipt), unwrapped(calls)
+    tx, receipt, calls = unwrap_response(tx), unwrap_response(receipt), unwrap_response(calls)
     fallback = named_network(network or DEFAULT_NETWORK)
     if tx is None:
         return not_found(None, network=fallback)
@@ -80,7 +80,7 @@ def _receipt(tx: object, receipt: object | None) -> Receipt | None:
     if receipt is None:
         return own
     given = read_receipt(receipt)
-    return given if own is None else merged(given, own)
+    return given if own is None else merge_receipts(given, own)
 
 
 def trace_json(

@@ -187,7 +187,7 @@ class Receipt:
     whole: bool = True
 
 
-def unwrapped(value: object) -> object:
+def unwrap_response(value: object) -> object:
     """Return the content of a saved response: the `result` of JSON-RPC or of an explorer's API,
     otherwise the value itself.
 
@@ -262,7 +262,7 @@ def own_receipt(value: object) -> Receipt | None:
     return None if receipt.ok is None and receipt.logs is None else receipt
 
 
-def merged(receipt: Receipt, other: Receipt) -> Receipt:
+def merge_receipts(receipt: Receipt, other: Receipt) -> Receipt:
     """Return a receipt, completed with another one of the same transaction.
 
     Raises TraceInputError if their outcomes differ.

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from eth_utils.crypto import keccak
 
-from tollgauge.core.base.signature import recovered
+from tollgauge.core.base.signature import recover_signer
 from tollgauge.core.base.units import ASSETS, EVM_ADDRESS_PATTERN, Asset, evm_chain_id, known_asset
 from tollgauge.core.chain.settlement import AUTHORIZATION_USED, TRANSFER
 from tollgauge.core.chain.trace.calldata import SELECTORS, AuthorizedTransfer, Method, read_call
@@ -170,7 +170,7 @@ def signed_by_payer(payment: Payment) -> bool:
 
 def _signer(call: AuthorizedTransfer, asset: Asset) -> str | None:
     """Return the signer, assuming that the call is for this asset."""
-    return recovered(keccak(b"\x19\x01" + _domain(asset) + _message(call)), call.signature)
+    return recover_signer(keccak(b"\x19\x01" + _domain(asset) + _message(call)), call.signature)
 
 
 @cache
