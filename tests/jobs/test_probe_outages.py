@@ -8,7 +8,6 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -28,6 +27,7 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import CONFIRM_AFTER_MS
+from tollgauge.core.score.score import Score
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import closed_port
 from tollgauge.store.probes import probes
@@ -71,7 +71,7 @@ def up(at: int) -> ProbeResult:
     )
 
 
-async def past(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
+async def past(loop: Loop, added: Sequence[Endpoint]) -> list[Score]:
     """Two days on which every endpoint was up, and the resulting scores."""
     await loop.add(*added)
     clock = loop.clock
@@ -84,7 +84,7 @@ async def past(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
     return [await loop.score_of(target.id) for target in added]
 
 
-async def confirm_failures(loop: Loop, added: Sequence[Endpoint]) -> list[Any]:
+async def confirm_failures(loop: Loop, added: Sequence[Endpoint]) -> list[Score]:
     """Let several minutes pass, in which failures are confirmed; return the scores after them."""
     clock = loop.clock
     assert isinstance(clock, Clock)
@@ -115,7 +115,7 @@ async def test_own_outage_changes_no_score(empty: Store, references: tuple[str, 
     assert [row.score_tenths for row in after] == [row.score_tenths for row in before]
     assert [row.grade for row in after] == [row.grade for row in before]
     assert [row.recommendation for row in after] == [row.recommendation for row in before]
-    assert all(b'"excluded":[["' + reason.encode() in row.result for row in after)
+    assert [row.stats.excluded for row in after] == [((reason, 1),)] * len(added)
 
 
 async def test_without_a_reference_an_unknown_name_has_no_attribution(

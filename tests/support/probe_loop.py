@@ -18,6 +18,7 @@ from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.probe.schedule import Cadence
+from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
 from tollgauge.jobs import probe, score
@@ -82,8 +83,10 @@ class Loop:
         since = START - DAY_MS  # every day since then is queried: not since 1970
         return list(await self.store.reading(probes.history, endpoint_id, since=since, until=until))
 
-    async def score_of(self, endpoint_id: str) -> Any:
-        return await self.store.reading(scores.get, endpoint_id)
+    async def score_of(self, endpoint_id: str) -> Score:
+        row = await self.store.reading(scores.get, endpoint_id)
+        assert row is not None
+        return score_from_json(row.result)
 
     async def next_due(self, ids: Sequence[str]) -> int:
         known = await self.store.reading(endpoints.get_many, ids)

@@ -195,7 +195,7 @@ REASONS = {
     f"{GOOD}/redirect-path": "",
     f"{GOOD}/injection": "",
     f"{GOOD}/header-20k": "",
-    f"{GOOD}/always-429": "throttled",
+    f"{GOOD}/always-429": "",
 }
 
 
