@@ -70,19 +70,20 @@ class DemoPurchase:
 
 RING: Final = tuple(f"carousel-{number}" for number in range(1, 7))
 """The labels of sellers who buy from each other."""
+ANCHORS: Final = ("research", "ocr", "translate")
+"""The labels of established sellers, each of another owner: the whole crowd buys from them, for
+some $3 in 30 days each, which proves that its members are real customers.
+"""
 DEMAND: Final[Mapping[str, Demand]] = {
     "weather": Demand(customers=44, monthly=110),
     "coinmark": Demand(customers=36, monthly=80),
     "searchlight": Demand(customers=30, monthly=60),
     "embed": Demand(customers=22, monthly=50),
-    "translate": Demand(customers=18, monthly=36),
     "quotes": Demand(customers=16, monthly=30),
     "tokenrisk": Demand(customers=14, monthly=26),
     "easel": Demand(customers=14, monthly=26),
-    "research": Demand(customers=12, monthly=20),
     "gas": Demand(customers=12, monthly=24),
     "cloudline": Demand(customers=9, monthly=18),
-    "ocr": Demand(customers=9, monthly=16),
     "scraper": Demand(customers=8, monthly=14),
     "pricefeed": Demand(customers=7, monthly=14),
     "contracts": Demand(customers=5, monthly=8),
@@ -96,6 +97,9 @@ DEMAND: Final[Mapping[str, Demand]] = {
     "barometer": Demand(customers=1, monthly=24),
     "anything": Demand(customers=2, monthly=14),
     "seo": Demand(customers=3, monthly=8),
+    "research": Demand(customers=CROWD, monthly=240),
+    "ocr": Demand(customers=CROWD, monthly=240),
+    "translate": Demand(customers=CROWD, monthly=240),
     "whisper": Demand(customers=1, monthly=40, buyers=Buyers.FRIEND),
     "moneybags": Demand(customers=60, monthly=60, buyers=Buyers.SYBILS),
     "roundabout": Demand(customers=30, monthly=40, buyers=Buyers.HUB),

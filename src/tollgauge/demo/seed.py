@@ -36,14 +36,15 @@ from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.demo import past
 from tollgauge.demo.announcing import file_at, turns
 from tollgauge.demo.chain import CHAIN_ID, CHAIN_NAME
+from tollgauge.demo.customers import ANCHORS
 from tollgauge.demo.directory import items_at
-from tollgauge.demo.seller import Seller
+from tollgauge.demo.seller import Seller, payee
 from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.world import Sellers, World
 from tollgauge.jobs import score
 from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.jobs.discover import Source, SourceKind
-from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.jobs.index_visit import DemandSettings, IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
 from tollgauge.monitor import discovery, seller_files, terms
@@ -119,6 +120,13 @@ def configuration(world: Sellers, *, port: int, store_url: str, signing_key: str
         ),
         bundle=BundleSettings(every_ms=BUNDLE_EVERY_MS),
         index=IndexSettings(volume_every_ms=SECOND_MS, dirty_every_ms=10 * SECOND_MS),
+        demand=DemandSettings(
+            anchors={
+                seller.host: seller.payees or (payee(seller.label),)
+                for seller in SELLERS
+                if seller.label in ANCHORS
+            }
+        ),
         signing=SigningSettings(key=signing_key or new_key()),
         watch=WatchSettings(key=WATCH_KEY),
         sources=(
