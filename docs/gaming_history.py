@@ -152,7 +152,7 @@ def _judged(resource: str, answer: Answer | Fault) -> ProbeResult:
     result = judge(exchange, lint(exchange))
     if (
         result.reason == FaultKind.DNS_FAILED
-    ):  # other sites answer (core/probe/attribution.unresolved)
+    ):  # other sites answer (core/probe/attribution.attribute_dns_failures)
         return replace(result, attribution=Attribution.TARGET)
     return result
 

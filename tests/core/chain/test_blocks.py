@@ -1,4 +1,4 @@
-"""Which blocks come next, and what a reorganised chain undoes."""
+"""The next blocks to index, and the effect of a reorganisation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transfers and their authorizations, read from event logs by place alone."""
+"""Transfers and their authorizations, paired by their positions in event logs."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_the_same_place_of_another_block_is_another_place() -> None:
 
 
 def test_receipt_decides_a_gap_in_the_observed_logs() -> None:
-    """ANN's authorization paid OTHER, whom nobody watches; then ANN sent SHOP money plainly."""
+    """ANN's authorization paid OTHER, which is not watched; then ANN sent SHOP a plain transfer."""
     hidden = moved(ANN, OTHER, 9, index=1)
     seen = [used(ANN, 1, index=0), moved(ANN, SHOP, 10, index=2)]
     logged = events(seen, token=TOKEN)

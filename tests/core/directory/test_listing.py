@@ -1,4 +1,4 @@
-"""Entries of directories: what is listed, skipped, and read out of each."""
+"""Entries of directories: listed and skipped ones, and their fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the text of a search names."""
+"""The kinds of search texts."""
 
 from __future__ import annotations
 

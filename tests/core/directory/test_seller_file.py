@@ -1,4 +1,4 @@
-"""What is read of a seller's file, whatever it holds."""
+"""Parsing of a seller's file with any content."""
 
 from __future__ import annotations
 

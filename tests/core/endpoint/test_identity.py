@@ -1,4 +1,4 @@
-"""What is a public https URL, and which URLs are one resource."""
+"""Public https URLs, and URLs of the same resource."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ NEW = PayToHistory(START, START)
 
 
 def change(history: PayToHistory, before: str, after: str, at: int, **values: Any) -> PayToHistory:
-    """The history after a change at an instant, when `before` was seen until the hour before."""
+    """Return the history after a change at `at`; `before` was seen until an hour earlier."""
     base = {"last_seen": at - HOUR_MS, "move_announced": False, "variation_announced": False}
     return history.changed(before, after, at=at, **base | values)
 

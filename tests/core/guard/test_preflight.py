@@ -18,7 +18,7 @@ _OF_A_CLIENT = {
     *("policy", "spent", "bundleAsOf", "requestUrl", "resourceUrl", "without", "now"),
     "inherited",
 }
-"""What a case says that needs a client, its limits or its copy of the bundle."""
+"""Members of a case that need a client, its limits or its copy of the bundle."""
 _OF_A_TOKEN = {"asset-unknown", "over-call-cap"}
 _OFFERED = ("payTo", "amount", "network")
 PAID_TO = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
@@ -69,7 +69,7 @@ def test_an_offer_is_judged_as_a_guard_judges_it(
     )
     vouched = record is not None and record.recommendation in ("proceed", "caution")
     if decision == "allow" and not (vouched and record is not None and record.addresses):
-        # A guard pays a little to whom nobody knows; here no limit is known.
+        # A guard pays small amounts to unknown sellers; preflight has no such limit.
         decision, code = "ask", Code.UNKNOWN_RESOURCE
     assert (verdict.decision, verdict.code) == (decision, code)
     assert verdict.reason.endswith(".")

@@ -1,4 +1,4 @@
-"""What a seller reads of an answer: what was found, what was expected, and what to send instead."""
+"""The diagnosis of a response: found and expected values, and the corrected envelope."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_the_line_of_a_finding_is_marked_or_the_one_around_a_missing_member() ->
 
 
 def test_a_stock_client_pays_the_corrected_envelope() -> None:
-    """Everything that can be written wrongly without a doubt about what was meant."""
+    """Every kind of mistake whose intended value is unambiguous."""
     offer = {
         "scheme": " Exact",
         "network": "base",

@@ -1,4 +1,4 @@
-"""docs/lint-rules.md is what the rule table says."""
+"""docs/lint-rules.md matches the rules."""
 
 from __future__ import annotations
 

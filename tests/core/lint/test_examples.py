@@ -91,7 +91,7 @@ def test_every_file_of_the_fixes_is_shown() -> None:
 
 
 class Facilitator(HTTPFacilitatorClient):
-    """A facilitator that supports exact and upto on Base and is asked for nothing else."""
+    """A facilitator that only supports exact and upto on Base."""
 
     def get_supported(self) -> SupportedResponse:
         return SupportedResponse(
@@ -127,7 +127,7 @@ async def answered(code: str, url: str = "https://api.example.com/weather") -> L
         "OutputConfig": OutputConfig,
         "declare_discovery_extension": declare_discovery_extension,
     }
-    exec(code.replace("0xYourAddress", PAYEE), names)  # the code of our own pages
+    exec(code.replace("0xYourAddress", PAYEE), names)  # code of the pages
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app)) as client:
         response = await client.get(url)
     answer = Answer(

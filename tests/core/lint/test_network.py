@@ -78,7 +78,7 @@ def sdk_file(*path: str) -> ModuleType:
 
 
 def node(script: str) -> Any:
-    """What a script prints as JSON, run where the TypeScript SDK is installed."""
+    """Return the JSON output of a script that runs with the TypeScript SDK."""
     command = ["node", "--input-type=module", "-e", script]
     done = subprocess.run(command, cwd=NODE_MODULES.parent, capture_output=True, check=True)
     return json.loads(done.stdout)

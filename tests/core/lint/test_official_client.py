@@ -147,7 +147,7 @@ def mutated(document: Document, changes: list[tuple[tuple[str | int, ...], Any]]
 
 @pytest.fixture(scope="module")
 def client() -> x402HTTPClientSync:
-    """The official client with a throwaway key, and no limit on what it may spend."""
+    """The official client with a throwaway key and without a spending limit."""
     inner = x402ClientSync()
     register_exact_evm_client(inner, EthAccountSigner(Account.from_key(THROWAWAY_KEY)))
     inner.set_spend_controls(False)

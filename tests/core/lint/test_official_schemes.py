@@ -1,5 +1,5 @@
 """The tables of schemes and networks against the installed official clients: every scheme, network
-and version that they register is asked for, and signed exactly where the linter says so.
+and version that they register is requested, and signed exactly if the linter expects it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The linter against answers of real services and published verdicts.
 
-The inputs lie beside the project (see their README); without them these tests are skipped.
+The inputs are next to the project (see their README); without them these tests are skipped.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def checked(capture: dict[str, Any]) -> Lint:
 
 
 def of_captured(path: Path) -> Lint:
-    """A captured exchange; a header that its author shortened is left out, it is no wire bytes."""
+    """A captured exchange without headers that its author shortened."""
     seen = load(path)
     headers = seen.get("headers") or {}
     if seen.get("header_elided_at_source"):

@@ -1,7 +1,7 @@
 """Schemes: what each asks in `extra`, told as the two official clients tell it.
 
-Both clients are asked about every variation of a good entry, field by field: whatever the linter
-calls payable, both must sign. Where the linter refuses what they sign, the rule that refuses is
+Both clients get every variation of a good entry, field by field. They must sign every entry that
+the linter calls payable. If the linter refuses an entry that they sign, the rule that refuses is
 one of `STRICTER`, with the reason.
 """
 

@@ -344,11 +344,11 @@ def test_network_login_is_local_only_if_no_reference_answers(works: bool) -> Non
     assert network_login(other, works=works) == other
 
 
-# Nobody to ask
+# Without references
 
 
 def nobodys(wave: Wave, *, recent: Sequence[NetworkProbe] = ()) -> list[bool]:
-    """Which results are attributed to nobody; the others must be as they were."""
+    """Return which results are excluded; the others must be unchanged."""
     judged = exclude_unproven(wave, recent=recent)
     changed = [after != before for (_, before), after in zip(wave, judged, strict=True)]
     for after, is_changed in zip(judged, changed, strict=True):
@@ -361,7 +361,7 @@ OURS_OR_THEIRS = (
     *(FaultKind.DNS_NOT_FOUND, FaultKind.NOT_PUBLIC),
     *(FaultKind.TLS, FaultKind.TLS_INVALID),
 )
-"""What a resolver, trust anchors or a clock of ours could cause."""
+"""Failures that a local resolver, trust anchors or clock could cause."""
 
 
 def alone(kind: FaultKind, count: int = 1, last_up: LastUp = NEVER_SEEN) -> Wave:
@@ -419,7 +419,7 @@ def test_without_a_reference_two_unrelated_bad_certificates_may_be_our_clock() -
 def test_without_a_reference_five_that_are_not_known_to_be_dead_may_be_our_network(
     last_up: LastUp, count: int, doubt: bool
 ) -> None:
-    """An outage of ours that lasts longer than anything is surprising."""
+    """A local outage that lasts longer than SURPRISE_MS."""
     assert nobodys(alone(FaultKind.TIMEOUT, count, last_up)) == [doubt] * count
 
 

@@ -196,7 +196,7 @@ def result(at: int, kind: str) -> ProbeResult:
 
 
 def after(endpoint: Endpoint, probe: ProbeResult, **more: Any) -> tuple[Endpoint, NextProbe]:
-    """The endpoint after a probe, and what comes next."""
+    """Return the endpoint after a probe, and its next probe."""
     following = after_probe(endpoint, probe, Cadence(), now=probe.at + 900, **more)
     said = statement(probe)
     payable = endpoint.payable if said is None else said.payable
@@ -273,7 +273,7 @@ def test_watched_endpoint_has_one_confirming_probe() -> None:
 def test_no_history_makes_an_endpoint_be_asked_more_than_twice_again(
     history: list[tuple[str, bool]],
 ) -> None:
-    """At most two probes beside the regular ones, each within the regular interval."""
+    """At most two additional probes, each within the regular interval."""
     endpoint, now, extra = ENDPOINT, NOW, 0
     for kind, pausing in history:
         endpoint, following = after(endpoint, result(now, kind), pause_ms=HOUR_MS * pausing)

@@ -45,7 +45,7 @@ STATEMENTS = st.lists(
 
 
 def by_quarters(statements: Sequence[Statement], until: int) -> dict[int, Spans]:
-    """The same, by asking of each quarter of an hour who speaks for it; without the changes."""
+    """Compute the same per quarter of an hour, without the changes."""
     ordered = sorted(statements)
     instants = [item.at for item in ordered]
     days: dict[int, Spans] = {}

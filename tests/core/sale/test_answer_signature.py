@@ -1,4 +1,4 @@
-"""What a signature says, and that nothing else passes for it."""
+"""Content and verification of signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Payment: what a header says, whether it pays an offer, and the states it moves through."""
+"""Payments: parsing of headers, comparison with offers, and states."""
 
 import base64
 import copy

@@ -1,6 +1,6 @@
 """Relevance on services that others sorted into categories, against the real labels.
 
-The floors are a little below what was measured when the method was chosen (docs/similarity.md):
+The minimums are slightly below the measurements of the chosen method (docs/similarity.md):
 a change of the method that loses quality on any catalogue shows here.
 """
 

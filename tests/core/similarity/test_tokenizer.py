@@ -1,4 +1,4 @@
-"""What is read out of a provider's text, and how little a provider gains by shouting."""
+"""Terms of a provider's text, and the limited effect of repetition."""
 
 from __future__ import annotations
 

@@ -153,7 +153,7 @@ SERIES = [
     ("1000001", 5, [(5, "liveness_down")]),
     ("1" + "0" * 10, 10, [(10, "liveness_down")]),
     ("1" + "0" * 9 + "11", 10, []),
-    ("0000", 2, []),  # it was never seen up: that is no change
+    ("0000", 2, []),  # never up before, so not a change
     ("000011", 2, [(5, "liveness_recovered")]),
 ]
 
@@ -276,7 +276,7 @@ NEW = RuleSet({"a": 1, "b": 2, "c": 1})
 
 
 def judged(series: list[tuple[RuleSet, tuple[str, ...]]], state: ChangeState) -> list[list[str]]:
-    """What a series of answers tells that different versions judged, each as its broken rules."""
+    """Return the changes of a series of responses under different rule versions."""
     sets = {rules.id: rules for rules in (OLD, NEW)}
     reported: list[list[str]] = []
     for number, (rules, broken) in enumerate(series):

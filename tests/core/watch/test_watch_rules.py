@@ -1,4 +1,4 @@
-"""How long a watch lasts, which format a URL gets, and when a delivery is tried again."""
+"""Duration of watches, formats of URLs, and retries of deliveries."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Inverted index with tf-idf weights in integer arithmetic.
 
 - Document frequency counts hosts, not endpoints, so that a host with a thousand paths cannot make a
-  term common or rare. A term of a single host is not `shared`: endpoints of one host are no
+  term common or rare. A term of a single host is not `shared`: endpoints of one host are not
   alternatives to each other, so only searches use it.
 - Weights are L2-normalised and scaled to integers: sums do not depend on the order of addition, on
   the machine or on the number of endpoints processed together.

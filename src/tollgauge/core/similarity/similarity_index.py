@@ -184,7 +184,7 @@ class SimilarityIndex:
         begins = index.indptr[term]
         sizes = index.ends(term, end) - begins
         # The most common terms together cannot bring a candidate to the floor (Cauchy-Schwarz), so
-        # candidates come from the rare terms, and only these get what the common terms add.
+        # candidates come from the rare terms, and common terms are added only for these.
         order = np.argsort(-sizes, kind="stable")
         tail = np.sqrt(np.cumsum(vector[order].astype(np.float64) ** 2))
         common = order[: int(np.searchsorted(tail, SCALE * FLOOR / 300))]

@@ -69,7 +69,7 @@ def _pieces(raw: Iterable[str]) -> Iterator[str]:
 
 @lru_cache(maxsize=65_536)
 def _form(word: str) -> str:
-    """A word as it is compared; empty for one that says nothing."""
+    """Return the normalised form of a word; empty for a stop word."""
     if len(word) < 2 or word in STOP_WORDS:
         return ""
     return _singular(word[:WORD_MAX])

@@ -1,4 +1,4 @@
-"""EIP-3009 call data against eth-abi, and against bytes that are no call."""
+"""EIP-3009 call data against eth-abi, and against bytes that are not a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a transaction, its receipt and its calls come to."""
+"""Payments decoded from a transaction, its receipt and its calls."""
 
 from __future__ import annotations
 
@@ -382,7 +382,7 @@ def test_the_chain_is_the_transactions_own() -> None:
     legacy = transaction_of(call())
     del legacy["chainId"]
     assert trace_files(legacy, network="polygon-mainnet").network == "eip155:137"
-    # USDC of Base is no known dollar on Polygon.
+    # USDC of Base is not a known dollar token on Polygon.
     assert trace_json(trace_files(legacy, network="polygon-mainnet"))["token"]["symbol"] is None
 
 

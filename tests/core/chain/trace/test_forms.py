@@ -143,7 +143,7 @@ def blockscout_log(log: dict[str, Any]) -> dict[str, Any]:
 
 
 def blockscout() -> dict[str, Any]:
-    """The transaction, which says itself what became of it."""
+    """A transaction that contains its own outcome."""
     return {
         "timestamp": ISO,
         "block_number": NUMBER,

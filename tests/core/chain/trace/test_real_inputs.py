@@ -1,6 +1,6 @@
 """The payment trace against real transactions of Base and Base Sepolia.
 
-The inputs lie beside the project (see their README); without them these tests are skipped.
+The inputs are next to the project (see their README); without them these tests are skipped.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def test_real_payment_decodes_to_the_recorded_values(name: str) -> None:
 
 @pytest.mark.parametrize("name", POSITIVE)
 def test_the_logs_of_a_real_payment_prove_it(name: str) -> None:
-    """Where the file lacks the logs, they are written as the token does, from what it says."""
+    """If the file lacks the logs, build them as the token would, from its values."""
     saved = load(name)
     said, token = saved["verification"]["decoded"], USDC[saved["chainId"]]
     saved_receipt = receipt(saved) or {"status": "0x1"}
