@@ -175,7 +175,7 @@ def alarm(kind: str, payment_id: str) -> None:
     log().error("ledger.alarm", kind=kind, payment=payment_id)
 
 
-def books_alarm(pay_to: str, day: int, difference: int) -> None:
+def reconciliation_alarm(pay_to: str, day: int, difference: int) -> None:
     """Alert the operator that a complete day's sales differ from the deposits on the chain.
 
     `day` counts UTC days since the epoch; `difference` is in atomic units.

@@ -44,4 +44,4 @@ async def test_operator_lists_shows_and_resends(tollgauge: Command, tmp_path: Pa
         depth = await watch_service.store.reading(outbox.depth)
         (again,) = await watch_service.store.reading(outbox.of_watch, bought["watch_id"], limit=9)
         assert (depth.queued, depth.dead) == (1, 0)
-        assert (again.attempts, again.notice.event_id) == (0, letter["event"])
+        assert (again.attempts, again.alert.event_id) == (0, letter["event"])

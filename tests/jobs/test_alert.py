@@ -82,13 +82,13 @@ async def test_dead_letter_is_listed_and_resent_by_the_operator(
     assert (letter.attempts, letter.last_error) == (8, "http-500")
     assert (
         await watch_service.store.writing(
-            outbox.resend, [letter.notice.id], now=watch_service.clock()
+            outbox.resend, [letter.alert.id], now=watch_service.clock()
         )
         == 1
     )
     assert (
         await watch_service.store.writing(
-            outbox.resend, [letter.notice.id], now=watch_service.clock()
+            outbox.resend, [letter.alert.id], now=watch_service.clock()
         )
         == 0
     )
@@ -157,7 +157,7 @@ async def test_expired_lease_sends_once_more_with_the_same_id(
     await watch_service.probe()
     await watch_service.probe(quote=replace(QUOTE, amount=1))
     alerts = watch_service.running.service.alerts()
-    await alert.decide(alerts)
+    await alert.queue_alerts(alerts)
     (claimed,) = await watch_service.store.writing(
         delivery_queue.claim,
         owner="dead",

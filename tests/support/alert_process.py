@@ -32,7 +32,7 @@ async def main(url: str, stage: str, port: int, ca_file: str, now: int) -> None:
     )
     async with root.opened(config, clock=lambda: now) as service:
         alerts = service.alerts()
-        await alert.decide(alerts)
+        await alert.queue_alerts(alerts)
         if stage == "sent":
             (claimed,) = await service.store.writing(
                 delivery_queue.claim, owner="killed", now=now, limit=1, failing=1, lease_ms=60_000

@@ -37,7 +37,7 @@ from tollgauge.demo.serving import serve
 from tollgauge.demo.world import World
 from tollgauge.jobs.index_visit import IndexSettings
 from tollgauge.store.chain import deposits
-from tollgauge.store.ledger import books, payments
+from tollgauge.store.ledger import payments, reconciliation
 from tollgauge.web import routes as web
 
 pytestmark = pytest.mark.usefixtures("anvil")
@@ -81,10 +81,10 @@ async def sum_books(store: Store, pay_to: str, since: int) -> tuple[int, ...]:
     days = range(day_of(since), day_of(app.now_ms()) + 1)
     (mine,) = [
         account
-        for account in await store.reading(books.accounts)
+        for account in await store.reading(reconciliation.accounts)
         if account.address == pay_to.lower()
     ]
-    book_days = [await store.reading(books.of_day, mine, day) for day in days]
+    book_days = [await store.reading(reconciliation.of_day, mine, day) for day in days]
     figures = [
         (
             day.sales,
@@ -127,7 +127,7 @@ async def test_reconciliation_shows_sales_unattributed_deposits_and_reorganised_
             stray = GIFT + UNSOLD
             known = (3, 3 * PRICE, 5, 3 * PRICE + stray, stray, 0, 0)
             assert await sum_books(service.store, pay_to, began) == known
-            deposits = await service.store.reading(books.unattributed, limit=9)
+            deposits = await service.store.reading(reconciliation.unattributed, limit=9)
             assert {(deposit.value, deposit.nonce is None) for deposit in deposits} == {
                 (GIFT, True),
                 (UNSOLD, False),
@@ -145,7 +145,7 @@ async def test_reconciliation_shows_sales_unattributed_deposits_and_reorganised_
 
             await chain.rpc("evm_increaseTime", 2 * A_DAY_S)
             await chain.rpc("anvil_mine", hex(100))
-            service.indexing.books_at = 0
+            service.indexing.reconciled_at = 0
             with capture_logs() as logged:
                 await run_indexer(service)
                 assert alarms(logged) == [str(-PRICE)], "the lost sale must be reported"
@@ -175,7 +175,7 @@ async def test_payment_that_the_ledger_lost_is_409_and_its_transfer_unattributed
             assert (again.status_code, again.json()["code"]) == (409, "payment-settled-unknown")
             assert again.json()["transaction"] == bought.transaction
             await run_indexer(service)
-            (deposit,) = await service.store.reading(books.unattributed, limit=9)
+            (deposit,) = await service.store.reading(reconciliation.unattributed, limit=9)
             assert (deposit.transaction, deposit.value) == (bought.transaction, PRICE)
 
 

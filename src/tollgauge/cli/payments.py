@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
 
     from tollgauge.core.sale.books import Account, Day
     from tollgauge.store.ledger.attempts import Attempt
-    from tollgauge.store.ledger.books import UnattributedDeposit
     from tollgauge.store.ledger.payments import LedgerRow
+    from tollgauge.store.ledger.reconciliation import UnattributedDeposit
     from tollgauge.web.paid.sale_settings import SaleSettings
 
 _COLUMNS: Final = ("sales", "settled", "received", "unattributed", "awaited", "difference")
@@ -115,12 +115,12 @@ def _book_lines(document: dict[str, Any]) -> Iterator[str]:
 
 def _read_ledger(tx: Connection, *, limit: int) -> dict[str, Any]:
     """Load the newest payments with their attempts, and the newest unattributed transfers."""
-    from tollgauge.store.ledger import attempts, books
+    from tollgauge.store.ledger import attempts, reconciliation
     from tollgauge.store.ledger import payments as ledger
 
     rows = ledger.latest(tx, limit=limit)
     by_payment = attempts.of_payments(tx, [row.id for row in rows])
-    deposits = books.unattributed(tx, limit=limit)
+    deposits = reconciliation.unattributed(tx, limit=limit)
     return {
         "payments": [_payment(row, by_payment[row.id]) for row in rows],
         "unattributed": [_unattributed(deposit) for deposit in deposits],
@@ -131,19 +131,19 @@ def _read_books(tx: Connection, sale: SaleSettings, *, days: int, now: int) -> d
     """Load the newest days of each payment address, and older days that did not match."""
     from tollgauge.core.base.units import day_of
     from tollgauge.core.sale.books import Account
-    from tollgauge.store.ledger import books
+    from tollgauge.store.ledger import reconciliation
 
-    accounts = books.accounts(tx)
+    accounts = reconciliation.accounts(tx)
     current = Account(network=sale.network, asset=sale.asset.lower(), address=sale.pay_to.lower())
     if sale.pay_to and not any(account.same_as(current) for account in accounts):
         accounts = (*accounts, current)
     newest = range(day_of(now) - days + 1, day_of(now) + 1)
     book_days: list[Day] = []
     for account in accounts:
-        checked = books.checked(tx, account)
+        checked = reconciliation.checked(tx, account)
         older = {day for day, difference in checked.items() if difference}
         for number in sorted({*newest, *older}, reverse=True):
-            day = books.of_day(tx, account, number)
+            day = reconciliation.of_day(tx, account, number)
             if day.complete or day.transfers or day.sales or account.same_as(current):
                 book_days.append(day)
     return {

@@ -314,7 +314,7 @@ def _resend(tx: Connection, ids: list[str], *, now: int) -> int:
         for watch_id in watch_ids
         for letter in outbox.dead(tx, limit=10_000, watch_id=watch_id)
     ]
-    delivery_ids = {letter.notice.id for letter in letters} | set(ids) - watch_ids
+    delivery_ids = {letter.alert.id for letter in letters} | set(ids) - watch_ids
     return outbox.resend(tx, delivery_ids, now=now)
 
 
@@ -323,10 +323,10 @@ def _delivery(delivery: outbox.OutboxDelivery) -> dict[str, Any]:
     from tollgauge.web.wire.response_model import iso
 
     return {
-        "id": delivery.notice.id,
-        "watchId": delivery.notice.watch_id,
-        "event": delivery.notice.event_id,
-        "type": delivery.notice.type,
+        "id": delivery.alert.id,
+        "watchId": delivery.alert.watch_id,
+        "event": delivery.alert.event_id,
+        "type": delivery.alert.type,
         "state": delivery.state,
         "attempts": delivery.attempts,
         "error": delivery.last_error or None,

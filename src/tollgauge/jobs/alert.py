@@ -34,7 +34,7 @@ from tollgauge.core.probe.exchange import FaultKind
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.watch_rules import DestinationKind
 from tollgauge.db.engine import Store
-from tollgauge.monitor import notices
+from tollgauge.monitor.alerts import queue_due_alerts
 from tollgauge.observe import CHANGES, DELIVERIES, OUTBOX_AGE, OUTBOX_DEAD, OUTBOX_QUEUED, log
 from tollgauge.store.watches import delivery_queue, outbox, watches
 from tollgauge.store.watches.delivery_queue import ClaimedDelivery, DeliveryResult
@@ -66,7 +66,7 @@ async def run(alerts: Alerts) -> dict[str, object]:
     """Queue and send deliveries until nothing is due or the round's time is over."""
     began = decided_at = filled_at = time.monotonic()
     refill = freed = max(alerts.settings.in_flight // REFILL_FRACTION, 1)
-    decided = await decide(alerts)
+    decided = await queue_alerts(alerts)
     in_flight: dict[asyncio.Task[Sent], ClaimedDelivery] = {}
     tally: Counter[str] = Counter()
     late = host_is_full = False
@@ -89,7 +89,7 @@ async def run(alerts: Alerts) -> dict[str, object]:
             await _write_results(alerts, ended, tally)
             if not late and time.monotonic() - decided_at > STEP_S:
                 decided_at = time.monotonic()
-                decided += await decide(alerts)
+                decided += await queue_alerts(alerts)
     finally:
         for task in in_flight:
             task.cancel()
@@ -97,11 +97,11 @@ async def run(alerts: Alerts) -> dict[str, object]:
     return {"changes": decided, **tally, "busy": late}
 
 
-async def decide(alerts: Alerts) -> int:
+async def queue_alerts(alerts: Alerts) -> int:
     """Queue the deliveries that are due (monitor/alerts); return the number of dispatched
     changes.
     """
-    dispatched = await notices.decide(alerts.store, base_url=alerts.base_url, now=alerts.clock())
+    dispatched = await queue_due_alerts(alerts.store, base_url=alerts.base_url, now=alerts.clock())
     for type_, count in dispatched.items():
         CHANGES.labels(type_).inc(count)
     return dispatched.total()
@@ -157,7 +157,7 @@ async def attempt(alerts: Alerts, claimed: ClaimedDelivery) -> Sent:
         alerts.egress,
         url=url,
         kind=target.kind,
-        event=orjson.loads(claimed.delivery.notice.body),
+        event=orjson.loads(claimed.delivery.alert.body),
         signing=signing,
         now=alerts.clock(),
     )
@@ -218,7 +218,7 @@ def outcome(claimed: ClaimedDelivery, sent: Sent, *, now: int) -> DeliveryResult
         )
     tried = claimed.delivery
     due = rules.retry_at(
-        tried.notice.id, tried.attempts + 1, now=now, retry_after_ms=sent.retry_after_ms
+        tried.alert.id, tried.attempts + 1, now=now, retry_after_ms=sent.retry_after_ms
     )
     ended = sent.gone or due is None
     return DeliveryResult(

@@ -138,7 +138,7 @@ async def _steps(visit: Visit) -> dict[str, object]:
         if visit.late or not await _audit(visit):
             break
     await _publish(visit)
-    await _check_books(visit)
+    await _reconcile(visit)
     return {**visit.tally, "busy": busy}
 
 
@@ -337,11 +337,11 @@ async def _publish(visit: Visit) -> None:
     visit.state.volume_ms = visit.clock() - now
 
 
-async def _check_books(visit: Visit) -> None:
+async def _reconcile(visit: Visit) -> None:
     """Reconcile complete days if due."""
     state, now = visit.state, visit.clock()
-    if now - state.books_at < max(settle.BOOKS_EVERY_MS, SHARE * state.books_ms):
+    if now - state.reconciled_at < max(settle.RECONCILE_EVERY_MS, SHARE * state.reconciliation_ms):
         return
-    state.books_at = now
-    visit.tally["unexplained"] += await settle.check_books(visit.store, now=now)
-    state.books_ms = visit.clock() - now
+    state.reconciled_at = now
+    visit.tally["unexplained"] += await settle.reconcile_days(visit.store, now=now)
+    state.reconciliation_ms = visit.clock() - now

@@ -103,8 +103,8 @@ class IndexState:
     ledger_at: int = 0
     volume_at: int = 0
     volume_ms: int = 0
-    books_at: int = 0
-    books_ms: int = 0
+    reconciled_at: int = 0
+    reconciliation_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

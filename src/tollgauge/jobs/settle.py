@@ -19,8 +19,8 @@ from tollgauge.core.base.units import DAY_MS, MINUTE_MS, Clock, day_of
 from tollgauge.core.sale.books import Account, Day
 from tollgauge.db.engine import Store
 from tollgauge.monitor import settlement
-from tollgauge.observe import alarm, books_alarm
-from tollgauge.store.ledger import books, payments
+from tollgauge.observe import alarm, reconciliation_alarm
+from tollgauge.store.ledger import payments, reconciliation
 from tollgauge.store.ledger.payments import LedgerRow
 
 BATCH: Final = 100
@@ -51,18 +51,18 @@ async def _ask(chain: Prover, row: LedgerRow) -> ChainAnswer | None:
         return None
 
 
-BOOKS_EVERY_MS: Final = 10 * MINUTE_MS
+RECONCILE_EVERY_MS: Final = 10 * MINUTE_MS
 RECHECK_DAYS: Final = 7  # recent days are checked again: a sale may settle that late
 OLDER_DAYS: Final = 31  # unchecked older days per round
 
 
-async def check_books(store: Store, *, now: int) -> int:
+async def reconcile_days(store: Store, *, now: int) -> int:
     """Reconcile new, recent and unbalanced days; return the number of unexplained differences."""
     accounts = await store.reading(_accounts)
     unexplained = 0
     for account, checked in accounts:
         for number in _select_days(account, checked, today=day_of(now)):
-            day = await store.reading(books.of_day, account, number)
+            day = await store.reading(reconciliation.of_day, account, number)
             if day.complete:
                 await _remember(store, day, checked.get(number), now=now)
                 unexplained += day.unexplained
@@ -71,7 +71,9 @@ async def check_books(store: Store, *, now: int) -> int:
 
 def _accounts(tx: Connection) -> list[tuple[Account, Mapping[int, int]]]:
     """Return all accounts that receive payments, each with the differences of its checked days."""
-    return [(account, books.checked(tx, account)) for account in books.accounts(tx)]
+    return [
+        (account, reconciliation.checked(tx, account)) for account in reconciliation.accounts(tx)
+    ]
 
 
 def _select_days(account: Account, checked: Mapping[int, int], *, today: int) -> Iterable[int]:
@@ -93,5 +95,5 @@ async def _remember(store: Store, day: Day, known: int | None, *, now: int) -> N
     if day.unexplained:
         # Alarm before the result is stored: a crash in between repeats the alarm instead of losing
         # it.
-        books_alarm(day.account.address, day.day, day.difference)
-    await store.writing(books.check, day, now=now)
+        reconciliation_alarm(day.account.address, day.day, day.difference)
+    await store.writing(reconciliation.check, day, now=now)

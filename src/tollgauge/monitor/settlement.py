@@ -21,7 +21,7 @@ from tollgauge.db.engine import Store
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
-from tollgauge.store.ledger import books, payments
+from tollgauge.store.ledger import payments, reconciliation
 from tollgauge.store.ledger.attempts import Attempt
 from tollgauge.store.ledger.payments import LedgerRow
 
@@ -40,7 +40,7 @@ def new_accounts(
     The addresses come from the configuration (`pay_to`) and from ledger rows since `since` (ms
     UTC). The start (ms UTC) is the ledger's first day, at most MAX_ACCOUNT_AGE_MS ago.
     """
-    named, began = books.named(tx, f"eip155:{chain}", token, since=since)
+    named, began = reconciliation.named(tx, f"eip155:{chain}", token, since=since)
     ours = {address for address in {*named, pay_to} if wallets.ADDRESS.fullmatch(address)}
     first = max(now if began is None else min(began, now), now - MAX_ACCOUNT_AGE_MS)
     # An hour more than whole days, because clocks differ.
@@ -138,7 +138,7 @@ def apply_proof(
         attempts=attempts or (_chain_attempt(answer, now=now),),
     )
     if moved is not None:
-        books.recheck(tx, moved)
+        reconciliation.recheck(tx, moved)
     return moved
 
 

@@ -17,7 +17,7 @@ from tollgauge.store import backlog
 from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
-from tollgauge.store.ledger import attempts, books, payments
+from tollgauge.store.ledger import attempts, payments, reconciliation
 from tollgauge.store.ledger.attempts import payment_answer
 from tollgauge.store.ledger.payments import payment
 from tollgauge.store.probes import change_rows as changes
@@ -26,7 +26,7 @@ from tollgauge.store.scores import bundles, forecasts, scores
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 
 _MODULES: Final = (
-    *(meta, rated_endpoints, attempts, books, payments, cursors, deposits, transfers),
+    *(meta, rated_endpoints, attempts, reconciliation, payments, cursors, deposits, transfers),
     *(
         volumes,
         wallets,

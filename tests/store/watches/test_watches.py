@@ -31,7 +31,7 @@ from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.watches import delivery_queue, destinations, outbox, watch_payments, watches
 from tollgauge.store.watches.delivery_queue import DeliveryResult
 from tollgauge.store.watches.destinations import Destination, destination
-from tollgauge.store.watches.outbox import Notice
+from tollgauge.store.watches.outbox import Alert
 from tollgauge.store.watches.watches import Watch
 
 NOW = 1_795_000_000_000
@@ -60,8 +60,8 @@ def target(number: int, watch: int = 1) -> Destination:
     )
 
 
-def notice(number: int, to: int = 1) -> Notice:
-    return Notice(
+def alert(number: int, to: int = 1) -> Alert:
+    return Alert(
         id=f"dlv_{number}",
         watch_id="wat_1",
         destination_id=f"dst_{to}",
@@ -90,15 +90,15 @@ async def claim(store: Store, owner: str, *, now: int = NOW, limit: int = 9) -> 
 
 async def test_destination_receives_one_delivery_at_a_time(store: Store) -> None:
     await started(store, targets=2)
-    await store.writing(outbox.put, [notice(1), notice(2), notice(3, to=2)], now=NOW)
-    await store.writing(outbox.put, [notice(1)], now=NOW)
+    await store.writing(outbox.put, [alert(1), alert(2), alert(3, to=2)], now=NOW)
+    await store.writing(outbox.put, [alert(1)], now=NOW)
     first = await claim(store, "a")
     assert sorted(row.destination.id for row in first) == ["dst_1", "dst_2"]
     assert await claim(store, "b") == []
     sent = [DeliveryResult(claimed=row, state=outbox.SENT, at=NOW) for row in first]
     assert len(await store.writing(delivery_queue.conclude, sent, owner="a")) == 2
     (left,) = await claim(store, "b")
-    assert left.delivery.notice.id in {"dlv_1", "dlv_2"}
+    assert left.delivery.alert.id in {"dlv_1", "dlv_2"}
     assert (await store.reading(outbox.depth)).queued == 1
 
 
@@ -109,12 +109,12 @@ async def test_concurrent_workers_claim_each_delivery_once(
     workers = 4 if database.startswith("sqlite") else 8
     stores = [open_store() for _ in range(workers)]
     await started(stores[0], targets=400)
-    await stores[0].writing(outbox.put, [notice(n, to=n) for n in range(1, 401)], now=NOW)
+    await stores[0].writing(outbox.put, [alert(n, to=n) for n in range(1, 401)], now=NOW)
 
     async def work(number: int) -> list[str]:
         taken: list[str] = []
         while claimed := await claim(stores[number], str(number), limit=4):
-            taken += [delivery.delivery.notice.id for delivery in claimed]
+            taken += [delivery.delivery.alert.id for delivery in claimed]
             sent = [
                 DeliveryResult(claimed=delivery, state=outbox.SENT, at=NOW) for delivery in claimed
             ]
@@ -131,7 +131,7 @@ async def test_healthy_destinations_come_first_and_failing_ones_have_a_share(sto
     await started(store, targets=8)
     bad = destination.c.id.in_([f"dst_{n}" for n in range(1, 5)])
     await execute(store, destination.update().where(bad).values(failures=2))
-    await store.writing(outbox.put, [notice(n, to=n) for n in range(1, 9)], now=NOW)
+    await store.writing(outbox.put, [alert(n, to=n) for n in range(1, 9)], now=NOW)
     claimed = await store.writing(
         delivery_queue.claim, owner="a", now=NOW, limit=6, failing=1, lease_ms=60_000
     )
@@ -141,7 +141,7 @@ async def test_healthy_destinations_come_first_and_failing_ones_have_a_share(sto
 async def test_unpaid_watch_sends_nothing(store: Store) -> None:
     await started(store)
     await execute(store, watches.watch.update().values(state=WatchState.PENDING.value))
-    await store.writing(outbox.put, [notice(1)], now=NOW)
+    await store.writing(outbox.put, [alert(1)], now=NOW)
     assert await claim(store, "a") == []
 
 
@@ -208,7 +208,7 @@ async def test_watch_reports_changes_of_its_endpoint_in_its_paid_time(store: Sto
 
 async def test_ended_watches_and_old_deliveries_are_deleted(store: Store) -> None:
     await started(store)
-    await store.writing(outbox.put, [notice(1)], now=NOW)
+    await store.writing(outbox.put, [alert(1)], now=NOW)
     await store.writing(outbox.drop, "wat_1", now=NOW)
     stored = await store.writing(watches.get, "wat_1")
     assert stored is not None

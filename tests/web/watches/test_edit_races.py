@@ -64,7 +64,7 @@ async def depth(watch_service: WatchService) -> outbox.Depth:
 async def happens(watch_service: WatchService, amount: int) -> None:
     """A change of the price, decided but not sent."""
     await watch_service.probe(quote=replace(QUOTE, amount=amount))
-    await alert.decide(watch_service.running.service.alerts())
+    await alert.queue_alerts(watch_service.running.service.alerts())
 
 
 @ON_SQLITE
@@ -139,7 +139,7 @@ async def test_the_operator_cannot_send_what_the_owner_removed(watch_service: Wa
     (letter,) = await watch_service.store.writing(outbox.dead, limit=9)
     assert (
         await watch_service.store.writing(
-            outbox.resend, [letter.notice.id], now=watch_service.clock()
+            outbox.resend, [letter.alert.id], now=watch_service.clock()
         )
         == 0
     )

@@ -10,7 +10,7 @@ Rules (docs/payments.md):
 - a day is complete when every block of it was read after it was final, and nothing is awaited;
 - the remainder between the two sums is the difference. On a complete day it is unexplained.
 
-Amounts are atomic units. store/ledger/books reads the rows.
+Amounts are atomic units. store/ledger/reconciliation reads the rows.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 - There is one row per transfer, keyed by chain, block and log index. Rows are kept forever, except
   those of blocks removed by a reorganisation.
 - The sale that a transfer paid for is not stored: it is derived from the ledger
-  (store/ledger/books) and cannot contradict it.
+  (store/ledger/reconciliation) and cannot contradict it.
 
 store/chain/cursors calls the functions that must run together with a change of the cursor.
 """

@@ -138,7 +138,7 @@ def _conclude_sent(
         .returning(destination.c.id)
     )
     counted = [sent[id_] for id_ in released.scalars()]
-    ids = [result.claimed.delivery.notice.id for result in counted]
+    ids = [result.claimed.delivery.alert.id for result in counted]
     tx.execute(
         delivery.update()
         .where(delivery.c.id.in_(ids), delivery.c.state == QUEUED)
@@ -232,7 +232,7 @@ def _record_attempt(tx: Connection, result: DeliveryResult) -> None:
     attempted = result.claimed.delivery
     tx.execute(
         delivery.update()
-        .where(delivery.c.id == attempted.notice.id, delivery.c.state == QUEUED)
+        .where(delivery.c.id == attempted.alert.id, delivery.c.state == QUEUED)
         .values(
             state=result.state,
             attempts=attempted.attempts + (not result.ours),

@@ -57,7 +57,7 @@ _NEWEST: Final = sa.select(delivery).order_by(delivery.c.created_at.desc(), deli
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Notice:
+class Alert:
     """An alert to one destination."""
 
     id: str
@@ -75,7 +75,7 @@ class OutboxDelivery:
     service's error words, never the receiver's text.
     """
 
-    notice: Notice
+    alert: Alert
     state: str
     attempts: int
     due: int
@@ -95,13 +95,12 @@ class Depth:
     dead: int
 
 
-def put(tx: Connection, notices: Sequence[Notice], *, now: int) -> None:
+def put(tx: Connection, alerts: Sequence[Alert], *, now: int) -> None:
     """Queue deliveries. Existing ones are not changed."""
-    if not notices:
+    if not alerts:
         return
     queued = [
-        rows.to_columns(notice, state=QUEUED, attempts=0, due=now, last_error="")
-        for notice in notices
+        rows.to_columns(alert, state=QUEUED, attempts=0, due=now, last_error="") for alert in alerts
     ]
     tx.execute(upsert(delivery).on_conflict_do_nothing(), queued)
 
@@ -208,4 +207,4 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
 
 def delivery_from_row(row: Any) -> OutboxDelivery:
     """Build a delivery from a row."""
-    return rows.from_columns(OutboxDelivery, row, notice=rows.from_columns(Notice, row))
+    return rows.from_columns(OutboxDelivery, row, alert=rows.from_columns(Alert, row))

@@ -34,8 +34,9 @@ from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.ledger import books, payments
+from tollgauge.store.ledger import payments, reconciliation
 from tollgauge.store.ledger.attempts import StoredAnswer
+from tollgauge.store.ledger.reconciliation import Key
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import ModelsResponse, models
 from tollgauge.web.paid.gate import Gate
@@ -408,14 +409,12 @@ async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> No
         )
         assert moved is not None
         rows[0] = moved
-    others = [
-        books.Key(asset=USDC, payer=PAY_TO, nonce=f"0x{number:064x}") for number in range(120)
-    ]
-    second = books.Key(asset=USDC.lower(), payer=rows[1].payer, nonce=rows[1].nonce)
+    others = [Key(asset=USDC, payer=PAY_TO, nonce=f"0x{number:064x}") for number in range(120)]
+    second = Key(asset=USDC.lower(), payer=rows[1].payer, nonce=rows[1].nonce)
 
-    async def route(keys: list[books.Key], **where: str) -> str | None:
+    async def route(keys: list[Key], **where: str) -> str | None:
         place = {"network": NETWORK, "transaction": UNKNOWN} | where
-        payment = await store.reading(books.payment_of, keys, **place)
+        payment = await store.reading(reconciliation.payment_of, keys, **place)
         return payment.route if payment else None
 
     assert await route([]) == "/v1/1"

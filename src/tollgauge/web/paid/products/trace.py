@@ -44,7 +44,7 @@ from tollgauge.core.endpoint.identity import Resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.sale.payment_state import State
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.ledger.books import Key, PaymentSummary, payment_of
+from tollgauge.store.ledger.reconciliation import Key, PaymentSummary, payment_of
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim

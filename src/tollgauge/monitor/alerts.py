@@ -29,14 +29,14 @@ from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.probes.change_rows import StoredChange
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
-from tollgauge.store.watches.outbox import Notice
+from tollgauge.store.watches.outbox import Alert
 from tollgauge.store.watches.watches import Watch
 
 CHANGES_BATCH: Final = 200
 DELIVERIES_BATCH: Final = 5_000  # a transaction stops after the change that reaches this number
 
 
-async def decide(store: Store, *, base_url: str, now: int) -> Counter[str]:
+async def queue_due_alerts(store: Store, *, base_url: str, now: int) -> Counter[str]:
     """Apply payments of watches, then queue deliveries of new changes and of events of watches.
 
     `base_url`: base URL of the endpoint pages that events link to.
@@ -72,7 +72,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     for watch in listeners:
         watches_by_endpoint.setdefault(watch.endpoint_id, []).append(watch)
     dispatched: list[StoredChange] = []
-    deliveries: list[Notice] = []
+    deliveries: list[Alert] = []
     for stored in undispatched:
         for watch in watches_by_endpoint.get(stored.endpoint_id, ()):
             if watched_changes.is_about(watch, stored, requests.get(watch.id, ())):
@@ -168,11 +168,11 @@ def _digest(tx: Connection, watch: Watch, now: int) -> Change:
 
 def _deliveries(
     event: dict[str, object], targets: Iterable[Destination], *, now: int
-) -> list[Notice]:
+) -> list[Alert]:
     """Return one delivery of an event for each enabled destination."""
     event_id, body = str(event["event_id"]), orjson.dumps(event).decode()
     return [
-        Notice(
+        Alert(
             id="dlv_" + hashlib.sha256(f"{target.id}:{event_id}".encode()).hexdigest()[:32],
             watch_id=str(event["watch_id"]),
             destination_id=target.id,

@@ -40,7 +40,7 @@ from tollgauge.jobs import settle as job
 from tollgauge.store.chain import cursors as chains
 from tollgauge.store.chain import deposits
 from tollgauge.store.chain.cursors import CursorOvertakenError
-from tollgauge.store.ledger import books, payments
+from tollgauge.store.ledger import payments, reconciliation
 from tollgauge.web.paid.settle import Settler
 
 MINE = Account(network=NETWORK, asset=USDC, address=PAY_TO)
@@ -52,14 +52,14 @@ async def becomes(store: Store, number: int, state: State) -> None:
 
 
 async def of_day(store: Store, day: int = DAY, address: str = PAY_TO) -> Day:
-    known = {account.address: account for account in await store.reading(books.accounts)}
-    return await store.reading(books.of_day, known[address], day)
+    known = {account.address: account for account in await store.reading(reconciliation.accounts)}
+    return await store.reading(reconciliation.of_day, known[address], day)
 
 
 async def strays(store: Store) -> list[tuple[int, str | None]]:
     return [
         (deposit.value, deposit.state)
-        for deposit in await store.reading(books.unattributed, limit=9)
+        for deposit in await store.reading(reconciliation.unattributed, limit=9)
     ]
 
 
@@ -151,8 +151,8 @@ async def test_address_known_only_to_the_ledger_is_an_account_without_a_chain(
     await store_payment(store, 1, to=OLD_PAY_TO)
     day = await of_day(store, address=OLD_PAY_TO)
     assert (day.settled, day.awaited, day.difference, day.complete) == (5_000, 5_000, 0, False)
-    named, began = await store.reading(books.named, NETWORK, USDC, since=0)
-    later, _ = await store.reading(books.named, NETWORK, USDC, since=NOON + 1)
+    named, began = await store.reading(reconciliation.named, NETWORK, USDC, since=0)
+    later, _ = await store.reading(reconciliation.named, NETWORK, USDC, since=NOON + 1)
     assert (set(named), began, set(later)) == ({OLD_PAY_TO}, NOON, set())
 
 
@@ -227,20 +227,20 @@ async def test_unexplained_difference_is_reported_once(store: Store) -> None:
     await advance_to(store, cursor, [block], deposit_in(block, 1, by=nonce(1)))
     now = (DAY + 1) * DAY_MS + HOUR_MS
     with capture_logs() as logged:
-        assert await job.check_books(store, now=now) == 0
+        assert await job.reconcile_days(store, now=now) == 0
         assert told(logged) == [], "the day is not complete"
         await read_to(store, now)
-        assert await job.check_books(store, now=now) == 1
-        assert await job.check_books(store, now=now + MINUTE_MS) == 1
+        assert await job.reconcile_days(store, now=now) == 1
+        assert await job.reconcile_days(store, now=now + MINUTE_MS) == 1
         assert told(logged) == [("2026-02-16", "-5000")]
         await store_payment(store, 3)
-        assert await job.check_books(store, now=now) == 1
+        assert await job.reconcile_days(store, now=now) == 1
         assert told(logged)[1:] == [("2026-02-16", "-10000")], "another sum is told again"
         for number in (2, 3):
             await becomes(store, number, State.UNKNOWN)
-        assert await job.check_books(store, now=now) == 0
+        assert await job.reconcile_days(store, now=now) == 0
         await becomes(store, 2, State.SETTLED)
-        assert await job.check_books(store, now=now) == 1
+        assert await job.reconcile_days(store, now=now) == 1
         assert told(logged)[2:] == [("2026-02-16", "-5000")], "it had been in order in between"
 
 
@@ -252,7 +252,7 @@ async def test_old_day_is_checked_again_after_a_sale_of_it_is_concluded(
     now = (DAY + 30) * DAY_MS
     await read_to(store, now)
     with capture_logs() as logged:
-        assert await job.check_books(store, now=now) == 0
+        assert await job.reconcile_days(store, now=now) == 0
         row = await store.reading(payments.get, f"{1:032x}")
         assert row is not None
         facilitator = Facilitator(FacilitatorSettings(url="http://127.0.0.1:9"))
@@ -260,5 +260,5 @@ async def test_old_day_is_checked_again_after_a_sale_of_it_is_concluded(
         paid = ChainAnswer(proof=Proof.PAID, transaction="0x" + "77" * 32, head_s=now // 1000)
         assert (await settlement.conclude(row, paid, "")).state is State.SETTLED
         await facilitator.close()
-        assert await job.check_books(store, now=now) == 1
+        assert await job.reconcile_days(store, now=now) == 1
         assert told(logged) == [("2026-02-16", "-5000")]
