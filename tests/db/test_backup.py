@@ -1,4 +1,4 @@
-"""Copies of the database as an operator makes them: while the service writes, and back again."""
+"""Backup and restore as an operator does them, while the service writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PAIRS = 40
 
 
 def quiet(_done: int, _total: int) -> None:
-    """Nobody looks."""
+    """Ignore the progress."""
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def test_database_in_use_is_not_replaced(running: Path, tmp_path: Path) ->
     backup.save(running, copy, force=False, progress=quiet)
     store = Store.open(f"sqlite:///{running}")
     await fetch(store, sa.text("SELECT 1 FROM payment"))
-    # Locks of one process never stand in its own way, hence another one.
+    # In another process, because a process does not block on its own locks.
     child = await asyncio.create_subprocess_exec(
         *prepared_command("-c", RESTORE, str(copy), str(running)),
         stdout=asyncio.subprocess.PIPE,
@@ -333,7 +333,7 @@ async def test_sqlite_copy_moves_to_postgresql_with_every_row(
     before = Store.open(f"sqlite:///{copy}")
     assert await store.reading(contents) == await before.reading(contents)
     await before.close()
-    await write_pairs(store, 5_000, 1)  # the keys go on where they were
+    await write_pairs(store, 5_000, 1)  # the keys continue
     newest = sa.select(sa.func.max(payment_attempt.c.id))
     assert (await fetch(store, newest)).scalar_one() == 2_402
     await store.close()

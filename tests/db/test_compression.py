@@ -1,4 +1,4 @@
-"""Compressed texts, and those of older versions."""
+"""Compression of stored texts, and texts that were stored uncompressed."""
 
 from __future__ import annotations
 

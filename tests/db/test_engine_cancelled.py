@@ -1,4 +1,4 @@
-"""A transaction whose task is cancelled: gone at once, whatever still holds its traceback."""
+"""A cancelled transaction ends immediately, even if a reference to its traceback remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of the store on connections that coroutines do not hold themselves."""
+"""Store functions whose connections are managed by the store."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ with open(sys.argv[1], "r+b", buffering=0) as index:
 async def test_read_of_a_file_in_recovery_does_not_block_the_event_loop(
     store: Store, database: str
 ) -> None:
-    """As after a crash: who comes first makes the index of the write-ahead log anew."""
+    """As after a crash: the first connection rebuilds the index of the write-ahead log."""
     await store.writing(meta.put, "a", "1")
     assert await store.reading(meta.get, "a") == "1"
     index = database.removeprefix("sqlite:///") + "-shm"

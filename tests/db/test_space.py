@@ -1,4 +1,4 @@
-"""Giving free pages of an SQLite file back to the disk."""
+"""Returning free pages of an SQLite file to the disk."""
 
 from __future__ import annotations
 

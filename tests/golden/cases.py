@@ -1,5 +1,5 @@
-"""Evidence for the golden vectors: the published pairs, the tricks that the policy answers, and
-every flag, cap, grade and recommendation.
+"""Evidence of the golden vectors: the published pairs, tricks that the policy counters, and every
+flag, cap, grade and recommendation.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def bursts(up: int, down: int, kind: str = "timeout") -> Story:
 
 
 def good(**more: Any) -> Json:
-    """Payable whenever it was asked, for a week; known for a year, without settlements."""
+    """Return a week of payable probes of an endpoint known for a year, without settlements."""
     return evidence(probes(always(), since=WEEK), **more)
 
 
@@ -66,7 +66,7 @@ def with_rules(document: Json, *rules: tuple[str, str]) -> Json:
 
 
 def known_for(days: Fraction | int, story: Story, **more: Any) -> Json:
-    """An endpoint that was first seen so many days ago."""
+    """Return an endpoint that was first seen `days` ago."""
     seen = AS_OF - int(days * DAY)
     return evidence(probes(story, since=max(seen, START)), firstSeen=seen, **more)
 
@@ -109,7 +109,7 @@ PAIRS: dict[str, Json] = {
     "payable-43.7": evidence(probes(bursts(7, 9)), ms=5_200),
     "never-up": evidence(probes(always("timeout")), chain=None),
 }
-"""What the specification says of such scores is checked in test_vectors_2."""
+"""The published limits of these scores are checked in test_vectors."""
 
 TRICKS: dict[str, Json] = {
     "429-while-down": evidence(probes(bursts(12, 36, "refused"))),

@@ -1,4 +1,4 @@
-"""Evidence documents of any kind, for hypothesis."""
+"""Random evidence documents for hypothesis."""
 
 from __future__ import annotations
 

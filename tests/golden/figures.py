@@ -45,7 +45,7 @@ def wilson(p: Fraction, n: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def sum_of_weights(chain: dict[str, Any] | None, owners: int) -> Fraction:
-    """The payers of a seller by weight: what is left without the anchor that adds most."""
+    """Return the weighted payers of a seller without the anchor that adds most."""
     demand = chain["demand"] if chain else None
     if owners < 2 or not demand or not demand["weights"] or chain is None:
         return Fraction(0)

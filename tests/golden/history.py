@@ -1,4 +1,4 @@
-"""Evidence from a story: what each probe met, half hour by half hour."""
+"""Build evidence from a story: the outcome of each probe, every half hour."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.golden.reference import HOUR
 Json = dict[str, Any]
 HALF_HOUR = HOUR // 2
 START = AS_OF // DAY * DAY - 30 * DAY
-"""The first instant of the window."""
+"""The start of the window."""
 
 
 def quote(amount: int = 5_000) -> Json:
@@ -74,9 +74,10 @@ def last(**more: Any) -> Json:
 
 
 class Kind(NamedTuple):
-    """What a probe met. `counts` says whether it is scored, `answers` whether its count is one of
-    up; `time` is whether the endpoint is up, as time, None where the probe speaks for none.
-    `confirms` a failure: it speaks for time and is in no count.
+    """The outcome of a probe.
+
+    `counts`: it is scored; `answers`: it counts as up; `time`: whether its time counts as up, None
+    if its time is not counted; `confirms`: it confirms a failure, so only its time is counted.
     """
 
     outcome: str
@@ -122,7 +123,7 @@ def probes(
 
 
 def hold(kind: str, interval: int) -> int:
-    """How long a probe speaks at most."""
+    """Return the maximum validity of a probe."""
     return 2 * HOUR if KINDS[kind].payable else min(max(interval * 3 // 2, 2 * HOUR), DAY)
 
 
@@ -152,7 +153,7 @@ def day_row(day: int, of_day: list[Probe], ms: int) -> Json:
 
 
 def add_time(rows: dict[int, Json], history: list[Probe], *, as_of: int, interval: int) -> None:
-    """Each probe speaks until the next one that speaks, at most as long as it holds."""
+    """Return spans: each probe is valid until the next one, at most for its validity."""
     spoken = [(at, kind) for at, kind in history if KINDS[kind].time is not None]
     before: Kind | None = None
     ends = [*(at for at, _ in spoken), as_of][1:]
@@ -184,7 +185,7 @@ def evidence(
     history: Iterable[Probe], *, ms: int = 180, hold_for: int = HALF_HOUR, **more: Any
 ) -> Json:
     """The evidence of probes; `ms` is the latency, `hold_for` the interval to the next due time
-    that failures speak for; `more` replaces properties.
+    covered by failures; `more` replaces properties.
     """
     history, as_of = list(history), more.get("asOf", AS_OF)
     days = sorted({at // DAY for at, _ in history})

@@ -1,4 +1,4 @@
-"""What the package says of an evidence, in the words of the reference."""
+"""The package's results for evidence, in the terms of the reference."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A second, slow implementation of the published rules, written on its own with plain fractions
-over the JSON form of the evidence. It imports nothing of the package.
+"""An independent, slow implementation of the published rules with plain fractions over the JSON
+form of the evidence. It imports nothing from the package.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def is_increase(price: dict[str, Any]) -> bool:
 
 
 def price_cost(group: list[dict[str, Any]]) -> int:
-    """What the changed prices of one source take off stability."""
+    """Return the deduction from stability for the price changes of one source."""
     cost, last = 0, None
     for price in (c["price"] for c in in_time(group)):
         unit, after = price["unit"], int(price["after"])
@@ -288,7 +288,7 @@ def shown_demand(chain: dict[str, Any] | None) -> list[int] | None:
 
 
 def share(part: int, whole: int, otherwise: bool) -> Fraction:
-    """A share of 100; without any time, what the state says."""
+    """Return a share of 100; without any time it follows from the state."""
     return Fraction(part, whole) if whole else Fraction(100 if otherwise else 0)
 
 

@@ -45,7 +45,7 @@ PUBLISHED = {
     "payable-43.7": ("D", 485, 495),
     "never-up": ("F", 250, 250),
 }
-"""What is published of such scores: grade, least and most tenths."""
+"""The published limits of these scores: grade, minimum and maximum tenths."""
 
 TRICKS = {
     "429-while-down": ("avoid", 438),
@@ -71,8 +71,8 @@ TRICKS = {
     "wildcard-402": ("avoid", 490),
     "signed-offer-of-a-stranger": ("avoid", 490),
 }
-"""What a trick brings: the advice, and the most tenths. An honest 850 is what a seller without
-settlements has.
+"""The recommendation and the maximum tenths that each trick achieves. An honest seller without
+settlements has 850.
 """
 
 

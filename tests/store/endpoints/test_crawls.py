@@ -1,4 +1,4 @@
-"""Which crawls and discovery events are forgotten, on both databases."""
+"""Deletion of old crawls and discovery events, on both databases."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_old_crawl_is_deleted_after_a_later_complete_one(store: Store) -> 
 
 
 async def test_crawl_of_newer_content_is_kept_after_an_older_file(store: Store) -> None:
-    """What a file may be older than is still known."""
+    """It is needed to reject older files."""
     await crawled(store, "dir", NOW + 9, complete=True)
     older = await store.writing(crawls.begin_file, "dir", taken_at=NOW, now=NOW + 10)
     await store.writing(crawls.end_crawl, older, complete=True, suspicious=False, now=NOW + 10)

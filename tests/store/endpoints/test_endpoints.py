@@ -1,4 +1,4 @@
-"""Endpoints, host leases and owed scores, against real databases."""
+"""Endpoints, host leases and due scores, against real databases."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ async def test_claim_among_many_hosts_writes_one_page(tmp_path: Path) -> None:
     await store.migrate()
     await add(store, *(endpoint(f"h{number}.com", due=-number) for number in range(2_000)))
     log = tmp_path / "many.db-wal"
-    # From here on the log begins anew.
+    # The write-ahead log restarts here.
     await store.reading(lambda tx: tx.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").close())
     assert len(await claim(store, limit=20)) == 20
     page_and_header = 8_192 + 24
@@ -267,7 +267,7 @@ async def test_evidence_recorded_during_scoring_makes_the_next_score_due(store: 
     await add(store, endpoint())
     id_ = endpoint().id
     assert await claim_dirty(store, now=NOW) == (id_,)
-    await store.writing(endpoints.mark_dirty, [id_], now=NOW)  # the same instant, after the claim
+    await store.writing(endpoints.mark_dirty, [id_], now=NOW)  # at the time of the claim
     await store.writing(scores.save, score_row(id_, NOW))
     assert await claim_dirty(store, now=NOW) == (id_,)
 

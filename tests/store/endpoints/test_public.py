@@ -1,4 +1,4 @@
-"""What is known by request alone is shown to nobody, and forgotten; on both databases."""
+"""Requested endpoints are not shown in public and are deleted, on both databases."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def asked_for(
     sells: bool = False,
     wildcard: bool | None = None,
 ) -> Endpoint:
-    """A report was bought on a resource that nobody lists."""
+    """Record a bought report about an unlisted resource."""
     endpoint = discovery.adopt(tx, resource, source="request", now=at)
     probe = Observation(
         endpoint=endpoint,

@@ -1,4 +1,6 @@
-"""The books on both databases: what came to us, what of it was sold, and what is told once."""
+"""Reconciliation on both databases: deposits, their sales, and differences that are reported
+once.
+"""
 
 from __future__ import annotations
 

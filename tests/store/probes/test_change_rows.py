@@ -1,4 +1,4 @@
-"""An upgrade alarms nobody: change states of other versions of the rules, on both databases."""
+"""Program upgrades cause no changes: change states of other rule versions, on both databases."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def adopted(store: Store) -> Endpoint:
 async def told(
     store: Store, endpoint: Endpoint, *results: ProbeResult, rules: RuleSet = ERROR_RULES
 ) -> list[str]:
-    """The rules that are told as regressions when these answers come."""
+    """Return the rules that these results report as regressions."""
     changed: list[core_flips.Change] = []
     for result in results:
         changed += await store.writing(

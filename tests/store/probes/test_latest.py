@@ -1,4 +1,4 @@
-"""What is known last of an endpoint, read in one statement, on both databases."""
+"""The latest state of an endpoint, read in one statement, on both databases."""
 
 from __future__ import annotations
 

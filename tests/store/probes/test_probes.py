@@ -207,7 +207,7 @@ async def test_recent_probes_are_found_across_midnight(
 
 
 async def test_recent_probes_are_found_by_an_index() -> None:
-    """In SQLite, which says so of small tables too."""
+    """On SQLite, which uses indexes for small tables too."""
     store = Store.open("sqlite://")
     await store.migrate()
     query = probes.ASKED_SINCE.params(since_=START).compile(compile_kwargs={"literal_binds": True})

@@ -46,8 +46,8 @@ from tollgauge.store.watches.watches import Watch
 def naive(
     results: list[ProbeResult], as_of: int, *, late: Collection[ProbeResult] = ()
 ) -> tuple[Rollup, ...]:
-    """The window by a scan of everything. What came `late`, after its day was closed, carries over
-    to the next day only if that was not closed yet, or got a late probe too.
+    """Compute the window by a full scan. Probes that arrived `late`, after their day was closed,
+    affect the next day only if it was not closed yet or has a late probe too.
     """
     seen = sorted((one for one in results if one.at <= as_of), key=lambda one: one.at)
     days = []
@@ -63,7 +63,7 @@ def naive(
 
 
 def said(results: Iterable[ProbeResult]) -> list[Statement]:
-    """What the probes that speak say."""
+    """Return the statements of probes that are evidence."""
     return [one for one in map(statement, results) if one is not None]
 
 

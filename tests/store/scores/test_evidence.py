@@ -1,4 +1,4 @@
-"""The evidence that sold reports name: for how long it is kept, and how often it is written."""
+"""Evidence cited by sold reports: retention and update of the citation time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches, flips and the outbox on both databases: cursors, leases, payments."""
+"""Watches, changes and the outbox on both databases: cursors, leases, payments."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ async def test_payment_creates_one_watch(store: Store) -> None:
 async def test_cursor_does_not_skip_an_event_committed_late(
     open_store: Callable[[], Store],
 ) -> None:
-    """Two processes see changes of one endpoint at once: the second waits for the first."""
+    """Two processes record changes of one endpoint concurrently: the second waits for the first."""
     one, two = open_store(), open_store()
     await started(one)
     order: list[str] = []
@@ -268,7 +268,7 @@ async def test_old_changes_are_deleted_unless_a_readable_watch_reports_them(stor
             await store.writing(changes.add, [(endpoint_id, change)])
     newest = await store.reading(changes.newest)
     later = NOW + 3 + CHANGES_MS
-    assert await store.writing(changes.forget, now=later, limit=9) == 0  # nobody was told yet
+    assert await store.writing(changes.forget, now=later, limit=9) == 0  # not dispatched yet
     waiting = await store.writing(changes.undispatched, limit=9)
     await store.writing(changes.dispatched, [one.id for one in waiting], now=NOW)
     assert await store.writing(changes.forget, now=NOW + CHANGES_MS, limit=9) == 2
