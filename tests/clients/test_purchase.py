@@ -152,7 +152,7 @@ async def test_open_outcome_keeps_the_payment_for_the_next_try(
     seller: Seller, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
-    seller.answers = [(503, {"detail": "It is pending."})] * purchase.TRIES
+    seller.answers = [(503, {"detail": "It is pending."})] * purchase.MAX_ATTEMPTS
     with pytest.raises(PendingError, match="It is pending") as pending:
         await buy_goods(seller, kept)
     assert decode(seller.payments[0]).nonce in pending.value.hint

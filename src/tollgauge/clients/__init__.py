@@ -1,1 +1,1 @@
-"""Clients of everybody outside: each module maps foreign errors to our own."""
+"""Clients of external services; each module maps foreign errors to tollgauge's own."""

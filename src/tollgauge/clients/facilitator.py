@@ -1,11 +1,9 @@
-"""The x402 v2 facilitator: verify a payment, settle it.
+"""Client of the x402 v2 facilitator: verify a payment, settle it.
 
-Every reply is mapped to one of a few small values:
-- verify: `Verified`, `Refused(reason)`, or FacilitatorUnavailable;
-- settle: `SettledReply(transaction)`, or `Unclear(reason)`. There is no "failed": a facilitator
-  that says no may still have broadcast, so only the chain can say so.
-
-The operator names this address; it is not one that others choose, hence httpx and not egress.
+`verify` returns `Verified` or `Refused`; `settle` returns `SettledReply` or `Unclear`. There is no
+failed settlement: a facilitator that reports a failure may still have broadcast the transaction, so
+only the chain can decide. The operator chooses the facilitator's address, so requests use httpx and
+not egress.
 """
 
 from __future__ import annotations
@@ -35,11 +33,11 @@ _SLUG: Final = re.compile(r"[^a-z0-9_:-]+")
 
 
 class FacilitatorUnavailable(TollgaugeError):  # noqa: N818 - it names a state, not a bug
-    """The facilitator could not be asked, or answered nonsense: our side, never the payer's."""
+    """The facilitator did not respond or its reply is invalid; never the payer's fault."""
 
 
 def _headers(value: object) -> object:
-    """A text as headers: `Name: value`, one a line or separated by `;`."""
+    """Parse headers in the form `Name: value`, one per line or separated by `;`."""
     if not isinstance(value, str):
         return value
     pairs = [line.partition(":") for line in value.replace(";", "\n").splitlines()]
@@ -54,7 +52,7 @@ Timeout = Annotated[float, Field(gt=0, le=_TIMEOUT_MAX_S)]
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class FacilitatorSettings:
-    """The facilitator, and how much is asked of it at once."""
+    """Address, timeouts and maximum number of concurrent sales."""
 
     url: WebUrl = ""
     """Base URL of an x402 v2 facilitator."""
@@ -72,26 +70,26 @@ class FacilitatorSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The facilitator would settle this payment."""
+    """The facilitator would settle the payment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The facilitator would not; `reason` is its slug, cleaned."""
+    """The facilitator would not settle the payment; `reason` is its sanitised code."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledReply:
-    """The facilitator says that the payment settled in `transaction` (lower-case hex)."""
+    """The facilitator reports that the payment settled in `transaction` (lower-case hex)."""
 
     transaction: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unclear:
-    """Nobody can tell from the reply whether the payment settled; `transaction` if it named one."""
+    """The reply leaves open whether the payment settled; `transaction` if it names one."""
 
     reason: str
     transaction: str | None = None
@@ -102,7 +100,7 @@ class Facilitator:
 
     def __init__(self, settings: FacilitatorSettings) -> None:
         self._settings = settings
-        # A connection for each sale: one that waits for a connection would use up its time.
+        # One connection per sale: waiting for a connection would use up a sale's time.
         self._http = httpx.AsyncClient(
             headers=_HEADERS | dict(settings.headers),
             follow_redirects=False,
@@ -114,12 +112,12 @@ class Facilitator:
 
     @property
     def sales_at_once(self) -> int:
-        """How many sales may be in work at once."""
+        """Maximum number of concurrent sales."""
         return self._settings.sales_at_once
 
     def takes_sales(self) -> bool:
-        """Whether a new sale may begin: not while verify or settle stays silent, except for a trial
-        now and then (clients/peer).
+        """Whether a new sale may begin: not while verify or settle does not respond, except for
+        occasional trials (clients/peer).
         """
         now_s = asyncio.get_running_loop().time()
         return all(breaker.passes(now_s) for breaker in self._breakers.values())
@@ -129,14 +127,14 @@ class Facilitator:
         await self._http.aclose()
 
     async def networks(self) -> frozenset[str]:
-        """The networks on which it settles `exact` payments of our version of x402.
+        """Return the networks on which it settles `exact` payments of x402 version 2.
 
         Raises:
-            FacilitatorUnavailable: without an answer that says so.
+            FacilitatorUnavailable: It did not respond, or the reply is invalid.
         """
         status, reply = await self._exchange("supported", self._settings.verify_timeout_s)
         if status != 200:
-            raise FacilitatorUnavailable(f"The facilitator answered {status} to supported.")
+            raise FacilitatorUnavailable(f"The facilitator returned {status} for supported.")
         try:
             answer = SupportedResponse.model_validate(strictjson.loads(reply))
         except (strictjson.StrictJsonError, ValidationError) as error:
@@ -149,12 +147,12 @@ class Facilitator:
         )
 
     async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
-        """Ask whether it would settle a payment. Raises FacilitatorUnavailable."""
+        """Verify a payment. Raises FacilitatorUnavailable."""
         status, reply = await self._post(
             "verify", payment, requirements, self._settings.verify_timeout_s
         )
         if status >= 500:
-            raise FacilitatorUnavailable(f"The facilitator answered {status} to verify.")
+            raise FacilitatorUnavailable(f"The facilitator returned {status} for verify.")
         try:
             answer = VerifyResponse.model_validate(reply, strict=True)  # "true" is not true
         except ValidationError as error:
@@ -162,7 +160,7 @@ class Facilitator:
         if not answer.is_valid:
             return Refused(reason=_slug(answer.invalid_reason))
         if status != 200:
-            raise FacilitatorUnavailable(f"The facilitator says valid, but answered {status}.")
+            raise FacilitatorUnavailable(f"The facilitator replied valid with status {status}.")
         if answer.payer and answer.payer.lower() != payment.payer:
             return Refused(reason="payer_mismatch")
         return Verified()
@@ -170,7 +168,7 @@ class Facilitator:
     async def settle(
         self, payment: Payment, requirements: dict[str, object]
     ) -> SettledReply | Unclear:
-        """Ask for the settlement. Never raises for what the facilitator does."""
+        """Settle a payment. Facilitator errors are returned as Unclear, never raised."""
         try:
             status, reply = await self._post(
                 "settle", payment, requirements, self._settings.settle_timeout_s
@@ -202,7 +200,7 @@ class Facilitator:
             "paymentPayload": payment.document,
             "paymentRequirements": requirements,
         }
-        # ASCII, because a payer's text may hold half a surrogate pair, which UTF-8 cannot carry.
+        # ASCII: a payer's text may contain half of a surrogate pair, which UTF-8 cannot encode.
         content = json.dumps(body, separators=(",", ":")).encode()
         status, reply = await self._exchange(verb, timeout_s, content)
         try:
@@ -213,11 +211,11 @@ class Facilitator:
     async def _exchange(
         self, verb: str, timeout_s: float, content: bytes | None = None
     ) -> tuple[int, bytes]:
-        """Status and body of a POST of `content`, or of a GET. Raises FacilitatorUnavailable."""
+        """POST `content`, or GET without it; returns status and body."""
         url, breaker = f"{self._settings.url.rstrip('/')}/{verb}", self._breakers[verb]
         method = "GET" if content is None else "POST"
         try:
-            # httpx's time-out is for each read: a reply that drips would outlast a lease.
+            # httpx's timeout applies to each read: a slow trickle could outlast the lease.
             async with (
                 asyncio.timeout(timeout_s),
                 self._http.stream(method, url, content=content, timeout=timeout_s) as response,
@@ -226,8 +224,8 @@ class Facilitator:
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
             if isinstance(error, httpx.TimeoutException | TimeoutError):
                 breaker.stayed_silent(asyncio.get_running_loop().time())
-            raise FacilitatorUnavailable(f"The facilitator did not answer {verb}.") from error
-        except FacilitatorUnavailable:  # a reply that cannot be used is a reply
+            raise FacilitatorUnavailable(f"The facilitator did not respond to {verb}.") from error
+        except FacilitatorUnavailable:  # an unusable reply is still a reply: close the breaker
             breaker.answered()
             raise
         breaker.answered()
@@ -235,8 +233,10 @@ class Facilitator:
 
 
 async def _body(response: httpx.Response) -> bytes:
-    """A reply's bytes. Raises FacilitatorUnavailable for one of more than _REPLY_MAX bytes, and for
-    a compressed one, which nobody asked for: a few bytes can unpack to more than all our memory.
+    """Read a reply's body of at most _REPLY_MAX bytes.
+
+    A compressed reply is rejected, because none was requested and a few bytes could decompress to
+    more than the memory of this machine. Raises FacilitatorUnavailable.
     """
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise FacilitatorUnavailable("The facilitator's reply is compressed.")

@@ -1,13 +1,8 @@
-"""The probe exchange: asking an endpoint for its price the way its listing says to ask.
+"""Probes: request an endpoint's price in the way that its listing declares.
 
-Rules (x402 specification, HTTP transport and the bazaar extension):
-- the order is: what worked before, the method and body that the listing declares, GET, POST `{}`;
-- the first 402 ends the probe; an answer that hints at a wrong method or input (2xx, 400, 404,
-  405, 415, 422) moves on to the next way; anything else ends it, and so does any fault;
-- a probe makes at most three requests, one after the other, on one host;
-- no payment header is ever sent.
-Whether the answer is any good, core/lint and core/probe/probe decide; how often to ask, jobs
-decide.
+Requests are made in this order (x402 specification, HTTP transport and bazaar extension): what
+worked before, the declared method and body, GET, POST `{}`. A probe makes at most three requests,
+one after the other, and never sends a payment header.
 """
 
 from __future__ import annotations
@@ -37,7 +32,7 @@ _WRONG_WAY: Final = frozenset({400, 404, 405, 415, 422})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Way:
-    """One way to ask: a method and the body that goes with it."""
+    """A method and the body that goes with it."""
 
     method: str
     body: bytes | None = None
@@ -45,11 +40,11 @@ class Way:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """The result of a probe. `exchange` is the one that answered 402, else the first one.
+    """The result of a probe. `exchange` is the one with a 402, otherwise the first one.
 
-    `learned` is what `Endpoint.learned` should be from now on: the method that got the 402
-    (`POST {}` when an empty object got it although the listing declares another body); without a
-    402 it stays as it was.
+    `learned` is the new value of `Endpoint.learned`: the method that received the 402 (`POST {}`
+    if an empty object received it although the listing declares another body). It is unchanged
+    without a 402.
     """
 
     exchange: Exchange
@@ -71,8 +66,8 @@ async def exchange(egress: Egress, endpoint: Endpoint, *, now: int) -> Probe:
 
 
 async def wildcard(egress: Egress, resource: str, *, method: str, now: int) -> bool | None:
-    """Whether every unlisted path that resembles a resource's own answers 402 too: then the host
-    asks for a payment on every path. None when no HTTP answer came.
+    """Whether every unlisted path that resembles the resource's also returns 402, which means that
+    the host charges for any path. None if there was no HTTP response.
     """
     answered = False
     async for status in _unlisted(egress, resource, method=method, now=now):
@@ -83,8 +78,8 @@ async def wildcard(egress: Egress, resource: str, *, method: str, now: int) -> b
 
 
 async def siblings_sell(egress: Egress, resource: str, *, method: str, now: int) -> bool:
-    """Whether any unlisted path that resembles a resource's own answers 402 too: then a 402 of the
-    resource says nothing.
+    """Whether any unlisted path that resembles the resource's also returns 402: then the 402 of the
+    resource proves nothing.
     """
     async for status in _unlisted(egress, resource, method=method, now=now):
         if status == PAYMENT_REQUIRED:
@@ -93,8 +88,8 @@ async def siblings_sell(egress: Egress, resource: str, *, method: str, now: int)
 
 
 async def sell_the_same(egress: Egress, endpoints: Iterable[Endpoint], *, now: int) -> bool:
-    """Whether endpoints of a host, asked one after the other, all answer 402 and say that they sell
-    the same (core/directory/lookalike).
+    """Whether all endpoints of a host return 402 and describe the same product
+    (core/directory/lookalike). They are requested one after the other.
     """
     first: str | None = None
     for endpoint in endpoints:
@@ -108,7 +103,7 @@ async def sell_the_same(egress: Egress, endpoints: Iterable[Endpoint], *, now: i
 async def _unlisted(
     egress: Egress, resource: str, *, method: str, now: int
 ) -> AsyncIterator[int | None]:
-    """The statuses of paths beside a resource (core/directory/lookalike), one after the other."""
+    """Yield the statuses of unlisted paths similar to the resource's, one after the other."""
     parts = urlsplit(resource)
     way = _bare(method) if method == "POST" else Way(method="GET")
     for path in lookalike_paths(parts.path, secrets.randbelow):
@@ -116,8 +111,8 @@ async def _unlisted(
 
 
 async def _ask(egress: Egress, url: str, way: Way, *, at: int) -> Exchange:
-    """One request. A URL that egress refuses (it was stored under other rules, or the declared
-    query made it too long) is a local fault and must not stop the probes of others.
+    """Send one request. A URL that egress refuses (stored under other rules, or too long with the
+    declared query) is a local fault: an exception would stop the probes of other endpoints.
     """
     headers = (_ACCEPT,) if way.body is None else (_ACCEPT, _JSON)
     request = Request(url=url, method=way.method, headers=headers, body=way.body)
@@ -129,7 +124,7 @@ async def _ask(egress: Egress, url: str, way: Way, *, at: int) -> Exchange:
 
 
 def ways(endpoint: Endpoint) -> tuple[Way, ...]:
-    """The ways to ask an endpoint, best first, each once, at most three."""
+    """Return at most three different ways to request an endpoint, best first."""
     candidates = (_learned(endpoint), _declared(endpoint), _bare("GET"), _bare("POST"))
     return tuple(dict.fromkeys(way for way in candidates if way))[:REQUESTS_MAX]
 

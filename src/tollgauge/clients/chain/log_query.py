@@ -1,14 +1,9 @@
-"""Log queries: eth_getLogs in batches, in parts where a node calls a query too large.
+"""Log queries: eth_getLogs in batches, split if a node reports a query as too large.
 
-What is true here:
-- a query is an event and the words wanted at one of its topics, in a range of blocks or in one
-  block by its hash; lists of words are as long as the node takes, at most 500;
-- a query that a node calls too large is divided, down to one block and one word; what worked is
-  remembered, and more is tried again once the node has been calm for a while;
-- every batch asks for the node's head too: an answer, empty or not, is believed only if that head
-  is not before the queried range (docs/indexing.md).
-
-Raises RpcError only, whatever the node sends.
+A query is split down to one block and one topic. The working size is remembered and grows again
+after a number of queries without a refusal. Every batch also requests the node's head: a response,
+even an empty one, counts only if that head is not before the queried range (docs/indexing.md).
+Raises only RpcError, whatever the node sends.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ class Blocks(NamedTuple):
 
 
 class Query(NamedTuple):
-    """One eth_getLogs: an event, and the words wanted at a topic position (1 or 2)."""
+    """One eth_getLogs: an event, and the values of a topic (position 1 or 2) to match."""
 
     event: str
     position: int
@@ -51,7 +46,7 @@ class Query(NamedTuple):
     blocks: Blocks
 
     def call(self, token: str) -> RpcCall:
-        """The call that asks for it."""
+        """Return the call that runs the query."""
         first, last, block_hash = self.blocks
         topics = [self.event, *[None] * (self.position - 1), self.words]
         log_filter: dict[str, object] = {"address": token, "topics": topics}
@@ -62,7 +57,7 @@ class Query(NamedTuple):
         )
 
     def parts(self, error: RpcRefused) -> list[Query]:
-        """Smaller queries that are this one together; empty when it cannot be smaller."""
+        """Split the query into smaller ones; empty if it cannot be split."""
         first, last, _ = self.blocks
         hinted = error.span if isinstance(error, RpcLimit) else None
         topics = isinstance(error, RpcLimit) and error.topics
@@ -80,8 +75,8 @@ class Query(NamedTuple):
 
 @dataclass(slots=True)
 class QuerySize:
-    """How many blocks (`span`) and topics one node takes in a query: less after its refusals, more
-    again after `calm` queries without one.
+    """Maximum blocks (`span`) and topics per query of one node. Refusals decrease them; `calm`
+    queries without a refusal increase them again.
     """
 
     span: int
@@ -89,7 +84,7 @@ class QuerySize:
     calm: int = 0
 
     def refused(self, query: Query, parts: Sequence[Query]) -> None:
-        """Parts worked where the whole query did not."""
+        """Record that the parts of a refused query worked."""
         self.calm = 0
         first, last, _ = parts[0].blocks
         if last - first < query.blocks.last - query.blocks.first:
@@ -98,7 +93,7 @@ class QuerySize:
             self.topics = max(1, min(self.topics, len(parts[0].words)))
 
     def succeeded(self, *, transfers: int, aim: int, most: int) -> None:
-        """A range of `span` blocks gave so many transfers, where `aim` were wanted."""
+        """Adapt `span` after a query returned `transfers` where about `aim` are wanted."""
         self.calm += 1
         if transfers > 2 * aim:
             self.span = max(1, self.span // 2)
@@ -109,7 +104,7 @@ class QuerySize:
 
 @dataclass(slots=True)
 class CollectedEvents:
-    """Events gathered from several answers, each once."""
+    """Events from several responses, without duplicates."""
 
     transfers: dict[tuple[bytes, int], Transfer] = field(default_factory=dict)
     used: dict[tuple[bytes, int], Used] = field(default_factory=dict)
@@ -117,7 +112,7 @@ class CollectedEvents:
 
 
 class LogReader:
-    """Reads the events of one token from one node, in queries as large as the node takes."""
+    """Reads the events of one token from one node, in queries of the size that the node accepts."""
 
     def __init__(self, node: Node, token: str, size: QuerySize) -> None:
         self.node: Final = node
@@ -127,7 +122,7 @@ class LogReader:
     def queries(
         self, event: str, position: int, addresses: Collection[bytes], blocks: Blocks
     ) -> list[Query]:
-        """Queries for an event with one of these addresses at topic `position` (1 or 2)."""
+        """Build the queries for an event with one of these addresses at topic `position`."""
         words = ["0x" + 24 * "0" + address.hex() for address in addresses]
         most = self.size.topics
         return [
@@ -136,10 +131,10 @@ class LogReader:
         ]
 
     async def events(self, queries: Sequence[Query]) -> CollectedEvents:
-        """The events of all queries."""
+        """Return the events of all queries."""
         collected, start = CollectedEvents(), 0
         while start < len(queries):
-            # The call for the head is in the same batch.
+            # One call of each batch is reserved for the head.
             end = start + max(1, min(QUERIES_PER_BATCH, self.node.batch_calls - 1))
             await self._ask(queries[start:end], collected)
             start = end
@@ -158,7 +153,7 @@ class LogReader:
         if isinstance(head, RpcError):
             raise head
         if quantity(head) < max(query.blocks.last for query in queries):
-            raise RpcUnavailable(f"{self.node.name} is behind the blocks that were asked for.")
+            raise RpcUnavailable(f"{self.node.name} is behind the requested blocks.")
         for query, answer in zip(queries, answers, strict=True):
             if isinstance(answer, RpcError):
                 await self._ask_parts(query, answer, collected)
@@ -166,8 +161,8 @@ class LogReader:
                 self._take(query, answer, collected)
 
     async def _ask_parts(self, query: Query, error: RpcError, collected: CollectedEvents) -> None:
-        """A query again in parts. A refusal in unknown words may be a limit, so a range is
-        divided for it too; a block by its hash only for what is clearly a limit.
+        """Repeat a query in parts. An unrecognised refusal may be a limit, so a range is split for
+        it too; a block by its hash is split only for a recognised limit.
         """
         first, last, block_hash = query.blocks
         whole = not isinstance(error, RpcLimit) and (block_hash is not None or first == last)
@@ -182,7 +177,7 @@ class LogReader:
 
     def _take(self, query: Query, answer: Any, collected: CollectedEvents) -> None:
         if not isinstance(answer, list):
-            raise RpcUnavailable(f"{self.node.name} sent no list of logs.")
+            raise RpcUnavailable(f"{self.node.name} did not return a list of logs.")
         try:
             decoded = events(answer, token=self._token)
         except LogError as error:
@@ -194,8 +189,8 @@ class LogReader:
         collected.stamps.update(decoded.stamps)
 
     def _add(self, query: Query, event: Any, into: dict[Any, Any]) -> None:
-        """Add an event once. Raises RpcUnavailable for one that the query did not ask for."""
+        """Add an event without duplicates. Raises RpcUnavailable if it does not match the query."""
         if not query.blocks.first <= event.number <= query.blocks.last:
             raise RpcUnavailable(f"{self.node.name} sent logs from outside the range.")
         if into.setdefault((event.block_hash, event.log_index), event) != event:
-            raise RpcUnavailable(f"{self.node.name} sent two logs of one place.")
+            raise RpcUnavailable(f"{self.node.name} sent two logs with the same index.")

@@ -1,11 +1,7 @@
-"""The nodes of one chain: which one to ask, and its last block and last final block.
+"""The nodes of one chain: selects the node to query, and reads its newest and its final block.
 
-What is true here:
-- nodes are asked in order; one that fails moves to the end, one that throttles rests;
-- a node is believed only after it has named the right chain;
-- where a node cannot say which block is final, it is the one `finality` blocks before the head.
-
-Raises RpcError only, whatever the nodes send.
+Nodes are queried in order: one that fails moves to the end, and one that throttles rests. A node is
+used only after it has confirmed its chain ID. Raises only RpcError, whatever the nodes send.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from tollgauge.core.chain.settlement import LogError, word
 
 
 class View(NamedTuple):
-    """What one node says of its chain: its last block and the last final one's number."""
+    """A node's view of its chain: the newest block, and the number of the final one."""
 
     node: Node
     head: BlockHeader
@@ -38,8 +34,8 @@ class View(NamedTuple):
 class ChainNodes:
     """Connection pools to the nodes of a chain, the preferred one first.
 
-    `finality` is how many blocks are not final where a node cannot say; a node that throttles
-    rests for `rest_s` seconds when it does not say how long itself.
+    `finality` is the depth of a final block if a node cannot name one. A node that throttles
+    without a Retry-After rests for `rest_s` seconds.
     """
 
     def __init__(
@@ -61,11 +57,11 @@ class ChainNodes:
 
     @property
     def count(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self._nodes)
 
     async def view(self) -> View:
-        """The view of the first node that answers. Raises RpcError when none does."""
+        """Return the view of the first node that responds. Raises RpcError if none does."""
         problem: RpcError = RpcUnavailable("Every node of the chain is resting.")
         for node in list(self._nodes):
             if self._resting(node):
@@ -78,7 +74,7 @@ class ChainNodes:
         raise problem
 
     def failed(self, node: Node, error: RpcError) -> None:
-        """Ask this node last from now on, and not at all for a while if it throttles."""
+        """Move a node to the end; if it throttles, skip it for a while."""
         self._nodes.remove(node)
         self._nodes.append(node)
         if isinstance(error, RpcThrottled):
@@ -86,16 +82,16 @@ class ChainNodes:
             self._rest_until[node] = time.monotonic() + pause
 
     async def headers(self, view: View, numbers: Iterable[int]) -> list[BlockHeader]:
-        """The node's blocks with these numbers, in order; those it does not have are left out."""
+        """Return the node's blocks with these numbers, in order; missing ones are left out."""
         calls = [RpcCall("eth_getBlockByNumber", [hex(number), False]) for number in numbers]
         headers = [_header(block) for block in await view.node.results(calls) if block is not None]
         requested = [int(call.params[0], 16) for call in calls]
         if not {header.number for header in headers} <= set(requested):
-            raise RpcUnavailable(f"{view.node.name} sent blocks that nobody asked for.")
+            raise RpcUnavailable(f"{view.node.name} sent blocks that were not requested.")
         return headers
 
     async def second(self, view: View, last: int) -> View | None:
-        """Another node whose head is not before a block, None when there is none."""
+        """Return another node whose head is at or after block `last`, or None."""
         for node in list(self._nodes):
             if node is view.node or self._resting(node):
                 continue
@@ -120,12 +116,12 @@ class ChainNodes:
             calls.append(RpcCall("eth_chainId"))
         latest, final, *chain = await node.batch(calls)
         if chain and (isinstance(chain[0], RpcError) or quantity(chain[0]) != self.chain_id):
-            raise RpcUnavailable(f"{node.name} is no node of chain {self.chain_id}.")
+            raise RpcUnavailable(f"{node.name} is not a node of chain {self.chain_id}.")
         self._of_this_chain.add(node)
         if isinstance(latest, RpcError):
             raise latest
         head = _header(latest)
-        # A node without the `finalized` tag, or a chain too young for it, names no final block.
+        # A node without the `finalized` tag, or a young chain, does not name a final block.
         known = None if final is None or isinstance(final, RpcRefused) else final
         if isinstance(known, RpcError):
             raise known

@@ -1,16 +1,9 @@
-"""Transactions: asks the nodes of a network for one transaction, and has it decoded.
+"""Loads one transaction from the nodes of a network and decodes its payments.
 
-What is true here:
-- a node on another chain than its configuration says is not believed; neither is one whose parts
-  disagree (another hash, a receipt of an abandoned block): the next node is asked;
-- "unknown" is believed only where every node of the network answered so;
-- a transaction without a receipt, or with one of a block that its node does not hold yet, is
-  pending; finality comes from the node's `safe` and `finalized` blocks;
-- the call trace is asked for only where it is needed, as few nodes offer it; without it the
-  payments come from the logs, unless the caller named it;
-- a malformed reply is RpcUnavailable and never anything else.
-
-What the parts mean is core/chain/trace's work; what a caller sees of an error, the web's.
+The next node is queried if a node is on the wrong chain or contradicts itself (another hash, a
+receipt of an abandoned block). A transaction is unknown only if every node reports so; without a
+receipt, or with a receipt whose block the node does not have yet, it is pending. A malformed reply
+raises RpcUnavailable and nothing else.
 """
 
 from __future__ import annotations
@@ -56,21 +49,21 @@ from tollgauge.core.chain.trace.transfers import CallTrace, read_call_trace
 
 REPLY_MAX: Final = 16 << 20
 TOKENS_MAX: Final = 8
-"""How many unknown tokens of one transaction are asked for their names."""
+"""Maximum unknown tokens per transaction whose symbols are queried."""
 _TRACER: Final = {"tracer": "callTracer", "timeout": "8s"}
 
 
 class NetworkNotConfiguredError(TollgaugeError):
-    """The operator named no node of this network."""
+    """No node of this network is configured."""
 
 
 class DecoderUnavailable(TollgaugeError):  # noqa: N818 - it names a state, not a bug
-    """No node of this network can do what the named decoder needs."""
+    """No node of this network supports the requested decoder."""
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class NetworkSettings:
-    """The nodes by network (their URLs may carry keys: never shown), the preferred one first. A
+    """Nodes by network, the preferred one first. Their URLs may contain keys and are never shown. A
     network without a node cannot be traced.
     """
 
@@ -86,8 +79,8 @@ class NetworkSettings:
     """Nodes of Polygon."""
 
     def nodes(self, rpc: RpcSettings, *, sold_on: str) -> dict[str, tuple[Node, ...]]:
-        """A pool to every node, by CAIP-2 id; those of `rpc` stand in for a network that names
-        none, where it is the one that is `sold_on`.
+        """Create a pool for every node, by CAIP-2 ID. If the network `sold_on` has no nodes, those
+        of `rpc` are used.
         """
         nodes = {}
         for name, network in NETWORKS.items():
@@ -100,11 +93,11 @@ class NetworkSettings:
 
 
 _WithReceipt = tuple[Transaction, Receipt | None]
-"""A transaction as one node has it; without a receipt it is pending."""
+"""A transaction as one node sees it; without a receipt it is pending."""
 
 
 class Transactions:
-    """The nodes of every configured network, by CAIP-2 id."""
+    """The nodes of every configured network, by CAIP-2 ID."""
 
     def __init__(self, nodes: Mapping[str, Sequence[Node]] | None = None) -> None:
         configured = (nodes or {}).items()
@@ -119,10 +112,12 @@ class Transactions:
         return network in self._nodes
 
     async def trace(self, network: str, tx_hash: str, model: Model | None = None) -> TraceResult:
-        """The payments of a transaction; status `not-found` where no node knows it.
+        """Return the payments of a transaction; the status is `not-found` if no node has it.
 
-        Raises NetworkNotConfiguredError, DecoderUnavailable where no node offers what `model`
-        needs, and RpcError where the nodes cannot tell.
+        Raises:
+            NetworkNotConfiguredError: The network has no node.
+            DecoderUnavailable: No node supports `model`.
+            RpcError: The nodes did not give an answer.
         """
         failures: list[TollgaugeError] = []
         for node in self._of(network):
@@ -138,10 +133,14 @@ class Transactions:
         return not_found(tx_hash.lower(), network=network)
 
     async def transaction_of(self, network: str, payer: str, nonce: str) -> str | None:
-        """The hash of the transaction that used or cancelled a nonce of a payer (hex in lower case)
-        for any dollar token that we know of the network; None while none did, as every node says.
+        """Return the hash of the transaction that used or cancelled a payer's nonce.
 
-        Raises NetworkNotConfiguredError, and RpcError where the nodes cannot tell.
+        All known dollar tokens of the network are checked. `nonce` and the result are lower-case
+        hex; None means that every node reports the nonce as unused.
+
+        Raises:
+            NetworkNotConfiguredError: The network has no node.
+            RpcError: The nodes did not give an answer.
         """
         failure: RpcError | None = None
         for node in self._of(network):
@@ -157,17 +156,17 @@ class Transactions:
         return None
 
     def _of(self, network: str) -> tuple[Node, ...]:
-        """The nodes of a network. Raises NetworkNotConfiguredError."""
+        """Return the nodes of a network. Raises NetworkNotConfiguredError."""
         if network not in self._nodes:
             raise NetworkNotConfiguredError(
-                "This network has no configured RPC node.", hint="The operator can name one."
+                "This network has no configured RPC node.", hint="The operator can add one."
             )
         return self._nodes[network]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Nonce:
-    """One authorization, as the chain is asked about it."""
+    """One authorization, as needed for chain queries."""
 
     asset: str
     payer: str
@@ -175,7 +174,7 @@ class _Nonce:
 
 
 async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) -> TraceResult | None:
-    """What one node knows of a transaction; None when it does not know it."""
+    """Trace a transaction at one node; None if the node does not have it."""
     try:
         fetched = await _fetch(node, network, tx_hash)
         if fetched is None:
@@ -218,7 +217,7 @@ async def _fetch(node: Node, network: str, tx_hash: str) -> _WithReceipt | None:
     tx = read_transaction(transaction)
     receipt = None if receipt_reply is None else read_receipt(receipt_reply)
     if tx.hash != tx_hash or tx.data is None or tx.sender is None:
-        raise RpcUnavailable(f"{node.name} answered with another transaction.")
+        raise RpcUnavailable(f"{node.name} returned another transaction.")
     if receipt is None:
         if not tx.pending:
             raise RpcUnavailable(f"{node.name} has no receipt of a mined transaction yet.")
@@ -229,11 +228,11 @@ async def _fetch(node: Node, network: str, tx_hash: str) -> _WithReceipt | None:
 async def _placed(
     node: Node, tx: Transaction, receipt: Receipt, *, safe: object, final: object
 ) -> _WithReceipt:
-    """The transaction in its block, with the block's time and finality."""
+    """Add the time and finality of the transaction's block."""
     block = receipt.block
     whole = receipt.hash == tx.hash and receipt.logs is not None
     if not whole or block is None or block.hash is None:
-        raise RpcUnavailable(f"A receipt of {node.name} is not whole.")
+        raise RpcUnavailable(f"A receipt of {node.name} is incomplete.")
     block_reply = await node.call("eth_getBlockByNumber", hex(block.number), False)  # noqa: FBT003 - wire
     if block_reply is None:
         return replace(tx, pending=True, block=None), None
@@ -242,7 +241,7 @@ async def _placed(
     at = quantity(block_reply.get("timestamp"))
     finality = "latest"
     for name, tip in (("safe", safe), ("finalized", final)):
-        with suppress(RpcUnavailable):  # a malformed number leaves the finality as it is
+        with suppress(RpcUnavailable):  # a malformed number leaves the finality unchanged
             if isinstance(tip, dict) and block.number <= quantity(tip.get("number")):
                 finality = name
     placed = Block(number=block.number, hash=block.hash, at=at * 1_000, finality=finality)
@@ -250,7 +249,7 @@ async def _placed(
 
 
 async def _call_trace(node: Node, tx_hash: str, *, named: bool) -> CallTrace | None:
-    """The node's call trace. None where it has none, unless the caller named the decoder."""
+    """Return the node's call trace; None without one, unless the caller named the decoder."""
     try:
         return read_call_trace(await node.call("debug_traceTransaction", tx_hash, _TRACER))
     except RpcRefused as error:
@@ -258,7 +257,7 @@ async def _call_trace(node: Node, tx_hash: str, *, named: bool) -> CallTrace | N
             return None
         raise DecoderUnavailable(
             "No node of this network offers call traces.",
-            hint="Leave out the model, or take calldata or receipt-logs.",
+            hint="Omit the model, or use calldata or receipt-logs.",
         ) from error
     except (RpcError, TraceInputError):
         if named:
@@ -267,7 +266,7 @@ async def _call_trace(node: Node, tx_hash: str, *, named: bool) -> CallTrace | N
 
 
 async def _with_tokens(node: Node, trace: TraceResult) -> TraceResult:
-    """A trace with the symbols and decimals that the contracts of unknown tokens return."""
+    """Add the symbols and decimals that the contracts of unknown tokens return."""
     unknown = list(
         dict.fromkeys(
             payment.token.address for payment in trace.payments if payment.token.decimals is None
