@@ -1,12 +1,7 @@
-"""Purchase: buys the answer of a paid route over x402 v2, with the official client.
+"""Buys the response of a paid route over x402 v2 with the official client.
 
-Rules:
-- only what is within the buyer's limits is signed: their network, its USDC, their price;
-- a payment is written down before it is sent, and sent again until its outcome is known: the same
-  payment for the same request is charged once at most and gets the same answer (docs/payments.md);
-- a kept payment is replaced by a new one only when its time has run out and the service refused it,
-  so that no two payments for one request could both be charged. A refusal that may come from a
-  proxy (anything but 402) ends a payment only if nothing was sent with it before.
+A payment is saved before it is sent, and sent again until its outcome is known: the same payment
+for the same request is charged at most once and returns the same response (docs/payments.md).
 """
 
 from __future__ import annotations
@@ -43,23 +38,23 @@ from tollgauge.core.sale.answer_signature import HEADER as SIGNATURE
 from tollgauge.core.sale.payment import SETTLED_UNKNOWN, Payment, canonical_body, decode
 from tollgauge.core.sale.payment_state import EXPIRY_GRACE_S
 
-# EVM libraries raise it, and then deeply nested JSON can crash the process.
+# EVM libraries raise the limit, and deeply nested JSON could then crash the process.
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
-TRIES: Final = 6
-"""How often a payment is sent before its outcome is left open."""
+MAX_ATTEMPTS: Final = 6
+"""How many times a payment is sent before its outcome is reported as unknown."""
 PAUSE_S: Final = 2.0
-PAUSE_MAX_S: Final = 15.0
-"""The longest Retry-After that is waited for."""
+PAUSE_MAX_S: Final = 15.0  # a longer Retry-After is shortened to this
 _TIMEOUT_S: Final = 60.0
 _TEXT_MAX: Final = 300
 
 
 class RefusedError(PurchaseError):
-    """A payment was refused with a 4xx. `is_unpaid`: with a 402, so that it took nothing, and may
-    be good later; anything else refuses the request. `is_first`: it is the first answer since the
-    payment is being sent.
+    """The service refused a payment with a 4xx.
+
+    `is_unpaid`: the status is 402, so nothing was charged and the payment may still become valid;
+    any other status rejects the request. `is_first`: this is the first response to the payment.
     """
 
     def __init__(self, message: str, *, hint: str, is_unpaid: bool, is_first: bool) -> None:
@@ -69,7 +64,7 @@ class RefusedError(PurchaseError):
 
 
 class PendingError(PurchaseError):
-    """Nobody can tell yet whether a payment was charged."""
+    """It is unknown whether a payment was charged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +75,7 @@ class Order:
     body: Mapping[str, Any]
 
     def kept_payment(self, folder: Path, payer: str) -> KeptPayment:
-        """Where the payment of a payer for this order is kept until its answer is there."""
+        """Return the file in which a payer's payment for this order is saved."""
         parts = (self.url.encode(), canonical_body(dict(self.body)), payer.lower().encode())
         digest = hashlib.sha256(b"\n".join(parts)).hexdigest()
         return KeptPayment(folder / f"tollgauge-{digest[:16]}.payment")
@@ -88,8 +83,8 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purchase:
-    """A paid answer: its body, the payment, the transaction that settled it ("" where the service
-    sent no receipt), and the answer's signature ("" where it is not signed).
+    """A paid response: its body, its payment, the transaction ("" if the service sent no receipt),
+    and the signature ("" if unsigned).
     """
 
     body: bytes
@@ -99,7 +94,7 @@ class Purchase:
 
 
 def payer_of(key: str) -> str:
-    """The address of a private key. Raises ValueError for a text that is none."""
+    """Return the address of a private key. Raises ValueError for an invalid key."""
     return derive_address(bytes.fromhex(key.removeprefix("0x")))
 
 
@@ -112,26 +107,41 @@ async def buy(
     now_s: int = 0,
     report: Callable[[str], None] = lambda _words: None,
 ) -> Purchase:
-    """Buy an answer with the key of an account. A payment that is `kept` is sent again, and a new
-    one is kept before it is sent; who asked removes it when the answer is safe. `now_s` says when a
-    kept payment has expired (unix seconds); `report` hears what is being done.
+    """Buy a response with the key of an account.
 
-    Raises RefusedError, PendingError, PurchaseError for what was never paid, and KeptPaymentError.
+    A saved payment is sent again; a new one is saved before it is sent. The caller deletes it once
+    the response is stored.
+
+    Args:
+        order: The request to the paid route.
+        key: The buyer's private key.
+        limits: What may be signed.
+        kept: The file for the payment; None saves nothing.
+        now_s: Current time (Unix seconds), to detect an expired saved payment.
+        report: Receives progress messages.
+
+    Raises:
+        RefusedError: The service refused the payment.
+        PendingError: The outcome is unknown.
+        PurchaseError: Nothing was paid.
+        KeptPaymentError: The payment cannot be saved or read.
     """
     is_local = urlsplit(order.url).hostname in LOOPBACK
     async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=not is_local) as http:
         payment = kept.read() if kept else None
         if payment is not None:
             check_limits(payment, limits)
-            report("sending the kept payment again")
+            report("sending the saved payment again")
             try:
                 return await send(http, order, payment.header, report=report)
             except RefusedError as error:
+                # A saved payment is replaced only if it was refused with 402 and can no longer be
+                # charged. Otherwise both payments could be charged for one request.
                 if not error.is_unpaid or not _expired(payment, now_s):
                     raise
         if kept and payment:
             kept.remove(payment)
-        report("asking for the price")
+        report("requesting the price")
         header = await sign(http, order, key=key, limits=limits)
         report("paying")
         if kept is None:
@@ -146,38 +156,40 @@ async def _keep_and_send(
     kept: KeptPayment,
     report: Callable[[str], None],
 ) -> Purchase:
-    """The answer to a new payment. It is kept no longer when its request was refused at once,
-    unless another process has kept it, and may have sent it before.
-    """
+    """Send a new payment, and forget it if its first response rejects the request."""
     first = kept.keep(header)
     try:
         return await send(http, order, first, report=report)
     except RefusedError as error:
+        # Only a first response proves that no earlier attempt was charged: a 4xx may come from a
+        # proxy. If another process saved its payment first, that one may have been sent already.
         if first == header and error.is_first and not error.is_unpaid:
             kept.remove(decode(header))
         raise
 
 
 async def sign(http: httpx.AsyncClient, order: Order, *, key: str, limits: Limits) -> str:
-    """A payment of what the route asks now, as PAYMENT-SIGNATURE carries it. Raises PurchaseError
-    where it asks for what is outside of the limits.
+    """Sign a payment of the route's current price; returns the PAYMENT-SIGNATURE header.
+
+    Raises:
+        PurchaseError: The price is outside of the limits.
     """
     try:
         answer = await http.post(order.url, json=order.body)
     except (httpx.TransportError, httpx.InvalidURL) as error:
         raise PurchaseError(
-            f"No service answers at {order.url} ({type(error).__name__}).",
+            f"No service responds at {order.url} ({type(error).__name__}).",
             hint="Nothing was paid. Start the demo with `make demo`, or name a running service "
             "with --service or TOLLGAUGE_URL.",
         ) from error
     if answer.status_code != httpx.codes.PAYMENT_REQUIRED:
         raise PurchaseError(
-            f"The service answered {answer.status_code} instead of its price{_why(answer)}",
+            f"The service returned {answer.status_code} instead of its price{_why(answer)}",
             hint=f"Nothing was paid.{_when(answer)}",
         )
     terms = _terms(answer)
     entry = payable(terms.accepts, limits)
-    # A second of processor time, which nobody spends for whom nothing is signed.
+    # Imported here: this takes a second of processor time, which only signing needs.
     from eth_account import Account
     from x402 import x402Client
     from x402.mechanisms.evm.exact.register import register_exact_evm_client
@@ -200,13 +212,15 @@ async def send(
     *,
     report: Callable[[str], None] = lambda _words: None,
 ) -> Purchase:
-    """Send a signed payment until its outcome is known, and always the same one.
+    """Send a signed payment until its outcome is known.
 
-    Raises RefusedError, and PendingError when nobody can tell after `TRIES`.
+    Raises:
+        RefusedError: The service refused the payment.
+        PendingError: The outcome is unknown after MAX_ATTEMPTS.
     """
     payment = decode(header)
     why = ""
-    for attempt in range(TRIES):
+    for attempt in range(MAX_ATTEMPTS):
         pause = PAUSE_S
         try:
             answer = await http.post(
@@ -222,16 +236,17 @@ async def send(
                     transaction=_transaction(answer),
                     signature=answer.headers.get(SIGNATURE, ""),
                 )
+            # 429 and 5xx do not prove that nothing was charged: send the same payment again.
             if answer.status_code != httpx.codes.TOO_MANY_REQUESTS and answer.status_code < 500:
                 raise _refused(answer, payment, is_first=not attempt)
             why, pause = _why(answer), _retry_after(answer)
-        if attempt + 1 < TRIES:
-            report(f"no answer yet; sending the same payment again in {pause:g} s")
+        if attempt + 1 < MAX_ATTEMPTS:
+            report(f"no response yet; sending the same payment again in {pause:g} s")
             await asyncio.sleep(pause)
     raise PendingError(
-        f"What became of the payment is not known yet{why}",
+        f"The outcome of the payment is not known yet{why}",
         hint="Do not pay again: run the same command again. It sends the same payment (nonce "
-        f"{payment.nonce}), which is charged once at most and answered for 30 days.",
+        f"{payment.nonce}), which is charged at most once and answered for 30 days.",
     )
 
 
@@ -242,16 +257,17 @@ def _terms(answer: httpx.Response) -> PaymentRequired:
         terms = None
     if not isinstance(terms, PaymentRequired):
         raise PurchaseError(
-            "The service names no price that a client of x402 version 2 could read.",
-            hint=f"Nothing was paid. `curl -si {answer.url} | tollgauge lint -` says what is "
-            "wrong with its answer.",
+            "The service's 402 contains no price that an x402 version 2 client can read.",
+            hint=f"Nothing was paid. `curl -si {answer.url} | tollgauge lint -` explains the "
+            "problem.",
         )
     return terms
 
 
 def _transaction(answer: httpx.Response) -> str:
-    """The transaction that the receipt of an answer names, "" without one that could be read: what
-    was paid for is not lost for its sake.
+    """Return the transaction in the receipt of a response, "" without a valid receipt.
+
+    An invalid receipt must not lose the response that was paid for.
     """
     receipt = answer.headers.get("PAYMENT-RESPONSE")
     try:
@@ -261,14 +277,14 @@ def _transaction(answer: httpx.Response) -> str:
 
 
 def _refused(answer: httpx.Response, payment: Payment, *, is_first: bool) -> RefusedError:
-    """What a 4xx to a payment means."""
-    message = f"The service answered {answer.status_code}{_why(answer)}"
+    """Explain a 4xx response to a payment."""
+    message = f"The service returned {answer.status_code}{_why(answer)}"
     is_unpaid = False
     if _document(answer).get("code") == SETTLED_UNKNOWN:
         is_first = False
         hint = (
-            f"It was charged before (payment nonce {payment.nonce}). No other is signed for "
-            "this request while the kept payment exists."
+            f"The payment was charged before (nonce {payment.nonce}). No other payment is signed "
+            "for this request while the saved payment exists."
         )
     elif answer.status_code != httpx.codes.PAYMENT_REQUIRED:
         hint = f"Nothing was charged now (payment nonce {payment.nonce})."
@@ -276,8 +292,8 @@ def _refused(answer: httpx.Response, payment: Payment, *, is_first: bool) -> Ref
         is_unpaid = True
         ends = datetime.fromtimestamp(payment.valid_before + EXPIRY_GRACE_S, UTC)
         hint = (
-            f"Nothing was charged. Until {ends:%H:%M} UTC the same command sends the same payment "
-            f"(nonce {payment.nonce}), and only then a new one: nothing is charged twice."
+            f"Nothing was charged. Until {ends:%H:%M} UTC, the same command sends the same payment "
+            f"(nonce {payment.nonce}); afterwards it signs a new one. Nothing is charged twice."
         )
         reason = str(_document(answer).get("error", "without a reason"))[:_TEXT_MAX]
         message = f"The service refused the payment: {reason}."
@@ -289,7 +305,7 @@ def _refused(answer: httpx.Response, payment: Payment, *, is_first: bool) -> Ref
 
 
 def _why(answer: httpx.Response) -> str:
-    """The end of a sentence: what a problem document (RFC 9457) says, or nothing."""
+    """Return the end of a sentence: the detail of a problem document (RFC 9457), or a period."""
     problem = _document(answer)
     errors = problem.get("errors")
     more = [
@@ -320,5 +336,5 @@ def _retry_after(answer: httpx.Response) -> float:
 
 
 def _expired(payment: Payment, now_s: int) -> bool:
-    """Whether a payment can no longer be charged, also by a chain whose time lags behind ours."""
+    """Whether a payment can no longer be charged, even if the chain's clock is behind ours."""
     return payment.valid_before + EXPIRY_GRACE_S < now_s
