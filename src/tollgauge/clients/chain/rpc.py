@@ -1,15 +1,8 @@
-"""One JSON-RPC node of an EVM chain: batched calls, and every way in which they fail.
+"""One JSON-RPC node of an EVM chain: batched calls, and the classification of their failures.
 
-What is true here:
-- a call either gives the `result` that the node sent, parsed, or one of the errors below; a
-  malformed reply never raises anything else;
-- calls go out as JSON-RPC 2.0 batches over HTTP, of a size that the node accepts: a node that
-  refuses a batch gets smaller ones, down to single calls;
-- a reply's size is capped while it arrives; orjson limits its nesting;
-- the node's URL may carry a key: only its host is ever shown, and no text of the node's errors.
-
-The operator names the node, hence httpx and not egress. What a result means, fail-over and
-splitting of ranges are the callers' work.
+A malformed reply raises one of the errors below and nothing else. The node's URL may contain a key:
+only its host is ever shown, and never a text of the node's errors. The operator chooses the node, so
+requests use httpx and not egress.
 """
 
 from __future__ import annotations
@@ -37,19 +30,19 @@ REPLY_MAX: Final = 64 << 20
 _NAME_MAX: Final = 80
 _QUANTITY: Final = re.compile(r"0x[0-9a-fA-F]{1,10}", re.ASCII)
 _DRIP: Final = 4
-"""A whole reply may take this many times the time-out of one read."""
+"""A whole reply may take this many times the timeout of one read."""
 
 
 class RpcError(TollgaugeError):
-    """A call to a node did not give a result. One of the classes below."""
+    """A call to a node did not return a result."""
 
 
 class RpcUnavailable(RpcError):  # noqa: N818 - the names say states, not bugs
-    """The node did not answer, answered nonsense, or has other work: another node may know."""
+    """The node did not respond, or its reply is invalid: another node may succeed."""
 
 
 class RpcThrottled(RpcUnavailable):
-    """The node asks for fewer calls. `retry_after_s` seconds, 0 where it did not say."""
+    """The node requires fewer calls. `retry_after_s` is in seconds, 0 if not given."""
 
     def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
         super().__init__(message, hint="Use a node with a higher limit, or name several.")
@@ -57,7 +50,7 @@ class RpcThrottled(RpcUnavailable):
 
 
 class RpcRefused(RpcError):  # noqa: N818 - an answer of the node
-    """The node understood and will not: a JSON-RPC error. `code` is its number."""
+    """The node returned a JSON-RPC error. `code` is its number."""
 
     def __init__(self, message: str, *, code: int = 0) -> None:
         super().__init__(message)
@@ -65,10 +58,10 @@ class RpcRefused(RpcError):  # noqa: N818 - an answer of the node
 
 
 class RpcLimit(RpcRefused):
-    """A request or its result is too large for the node: ask for less.
+    """A request or its result is too large for the node: request less.
 
-    `span` is the node's own hint, in blocks, of what would work; None without one. `topics` says
-    that the list of topics or addresses is what is too long.
+    `span` is the node's suggested maximum in blocks; None without one. `topics` means that the list
+    of topics or addresses is too long.
     """
 
     def __init__(
@@ -81,9 +74,7 @@ class RpcLimit(RpcRefused):
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSettings:
-    """The nodes, of which the first one that can answer is taken. Their URLs may carry keys: they
-    are never shown.
-    """
+    """The nodes; the first that responds is used. Their URLs may contain keys and are never shown."""
 
     url: tuple[WebUrl, ...] = field(default=(), repr=False)
     """URLs of nodes, separated by commas, the preferred one first. They prove unclear settlements,
@@ -93,7 +84,7 @@ class RpcSettings:
     """Timeout for a request to a node."""
 
     def nodes(self) -> list[Node]:
-        """A pool to each node."""
+        """Create a pool for each node."""
         return [Node(url, timeout_s=self.timeout_s) for url in self.url]
 
 
@@ -135,15 +126,15 @@ class Node:
 
     @property
     def batch_calls(self) -> int:
-        """How many calls go out at once at most: fewer after the node refused a batch."""
+        """Maximum calls per batch; it decreases after the node refuses a batch."""
         return self._batch
 
     async def call(self, method: str, *params: Any) -> Any:
-        """The result of one call. Raises RpcError."""
+        """Return the result of one call. Raises RpcError."""
         return (await self.results([RpcCall(method, params)]))[0]
 
     async def results(self, calls: Sequence[RpcCall]) -> list[Any]:
-        """The result of every call, in order. Raises the first RpcError among them."""
+        """Return the results of all calls in order. Raises the first RpcError among them."""
         results = await self.batch(calls)
         for result in results:
             if isinstance(result, RpcError):
@@ -151,8 +142,10 @@ class Node:
         return results
 
     async def batch(self, calls: Sequence[RpcCall]) -> list[Any]:
-        """The result of every call in order, an RpcError in the place of one that the node
-        refused. Raises RpcError where the node said nothing of the single calls.
+        """Return the results of all calls in order; a refused call has an RpcError in its place.
+
+        Raises:
+            RpcError: The node returned nothing about the single calls.
         """
         results: list[Any] = []
         while len(results) < len(calls):
@@ -162,6 +155,8 @@ class Node:
             try:
                 results += await self._post(rest[:size], texts[:size])
             except _BatchRefusedError as error:
+                # Retry the same calls in half the size, down to single calls. The smaller size is
+                # kept, because the node's limit rarely changes.
                 if size == 1:
                     raise error.reason from error
                 self._batch = max(1, size // 2)
@@ -178,12 +173,15 @@ class Node:
         one = len(texts) == 1
         body = texts[0][1] if one else b"[" + b",".join(text for _, text in texts) + b"]"
         status, headers, reply = await self._exchange(body)
+        # One error object for a whole batch: if it is a refusal, single calls may still work.
         if isinstance(reply, dict) and not one:
             reason = _reason(status, headers, reply, "a batch")
             raise _BatchRefusedError(reason) if isinstance(reason, RpcRefused) else reason
         answers = [reply] if one else reply
         if not isinstance(answers, list) or not all(isinstance(answer, dict) for answer in answers):
             raise _reason(status, headers, None, calls[0].method)
+        # Replies are matched by ID: a batch may be answered in any order. Some nodes omit the ID
+        # in an error; for a single call it is unambiguous.
         by_id = {answer["id"]: answer for answer in answers if isinstance(answer.get("id"), int)}
         if one and reply.get("id") is None and "error" in reply:
             by_id = {texts[0][0]: reply}
@@ -193,10 +191,11 @@ class Node:
         ]
 
     async def _exchange(self, body: bytes) -> tuple[int, httpx.Headers, Any]:
-        """Status, headers and the parsed reply. Raises RpcError where there is none, or no JSON."""
+        """Return status, headers and the parsed reply. Raises RpcError."""
         received = bytearray()
         try:
             async with (
+                # The deadline covers the whole reply: httpx's timeout applies only to each read.
                 asyncio.timeout(self._deadline_s),
                 self._http.stream("POST", self._url, content=body) as response,
             ):
@@ -205,7 +204,7 @@ class Node:
                     if len(received) > self._reply_max:
                         raise RpcLimit(f"A reply of {self.name} is too large.")
         except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, TimeoutError) as error:
-            raise RpcUnavailable(f"{self.name} did not answer.") from error
+            raise RpcUnavailable(f"{self.name} did not respond.") from error
         try:
             return response.status_code, response.headers, orjson.loads(received)
         except orjson.JSONDecodeError as error:
@@ -215,16 +214,14 @@ class Node:
 
 
 def quantity(value: object) -> int:
-    """A JSON-RPC number below 2^40, which blocks and seconds are. Raises RpcUnavailable for
-    anything else.
-    """
+    """Parse a JSON-RPC number below 2^40 (a block or seconds). Raises RpcUnavailable."""
     if not isinstance(value, str) or not _QUANTITY.fullmatch(value):
-        raise RpcUnavailable("A number of the node is malformed.")
+        raise RpcUnavailable("A number in the node's reply is malformed.")
     return int(value, 16)
 
 
 class _BatchRefusedError(Exception):
-    """One error for a whole batch: its calls may go through one by one."""
+    """The node returned one error for a whole batch; single calls may work."""
 
     def __init__(self, reason: RpcError) -> None:
         super().__init__()
@@ -232,7 +229,7 @@ class _BatchRefusedError(Exception):
 
 
 def _fitting(texts: Sequence[tuple[int, bytes]]) -> int:
-    """How many of the calls fit into one body of BATCH_BYTES, at least one."""
+    """Return how many of the calls fit into one body of BATCH_BYTES, at least one."""
     size = 0
     for index, (_, text) in enumerate(texts):
         size += len(text)
@@ -243,7 +240,7 @@ def _fitting(texts: Sequence[tuple[int, bytes]]) -> int:
 
 def _result(reply: Any, method: str, *, status: int, headers: httpx.Headers) -> Any:
     if reply is None:
-        return RpcUnavailable(f"The node left out the answer to {method}.")
+        return RpcUnavailable(f"The node did not return a result for {method}.")
     if reply.get("error") is None and "result" in reply:
         return reply["result"]
     return _reason(status, headers, reply, method)
@@ -276,7 +273,7 @@ _THROTTLED_CODES: Final = frozenset({429, -32429, -32016, -32007})
 
 
 def _reason(status: int, headers: httpx.Headers, reply: Any, what: str) -> RpcError:
-    """The error of a refusal, by HTTP status, JSON-RPC code and the words that providers use."""
+    """Classify a refusal by HTTP status, JSON-RPC code and the phrases that providers use."""
     error = reply.get("error") if isinstance(reply, dict) else None
     text = _words(error)
     code = error.get("code") if isinstance(error, dict) else None
@@ -286,10 +283,10 @@ def _reason(status: int, headers: httpx.Headers, reply: Any, what: str) -> RpcEr
     if status == 413:
         return RpcLimit(f"{what} is too large for the node.", topics=True)
     if error is None:
-        return RpcUnavailable(f"The node answered {status} to {what}.")
+        return RpcUnavailable(f"The node returned {status} for {what}.")
     if _LIMIT.search(text) and (code in _TOO_LARGE_CODES or code not in range(-32768, -31999)):
         return RpcLimit(
-            f"The node answers {what} for less only (code {code}).",
+            f"The node limits {what} (code {code}).",
             code=code,
             span=_hinted_span(text),
             topics=bool(_TOPICS.search(text)) and "block" not in text.lower(),
@@ -302,8 +299,9 @@ def _reason(status: int, headers: httpx.Headers, reply: Any, what: str) -> RpcEr
 
 
 def _hinted_span(text: str) -> int | None:
-    """How many blocks a limit's message proposes: `try with this block range [0x1, 0x5]` is 5,
-    `limited to a 10,000 range` is 10000.
+    """Parse the number of blocks that an error message suggests.
+
+    `try with this block range [0x1, 0x5]` is 5, `limited to a 10,000 range` is 10000.
     """
     for match in _HINTED_RANGE.finditer(text):
         first, last = (
@@ -318,7 +316,7 @@ def _hinted_span(text: str) -> int | None:
 
 
 def _words(error: Any) -> str:
-    """The words of an error object, for matching only: they are never shown."""
+    """Return the text of an error object. It is only matched against patterns, never shown."""
     if isinstance(error, str):
         return error[:1_000]
     if not isinstance(error, dict):
@@ -330,7 +328,7 @@ def _words(error: Any) -> str:
 
 
 def _retry_after(headers: httpx.Headers) -> float:
-    """The seconds that a node asks to wait, at most an hour; 0 where it names none."""
+    """Return the node's Retry-After in seconds, at most an hour; 0 without one."""
     wait_ms = retry_after_ms(headers.get("retry-after"), now=None) or 0
     return min(wait_ms / 1_000, 3_600.0)
 

@@ -1,1 +1,1 @@
-"""Requests to addresses that others choose; nothing else connects to them."""
+"""Requests to addresses that others choose; no other package connects to them."""

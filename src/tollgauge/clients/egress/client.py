@@ -1,14 +1,9 @@
-"""Egress: the only way to addresses that others choose.
+"""Egress: the only way to connect to addresses that others choose.
 
-Probes, live probes and webhook deliveries go through `Egress.fetch`. Rules:
-- a URL is parsed once by core/endpoint/identity, and only its canonical form is used;
-- one resolution an attempt (clients/egress/resolve), all of it public, the final socket address
-  checked again (clients/egress/transfer);
-- no redirects, cookies, proxies or credentials; TLS verified; a fresh connection each time;
-- one deadline for everything, caps on wire, header and body bytes;
-- a failed attempt is an Exchange with a Fault, never an exception;
-- every attempt says how late this process was (`Timings.delay` and `overrun`).
-What an exchange means, core/probe/probe decides. How often a host is asked, jobs decide.
+Probes, live probes and webhook deliveries use `Egress.fetch`. A URL is parsed once by
+core/endpoint/identity, and only its canonical form is used. Each attempt makes one resolution and
+one fresh connection with verified TLS, without redirects, cookies, proxies or credentials. A failed
+attempt is an Exchange with a Fault, never an exception.
 """
 
 from __future__ import annotations
@@ -47,7 +42,7 @@ _CLOSE_S: Final = 0.9
 
 
 class RequestError(TollgaugeError):
-    """A request that egress will not send: its method, a header or its body is not allowed."""
+    """Egress refuses the request: its method, a header or its body is not allowed."""
 
 
 def _agent(text: str) -> str:
@@ -60,7 +55,7 @@ def _agent(text: str) -> str:
 
 def _loopback(address: str) -> str:
     if not ipaddress.ip_address(address).is_loopback:
-        raise ValueError(f"{address} is no loopback address (127.0.0.0/8 or ::1)")
+        raise ValueError(f"{address} is not a loopback address (127.0.0.0/8 or ::1)")
     return address
 
 
@@ -70,13 +65,13 @@ def _address(text: str) -> str:
 
 def _file(path: str) -> str:
     if not Path(path).is_file():
-        raise ValueError(f"there is no file {path}")
+        raise ValueError(f"the file {path} does not exist")
     return path
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class EgressSettings:
-    """How egress behaves. `resolver` is the blocking name lookup."""
+    """Limits and identity of outgoing requests. `resolver` is the blocking name lookup."""
 
     user_agent: Annotated[str, AfterValidator(_agent)] = (
         "tollgauge (x402 endpoint monitor; no contact configured)"
@@ -119,14 +114,14 @@ class EgressSettings:
 
     @property
     def perimeter(self) -> Perimeter:
-        """What core/endpoint/identity may accept beyond the public internet."""
+        """The addresses that core/endpoint/identity may accept beyond the public internet."""
         return Perimeter(ports=self.ports, mapped=frozenset(self.mapped))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What to ask. Header names are tokens and values printable ASCII; User-Agent, Host, length
-    and connection headers are egress's own.
+    """A request. Header names are tokens, values are printable ASCII; egress sets User-Agent, Host,
+    length and connection headers itself.
     """
 
     url: str
@@ -136,7 +131,7 @@ class Request:
 
 
 class Egress:
-    """Makes exchanges. `start` before the first `fetch`, `close` at the end."""
+    """Makes HTTP exchanges. Call `start` before the first `fetch`, and `close` at the end."""
 
     def __init__(self, settings: EgressSettings) -> None:
         self._settings = settings
@@ -152,22 +147,29 @@ class Egress:
         self._lateness = LoopLateness()
 
     def start(self) -> None:
-        """Start the thread that makes the transfers."""
+        """Start the thread that runs the transfers."""
         self._curl_loop.start()
 
     async def close(self) -> None:
-        """Abort what is in flight and end the thread, within a second. Fetches that still wait
-        end with a `local-failure`.
+        """Abort transfers in flight and end the thread, within a second. Waiting fetches return
+        `local-failure`.
         """
         await asyncio.to_thread(self._curl_loop.stop, _CLOSE_S)
 
     async def fetch(self, request: Request, *, at: int = 0) -> Exchange:
-        """Make one attempt. `at` is its start in milliseconds UTC, for the record.
+        """Make one attempt.
 
-        A host that is not public ends in the fault `address-not-public`. Raises ResourceError for
-        a text that is no https URL and RequestError for a request that must not be sent. Waiting
-        for a free slot (`max_in_flight`) is no part of the deadline or the timings; cancelling
-        the task aborts the transfer.
+        A host that is not public results in the fault `address-not-public`. Waiting for a free
+        slot (`max_in_flight`) counts neither towards the deadline nor towards the timings.
+        Cancelling the task aborts the transfer.
+
+        Args:
+            request: The request to send.
+            at: Start of the attempt (milliseconds UTC), recorded in the exchange.
+
+        Raises:
+            ResourceError: The URL is not an https URL.
+            RequestError: The request is not allowed.
         """
         _check(request)
         try:
@@ -182,7 +184,7 @@ class Egress:
                 return await self._attempt(request, resource, at=at)
 
     async def _attempt(self, request: Request, resource: Resource, *, at: int) -> Exchange:
-        """One attempt, with its total time and how late this process was."""
+        """Make one attempt; records its total time and the largest delay of this process."""
         begin = time.monotonic()
         addresses, dial_port = await self._locate(resource)
         end = time.monotonic()
@@ -223,15 +225,16 @@ class Egress:
         return replace(exchange, timings=timings)
 
     async def _locate(self, resource: Resource) -> tuple[tuple[str, ...] | Fault, int]:
-        """The addresses to connect to, or why there are none, and the port."""
+        """Return the addresses and the port to connect to, or the fault."""
         if resource.host in self._settings.mapped:
             address, port = self._settings.mapped[resource.host]
             return (address,), port
         return await self._resolver.resolve(resource.host), resource.port
 
     async def _transfer(self, plan: Plan) -> tuple[Exchange, float]:
-        """The exchange and its end on the monotonic clock, which is taken on the thread of the
-        transfers: a busy event loop must not make sellers look slow.
+        """Return the exchange and its end on the monotonic clock.
+
+        The transfer thread takes the time: a busy event loop must not make sellers look slow.
         """
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[tuple[Exchange, float]] = loop.create_future()
@@ -241,7 +244,7 @@ class Egress:
                 ended.set_result((exchange, end))
 
         def on_end(exchange: Exchange) -> None:
-            with contextlib.suppress(RuntimeError):  # the event loop may have ended meanwhile
+            with contextlib.suppress(RuntimeError):  # the event loop may have ended already
                 loop.call_soon_threadsafe(set_result, exchange, time.monotonic())
 
         transfer = CurlTransfer(plan)
@@ -260,16 +263,16 @@ _OWN_HEADERS: Final = frozenset(
 
 
 def _check(request: Request) -> None:
-    """Refuse what must not be sent: header injection above all. Raises RequestError."""
+    """Reject requests that must not be sent, header injection in particular."""
     if request.method not in METHODS:
         raise RequestError(f"The method {request.method!r} is not allowed.")
     if request.method in ("GET", "HEAD") and request.body is not None:
-        raise RequestError(f"A {request.method} request carries no body.")
+        raise RequestError(f"A {request.method} request must not have a body.")
     for name, value in request.headers:
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise RequestError("A header's name or value holds characters that are not allowed.")
+            raise RequestError("A header's name or value contains characters that are not allowed.")
         if name.lower() in _OWN_HEADERS:
-            raise RequestError(f"The header {name} is egress's own.")
+            raise RequestError(f"The header {name} is set by egress.")
 
 
 def _milliseconds(begin: float, end: float) -> int:

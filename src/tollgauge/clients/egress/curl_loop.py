@@ -1,13 +1,12 @@
-"""The thread that drives libcurl: one multi handle for every transfer of an egress.
+"""The thread that drives libcurl: one multi handle for all transfers of an egress.
 
-One multi handle, because it keeps the parsed trust anchors; a thread of its own, because hostile
-answers must not delay the event loop. Only clients/egress/client uses this.
+One multi handle, because it caches the parsed trust anchors; a separate thread, because hostile
+responses must not delay the event loop.
 
-A busy machine, a stopped process and a long step of this process all look, from inside, like a
-target that is slow to answer. So each loop that serves transfers (this thread, and the event loop)
-wakes at least every TICK_S while anything is in flight, and records how much later than that it
-woke; each exchange carries the largest delay during its flight. core/probe/probe decides what it
-means (docs/methodology.md, *Attribution*).
+A busy machine, a stopped process and a long step of this process all look like a slow target. Both
+loops that serve transfers (this thread and the event loop) therefore wake at least every TICK_S
+while a transfer is in flight, and record how late they woke. Each exchange contains the largest
+delay during its flight, which core/probe/probe evaluates (docs/methodology.md, *Attribution*).
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ OnEnd = Callable[[Exchange], None]
 """Called once when a transfer has ended, on the loop's thread."""
 
 TICK_S: Final = 0.05  # a loop with work in flight sleeps no longer
-_NOISE_S: Final = 0.01  # every sleep ends a little late; smaller delays are ignored
+_NOISE_S: Final = 0.01  # every sleep ends slightly late; smaller delays are ignored
 _REMEMBER_S: Final = 600.0  # longer than any deadline of an attempt
 _NOT_RUNNING: Final = "egress is not running"
 _INTEREST: Final = {
@@ -43,28 +42,28 @@ _INTEREST: Final = {
 
 
 class Lateness:
-    """The delays of one loop, in seconds of the monotonic clock. Used only by that loop."""
+    """Delays of one loop (seconds, monotonic clock). Not thread-safe: used only by that loop."""
 
     def __init__(self) -> None:
         self._due: float | None = None
         self._noted: deque[tuple[float, float]] = deque()
 
     def beat(self, now: float) -> None:
-        """The loop has work in flight, and wakes now."""
+        """Record that the loop woke with transfers in flight."""
         if self._due is not None:
             self.note(now, now - self._due)
         self._due = now + TICK_S
 
     def rest(self) -> None:
-        """The loop has nothing in flight: it may sleep for as long as it likes."""
+        """Record that nothing is in flight: the loop may sleep without a limit."""
         self._due = None
 
     def note(self, now: float, delay: float) -> None:
-        """Something that was to happen `delay` ago happens now."""
+        """Record that something due `delay` seconds ago happens now."""
         if delay < _NOISE_S:
             return
         while self._noted and self._noted[-1][1] <= delay:
-            self._noted.pop()  # older and shorter: never the largest again
+            self._noted.pop()  # older and shorter: can never be the largest again
         self._noted.append((now, delay))
         while self._noted[0][0] < now - _REMEMBER_S:
             self._noted.popleft()
@@ -81,7 +80,7 @@ class Lateness:
 
 
 class LoopLateness(Lateness):
-    """The delays of the event loop, which beats by a timer of its own."""
+    """The delays of the event loop, measured by a timer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +89,7 @@ class LoopLateness(Lateness):
 
     @contextlib.contextmanager
     def in_flight(self) -> Iterator[None]:
-        """Beat for as long as this block lasts."""
+        """Measure delays for the duration of this block."""
         self._in_flight += 1
         if self._in_flight == 1:
             self._beat()
@@ -114,7 +113,7 @@ class LoopLateness(Lateness):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """What to call when a transfer has ended, and when it was submitted, on the monotonic clock."""
+    """The callback of a transfer, and its time of submission (monotonic clock)."""
 
     on_end: OnEnd
     since: float
@@ -141,13 +140,16 @@ class CurlLoop:
         self._thread = threading.Thread(target=self._run, name="egress", daemon=True)
 
     def start(self) -> None:
-        """Start the thread. Once."""
+        """Start the thread. Call it once."""
         self._thread.start()
 
     def submit(self, transfer: CurlTransfer, on_end: OnEnd) -> None:
-        """Run a transfer; `on_end` gets its exchange, on this thread and at once if the loop has
-        ended.
+        """Run a transfer; `on_end` receives its exchange on the loop's thread.
+
+        If the loop has ended, `on_end` is called immediately on the calling thread.
         """
+        # The lock makes the check and the append one step: after `_end` has set `_ended`, no
+        # transfer may enter the inbox, because its callback would never run.
         with self._lock:
             if self._thread.is_alive() and not self._ended:
                 self._inbox.append((transfer, _Job(on_end=on_end, since=time.monotonic())))
@@ -156,14 +158,14 @@ class CurlLoop:
         on_end(transfer.failed(_NOT_RUNNING))
 
     def cancel(self, transfer: CurlTransfer) -> None:
-        """Abort a transfer without calling its `on_end`. Unknown ones are ignored."""
+        """Abort a transfer without calling its `on_end`. Unknown transfers are ignored."""
         with self._lock:
             if not self._ended:
                 self._inbox.append((transfer, None))
                 self._wake()
 
     def stop(self, seconds: float) -> None:
-        """End every transfer and the thread; wait at most `seconds` for it."""
+        """Abort all transfers and end the thread; wait at most `seconds` for it."""
         self._stopping = True
         with self._lock:
             if not self._ended:
@@ -174,10 +176,10 @@ class CurlLoop:
             self._thread.join(seconds)
 
     def _wake(self) -> None:
-        """With the lock: end the wait of the thread, or its next one."""
+        """Interrupt the thread's current or next wait. The caller holds the lock."""
         if not self._woken:
             self._woken = True
-            with contextlib.suppress(BlockingIOError):  # a full pipe wakes it as well
+            with contextlib.suppress(BlockingIOError):  # a full pipe wakes the thread too
                 self._wakeup_writer.send(b"\0")
 
     def _run(self) -> None:
@@ -200,7 +202,7 @@ class CurlLoop:
                     self._drop(multi, transfer)
                 continue
             now = time.monotonic()
-            self._lateness.beat(now)  # to set a transfer up takes a while as well
+            self._lateness.beat(now)  # setting up a transfer takes time too
             self._lateness.note(now, now - job.since)
             try:
                 multi.add_handle(transfer.open())
@@ -212,7 +214,7 @@ class CurlLoop:
                 self._running[transfer] = job
 
     def _await(self) -> list[tuple[int, int]]:
-        """The events of sockets that are ready; how late this thread woke is noted."""
+        """Wait for ready sockets and record how late the thread woke."""
         waits = [] if self._due is None else [max(0.0, self._due - time.monotonic())]
         if self._running:
             ready = self._poll.poll(min([TICK_S, *waits]))
@@ -223,8 +225,8 @@ class CurlLoop:
 
     def _step(self, multi: Any) -> None:
         for fd, events in self._await():
-            if fd in self._polled:  # an earlier event may have closed it
-                # An error or an end is neither: libcurl learns of it by whatever it tries.
+            if fd in self._polled:  # an earlier event of this batch may have closed it
+                # For EPOLLERR and EPOLLHUP both bits are set: libcurl finds out by trying.
                 ready = pycurl.CSELECT_IN if events & ~select.EPOLLOUT else 0
                 ready |= pycurl.CSELECT_OUT if events & ~select.EPOLLIN else 0
                 multi.socket_action(fd, ready)

@@ -1,7 +1,6 @@
-"""The header lines of an HTTP/1 answer, as libcurl hands them over one by one.
+"""Parser of the header lines of an HTTP/1 response, which libcurl passes one by one.
 
-Interim answers (1xx) are counted and dropped, trailers are counted and ignored: what is left is
-the final answer's header. Only clients/egress/transfer uses this.
+Interim responses (1xx) are counted and dropped, trailers are counted and ignored.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ _DIGITS_MAX: Final = len(str(_LENGTH_MAX))
 
 
 class Head:
-    """What has come so far. `cap` bounds all lines together, in bytes.
+    """The header read so far. `cap` limits all lines together, in bytes.
 
-    `complete`: the final answer's header has ended. `oversize`: the cap was passed.
-    `malformed`: a line that common clients refuse.
+    `complete`: the header of the final response has ended. `oversize`: the cap was exceeded.
+    `malformed`: a line that common clients reject.
     """
 
     def __init__(self, cap: int) -> None:
@@ -33,11 +32,11 @@ class Head:
 
     @property
     def empty(self) -> bool:
-        """Whether no line came at all."""
+        """Whether no line was received."""
         return not (self._started or self._interim or self.complete)
 
     def feed(self, line: bytes) -> bool:
-        """Take one line; False ends the transfer."""
+        """Read one line; False ends the transfer."""
         self._room -= len(line)
         if self._room < 0:
             self.oversize = True
@@ -56,12 +55,12 @@ class Head:
             self._started = False
         elif not self._interim:
             name, _, value = line.partition(b":")
-            # Clients differ on names that are no token; those of Node and h11 refuse the answer.
+            # Clients differ on names that are not tokens; Node and h11 reject the response.
             self.malformed = not _TOKEN.fullmatch(name)
             self.headers.append((name.decode("latin-1").lower(), _text(value)))
 
     def framed(self) -> bool:
-        """Whether the body's end is marked, so that the end of the stream alone is no end."""
+        """Whether the end of the body is marked; otherwise it is the end of the stream."""
         return any(name in ("content-length", "transfer-encoding") for name, _ in self.headers)
 
     def contradicts_itself(self) -> bool:
@@ -69,7 +68,7 @@ class Head:
         return len({value for name, value in self.headers if name == "content-length"}) > 1
 
     def length_too_large(self) -> bool:
-        """Whether a content length is 2^63 or more, which no client can count."""
+        """Whether a content length is 2^63 or more, which clients cannot represent."""
         lengths = [value.lstrip("0") for name, value in self.headers if name == "content-length"]
         return any(
             length.isdecimal() and (len(length) > _DIGITS_MAX or int(length) > _LENGTH_MAX)
@@ -77,7 +76,7 @@ class Head:
         )
 
     def framed_twice(self) -> bool:
-        """Whether both a content length and a transfer encoding say where the body ends."""
+        """Whether a content length and a transfer encoding both define the end of the body."""
         return {"content-length", "transfer-encoding"} <= {name for name, _ in self.headers}
 
 

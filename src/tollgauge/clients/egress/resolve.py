@@ -1,13 +1,8 @@
-"""Name resolution for egress: one lookup an attempt, judged whole, with a time-out of its own.
+"""Name resolution for egress: one lookup per attempt, with its own timeout.
 
-Rules:
-- a lookup runs on a thread of its own, so that slow names cannot make others wait; the number of
-  threads is bounded, and having none free is our fault, not the name's;
-- a name is absolute: the search list of this machine never applies;
-- one address that is not public spoils the whole answer; at most eight addresses are tried;
-- addresses of a family that this machine has no route for are left out.
-
-Connecting, and checking the final address once more, is clients/egress/client's work.
+Names are absolute: the search list of this machine never applies. One address that is not public
+invalidates the whole result. At most eight addresses are used; addresses of a family without a
+route are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ from tollgauge.core.base.address import address_class
 from tollgauge.core.probe.exchange import Fault, FaultKind
 
 Lookup = Callable[[str], Sequence[str]]
-"""The addresses of a host name, blocking; raises `socket.gaierror` like `getaddrinfo`."""
+"""Blocking lookup of a host name's addresses; raises `socket.gaierror` like `getaddrinfo`."""
 
 ADDRESSES_MAX: Final = 8
 
@@ -36,14 +31,14 @@ _TEMPORARY: Final = frozenset({socket.EAI_AGAIN, socket.EAI_FAIL})
 
 
 def system_lookup(host: str) -> tuple[str, ...]:
-    """All addresses of an absolute name by the system's resolver, each once, in its order."""
+    """Return the addresses of an absolute name from the system's resolver, without duplicates."""
     entries = socket.getaddrinfo(host.encode("ascii") + b".", None, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 def has_route(address: str) -> bool:
-    """Whether this machine has a route to an address. Sends nothing: connecting a datagram
-    socket only consults the routing table.
+    """Whether this machine has a route to an address. Sends nothing: connecting a datagram socket
+    only consults the routing table.
     """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
@@ -55,8 +50,10 @@ def has_route(address: str) -> bool:
 
 
 class Resolver:
-    """Looks names up on threads. `timeout_ms` bounds the wait for one name; an abandoned lookup
-    keeps its thread until the system gives up.
+    """Looks up names on threads, so that a slow name does not delay others.
+
+    `timeout_ms` limits the wait for one name; an abandoned lookup occupies its thread until the
+    system gives up.
     """
 
     def __init__(self, lookup: Lookup, *, threads: int, timeout_ms: int) -> None:
@@ -65,17 +62,18 @@ class Resolver:
         self._timeout_ms = timeout_ms
 
     async def resolve(self, host: str) -> tuple[str, ...] | Fault:
-        """The public, routable addresses of a host (1 to 8), or the fault that ends the attempt.
+        """Return the 1 to 8 public, routable addresses of a host, or the fault that ends the
+        attempt.
 
-        `dns-not-found` is an authoritative no; `dns-failed` may be the name's or the network's
-        doing; `local-failure` is ours.
+        `dns-not-found` is an authoritative answer; `dns-failed` may be caused by the name or by
+        the network; `local-failure` is this machine's.
         """
         addresses = await self._answer(host)
         return addresses if isinstance(addresses, Fault) else _usable(addresses)
 
     async def _answer(self, host: str) -> Sequence[str] | Fault:
         if not self._slots.acquire(blocking=False):
-            return Fault(kind=FaultKind.LOCAL, detail="all lookup threads are held by slow names")
+            return Fault(kind=FaultKind.LOCAL, detail="all lookup threads are busy with slow names")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Sequence[str] | Fault] = loop.create_future()
 
@@ -88,7 +86,7 @@ class Resolver:
                 value = self._look(host)
             finally:
                 self._slots.release()
-            with contextlib.suppress(RuntimeError):  # the event loop may have ended meanwhile
+            with contextlib.suppress(RuntimeError):  # the event loop may have ended already
                 loop.call_soon_threadsafe(deliver, value)
 
         try:

@@ -1,15 +1,8 @@
-"""Transfer: one HTTP exchange on one libcurl handle, with its caps, and how it ended.
+"""Transfer: one HTTP exchange on one libcurl handle.
 
-Only clients/egress/client uses this. Rules:
-- the final socket address must be one that egress resolved and judged for this attempt;
-- bytes are capped on the wire (the kernel's count, so that chunk framing and compressed bytes
-  count), in the headers (1xx answers included) and in the decoded body;
-- a body past a cap, or one that cannot be decoded, is cut, and the answer keeps its status and
-  headers; headers past a cap are a fault;
-- a folded header line (RFC 9112 section 5.2) is one value: libcurl unfolds it, as user agents must,
-  before anybody sees it;
-- nothing of the environment is used: no proxy, no netrc, no cookies, no redirects;
-- a fault's detail is our own text: libcurl's may hold addresses.
+The socket address must be one that egress resolved for this attempt. A body that exceeds a cap or
+cannot be decoded is cut, and the answer keeps its status and headers; headers that exceed a cap are
+a fault. A fault's detail is always our own text, because libcurl's may contain addresses.
 """
 
 from __future__ import annotations
@@ -40,28 +33,28 @@ _BYTES_RECEIVED: Final = 128
 """Offset of tcpi_bytes_received in Linux's struct tcp_info (linux/tcp.h)."""
 _RECEIVE_BUFFER: Final = 128 * 1_024
 _CURL_TOO_LARGE: Final = 100
-"""CURLE_TOO_LARGE, which pycurl has no name for."""
+"""CURLE_TOO_LARGE, which pycurl does not define."""
 _TLS_EOF: Final = "unexpected eof"
-"""OpenSSL's words for an end of the stream without close_notify."""
+"""OpenSSL's message for an end of the stream without close_notify."""
 _TLS_ALERT: Final = " alert "
-"""In OpenSSL's words for a refusal after the handshake, as TLS 1.3 sends it."""
+"""Part of OpenSSL's message for a refusal after the handshake, as TLS 1.3 sends it."""
 
 _KEY_EXCHANGES: Final = "X25519:prime256v1:secp384r1:secp521r1:X25519MLKEM768"
-"""What a server may choose from. A key is sent ahead for the first alone, the one that nearly every
-server takes: OpenSSL's own list sends one of ML-KEM with it, which costs as much as all else in a
-handshake, and a secret that outlives quantum computers is nothing that a question for a price has.
-A server that wants another one says so and gets it (RFC 8446 section 4.1.4).
+"""Key exchanges offered to servers. A key share is sent only for the first one, which nearly every
+server accepts; others are negotiated with a HelloRetryRequest (RFC 8446 section 4.1.4). OpenSSL's
+default also sends a share of ML-KEM, which costs as much as the rest of the handshake; requests for
+a price need no protection against quantum computers.
 """
 _CIPHERS: Final = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
-"""Those of TLS 1.3 that OpenSSL offers, the one with the cheaper hash first, as browsers do."""
+"""OpenSSL's ciphers of TLS 1.3, the one with the cheaper hash first, as in browsers."""
 
 _OURS: Final = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENETUNREACH, errno.ENETDOWN}
     | {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EACCES, errno.EPERM}
-    | {0}  # nobody else refused: the socket could not be made or duplicated
+    | {0}  # no error of the other side: the socket could not be created or duplicated
 )
 _BROKEN_BODY: Final = frozenset({pycurl.E_BAD_CONTENT_ENCODING, pycurl.E_WRITE_ERROR})
-"""How libcurl ends when a body's content encoding is unknown or broken."""
+"""libcurl's results for a content encoding that is unknown or broken."""
 _CERTIFICATE_DEFECTS: Final = {
     9: Defect.CERTIFICATE_NOT_YET_VALID,
     10: Defect.CERTIFICATE_EXPIRED,
@@ -71,10 +64,10 @@ _CERTIFICATE_DEFECTS: Final = {
     20: Defect.CERTIFICATE_UNKNOWN_ISSUER,
     21: Defect.CERTIFICATE_UNKNOWN_ISSUER,
 }
-"""OpenSSL's X509_V_ERR_ numbers (openssl/x509_vfy.h), as libcurl hands them on."""
+"""OpenSSL's X509_V_ERR_ numbers (openssl/x509_vfy.h), as libcurl returns them."""
 _OTHER_NAME: Final = ("subject name", "common name")
-"""In libcurl's words where the names of a certificate do not match: it compares them itself, before
-it looks at what OpenSSL found.
+"""Parts of libcurl's messages for a certificate with other names. libcurl compares the names
+itself, before it checks OpenSSL's result.
 """
 _RESETS: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
 
@@ -97,9 +90,11 @@ _FAULTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What one transfer may do. `addresses` were judged already; `dial_port` is where to
-    connect, which differs from the URL's `port` for mapped names only. Times in milliseconds,
-    `at` in milliseconds UTC and for the record alone, caps in bytes.
+    """Parameters of one transfer. Times are in milliseconds (`at` in milliseconds UTC), caps in
+    bytes.
+
+    `addresses` are already checked; `dial_port` differs from `port` only for mapped names; `at` is
+    only recorded.
     """
 
     url: str
@@ -137,10 +132,10 @@ class CurlTransfer:
         self._socket_failed = False
 
     def open(self) -> Any:
-        """The handle, ready to be added to a multi handle. Raises `pycurl.error`."""
+        """Create the handle, ready for a multi handle. Raises `pycurl.error`."""
         self.handle = pycurl.Curl()
-        # Name entries live in a share of this transfer alone: in the multi handle's own cache
-        # they would outlive the attempt and reach the next one to the same host.
+        # A DNS share per transfer: entries in the multi handle's cache would outlive the attempt
+        # and be used for the next one to the same host, without a new check.
         self._share = pycurl.CurlShare()
         self._share.setopt(pycurl.SH_SHARE, pycurl.LOCK_DATA_DNS)
         self.handle.setopt(pycurl.SHARE, self._share)
@@ -196,7 +191,7 @@ class CurlTransfer:
             (pycurl.CONNECTTIMEOUT_MS, min(plan.connect_ms, plan.timeout_ms)),
         ):
             handle.setopt(option, value)
-        handle.unsetopt(pycurl.CAPATH)  # the wheel's built-in directory of anchors
+        handle.unsetopt(pycurl.CAPATH)  # otherwise the directory compiled into the wheel is used
 
     def _set_request(self) -> None:
         plan, handle = self.plan, self.handle
@@ -210,9 +205,9 @@ class CurlTransfer:
             handle.setopt(pycurl.POSTFIELDS, body)
         handle.setopt(pycurl.CUSTOMREQUEST, plan.method)
         names = {name.lower() for name, _ in plan.headers}
-        # A header without a value removes one that libcurl would add by itself.
+        # "Name:" without a value removes a header that libcurl would add.
         removed = [f"{name}:" for name in ("Expect", "Content-Type") if name.lower() not in names]
-        handle.setopt(pycurl.ENCODING, "")  # decode, though we ask for none
+        handle.setopt(pycurl.ENCODING, "")  # decode responses even though none is requested
         lines = [f"{name}: {value}" for name, value in plan.headers]
         handle.setopt(pycurl.HTTPHEADER, [*lines, *removed, "Accept-Encoding: identity"])
 
@@ -223,6 +218,8 @@ class CurlTransfer:
         self.handle.setopt(pycurl.XFERINFOFUNCTION, self._on_progress)
 
     def _open_socket(self, _purpose: int, address: Any) -> Any:
+        # The last check before connecting: libcurl may only use an address that was resolved and
+        # checked for this attempt. A link-local scope could change the destination.
         if not self._allowed(address.addr):
             self._other_address = True
             return pycurl.SOCKET_BAD
@@ -234,7 +231,7 @@ class CurlTransfer:
         except OSError:
             self._socket_failed = True
             return pycurl.SOCKET_BAD
-        self._sockets.append(connection)  # libcurl works on a duplicate; ours is for counting bytes
+        self._sockets.append(connection)  # libcurl uses a duplicate; this one counts bytes
         return connection
 
     def _allowed(self, address: Sequence[Any]) -> bool:
@@ -254,19 +251,21 @@ class CurlTransfer:
         return 0
 
     def _on_progress(self, *_: int) -> int:
+        # Bytes are counted by the kernel: libcurl does not count chunk framing and decoded bytes.
         if sum(map(_received, self._sockets)) > self.plan.wire_cap:
             self._cut = True
             return 1
         return 0
 
     def failed(self, detail: str) -> Exchange:
-        """A transfer that this machine could not make."""
+        """Return an exchange for a transfer that failed on this machine."""
         fault = Fault(kind=FaultKind.LOCAL, detail=detail)
         return Exchange(url=self.plan.url, method=self.plan.method, at=self.plan.at, result=fault)
 
     def finished(self, code: int, message: str, *, delay_ms: int) -> Exchange:
-        """What a finished transfer amounts to. `code` is libcurl's, 0 for success; `delay_ms` is
-        how late its thread was at most. The caller fills in the total time.
+        """Return the exchange of a finished transfer, without the total time.
+
+        `code` is libcurl's, 0 for success; `delay_ms` is the largest delay of the thread.
         """
         return Exchange(
             url=self.plan.url,
@@ -283,7 +282,7 @@ class CurlTransfer:
         if head.malformed or (head.complete and head.contradicts_itself()):
             return _fault(FaultKind.MALFORMED, "the answer is not valid HTTP", code)
         if head.complete and head.length_too_large():
-            text = "the answer names a length that no body has"
+            text = "the answer declares a length that is not possible"
             return _fault(FaultKind.MALFORMED, text, code, Defect.LENGTH_TOO_LARGE)
         if not head.complete:
             if head.oversize or self._cut:
@@ -301,13 +300,13 @@ class CurlTransfer:
         )
 
     def _ends_without_close_notify(self, code: int, message: str) -> bool:
-        """An unmarked body that ended without TLS's close_notify: what common clients accept."""
+        """Whether an unframed body ended without TLS close_notify, which common clients accept."""
         return code == pycurl.E_RECV_ERROR and _TLS_EOF in message and not self._head.framed()
 
     def _fault(self, code: int, message: str) -> Fault:
         number = self.handle.getinfo(pycurl.OS_ERRNO)
         if self._other_address:
-            return _fault(FaultKind.NOT_PUBLIC, "an address that was not agreed on", code)
+            return _fault(FaultKind.NOT_PUBLIC, "an address that was not resolved for it", code)
         if code == pycurl.E_OPERATION_TIMEDOUT:
             return self._timeout(code)
         if code == pycurl.E_COULDNT_CONNECT and (number in _OURS or self._socket_failed):
@@ -324,7 +323,7 @@ class CurlTransfer:
         return _fault(kind, text, code, self._certificate_defect(code, message))
 
     def _certificate_defect(self, code: int, message: str) -> Defect | None:
-        """Which rule a certificate broke, None where it is another or the fault is no such one."""
+        """Return the rule that a certificate broke; None if it is another one."""
         if code != pycurl.E_PEER_FAILED_VERIFICATION:
             return None
         if any(words in message for words in _OTHER_NAME):
@@ -348,7 +347,7 @@ class CurlTransfer:
         )
         marks = map(self.handle.getinfo, options)
         connect, tls, first = (_phase(*pair) for pair in itertools.pairwise(marks))
-        # libcurl sets the mark of the first byte at the latest when a transfer ends.
+        # libcurl sets the time of the first byte when a transfer ends, even without one.
         ttfb = None if self._head.empty else first
         return Timings(connect=connect, tls=tls, ttfb=ttfb, delay=delay_ms)
 
@@ -358,17 +357,17 @@ def _fault(kind: FaultKind, text: str, code: int, defect: Defect | None = None) 
 
 
 def _phase(start: int, end: int) -> int | None:
-    """Whole milliseconds between two of libcurl's marks in microseconds; 0 is not reached."""
+    """Return the milliseconds between two of libcurl's times (microseconds), None if not reached."""
     return max(0, (end - start + 500) // 1_000) if end else None
 
 
 def _no_other_lookup() -> int:
-    """Forbid libcurl any name lookup of its own: the addresses are all in RESOLVE."""
+    """Forbid libcurl its own name lookups: all addresses are in RESOLVE."""
     return 1
 
 
 def _received(connection: socket.socket) -> int:
-    """Bytes that the kernel received on a connection; 0 where it does not say."""
+    """Return the bytes that the kernel received on a connection; 0 if unknown."""
     if not hasattr(socket, "TCP_INFO"):
         return 0
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_RECEIVED + 8)
@@ -376,7 +375,7 @@ def _received(connection: socket.socket) -> int:
 
 
 def _not_after(chain: Sequence[Sequence[tuple[str, str]]]) -> int | None:
-    """The end of the leaf's validity in milliseconds UTC, from libcurl's certificate texts."""
+    """Return the end of the leaf certificate's validity (milliseconds UTC)."""
     try:
         return ssl.cert_time_to_seconds(dict(chain[0])["Expire date"]) * 1_000 if chain else None
     except (KeyError, ValueError):
