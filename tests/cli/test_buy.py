@@ -40,7 +40,7 @@ def test_local_service_is_paid_with_demo_key_and_notice(
         done = tollgauge("buy", URL, "--service", f"http://127.0.0.1:{port}")
     assert done.code == 2
     assert "paying with the demo's key, 0x70997970" in done.err
-    assert f"No service answers at http://127.0.0.1:{port}/v1/x402-trust" in done.err
+    assert f"No service responds at http://127.0.0.1:{port}/v1/x402-trust" in done.err
     assert "make demo" in done.err
 
 
@@ -68,9 +68,9 @@ def test_service_is_taken_from_configuration_unless_given(
     with closed_port() as unused:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         (tmp_path / "tollgauge.toml").write_text(f'[server]\nbase_url = "{url}"\n')
-        assert f"answers at {url}/" in tollgauge("buy", URL).err
+        assert f"responds at {url}/" in tollgauge("buy", URL).err
         named = tollgauge("buy", URL, TOLLGAUGE_URL="http://localhost:9")
-        assert "answers at http://localhost:9/" in named.err
+        assert "responds at http://localhost:9/" in named.err
 
 
 @pytest.mark.parametrize("price", ["free", "-1", "0", "0.0000001", "nan"])

@@ -158,7 +158,7 @@ async def test_unusable_reply_ends_the_silence_of_a_facilitator() -> None:
         url = f"http://127.0.0.1:{port}"
         client = Facilitator(FacilitatorSettings(url=url, verify_timeout_s=1))
         for _ in range(SILENT):
-            with pytest.raises(FacilitatorUnavailable, match="did not answer"):
+            with pytest.raises(FacilitatorUnavailable, match="did not respond"):
                 await client.verify(payment(), {})
         assert not client.takes_sales()
         with pytest.raises(FacilitatorUnavailable, match="compressed"):

@@ -187,7 +187,7 @@ async def test_expired_payment_that_was_charged_still_fetches_its_response(
 
 async def test_refused_request_leaves_no_payment_behind(seller: Seller, tmp_path: Path) -> None:
     seller.answers = [(422, {"detail": "resource: no public URL"})]
-    with pytest.raises(RefusedError, match="answered 422: resource: no public URL") as refused:
+    with pytest.raises(RefusedError, match="returned 422: resource: no public URL") as refused:
         await buy_goods(seller, tmp_path / "kept")
     assert decode(seller.payments[0]).nonce in refused.value.hint
     assert names(tmp_path) == []
@@ -198,10 +198,10 @@ async def test_payment_that_may_have_been_charged_is_kept_if_its_request_is_refu
 ) -> None:
     kept = tmp_path / "kept"
     seller.answers = [(503, {}), (403, {"detail": "Blocked by a proxy."})]
-    with pytest.raises(RefusedError, match="answered 403"):
+    with pytest.raises(RefusedError, match="returned 403"):
         await buy_goods(seller, kept)
     seller.answers = [(403, {"detail": "Blocked by a proxy."})]
-    with pytest.raises(RefusedError, match="answered 403"):
+    with pytest.raises(RefusedError, match="returned 403"):
         await buy_goods(seller, kept)
     await buy_goods(seller, kept)
     assert len(set(seller.payments)) == 1
@@ -216,7 +216,7 @@ async def test_payment_settled_without_a_record_is_kept_and_never_replaced(
     for now_s in (0, 2_000_000_000):
         with pytest.raises(RefusedError, match=r"ops@example\.com") as refused:
             await buy_goods(seller, file, now_s=now_s)
-        assert "It was charged before" in refused.value.hint
+        assert "The payment was charged before" in refused.value.hint
     assert names(tmp_path) == ["a.payment"]
     assert len(set(seller.payments)) == 1
 
@@ -279,14 +279,14 @@ async def test_stored_payment_above_the_cap_is_not_sent_again(
 
 async def test_service_without_sales_states_the_reason(seller: Seller) -> None:
     seller.unpaid = (503, {"detail": "This server sells nothing."})
-    with pytest.raises(PurchaseError, match=r"answered 503 .*: This server sells nothing"):
+    with pytest.raises(PurchaseError, match=r"returned 503 .*: This server sells nothing"):
         await buy_goods(seller)
 
 
 async def test_unreachable_service_is_named() -> None:
     with closed_port() as unused:
         order = Order(url=f"http://127.0.0.1:{unused.getsockname()[1]}/buy", body={})
-        with pytest.raises(PurchaseError, match="No service answers at") as down:
+        with pytest.raises(PurchaseError, match="No service responds at") as down:
             await buy(order, key=KEY, limits=LIMITS)
     assert "TOLLGAUGE_URL" in down.value.hint
 

@@ -256,7 +256,7 @@ async def test_invalid_resource_costs_nothing(shop: Storefront, tmp_path: Path) 
     before = await shop.income()
     done = await tollgauge(tmp_path, "buy", "https://127.0.0.1/x", service=shop.url)
     assert done.code == 2
-    assert "The service answered 422" in done.err
+    assert "The service returned 422" in done.err
     assert "Nothing was charged" in done.err
     assert await shop.income() == before
     assert names(tmp_path) == []

@@ -1,8 +1,8 @@
 """One JSON-RPC node of an EVM chain: batched calls, and the classification of their failures.
 
 A malformed reply raises one of the errors below and nothing else. The node's URL may contain a key:
-only its host is ever shown, and never a text of the node's errors. The operator chooses the node, so
-requests use httpx and not egress.
+only its host is ever shown, and never a text of the node's errors. The operator chooses the node,
+so requests use httpx and not egress.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class RpcLimit(RpcRefused):
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSettings:
-    """The nodes; the first that responds is used. Their URLs may contain keys and are never shown."""
+    """The nodes; the first that responds is used. Their URLs are secret."""
 
     url: tuple[WebUrl, ...] = field(default=(), repr=False)
     """URLs of nodes, separated by commas, the preferred one first. They prove unclear settlements,

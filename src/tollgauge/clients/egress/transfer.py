@@ -357,7 +357,7 @@ def _fault(kind: FaultKind, text: str, code: int, defect: Defect | None = None) 
 
 
 def _phase(start: int, end: int) -> int | None:
-    """Return the milliseconds between two of libcurl's times (microseconds), None if not reached."""
+    """Return the milliseconds between two times of libcurl (microseconds), None if not reached."""
     return max(0, (end - start + 500) // 1_000) if end else None
 
 
