@@ -16,7 +16,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_json_writes_is_read_back(value: object) -> None:
+def test_json_round_trip(value: object) -> None:
     assert loads(json.dumps(value).encode()) == value
 
 

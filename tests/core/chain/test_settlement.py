@@ -336,7 +336,7 @@ def real_receipts() -> list[Any]:
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the captured transactions are not on this machine")
 @pytest.mark.parametrize("whole", real_receipts())
-def test_captured_settlements_pair_as_their_calldata_says(whole: dict[str, Any]) -> None:
+def test_captured_settlements_pair_according_to_their_call_data(whole: dict[str, Any]) -> None:
     said = whole["verification"]["decoded"]
     logged = events(whole["receipt"]["logs"], token=whole["to"].lower())
     known = matched(logged.transfers, logged.used)

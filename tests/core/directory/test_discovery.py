@@ -61,7 +61,7 @@ def test_a_new_receiver_counts_without_an_amount() -> None:
     ]
 
 
-def test_what_an_entry_leaves_out_is_carried_from_the_crawl_before() -> None:
+def test_omitted_terms_are_carried_over_from_the_previous_crawl() -> None:
     after = UnpricedTerms(network="", asset="", pay_to="0x" + "2" * 40)
     assert carry_terms(QUOTE, after) == replace(QUOTE, pay_to=after.pay_to)
     moved = replace(after, network=POLYGON)

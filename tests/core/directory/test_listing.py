@@ -159,7 +159,7 @@ def test_a_bare_url_is_an_entry_and_may_name_its_method() -> None:
         (SkippedItem(reason="too-large"), "too-large"),
     ],
 )
-def test_what_cannot_be_monitored_is_skipped_with_its_reason(item: object, reason: str) -> None:
+def test_skips_entries_that_cannot_be_monitored_with_a_reason(item: object, reason: str) -> None:
     assert skipped(item) == reason
 
 

@@ -128,7 +128,7 @@ def test_opening_groups_twice_changes_nothing() -> None:
         {"source": "https://f.dev/x", "timestamp": AT / 1_000},
     ],
 )
-def test_a_crawl_says_where_and_when_it_was_read(fields: dict[str, Any]) -> None:
+def test_crawl_contains_its_origin_and_time(fields: dict[str, Any]) -> None:
     page = read_page({"resources": []} | fields)
     assert (page.origin, page.taken_at) == ("https://f.dev/x", AT)
 

@@ -122,7 +122,7 @@ def test_texts_are_cleaned_and_cut() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_read_of_an_announcement_is_said(
+def test_reports_invalid_members_of_an_announcement(
     changed: dict[str, object], problem: str
 ) -> None:
     good = row(announcement())
@@ -132,7 +132,7 @@ def test_what_cannot_be_read_of_an_announcement_is_said(
     assert seller_file.problems[0].startswith(f"`payToChanges[1]`: {problem}")
 
 
-def test_wrong_fields_and_rows_are_said() -> None:
+def test_reports_invalid_members_and_entries() -> None:
     file = read_well(b'{"contact": 5, "optOut": "yes", "payToChanges": [7]}')
     assert file == SellerFile(
         problems=(
@@ -143,7 +143,7 @@ def test_wrong_fields_and_rows_are_said() -> None:
     )
 
 
-def test_more_announcements_than_anyone_needs_are_not_read() -> None:
+def test_ignores_announcements_beyond_the_maximum() -> None:
     seller_file = read_well(file(*[row(announcement())] * (CHANGES_MAX + 1)))
     assert len(seller_file.announcements) == CHANGES_MAX
     assert len(seller_file.problems) == 1

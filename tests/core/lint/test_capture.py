@@ -58,7 +58,7 @@ def test_header_names_come_in_any_case_and_as_pairs_or_mapping() -> None:
     assert answer_of(pairs).headers == answer_of(mapping).headers
 
 
-def test_a_body_is_a_text_or_json_or_nothing() -> None:
+def test_body_is_a_string_json_or_null() -> None:
     as_text = exchange_from_capture({"status": 402, "body": json.dumps(V1_BODY)})
     as_json = exchange_from_capture({"status": 402, "body": V1_BODY})
     assert lint(as_text) == lint(as_json)
@@ -124,9 +124,7 @@ EARLIER = {
 @pytest.mark.parametrize("earlier", EARLIER)
 @pytest.mark.parametrize("status", ["HTTP/1.1 402 Payment Required", "HTTP/2 402 ", "HTTP/3 402"])
 @pytest.mark.parametrize("end", ["\r\n", "\n"])
-def test_what_curl_prints_is_read_and_the_last_head_counts(
-    earlier: str, status: str, end: str
-) -> None:
+def test_reads_curl_output_and_uses_the_last_head(earlier: str, status: str, end: str) -> None:
     head = f"{EARLIER[earlier]}{status}\n{HEADERS}\n\n".replace("\n", end)
     body = json.dumps(V1_BODY, indent=1).encode()
     exchange = read_capture(head.encode() + body)
@@ -238,13 +236,13 @@ def test_bare_envelope_is_read_with_correct_headers(text: str) -> None:
 
 
 @pytest.mark.parametrize("version", [1, "1"])
-def test_an_envelope_of_version_1_alone_is_read_as_a_body(version: object) -> None:
+def test_bare_version_1_envelope_is_read_as_a_body(version: object) -> None:
     judged = lint(read_capture(json.dumps(V1_BODY | {"x402Version": version}).encode()))
     assert judged.version == 1
     assert "v1-only" in {finding.rule for finding in judged.findings}
 
 
-def test_a_body_with_a_status_in_it_is_an_envelope_and_no_exchange() -> None:
+def test_body_with_a_status_member_is_an_envelope_and_not_an_exchange() -> None:
     assert lint(read_capture(json.dumps(V1_BODY | {"status": 402}).encode())).payable
 
 
@@ -256,7 +254,7 @@ def test_requirements_without_an_envelope_are_called_so_in_each_form() -> None:
         assert [finding.rule for finding in judged.findings] == ["header-requirements"], text
 
 
-def test_a_header_by_its_name_is_judged_whatever_it_holds() -> None:
+def test_named_header_is_linted_with_any_content() -> None:
     rules = {
         finding.rule for finding in lint(read_capture(b"payment-required: {not base64}")).findings
     }

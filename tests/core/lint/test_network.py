@@ -123,7 +123,7 @@ SHORT = "2wKupLR9q6wXYppw8Gr2NvWxKBUqm4PPJKkQfoxHDB"
         (ENTRY + "extra.memo", "\u20ac" * 86, "solana-memo"),
     ],
 )
-def test_what_no_client_can_pay_on_solana_is_an_error(path: str, value: Any, rule: str) -> None:
+def test_unpayable_solana_entry_is_an_error(path: str, value: Any, rule: str) -> None:
     result = lint_answer(change_envelope(SOLANA, path, value))
     assert rule in errors(result)
     assert not result.payable

@@ -96,9 +96,7 @@ def test_payable_agrees_with_every_published_verdict(path: Path) -> None:
         ("v2-header-b64-whitespace", "header-whitespace"),
     ],
 )
-def test_what_keeps_a_published_fixture_from_directories_or_clients_is_named(
-    name: str, rule: str
-) -> None:
+def test_reports_why_published_fixtures_fail_directories_or_clients(name: str, rule: str) -> None:
     fixture = load(CHALLENGES / "verdicts" / f"{name}.json")
     capture = {key: fixture[key] for key in ("status", "headers", "body")}
     result = checked({**capture, "method": fixture["context"]["method"]})

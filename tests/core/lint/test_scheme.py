@@ -142,7 +142,7 @@ def test_erc7710_is_not_payable_as_an_unknown_scheme_is_not(domain: Document) ->
     assert (result.payable, result.compliant) == (False, True)
 
 
-def test_clients_of_version_1_sign_eip3009_whatever_the_method_says() -> None:
+def test_version_1_clients_sign_eip3009_for_any_method() -> None:
     for method in ("permit2", "erc7710"):
         result = lint_answer(
             body=change_envelope(V1, ENTRY + "extra", {"assetTransferMethod": method})
@@ -184,7 +184,7 @@ def test_permit2_without_sponsoring_notes_the_required_allowance() -> None:
         (ENTRY + "amount", str(2**256), "amount-form"),
     ],
 )
-def test_what_could_never_settle_is_an_error(path: str, value: Any, rule: str) -> None:
+def test_payment_that_can_never_settle_is_an_error(path: str, value: Any, rule: str) -> None:
     result = lint_answer(change_envelope(V2, path, value))
     assert rule in errors(result)
     assert not result.payable

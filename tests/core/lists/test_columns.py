@@ -103,7 +103,7 @@ def test_pages_of_any_filter_are_all_it_admits_in_order(sort: Sort) -> None:
         assert listed == expected
 
 
-def test_a_page_begins_behind_its_cursor_whatever_came_and_went() -> None:
+def test_page_starts_after_its_cursor_despite_insertions_and_deletions() -> None:
     first = COLUMNS.page(Filter(), Sort.SCORE, limit=10)
     assert first.next is not None
     gone = {first.ids[-1], first.ids[3]}

@@ -141,7 +141,7 @@ def test_more_than_chance_is_the_exact_tail_of_the_binomial(count: int) -> None:
     assert number == SITES_MIN or tail(number - 1) >= CHANCE
 
 
-def test_what_chance_explains_grows_with_the_minute() -> None:
+def test_failures_explained_by_chance_grow_with_the_number_of_sites() -> None:
     numbers = [min_suspicious_failures(count) for count in range(1_000)]
     assert all(one <= other for one, other in pairwise(numbers))
     assert numbers[-1] == 22
@@ -169,7 +169,7 @@ def test_answers_before_and_after_a_silence_do_not_vouch_for_it() -> None:
     assert why(silence + around, True) == COMMON_MODE
 
 
-def test_answers_in_between_vouch_for_us() -> None:
+def test_answers_in_between_prove_that_the_local_network_works() -> None:
     """One of three a second is down, for a minute."""
     instants = [NOW - number * SECOND_MS for number in range(60)]
     failed = [
@@ -183,7 +183,7 @@ def test_answers_in_between_vouch_for_us() -> None:
     assert why(failed + answered) is None
 
 
-def test_the_last_failures_of_an_outage_are_ours_although_some_answer_again() -> None:
+def test_last_failures_of_a_local_outage_are_local_despite_answers() -> None:
     """Attempts that began just before its end: some came through with their second packet."""
     edge = [*failing(4), *answering(6)]
     before = [
@@ -194,7 +194,7 @@ def test_the_last_failures_of_an_outage_are_ours_although_some_answer_again() ->
     assert why(edge + before, True) == COMMON_MODE
 
 
-def test_without_any_answer_every_network_failure_is_ours_the_dead_ones_too() -> None:
+def test_without_any_answer_all_network_failures_are_local() -> None:
     for last_up in (WAS_UP, DEAD, NEVER_SEEN):
         (one,) = failing(1, last_up)
         assert why([one], False, False) == NO_CONNECTIVITY
@@ -312,7 +312,7 @@ def test_the_dead_never_change_the_verdict_on_others(
 
 
 @given(WAVES, INSTANTS)
-def test_one_more_answer_never_makes_failures_ours(wave: Wave, at: int) -> None:
+def test_additional_answer_never_makes_failures_local(wave: Wave, at: int) -> None:
     if why(of(wave)) is None:
         assert why([*of(wave), asked("another.com", paid(at=at))]) is None
 
@@ -370,7 +370,7 @@ def alone(kind: FaultKind, count: int = 1, last_up: LastUp = NEVER_SEEN) -> Wave
 
 @pytest.mark.parametrize("kind", OURS_OR_THEIRS)
 @pytest.mark.parametrize("count", [1, 3])
-def test_without_a_reference_what_rests_on_our_resolver_and_clock_proves_nothing(
+def test_without_reference_failures_with_a_local_cause_are_excluded(
     kind: FaultKind, count: int
 ) -> None:
     assert nobodys(alone(kind, count)) == [True] * count
@@ -385,7 +385,7 @@ def test_without_a_reference_what_rests_on_our_resolver_and_clock_proves_nothing
         ("www.seller0.com", 0, True),  # the same site
     ],
 )
-def test_without_a_reference_another_site_that_answers_shows_that_ours_work(
+def test_without_reference_another_answering_site_clears_this_machine(
     kind: FaultKind, host: str, ago: int, doubt: bool
 ) -> None:
     recent = [asked(host, paid(at=NOW - ago))]
@@ -434,7 +434,7 @@ def test_answer_after_another_bad_certificate_clears_the_local_clock(
     assert nobodys(alone(FaultKind.TLS_INVALID), recent=recent) == [doubt]
 
 
-def test_name_servers_that_do_not_answer_are_the_target_s_where_our_resolver_works() -> None:
+def test_unresponsive_name_servers_are_the_targets_if_the_local_resolver_works() -> None:
     lost = failure(FaultKind.DNS_FAILED)
     assert lost.attribution is Attribution.UNKNOWN
     wave = [(asked("api.lost.com", lost), lost), (asked("x.com", failure()), failure())]

@@ -41,7 +41,7 @@ def test_each_of_32_000_paths_of_a_host_is_probed_about_every_nine_hours() -> No
     assert share.sharing == 32_000
 
 
-def test_a_host_that_can_be_asked_often_enough_keeps_the_cadence() -> None:
+def test_host_with_sufficient_budget_keeps_the_cadence() -> None:
     assert share_of({LISTED: 1_500, WATCHED: 30}) == HostShare()
 
 
@@ -75,7 +75,7 @@ def test_budgets_hold_no_endpoint_starves_and_priority_order_is_kept(
 
 
 @given(COUNTS, st.sampled_from(Standing))
-def test_one_more_endpoint_never_makes_another_be_asked_more_often(
+def test_additional_endpoint_never_shortens_another_interval(
     endpoints: dict[Standing, int], more: Standing
 ) -> None:
     before = share_of(endpoints)
@@ -92,7 +92,7 @@ def test_site_of_a_thousand_hosts_gets_at_most_four_requests_per_second() -> Non
     assert whole_plan.gaps_us["big.com"] == 250_000
 
 
-def test_a_site_of_a_few_hosts_takes_no_turns() -> None:
+def test_hosts_of_a_small_site_do_not_share_a_budget() -> None:
     loads = [load({LISTED: 10}, host=f"{number}.big.com") for number in range(4)]
     whole_plan = plan(loads, NORMAL, catch_up=2)
     assert set(whole_plan.shares.values()) == {HostShare()}
@@ -118,7 +118,7 @@ def test_all_probes_together_may_come_twice_as_fast_as_they_usually_do() -> None
     assert plan([], NORMAL, catch_up=2).gaps_us == {}
 
 
-def test_without_gaps_nothing_is_shared() -> None:
+def test_without_gaps_no_budget_is_shared() -> None:
     free = Cadence(host_gap_ms=0, site_gap_ms=0)
     loads = [load({LISTED: 9_000}, host=f"{number}.big.com") for number in range(9)]
     assert set(plan(loads, free, catch_up=2).shares.values()) == {HostShare()}

@@ -72,7 +72,7 @@ def test_a_fault_of_the_target_is_down_and_scored(kind: FaultKind) -> None:
     assert (result.up, result.attribution, result.reason) == (False, Attribution.TARGET, kind.value)
 
 
-def test_a_failing_resolver_is_nobodys_and_a_local_failure_is_ours() -> None:
+def test_resolver_failure_is_unknown_and_local_failure_is_local() -> None:
     assert probe(Fault(kind=FaultKind.DNS_FAILED)).attribution is Attribution.UNKNOWN
     assert probe(Fault(kind=FaultKind.LOCAL)).attribution is Attribution.LOCAL
     assert not probe(Fault(kind=FaultKind.DNS_FAILED)).scored
@@ -154,7 +154,7 @@ def whose(result: ProbeResult) -> tuple[Attribution, str]:
 
 
 @pytest.mark.parametrize("kind", [FaultKind.TIMEOUT, FaultKind.CONNECT_TIMEOUT])
-def test_a_time_out_is_theirs_until_we_were_late_ourselves(kind: FaultKind) -> None:
+def test_timeout_is_the_targets_unless_this_machine_was_late(kind: FaultKind) -> None:
     punctual = timed(kind, Timings(total=10_004, delay=LATE_MS, overrun=4))
     assert whose(punctual) == (Attribution.TARGET, kind.value)
     late = timed(kind, Timings(total=10_004, delay=LATE_MS + 1, overrun=4))
@@ -170,7 +170,7 @@ def test_dns_timeout_while_this_machine_is_late_is_local() -> None:
 
 
 @pytest.mark.parametrize("kind", [FaultKind.RESET, FaultKind.EMPTY, FaultKind.TLS])
-def test_a_connection_that_was_ended_on_us_while_we_were_late_is_ours(kind: FaultKind) -> None:
+def test_reset_while_this_machine_is_late_is_local(kind: FaultKind) -> None:
     assert whose(timed(kind, Timings(total=9_000, delay=8_000))) == (Attribution.LOCAL, LATE_HERE)
 
 
@@ -183,7 +183,7 @@ def test_failures_that_local_delay_cannot_cause_stay_with_the_target(kind: Fault
 
 
 @pytest.mark.parametrize("kind", list(FaultKind))
-def test_a_fault_that_ends_far_past_the_deadline_is_ours(kind: FaultKind) -> None:
+def test_fault_long_after_the_deadline_is_local(kind: FaultKind) -> None:
     result = timed(kind, Timings(total=14_344, overrun=4_344))
     assert whose(result) == (Attribution.LOCAL, LATE_HERE)
 
@@ -194,7 +194,7 @@ def answered(timings: Timings) -> ProbeResult:
     return judge(exchange, NOTHING)
 
 
-def test_an_answer_while_we_were_late_is_ours_and_keeps_the_time_that_was_measured() -> None:
+def test_answer_while_this_machine_is_late_is_local_and_keeps_its_latency() -> None:
     """Less the delay it would make a slow target look fast."""
     late = answered(Timings(ttfb=8_990, total=9_000, delay=LATE_MS + 1))
     assert whose(late) == (Attribution.LOCAL, LATE_HERE)

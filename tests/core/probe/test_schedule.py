@@ -103,7 +103,7 @@ def test_the_probes_of_a_round_keep_the_order_of_the_ids_however_late_some_were(
     assert due == sorted(due)
 
 
-def test_an_endpoint_is_probed_now_before_its_place_and_now_after_it() -> None:
+def test_endpoint_is_probed_before_and_after_its_slot() -> None:
     period, now = 30 * MINUTE_MS, NOW
     late = []
     for _ in range(1_000):
@@ -228,7 +228,7 @@ def test_inconclusive_confirmation_is_repeated_after_five_minutes() -> None:
 
 
 @pytest.mark.parametrize("payable", [False, None])
-def test_a_failure_after_a_failure_is_not_asked_again(payable: bool | None) -> None:
+def test_second_failure_in_a_row_is_not_confirmed(payable: bool | None) -> None:
     endpoint, following = after(replace(ENDPOINT, payable=payable), result(NOW, "down"))
     assert following.due == next_due(ENDPOINT, Cadence(), now=NOW + 900)
     assert endpoint.unconfirmed_at is None
@@ -270,7 +270,7 @@ def test_watched_endpoint_has_one_confirming_probe() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(["payable", "down", "ours"]), st.booleans()), max_size=30)
 )
-def test_no_history_makes_an_endpoint_be_asked_more_than_twice_again(
+def test_at_most_two_confirming_probes_for_any_history(
     history: list[tuple[str, bool]],
 ) -> None:
     """At most two additional probes, each within the regular interval."""
@@ -321,7 +321,7 @@ def answer(status: int, retry_after: str | None) -> Answer:
         ("Fri, 31 Dec 9999 23:59:59 +9999", 0),
     ],
 )
-def test_the_pause_is_what_retry_after_says_within_bounds(text: str, expected: int) -> None:
+def test_pause_follows_retry_after_within_limits(text: str, expected: int) -> None:
     for status in (429, 503):
         pause = pause_ms(answer(status, text), now=NOW)
         assert pause == expected

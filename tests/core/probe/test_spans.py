@@ -101,7 +101,7 @@ def test_changes_are_counted_on_the_day_they_begin() -> None:
     assert (days[20_001].payable, days[20_001].down) == (3 * HOUR_MS, HOUR_MS)
 
 
-def test_after_a_day_of_silence_nothing_is_remembered() -> None:
+def test_state_is_forgotten_after_a_day_without_probes() -> None:
     said = [statement(payable(START)), statement(unpaid_probe(START + 2 * DAY_MS))]
     days = spans_by_day([item for item in said if item], until=START + 4 * DAY_MS)
     assert sum(day.failures for day in days.values()) == 0

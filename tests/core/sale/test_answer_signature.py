@@ -98,7 +98,7 @@ def test_a_second_implementation_verifies_the_signature_of_any_bundle(body: byte
         verify(signature, body + b"\0", "tollgauge-bundle", [KEY.public])
 
 
-def test_what_binds_a_report_to_its_sale_is_in_the_header() -> None:
+def test_header_contains_the_members_that_bind_a_report_to_its_sale() -> None:
     signature = verify(SIGNED, BODY, "tollgauge-report", [KEY.public])
 
     assert signature.bound == BOUND
@@ -317,7 +317,7 @@ def test_the_keys_of_a_set_are_read_and_others_left_out() -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"{}", b'{"keys": {}}', b'{"kty":"OKP","kty":"OKP"}', b"\xff"]
 )
-def test_what_holds_no_keys_is_refused(text: bytes) -> None:
+def test_rejects_documents_without_keys(text: bytes) -> None:
     with pytest.raises(KeyFormatError):
         read_keys(text)
 

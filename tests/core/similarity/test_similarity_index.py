@@ -294,7 +294,7 @@ def answers(entries: Sequence[IndexedEndpoint], question: str, limit: int = 25) 
     return [match.id for match in index.answers(weigh_query(question), Filter(), limit=limit)]
 
 
-def test_a_question_finds_what_says_most_of_it_then_score_then_price_then_id() -> None:
+def test_query_ranks_by_similarity_then_score_price_and_id() -> None:
     rows = [
         listed("b", "weather forecast", score_tenths=500),
         listed("a", "weather forecast", score_tenths=500),

@@ -88,7 +88,7 @@ def test_declared_body_without_names_is_accepted(body: bytes) -> None:
     assert provider_text(endpoint).names == ()
 
 
-def test_a_word_said_again_weighs_a_little_more_and_never_more_than_that() -> None:
+def test_repeated_word_weighs_slightly_more_at_most() -> None:
     once = weigh_terms(ProviderText(description="weather"))
     twice = weigh_terms(ProviderText(description="weather, good weather"))
     often = weigh_terms(ProviderText(description="weather " * 60))

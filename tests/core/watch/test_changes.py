@@ -191,7 +191,7 @@ def test_a_second_outage_after_a_steady_hour_is_an_outage() -> None:
     assert reported == ["liveness_down", "liveness_recovered"] * 2
 
 
-def test_a_single_miss_after_flapping_is_nothing() -> None:
+def test_single_miss_after_flapping_is_not_a_change() -> None:
     reported = line("1" * 10 + "01" * 8 + "1" * STEADY + "0" + "1" * 10)
     assert [kind for _, kind in reported] == ["liveness_flapping", "liveness_recovered"]
 
@@ -202,7 +202,7 @@ def test_turns_before_a_steady_time_do_not_count() -> None:
     assert turns("010101" + "1" * STEADY + "01") == 2
 
 
-def test_an_outage_says_since_when_and_when_it_was_good_last() -> None:
+def test_outage_contains_its_start_and_the_last_success() -> None:
     results = [probe(0), probe(1), probe(2, up=False), probe(3, up=False)]
     ((_, change),) = lived(results)
     assert change.before == {"up": True, "lastGoodAt": START + STEP}
@@ -420,7 +420,7 @@ def test_the_types_are_those_of_published_clients() -> None:
     )
 
 
-def test_what_unrelated_endpoints_share_is_our_own_slowness() -> None:
+def test_slowness_of_unrelated_endpoints_is_local() -> None:
     state = ChangeState(baseline=BASELINE)
     for number in range(5):
         slow_here = Probed(result=probe(number, ms=2_000), slow_here=True)

@@ -89,7 +89,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("evil", HOSTILE)
-def test_chats_take_whatever_a_provider_writes(evil: str) -> None:
+def test_chats_accept_any_provider_text(evil: str) -> None:
     terms = dict.fromkeys(("payTo", "network", "asset", "a", "b", "c", "d", "e"), evil)
     change = replace(changes.delisting(at=START, source=evil), reason=evil, before={}, after=terms)
     message = told_of(change, resource=f"https://{'x' * 250}.example.com/{evil[:500]}")

@@ -65,7 +65,7 @@ def test_retry_after_can_only_make_it_later(asked: int, waited: int | None) -> N
         ("https://mattermost.example.com/hooks/x", True, DestinationKind.SLACK),
     ],
 )
-def test_the_url_says_which_format_it_gets(url: str, slack: bool, kind: DestinationKind) -> None:
+def test_url_determines_the_format(url: str, slack: bool, kind: DestinationKind) -> None:
     assert kind_of(url, slack=slack) is kind
 
 

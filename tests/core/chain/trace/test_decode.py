@@ -97,7 +97,7 @@ def test_the_amount_is_that_of_the_logs_where_the_token_keeps_a_part() -> None:
     assert paid(result) == [(TWA, 4, USDC)]
 
 
-def test_a_call_of_another_authorization_says_nothing_of_a_pair() -> None:
+def test_call_of_another_authorization_does_not_match_a_pair() -> None:
     result = trace_files(transaction_of(call(nonce=2)), receipt_with(used_log(), transfer_log()))
     assert paid(result) == [(None, 5, USDC)]
     assert result.decoder is Model.RECEIPT_LOGS
@@ -154,7 +154,7 @@ def test_a_second_authorization_replaces_one_that_moved_nothing() -> None:
     assert [int(payment.nonce, 16) for payment in result.payments] == [2]
 
 
-def test_a_reverted_transaction_moved_nothing_whatever_it_asked_for() -> None:
+def test_reverted_transaction_has_no_payments() -> None:
     for logs in ([], [used_log(), transfer_log()]):
         result = trace_files(transaction_of(call()), receipt_with(*logs, status="0x0"))
         assert (result.status, result.payments) == (TraceStatus.REVERTED, ())
@@ -174,7 +174,7 @@ def test_cancelled_authorization_is_not_a_payment() -> None:
     assert "cancels" in str(result.reason)
 
 
-def test_a_receipt_without_logs_says_only_whether_it_held() -> None:
+def test_receipt_without_logs_only_shows_the_status() -> None:
     receipt = receipt_with()
     del receipt["logs"]
     result = trace_files(transaction_of(call()), receipt)
@@ -183,7 +183,7 @@ def test_a_receipt_without_logs_says_only_whether_it_held() -> None:
         trace_files(transaction_of(call()), receipt, "receipt-logs")
 
 
-def test_a_transfer_without_its_authorization_is_not_said_not_to_have_moved() -> None:
+def test_transfer_without_authorization_has_an_unknown_outcome() -> None:
     trace = trace_files(transaction_of(call()), receipt_with(transfer_log()))
     assert trace.payments == ()
     assert "No money moved" not in str(trace.reason)
@@ -424,12 +424,12 @@ def test_rejects_malformed_captures_with_a_reason(
         frame(call()[:-1]),
     ],
 )
-def test_a_malformed_call_trace_is_said_plainly(calls: object) -> None:
+def test_rejects_malformed_call_traces_with_a_reason(calls: object) -> None:
     with pytest.raises(TraceInputError):
         trace_files(transaction_of(call()), None, calls=calls)
 
 
-def test_unknown_names_are_said_plainly() -> None:
+def test_rejects_unknown_names_with_a_reason() -> None:
     with pytest.raises(TraceInputError) as caught:
         named_model("guess")
     assert "receipt-logs, calldata, call-trace" in caught.value.hint

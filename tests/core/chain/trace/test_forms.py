@@ -262,7 +262,7 @@ def test_the_envelope_of_a_reply_may_stay(form: str, envelope: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("form", [name for name, parts in FORMS.items() if parts[2]])
-def test_a_receipt_of_any_form_says_that_it_reverted(form: str) -> None:
+def test_receipt_in_every_format_shows_a_revert(form: str) -> None:
     tx, receipt, failed = FORMS[form]
     shown = trace_json(trace_files(tx, receipt | failed | {"logs": []}))
     assert (shown["status"], shown["payments"]) == ("reverted", [])
@@ -278,7 +278,7 @@ def test_transaction_without_receipt_leaves_the_outcome_unknown(form: str) -> No
     assert not result.proven
 
 
-def test_a_transaction_of_blockscout_says_itself_that_it_failed_or_waits() -> None:
+def test_blockscout_transaction_contains_its_status() -> None:
     failed = trace_files(blockscout() | {"status": "error", "result": "execution reverted"})
     assert (failed.status, failed.payments) == (TraceStatus.REVERTED, ())
     waits = blockscout() | {"status": None, "result": "pending", "block_number": None}
@@ -313,7 +313,7 @@ def test_receipt_without_transaction_proves_payments_by_its_logs() -> None:
     assert result.payments[0].method is None
 
 
-def test_a_page_of_logs_does_not_say_that_there_are_no_others() -> None:
+def test_page_of_logs_may_be_followed_by_others() -> None:
     more = {"next_page_params": {"index": 73, "block_number": NUMBER}}
     some = trace_files(blockscout(), blockscout_logs(**more))
     assert some.proven
@@ -349,7 +349,7 @@ def test_logs_without_receipt_prove_success() -> None:
         ([], "not a JSON object"),
     ],
 )
-def test_what_cannot_be_a_receipt_is_refused(receipt: object, message: str) -> None:
+def test_rejects_invalid_receipts(receipt: object, message: str) -> None:
     with pytest.raises(TraceInputError, match=message):
         trace_files(rpc()[0], receipt)
 
@@ -364,7 +364,7 @@ def test_saved_error_is_not_an_unknown_transaction() -> None:
         trace_files({"jsonrpc": "2.0", "id": 1, "error": {"code": -32005, "message": "limit"}})
 
 
-def test_a_chain_that_nothing_names_is_said_to_be_assumed() -> None:
+def test_reason_states_the_assumed_network() -> None:
     assumed = trace_files(blockscout(), blockscout_logs())
     assert assumed.reason == "The transaction names no chain: base-mainnet is assumed."
     named = trace_files(blockscout(), blockscout_logs(), network="base-mainnet")
