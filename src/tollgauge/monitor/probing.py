@@ -374,7 +374,7 @@ def _wildcards(observations: Sequence[Observation]) -> dict[str, bool]:
 
 
 def draw_times() -> Draws:
-    """Draw the times of the next probes, which nobody can predict."""
+    """Draw random times for the next probes, so that a host cannot predict them."""
     return Draws(gap=secrets.randbelow(DRAW_RANGE), confirm=secrets.randbelow(DRAW_RANGE))
 
 

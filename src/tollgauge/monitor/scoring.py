@@ -1,8 +1,8 @@
-"""Scoring: gather the evidence of endpoints, score it, save the scores.
+"""Gather the evidence of endpoints, score it and save the scores.
 
-The score itself is a function of the evidence alone (core/score/scoring); the loop (jobs/score) and
-the paid reports (monitor/reports) use the same steps. The evidence of a batch is gathered in as
-many statements as that of one endpoint.
+A score is a pure function of the evidence (core/score/scoring). The loop (jobs/score) and paid
+reports (monitor/reports) use the same steps. The evidence of a batch is gathered with as many
+statements as that of one endpoint.
 """
 
 from __future__ import annotations
@@ -43,24 +43,18 @@ from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow, SitePath
 
-NEW_PATH_MS: Final = 7 * DAY_MS
-"""A path is new for so long, and others count if they were probed so lately."""
-RETIRED_MS: Final = 30 * DAY_MS
-"""So long a retired path counts for the new paths of its site."""
+NEW_PATH_MS: Final = 7 * DAY_MS  # age of a new path, and maximum age of other paths' last probe
+RETIRED_MS: Final = 30 * DAY_MS  # how long a retired path limits new paths of its site
 SITE_PATHS_MIN: Final = 2
 VALIDATES_FIRST: Final = "validates-before-402"
 SAME_CRAWL_MS: Final = DAY_MS
-BATCH_SIZE: Final = 100
-"""Endpoints whose evidence is read in one batch and whose scores are saved in one transaction."""
-YIELD_EVERY: Final = 20
-"""Scores that are computed without a pause: a few milliseconds."""
+BATCH_SIZE: Final = 100  # endpoints read, and scores saved, per transaction
+YIELD_EVERY: Final = 20  # scores computed between two pauses, a few milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringResult:
-    """What came of scoring a batch: the rows that were saved, and by endpoint's id why others
-    cannot be scored.
-    """
+    """The saved rows of a batch, and the errors of endpoints that cannot be scored, by ID."""
 
     rows: list[ScoreRow] = field(default_factory=list)
     failed: dict[str, TollgaugeError] = field(default_factory=dict)
@@ -69,10 +63,10 @@ class ScoringResult:
 async def score_and_save(
     store: Store, endpoint_ids: Sequence[str], *, cadence: Cadence, now: int
 ) -> ScoringResult:
-    """Score endpoints from their evidence as of now, and save the scores. One that cannot be scored
-    stops none of the others; unknown ids are left out.
+    """Score endpoints from their evidence as of now and save the scores.
 
-    New paths come last, because the scores of their sites' other paths are part of their evidence.
+    An endpoint that cannot be scored does not affect the others; unknown IDs are left out. New
+    paths come last, because the scores of their sites' other paths are part of their evidence.
     """
     outcome = ScoringResult()
     known = await store.reading(endpoints.get_many, endpoint_ids)
@@ -88,7 +82,7 @@ async def score_and_save(
 async def _score_batch(
     store: Store, batch: Sequence[Endpoint], outcome: ScoringResult, *, cadence: Cadence, now: int
 ) -> None:
-    """Score some endpoints and save the scores in one transaction."""
+    """Score endpoints and save the scores in one transaction."""
     scored_rows: list[ScoreRow] = []
     gathered = await store.reading(gather_many, batch, as_of=now, cadence=cadence)
     for number, (id_, evidence) in enumerate(gathered.items(), start=1):
@@ -105,9 +99,12 @@ async def _score_batch(
 def compute(
     tx: Connection, endpoint: Endpoint, *, as_of: int, cadence: Cadence
 ) -> tuple[Score, ScoreRow]:
-    """The score of an endpoint from its evidence as of an instant, and the row to save.
+    """Score an endpoint from its evidence as of a time (ms UTC); return the score and the row to
+    save.
 
-    Raises EvidenceError and ScoreError for evidence that cannot be scored.
+    Raises:
+        EvidenceError: The evidence cannot be read.
+        ScoreError: The evidence cannot be scored.
     """
     evidence = gather(tx, endpoint, as_of=as_of, cadence=cadence)
     computed = score(evidence)
@@ -115,7 +112,12 @@ def compute(
 
 
 def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
-    """The row of an endpoint's score. Raises EvidenceError and ScoreError."""
+    """Score evidence and return the row to save.
+
+    Raises:
+        EvidenceError: The evidence cannot be read.
+        ScoreError: The evidence cannot be scored.
+    """
     return _row(endpoint_id, evidence, score(evidence))
 
 
@@ -134,14 +136,14 @@ def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
 def gather(
     tx: Connection, endpoint: Endpoint, *, as_of: int, cadence: Cadence = NORMAL
 ) -> Evidence:
-    """Everything that a score of `endpoint` may depend on, as of `as_of`."""
+    """Gather everything that a score of `endpoint` depends on, as of `as_of`."""
     return gather_many(tx, (endpoint,), as_of=as_of, cadence=cadence)[endpoint.id]
 
 
 def gather_many(
     tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int, cadence: Cadence
 ) -> dict[str, Evidence]:
-    """What the scores of endpoints depend on as of an instant, by id."""
+    """Gather the evidence of endpoints by ID, as of a time (ms UTC)."""
     ids = [endpoint.id for endpoint in gathered_for]
     states = hosts.get_many(tx, {endpoint.host for endpoint in gathered_for})
     windows = window.read_many(tx, ids, as_of=as_of)
@@ -179,8 +181,8 @@ def gather_many(
 
 
 def _forms_of_quote(quote: Quote | None) -> tuple[str, ...]:
-    """The form of payment of an endpoint whose envelope was not seen yet, if its network has only
-    forms that are not read.
+    """Return the form of payment of an endpoint without an envelope, if its network has only forms
+    that are not read.
     """
     if quote is None or chain_of(quote.network) is not None or " " in quote.network:
         return ()
@@ -188,9 +190,7 @@ def _forms_of_quote(quote: Quote | None) -> tuple[str, ...]:
 
 
 def _state(latest: LatestState | None, endpoint: Endpoint) -> LatestState | None:
-    """The latest state with when it began: of a failure, when the first in a row was and whether it
-    is being probed again.
-    """
+    """Add to the latest state when it began and, for a failure, whether it is being confirmed."""
     if latest is None or latest.payable:
         return latest and replace(latest, payable_since=endpoint.payable_since)
     since = endpoint.failing_since
@@ -205,8 +205,9 @@ def _state(latest: LatestState | None, endpoint: Endpoint) -> LatestState | None
 def _site_medians(
     tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int
 ) -> dict[str, int | None]:
-    """The limits of new paths by the other paths of their sites, by endpoint's id: paths that came
-    within SAME_CRAWL_MS are as new as these.
+    """Return the limit of each new path by the other paths of its site, by endpoint ID.
+
+    Paths that appeared within SAME_CRAWL_MS are equally new and do not limit each other.
     """
     new: dict[str, list[Endpoint]] = {}
     for endpoint in gathered_for:
@@ -226,9 +227,10 @@ def _site_medians(
 
 
 def _rate_paths(tx: Connection, known: Sequence[SitePath], *, as_of: int) -> list[tuple[int, int]]:
-    """The paths that limit new ones, as (first seen, score in tenths). A retired path (404, 410 or
-    delisted) counts for RETIRED_MS with its score of the day before, so that a 404 cannot remove a
-    bad record. Paths that validate first do not count.
+    """Return the paths that limit new ones as (first seen, score in tenths).
+
+    A retired path (404, 410 or delisted) counts for RETIRED_MS with its score of the day before, so
+    that a 404 cannot remove a bad record. Paths that validate before answering 402 do not count.
     """
     retired_at = {path.id: at for path in known if (at := _retired_at(path)) is not None}
     closed = window.recent_days(tx, list(retired_at))
@@ -248,7 +250,7 @@ def _rate_paths(tx: Connection, known: Sequence[SitePath], *, as_of: int) -> lis
 
 
 def _retired_at(path: SitePath) -> int | None:
-    """When a path was retired, None if it was not."""
+    """Return when a path was retired, or None."""
     not_found = path.outage_reason == buyer_text(Outcome.NOT_FOUND)
     times = (path.gone_at, path.failing_since if not_found else None)
     return min((at for at in times if at is not None), default=None)
@@ -261,8 +263,8 @@ def _is_new(endpoint: Endpoint, *, as_of: int) -> bool:
 def _chains(
     tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int
 ) -> dict[str, ChainEvidence]:
-    """Settlements to the advertised payTo in the window, as far as they are indexed, by endpoint's
-    id.
+    """Return the indexed settlements to the endpoints' payTo addresses in the window, by endpoint
+    ID.
     """
     quotes = {
         endpoint.id: endpoint.quote for endpoint in gathered_for if endpoint.quote is not None
@@ -297,7 +299,9 @@ def _chains(
 
 
 def _of_site(chain: ChainEvidence, owner: str | None, named_by: str) -> ChainEvidence:
-    """The settlements as a site sees them that names the payTo: none of another site's."""
+    """Return the settlements as evidence of the site `named_by`; another site's demand is
+    removed.
+    """
     if owner is None or owner == named_by:
         return chain
     return replace(chain, owner=owner, demand=None)
@@ -306,7 +310,7 @@ def _of_site(chain: ChainEvidence, owner: str | None, named_by: str) -> ChainEvi
 def _owners(
     tx: Connection, by_network: Mapping[str, Collection[str]]
 ) -> dict[tuple[str, str], str]:
-    """The site that each payTo belongs to, by network and address."""
+    """Return the site that each payTo belongs to, by network and address."""
     owners: dict[tuple[str, str], str] = {}
     for network, pay_tos in by_network.items():
         if (chain := chain_of(network)) is not None:
@@ -318,7 +322,7 @@ def _owners(
 def _indexed(
     tx: Connection, network: str, pay_tos: Collection[str], *, as_of: int
 ) -> dict[str, tuple[Coverage, DemandEvidence]]:
-    """What is indexed of the settlements to addresses on a network; others are left out."""
+    """Return coverage and demand of the indexed addresses on a network."""
     chain = chain_of(network)
     if chain is None:
         return {}

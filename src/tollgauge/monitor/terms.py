@@ -27,8 +27,7 @@ from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.probes import PROBE
 
-PRICE_HISTORY_MS: Final = 31 * DAY_MS
-"""The usual price of an endpoint is that of so much time before a change."""
+PRICE_HISTORY_MS: Final = 31 * DAY_MS  # time before a change that determines the usual price
 
 
 def observe_quotes(

@@ -1,1 +1,3 @@
-"""Rows and core types: load and save the service's state, without deciding what it means."""
+"""Rows and core types: load and save the service's state. The meaning of a row is decided in
+monitor.
+"""

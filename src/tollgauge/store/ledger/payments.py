@@ -199,7 +199,7 @@ def move(
 ) -> LedgerRow | None:
     """Change a row's state; return the new row, or None if another worker changed it first.
 
-    - `lease_ms`: time for which other workers leave the row alone, under a new `owner` if given.
+    - `lease_ms`: lease of the row, under a new `owner` if given.
     - `transaction`: an empty text removes a transaction that a facilitator reported.
 
     The header of a rejected payment is deleted: it is no longer needed, and anyone can send 16 KB.

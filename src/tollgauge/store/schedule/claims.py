@@ -105,7 +105,7 @@ def _due_endpoints(
         .correlate(host_table)
         .scalar_subquery()
     )
-    # A separate statement after the locks: it sees what the last owner of a lease committed.
+    # A separate statement after the locks: it sees rows that a lease's last owner committed.
     of_hosts = sa.select(first).where(host_table.c.host.in_(hosts), unleased(now))
     due = tx.execute(sa.select(*COLUMNS).where(endpoint_table.c.id.in_(of_hosts)))
     endpoints = [from_row(row) for row in due]

@@ -40,7 +40,7 @@ bundle: Final = sa.Table(
 class StoredBundle:
     """The description of a bundle.
 
-    - `as_of` is when its build started (ms UTC), `took_ms` how long it took.
+    - `as_of` is when its build started (ms UTC), `took_ms` the duration of the build.
     - `scored` of its `records` have a score; `size` is in bytes.
     - `digest` is the SHA-256 in hex; `signature` covers it, with the key `key_id`; both are None
       without a signing key.

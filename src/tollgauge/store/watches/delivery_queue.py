@@ -1,6 +1,6 @@
 """The delivery queue: claim due deliveries and record the results of attempts.
 
-- A claim leases the destination, which therefore never receives two deliveries at once. When a
+- A claim leases the destination, which therefore never receives two concurrent deliveries. When a
   lease expires, its delivery is sent again with the same ID.
 - Destinations whose last delivery succeeded come first. Failing ones have a separate share of the
   slots, and each host has a limit, so that a slow receiver does not delay others.

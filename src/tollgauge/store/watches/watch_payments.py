@@ -134,8 +134,7 @@ def waiting(tx: Connection, watch_id: str) -> bool:
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Delete watches that ended so long ago that their owners can no longer read them, with all
-    related rows.
+    """Delete watches that their owners can no longer read, with all related rows.
 
     Watches that a pending payment may renew are kept. Returns the number of deleted watches.
     """
