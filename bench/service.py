@@ -155,7 +155,7 @@ async def fill(store: Store, *, now: int) -> None:
 def _score(tx: Connection, rows: Iterable[Offer], *, now: int) -> None:
     for endpoint in known():
         evidence = scoring.gather(tx, endpoint, as_of=now)
-        scores.save(tx, scoring.scored(endpoint.id, evidence))
+        scores.save(tx, scoring.score_evidence(endpoint.id, evidence))
     _copy_score(tx, rows)
 
 

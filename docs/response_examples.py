@@ -44,7 +44,7 @@ from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
 from tollgauge.monitor.reports.snapshots import Snapshot, build_snapshot
 from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
-from tollgauge.monitor.scoring import scored
+from tollgauge.monitor.scoring import score_evidence
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.free.preflight import preflight as preflight_response
@@ -259,7 +259,7 @@ def _snapshot() -> Snapshot:
 
 @cache
 def _row() -> ScoreRow:
-    return scored(_ENDPOINT.id, sample_evidence())
+    return score_evidence(_ENDPOINT.id, sample_evidence())
 
 
 @cache

@@ -189,7 +189,7 @@ async def test_batch_evidence_equals_evidence_of_single_endpoints(store: Store) 
             for endpoint in batch
         ]
         assert list(map(shown_by, rows)) == [
-            shown_by(scoring.scored(endpoint.id, evidence))
+            shown_by(scoring.score_evidence(endpoint.id, evidence))
             for endpoint, evidence in zip(batch, alone, strict=True)
         ]
         documents.append([row.evidence for row in rows])

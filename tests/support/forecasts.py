@@ -85,7 +85,7 @@ async def score_and_store(store: Store, id_: str, *, as_of: int, **changes: Any)
         **{"payable_now_permille": 990, "payable_24h_permille": 950, **changes},
     )
     saved = replace(
-        scoring.scored(id_, evidence),
+        scoring.score_evidence(id_, evidence),
         policy_version=computed.policy_version,
         result=score_to_json(computed),
     )

@@ -69,7 +69,7 @@ async def add_better_alternative(store: Store, resource: str, *, now: int) -> No
         quote=None,
         status=Listing.LISTED,
     )
-    empty = scoring.scored("", Evidence(resource="", as_of=now, first_seen=now))
+    empty = scoring.score_evidence("", Evidence(resource="", as_of=now, first_seen=now))
     score = stored_score(
         better.id,
         990,

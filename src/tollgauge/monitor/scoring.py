@@ -87,7 +87,7 @@ async def _score_batch(
     gathered = await store.reading(gather_many, batch, as_of=now, cadence=cadence)
     for number, (id_, evidence) in enumerate(gathered.items(), start=1):
         try:
-            scored_rows.append(scored(id_, evidence))
+            scored_rows.append(score_evidence(id_, evidence))
         except (EvidenceError, ScoreError) as error:
             outcome.failed[id_] = error
         if number % YIELD_EVERY == 0:
@@ -111,7 +111,7 @@ def compute(
     return computed, _row(endpoint.id, evidence, computed)
 
 
-def scored(endpoint_id: str, evidence: Evidence) -> ScoreRow:
+def score_evidence(endpoint_id: str, evidence: Evidence) -> ScoreRow:
     """Score evidence and return the row to save.
 
     Raises:

@@ -45,7 +45,7 @@ async def add(
             last_seen=AS_OF,
             status=Listing.LISTED,
         )
-        row = scoring.scored(endpoint.id, evidence)
+        row = scoring.score_evidence(endpoint.id, evidence)
         if tenths is not None:
             row = with_points(row, tenths)
         await store.writing(endpoints.insert, endpoint)
@@ -160,5 +160,5 @@ async def test_stored_ranking_omits_endpoints_that_became_unpayable(
 
 
 async def rescore(store: Store, resource: str, evidence: Evidence, *, tenths: int) -> None:
-    row = scoring.scored(endpoint_id(resource), evidence)
+    row = scoring.score_evidence(endpoint_id(resource), evidence)
     assert await store.writing(scores.save, with_points(row, tenths))

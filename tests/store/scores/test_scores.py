@@ -54,7 +54,7 @@ async def test_saved_score_can_be_recomputed_from_its_evidence(store: Store) -> 
         state=LatestState(at=NOW, outcome="payment-required", up=True, payable=True),
     )
     await store.writing(endpoints.insert, one)
-    saved = scoring.scored(one.id, evidence)
+    saved = scoring.score_evidence(one.id, evidence)
     assert await store.writing(scores.save, saved)
     row = await store.reading(scores.get, one.id)
     assert row == saved

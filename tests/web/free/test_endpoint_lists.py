@@ -23,7 +23,7 @@ from tollgauge.web.wire import lists
 from tollgauge.web.wire.trust import AdvertisedBy
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
-RESULT = scoring.scored("", Evidence(resource="", as_of=NOW, first_seen=NOW)).result
+RESULT = scoring.score_evidence("", Evidence(resource="", as_of=NOW, first_seen=NOW)).result
 
 
 def endpoint(host: str, description: str, *, amount: int | None = 1_000, **more: Any) -> Endpoint:

@@ -123,7 +123,7 @@ async def known(store: Store, numbers: Iterable[int], *, scored_at: int | None =
         await store.writing(record_probe, one.id, probe(NOW - 60 * MINUTE_MS))
         if scored_at is not None:
             seen = await store.writing(scoring.gather, one, as_of=scored_at)
-            await store.writing(scores.save, scoring.scored(one.id, seen))
+            await store.writing(scores.save, scoring.score_evidence(one.id, seen))
 
 
 async def saved(store: Store, number: int) -> ScoreRow | None:

@@ -32,7 +32,7 @@ from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.paid.products.similar import SimilarResponse
 
 WEATHER = "Current weather and forecast for any city"
-SCORED = scoring.scored("", Evidence(resource="", as_of=NOW, first_seen=NOW))
+SCORED = scoring.score_evidence("", Evidence(resource="", as_of=NOW, first_seen=NOW))
 RESULT, EVIDENCE = SCORED.result, SCORED.evidence
 
 
