@@ -197,7 +197,7 @@ RUN_AS_THEY_STAND = {
     "add-a-chain": ("good: ", '"network": "eip155:84532"'),
     "add-a-directory": ("2 listed", '"listed": 1'),
 }
-"""Pages whose commands need no demo, and what they print."""
+"""Pages whose commands need no demo, and their output."""
 
 
 @pytest.mark.parametrize("name", RUN_AS_THEY_STAND)

@@ -116,7 +116,7 @@ async def test_endpoints_are_probed_and_recorded_every_half_hour(loop: Loop) -> 
     assert {r.outcome for r in dead} == {Outcome.CONNECT}
     assert (await loop.get(added[2].id)).learned == "POST"
     grades = {kind: (await loop.score_of(e.id)).grade for kind, e in zip(kinds, added, strict=True)}
-    assert grades["perfect-v2"] in "AB"
+    assert grades["perfect-v2"] in ("A", "B")
     assert (grades["not-found"], grades["dead"]) == ("F", "F")
 
 

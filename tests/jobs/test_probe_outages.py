@@ -84,6 +84,13 @@ async def past(loop: Loop, added: Sequence[Endpoint]) -> list[Score]:
     return [await loop.score_of(target.id) for target in added]
 
 
+def are_lower(after: Sequence[Score], before: Sequence[Score]) -> list[bool]:
+    return [
+        (new.score_tenths or 0) < (old.score_tenths or 0)
+        for new, old in zip(after, before, strict=True)
+    ]
+
+
 async def confirm_failures(loop: Loop, added: Sequence[Endpoint]) -> list[Score]:
     """Let several minutes pass, in which failures are confirmed; return the scores after them."""
     clock = loop.clock
@@ -152,7 +159,7 @@ async def test_targets_that_are_down_while_the_network_works_are_attributed(
             before = await past(loop, added)
             await loop.probe()
             after = await confirm_failures(loop, added)
-    assert all(new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True))
+    assert are_lower(after, before) == [True] * 3
 
 
 @pytest.mark.parametrize("references", [("https://ok.example/",), ()])
@@ -170,7 +177,7 @@ async def test_nine_of_seventeen_failures_in_one_wave_are_attributed_to_the_targ
             newest = [(await loop.history(target.id))[-1] for target in added]
             after = await confirm_failures(loop, [*added, *good])
     assert {result.attribution for result in newest} == {Attribution.TARGET}
-    lowered = [new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True)]
+    lowered = are_lower(after, before)
     assert lowered[:9] == [True] * 9
 
 
@@ -292,5 +299,5 @@ async def test_private_addresses_from_the_resolver_need_a_reference_to_count(
     whose = (Attribution.TARGET, "address-not-public")
     nobodys = (Attribution.UNKNOWN, "no-reference")
     assert {(r.attribution, r.reason) for r in newest} == {whose if references else nobodys}
-    lowered = [new.score_tenths < old.score_tenths for new, old in zip(after, before, strict=True)]
+    lowered = are_lower(after, before)
     assert set(lowered) == {bool(references)}
