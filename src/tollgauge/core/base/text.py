@@ -158,7 +158,7 @@ def injection_suspected(text: object) -> bool:
     if head.isascii():  # only control characters can be invisible, and nothing is folded
         plain = head.replace("\n", " ").isprintable()
         folded = head if plain else _visible(head)
-    elif _hides_ascii(head):
+    elif _TAG_CHARACTER.search(_REGION_FLAG.sub("", head)):
         return True
     else:
         folded = unicodedata.normalize("NFKC", _visible(head))
@@ -170,11 +170,6 @@ def _has_phrase(text: str) -> bool:
     lower = text.replace("\u0130", "i").replace("\u0131", "i").lower()
     possible = {pattern for word, pattern in _PATTERNS if word in lower}
     return any(pattern.search(text) for pattern in possible)
-
-
-def _hides_ascii(text: str) -> bool:
-    """Return whether a text has tag characters other than those of region flags."""
-    return bool(_TAG_CHARACTER.search(_REGION_FLAG.sub("", text)))
 
 
 def _visible(text: str) -> str:

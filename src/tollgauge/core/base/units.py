@@ -290,9 +290,3 @@ def day_of(at: int) -> int:
 def date_of(day: int) -> date:
     """Return the date of a UTC day (days since the epoch)."""
     return EPOCH + timedelta(days=day)
-
-
-def month_of(day: int) -> int:
-    """Return the month of a UTC day (days since the epoch): `202601` is January 2026."""
-    at = date_of(day)
-    return 100 * at.year + at.month

@@ -100,7 +100,7 @@ def read_page(document: object) -> DirectoryPage:
         limit=_count(paging.get("limit")),
         offset=_count(paging.get("offset")),
         complete=not partial if isinstance(partial, bool) else None,
-        base=_document_base(fields),
+        base=_base(fields) or _base(as_mapping(fields.get("service"))),
         origin=next((str(url) for url in _values(fields, _ORIGIN_KEYS) if _is_web(url)), None),
         taken_at=next(filter(None, map(read_instant, _values(fields, _TAKEN_KEYS))), None),
     )
@@ -226,11 +226,6 @@ def _entry(item: object, group: _Group) -> object:
     elif location is None and not item.get("accepts") and (url := _base(item)):
         added["resource"] = url
     return {**item, **added} if added else item
-
-
-def _document_base(fields: Mapping[str, object]) -> str:
-    """Return the base of a document, or that of its `service`."""
-    return _base(fields) or _base(as_mapping(fields.get("service")))
 
 
 def _base(fields: Mapping[str, object]) -> str:

@@ -147,7 +147,7 @@ def _findings(exchange: Exchange) -> list[tuple[str, str]]:
 def _write(document: dict[str, Any], where: str, value: object) -> None:
     """Set or remove the member at a path; missing parents are created."""
     steps = [int(index) if index else key for index, key in _PATH.findall(where)]
-    around, last = where[: _parent_end(where)], steps[-1]
+    around, last = where[: max(where.rfind("."), where.rfind("["), 0)], steps[-1]
     if value is not ABSENT and value_at(document, around) is ABSENT:
         _write(document, around, {})
     parent = value_at(document, around)
@@ -156,10 +156,6 @@ def _write(document: dict[str, Any], where: str, value: object) -> None:
             parent.pop(last, None)
         else:
             parent[last] = value
-
-
-def _parent_end(where: str) -> int:
-    return max(where.rfind("."), where.rfind("["), 0)
 
 
 def _amount(entry: AcceptsEntry, _: str) -> str | None:
