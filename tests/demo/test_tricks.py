@@ -21,6 +21,7 @@ from tollgauge.core.endpoint.identity import Endpoint, Perimeter, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.score.evidence import ChainEvidence, TermChange
+from tollgauge.core.score.prices import changed_price
 from tollgauge.core.score.score import Score
 from tollgauge.db.engine import Store
 from tollgauge.demo import behaviours
@@ -35,7 +36,7 @@ from tollgauge.store.schedule.hosts import HostState
 
 NOW = 20_790 * DAY_MS
 SPAM = [seller for seller in TRICKS if seller.kind == "listing-spam"]
-KINDS = ["throttles-when-down", "asks-for-silence", "bad-record", "payto-rotating", "price-jumping"]
+KINDS = ["throttles-when-down", "asks-for-silence", "bad-record", "payto-rotating"]
 """Tricks that the probes of one endpoint are enough to detect."""
 
 
@@ -72,7 +73,13 @@ def changes(past: History) -> Iterator[TermChange]:
     quoted = [probe for probe in past.probes if probe.quote is not None]
     for before, after in pairwise(quoted):
         for kind, old, new in discovery.changes(before.quote, after.quote):
-            yield TermChange(at=after.at, kind=kind, source="probe", before=old, after=new)
+            price = None
+            if kind == discovery.PRICE_CHANGED:
+                seen = [probe for probe in past.probes if probe.at < after.at]
+                price = changed_price(before.quote, after.quote, seen, at=after.at)
+            yield TermChange(
+                at=after.at, kind=kind, source="probe", before=old, after=new, price=price
+            )
 
 
 def best(past: History, **known: Any) -> Score:
@@ -87,9 +94,14 @@ def test_trick_gets_no_a_although_its_honest_twin_does(kind: str) -> None:
         twin = best(month(honest(one(kind)), until=until))
         assert (twin.grade, twin.recommendation) == ("A", "proceed")
         assert tricky.grade != "A"
-        cheap = offer_at(one(kind), until - 1).amount == one(kind).amounts[0]
-        if kind != "price-jumping" or not cheap:
-            assert tricky.recommendation in ("avoid", "caution")
+        assert tricky.recommendation in ("avoid", "caution")
+
+
+def test_price_that_alternates_for_a_month_lowers_the_score() -> None:
+    seller = one("price-jumping")
+    tricky, twin = best(month(seller)), best(month(honest(seller)))
+    # Both prices are usual by then: the upper quartile of the month is the high one.
+    assert tricky.score_tenths < twin.score_tenths
 
 
 @pytest.mark.parametrize("kind", ["throttles-when-down", "asks-for-silence"])
@@ -117,7 +129,9 @@ def test_fresh_path_scores_no_better_than_its_site() -> None:
     median = best(old).score_tenths
     assert best(old).recommendation == "avoid"
     score = best(fresh, site_median_tenths=median)
-    assert (score.score_tenths, score.recommendation) == (median, "avoid")
+    assert median < 649
+    # Never below 64.9 while a forecast of the path itself is good.
+    assert (score.score_tenths, score.recommendation) == (649, "caution")
     assert best(fresh).recommendation == "proceed"
 
 
