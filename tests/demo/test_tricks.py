@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import cache
@@ -29,6 +30,7 @@ from tollgauge.demo.behaviours import play
 from tollgauge.demo.customers import purchases
 from tollgauge.demo.market import DemoMarket, run_market
 from tollgauge.demo.seller import PROBER, DemoRequest, Seller, offer_at
+from tollgauge.demo.sellers import SELLERS
 from tollgauge.demo.sellers.tricks import TRICKS
 from tollgauge.monitor.probing import Prober
 from tollgauge.store.endpoints import endpoints
@@ -260,3 +262,12 @@ async def test_cloaker_recognises_a_prober_that_names_itself(
         results.append(seen.result.status)
         await egress.close()
     assert results == [402, 503]
+
+
+def test_page_of_cheats_names_every_trick() -> None:
+    page = (Path(__file__).parents[2] / "docs/demo-cheats.md").read_text(encoding="utf-8")
+    one_per_trick = {seller.kind: seller for seller in reversed(TRICKS)}
+    for seller in one_per_trick.values():
+        assert seller.label.removesuffix("-1") in page
+    for resource in re.findall(r"endpoint\?resource=(\S+?)\)", page):
+        assert resource in {seller.url for seller in SELLERS}

@@ -163,6 +163,8 @@ class _Demo:
             world.chain_ready.set()
         days = self.options.history_days
         first_round = await prepare(service, history_days=days, report=report)
+        if not first_round.scored:
+            raise DemoError("No endpoint of the demo was scored.")
         service.loading.percent = None
         best, purchase = await _best(service), None
         if isinstance(world, World):
@@ -279,12 +281,13 @@ async def _trade(sales: Settlements, stop: asyncio.Event) -> None:
 
 
 async def _best(service: app.Opened) -> str:
-    """The best endpoint of the leaderboard whose recommendation is to proceed, else the first."""
+    """Return the first endpoint of the leaderboard.
+
+    Without a simulated history the leaderboard is empty: an endpoint needs 12 hours of probes for
+    `proceed`. The watched seller is returned then.
+    """
     board = await service.store.reading(leaderboard, now=service.clock())
-    candidates = [row for row in board.rows if row.recommendation == "proceed"] or [*board.rows]
-    if not candidates:
-        raise DemoError("No endpoint of the demo was scored.")
-    return candidates[0].resource
+    return board.rows[0].resource if board.rows else WATCHED.url
 
 
 def _summary(first_round: Round, purchase: BoughtAnswer | None, *, missing: str) -> dict[str, Any]:
