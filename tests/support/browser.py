@@ -78,9 +78,7 @@ class WalletError(Exception):
 
 @dataclass
 class Wallet:
-    """A wallet with one account. Tests set what it rejects and which networks it has, and read its
-    calls.
-    """
+    """A wallet with one account. Tests set its rejections and networks, and read its calls."""
 
     chain: Chain
     account: TestAccount
