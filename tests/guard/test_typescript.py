@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,12 @@ from tollgauge.core.guard.bundle import PaidAddress, TrustRecord, Variant, build
 from tollgauge.core.sale.answer_signature import SigningKey, private_jwk
 from tollgauge.demo.chain import NETWORK, Chain, TestAccount, run_chain
 from tollgauge.demo.envelopes import USDC
+from tollgauge_guard.decision import Refuse
+from tollgauge_guard.journal import Journal, Purchase
+from tollgauge_guard.offer import Terms
+from tollgauge_guard.payment import Event, Payment, State
+from tollgauge_guard.policy import Policy
+from tollgauge_guard.purchase_key import account_id, given_key
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "guard" / "typescript"
@@ -50,6 +58,23 @@ const { exposure, ...payment } = JSON.parse(text);
 const reader = new NodeReader({ [payment.network]: node });
 const { evidence } = await reader.read({ ...payment, exposure: BigInt(exposure) });
 console.log(evidence);
+"""
+RESERVE = """
+import { randomBytes } from "node:crypto";
+import { Journal, policyOf } from "@tollgauge/guard";
+const [path, purchase, terms, payer, limit, now] = process.argv.slice(1);
+const { amount, exposed, exposure, ...rest } = JSON.parse(terms);
+const money = { amount: BigInt(amount), exposed: BigInt(exposed), exposure: BigInt(exposure) };
+const policy = policyOf({ maxDay: BigInt(limit) });
+const journal = new Journal(path);
+const asked = { ...rest, ...money };
+const found = journal.reserve(JSON.parse(purchase), asked, payer, policy, Number(now));
+console.log(found === null ? "unfinished" : (found.code ?? found.state));
+if (found?.state === "reserved") {
+  const nonce = `0x${randomBytes(32).toString("hex")}`;
+  journal.sign(found.id, { nonce, validBefore: Number(now) + 60 }, "cGF5bG9hZA==", Number(now));
+  journal.change(found.id, "send", Number(now));
+}
 """
 TRANSFER = "0xcf092995"
 """`transferWithAuthorization` with the signature as bytes (FiatTokenV2_2)."""
@@ -171,6 +196,74 @@ def canonical() -> Iterator[Callable[[str], str | None]]:
     questions.close()
     assert process.wait(60) == 0
     answers.close()
+
+
+PAYER = "0x" + "11" * 20
+TERMS = Terms(
+    scheme="exact",
+    method="eip3009",
+    network=NETWORK,
+    asset=USDC.lower(),
+    amount=600,
+    exposed=600,
+    exposure=600,
+    pay_to="0x" + "22" * 20,
+    timeout=60,
+    domain_name="USD Coin",
+    domain_version="2",
+)
+
+
+def buy(name: str) -> Purchase:
+    """A purchase with a given key by one account."""
+    return Purchase(
+        account=account_id([PAYER]),
+        wallets=(PAYER,),
+        session="session",
+        key=given_key(name),
+        legacy="",
+        host="api.example.com",
+        resource="https://api.example.com/",
+        url_digest="",
+    )
+
+
+def reserve_in_typescript(path: Path, purchase: Purchase, limit: int, now: int) -> str:
+    """Reserve TERMS, sign and send; return the state, the refusal's code or `unfinished`."""
+    purchase_json, terms_json = (
+        json.dumps(
+            {
+                re.sub("_(.)", lambda part: part[1].upper(), name): value
+                for name, value in asdict(fields).items()
+            }
+        )
+        for fields in (purchase, TERMS)
+    )
+    words = (purchase_json, terms_json, PAYER, str(limit), str(now))
+    return run("node", "--input-type=module", "--eval", RESERVE, str(path), *words).strip()
+
+
+def test_a_journal_is_shared_with_python(tmp_path: Path) -> None:
+    path, now, policy = tmp_path / "journal.sqlite", NOW // 1000, Policy(max_day=1_800)
+    journal = Journal(path)
+    assert isinstance(journal.reserve(buy("python"), TERMS, PAYER, policy, now), Payment)
+
+    # A payment that this process has reserved blocks its purchase, and counts.
+    assert reserve_in_typescript(path, buy("python"), 1_800, now) == "unfinished"
+    assert reserve_in_typescript(path, buy("other"), 1_199, now) == "over-day-budget"
+    assert reserve_in_typescript(path, buy("typescript"), 1_800, now) == "reserved"
+
+    # A payment of a process that has ended blocks its purchase here as well.
+    assert journal.reserve(buy("typescript"), TERMS, PAYER, policy, now) is None
+    (sent,) = journal.unresolved()
+    assert (sent.state, sent.payload) == (State.IN_FLIGHT, "cGF5bG9hZA==")
+    assert isinstance(journal.reserve(buy("third"), TERMS, PAYER, policy, now), Payment)
+    refusal = journal.reserve(buy("fourth"), TERMS, PAYER, policy, now)
+    assert isinstance(refusal, Refuse)
+    assert refusal.code == "over-day-budget"
+    assert journal.change(sent.id, Event.PROCESS_DIED, now)
+    assert journal.change(sent.id, Event.CHAIN_DEAD, now)
+    assert reserve_in_typescript(path, buy("fourth"), 1_800, now) == "reserved"
 
 
 LABELS = st.text(st.sampled_from("abzAZ09-_éßωЖ日．"), min_size=1, max_size=6)

@@ -9,7 +9,7 @@ import { createHash } from "node:crypto";
 import { members } from "./json.js";
 import { type Conduct, type EndpointRecord, readConduct, readRecord } from "./record.js";
 import { type Resource, securedUrl } from "./resource.js";
-import { type PublicKey, verifyDigest } from "./signature.js";
+import { Keyring, type PublicKey, verifyDigest } from "./signature.js";
 import { decompress } from "./zstd.js";
 
 /** The largest body that is read, in bytes. */
@@ -49,15 +49,21 @@ export class Bundle {
   }
 
   /**
-   * Reads a body after its signature: nothing of an unsigned body is decompressed or parsed.
+   * Verifies the signature and reads the body: an unsigned body is not decompressed or parsed.
    * Throws SignatureError, BundleError, or what `decompress` throws.
    */
-  static open(body: Uint8Array, signature: string, key: PublicKey): Bundle {
+  static open(
+    body: Uint8Array,
+    signature: string,
+    keys: PublicKey | Keyring,
+    now = Math.floor(Date.now() / 1000),
+  ): Bundle {
     if (body.length > BODY_MAX) {
       throw new BundleError(`The bundle is larger than ${BODY_MAX} bytes.`);
     }
     const digest = createHash("sha256").update(body).digest();
-    verifyDigest(signature, digest, "tollgauge-bundle", key);
+    const ring = keys instanceof Keyring ? keys : Keyring.pin(keys);
+    verifyDigest(signature, digest, "tollgauge-bundle", ring, now);
     const content = decompress(body, CONTENT_MAX);
     const end = content.indexOf(NEWLINE);
     if (end === -1) throw new BundleError("The bundle has no header.");

@@ -40,7 +40,7 @@ import { accountId, givenKey, urlDigest } from "./purchase-key.js";
 import { parseResource } from "./resource.js";
 import { difference, headerOf, PAYMENT_HEADERS, payloadInHeader, READABLE } from "./signed.js";
 import { readSigned } from "./signed.js";
-import { BundleSource, type PinnedKey } from "./source.js";
+import { BundleSource } from "./source.js";
 import type { Header, PayingClient, TransportGuard } from "./transport.js";
 import { canSignFor, payerOf, walletsOf } from "./wallet.js";
 
@@ -96,7 +96,7 @@ export class Guard<Client extends PayingClient = PayingClient>
     this.client = client;
     this.#options = options;
     this.policy = policyOf(policy);
-    this.#source = new BundleSource(bundle, key as PinnedKey, cache, options.bundleTimeoutMs ?? 5000);
+    this.#source = new BundleSource(bundle, key, cache, options.bundleTimeoutMs ?? 5000);
     this.nodes = new NodeReader(options.nodes);
     this.journal = new Journal(journal, options.durable);
     const create = client.createPaymentPayload.bind(client);

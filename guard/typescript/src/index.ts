@@ -24,7 +24,14 @@ export {
 export { parseResource, type Resource, variants } from "./resource.js";
 export { type Asset, USDC } from "./units.js";
 export { Bundle, BundleError } from "./bundle.js";
-export { fingerprint, type PublicKey, publicKey, SignatureError } from "./signature.js";
+export {
+  fingerprint,
+  Keyring,
+  type PinnedKey,
+  type PublicKey,
+  publicKey,
+  SignatureError,
+} from "./signature.js";
 export { type CallOptions, PaymentRefused, PaymentUnresolved } from "./call.js";
 export { Guard, guarded, paying } from "./guard.js";
 export type { GuardOptions, Question } from "./options.js";
@@ -32,5 +39,5 @@ export type { Nodes } from "./nodes.js";
 export type { Event, Payment, State } from "./payment-state.js";
 export { Journal, type Refusal } from "./journal.js";
 export { JournalError } from "./journal-file.js";
-export type { BundleLocation, PinnedKey, SignedBody } from "./source.js";
+export type { BundleLocation, SignedBody } from "./source.js";
 export type { PayingClient } from "./transport.js";

@@ -5,7 +5,8 @@ import type { Nodes } from "./nodes.js";
 import type { Terms } from "./offer.js";
 import type { Event, Payment } from "./payment-state.js";
 import type { Policy } from "./policy.js";
-import type { BundleLocation, PinnedKey } from "./source.js";
+import type { PinnedKey } from "./signature.js";
+import type { BundleLocation } from "./source.js";
 
 /** A payment that needs consent. Nothing in it was written by the seller but its host and payTo. */
 export interface Question {

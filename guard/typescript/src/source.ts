@@ -1,10 +1,10 @@
-/** Where the bundle comes from: a URL, a file or bytes; and when it is fetched again. */
+/** Where the bundle comes from: a URL, a file or bytes; and when it is downloaded again. */
 
 import { readFile, rename, writeFile } from "node:fs/promises";
 import { BODY_MAX, Bundle, BundleError } from "./bundle.js";
 import { STALE_S } from "./decision.js";
-import { members, parsed } from "./json.js";
-import { fingerprint, type PublicKey, publicKey, SignatureError } from "./signature.js";
+import { members } from "./json.js";
+import { Keyring, type PinnedKey, SignatureError } from "./signature.js";
 
 /** A body and the value of its header `Tollgauge-Signature`. */
 export interface SignedBody {
@@ -17,12 +17,6 @@ export interface SignedBody {
  * with `.jws` at its end; or the bytes themselves.
  */
 export type BundleLocation = string | URL | SignedBody;
-
-/**
- * A pinned key: the public JWK, also as its JSON text, or its fingerprint (RFC 7638), which needs a
- * URL as location.
- */
-export type PinnedKey = PublicKey | string;
 
 /** Seconds for which a bundle is not asked for again. */
 const FRESH_S = 3600;
@@ -43,20 +37,27 @@ export class BundleSource {
   #pause = 0;
   #loading: Promise<void> | null = null;
   readonly #location: BundleLocation;
-  #key: PinnedKey;
+  #keys: Keyring;
+  /** The JWK set that was published last. */
+  #jwks: unknown = {};
   readonly #cache: string | null;
   readonly #timeoutMs: number;
 
   /**
-   * `cache` is a file that keeps what was fetched from a URL.
-   * Throws SignatureError for what is no key, and TypeError for a fingerprint without a URL.
+   * `cache` is a file that keeps what was downloaded from a URL.
+   * Throws SignatureError for what is not a key, and TypeError for a fingerprint without a URL.
    */
-  constructor(location: BundleLocation, key: PinnedKey, cache: string | null, timeoutMs: number) {
+  constructor(
+    location: BundleLocation,
+    keys: PinnedKey | readonly PinnedKey[],
+    cache: string | null,
+    timeoutMs: number,
+  ) {
     this.#location = isWebAddress(location) ? new URL(location) : location;
-    this.#key = pinned(key);
+    this.#keys = Keyring.pin(keys);
     this.#cache = cache;
     this.#timeoutMs = timeoutMs;
-    if (typeof this.#key === "string" && !(this.#location instanceof URL)) {
+    if (this.#keys.isIncomplete && !(this.#location instanceof URL)) {
       throw new TypeError("A fingerprint needs a bundle at a URL; give the public JWK as the key.");
     }
   }
@@ -100,7 +101,7 @@ export class BundleSource {
     const location = this.#location;
     if (location instanceof URL) return this.#download(location);
     const signed = typeof location === "string" ? await readPair(location) : location;
-    this.#use(signed, this.#key as PublicKey);
+    this.#use(signed, this.#triedAt);
   }
 
   async #download(url: URL): Promise<void> {
@@ -111,65 +112,53 @@ export class BundleSource {
     const body = await bodyOf(answer, BODY_MAX);
     const signature = answer.headers.get(SIGNATURE_HEADER);
     if (signature === null) throw new SignatureError("The bundle is not signed.");
-    const key =
-      typeof this.#key === "string" ? await publishedKey(url, this.#key, signal) : this.#key;
-    const isUsed = this.#use({ body, signature }, key);
-    this.#key = key;
-    if (!isUsed) return;
+    await this.#fetchKeys(url, signal);
+    if (!this.#use({ body, signature }, this.#triedAt)) return;
     this.#etag = answer.headers.get("etag") ?? "";
-    if (this.#cache !== null) await writeCache(this.#cache, { body, signature }, key);
+    if (this.#cache !== null) await writeCache(this.#cache, { body, signature }, this.#jwks);
   }
 
-  /** Takes a bundle into use, unless the one at hand is newer: anybody can send an old one. */
-  #use({ body, signature }: SignedBody, key: PublicKey): boolean {
-    const bundle = Bundle.open(body, signature, key);
+  /** Accepts the successors of the pinned keys, and the end of retired ones. */
+  async #fetchKeys(url: URL, signal: AbortSignal): Promise<void> {
+    try {
+      const answer = await fetched(new URL("/.well-known/jwks.json", url), { signal });
+      this.#follow(JSON.parse((await bodyOf(answer, JWKS_MAX)).toString()), this.#bundle !== null);
+    } catch (error) {
+      // Keys that were pinned whole need nothing from the service.
+      if (this.#keys.isIncomplete) throw error;
+    }
+  }
+
+  #follow(jwks: unknown, isKnown: boolean): void {
+    this.#jwks = jwks;
+    this.#keys = this.#keys.follow(jwks, this.#triedAt, isKnown);
+  }
+
+  /** Uses a bundle, unless the one in use is newer: an attacker can replay an old one. */
+  #use({ body, signature }: SignedBody, now: number): boolean {
+    const bundle = Bundle.open(body, signature, this.#keys, now);
     const { variant } = bundle.header;
     // By the other variant, which the same key signs, every good endpoint would be unknown.
     if (variant !== (variantAt(this.#location) ?? variant)) {
-      throw new BundleError(`The bundle is the variant "${variant}", which its name does not say.`);
+      throw new BundleError(`The bundle is the variant "${variant}", which its name does not state.`);
     }
     const isNewer = bundle.header.asOf >= (this.#bundle?.header.asOf ?? 0);
     if (isNewer) this.#bundle = bundle;
     return isNewer;
   }
 
-  /** Takes what was kept into use; a file that is broken or of another key is as none. */
+  /** Uses what was kept; a file that is broken or of another key counts as missing. */
   async #loadCache(): Promise<void> {
     try {
       if (this.#cache === null) return;
-      const { key, ...signed } = await readCache(this.#cache);
-      const pinned = typeof this.#key === "string" ? this.#key : fingerprint(this.#key);
-      if (fingerprint(key) === pinned) this.#use(signed, key);
+      const { jwks, ...signed } = await readCache(this.#cache);
+      // This file was written here: its keys were accepted before.
+      this.#follow(jwks, true);
+      this.#use(signed, this.#triedAt);
     } catch (error) {
       this.problem = messageOf(error);
     }
   }
-}
-
-/** A key as the caller gives it. Throws SignatureError for what is none. */
-function pinned(key: PinnedKey): PinnedKey {
-  if (typeof key === "string" && /^[A-Za-z0-9_-]{43}$/.test(key)) return key;
-  try {
-    return publicKey(typeof key === "string" ? parsed(key) : key);
-  } catch (error) {
-    const hint = "Give the operator's public JWK, or its fingerprint (RFC 7638) of 43 characters.";
-    throw new SignatureError(`${messageOf(error)} ${hint}`);
-  }
-}
-
-/** The key with a fingerprint among those that the service publishes. */
-async function publishedKey(url: URL, pinned: string, signal: AbortSignal): Promise<PublicKey> {
-  const answer = await fetched(new URL("/.well-known/jwks.json", url), { signal });
-  const { keys } = members(JSON.parse((await bodyOf(answer, JWKS_MAX)).toString()));
-  for (const jwk of Array.isArray(keys) ? keys : []) {
-    try {
-      const key = publicKey(jwk);
-      if (fingerprint(key) === pinned) return key;
-    } catch {
-      // A key of another kind.
-    }
-  }
-  throw new SignatureError("The service publishes no key with the pinned fingerprint.");
 }
 
 /** The variant that the name of a bundle says; null for bytes, which have none. */
@@ -185,22 +174,22 @@ function isWebAddress(location: BundleLocation): location is string | URL {
   );
 }
 
-/** A line of JSON with the signature and the key, then the body; replaced in one step. */
+/** A line of JSON with the signature and the JWK set, then the body; replaced in one step. */
 async function writeCache(
   path: string,
   { body, signature }: SignedBody,
-  key: PublicKey,
+  jwks: unknown,
 ): Promise<void> {
-  const first = Buffer.from(`${JSON.stringify({ signature, key })}\n`);
+  const first = Buffer.from(`${JSON.stringify({ signature, jwks })}\n`);
   await writeFile(`${path}.part`, Buffer.concat([first, body]));
   await rename(`${path}.part`, path);
 }
 
-async function readCache(path: string): Promise<SignedBody & { readonly key: PublicKey }> {
+async function readCache(path: string): Promise<SignedBody & { readonly jwks: unknown }> {
   const content = await readFile(path);
   const end = content.indexOf(0x0a);
-  const { signature, key } = members(JSON.parse(content.toString("utf8", 0, end)));
-  return { body: content.subarray(end + 1), signature: String(signature), key: publicKey(key) };
+  const { signature, jwks } = members(JSON.parse(content.toString("utf8", 0, end)));
+  return { body: content.subarray(end + 1), signature: String(signature), jwks };
 }
 
 async function readPair(path: string): Promise<SignedBody> {
@@ -214,7 +203,7 @@ function messageOf(error: unknown): string {
   return message.endsWith(".") ? message : `${message}.`;
 }
 
-/** The answer of a URL, which may be no redirect. Throws BundleError where there is none. */
+/** The answer of a URL, which must not redirect. Throws BundleError if there is none. */
 async function fetched(url: URL, options: RequestInit): Promise<Response> {
   try {
     return await fetch(url, { ...options, redirect: "error" });

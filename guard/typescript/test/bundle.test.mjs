@@ -111,7 +111,7 @@ test("another key, purpose or algorithm is refused", () => {
     `${good.signature}.`,
     good.signature.replace("..", ".e30."),
   ]) {
-    refuses({ ...good, signature: jws }, /no detached JWS/);
+    refuses({ ...good, signature: jws }, /not a detached JWS/);
   }
 });
 
