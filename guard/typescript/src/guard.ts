@@ -17,32 +17,43 @@
 
 import { AsyncLocalStorage } from "node:async_hooks";
 import { randomBytes } from "node:crypto";
+import { ApprovalQueue } from "./approval.js";
 import { type AxiosLike, guardAxios, type WrapAxios } from "./axios.js";
-import { type Attempt, type Call, type CallOptions, newCall, PaymentRefused } from "./call.js";
-import type { SentPayment } from "./call.js";
+import {
+  type Attempt,
+  type Call,
+  type CallOptions,
+  newCall,
+  PaymentRefused,
+  type SentPayment,
+} from "./call.js";
 import { codeIndex } from "./codes.js";
-import { type Ask, decide, type Decision, refuse, type Refuse, type Spent } from "./decision.js";
+import { type Ask, type Decision, refuse, type Refuse } from "./decision.js";
 import { type Fetch, guardFetch, type WrapFetch } from "./fetch.js";
 import { freeze } from "./freeze.js";
-import { type Changes, exposureOf, Journal, type Purchase } from "./journal.js";
+import { type Changes, Journal } from "./journal.js";
 import { JournalError } from "./journal-file.js";
 import { members } from "./json.js";
-import { lookUp } from "./lookup.js";
+import { Judge } from "./judge.js";
 import { guardMcp, type McpLike } from "./mcp.js";
 import { NodeReader } from "./nodes.js";
-import { type Offer, readOffer, readTerms, signingExtensions } from "./offer.js";
+import { type Offer, signingExtensions } from "./offer.js";
 import type { GuardOptions } from "./options.js";
-import type { Event, Payment } from "./payment-state.js";
-import { receiptTransaction } from "./payment-state.js";
+import { type Event, type Payment, receiptTransaction } from "./payment-state.js";
 import { type Policy, policyOf } from "./policy.js";
 import { lossText, makeWay, type Payer, resolvePayment, unresolved } from "./purchase.js";
-import { accountId, givenKey, urlDigest } from "./purchase-key.js";
+import { accountId, givenKey } from "./purchase-key.js";
 import { parseResource } from "./resource.js";
-import { difference, headerOf, PAYMENT_HEADERS, payloadInHeader, READABLE } from "./signed.js";
-import { readSigned } from "./signed.js";
+import {
+  difference,
+  headerOf,
+  PAYMENT_HEADERS,
+  payloadInHeader,
+  readSigned,
+} from "./signed.js";
 import { BundleSource } from "./source.js";
 import type { Header, PayingClient, TransportGuard } from "./transport.js";
-import { canSignFor, payerOf, walletsOf } from "./wallet.js";
+import { payerOf, walletsOf } from "./wallet.js";
 
 /** The call that this code runs in: a guard ignores the calls of another one of its client. */
 const CALLS = new AsyncLocalStorage<
@@ -86,7 +97,8 @@ export class Guard<Client extends PayingClient = PayingClient>
   readonly nodes: NodeReader;
   readonly #options: GuardOptions;
   readonly #source: BundleSource;
-  readonly #session = randomBytes(9).toString("base64url");
+  readonly #judge: Judge;
+  readonly #queue: ApprovalQueue | null;
   /** Handles of payments by the response or error that a caller got. */
   readonly #named = new WeakMap<object, string>();
   #isStopped = false;
@@ -99,6 +111,10 @@ export class Guard<Client extends PayingClient = PayingClient>
     this.#source = new BundleSource(bundle, key, cache, options.bundleTimeoutMs ?? 5000);
     this.nodes = new NodeReader(options.nodes);
     this.journal = new Journal(journal, options.durable);
+    const { approver } = options;
+    this.#queue = approver === undefined ? null : new ApprovalQueue(this.journal.file, approver);
+    const session = randomBytes(9).toString("base64url");
+    this.#judge = new Judge(client, this.#source, this.journal, this.policy, session);
     const create = client.createPaymentPayload.bind(client);
     client.createPaymentPayload = (required: unknown) =>
       this.#isOfAnother ? create(required) : this.#create(required, create);
@@ -171,7 +187,7 @@ export class Guard<Client extends PayingClient = PayingClient>
   }
 
   get hasApprover(): boolean {
-    return this.#options.ask !== undefined;
+    return this.#options.ask !== undefined || this.#queue !== null;
   }
 
   now(): number {
@@ -187,9 +203,7 @@ export class Guard<Client extends PayingClient = PayingClient>
 
   async judgeAgain(offer: Offer, payment: Payment): Promise<Decision> {
     const call = this.call!;
-    const spent = this.#spent(call, offer);
-    const isSameSession = payment.session === this.#session;
-    const decision = this.#decide(call, offer, without(spent, payment.exposure, isSameSession));
+    const decision = this.#judge.decide(call, offer, this.#isStopped, this.now(), payment);
     if (decision.decision !== "ask") return decision;
     return (await this.#consent(decision, call)) ?? { decision: "allow", terms: decision.terms };
   }
@@ -287,7 +301,7 @@ export class Guard<Client extends PayingClient = PayingClient>
         const earlier = await this.#begin(call, required);
         if (earlier !== null) return earlier;
         try {
-          const payload = await create(required);
+          const payload = await create(call.required);
           if (call.refused !== null) throw call.refused;
           this.#seal(call, payload);
           return payload;
@@ -310,13 +324,16 @@ export class Guard<Client extends PayingClient = PayingClient>
     const refusal = call.obstacle;
     if (refusal !== null) throw new PaymentRefused(refuse("resource-mismatch", refusal));
     call.bundle = await this.#source.current(this.now());
-    call.purchase = this.#purchase(call);
+    call.purchase = this.#judge.purchase(call);
     if (call.purchase === null) return null; // the decision explains it
     const { accepts } = members(required);
     const entries = Array.isArray(accepts) ? (accepts as unknown[]) : [];
-    const offers = entries.map((entry) => this.#offer(call, entry));
+    const offers = entries.map((entry) => this.#judge.offer(call, entry));
     const payment = await makeWay(this, call.purchase, offers);
-    if (payment === null) return null;
+    if (payment === null) {
+      call.required = withPaymentId(required, () => this.journal.paymentId(call.purchase!));
+      return null;
+    }
     const value = String(payment.payload);
     const payload = payloadInHeader(value);
     const { id, handle } = payment;
@@ -329,8 +346,8 @@ export class Guard<Client extends PayingClient = PayingClient>
     const { call } = this;
     if (call === null) return [...accepts];
     const kept = accepts.filter((entry) => {
-      const offer = this.#offer(call, entry);
-      const decision = this.#decide(call, offer, this.#spent(call, offer));
+      const offer = this.#judge.offer(call, entry);
+      const decision = this.#judge.decide(call, offer, this.#isStopped, this.now());
       if (decision.decision === "refuse") call.dropped.push(decision);
       return decision.decision !== "refuse";
     });
@@ -356,8 +373,8 @@ export class Guard<Client extends PayingClient = PayingClient>
     if (payer === null) {
       return refuse("signed-differs", "The guard cannot read which account would sign.");
     }
-    const offer = this.#offer(call, requirements);
-    const decision = this.#decide(call, offer, this.#spent(call, offer));
+    const offer = this.#judge.offer(call, requirements);
+    const decision = this.#judge.decide(call, offer, this.#isStopped, this.now());
     if (decision.decision === "refuse") return decision;
     if (decision.decision === "ask") {
       const refusal = await this.#consent(decision, call);
@@ -397,7 +414,8 @@ export class Guard<Client extends PayingClient = PayingClient>
     const signed = this.#check(attempt, payload);
     const value = Buffer.from(JSON.stringify(payload)).toString("base64");
     const { id, handle } = attempt;
-    this.journal.sign(id, signed, value, this.now());
+    const paymentId = paymentIdOf(payload);
+    this.journal.sign(id, signed, value, this.now(), { paymentId });
     call.sealed = { id, handle, header: headerOf(payload), value, isNew: true };
   }
 
@@ -477,66 +495,22 @@ export class Guard<Client extends PayingClient = PayingClient>
     }
   }
 
-  #purchase({ url, keys, options }: Call): Purchase | null {
-    const resource = parseResource(url);
-    if (resource === null || keys === null || url === null) return null;
-    const wallets = walletsOf(this.client);
-    const { purchase } = options;
-    return {
-      account: accountId(wallets),
-      wallets,
-      session: this.#session,
-      key: purchase === undefined ? keys.key : givenKey(purchase),
-      legacy: keys.legacy,
-      host: resource.host,
-      resource: resource.url,
-      urlDigest: urlDigest(url),
-    };
-  }
-
-  #offer(call: Call, entry: unknown): Offer {
-    const { x402Version, resource, extensions } = members(call.required);
-    const { url } = members(resource);
-    const isAlias = call.alias !== null && url === call.alias;
-    const names = signingExtensions(extensions).filter((name) =>
-      canSignFor(this.client, x402Version, entry, name),
-    );
-    return readOffer(entry, isAlias ? call.url : url, x402Version, names);
-  }
-
-  #decide(call: Call, offer: Offer, spent: Spent): Decision {
-    const known = lookUp(call.bundle, call.url, call.hops, offer.payTo);
-    const { maxAmount = null, expectPayTo = null } = call.options;
-    const isStopped = this.#isStopped;
-    const asked = { url: call.url, hops: call.hops, maxAmount, expectPayTo, isStopped };
-    const decision = decide(known, offer, asked, this.policy, this.now(), spent);
-    if (decision.decision === "refuse") return this.#withProblem(decision);
-    const { scheme, method } = decision.terms;
-    if (READABLE.includes(method)) return decision;
-    return refuse("scheme-unsupported", `Scheme ${scheme} (${method}) is not supported.`);
-  }
-
-  #spent(call: Call, offer: Offer): Spent {
-    const terms = readTerms(offer, this.policy);
-    if (call.purchase === null || !("payTo" in terms)) return NOTHING_SPENT;
-    return this.journal.spent(exposureOf(call.purchase, terms, this.now()));
-  }
-
-  /** The refusal if nobody agrees. */
-  async #consent({ code, reason, terms }: Ask, call: Call): Promise<Refuse | null> {
+  /** The refusal of a payment that was not approved; null if it was. */
+  async #consent(question: Ask, call: Call): Promise<Refuse | null> {
+    const { code, reason, terms } = question;
     const { ask } = this.#options;
-    const question = { code, reason, url: call.url ?? "", terms };
     // The approver runs outside the call: what it pays is another payment.
-    const outside = (): unknown => CALLS.run(undefined, () => OPTIONS.run({}, () => ask?.(question)));
-    const agreed = ask === undefined ? false : await outside();
+    const outside = (): unknown =>
+      CALLS.run(undefined, () =>
+        OPTIONS.run({}, () => ask?.({ code, reason, url: call.url ?? "", terms })),
+      );
+    const agreed = ask === undefined ? this.#askQueue(question, call) : await outside();
     return agreed === true ? null : refuse(code, `${reason} It was not approved.`);
   }
 
-  /** A refusal for want of a bundle, with the reason why there is none. */
-  #withProblem(refusal: Refuse): Refuse {
-    const { problem } = this.#source;
-    if (refusal.code !== "bundle-old" || problem === null) return refusal;
-    return { ...refusal, reason: `${refusal.reason} ${problem}` };
+  #askQueue(question: Ask, { purchase }: Call): boolean {
+    if (this.#queue === null || purchase === null) return false;
+    return this.#queue.ask(question, purchase.host, purchase.account, this.now());
   }
 
   #differs(reason: string): PaymentRefused {
@@ -562,18 +536,21 @@ export class Guard<Client extends PayingClient = PayingClient>
   }
 }
 
-const NOTHING_SPENT: Spent = { host: 0n, day: 0n, session: 0n, lifetime: 0n, lost: 0n, losses: 0 };
+const PAYMENT_ID = "payment-identifier";
 
-/** The sums without a payment of the last 24 hours. */
-function without(spent: Spent, exposure: bigint, isSameSession: boolean): Spent {
-  const less = (sum: bigint): bigint => (sum > exposure ? sum - exposure : 0n);
-  return {
-    ...spent,
-    host: less(spent.host),
-    day: less(spent.day),
-    session: isSameSession ? less(spent.session) : spent.session,
-    lifetime: less(spent.lifetime),
-  };
+/** The 402 with an ID of the purchase, if it declares the extension `payment-identifier`. */
+function withPaymentId(required: unknown, newId: () => string): unknown {
+  const extensions = members(members(required)["extensions"]);
+  if (!Object.hasOwn(extensions, PAYMENT_ID)) return required;
+  const declared = members(extensions[PAYMENT_ID]);
+  const named = { ...declared, info: { ...members(declared["info"]), id: newId() } };
+  return { ...members(required), extensions: { ...extensions, [PAYMENT_ID]: named } };
+}
+
+function paymentIdOf(payload: unknown): string | null {
+  const extension = members(members(members(payload)["extensions"])[PAYMENT_ID]);
+  const { id } = members(extension["info"]);
+  return typeof id === "string" ? id : null;
 }
 
 function isObject(value: unknown): value is object {

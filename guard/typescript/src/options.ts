@@ -25,6 +25,11 @@ export interface GuardOptions {
   readonly policy?: Partial<Policy>;
   /** Is asked; without it, a payment that needs consent is refused. Only `true` allows it. */
   readonly ask?: (question: Question) => boolean | Promise<boolean>;
+  /**
+   * The Ed25519 public key (base64url) of an approver: without `ask`, questions wait in the journal
+   * for `tollgauge-guard approve`.
+   */
+  readonly approver?: string;
   /** The file of the journal; without it, the journal is in memory. */
   readonly journal?: string;
   /** A signed payment also survives a power failure. */

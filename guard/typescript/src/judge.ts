@@ -1,0 +1,113 @@
+/** Judges the offers of a call: reads them, looks up what is known, and decides. */
+
+import type { Call } from "./call.js";
+import { decide, type Decision, refuse, type Refuse, type Spent } from "./decision.js";
+import { exposureOf, type Journal, type Purchase } from "./journal.js";
+import { members } from "./json.js";
+import { lookUp } from "./lookup.js";
+import { type Offer, readOffer, readTerms, signingExtensions } from "./offer.js";
+import type { Payment } from "./payment-state.js";
+import type { Policy } from "./policy.js";
+import { accountId, givenKey, urlDigest } from "./purchase-key.js";
+import { parseResource } from "./resource.js";
+import { READABLE } from "./signed.js";
+import type { BundleSource } from "./source.js";
+import { canSignFor, walletsOf } from "./wallet.js";
+
+const NOTHING_SPENT: Spent = { host: 0n, day: 0n, session: 0n, lifetime: 0n, lost: 0n, losses: 0 };
+
+export class Judge {
+  readonly #client: object;
+  readonly #source: BundleSource;
+  readonly #journal: Journal;
+  readonly #policy: Policy;
+  readonly #session: string;
+
+  constructor(
+    client: object,
+    source: BundleSource,
+    journal: Journal,
+    policy: Policy,
+    session: string,
+  ) {
+    this.#client = client;
+    this.#source = source;
+    this.#journal = journal;
+    this.#policy = policy;
+    this.#session = session;
+  }
+
+  /** What a call buys; null if its URL cannot be read, which the decision explains. */
+  purchase({ url, keys, options }: Call): Purchase | null {
+    const resource = parseResource(url);
+    if (resource === null || keys === null || url === null) return null;
+    const wallets = walletsOf(this.#client);
+    const { purchase } = options;
+    return {
+      account: accountId(wallets),
+      wallets,
+      session: this.#session,
+      key: purchase === undefined ? keys.key : givenKey(purchase),
+      legacy: keys.legacy,
+      host: resource.host,
+      resource: resource.url,
+      urlDigest: urlDigest(url),
+    };
+  }
+
+  /** An entry of the call's 402, which may name the request by its alias. */
+  offer(call: Call, entry: unknown): Offer {
+    const { x402Version, resource, extensions } = members(call.required);
+    const { url } = members(resource);
+    const isAlias = call.alias !== null && url === call.alias;
+    const names = signingExtensions(extensions).filter((name) =>
+      canSignFor(this.#client, x402Version, entry, name),
+    );
+    return readOffer(entry, isAlias ? call.url : url, x402Version, names);
+  }
+
+  /**
+   * Decides about an offer at `now` (unix seconds). `again` is an earlier payment that would be sent
+   * again: it does not count twice.
+   */
+  decide(
+    call: Call,
+    offer: Offer,
+    isStopped: boolean,
+    now: number,
+    again: Payment | null = null,
+  ): Decision {
+    const known = lookUp(call.bundle, call.url, call.hops, offer.payTo);
+    const { maxAmount = null, expectPayTo = null } = call.options;
+    const asked = { url: call.url, hops: call.hops, maxAmount, expectPayTo, isStopped };
+    const spent = this.#spent(call, offer, now, again);
+    const decision = decide(known, offer, asked, this.#policy, now, spent);
+    if (decision.decision === "refuse") return this.#withProblem(decision);
+    const { scheme, method } = decision.terms;
+    if (READABLE.includes(method)) return decision;
+    return refuse("scheme-unsupported", `Scheme ${scheme} (${method}) is not supported.`);
+  }
+
+  #spent({ purchase }: Call, offer: Offer, now: number, again: Payment | null): Spent {
+    const terms = readTerms(offer, this.#policy);
+    if (purchase === null || !("payTo" in terms)) return NOTHING_SPENT;
+    const spent = this.#journal.spent(exposureOf(purchase, terms, now));
+    if (again === null) return spent;
+    const less = (sum: bigint): bigint => (sum > again.exposure ? sum - again.exposure : 0n);
+    const isSameSession = again.session === this.#session;
+    return {
+      ...spent,
+      host: less(spent.host),
+      day: less(spent.day),
+      session: isSameSession ? less(spent.session) : spent.session,
+      lifetime: less(spent.lifetime),
+    };
+  }
+
+  /** A refusal for want of a bundle, with the reason why there is none. */
+  #withProblem(refusal: Refuse): Refuse {
+    const { problem } = this.#source;
+    if (refusal.code !== "bundle-old" || problem === null) return refusal;
+    return { ...refusal, reason: `${refusal.reason} ${problem}` };
+  }
+}
