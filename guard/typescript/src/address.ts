@@ -34,11 +34,6 @@ export function lowerAddress(text: unknown): string | null {
   return typeof text === "string" && HEX.test(text) ? text.toLowerCase() : null;
 }
 
-/** A host, or an EVM address, in lower case; base58 keeps its case. */
-export function normalName(name: string): string {
-  return name.startsWith("0x") || name.includes(".") ? name.toLowerCase() : name;
-}
-
 /** The bytes of a base58 text, or null. */
 export function decodeBase58(text: string): Uint8Array | null {
   if (text.length > 128) return null;

@@ -5,10 +5,9 @@
  * the first that asks. guard/cases/decide.json has the rules as cases for every language.
  */
 
-import { normalName } from "./address.js";
 import { type Code, codeIndex, REMEDIES } from "./codes.js";
 import { type Offer, readTerms, type Terms } from "./offer.js";
-import type { Policy, Trust } from "./policy.js";
+import { normalName, type Policy, type Trust } from "./policy.js";
 import {
   type Conduct,
   type EndpointRecord,
@@ -196,10 +195,9 @@ function overriddenBy(trust: Trust | null): readonly Code[] {
 }
 
 function* checkDeny(terms: Terms, host: string, asked: Asked, policy: Policy): Generator<Verdict> {
-  const denied = policy.deny.map(normalName);
-  // A hop that cannot be read could not be paid.
+    // A hop that cannot be read could not be paid.
   const hops = asked.hops.map((hop) => parseResource(hop)?.host);
-  const found = [host, terms.payTo, ...hops].find((name) => name !== undefined && denied.includes(name));
+  const found = [host, terms.payTo, ...hops].find((name) => name !== undefined && policy.deny.includes(name));
   if (found !== undefined) yield refuse("denied", `${found} is on the deny list.`);
 }
 

@@ -4,7 +4,6 @@
  * of a path.
  */
 
-import { normalName } from "./address.js";
 import type { Bundle } from "./bundle.js";
 import type { Known } from "./decision.js";
 import { parseResource, type Resource, variants } from "./resource.js";
@@ -30,7 +29,12 @@ export function lookUp(
     record: asked === null ? null : bundle.find(asked),
     inherited: found.filter((record) => record !== null),
     host: asked === null ? null : bundle.conduct(`host:${asked.host}`),
-    payee: bundle.conduct(`payto:${normalName(String(payTo))}`),
+    payee: bundle.conduct(`payto:${lowerHex(String(payTo))}`),
     asOf: bundle.header.asOf,
   };
+}
+
+/** An EVM address in lower case; base58 keeps its case. */
+function lowerHex(address: string): string {
+  return address.startsWith("0x") ? address.toLowerCase() : address;
 }

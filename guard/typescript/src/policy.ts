@@ -4,6 +4,7 @@ import { parseAccount } from "./address.js";
 import { members } from "./json.js";
 import type { PayAgain } from "./payment-state.js";
 import { GRADES } from "./record.js";
+import { parseResource } from "./resource.js";
 import type { Asset } from "./units.js";
 
 /** A host that the owner trusts. */
@@ -131,7 +132,18 @@ export function policyOf(changes: Partial<Policy>): Policy {
   if (!["never", "ask", "auto-up-to"].includes(policy.payAgain)) {
     throw new TypeError('payAgain must be "never", "ask" or "auto-up-to".');
   }
-  return policy;
+  return {
+    ...policy,
+    deny: policy.deny.map(normalName),
+    trust: Object.fromEntries(Object.entries(trust).map(([host, one]) => [normalName(host), one])),
+  };
+}
+
+/** A host in canonical form, or an address: hex in lower case, base58 as it is. */
+export function normalName(name: string): string {
+  if (name.startsWith("0x")) return name.toLowerCase();
+  if (parseAccount(name) !== null) return name;
+  return parseResource(`https://${name}/`)?.host ?? name.toLowerCase();
 }
 
 function isAsset({ network, address, decimals }: Asset): boolean {
