@@ -54,23 +54,23 @@ _GONE: Final[Mapping[DestinationKind, frozenset[int]]] = {
 
 
 class SealError(TollgaugeError):
-    """A secret that cannot be sealed or opened with the keys at hand."""
+    """A secret cannot be encrypted or decrypted with the configured keys."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, hint="Set TOLLGAUGE_WATCH_KEY to the key that sealed it.")
+        super().__init__(message, hint="Set TOLLGAUGE_WATCH_KEY to the key that encrypted it.")
 
 
 @dataclass(frozen=True, slots=True)
 class Sealer:
-    """Seals and opens with keys from a text, the newest first; without any, neither."""
+    """Encrypts with the newest key and decrypts with any; without keys it does neither."""
 
     keys: tuple[bytes, ...]
 
     @classmethod
     def of(cls, text: str) -> Sealer:
-        """The sealer of a setting: texts of at least 32 characters, separated by commas.
+        """Create the sealer of a setting: keys of at least 32 characters, separated by commas.
 
-        Raises ValueError for a shorter one.
+        Raises ValueError for a shorter key.
         """
         parts = [part.strip() for part in text.split(",") if part.strip()]
         if any(len(part) < KEY_MIN for part in parts):
@@ -83,7 +83,7 @@ class Sealer:
         return bool(self.keys)
 
     def seal(self, secret: bytes, *, context: str) -> bytes:
-        """A secret that opens with the same context only. Raises SealError without a key."""
+        """Encrypt a secret; `context` is authenticated. Raises SealError without a key."""
         if not self.keys:
             raise SealError("No key is configured.")
         nonce = secrets.token_bytes(_NONCE)
@@ -91,7 +91,7 @@ class Sealer:
         return _FORM + _mark(self.keys[0]) + nonce + sealed
 
     def open(self, sealed: bytes, *, context: str) -> bytes:
-        """The inverse of `seal`. Raises SealError where no key opens it."""
+        """Decrypt what `seal` returned. Raises SealError if no key matches."""
         mark, nonce = sealed[1 : 1 + _MARK], sealed[1 + _MARK : 1 + _MARK + _NONCE]
         for key in self.keys:
             if sealed[:1] == _FORM and _mark(key) == mark:
@@ -100,7 +100,7 @@ class Sealer:
                     return AESGCM(key).decrypt(nonce, body, context.encode())
                 except InvalidTag:
                     break
-        raise SealError("A stored secret does not open with the configured key.")
+        raise SealError("A stored secret cannot be decrypted with the configured key.")
 
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +123,13 @@ class WatchSettings:
 
     @property
     def sealer(self) -> Sealer:
-        """Seals with the key."""
+        """Return the sealer of the key."""
         return Sealer.of(self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signing:
-    """How a watch's deliveries are signed: the key inside its secret, and the secret's hash."""
+    """The signing key inside a watch's secret, and the secret's hash."""
 
     key: bytes
     secret_hash: str
@@ -137,8 +137,8 @@ class Signing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """How an attempt ended. `error` is a code of ours, empty when it succeeded; `gone` says that
-    nothing should be sent there again; `retry_after_ms` is what the receiver asked for.
+    """The result of an attempt. `error` is a code, empty on success; `gone` disables the
+    destination; `retry_after_ms` is the receiver's Retry-After.
     """
 
     status: int | None = None
@@ -148,7 +148,7 @@ class Sent:
 
     @property
     def ok(self) -> bool:
-        """Whether the receiver took it."""
+        """Whether the receiver accepted the delivery."""
         return not self.error
 
 

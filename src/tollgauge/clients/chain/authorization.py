@@ -1,16 +1,10 @@
-"""What the chain says of one EIP-3009 authorization: the truth behind a payment.
+"""Proves the state of one EIP-3009 authorization on the chain (docs/payments.md).
 
-What is true here (docs/payments.md):
-- *paid* means that `AuthorizationUsed` and, as the token's very next event, the `Transfer` that
-  was signed are in one transaction. Another transfer in that transaction proves nothing: one
-  transfer cannot pay for two authorizations;
-- *unused* is what the token's own `authorizationState` returns, as of a block whose time is in the
-  answer: a node that lags cannot make a payment look expired;
-- used, but in no log that the node shows, is unknown: RpcUnavailable;
-- a node of another chain is not believed.
-
-The nodes are asked in order, and the first that answers is taken. Raises RpcError only. What a
-proof does to a ledger row is decided in core/sale/payment_state.
+An authorization is *paid* if one transaction contains `AuthorizationUsed` and, as the token's next
+event, the signed `Transfer`: one transfer cannot pay for two authorizations. It is *unused* if the
+token's `authorizationState` returns so as of a block whose time is in the result, so that a lagging
+node cannot make a payment look expired. Used without a visible log is unknown. Nodes are queried in
+order, and the first answer is used. Raises only RpcError.
 """
 
 from __future__ import annotations
@@ -48,7 +42,7 @@ DAY_S: Final = 86_400
 SEARCHED_S: Final = 90 * DAY_S
 """How far back `transaction_of` searches."""
 _BLOCK_SECONDS: Final = 2
-"""Base's; on a chain with faster blocks the search goes on, up to the same instant."""
+"""Block time of Base; on a faster chain the search continues to the same time."""
 _MARGIN_S: Final = 1200
 
 T = TypeVar("T")

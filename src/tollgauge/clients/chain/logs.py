@@ -1,16 +1,11 @@
-"""The transfers of one token on one chain, from whichever of its nodes can tell: what monitored
-wallets received by authorization and paid, and everything that came to addresses of our own.
+"""Transfers of one token on one chain: what monitored wallets received by authorization and paid,
+and all deposits to the service's own addresses.
 
-What is true here:
-- what a step needs comes from one node, so that its parts fit together;
-- blocks that may still change are asked for by hash, final ones by number; many new blocks at
-  once by number too, compared with the hashes of their headers before and after;
-- a share of the answers, and every one that is empty, is compared with another node's where
-  there is one. If one node has all that the other has and more, it is believed; if both lack
-  something, neither is.
-
-Raises RpcError only, whatever the nodes send. Which node is asked is clients/chain/nodes' work, how
-it is asked clients/chain/log_query's, and what the transfers mean core/chain/settlement's.
+All parts of a step come from one node, so that they are consistent. Blocks that may still change
+are queried by hash, final ones by number; many new blocks at a time also by number, compared with
+their headers' hashes before and after. A sample of the responses, and every empty one, is compared
+with another node's: if one contains all of the other it is used, otherwise neither is. Raises only
+RpcError, whatever the nodes send.
 """
 
 from __future__ import annotations
@@ -46,7 +41,7 @@ from tollgauge.core.chain.settlement import (
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """How logs are asked for. `finality` and `rest_s` are as in ChainNodes."""
+    """Sizes of log queries. `finality` and `rest_s` are as in ChainNodes."""
 
     span: PositiveInt = 2_000
     """Final blocks per query."""
@@ -67,13 +62,13 @@ class LogSettings:
 
 
 class UnconfirmedError(RpcError):
-    """No other node could confirm an answer that wanted it."""
+    """No other node could confirm a response that requires confirmation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Whose transfers are asked for: those of monitored `wallets`, and what comes to addresses of
-    our `own`. An address may be both; `receivers` are all of them.
+    """The addresses to follow: monitored `wallets`, and the service's `own` ones. An address may be
+    both; `receivers` is their union.
     """
 
     wallets: frozenset[bytes] = frozenset()
@@ -81,13 +76,13 @@ class Watched:
     receivers: frozenset[bytes] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Once for all blocks that are asked for: there may be very many wallets.
+        # Computed once per set, not per query: there may be very many wallets.
         object.__setattr__(self, "receivers", self.wallets | self.own)
 
 
 class Fetched(NamedTuple):
-    """The entries and deposits of a span, and the headers that were asked for on the way, by
-    number. `missed` of them came from a second node because the first lacked them.
+    """Entries and deposits of a span, and the headers that were read, by number. `missed` of them
+    came from a second node because the first lacked them.
     """
 
     entries: list[Entry]
@@ -130,7 +125,7 @@ class ChainLogs:
         await self.nodes.close()
 
     def span(self, view: View) -> int:
-        """How many final blocks a step should ask this view's node for."""
+        """Return the number of final blocks per step for this view's node."""
         return self._readers[view.node].size.span
 
     async def final(
@@ -146,8 +141,8 @@ class ChainLogs:
         )
 
     async def final_of_all(self, views: Sequence[View], span: Span, watched: Watched) -> Fetched:
-        """What happened in final blocks, all that any of these nodes has. Raises RpcUnavailable
-        where they contradict each other.
+        """Return the transfers in final blocks that any of these nodes has. Raises RpcUnavailable
+        if they contradict each other.
         """
         answers = [await self._final(view, span, watched) for view in views]
         for other in answers[1:]:
@@ -166,9 +161,9 @@ class ChainLogs:
         )
 
     async def tip(self, view: View, headers: Sequence[BlockHeader], watched: Watched) -> Fetched:
-        """What happened in exactly these blocks, by hash.
+        """Return the transfers in exactly these blocks, by hash.
 
-        RpcRefused where the node no longer has one of them.
+        Raises RpcRefused if the node no longer has one of them.
         """
         return await self._checked(
             view, lambda of: self._tip(of, headers, watched), last=headers[-1].number, strict=False
@@ -197,7 +192,7 @@ class ChainLogs:
         return self._merged(view, first, second)
 
     def _merged(self, view: View, first: Fetched, second: Fetched) -> Fetched:
-        """The fuller of two answers about the same blocks, when it holds all of the other."""
+        """Return the larger of two results for the same blocks, if it contains the other."""
         if not _same_blocks(first, second):
             raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
         first_moves, second_moves = set(first.moves), set(second.moves)
@@ -232,9 +227,9 @@ class ChainLogs:
         else:
             span = Blocks(headers[0].number, headers[-1].number)
             transfers, _ = await self._transfers(view.node, [span], watched)
-            # If the last block is the same as before, so are those before it.
+            # A hash covers all earlier blocks: if the last one is unchanged, so are the others.
             if await self.nodes.headers(view, [span.last]) != [headers[-1]]:
-                raise RpcUnavailable(f"{view.node.name} changed its chain meanwhile.")
+                raise RpcUnavailable(f"{view.node.name} changed its chain during the query.")
         numbers = {header.hash: header.number for header in headers}
         if any(numbers.get(transfer.block_hash) != transfer.number for transfer in transfers):
             raise RpcUnavailable(f"{view.node.name} sent logs of other blocks.")
