@@ -1,6 +1,6 @@
-"""Announcing: the file of a demo seller who announces his changes of payTo, signed by the old one.
+"""Announcing: the file in which a demo seller announces changes of payTo, signed by the old one.
 
-The keys are derived from names that everybody knows: they hold nothing but the demo's own coins.
+The keys are derived from public names: they control only the demo's coins.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def wallet(owner: str) -> str:
 
 
 def turns(seller: Seller, start: int, end: int) -> range:
-    """The instants (ms UTC) after `start` and up to `end` at which the payTo changes."""
+    """Return the times (ms UTC) after `start` and up to `end` at which the payTo changes."""
     return range((start // seller.turn_ms + 1) * seller.turn_ms, end + 1, seller.turn_ms)
 
 
 def announcement(seller: Seller, turn_at: int) -> Announcement:
-    """What a seller says of the change of an instant."""
+    """Return a seller's announcement of the change at a time."""
     number = turn_at // seller.turn_ms
     before, after = (seller.payees[place % len(seller.payees)] for place in (number - 1, number))
     return Announcement(

@@ -33,9 +33,14 @@ class AnvilMissingError(ChainError):
 
 
 def find_anvil() -> Path:
-    """The anvil binary: `TOLLGAUGE_ANVIL`, else that of the nearest `node_modules` above this
-    package or the working directory, else what `fetch_anvil` brought, else that on the PATH.
-    Raises AnvilMissingError, and ChainError for a variable that names no file.
+    """Return the anvil binary.
+
+    Searched in this order: `TOLLGAUGE_ANVIL`, the nearest `node_modules` above this package or the
+    working directory, the one that `fetch_anvil` downloaded, and the PATH.
+
+    Raises:
+        AnvilMissingError: There is no binary.
+        ChainError: TOLLGAUGE_ANVIL does not name a file.
     """
     named = os.environ.get("TOLLGAUGE_ANVIL")
     if named:
@@ -53,8 +58,9 @@ def find_anvil() -> Path:
 
 
 def find_or_fetch_anvil(say: Callable[[str], None]) -> Path:
-    """The anvil binary; where there is none, npm is asked for it, which `say` is told before.
-    Raises as `find_anvil` does.
+    """Return the anvil binary; a missing one is downloaded from npm, after a message to `say`.
+
+    Raises the errors of `find_anvil`.
     """
     try:
         return find_anvil()
@@ -87,7 +93,7 @@ def _folder() -> Path:
 
 
 def _package() -> str | None:
-    """The npm package for this machine, None where there is none."""
+    """Return the npm package for this machine, None if there is none."""
     system, machine = _SYSTEMS.get(sys.platform), _MACHINES.get(platform.machine().lower())
     return f"@foundry-rs/anvil-{system}-{machine}" if system and machine else None
 
@@ -95,7 +101,7 @@ def _package() -> str | None:
 def _existing(path: Path) -> Path:
     if not path.is_file():
         raise ChainError(
-            f"TOLLGAUGE_ANVIL names {path}, which is no file.",
+            f"TOLLGAUGE_ANVIL names {path}, which is not a file.",
             hint="Point it at the anvil binary, or unset it and run `make setup`.",
         )
     return path

@@ -2,7 +2,7 @@
 
 `play` is the entry: routing first, then the seller's own behaviour. A behaviour that differs from
 the right answer in one thing is written as a twist of the right envelope. Answers of the same
-seller and offer are the same object, so whoever judges many of them may remember its verdict.
+seller and offer are the same object, so that verdicts about it can be cached.
 
 Faults below HTTP (closed ports, bad certificates) are not here: see seller.Wire.
 """
@@ -43,7 +43,7 @@ _HUGE: Final = b'{"preview":"' + b"lorem ipsum " * 60_000 + b'"}'
 
 
 def play(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """What the seller answers to a request at `now`."""
+    """Return the seller's response to a request at `now`."""
     if not on_route(seller, request.path):
         return problem(404, "No such route")
     if request.method != seller.method:
@@ -213,7 +213,7 @@ def redirecting(seller: Seller, _request: DemoRequest, _now: int) -> Reply:
 
 
 def unpaid(seller: Seller, _request: DemoRequest, _now: int) -> Reply:
-    """Gives away what it lists for sale."""
+    """Returns its product without payment."""
     return Reply(answer=Answer(status=200, headers=(_JSON,), body=seller.example.encode()))
 
 

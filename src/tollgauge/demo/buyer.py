@@ -33,7 +33,7 @@ class BoughtAnswer:
 async def buy(base_url: str, resource: str, *, account: TestAccount) -> BoughtAnswer:
     """Buys the trust report of `resource` from the service at `base_url`.
 
-    Raises PurchaseError when the answer is no paid report.
+    Raises PurchaseError if the response is not a paid report.
     """
     return await buy_answer(base_url, REPORT_PATH, {"resource": resource}, account=account)
 
@@ -49,9 +49,9 @@ async def watch(
 async def buy_answer(
     base_url: str, path: str, body: dict[str, Any], *, account: TestAccount
 ) -> BoughtAnswer:
-    """Buys what the service at `base_url` sells at a path.
+    """Buys the product of the service at `base_url` at a path.
 
-    Raises PurchaseError when the answer is not what was paid for.
+    Raises PurchaseError if the response is not the product.
     """
     bought = await purchase.buy(
         Order(url=f"{base_url.rstrip('/')}{path}", body=body),

@@ -49,7 +49,7 @@ _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 3.0
 _MINED_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 60.0
-"""How long a busy machine may need for a call: a long past is asked for in one."""
+"""Timeout of a call on a busy machine: a long history is created in one call."""
 _POLL_SECONDS: Final = 0.005
 _TIED: Final = (
     "import ctypes,os,signal,sys;"
@@ -180,7 +180,7 @@ def artefact() -> dict[str, Any]:
 
 
 def _spawn(binary: Path, log: IO[bytes], *, began: int | None) -> subprocess.Popen[bytes]:
-    """Starts anvil on a port of its own choice, in an empty environment but for its home."""
+    """Starts anvil on a free port, in an environment that contains only HOME."""
     anvil = [str(binary), "--chain-id", str(CHAIN_ID), "--host", LOOPBACK, "--port", "0"]
     if began is not None:
         anvil += ["--timestamp", str(began // 1000)]

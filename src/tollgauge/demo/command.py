@@ -1,4 +1,4 @@
-"""`tollgauge demo`: starts the world and the service in it, loads a past, and buys a report."""
+"""`tollgauge demo`: starts the market and the service, loads a history, and buys a report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tollgauge.web.signing import new_key
 
 SALE_SECONDS: Final = 7.0
 DRAIN_SECONDS: Final = 0.5
-"""How long the end of the demo waits for what is under way."""
+"""Time that the end of the demo allows for running work."""
 _PORT_MAX: Final = 65_535
 WATCHED: Final = SELLERS[0]
 """The seller whose watch the demo buys."""
@@ -70,10 +70,13 @@ async def play(
     show: Callable[[dict[str, Any]], None],
     on_ready: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> None:
-    """Run the demo at `listeners`. `say` gets what somebody should know who waits, `on_ready` the
-    addresses of a demo that stays, once its pages answer: the past is loaded behind them. `show`
-    gets the round's summary once the report has been bought. Raises TollgaugeError when a part does
-    not start or the round finds nothing.
+    """Run the demo at `listeners`.
+
+    `say` receives messages for the user, `show` the summary of the round once the report has been
+    bought, and `on_ready` the addresses once the pages respond; the history is loaded afterwards.
+
+    Raises:
+        TollgaugeError: A part does not start, or the round finds nothing.
     """
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(_folder(options))

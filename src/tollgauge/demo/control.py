@@ -1,8 +1,8 @@
 """The control server on loopback that switches the faults of a running demo.
 
-`GET /faults` says what can be switched and what is; `PUT` and `DELETE /faults/{seller}/{kind}`
+`GET /faults` lists the faults and their state; `PUT` and `DELETE /faults/{seller}/{kind}`
 switch a fault on and off; `GET /alerts` shows what the market's webhook received. It is plain
-HTTP for this machine alone: a request under another name is refused, and a browser's page of
+HTTP for this machine only: a request with another host name is refused, and a browser's page of
 another origin is not allowed to send these methods.
 """
 

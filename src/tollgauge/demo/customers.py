@@ -1,7 +1,7 @@
-"""Customers: who buys what from whom in the demo market, and when.
+"""Customers: the purchases of the demo market.
 
 Pure: a purchase is a roll of its seller, its slot and its number, so overlapping spans agree. What
-a customer pays, and to whom, is what the seller asked for at that instant. The variety is what an
+a customer pays, and its payee, are those of the seller's offer at that time. The variety is what an
 indexer has to tell apart: sellers with many payers, with few, with one who gets the money back,
 with a wallet that several hosts share, with none at all, and with payers of their own.
 """
@@ -45,7 +45,7 @@ class Buyers(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """How a seller is bought from: by how many customers, how often in 30 days, and by whom."""
+    """A seller's sales: number of customers, purchases in 30 days, and kind of customer."""
 
     customers: int
     monthly: int
@@ -56,7 +56,7 @@ class Demand:
 class DemoPurchase:
     """One payment by authorization: atomic USDC from a payer to a seller's payee, at ms UTC.
 
-    `number` tells purchases apart; `returned_to` is who gets the money from the payee, if anybody.
+    `number` distinguishes purchases; `returned_to` receives the money from the payee, if set.
     """
 
     seller: Seller
@@ -113,7 +113,7 @@ follows by other ways.
 
 def purchases(start: int, end: int, *, present: int) -> Iterator[DemoPurchase]:
     """The purchases after `start` and up to `end` (ms UTC), oldest first, in a past that ends at
-    `present`. Nobody buys from a seller that no directory listed yet.
+    `present`. Sellers without a listing have no customers yet.
     """
     for slot in range(start // SLOT_MS, end // SLOT_MS + 1):
         at = slot * SLOT_MS
@@ -173,7 +173,7 @@ def _purchase(seller: Seller, demand: Demand, which: int, at: int, *, number: in
 
 
 def _parties(label: str, buyers: Buyers, which: int) -> tuple[TestAccount, str]:
-    """Who pays a seller, and who gets the money from it, if anybody."""
+    """Return the payer of a purchase, and the final recipient if the seller passes it on."""
     if buyers is Buyers.CROWD:
         # The seller's customers: neighbours in the crowd, beginning somewhere.
         return _account(f"customer {(roll('first', label) + which) % CROWD}"), ""

@@ -1,8 +1,8 @@
 """Directory: the Bazaar listing of the demo market, as a facilitator publishes it.
 
-`items_at` is pure: what the directory said at an instant, prices, payees and comings and goings
+`items_at` is pure: the listing at a time, prices, payees and comings and goings
 included. Like real ones it mixes v1 and v2 items, ISO and unix times, and carries a few entries
-that nobody can use. It hands out small pages, whatever a crawler asks for.
+that are not usable. Its pages are small, whatever limit a crawler requests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MALFORMED: Final[tuple[Any, ...]] = (
     {"resource": "https://10.0.0.8/pay", "type": "http", "x402Version": 1, "accepts": "none"},
     None,
 )
-"""Entries as real directories carry them: no resource, no web address, somebody's own machine, a
+"""Entries as real directories carry them: no resource, no web address, a loopback address, a
 private address, nothing at all."""
 
 

@@ -77,7 +77,7 @@ class _Signer(FacilitatorWeb3Signer):
 
 class _OursOnly(logging.Filter):
     """Leaves out what the SDK says of payments that it refuses, traces included: the answer names
-    the reason. That the chain cannot be reached is a fault of ours, and is logged.
+    the reason. An unreachable chain is a fault of this machine, and is logged.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -163,8 +163,10 @@ class DemoFacilitator:
 async def run_facilitator(
     *, rpc_url: str, key: str, payees: frozenset[str], chain_ready: asyncio.Event | None = None
 ) -> AsyncIterator[str]:
-    """A facilitator on loopback; yields its URL. `key` pays the gas. It answers 503 to payments
-    until `chain_ready`: while a past is made on the chain, its clock is in that past.
+    """Run a facilitator on loopback; yields its URL. `key` pays the gas.
+
+    It returns 503 for payments until `chain_ready`: while the history is created, the chain's clock
+    is in the past.
     """
     if chain_ready is None:
         chain_ready = asyncio.Event()

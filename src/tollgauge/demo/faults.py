@@ -38,7 +38,7 @@ class Kind(StrEnum):
 
     @property
     def meaning(self) -> str:
-        """What the fault does, in words for people."""
+        """A description of the fault."""
         return _MEANINGS[self]
 
 

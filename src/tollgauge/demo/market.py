@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 Latency = Callable[[Seller, int], int]
-"""A seller's usual milliseconds at an instant."""
+"""Return a seller's usual latency (ms) at a time."""
 
 _BODY_MAX: Final = 64 * 1024
 _JSON: Final = (("content-type", "application/json"),)
@@ -95,7 +95,7 @@ class _MarketServer:
         self._faults = faults
         self._receiver = receiver
         self.hurry = asyncio.Event()
-        """At the end nobody waits for an answer any more."""
+        """At the end, no client waits for a response."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         host = _host(scope)

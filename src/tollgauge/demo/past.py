@@ -1,10 +1,10 @@
 """The simulated past: what a prober would have seen of the demo market and its directory.
 
-Every function is pure: instants are arguments and chance is a roll of them, so the same arguments
+Every function is pure: times are arguments and chance is a roll of them, so the same arguments
 give the same past and overlapping spans agree. Answers come from the sellers' own behaviours;
 this module adds what a live request meets by itself: latency, outages, bad certificates.
 
-Nothing was really asked: whoever stores this marks it as simulated.
+No request is made: callers that store the results mark them as simulated.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def first_listed(seller: Seller, *, start: int, present: int) -> int:
 def _result(
     seller: Seller, request: DemoRequest, *, at: int, seed: int, outages: tuple[Outage, ...]
 ) -> tuple[Answer | Fault, int]:
-    """What came back at `at`, and after how many milliseconds."""
+    """Return the response at `at`, and its latency in milliseconds."""
     result = _BROKEN.get(seller.wire) or _replacement(seller, at, seed=seed, outages=outages)
     if isinstance(result, Fault):
         return result, DEADLINE_MS if result is _TIMED_OUT else skewed(30, seed, seller.host, at)

@@ -1,7 +1,7 @@
 """Receiver: a webhook of the demo market that keeps what watches send it.
 
-It has a host name of its own on the market's TLS, takes every POST of JSON, and remembers the
-latest deliveries. It checks no signature, because it knows no watch's secret.
+It has its own host name on the market's TLS, takes every POST of JSON, and remembers the
+latest deliveries. It checks no signature, because it does not have the watches' secrets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Fills the demo's database: an optional simulated past, then one round of the real loops.
 
 `prepare` runs one full round (crawl, probes, settlements, scores). The past of `load_past` goes
-through the same recording functions with instants as arguments; every endpoint that has simulated
+through the same recording functions with times as arguments; every endpoint that has simulated
 probes is marked as simulated.
 """
 
@@ -65,10 +65,10 @@ CRAWLS_PER_DAY: Final = 4
 ROUNDS_MAX: Final = 400
 _CLOSED_AT_ONCE: Final = 250
 """How many days of endpoints are closed in one transaction: no other can write meanwhile."""
-WATCH_KEY: Final = "a key of the demo that everybody knows: it seals nothing secret"
+WATCH_KEY: Final = "a public key of the demo: it encrypts no secrets"
 """Seals destinations of a world that holds no secrets; it is the same when the demo comes back."""
 BUNDLE_EVERY_MS: Final = 15 * SECOND_MS
-"""So that a change of a seller is in the bundle while somebody looks."""
+"""Short, so that a change of a seller reaches the bundle during a demo."""
 
 SALES: Final = "customers pay the sellers"
 PAST: Final = {SALES: 15, "simulating days": 70}
@@ -82,7 +82,7 @@ FIRST_ROUND: Final = {
 """What loading does, in its order, with about how much of its time each takes."""
 
 Progress = Callable[[str, int, int], None]
-"""What is being done, how much of it is done, and how much there is."""
+"""A label, the completed amount, and the total."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +147,8 @@ def configuration(world: Sellers, *, port: int, store_url: str, signing_key: str
 async def prepare(service: Opened, *, history_days: int, report: Progress) -> Round:
     """Load a simulated past of `history_days`, then crawl, probe and score once for real.
 
-    A database of an earlier demo keeps the past that it has; what it knew of that demo's chain is
-    forgotten, because the chain is gone.
+    A database of an earlier demo keeps its history, but not its chain data, because that chain no
+    longer exists.
     """
     if await _has_earlier_demo(service.store):
         await service.store.writing(forget_chain)
@@ -258,7 +258,7 @@ async def _record_probes(
     store: Store, seller: Seller, endpoint: Endpoint, *, start: int, end: int
 ) -> None:
     """Record one seller's simulated probes and the price changes among them, oldest first."""
-    # In a thread, because pages are served meanwhile.
+    # In a thread, because pages are served at the same time.
     results = await asyncio.to_thread(_judged_past, seller, start, end)
     await store.writing(_record_results, endpoint, results)
 

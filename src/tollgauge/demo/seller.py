@@ -1,4 +1,4 @@
-"""Seller: one endpoint of the demo market, and what it asks for at an instant.
+"""Seller: one endpoint of the demo market, and its price and payee at a time.
 
 A seller is data. How it answers is its `behave` function (behaviours.py), pure in (seller,
 request, now): a live request and a simulated past run the same code. Prices and payees that
@@ -27,7 +27,7 @@ DOMAIN: Final = "example"
 """
 
 PROBER: Final = "tollgauge"
-"""What a prober's User-Agent begins with."""
+"""Prefix of a prober's User-Agent."""
 
 _DIURNAL: Final = (
     *(0, 0, 0, 0, 1, 2, 4, 7, 10, 12, 14, 15),
@@ -37,7 +37,7 @@ _DIURNAL: Final = (
 
 
 class Wire(StrEnum):
-    """What a client meets below HTTP."""
+    """Faults below HTTP."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -68,7 +68,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOffer:
-    """What a seller asks for at an instant: atomic USDC and the address it goes to."""
+    """A seller's offer at a time: atomic USDC and the payee."""
 
     amount: int
     pay_to: str
@@ -139,12 +139,12 @@ Behaviour = Callable[[Seller, DemoRequest, int], Reply]
 
 @cache
 def payee(owner: str) -> str:
-    """A stable checksummed address for an invented owner; nobody has its key."""
+    """A stable checksummed address for an invented owner, without a known key."""
     return to_checksum_address(hashlib.sha256(owner.encode()).digest()[-20:])
 
 
 def offer_at(seller: Seller, now: int) -> DemoOffer:
-    """What the seller asks for at `now`."""
+    """Return the seller's offer at `now`."""
     turn = now // seller.turn_ms
     payees = seller.payees or (payee(seller.label),)
     return DemoOffer(

@@ -30,8 +30,8 @@ _GRACE_SECONDS: Final = 5
 async def serve(
     app: ASGIApp, *, tls: ssl.SSLContext | None = None, port: int = 0
 ) -> AsyncIterator[int]:
-    """Serves `app`, over TLS where there is a context, and yields its port: `port`, or a free one
-    where that is 0 or taken.
+    """Serve `app`, over TLS if there is a context, and yield its port: `port`, or a free one if it
+    is 0 or taken.
     """
     with contextlib.closing(_listener(port)) as listener:
         server = _DemoServer(_config(app, tls))
@@ -94,7 +94,7 @@ class _DemoServer(uvicorn.Server):
 
 
 def _listener(port: int) -> socket.socket:
-    # Named as TCP, else asyncio leaves Nagle's delay (40 ms an answer) on accepted connections.
+    # Declared as TCP: otherwise asyncio leaves Nagle's delay (40 ms per response) enabled.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

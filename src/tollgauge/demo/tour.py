@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SERVICE_PORT: Final = 8402
 _WAIT_S: Final = 120
-"""How long an alert may take: two probes of a watched endpoint, and a busy machine."""
+"""Timeout for an alert: two probes of a watched endpoint on a busy machine."""
 
 
 def tour(

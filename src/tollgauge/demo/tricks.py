@@ -1,6 +1,6 @@
 """Tricks: behaviours of sellers that want a better record than they deserve (docs/gaming.md).
 
-Like the others (behaviours.py) they are pure in the seller, the request and the instant.
+Like the others (behaviours.py) they are pure functions of seller, request and time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tollgauge.demo.behaviours import perfect_v2, problem
 from tollgauge.demo.seller import PROBER, DemoRequest, Reply, Seller
 
 _RANDOM: Final = re.compile(r"[0-9a-f]{8,}")
-"""What a path made up by a program looks like."""
+"""Pattern of a generated path."""
 
 
 def up_a_quarter(now: int) -> bool:
@@ -32,12 +32,12 @@ def dead(_seller: Seller, _request: DemoRequest, _now: int) -> Reply:
 
 
 def failing_openly(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """Down for most of the day, and it says so."""
+    """Down for most of the day, with status 503."""
     return perfect_v2(seller, request, now) if up_a_quarter(now) else dead(seller, request, now)
 
 
 def cloaking(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """Works for probers alone."""
+    """Works only for probers."""
     shown = request.agent.startswith(PROBER)
     return perfect_v2(seller, request, now) if shown else dead(seller, request, now)
 
@@ -50,7 +50,7 @@ def selling_all_but_random_paths(seller: Seller, request: DemoRequest, now: int)
 
 
 def throttling_when_down(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """Down for most of the day, and says that it is asked too often."""
+    """Down for most of the day, with status 429."""
     if up_a_quarter(now):
         return perfect_v2(seller, request, now)
     return problem(429, "Too many requests")

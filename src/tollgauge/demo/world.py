@@ -27,7 +27,7 @@ BUYER_FUNDS: Final = 25_000_000
 """Atomic USDC that the buyer starts with: 25 dollars."""
 
 PAY_TO: Final = payee("tollgauge demo")
-"""Where the demo service's income goes. Nobody has the key: the service holds none."""
+"""Payee of the demo service. Its key does not exist; the service needs none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Sellers of the same thing, different in price, speed, correctness and reliability.
 
 Together with the sellers of the other modules, each purpose has three to five, so that
-alternatives can be compared. The last row is bought from by its own second wallet alone.
+alternatives can be compared. The only customer of the last one is its own second wallet.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sellers with one well-known mistake each in what they ask for."""
+"""Sellers with one well-known mistake each in their 402."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sellers that nobody can pay: they validate input first, fail, have moved or do not answer."""
+"""Sellers that cannot be paid: they validate input first, fail, have moved or do not respond."""
 
 from __future__ import annotations
 
