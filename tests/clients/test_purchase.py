@@ -115,13 +115,13 @@ def test_cheapest_entry_within_the_limits_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"network": "eip155:84532"}, "takes payments on eip155:84532, not on eip155:8453"),
-        ({"scheme": "upto"}, "takes payments on no network"),
+        ({"network": "eip155:84532"}, "accepts payments on eip155:84532, not on eip155:8453"),
+        ({"scheme": "upto"}, "accepts payments on no network"),
         ({"asset": "0x" + "12" * 20}, "is not the USDC of eip155:8453"),
         ({"extra": {"assetTransferMethod": "permit2"}}, "is not the USDC"),
         ({"amount": "-1"}, "is not the USDC"),
         ({"maxTimeoutSeconds": 86_401}, "a payment that stays valid for more than 24 hours"),
-        ({"amount": "50001"}, r"asks \$0\.050001, and at most \$0\.05 may be paid"),
+        ({"amount": "50001"}, r"charges \$0\.050001, and the limit is \$0\.05"),
     ],
 )
 def test_terms_outside_of_the_limits_are_not_paid(changes: dict[str, Any], words: str) -> None:
@@ -257,7 +257,7 @@ async def test_payment_that_cannot_be_stored_is_not_sent(seller: Seller, tmp_pat
 async def test_file_without_a_payment_is_named(seller: Seller, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.write_text("something else")
-    with pytest.raises(KeptPaymentError, match="holds no payment"):
+    with pytest.raises(KeptPaymentError, match="contains no payment"):
         await buy_goods(seller, kept)
     assert seller.payments == []
 
@@ -267,7 +267,7 @@ async def test_stored_payment_above_the_cap_is_not_sent_again(
 ) -> None:
     kept = tmp_path / "kept"
     await buy_goods(seller, kept)
-    with pytest.raises(PurchaseError, match=r"at most \$0\.004 may be paid"):
+    with pytest.raises(PurchaseError, match=r"the limit is \$0\.004"):
         await buy(
             seller.order,
             key=KEY,

@@ -36,7 +36,7 @@ def test_file_with_other_content_is_named_and_kept(tmp_path: Path) -> None:
     kept = KeptPayment(tmp_path / "kept")
     kept.path.write_text("something else")
     for use in (kept.read, lambda: kept.keep(payment())):
-        with pytest.raises(KeptPaymentError, match=f"{kept.path} holds no payment"):
+        with pytest.raises(KeptPaymentError, match=f"{kept.path} contains no payment"):
             use()
     assert kept.path.read_text() == "something else"
 
@@ -55,7 +55,7 @@ def test_payment_that_could_not_be_written_in_full_leaves_no_file(tmp_path: Path
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
     try:
-        with pytest.raises(KeptPaymentError, match="cannot be kept"):
+        with pytest.raises(KeptPaymentError, match="cannot be saved"):
             kept.keep(payment())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -214,7 +214,7 @@ kind = "file"
         "probe.cadence.every is not a setting",
         "probe.cadence.watched_every_ms must be at least 1000",
         "egress.ports[1] must be a whole number",
-        "egress.mapped.a.example.com[0]: 10.0.0.1 is no loopback",
+        "egress.mapped.a.example.com[0]: 10.0.0.1 is not a loopback",
         "facilitator.url: must be a http:// or https:// URL",
         "sources[0].kind must be one of 'bazaar', 'openapi' or 'file'",
         "sources[1].name is missing",
@@ -382,7 +382,7 @@ def test_base_url_defaults_to_the_listening_address(
         ("[sale]\ntimeout_seconds = 55\n", {}, "sale.timeout_seconds must be above 55"),
         ("[egress]\nwire_cap = 0\n", {}, "egress.wire_cap must be above 0"),
         ("[egress]\nports = [443, 0]\n", {}, "egress.ports[1] must be at least 1"),
-        ('[egress]\nca_file = "gone.pem"\n', {}, "egress.ca_file: there is no file gone.pem"),
+        ('[egress]\nca_file = "gone.pem"\n', {}, "egress.ca_file: the file gone.pem does not exist"),
         ('[probe]\nreferences = ["https://localhost/"]\n', {}, "localhost is not a public name"),
         (
             "",

@@ -93,7 +93,7 @@ def test_missing_binary_is_reported_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TOLLGAUGE_ANVIL", str(tmp_path / "anvil"))
-    with pytest.raises(ChainError, match="is no file") as caught:
+    with pytest.raises(ChainError, match="is not a file") as caught:
         find_anvil()
     assert "make setup" in caught.value.hint
 

@@ -179,9 +179,9 @@ async def test_price_above_the_cap_and_other_networks_are_rejected_before_signin
         )
         assert between.payments == []
     assert (dear.code, elsewhere.code) == (2, 2)
-    assert "asks $0.005, and at most $0.004 may be paid" in dear.err
+    assert "charges $0.005, and the limit is $0.004" in dear.err
     assert "--max-price 0.005" in dear.err
-    assert "takes payments on eip155:8453, not on eip155:84532" in elsewhere.err
+    assert "accepts payments on eip155:8453, not on eip155:84532" in elsewhere.err
     assert names(tmp_path) == []
     assert await shop.income() == before
 
