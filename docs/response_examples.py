@@ -163,7 +163,7 @@ def _listed() -> RatedEndpoint:
         sources=_ENDPOINT.sources,
         service_name=_ENDPOINT.service_name,
         description=_ENDPOINT.description,
-        **structs.asdict(extract_figures(score_from_json(_row().result))),
+        **structs.asdict(extract_figures(score_from_json(_row().result), _ENDPOINT.resource)),
     )
 
 

@@ -25,6 +25,7 @@ def row(path: str, tenths: int | None, confidence: int = 50, **values: object) -
     """Return a score; `values` are fields of ScoreRow or of its figures."""
     figures = {
         "confidence_hundredths": confidence,
+        "rank_key": None if tenths is None else tenths * 100 + confidence,
         "recommendation": "proceed",
         "grade": None if tenths is None else "A" if tenths >= 810 else "B",
         "uptime_tenths": tenths,
@@ -47,7 +48,7 @@ def stored_score(endpoint_id: str, tenths: int | None, **values: object) -> Scor
         result=b"{}",
     )
     row = replace(row, **values)  # type: ignore[arg-type]
-    known = {"scored_at": row.as_of, "score_tenths": tenths, **figures}
+    known = {"scored_at": row.as_of, "score_tenths": tenths, "rank_key": tenths, **figures}
     return replace(row, figures=ScoreFigures(**known))  # type: ignore[arg-type]
 
 

@@ -123,6 +123,7 @@ budget = sa.Table(
 FIGURES: Final = (
     sa.Column("scored_at", sa.BigInteger),
     sa.Column("score_tenths", sa.Integer),
+    sa.Column("rank_key", sa.BigInteger),
     sa.Column("confidence_hundredths", sa.Integer, nullable=False, server_default="0"),
     sa.Column("recommendation", sa.Text, nullable=False, server_default="unverified"),
     sa.Column("grade", sa.Text),
@@ -131,6 +132,12 @@ FIGURES: Final = (
     sa.Column("latency_ms", sa.Integer),
     sa.Column("payable_now_permille", sa.Integer),
     sa.Column("payable_24h_permille", sa.Integer),
+    # The seller's payers (core/score/score.ShownDemand); NULL if settlements are not known.
+    sa.Column("demand_payers", sa.BigInteger),
+    sa.Column("demand_volume", sa.BigInteger),
+    sa.Column("demand_proven_payers", sa.BigInteger),
+    sa.Column("demand_proven_volume", sa.BigInteger),
+    sa.Column("demand_measured", sa.Boolean),
     # The current outage (core/score/score.Down); NULL if the endpoint is not down.
     sa.Column("outage_since", sa.BigInteger),
     sa.Column("outage_reason", sa.Text),
@@ -205,12 +212,12 @@ endpoint = sa.Table(
     # Contains all columns that queries filter or count by, so that only displayed rows are read.
     sa.Index(
         "ix_endpoint_rank",
-        *("score_tenths", "confidence_hundredths", "id", "recommendation", "host"),
-        *("grade", "uptime_tenths", "compliant", "outage_confirmed"),
+        *("rank_key", "id", "recommendation", "host", "grade", "score_tenths"),
+        *("uptime_tenths", "compliant", "outage_confirmed"),
         sqlite_where=RANKED,
         postgresql_where=RANKED,
     ),
-    sa.Index("ix_endpoint_host_score", "host", "score_tenths", "id"),
+    sa.Index("ix_endpoint_host_score", "host", "rank_key", "id"),
     # Not by status first: SQLite would prefer it to the order of ix_endpoint_rank.
     sa.Index("ix_endpoint_simulated", "simulated", "adopted", "status"),
     sa.Index("ix_endpoint_host_next_due", "host", "next_due", "id"),

@@ -409,6 +409,7 @@ CREATE TABLE endpoint (
   score_next BIGINT,
   scored_at BIGINT,
   score_tenths INTEGER,
+  rank_key BIGINT,
   confidence_hundredths INTEGER DEFAULT '0' NOT NULL,
   recommendation TEXT DEFAULT 'unverified' NOT NULL,
   grade TEXT,
@@ -417,6 +418,11 @@ CREATE TABLE endpoint (
   latency_ms INTEGER,
   payable_now_permille INTEGER,
   payable_24h_permille INTEGER,
+  demand_payers BIGINT,
+  demand_volume BIGINT,
+  demand_proven_payers BIGINT,
+  demand_proven_volume BIGINT,
+  demand_measured BOOLEAN,
   outage_since BIGINT,
   outage_reason TEXT,
   outage_confirmed BOOLEAN,
@@ -426,10 +432,10 @@ CREATE TABLE endpoint (
 );
 CREATE INDEX ix_endpoint_adopted ON endpoint (first_seen) WHERE adopted;
 CREATE INDEX ix_endpoint_host_next_due ON endpoint (host, next_due, id);
-CREATE INDEX ix_endpoint_host_score ON endpoint (host, score_tenths, id);
+CREATE INDEX ix_endpoint_host_score ON endpoint (host, rank_key, id);
 CREATE INDEX ix_endpoint_last_probed ON endpoint (last_probed);
 CREATE INDEX ix_endpoint_quote_pay_to ON endpoint (quote_pay_to, quote_network, host, adopted);
-CREATE INDEX ix_endpoint_rank ON endpoint (score_tenths, confidence_hundredths, id, recommendation, host, grade, uptime_tenths, compliant, outage_confirmed) WHERE status = 'listed' AND NOT adopted AND score_tenths IS NOT NULL;
+CREATE INDEX ix_endpoint_rank ON endpoint (rank_key, id, recommendation, host, grade, score_tenths, uptime_tenths, compliant, outage_confirmed) WHERE status = 'listed' AND NOT adopted AND score_tenths IS NOT NULL;
 CREATE INDEX ix_endpoint_score_due ON endpoint (score_due);
 CREATE INDEX ix_endpoint_simulated ON endpoint (simulated, adopted, status);
 CREATE INDEX ix_endpoint_site_first_seen ON endpoint (site, first_seen, id);

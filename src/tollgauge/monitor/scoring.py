@@ -129,7 +129,7 @@ def _row(endpoint_id: str, evidence: Evidence, computed: Score) -> ScoreRow:
         score_tenths=computed.score_tenths,
         evidence=to_json(evidence),
         result=score_to_json(computed),
-        figures=extract_figures(computed),
+        figures=extract_figures(computed, evidence.resource),
     )
 
 

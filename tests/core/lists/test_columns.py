@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,17 +11,26 @@ import pytest
 from msgspec.structs import replace
 from tests.support.rated_endpoints import quote
 
+from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.identity import Listing, endpoint_id
-from tollgauge.core.lists.columns import Columns, CursorError
+from tollgauge.core.lists.columns import NOTHING, Columns, CursorError
 from tollgauge.core.lists.rated_endpoint import (
     GRADES,
     Filter,
     RatedEndpoint,
     Sort,
+    compute_rank_key,
     grades_from,
 )
+from tollgauge.core.score.evidence import Evidence
+from tollgauge.core.score.score import ShownDemand, Stats
+from tollgauge.core.score.scoring import score
 
 INFINITE = float("inf")
+
+
+def demand(proven: int) -> ShownDemand:
+    return ShownDemand(payers=9, volume=9, proven_payers=proven, proven_volume=proven)
 
 
 def figures(number: int, dice: random.Random) -> RatedEndpoint:
@@ -41,7 +51,8 @@ def figures(number: int, dice: random.Random) -> RatedEndpoint:
         recommendation=dice.choice(("proceed", "avoid", "unverified")),
         grade=dice.choice(GRADES) if measured else None,
         score_tenths=score if measured else None,
-        confidence_hundredths=dice.randrange(3),
+        rank_key=score * 10 + dice.randrange(3) if measured else None,
+        demand=dice.choice((None, demand(0), demand(3))),
         uptime_tenths=dice.choice((None, 0, 995, 1_000)) if measured else None,
         latency_ms=dice.choice((None, 90, 120)) if measured else None,
         first_seen=dice.randrange(5),
@@ -61,8 +72,7 @@ def last(value: int | None, *, most_first: bool = False) -> float:
 
 ORDERS: dict[Sort, Callable[[RatedEndpoint], Any]] = {
     Sort.SCORE: lambda row: (
-        last(row.score_tenths, most_first=True),
-        -row.confidence_hundredths if row.score_tenths is not None else 0,
+        last(row.rank_key, most_first=True),
         row.id,
     ),
     Sort.PRICE: lambda row: (last(row.price_micro_usd), row.id),
@@ -81,6 +91,7 @@ def drawn_filter(dice: random.Random) -> Filter:
         recommendation=dice.choice((None, None, "proceed")),
         grades=dice.choice(("", "", "A", grades_from("C"))),
         max_price=dice.choice((None, None, 0, 1_000, 10**40)),
+        min_proven_payers=dice.choice((None, None, None, 1, 3, 4, 10**40)),
     )
 
 
@@ -108,7 +119,7 @@ def test_page_starts_after_its_cursor_despite_insertions_and_deletions() -> None
     assert first.next is not None
     gone = {first.ids[-1], first.ids[3]}
     best = replace(
-        KNOWN[0], id="0" * 16, status=Listing.LISTED, score_tenths=1_000, resource="https://x.co/"
+        KNOWN[0], id="0" * 16, status=Listing.LISTED, rank_key=10**6, resource="https://x.co/"
     )
     later = Columns([best, *(row for row in KNOWN if row.id not in gone)])
     second = COLUMNS.page(Filter(), Sort.SCORE, after=first.next, limit=10)
@@ -138,3 +149,30 @@ def test_networks_are_named_most_frequent_first() -> None:
     ]
     hidden = replace(rows[0], public=False)
     assert Columns([*rows, hidden, hidden, hidden]).networks == ("c", "b", "a")
+
+
+def test_equal_scores_are_ordered_by_range_then_proven_payers_then_age_then_hash() -> None:
+    plain = score(Evidence(resource="https://a.example/", as_of=40 * DAY_MS, first_seen=0))
+    base = dataclasses.replace(plain, score_tenths=850, low_tenths=800)
+
+    def older(days: int) -> Stats:
+        return dataclasses.replace(base.stats, observed_days=days)
+
+    ascending = [
+        dataclasses.replace(base, score_tenths=849, low_tenths=849, demand=demand(99)),
+        dataclasses.replace(base, low_tenths=799, demand=demand(99)),
+        dataclasses.replace(base, demand=demand(0), stats=older(10**6)),
+        dataclasses.replace(base, demand=demand(1), stats=older(3)),
+        dataclasses.replace(base, demand=demand(1), stats=older(4)),
+        dataclasses.replace(base, score_tenths=1_000, low_tenths=1_000, demand=demand(10**9)),
+    ]
+    keys = [compute_rank_key(one, "https://a.example/") for one in ascending]
+    assert keys == sorted(key for key in keys if key is not None)
+    assert (keys[-1] or 0) < NOTHING
+    urls = [f"https://{name}.example/" for name in "abcdefgh"]
+    tomorrow = dataclasses.replace(base, as_of=base.as_of + DAY_MS)
+    orders = [
+        sorted(urls, key=lambda url: compute_rank_key(day, url) or 0) for day in (base, tomorrow)
+    ]
+    assert orders[0] != orders[1]
+    assert compute_rank_key(plain, urls[0]) is None

@@ -32,7 +32,7 @@ async def order(store: Store, count: int) -> list[str | None]:
     return [await store.reading(ranking.at, rank) for rank in range(1, count + 1)]
 
 
-async def test_ranks_listed_endpoints_by_score_then_confidence_then_id(
+async def test_listed_endpoints_are_ordered_by_rank_key_then_id(
     store: Store,
 ) -> None:
     listed = {"/90": (900, 50), "/80a": (800, 50), "/80b": (800, 60), "/0": (0, 99)}
@@ -130,9 +130,7 @@ async def test_former_candidates_are_left_out(store: Store) -> None:
             {
                 "recommended": {"proceed"},
                 "without_sites": ["a.com"],
-                "after": Candidate(
-                    endpoint_id="8", site="", score_tenths=500, confidence_hundredths=50
-                ),
+                "after": Candidate(endpoint_id="8", site="", rank_key=50_050),
                 "limit": 9,
             },
         ),
@@ -219,7 +217,7 @@ def counted(tx: Connection) -> tuple[list[str], Population]:
         if one.status is Listing.LISTED and one.score_tenths is not None
     ]
     grades = [one.grade for one in ranked]
-    ranked.sort(key=lambda one: (one.score_tenths, one.confidence_hundredths, one.id), reverse=True)
+    ranked.sort(key=lambda one: (one.rank_key, one.id), reverse=True)
     return [one.id for one in ranked], Population(
         scored=len(ranked),
         reachable=sum((one.uptime_tenths or 0) > 0 for one in ranked),

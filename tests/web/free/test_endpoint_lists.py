@@ -15,6 +15,7 @@ from tests.support.score_rows import stored_score
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.score.evidence import Evidence
+from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import alternatives, scoring
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.scores import scores
@@ -47,6 +48,9 @@ async def add(running: Running, one: Endpoint, tenths: int | None, advice: str, 
     await store.writing(scores.save, score_row(one, tenths, advice, grade))
 
 
+DEMAND = ShownDemand(payers=43, volume=140_000, proven_payers=12, proven_volume=50_000)
+
+
 def score_row(one: Endpoint, tenths: int | None, advice: str, grade: str) -> ScoreRow:
     return stored_score(
         one.id,
@@ -59,6 +63,7 @@ def score_row(one: Endpoint, tenths: int | None, advice: str, grade: str) -> Sco
         uptime_tenths=tenths,
         compliant=True,
         payable_24h_permille=900,
+        demand=DEMAND if tenths == 900 else None,
         result=RESULT,
     )
 
@@ -199,6 +204,14 @@ async def test_a_result_has_the_figures_of_its_snapshot(running: Running) -> Non
         "confidence": 0.5,
         "uptime30d": 90.0,
         "avgLatencyMs": None,
+        "demand": {
+            "payers": 43,
+            "volumeUsd": 0.14,
+            "provenPayers": 12,
+            "provenVolumeUsd": 0.05,
+            "text": "43 wallets paid $0.14 in 30 days; 12 of them also buy from established "
+            "sellers.",
+        },
         "amountUsd": 0.005,
         "network": "eip155:8453",
         "firstSeen": "2026-11-18T11:06:40Z",
@@ -247,10 +260,21 @@ async def test_csv_has_the_fields_of_json_and_no_formula(running: Running) -> No
     rows = list(csv.DictReader(io.StringIO(by_path.text)))
     assert [row["resource"] for row in rows] == [row["resource"] for row in document["endpoints"]]
     said = {"serviceName", "description", "downSince", "downReason", "downConfirmed"}
-    assert set(rows[0]) == set(document["endpoints"][0]) - {"advertisedBy", "down"} | said
+    said |= {"demandPayers", "demandVolumeUsd", "demandText"}
+    said |= {"demandProvenPayers", "demandProvenVolumeUsd"}
+    assert set(rows[0]) == set(document["endpoints"][0]) - {"advertisedBy", "demand", "down"} | said
+    assert {row["demandProvenPayers"] for row in rows} == {"", "12"}
     (maps,) = (row for row in rows if row["host"].startswith("maps"))
     assert (maps["serviceName"], maps["description"]) == ("'+1", "'=HYPERLINK(0)")
     assert (maps["score"], maps["amountUsd"], maps["simulated"]) == ("80.0", "0.001", "false")
+
+
+@pytest.mark.parametrize("path", ["/trust/endpoints?", "/trust/search?q=weather&"])
+async def test_proven_payers_are_a_filter(running: Running, path: str) -> None:
+    for least, found in ((1, ["good.example.com"]), (12, ["good.example.com"]), (13, [])):
+        document = (await running.get(f"{path}minProvenPayers={least}")).json()
+        rows = document.get("endpoints", document.get("results"))
+        assert [row["host"] for row in rows] == found
 
 
 async def test_pages_follow_each_other_to_the_end(running: Running) -> None:
@@ -320,6 +344,7 @@ async def test_a_brief_answer_has_room_for_five_of_any_length() -> None:
         confidence=0.99,
         uptime30d=99.9,
         avg_latency_ms=12_345,
+        demand=None,
         amount_usd=0.123456,
         network="eip155:8453",
         first_seen="2026-01-01T00:00:00Z",

@@ -41,7 +41,7 @@ ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
 RECOMMENDATIONS = {"proceed", "caution", "avoid", "unverified", "not-payable", "parameterize"}
 
 LEADER = "rank resource host score grade recommendation confidence uptime30d avgLatencyMs amountUsd"
-LEADER += " network endpointPage payableNow payable24h moreOfSite"
+LEADER += " network endpointPage payableNow payable24h moreOfSite demand"
 REPORT = "resource score grade confidence recommendation scoreRange breakdown policy flags"
 REPORT += (
     " flagsDetailed confidenceDetail advertised settlement stats liveProbe advertisedBy evidence"
@@ -58,7 +58,7 @@ SNAPSHOT += (
     " advertisedPriceUsd priceStability network firstSeen lastProbed status snapshotComputed"
 )
 SNAPSHOT += " ageHours advertisedDescription betterAlternatives summary verdict sources"
-SNAPSHOT += " reason payableNow payable24h down policyVersion"
+SNAPSHOT += " reason payableNow payable24h demand down policyVersion"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

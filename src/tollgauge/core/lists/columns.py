@@ -154,14 +154,18 @@ class _Texts:
 
 
 class _Numbers:
-    """A column of numbers. A condition matches those that do not exceed a limit."""
+    """A column of numbers. A condition matches those up to a limit; with `at_least`, from it on."""
 
-    def __init__(self, values: Iterable[int | None]) -> None:
+    def __init__(self, values: Iterable[int | None], *, at_least: bool = False) -> None:
         self._column: Final = _keys(values)
+        self._at_least: Final = at_least
 
     def matching(self, limit: int) -> Mask:
-        """Return which indices have a number of at most `limit`."""
-        mask: Mask = self._column <= min(limit, NOTHING - 1)
+        """Return which indices have a number within the limit."""
+        bound = min(limit, NOTHING - 1)
+        mask: Mask = self._column <= bound
+        if self._at_least:
+            mask = (self._column >= bound) & (self._column < NOTHING)
         return mask
 
 
@@ -169,6 +173,7 @@ _COLUMN_TYPES: Final[dict[Comparison, Callable[[Iterable[Any]], _Texts | _Number
     Comparison.EQUALS: _Texts,
     Comparison.ONE_OF: partial(_Texts, several=True),
     Comparison.AT_MOST: _Numbers,
+    Comparison.AT_LEAST: partial(_Numbers, at_least=True),
 }
 
 

@@ -7,6 +7,7 @@ not read scores.
 
 from __future__ import annotations
 
+import hashlib
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,12 +16,18 @@ from typing import Any, Final
 
 import msgspec
 
+from tollgauge.core.base.units import day_of
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.score.score import Down, Score
+from tollgauge.core.score.score import Down, Score, ShownDemand
 
 GRADES: Final = "ABCDF"
 """Best first."""
+_COUNT_MAX: Final = 9_999
+_HASH_SIZE: Final = 1_000
+"""A rank key has seven digits for the score and its low end, four each for payers and days, and
+three for the hash: 18 digits, which are a BIGINT.
+"""
 
 
 class ScoreFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,11 +35,13 @@ class ScoreFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     The defaults are those of an endpoint without a score. `uptime_tenths` is tenths of a percent.
     `latency_ms` is the exact mean, rounded half up; None if every probe failed. `compliant`: at
-    least half of the scored probes were. `down` is the outage of an endpoint that is down.
+    least half of the scored probes were. `down` is the outage of an endpoint that is down, `demand`
+    describes the seller's payers. `rank_key` orders endpoints by score (`compute_rank_key`).
     """
 
     scored_at: int | None = None
     score_tenths: int | None = None
+    rank_key: int | None = None
     confidence_hundredths: int = 0
     recommendation: str = "unverified"
     grade: str | None = None
@@ -41,7 +50,13 @@ class ScoreFigures(msgspec.Struct, frozen=True, kw_only=True):
     latency_ms: int | None = None
     payable_now_permille: int | None = None
     payable_24h_permille: int | None = None
+    demand: ShownDemand | None = None
     down: Down | None = None
+
+    @property
+    def proven_payers(self) -> int | None:
+        """The number of payers who also buy from established sellers; None if it is unknown."""
+        return self.demand.proven_payers if self.demand else None
 
 
 class RatedEndpoint(ScoreFigures, frozen=True, kw_only=True):
@@ -80,12 +95,13 @@ class RatedEndpoint(ScoreFigures, frozen=True, kw_only=True):
         return (self.quote.pay_to or None) if self.quote else None
 
 
-def extract_figures(score: Score) -> ScoreFigures:
-    """Return the figures that are stored with a score."""
+def extract_figures(score: Score, resource: str) -> ScoreFigures:
+    """Return the figures that are stored with a score of a resource."""
     stats = score.stats
     return ScoreFigures(
         scored_at=score.as_of,
         score_tenths=score.score_tenths,
+        rank_key=compute_rank_key(score, resource),
         confidence_hundredths=score.confidence_hundredths,
         recommendation=score.recommendation,
         grade=score.grade,
@@ -94,14 +110,32 @@ def extract_figures(score: Score) -> ScoreFigures:
         latency_ms=stats.avg_latency_ms,
         payable_now_permille=score.payable_now_permille,
         payable_24h_permille=score.payable_24h_permille,
+        demand=score.demand,
         down=score.down,
     )
+
+
+def compute_rank_key(score: Score, resource: str) -> int | None:
+    """Return a number that orders endpoints from the worst to the best; None without a score.
+
+    Equal scores are ordered by the lower end of the range, proven payers (up to 9,999), days since
+    first seen (up to 9,999) and a hash of URL and day, so that no seller is always the first of
+    many equal ones.
+    """
+    if score.score_tenths is None or score.low_tenths is None:
+        return None
+    day = day_of(score.as_of)
+    digest = hashlib.sha256(f"{resource} {day}".encode()).digest()
+    key = score.score_tenths * 1_001 + score.low_tenths
+    for count in (score.demand.proven_payers if score.demand else 0, score.stats.observed_days):
+        key = key * (_COUNT_MAX + 1) + min(count, _COUNT_MAX)
+    return key * _HASH_SIZE + int.from_bytes(digest[:8]) % _HASH_SIZE
 
 
 class Sort(StrEnum):
     """An order of a list; endpoints without the figure come last.
 
-    Best score first, then confidence; cheapest first; most uptime first; fastest first; the
+    Best score first (`compute_rank_key`); cheapest first; most uptime first; fastest first; the
     latest first; by address (host, then path).
     """
 
@@ -114,11 +148,7 @@ class Sort(StrEnum):
 
 
 SORT_KEYS: Final[dict[Sort, Callable[[RatedEndpoint], int | None]]] = {
-    Sort.SCORE: lambda row: (
-        None
-        if row.score_tenths is None
-        else -(row.score_tenths * 1_000 + row.confidence_hundredths)
-    ),
+    Sort.SCORE: lambda row: None if row.rank_key is None else -row.rank_key,
     Sort.PRICE: lambda row: row.price_micro_usd,
     Sort.UPTIME: lambda row: None if row.uptime_tenths is None else -row.uptime_tenths,
     Sort.LATENCY: lambda row: row.latency_ms,
@@ -132,7 +162,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """The conditions of a list; None and an empty string admit every endpoint.
 
     `grades` are the admitted letters. `max_price` is in millionths of a dollar; it excludes
-    endpoints without a price in dollars.
+    endpoints without a price in dollars. `min_proven_payers` excludes endpoints whose payers are
+    not known.
     """
 
     status: Listing | None = Listing.LISTED
@@ -141,6 +172,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     recommendation: str | None = None
     grades: str = ""
     max_price: int | None = None
+    min_proven_payers: int | None = None
 
     def conditions(self) -> list[tuple[Condition, Any]]:
         """Return the conditions of this filter with their values."""
@@ -158,12 +190,14 @@ class Comparison(StrEnum):
     EQUALS = "equals"
     ONE_OF = "one-of"
     AT_MOST = "at-most"
+    AT_LEAST = "at-least"
 
 
 _COMPARE: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
     Comparison.EQUALS: operator.eq,
     Comparison.ONE_OF: lambda value, values: value in values,
     Comparison.AT_MOST: operator.le,
+    Comparison.AT_LEAST: operator.ge,
 }
 
 
@@ -187,6 +221,7 @@ CONDITIONS: Final = {
     "recommendation": Condition("recommendation", Comparison.EQUALS),
     "grades": Condition("grade", Comparison.ONE_OF),
     "max_price": Condition("price_micro_usd", Comparison.AT_MOST),
+    "min_proven_payers": Condition("proven_payers", Comparison.AT_LEAST),
 }
 """The conditions by field of `Filter`. core/lists/columns applies them to all endpoints in one
 pass.

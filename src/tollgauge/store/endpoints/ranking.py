@@ -1,9 +1,9 @@
 """Order, counts and distributions of the ranked population.
 
 It contains every listed endpoint with a score, except those paid on a test network, ordered by
-score, confidence and ID, all descending. Queries use the index of that order (ix_endpoint_rank in
-db/schema). Counts read the whole index, so callers use the stored results of monitor/ranking and
-monitor/statistics.
+rank key (core/lists/rated_endpoint) and ID, both descending. Queries use the index of that order
+(ix_endpoint_rank in db/schema). Counts read the whole index, so callers use the stored results of
+monitor/ranking and monitor/statistics.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ RANKED: Final = sa.and_(
 )
 """Condition of the ranked population. Its first part is the condition of the partial index."""
 _BEST_FIRST: Final = (
-    endpoint_table.c.score_tenths.desc(),
-    endpoint_table.c.confidence_hundredths.desc(),
+    endpoint_table.c.rank_key.desc(),
     endpoint_table.c.id.desc(),
 )
 """Order of the ranked population and of its index."""
@@ -45,8 +44,7 @@ class Candidate:
 
     endpoint_id: str
     site: str
-    score_tenths: int
-    confidence_hundredths: int
+    rank_key: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +59,8 @@ class Population:
     grades: tuple[tuple[str, int], ...]
 
 
-def _behind(place: tuple[int, int, str]) -> sa.ColumnElement[bool]:
-    """Return the condition for endpoints after a (score, confidence, ID) in _BEST_FIRST."""
+def _behind(place: tuple[int, str]) -> sa.ColumnElement[bool]:
+    """Return the condition for endpoints after a (rank key, ID) in _BEST_FIRST."""
     return sa.tuple_(*(column.element for column in _BEST_FIRST)) < place
 
 
@@ -88,7 +86,7 @@ def candidates(
     query = (
         sa.select(
             endpoint_table.c.id.label("endpoint_id"),
-            *endpoint_table.c["score_tenths", "confidence_hundredths"],
+            endpoint_table.c.rank_key,
             host_table.c.site,
         )
         .join(host_table, host_table.c.host == endpoint_table.c.host)
@@ -102,8 +100,7 @@ def candidates(
         .limit(limit)
     )
     if after is not None:
-        place = (after.score_tenths, after.confidence_hundredths, after.endpoint_id)
-        query = query.where(_behind(place))
+        query = query.where(_behind((after.rank_key, after.endpoint_id)))
     return tuple(rows.from_columns(Candidate, row) for row in tx.execute(query))
 
 

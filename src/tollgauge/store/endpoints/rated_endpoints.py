@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint, ScoreFigures
-from tollgauge.core.score.score import Down
+from tollgauge.core.score.score import Down, ShownDemand
 from tollgauge.db import schema
 from tollgauge.db.codec import texts_from_json
 from tollgauge.db.schema import endpoint as endpoint_table
@@ -80,18 +80,18 @@ def of_host(
     column = endpoint_table.c
     of_host = _ROWS.where(column.host == host, PUBLIC)
     # Each part is read in the order of its index: a host may have tens of thousands of endpoints.
-    scored = of_host.where(column.score_tenths.is_not(None)).order_by(
-        column.score_tenths.desc(), column.id.desc()
+    scored = of_host.where(column.rank_key.is_not(None)).order_by(
+        column.rank_key.desc(), column.id.desc()
     )
-    unscored = of_host.where(column.score_tenths.is_(None)).order_by(column.id.desc())
-    last = sa.select(column.id, column.score_tenths).where(column.id == after, column.host == host)
+    unscored = of_host.where(column.rank_key.is_(None)).order_by(column.id.desc())
+    last = sa.select(column.id, column.rank_key).where(column.id == after, column.host == host)
     place = None if after is None else tx.execute(last).first()
     if place is None:
         parts = [scored, unscored]
-    elif place.score_tenths is None:
+    elif place.rank_key is None:
         parts = [unscored.where(column.id < place.id)]
     else:
-        behind = sa.tuple_(column.score_tenths, column.id) < (place.score_tenths, place.id)
+        behind = sa.tuple_(column.rank_key, column.id) < (place.rank_key, place.id)
         parts = [scored.where(behind), unscored]
     listed: list[RatedEndpoint] = []
     for part in parts:
@@ -106,7 +106,7 @@ def ids_of_pay_to(tx: Connection, pay_to: str, *, limit: int) -> tuple[str, ...]
     query = (
         sa.select(endpoint_table.c.id)
         .where(endpoint_table.c.quote_pay_to == pay_to, PUBLIC)
-        .order_by(endpoint_table.c.score_tenths.desc().nulls_last(), endpoint_table.c.id)
+        .order_by(endpoint_table.c.rank_key.desc().nulls_last(), endpoint_table.c.id)
         .limit(limit)
     )
     return tuple(tx.execute(query).scalars())
@@ -161,6 +161,15 @@ def from_row(row: Any) -> RatedEndpoint:
         sources=() if unlisted else texts_from_json(row.sources),
         public=bool(row.public),
         quote=quote_from_row(row),
+        demand=None
+        if row.demand_payers is None
+        else ShownDemand(
+            payers=row.demand_payers,
+            volume=row.demand_volume,
+            proven_payers=row.demand_proven_payers,
+            proven_volume=row.demand_proven_volume,
+            measured=row.demand_measured,
+        ),
         down=None
         if row.outage_since is None
         else Down(since=row.outage_since, reason=row.outage_reason, confirmed=row.outage_confirmed),
@@ -169,10 +178,16 @@ def from_row(row: Any) -> RatedEndpoint:
 
 def figure_columns(figures: ScoreFigures) -> dict[str, Any]:
     """Return the figures of a score as values of the columns `FIGURES` of db/schema."""
-    down = figures.down
+    down, demand = figures.down, figures.demand
     return rows.to_columns(
         figures,
         "down",
+        "demand",
+        demand_payers=demand.payers if demand else None,
+        demand_volume=demand.volume if demand else None,
+        demand_proven_payers=demand.proven_payers if demand else None,
+        demand_proven_volume=demand.proven_volume if demand else None,
+        demand_measured=demand.measured if demand else None,
         outage_since=down.since if down else None,
         outage_reason=down.reason if down else None,
         outage_confirmed=down.confirmed if down else None,

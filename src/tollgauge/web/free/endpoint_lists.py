@@ -50,6 +50,7 @@ _FILTER_EXAMPLES: Final = {
     "maxAmountUsd": 0.01,
     "network": "eip155:8453",
     "recommendation": "proceed",
+    "minProvenPayers": 3,
 }
 EXAMPLE: Final = {"query": "weather forecast for a city", "maxAmountUsd": 0.01}
 
@@ -86,6 +87,12 @@ class _ListedRequest(RequestModel):
     recommendation: Annotated[Recommendation | None, _NotNull] = Field(
         None, description="Only those with this recommendation"
     )
+    min_proven_payers: Annotated[
+        Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(without_fraction)] | None,
+        _NotNull,
+    ] = Field(
+        None, description="The minimum number of payers who also buy from established sellers"
+    )
 
     def filters(self) -> dict[str, Any]:
         """The shared fields of a Filter."""
@@ -94,6 +101,7 @@ class _ListedRequest(RequestModel):
             "network": self.network,
             "recommendation": self.recommendation,
             "max_price": None if dollars is None else int(Decimal(str(dollars)) * 10**6),
+            "min_proven_payers": self.min_proven_payers,
         }
 
 
@@ -151,7 +159,7 @@ SEARCH_PARAMETERS: Final = SearchRequest.query_parameters(
 LIST_PARAMETERS: Final = ListRequest.query_parameters(
     _FILTER_EXAMPLES
     | {"sort": "score", "grade": "A", "host": "api.example.com", "status": "listed"}
-    | {"cursor": "-914100~4f1c1e1d9a3b2c10"}
+    | {"cursor": "-91590600000000030~4f1c1e1d9a3b2c10"}
 )
 
 

@@ -21,7 +21,7 @@ from tollgauge.web.wire.response_model import (
     iso,
     micro_usd,
 )
-from tollgauge.web.wire.scores import DownResponse, RatedResponse, rated_fields
+from tollgauge.web.wire.scores import DemandResponse, DownResponse, RatedResponse, rated_fields
 from tollgauge.web.wire.trust import AdvertisedBy
 
 BRIEF_BYTES: Final = 720
@@ -59,7 +59,7 @@ class ListRow(RatedResponse, _ListHead):
     simulated: bool
 
 
-_NESTED: Final = ("down", "advertised_by")
+_NESTED: Final = ("down", "demand", "advertised_by")
 _OWN: Final = tuple(name for name in ListRow.model_fields if name not in _NESTED)
 
 
@@ -129,19 +129,21 @@ def endpoint_list(
 
 
 def endpoint_csv(shown: EndpointListResponse) -> bytes:
-    """A page of a list as CSV (RFC 4180) with the fields of its JSON, those of `down` and
-    `advertisedBy` last.
+    """A page of a list as CSV (RFC 4180) with the fields of its JSON, those of `down`, `demand`
+    and `advertisedBy` last.
     A text that a spreadsheet would run as a formula begins with an apostrophe.
     """
     text = io.StringIO()
     writer = csv.writer(text)
     outage = [camel(f"down_{name}") for name in DownResponse.model_fields]
+    demand = [camel(f"demand_{name}") for name in DemandResponse.model_fields]
     names = [camel(name) for name in _OWN]
-    writer.writerow([*names, *outage, *map(camel, AdvertisedBy.model_fields)])
+    writer.writerow([*names, *outage, *demand, *map(camel, AdvertisedBy.model_fields)])
     for row in shown.endpoints:
         advertised = row.advertised_by
         values = [getattr(row, name) for name in _OWN]
         values += [getattr(row.down, name, None) for name in DownResponse.model_fields]
+        values += [getattr(row.demand, name, None) for name in DemandResponse.model_fields]
         writer.writerow(map(_cell, [*values, advertised.service_name, advertised.description]))
     return text.getvalue().encode()
 

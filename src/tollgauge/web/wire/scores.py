@@ -120,7 +120,8 @@ class DownResponse(ResponseModel):
 
 class RatedResponse(ResponseModel):
     """The figures of an endpoint in lists, searches, snapshots and the leaderboard. `down` is null
-    unless the endpoint is down; `payable24h` is the chance that it can be paid in 24 hours.
+    unless the endpoint is down; `payable24h` is the chance that it can be paid in 24 hours;
+    `demand` is null where settlements are not known.
     """
 
     down: DownResponse | None
@@ -131,6 +132,7 @@ class RatedResponse(ResponseModel):
     confidence: float
     uptime30d: Percent | None
     avg_latency_ms: int | None
+    demand: DemandResponse | None
 
 
 class SettlementResponse(ResponseModel):
@@ -207,6 +209,7 @@ def rated_fields(figures: ScoreFigures) -> dict[str, Any]:
         "confidence": figures.confidence_hundredths / 100,
         "uptime30d": tenths(figures.uptime_tenths),
         "avg_latency_ms": figures.latency_ms,
+        "demand": demand(figures.demand),
     }
 
 
