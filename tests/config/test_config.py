@@ -382,7 +382,11 @@ def test_base_url_defaults_to_the_listening_address(
         ("[sale]\ntimeout_seconds = 55\n", {}, "sale.timeout_seconds must be above 55"),
         ("[egress]\nwire_cap = 0\n", {}, "egress.wire_cap must be above 0"),
         ("[egress]\nports = [443, 0]\n", {}, "egress.ports[1] must be at least 1"),
-        ('[egress]\nca_file = "gone.pem"\n', {}, "egress.ca_file: the file gone.pem does not exist"),
+        (
+            '[egress]\nca_file = "gone.pem"\n',
+            {},
+            "egress.ca_file: the file gone.pem does not exist",
+        ),
         ('[probe]\nreferences = ["https://localhost/"]\n', {}, "localhost is not a public name"),
         (
             "",
