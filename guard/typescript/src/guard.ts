@@ -274,7 +274,10 @@ export class Guard<Client extends PayingClient = PayingClient>
     header: Header = () => null,
   ): void {
     const settlement = receiptTransaction(header);
-    const hint = { status, ...(settlement === null ? {} : { settlement }) };
+    const hint = {
+      ...(status === null ? {} : { status }),
+      ...(settlement === null ? {} : { settlement }),
+    };
     try {
       const isChanged = this.journal.change(sent.id, event, this.now(), null, hint);
       if (isChanged) this.#report(sent.id, event);

@@ -132,11 +132,11 @@ export function policyOf(changes: Partial<Policy>): Policy {
   if (!["never", "ask", "auto-up-to"].includes(policy.payAgain)) {
     throw new TypeError('payAgain must be "never", "ask" or "auto-up-to".');
   }
-  return {
+  return Object.freeze({
     ...policy,
     deny: policy.deny.map(normalName),
     trust: Object.fromEntries(Object.entries(trust).map(([host, one]) => [normalName(host), one])),
-  };
+  });
 }
 
 /** A host in canonical form, or an address: hex in lower case, base58 as it is. */
