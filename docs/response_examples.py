@@ -48,11 +48,10 @@ from tollgauge.monitor.scoring import score_evidence
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.free.preflight import preflight as preflight_response
-from tollgauge.web.wire import calibration_answers, lists, snapshots, trust
-from tollgauge.web.wire.calibration_answers import CalibrationResponse
-from tollgauge.web.wire.counts import ecosystem
+from tollgauge.web.wire import lists, snapshots, statistics_answers, trust
 from tollgauge.web.wire.examples import BASE_URL, PAY_TO, RESOURCE
 from tollgauge.web.wire.response_model import ResponseModel, dump
+from tollgauge.web.wire.statistics_answers import CalibrationResponse, ecosystem
 from tollgauge.web.wire.trust import short
 
 AS_OF: Final = 1_767_225_600_000
@@ -213,7 +212,7 @@ def calibration() -> Any:
 
 
 def _calibration_response() -> CalibrationResponse:
-    return calibration_answers.calibration(_calibration(), now=AS_OF)
+    return statistics_answers.calibration(_calibration(), now=AS_OF)
 
 
 @cache

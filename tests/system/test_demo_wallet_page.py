@@ -61,7 +61,7 @@ async def test_demo_wallet_buys_a_report_by_clicks(
     before = await shop.income()
     page = await context.new_page()
     await page.goto(f"{shop.url}/endpoint/{WEATHER_ID}")
-    await page.get_by_role("link", name="Buy the report from a wallet in this browser").click()
+    await page.get_by_role("link", name="Buy the report with a browser wallet").click()
     await expect(page.locator(".terms")).to_contain_text("tollgauge demo chain")
     await page.get_by_role("button", name="Pay $0.005 with the demo wallet").click()
     await expect(page.locator("#report")).to_be_visible(timeout=40_000)

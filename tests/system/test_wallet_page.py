@@ -157,7 +157,7 @@ async def test_wallet_announced_late_is_offered(visit: Opener) -> None:
     await person.says("No wallet was found")
     await person.page.evaluate(INJECTED + 'dispatchEvent(new Event("ethereum#initialized"));')
     await expect(person.buttons).to_have_count(1)
-    await person.says("Your wallet asks you")
+    await person.says("Your wallet asks for confirmation")
 
 
 async def test_link_opens_the_same_report_again_without_a_signature(
@@ -187,7 +187,7 @@ async def test_link_explains_in_another_browser_that_it_cannot_be_opened(
     visit: Opener,
 ) -> None:
     stranger = await visit(fragment="#report-" + "ab" * 16)
-    await stranger.says("This browser does not hold the payment")
+    await stranger.says("This browser does not have the payment")
     assert stranger.paid_with == []
 
 
@@ -217,12 +217,16 @@ async def test_refusal_of_the_wallet_is_explained_and_costs_nothing(
     before = await shop.income()
     person = await visit()
     for method, code, words in (
-        ("eth_requestAccounts", 4001, "You refused the connection in your wallet. Nothing was"),
-        ("eth_requestAccounts", -32002, "Your wallet waits for you"),
-        ("eth_requestAccounts", 4100, "unlock it and allow this site"),
-        ("eth_signTypedData_v4", 4001, "You refused the signature in your wallet. Nothing was"),
-        ("eth_signTypedData_v4", 4200, "This wallet cannot do the signature"),
-        ("eth_signTypedData_v4", -32603, "It says: MyWallet: no. Nothing was charged."),
+        ("eth_requestAccounts", 4001, "You rejected the connection in your wallet. Nothing was"),
+        ("eth_requestAccounts", -32002, "A request is open in your wallet"),
+        ("eth_requestAccounts", 4100, "Unlock it and allow this site"),
+        ("eth_signTypedData_v4", 4001, "You rejected the signature in your wallet. Nothing was"),
+        ("eth_signTypedData_v4", 4200, "This wallet does not support the signature"),
+        (
+            "eth_signTypedData_v4",
+            -32603,
+            "Your wallet failed at the signature: MyWallet: no. Nothing was charged.",
+        ),
     ):
         person.wallet.refuses = {method: code}
         await person.press()
@@ -254,7 +258,7 @@ async def test_wallet_that_stays_on_the_wrong_network_signs_nothing(visit: Opene
     person = await visit(chain_id=1)
     wallet = person.wallet
     for refuses, knows, stubborn, words in (
-        ({"wallet_switchEthereumChain": 4001}, {1, BASE_CHAIN}, False, "You refused the switch"),
+        ({"wallet_switchEthereumChain": 4001}, {1, BASE_CHAIN}, False, "You rejected the switch"),
         ({"wallet_switchEthereumChain": -32603}, {1, BASE_CHAIN}, False, "It did not switch"),
         ({}, {1, BASE_CHAIN}, True, "It did not switch"),
         ({"wallet_addEthereumChain": 4001}, {1}, False, "You refused to add the network"),
@@ -439,7 +443,7 @@ async def test_late_signature_is_reported_and_costs_nothing(visit: Opener) -> No
     long_ago = "Thu, 01 Jan 2026 00:00:00 GMT"
     await person.page.route("**/v1/x402-trust", bent_terms({}, date=long_ago))
     await person.press()
-    await person.says("The signature came too late and has lapsed. Nothing was charged.")
+    await person.says("The signature has expired. Nothing was charged.")
     await person.charged_nothing()
 
 
@@ -484,14 +488,12 @@ async def test_page_without_storage_still_sells(visit: Opener) -> None:
     person = await visit(inject=INJECTED + full)
     await person.press()
     await person.has_report()
-    await person.says("This browser keeps nothing: save the report as a file.")
+    await person.says("This browser cannot store it: save the report as a file.")
 
 
 async def test_page_of_the_endpoint_links_to_the_wallet_page(visit: Opener) -> None:
     person = await visit()
     await person.page.goto(person.url.removesuffix("/upgrade"))
-    await person.page.get_by_role(
-        "link", name="Buy the report from a wallet in this browser"
-    ).click()
+    await person.page.get_by_role("link", name="Buy the report with a browser wallet").click()
     await expect(person.page).to_have_url(person.url)
     await expect(person.page.locator(".target")).to_have_text(WEATHER)

@@ -42,9 +42,7 @@ class Dependencies(PaidDependencies):
     async def read_endpoint(
         self, read: Callable[..., R | None], endpoint_id: str, **arguments: int
     ) -> R:
-        """The result of a function of the read side for an endpoint's id. Raises Problem 404 where
-        that is None, and for a text that is no id.
-        """
+        """Read something by endpoint ID. Raises Problem 404 for an unknown or invalid ID."""
         result = None
         if ID_PATTERN.fullmatch(endpoint_id):
             result = await self.store.reading(read, endpoint_id, **arguments)
@@ -54,19 +52,19 @@ class Dependencies(PaidDependencies):
 
 
 def unknown_resource() -> Problem:
-    """404 for a resource that is not known, or not public."""
+    """Return Problem 404 for a resource that is not monitored, or not public."""
     return Problem(
         404,
         "unknown-resource",
-        "Nothing is known of this resource. POST it to /v1/x402-trust to have it probed now.",
+        "This resource is not monitored. POST it to /v1/x402-trust to probe it now.",
     )
 
 
 def unknown_pay_to() -> Problem:
-    """404 for an address that no endpoint asks to be paid at."""
-    return Problem(404, "unknown-payto", "No known endpoint asks to be paid at this address.")
+    """Return Problem 404 for an address that is not the payTo of any endpoint."""
+    return Problem(404, "unknown-payto", "No monitored endpoint has this payTo address.")
 
 
 def unknown_host() -> Problem:
-    """404 for a host of no endpoint."""
+    """Return Problem 404 for a host without endpoints."""
     return Problem(404, "unknown-host", "No endpoint of this host is known.")

@@ -1,7 +1,7 @@
-"""A row of the table of routes (web/routes): everything about a route in one place.
+"""Route: the complete definition of a route.
 
-The rows stand in the `routes` module of each folder of `web`. The cache, the documentation page,
-/llms.txt and the interface description are derived from them.
+The cache, the API guide, /llms.txt and /openapi.json are derived from the table of routes
+(web/routes).
 """
 
 from __future__ import annotations
@@ -16,17 +16,21 @@ from starlette.responses import Response
 from tollgauge.web.edge.input import query_check
 from tollgauge.web.wire import openapi
 
-INVALID_QUERY: Final = {422: "A query parameter that is unknown or has no such value"}
-INVALID_FILTER: Final = {422: "A parameter that is missing, invalid, or not one of this route"}
-UNKNOWN_PAGE: Final = {404: "Nothing is known of it"}
+INVALID_QUERY: Final = {422: "A query parameter is unknown or invalid"}
+INVALID_FILTER: Final = {422: "A query parameter is missing, unknown or invalid"}
+UNKNOWN_PAGE: Final = {404: "The endpoint or host is not monitored"}
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentedRoute:
-    """A route as the docs page shows it: `micro_usd` None is free; `example` is the query of a GET
-    (empty, or with its `?`) or the JSON body of a POST; `path` may hold a placeholder. An answer
-    that is no text is `saved_as` a file of this name. A route that agents can buy as a tool has its
-    `tool` and the tool's arguments as JSON (`tool_example`).
+    """A route in the API guide.
+
+    Attributes:
+        path: May contain placeholders.
+        micro_usd: The price; None if the route is free.
+        example: The query of a GET (empty, or with its `?`), or the JSON body of a POST.
+        saved_as: The file name for a binary response.
+        tool, tool_example: The MCP tool that sells the product, and its arguments as JSON.
     """
 
     method: str
@@ -42,13 +46,15 @@ class DocumentedRoute:
 
 @dataclass(frozen=True, slots=True)
 class Route(DocumentedRoute):
-    """One row.
+    """A route with its handler. The API guide lists routes with an `example`.
 
-    The documentation shows the routes that have an `example`. `answers` are the response models
-    and statuses, and `request` whatever else OpenAPI says of the operation. `cached`: answers are
-    cached for some seconds, with an `ETag`; `unlimited`: the rate limit does not apply. An
-    `internal` route is no part of the interface description. With `strict_query`, a query parameter
-    that the route does not take is refused.
+    Attributes:
+        answers: The OpenAPI responses.
+        request: Other OpenAPI fields of the operation.
+        cached: Responses are cached for a few seconds, with an `ETag`.
+        unlimited: The rate limit does not apply.
+        internal: The route is not part of OpenAPI.
+        strict_query: Unknown query parameters are rejected.
     """
 
     handler: Callable[..., Awaitable[Response]]
@@ -64,7 +70,7 @@ class Route(DocumentedRoute):
 
 
 def serve(app: FastAPI, route: Route) -> None:
-    """Let an application serve a row. It knows nothing of what the interface description says."""
+    """Add a route to an application, without its OpenAPI description."""
     app.add_api_route(
         route.path,
         route.handler,

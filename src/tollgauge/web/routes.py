@@ -1,10 +1,7 @@
 """The table of routes, and the application that serves it.
 
-The rows (web/route) of what is free and of the pages stand in web/free/free_routes and
-web/pages/page_routes, all others here.
-
-Every request passes web/edge first (sizes, rate limit, cache, headers of every answer); web/errors
-turns exceptions into answers.
+Free routes and pages are defined in web/free/free_routes and web/pages/page_routes, all others
+here. Every request passes web/edge first; web/errors converts exceptions to responses.
 """
 
 from __future__ import annotations

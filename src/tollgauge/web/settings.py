@@ -39,7 +39,7 @@ Port = Annotated[int, Field(ge=0, le=65_535)]
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Where we listen, and what we call ourselves."""
+    """Listening addresses and the public address."""
 
     base_url: Annotated[str, AfterValidator(_public_url)] = "http://127.0.0.1:8402"
     """Public address without a trailing slash, used in links, offers and responses. Default: the

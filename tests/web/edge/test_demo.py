@@ -85,7 +85,9 @@ async def test_no_other_service_has_anything_of_the_demo_wallet(service: Running
     assert (await service.get("/demo/wallet.js")).status_code == 404
     assert (await service.get("/static/demo_wallet.js")).status_code == 404
     page = (await service.get(f"/endpoint/{WEATHER_ID}/upgrade")).text
-    assert "demo" not in page.lower().replace("simulated", "").replace("by the demo to", "")
+    assert "demo" not in page.lower().replace("simulated", "").replace(
+        "generated it as sample data", ""
+    )
     assert "Base <span" in page
 
 

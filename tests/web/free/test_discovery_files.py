@@ -143,10 +143,10 @@ async def test_a_server_that_sells_nothing_says_so() -> None:
     async with http_service.open_service(config) as running:
         assert (await running.get("/.well-known/x402")).json()["resources"] == []
         text = (await running.get("/llms.txt")).text
-        assert "Nothing is for sale" in text
+        assert "Sales are not configured" in text
         assert "PAYMENT-SIGNATURE" not in text
         docs = (await running.get("/docs")).text
-        assert "This server sells nothing now" in docs
+        assert "Sales are not configured on this server" in docs
         assert "$0.0" not in docs
         paths = (await running.get("/openapi.json")).json()["paths"]
         paid = [path for path in paths if "paid" in paths[path].get("post", {}).get("tags", ())]

@@ -300,18 +300,18 @@ async def test_pages_follow_each_other_to_the_end(running: Running) -> None:
     ("path", "message"),
     [
         ("/trust/search", "q is missing"),
-        ("/trust/search?q=%20", "The search is empty"),
+        ("/trust/search?q=%20", "The query is empty"),
         ("/trust/search?q=http://localhost/", "localhost is not a public name"),
         ("/trust/search?q=a&limit=0", "limit must be a whole number from 1 to 50"),
         ("/trust/search?q=a&limit=null", "limit must be"),
         ("/trust/search?q=a&minGrade=E", "minGrade must be one of A, B, C, D, F"),
         ("/trust/search?q=a&maxAmountUsd=NaN", "maxAmountUsd must be a number"),
-        ("/trust/search?q=a&network=Base%20Mainnet", "A network is a CAIP-2 id"),
+        ("/trust/search?q=a&network=Base%20Mainnet", "network must be a CAIP-2 ID"),
         ("/trust/search?q=a&grade=A", "There is no parameter grade"),
         ("/trust/endpoints?q=a", "There is no parameter q"),
         ("/trust/endpoints?sort=best", "sort must be one of score, price"),
         ("/trust/endpoints?grade=", "grade must be one of"),
-        ("/trust/endpoints?cursor=zzz", "Take the cursor from nextCursor"),
+        ("/trust/endpoints?cursor=zzz", "Send nextCursor"),
     ],
 )
 async def test_what_cannot_be_meant_is_refused_in_words(

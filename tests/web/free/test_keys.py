@@ -74,7 +74,7 @@ async def test_without_a_key_the_set_is_empty_and_there_is_no_did() -> None:
     assert (jwks.status_code, jwks.json()) == (200, {"keys": []})
     assert did_document.status_code == 404
     assert did_document.json()["code"] == "nothing-signed"
-    assert "no signing key" in did_document.json()["detail"]
+    assert "not set a signing key" in did_document.json()["detail"]
     assert ready.status_code == 200
     assert ready.json()["detail"].startswith("Nothing is signed")
 

@@ -15,7 +15,7 @@ from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import endpoints, rated_endpoints
 from tollgauge.web import routes
-from tollgauge.web.free import sitemap
+from tollgauge.web.free import discovery_files
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 _XML = "{http://www.sitemaps.org/schemas/sitemap/0.9}"
@@ -75,7 +75,7 @@ async def test_many_endpoints_are_spread_over_parts_that_hold_each_once(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (whole,) = [await locations(running, "/sitemap/endpoints.xml")]
-    monkeypatch.setattr(sitemap, "EXPECTED", 20)
+    monkeypatch.setattr(discovery_files, "PART_SIZE", 20)
     parts = [
         part for part in await locations(running, "/sitemap.xml?again") if "/endpoints" in part
     ]

@@ -300,7 +300,7 @@ async def test_a_misspelt_field_is_named_before_anything_is_charged(sold: Sold) 
     assert document == over_http.json()
     assert (document["status"], document["code"]) == (422, "unknown-field")
     assert document["notCharged"] is True
-    assert document["detail"].startswith("There is no field resuorce: did you mean resource?")
+    assert document["detail"].startswith("Unknown field resuorce: did you mean resource?")
     assert not sold.world.calls
     assert not (await sold.call(sold.payment())).is_error, "its `why` is ignored"
 

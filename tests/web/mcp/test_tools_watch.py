@@ -148,7 +148,7 @@ async def test_arguments_of_the_wrong_kind_are_refused_by_name(watch_service: Wa
         assert document["status"] == status, arguments
         assert [error["path"] for error in document.get("errors", [])] == named
         if status == 401:  # whether it is missing, wrong or replaced
-            assert "as the answer that sold the watch has them" in document["detail"]
+            assert "from the purchase answer" in document["detail"]
 
 
 async def test_the_secret_is_in_no_log_and_in_no_answer(

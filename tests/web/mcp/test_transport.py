@@ -38,25 +38,25 @@ from tollgauge.web.paid.sale_settings import SaleSettings
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "95ed046e7129fa3b1af5b92ec0553b9c104d340fb366706c45aef87585a59a44",
-    "x402_trust_bulk": "ea7e83a03844edc8bb9f7d1742bc51c3f6858ffbd058cf3d1ca1b72ebbe5c7f2",
-    "x402_history": "b2b34a177fbda6bf43ac7505f9c2338f1868dc749dd788cbcf3d9674cff04b2f",
-    "x402_payment_trace": "ac106e50ffaa88a887ffa9cda9f3fc36e03dfd54b2092d6c831023a4022e7cdc",
-    "x402_find_alternatives": "3045f82d3535c7c61c5e190ccd9942228953d5f20dc2d1017066b222c39a2dc4",
-    "x402_watch_create": "1456699b554ce7cf7467946ae849e9ee18c5eff791266438a07c1826fec6c83e",
-    "x402_watch_renew": "753b46e8bd6665e5842b9a781250e1314ba5f7ca2265ac1756a215da4ad3573e",
-    "x402_trust_leaderboard": "14e53d9f5f74276679347a1c420ed2c1c23a1e11c73f91a4aaad33a520a234ba",
-    "x402_trust_preview": "4a3c166c6b6825e6135c99c86b424eb685f7a18dc5d003ae283e297f7a13ca33",
-    "x402_ecosystem_stats": "208735f46584c51eb997a1a1ad165005f0d4819ac28ece6b1e596059cbcc550b",
-    "x402_semantic_search": "f2e3f62a3cd1201ff86c4abb5324d8ac61102eddf98d12766eda2ace31825239",
-    "x402_preflight": "791a9cdbcfe9ed42b1a8fe2f098fc305a417a4934c2e2f820efd5498cc95a2eb",
-    "x402_lint": "d6d01def8b77c19b003b16579b3a8f4b2063088f7541e16b0cd687b411238239",
-    "x402_watch_events": "e0b0195730378ca0a1249967f91311e9aef1f5d0126f725038620e980afcab2e",
-    "x402_watch_edit": "02aa77d2346f4b9c22733813dbc3566174c9fa9903f53f0eb696b831ec46b8a1",
-    "x402_watch_cancel": "a710a9e130761786dc02c89dc116ecaaf2d5e54095a37f77f6469aaf82f23071",
+    "x402_trust_score": "c6f41a7508f33faf193732573ea0c1a40a71e84ea26bd957792feb800e0a37e1",
+    "x402_trust_bulk": "1502a5460189a21e565cbe84942b10a9e5439e1ea569477b8005b0c938508872",
+    "x402_history": "3c87a2f14c48451969421c764eb2333b833a1139fe142ffd3bbcf55bb4a84236",
+    "x402_payment_trace": "c097a89dd201cc702cc6cc5a54e7d6c2393380056610512250f0df2710726c59",
+    "x402_find_alternatives": "cfe3d401c46e9664d5417486577c4d9584123a42af9f20e6fcc05da2db94e7af",
+    "x402_watch_create": "8cf5797fc2cb3ff1aa594424ba8413c4d6d4657ead3f16b96ce0f09498eb6dce",
+    "x402_watch_renew": "289ec336be64c44e7785c4e14f8231817ab94783cf5ca232245b9ead774aecd5",
+    "x402_trust_leaderboard": "8f9c82fba9bdb4c3bd27dd14e35c0602b7d0d5c68b4939e711955b55d1987f50",
+    "x402_trust_preview": "ebb8d63e7b70ed05c2376409fa406f154b3ec236644a2f5f409983f924b3a474",
+    "x402_ecosystem_stats": "2a7932c710d308f644cc01edbbe2d692ba9b67802c2385be0a44956e6748ca23",
+    "x402_semantic_search": "57280303d249048711ce89dfd7937d385c5247b71736098c4f22b37a580d1d1d",
+    "x402_preflight": "132d7153570dea036152957049f508fef6b3b709913ceb9a534ceb3dfe0965d0",
+    "x402_lint": "0e7acd3124776673539c68266ef382bb65b3074da4eb371d65ed48ff21eebc63",
+    "x402_watch_events": "9836feea52109347ab0f6964fd29aac6654843dd391dd5637f86df489fbfdef6",
+    "x402_watch_edit": "81fef070f22be484e8f62fd333f0b637587239d4370ff5efadd9798a1f68d3a4",
+    "x402_watch_cancel": "d3577620d74db0b8c124819db404efb6a3801a6a634595b32126099ff9737b76",
 }
 """SHA-256 of what an agent reads of each tool. It changes only when someone means it to."""
-PINNED_INSTRUCTIONS = "33558f197aba9ed00e64aa6d9999d08b9669616d4f6a138a76924b39cd96fbf3"
+PINNED_INSTRUCTIONS = "c46af4d429ee31eab9ac212e4ce12bc19517656919e40f359ea3550c63ca1911"
 HEADERS = {"Accept": "application/json, text/event-stream", "Host": "trust.test"}
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 

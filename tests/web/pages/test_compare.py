@@ -15,7 +15,7 @@ from tests.support.page_reader import BASE, HOSTILE, Reader, snapshot, unmeasure
 from tollgauge.core.endpoint.identity import PUBLIC, endpoint_id
 from tollgauge.core.score.score import Down, Settlement, ShownDemand
 from tollgauge.monitor.reports.endpoint import EndpointView
-from tollgauge.web.pages.compare import Asked, asked_for, compare_html
+from tollgauge.web.pages.overview_pages import Column, compare_html, parse_columns
 
 DOWN = Down(since=0, reason="it answered with an error", confirmed=True)
 IDS = tuple(f"{number:016x}" for number in range(4))
@@ -33,7 +33,7 @@ SETTLED = Settlement(
 
 
 def page(*shown: EndpointView) -> Reader:
-    asked = [Asked(text=one.snapshot.resource, id=one.snapshot.id) for one in shown]
+    asked = [Column(text=one.snapshot.resource, id=one.snapshot.id) for one in shown]
     views = {one.snapshot.id: one for one in shown}
     return Reader(compare_html(asked, views, base_url=BASE))
 
@@ -73,7 +73,7 @@ async def test_what_is_unknown_or_no_address_is_said_in_its_column(running: Runn
     answer = await running.get("/compare", params={"a": "ftp://x", "b": "0" * 16, "c": WEATHER})
     words = Reader(answer.content).words
     assert "ftp://x The resource must start with https://." in words
-    assert "0000000000000000 Nothing is known of this endpoint." in words
+    assert "0000000000000000 This endpoint is not monitored yet." in words
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -128,15 +128,15 @@ def test_without_endpoints_it_asks_for_them() -> None:
 
 def test_what_is_asked_for_twice_is_shown_once_and_empty_fields_not_at_all() -> None:
     url = "https://api.example.com/a"
-    (one,) = asked_for((url, " ", None, f" {url}?x=1 "), PUBLIC)
+    (one,) = parse_columns((url, " ", None, f" {url}?x=1 "), PUBLIC)
     assert (one.text, one.problem) == (url, "")
-    wrong = asked_for(("nonsense", "nonsense", None, None), PUBLIC)
+    wrong = parse_columns(("nonsense", "nonsense", None, None), PUBLIC)
     assert [(row.id, bool(row.problem)) for row in wrong] == [(None, True)]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_input_stays_text(text: str) -> None:
-    asked = asked_for((text, None, None, None), PUBLIC)
+    asked = parse_columns((text, None, None, None), PUBLIC)
     reader = Reader(compare_html(asked, {}, base_url=BASE))
     assert "1337" not in reader.words
     assert not {"script", "img"} & {tag for tag, _ in reader.elements}
@@ -147,7 +147,7 @@ def test_hostile_input_stays_text(text: str) -> None:
 def test_four_endpoints_with_ninety_days_each_stay_small() -> None:
     days = tuple(replace(view().days[0], day=20_000 + number) for number in range(90))
     shown = [replace(seen(number), days=days) for number in range(4)]
-    asked = [Asked(text=one.snapshot.resource, id=one.snapshot.id) for one in shown]
+    asked = [Column(text=one.snapshot.resource, id=one.snapshot.id) for one in shown]
     html = compare_html(asked, {one.snapshot.id: one for one in shown}, base_url=BASE)
     assert len(html) < 60_000
 

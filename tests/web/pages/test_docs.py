@@ -156,7 +156,7 @@ def test_a_hostile_resource_stays_text_in_every_program(text: str) -> None:
 
 def test_a_server_that_sells_nothing_documents_what_is_free() -> None:
     reader = docs(report=None)
-    assert "This server sells nothing now" in reader.words
+    assert "Sales are not configured on this server" in reader.words
     assert [name for name, _ in programs(reader)] == ["curl"]
     assert "/v1/x402-trust " not in reader.words
     assert not [attrs for attrs in reader.all("input") if attrs["type"] == "radio"]

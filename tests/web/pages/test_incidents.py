@@ -18,7 +18,7 @@ from tollgauge.core.watch.changes import Change
 from tollgauge.monitor.reports.overview import PAGE_ROWS, Incidents, incidents
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.probes.change_rows import Incident
-from tollgauge.web.pages.incidents import incidents_html
+from tollgauge.web.pages.overview_pages import incidents_html
 
 NOW = 1_795_000_000_000
 BROWSER = {"Accept": "text/html"}
@@ -78,7 +78,7 @@ async def test_an_incident_is_shown_with_what_was_seen(watch_service: WatchServi
     assert words.index("Down: 2 checks in a row failed") < words.index("Payments go to another")
     assert f"payTo: {QUOTE.pay_to} → became {OTHER_PAYTO}" in words
     assert "Outcome: timeout" in words
-    assert "Seen by: probe" in words
+    assert "Source: probe" in words
     assert f'href="/endpoint/{ID}"' in shown
     assert RESOURCE in words
 
@@ -91,7 +91,7 @@ async def test_incidents_of_one_type_are_a_link_away(watch_service: WatchService
         shown = await get(watch_service, link)
         kind = link.partition("=")[2]
         assert ("Payments go to another" in shown) == (kind == "payto_change")
-        assert ("No such incident since" in shown) == (
+        assert ("No incidents of this type since" in shown) == (
             kind not in {"payto_change", "liveness_down"}
         )
 
@@ -175,8 +175,8 @@ def test_hostile_texts_of_an_incident_stay_text(text: str) -> None:
 
 
 def test_no_incident_is_said_in_words() -> None:
-    assert "No incident since 2026-11-12" in page().words
-    assert "No such incident since" in page(kind="delisting").words
+    assert "No incidents since 2026-11-12" in page().words
+    assert "No incidents of this type since" in page(kind="delisting").words
 
 
 def test_a_full_page_stays_small() -> None:

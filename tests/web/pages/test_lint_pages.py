@@ -74,7 +74,7 @@ def plain(page: str) -> str:
 async def test_the_empty_form_says_what_it_takes_and_leads_to_an_example(running: Running) -> None:
     page = (await running.get("/lint")).text
     structure(page)
-    assert "What a client reads" not in page
+    assert "Terms as a client reads them" not in page
     example = re.search(r'href="(/lint\?example=[a-z-]+)"', page)
     assert example is not None
     filled = (await running.get(example[1])).text
@@ -122,7 +122,7 @@ async def test_an_unknown_rule_is_no_page(running: Running) -> None:
     for path in ("/lint/rules/no-such-rule", "/lint?example=no-such-rule"):
         response = await running.get(path, headers={"Accept": "text/html"})
         assert response.status_code == 404
-        assert "no such rule" in plain(response.text)
+        assert "No linter rule with this name." in plain(response.text)
 
 
 async def test_the_result_has_the_verdict_the_worst_finding_first_and_the_terms(
@@ -133,22 +133,22 @@ async def test_the_result_has_the_verdict_the_worst_finding_first_and_the_terms(
     )
     page = (await posted(running, capture=two.capture() or "")).text
     structure(page)
-    assert "No stock client could pay this" in page
+    assert "No official client can pay this" in page
     assert page.index("/lint/rules/domain-wrong") < page.index("/lint/rules/resource-description")
-    assert f"asks 0.01 USDC on Base, to {PAYEE}" in plain(page)
+    assert f"0.01 USDC on Base to {PAYEE}" in plain(page)
     good = (await posted(running, capture=GOOD.capture() or "")).text
-    assert "A stock client could pay this" in good
-    assert "None: nothing is wrong with it." in good
+    assert "An official client can pay this" in good
+    assert "No issues found." in good
 
 
 @pytest.mark.parametrize(
     ("example", "words"),
     [
-        (GOOD, f"asks 0.01 USDC on Base, to {PAYEE}, signed for 60 seconds"),
-        (ANSWERS["upto"], f"asks at most 0.01 USDC on Base, to {PAYEE}, by the scheme upto"),
-        (change_example(GOOD, "accepts.0.amount", "1234500000"), "asks 1,234.5 USDC on Base"),
+        (GOOD, f"0.01 USDC on Base to {PAYEE}, valid for 60 seconds"),
+        (ANSWERS["upto"], f"at most 0.01 USDC on Base to {PAYEE}, scheme upto"),
+        (change_example(GOOD, "accepts.0.amount", "1234500000"), "1,234.5 USDC on Base"),
         (change_example(GOOD, "accepts.0.network", "eip155:84532"), "of the token 0x833589"),
-        (ANSWERS["stellar"], "asks 10000 atomic units of the token CCW6"),
+        (ANSWERS["stellar"], "10000 atomic units of the token CCW6"),
     ],
 )
 async def test_terms_are_said_in_words(running: Running, example: object, words: str) -> None:
@@ -179,14 +179,18 @@ async def test_what_was_pasted_is_there_again_as_it_was(running: Running) -> Non
 @pytest.mark.parametrize(
     ("body", "status", "words"),
     [
-        (b"", 422, "The form has one field"),
-        (b"capture=+", 422, "Paste an answer, or the URL of a monitored endpoint."),
+        (b"", 422, "The form must have exactly one field"),
+        (b"capture=+", 422, "Paste an HTTP response, or the URL of a monitored endpoint."),
         (b"capture=%7B%7D&resource=https%3A%2F%2Fa.example.com%2F", 422, "one field"),
         (b"capture=hello", 422, "curl -i"),
         (b"capture=a&capture=b", 422, "one field"),
         (b"captured=a", 422, "one field"),
         (b"capture=http%3A%2F%2Fa.example.com", 422, "must start with https://"),
-        (b"capture=https%3A%2F%2Fa.example.com%2Ffog", 404, "Only endpoints that are monitored"),
+        (
+            b"capture=https%3A%2F%2Fa.example.com%2Ffog",
+            404,
+            "Only monitored endpoints can be looked up",
+        ),
         (b"\xff=%ff", 422, "one field"),
     ],
 )
@@ -198,7 +202,7 @@ async def test_what_cannot_be_checked_is_said_on_the_page(
     assert response.status_code == status
     structure(response.text)
     assert words in plain(response.text)
-    assert "What a client reads" not in response.text
+    assert "Terms as a client reads them" not in response.text
 
 
 async def test_a_pasted_url_is_looked_up_among_the_monitored_endpoints(running: Running) -> None:
@@ -208,7 +212,7 @@ async def test_a_pasted_url_is_looked_up_among_the_monitored_endpoints(running: 
     for page in (by_form, without_scheme, by_link):
         assert page.status_code == 200
         assert f"Last probe of{WEATHER}" in re.sub(r"\s*\n\s*", "", plain(page.text))
-        assert "not the answer itself" in plain(page.text)
+        assert "the response is not" in plain(page.text)
 
 
 async def test_the_envelope_is_shown_with_the_wrong_line_marked_and_a_corrected_one(

@@ -87,7 +87,7 @@ async def test_a_list_is_filtered_by_a_form_that_shows_what_was_chosen(running: 
     assert {re.sub(r"\s+", " ", text).strip() for text in reader.pieces["td"]} >= {"proceed"}
     assert "avoid" not in {text.strip() for text in reader.pieces["td"]}
     nothing = await read(running, "/endpoints", host="nobody.example")
-    assert "No endpoint is like that" in nothing.text
+    assert "No matching endpoints" in nothing.text
     refused = await read(running, "/endpoints", maxAmountUsd="cheap")
     assert refused.status_code == 422
     assert "maxAmountUsd must be a number from 0 to 1000000" in refused.text
@@ -127,10 +127,10 @@ async def test_a_pay_to_address_leads_to_its_endpoints(running: Running) -> None
     answer = await read(running, "/search", q=address)
     assert answer.status_code == 200
     assert f"/endpoint/{WEATHER_ID}" in links(answer)
-    assert "to be paid at this address" in Reader(answer.content).words
+    assert "paid at this address" in Reader(answer.content).words
     nobody = "0x" + "9a" * 20
     unknown = await read(running, "/search", q=nobody)
-    assert (unknown.status_code, f"No endpoint of {nobody} is known here." in unknown.text) == (
+    assert (unknown.status_code, f"No monitored endpoint for {nobody}." in unknown.text) == (
         404,
         True,
     )
@@ -151,12 +151,12 @@ async def test_words_lead_to_endpoints_with_what_their_providers_say(running: Ru
 @pytest.mark.parametrize(
     ("text", "status", "words"),
     [
-        ("", 200, "leads to that endpoint"),
-        ("zyxwv", 200, "No listed endpoint says any of these words"),
+        ("", 200, "opens that endpoint"),
+        ("zyxwv", 200, "No listed endpoints match these keywords"),
         ("http://127.0.0.1/admin", 422, "must be a name, not an address"),
         ("ftp://example.com/a", 422, "must start with https://"),
-        ("nobody-sells.com", 404, "No endpoint of nobody-sells.com is known here"),
-        ("x" * 301, 422, "query must be a text"),
+        ("nobody-sells.com", 404, "No monitored endpoint for nobody-sells.com"),
+        ("x" * 301, 422, "query must be a string"),
     ],
 )
 async def test_what_leads_nowhere_says_why_beside_the_box(
@@ -221,7 +221,7 @@ async def test_a_server_that_sells_nothing_offers_no_probe() -> None:
     config = replace(configuration(), sale=SaleSettings())
     async with open_service(config) as empty:
         answer = await read(empty, "/endpoint", resource=UNKNOWN)
-    assert "sells nothing now" in Reader(answer.content).words
+    assert "Sales are not configured" in Reader(answer.content).words
     assert not [link for link in links(answer) if "/upgrade" in link]
 
 
@@ -230,9 +230,9 @@ async def test_an_empty_server_has_pages_that_say_so() -> None:
         endpoints = await read(empty, "/endpoints")
         search = await read(empty, "/search", q="weather")
         filtered = await read(empty, "/endpoints", grade="A")
-    assert "No endpoint is known here yet" in endpoints.text
-    assert "No endpoint is like that" in filtered.text
-    assert "No listed endpoint says any of these words" in search.text
+    assert "No endpoints yet" in endpoints.text
+    assert "No matching endpoints" in filtered.text
+    assert "No listed endpoints match these keywords" in search.text
 
 
 @pytest.mark.parametrize("text", HOSTILE)

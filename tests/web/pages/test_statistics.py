@@ -9,7 +9,7 @@ from tests.support.page_reader import BASE, HOSTILE, NOW, Reader, stats
 
 from tollgauge.monitor import statistics
 from tollgauge.monitor.statistics import HistogramBin, Statistics
-from tollgauge.web.pages.statistics import statistics_html
+from tollgauge.web.pages.overview_pages import statistics_html
 
 
 def bins(edges: tuple[int, ...]) -> tuple[HistogramBin, ...]:
@@ -73,7 +73,7 @@ def test_the_largest_count_of_a_table_fills_its_bar_and_none_draws_nothing() -> 
 
 def test_without_endpoints_it_says_where_they_come_from() -> None:
     reader = page(counted(endpoints=0))
-    assert "Nothing has been measured yet" in reader.words
+    assert "No scores yet" in reader.words
     assert not reader.all("table")
 
 

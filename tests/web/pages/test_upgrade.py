@@ -139,5 +139,5 @@ async def test_a_server_that_sells_nothing_says_so_and_offers_no_button() -> Non
         )
         answer = await running.get(f"/endpoint/{RESOURCE.id}/upgrade")
         assert answer.status_code == 200
-        assert "This server sells nothing now" in answer.text
+        assert "Sales are not configured on this server" in answer.text
         assert "<script" not in answer.text

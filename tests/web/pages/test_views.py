@@ -209,9 +209,6 @@ def test_the_command_to_buy_survives_a_shell_whatever_the_resource_holds() -> No
 def test_an_endpoint_page_has_every_label_of_the_snapshot() -> None:
     facts_shown = facts(endpoint(view()))
     wanted = {
-        "Recommendation": "proceed",
-        "Trust grade and score": "A 83.1",
-        "Confidence": "0.98",
         "30-day uptime": "99.5%",
         "Avg latency (EU vantage)": "1,240 ms",
         "Probes (30d)": "1,440 1,433 scored",
@@ -247,7 +244,7 @@ def test_number_of_better_alternatives_leads_to_where_they_are_sold() -> None:
 def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
     page = endpoint(unmeasured_view())
     facts_shown = facts(page)
-    assert facts_shown["Trust grade and score"] == "not scored yet"
+    assert "Not scored yet" in check_structure(page).words
     assert facts_shown["30-day uptime"] == "—"
     assert (facts_shown["Payable in half an hour"], facts_shown["Payable in 24 hours"]) == (
         "—",
@@ -258,11 +255,11 @@ def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
     assert facts_shown["Network"] == "—"
     assert facts_shown["Last probed"] == "never"
     words = check_structure(page).words
-    assert "There is no score yet" in words
+    assert "No score yet" in words
     assert (facts_shown["Price stability (30d)"], facts_shown["payTo"]) == ("—", "—")
-    assert "No probe was made in these 30 days." in words
-    assert "None yet: nothing was observed." in words
-    assert "No directory lists it: it is known because somebody asked" in words
+    assert "No probes in the last 30 days." in words
+    assert "No flags yet: nothing has been observed." in words
+    assert "No directory lists this endpoint. It is monitored because" in words
 
 
 @pytest.mark.parametrize(
@@ -275,12 +272,11 @@ def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
         ({"price_micro_usd": None}, "Advertised price", "not in dollars"),
         ({"price_changes": 1}, "Price stability (30d)", "1 change"),
         ({"price_changes": 4}, "Price stability (30d)", "4 changes"),
-        ({"payto_changes": 0, "pay_to": "0xab"}, "payTo", "0xab no change seen in 30 days"),
+        ({"payto_changes": 0, "pay_to": "0xab"}, "payTo", "0xab no changes in 30 days"),
         ({"payto_changes": 2, "pay_to": "0xab"}, "payTo", "0xab 2 changes in 30 days"),
         ({"uptime_tenths": 1_000}, "30-day uptime", "100.0%"),
         ({"uptime_tenths": 0}, "30-day uptime", "0.0%"),
         ({"latency_ms": None}, "Avg latency (EU vantage)", "— every probe failed"),
-        ({"confidence_hundredths": 100}, "Confidence", "1.00"),
         (
             {"computed_at": NOW - HOUR_MS + 1},
             "Snapshot computed",
@@ -313,7 +309,7 @@ def test_changes_are_listed_with_their_source_and_without_noise() -> None:
 
 def test_probes_left_out_are_counted_with_their_reason() -> None:
     words = check_structure(endpoint(view())).words
-    assert "4: our own network or limits" in words
+    assert "4: failure of our network, or our own limits" in words
     assert "3: common mode" in words
 
 
@@ -331,7 +327,7 @@ def test_a_page_of_a_provider_leads_to_the_next_one_while_there_is_one() -> None
     reader = check_structure(views.provider_html(first, base_url=BASE))
     (link,) = [attrs for attrs in reader.all("a") if attrs.get("rel") == "next"]
     assert link["href"] == f"/provider/api.example.com?after={snapshot().id}"
-    assert "1 monitored endpoint on this host; others follow." in reader.words
+    assert "1 monitored endpoint on this host; more on the next page." in reader.words
     last = Provider(host="api.example.com", rows=(snapshot(),), after=snapshot().id)
     reader = check_structure(views.provider_html(last, base_url=BASE))
     assert not [attrs for attrs in reader.all("a") if attrs.get("rel") == "next"]
@@ -355,14 +351,14 @@ def test_a_page_draws_the_scores_of_days_from_the_second_one_on() -> None:
     days = view().days
     today = replace(days[-1], score=DayScore(831, 1))
     for kept, said in (
-        (days, "no day with a score is closed yet."),
-        ((*days[:-1], today), "today's is the first."),
-        ((*days[:-2], replace(days[-2], score=DayScore(800, 1)), today), "One score a day"),
+        (days, "None has been stored yet."),
+        ((*days[:-1], today), "Today's is the first."),
+        ((*days[:-2], replace(days[-2], score=DayScore(800, 1)), today), "One score per day"),
     ):
         reader = check_structure(endpoint(view(days=kept)))
         assert said in reader.words
         drawn = "scores-title" in [attrs.get("id") for attrs in reader.all("title")]
-        assert drawn == (said == "One score a day")
+        assert drawn == (said == "One score per day")
 
 
 @pytest.mark.parametrize("name", ["home", "leaderboard"])
@@ -378,7 +374,7 @@ def test_a_row_of_the_leaderboard_has_every_figure(name: str) -> None:
 @pytest.mark.parametrize("name", ["home-empty", "leaderboard-empty"])
 def test_an_empty_leaderboard_says_so_in_words(name: str) -> None:
     reader = check_structure(PAGES[name]())
-    assert "Nothing has been measured yet" in reader.words
+    assert "No scores yet" in reader.words
     assert not reader.all("table")
 
 
@@ -389,7 +385,7 @@ def test_a_server_without_endpoints_says_where_they_come_from() -> None:
         views.leaderboard_html(board(), nothing, base_url=BASE),
     ):
         words = check_structure(page).words
-        assert "No endpoint is known here yet" in words
+        assert "No endpoints yet" in words
         assert "tollgauge discover" in words
 
 
@@ -443,7 +439,7 @@ def test_the_calibration_page_shows_what_was_forecast_and_what_came() -> None:
 
 def test_an_empty_calibration_page_says_when_there_will_be_figures() -> None:
     words = check_structure(PAGES["calibration-empty"]()).words
-    assert "No forecast could come true yet." in words
+    assert "No forecast has been evaluated yet." in words
     assert "Policy" not in words.replace("policy", "").replace("policies", "")
 
 
@@ -459,20 +455,20 @@ def test_every_error_page_says_what_to_do(status: int) -> None:
 def test_nobody_is_told_to_send_a_request_again_that_would_be_refused_again(status: int) -> None:
     words = check_structure(error(Problem(status, "no", "It failed."))).words
     assert "Try again" not in words
-    assert "How to ask says what each address takes" in words
+    assert "an unchanged request fails again" in words
 
 
 def test_what_is_not_there_can_be_searched_for() -> None:
     """The leaderboard has the best few only."""
     reader = check_structure(error(Problem(404, "unknown-host", "No endpoint of this host.")))
-    assert "search for the endpoint, its host or what you need" in reader.words
+    assert "search for the endpoint, its host or keywords" in reader.words
     assert "look for the host on the leaderboard" not in reader.words
 
 
 @pytest.mark.parametrize("code", ["invalid-input", "unknown-parameter"])
 def test_a_wrong_parameter_is_not_mistaken_for_a_wrong_endpoint(code: str) -> None:
     words = check_structure(error(Problem(422, code, "grade must be one of A, B, C, D, F."))).words
-    assert "Mend that part of the address" in words
+    assert "Correct the query parameter" in words
     assert "address of a public endpoint" not in words
 
 
@@ -552,5 +548,5 @@ def test_an_endpoint_with_ninety_days_and_many_changes_is_still_a_light_page() -
     reader = check_structure(page)
     assert len(page) < 60_000
     assert reader.words.count("price-changed $0.005") == views.EVENT_ROWS
-    assert "These are the newest of 90; " in reader.words
+    assert "The newest of 90 changes. " in reader.words
     assert sum("2025-" in words for words in reader.pieces["th"]) == len(days)

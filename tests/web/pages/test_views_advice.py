@@ -63,7 +63,7 @@ def test_the_page_of_what_is_not_to_be_paid_tells_nobody_how_to_pay_it(evidence:
     assert "avoid Do not pay this endpoint now." in said
     for advice in ("small payment", "Set a limit", "Raise their limit", "first buyers"):
         assert advice not in said
-    assert "A live report is ours and pays its seller nothing" in said
+    assert "The payment goes to tollgauge, not to the seller" in said
     assert "small payment" in words(judged(payable()))
 
 
@@ -74,7 +74,7 @@ def test_the_page_of_a_dead_seller_says_so_first_and_limits_the_score() -> None:
     first = said.index(shown.snapshot.down.text)
     assert first < said.index("It is not payable, and is not expected to be")
     assert first < said.index("30-day uptime")
-    assert "When last checked not payable" in said
+    assert "At the last check not payable" in said
     assert re.search(r"Cap not-payable-soon .*? ≤ 49 ", said)
     assert "flawless" not in said.lower()
 
@@ -93,7 +93,7 @@ def test_forecasts_are_shares_and_never_certain() -> None:
     assert "Payable in half an hour over 99.9%" in sure
     assert "Payable in 24 hours under 0.1%" in sure
     none = words(unmeasured_view())
-    assert "When last checked — Payable in half an hour — Payable in 24 hours — Confidence" in none
+    assert "At the last check — Payable in half an hour — Payable in 24 hours — 30-day" in none
 
 
 @pytest.mark.parametrize(("count", "text"), [(12, "and 12 more"), (1_000, "and 1,000+ more")])
@@ -130,7 +130,7 @@ def test_a_flag_of_the_last_check_is_not_said_to_hold_since_then() -> None:
     said = words(view(flags=tuple(flags)))
     day = date(since)
     assert f"not-payable at the last check, {day}" in said
-    assert f"lint:accepts-empty for the seller to mend at the last check, {day}" in said
+    assert f"lint:accepts-empty for the seller to fix at the last check, {day}" in said
     assert f"price-changed since {day}" in said
 
 

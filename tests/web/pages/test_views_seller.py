@@ -47,8 +47,8 @@ def test_the_providers_statement_is_shown_as_his_own_words(
     said = page(FILE).words
     assert "The provider's statement unverified We had a bad week." in said
     assert "Contact, as the provider gives it: ops@example.com ." in said
-    assert "asks not to be bought from as a test" in said
-    assert "nobody checked them, they change no score" in said
+    assert "has opted out of test purchases" in said
+    assert "is unverified, does not affect any score" in said
     assert f"From {announcement().before} to {announcement().after}" in said
     assert "signed by the old address" in said
     assert "optOut is not true or false." in said
@@ -87,10 +87,10 @@ def test_an_endpoint_page_says_what_would_raise_the_score() -> None:
     )
     later = replace(row, code="age", fix="Stay listed.", points_tenths=12, in_days=1)
     said = endpoint(view(snapshot(improvements=(row, later)))).words
-    assert "What would raise this score" in said
+    assert "How to raise this score" in said
     assert "Name a token that clients know. lint:asset-known +41.5" in said
     assert "within 1 day" in said
-    assert "What would raise this score" not in endpoint(view()).words
+    assert "How to raise this score" not in endpoint(view()).words
 
 
 def test_a_badge_can_be_embedded_in_markdown_and_html() -> None:

@@ -438,7 +438,7 @@ async def test_cursors_of_another_place_are_refused_and_others_watches_stay_unre
         {"watch_since": "999999999999999"},
     ):
         problem = await watch_service.poll(one, status=422, **query)
-        assert "Leave" in problem["errors"][0]["message"]
+        assert "Omit" in problem["errors"][0]["message"]
     assert (await watch_service.poll(two, since="0"))["events"] == []
     other = await watch_service.poll(
         two, since=cursors["next_cursor"], watch_since=cursors["watch_events_cursor"]

@@ -44,7 +44,7 @@ def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(
 ) -> None:
     required = request_model.json_schema().get("required", ["endpoint"])
     problem = refused({**dict.fromkeys(required, RESOURCE), name: 7}, request_model)
-    assert str(problem) == (f"There is no field {name}: did you mean {meant}? Nothing was charged.")
+    assert str(problem) == (f"Unknown field {name}: did you mean {meant}? Nothing was charged.")
     assert [error.path for error in problem.errors] == [name]
 
 
@@ -100,13 +100,17 @@ def test_the_number_of_names_that_are_compared_has_an_end() -> None:
     [
         (history.HistoryRequest, {"days": "7"}, "days must be a number from 1 to 90."),
         (similar.SimilarRequest, {"limit": 2.5}, "limit must be a whole number from 1 to 25."),
-        (trace.TraceRequest, {"txHash": "0x1"}, "txHash must be a text that matches ^0x"),
+        (trace.TraceRequest, {"txHash": "0x1"}, "txHash must be a string that matches ^0x"),
         (trace.TraceRequest, {"model": "guess"}, "model must be one of receipt-logs, calldata,"),
         (watch.CreateRequest, {"digest": 1}, "digest must be true or false."),
-        (watch.CreateRequest, {"events": []}, "events must be a list that is not empty."),
+        (watch.CreateRequest, {"events": []}, "events must be a non-empty list."),
         (watch.CreateRequest, {"events": ["x", "y"]}, "events[0] must be one of payto_change,"),
         (watch.CreateRequest, {"delivery": "https://x.com"}, "delivery must be an object."),
-        (watch.CreateRequest, {"delivery": {"url": 1}}, "delivery takes webhook_url and slack"),
+        (
+            watch.CreateRequest,
+            {"delivery": {"url": 1}},
+            "delivery accepts only webhook_url and slack",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_the_words_of_the_schema(

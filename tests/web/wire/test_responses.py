@@ -249,7 +249,7 @@ async def test_what_no_directory_lists_is_not_called_listed(running: Running) ->
     assert "listed" not in document["summary"]
     page = (await running.get(f"/endpoint/{resource.id}")).text
     assert "unlisted" in page
-    assert "No directory lists it" in page
+    assert "No directory lists this endpoint" in page
 
 
 async def test_a_snapshot_is_found_by_any_spelling_of_its_resource(running: Running) -> None:

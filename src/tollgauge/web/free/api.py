@@ -1,4 +1,4 @@
-"""The free JSON routes: numbers come from monitor/reports, and their JSON from web/wire."""
+"""Handlers of the free JSON routes: data of monitor/reports in the form of web/wire."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.input import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.signing import signature_header
-from tollgauge.web.wire import calibration_answers, snapshots, trust
-from tollgauge.web.wire.counts import ecosystem
+from tollgauge.web.wire import snapshots, statistics_answers, trust
 from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump
 from tollgauge.web.wire.snapshots import LeaderboardResponse
+from tollgauge.web.wire.statistics_answers import ecosystem
 from tollgauge.web.wire.trust import PreviewResponse
 
 PREVIEW_PATH: Final = "/v1/x402-trust-preview"
-PREVIEW: Final = "Three full sample reports: the best, the median and the worst endpoint"
+PREVIEW: Final = "Get three sample reports: best, median and worst endpoint"
 IMMUTABLE: Final = "public, max-age=31536000, immutable"
 EMPTY_OBJECT: Final = {
     "required": False,
@@ -37,60 +37,58 @@ EMPTY_OBJECT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class FreeApi:
-    """The handlers of the free JSON routes; also called by the free tools of web/mcp."""
+    """Handlers of the free JSON routes; the free tools of web/mcp call them too."""
 
     dependencies: Dependencies
 
     async def preview(self) -> Response:
-        """The best, the median and the worst endpoint, as they were scored last."""
+        """Return reports on the best, the median and the worst endpoint."""
         return self._signed(await self.samples(), "tollgauge-report")
 
     async def samples(self) -> PreviewResponse:
-        """What the preview shows."""
+        """Build the sample reports."""
         samples = await self.dependencies.read_now(trust_reports.preview)
         return trust.preview(samples, base_url=self.dependencies.base_url)
 
     async def preview_by_post(self, request: Request) -> Response:
-        """The same as GET; the body is optional and takes no parameters."""
+        """Return the preview; the optional body has no parameters."""
         if await request.body():
             RequestModel.read(await read_body(request))
         return await self.preview()
 
     async def leaderboard(self) -> Response:
-        """The leaderboard."""
+        """Return the leaderboard."""
         return json_response(await self.best())
 
     async def best(self) -> LeaderboardResponse:
-        """What the leaderboard shows."""
+        """Build the leaderboard."""
         board = await self.dependencies.read_now(overview.leaderboard)
         return snapshots.leaderboard(board, base_url=self.dependencies.base_url)
 
     async def stats(self) -> Response:
-        """The ecosystem's counts."""
+        """Return the statistics of all endpoints."""
         stats = await self.dependencies.read_now(overview.ecosystem)
         spread = await self.dependencies.read_now(statistics.current)
         return json_response(ecosystem(stats, spread))
 
     async def calibration(self) -> Response:
-        """Forecasts held against what happened, by policy."""
+        """Return the accuracy of forecasts by policy."""
         report = await self.dependencies.read_now(calibration.report)
-        return json_response(calibration_answers.calibration(report, now=self.dependencies.clock()))
+        return json_response(statistics_answers.calibration(report, now=self.dependencies.clock()))
 
     async def snapshot(self, resource: ResourceQuery) -> Response:
-        """A snapshot by resource URL; a query in it is ignored, as identity is host plus path."""
+        """Return a snapshot by URL; its query is ignored, because the identity is host and path."""
         return await self.snapshot_by_id(resource_of(resource, self.dependencies.perimeter).id)
 
     async def snapshot_by_id(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
-        """A snapshot by endpoint id."""
+        """Return a snapshot by endpoint ID."""
         now, base_url = self.dependencies.clock(), self.dependencies.base_url
         snapshot = await self.dependencies.read_endpoint(detailed, id, now=now)
         model = snapshots.snapshot(snapshot, now=now, base_url=base_url)
         return self._signed(model, "tollgauge-snapshot")
 
     async def evidence(self, digest: Digest) -> Response:
-        """The evidence document that a report names: the same bytes for ever, so that a client need
-        not ask again.
-        """
+        """Return an evidence document. It is immutable, and clients can cache it forever."""
         document = await self.dependencies.store.reading(
             evidence_of, digest, now=self.dependencies.clock()
         )
@@ -98,16 +96,14 @@ class FreeApi:
             raise Problem(
                 404,
                 "unknown-evidence",
-                "No report has named evidence with this digest in the last 90 days.",
+                "No report of the last 90 days has evidence with this digest.",
             )
         return Response(
             document, media_type="application/json", headers={"Cache-Control": IMMUTABLE}
         )
 
     def _signed(self, model: ResponseModel, typ: Typ) -> Response:
-        """A response as the body of a response, with its signature where there is a key. The cache
-        keeps both, so that an answer is signed once however often it is read.
-        """
+        """Build a signed response. The cache stores it with the signature, so it is signed once."""
         response, key = json_response(model), self.dependencies.signing_key
         now = self.dependencies.clock()
         response.headers.update(signature_header(key, bytes(response.body), typ, now))
@@ -115,13 +111,13 @@ class FreeApi:
 
 
 def json_response(model: ResponseModel) -> Response:
-    """A response as the body of a response."""
+    """Build an HTTP response with a JSON body."""
     return Response(dump(model), media_type="application/json")
 
 
 class ModelResponse(ResponseModel):
-    """A decoder: the node's methods that it needs, what it gives, and its price in dollars, which
-    comes on top of the route's.
+    """A decoder: the node methods that it needs, its result, and its price in dollars, which is
+    added to the price of the route.
     """
 
     id: Annotated[str, OneOf(Model)]
@@ -131,7 +127,7 @@ class ModelResponse(ResponseModel):
 
 
 class ModelsResponse(ResponseModel):
-    """The catalogue, cheapest first, and the networks that requests can name."""
+    """The decoders, cheapest first, and the supported networks."""
 
     models: list[ModelResponse]
     networks: list[str]
@@ -152,5 +148,5 @@ CATALOGUE: Final = ModelsResponse(
 
 
 async def models() -> Response:
-    """Each decoder with what it needs of a node, and its price."""
+    """Return the decoders with their requirements and prices."""
     return json_response(CATALOGUE)

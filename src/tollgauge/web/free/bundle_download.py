@@ -1,8 +1,8 @@
-"""`GET /trust/bundle`: the trust records of all listed endpoints as one file, for clients that
-decide offline whether to pay (docs/bundle.md).
+"""`GET /trust/bundle`: trust records of all listed endpoints in one file, for clients that decide
+offline (docs/bundle.md).
 
-A loop builds the file and stores it (jobs/bundle); here it is only sent. Every process has the same
-bytes: it keeps them in memory, and checks every CHECK_MS whether there are newer ones.
+A loop builds and stores the file (jobs/bundle). Each process keeps it in memory and checks for a
+newer one every CHECK_MS.
 """
 
 from __future__ import annotations
@@ -27,21 +27,19 @@ from tollgauge.web.edge.problem import Problem
 
 PATH: Final = "/trust/bundle"
 AVOID_PATH: Final = f"{PATH}/avoid"
-SUMMARY: Final = "What is known of every listed endpoint, as one signed file"
-AVOID_SUMMARY: Final = "The same of those alone that must not be paid"
+SUMMARY: Final = "Download the trust records of all listed endpoints as a signed file"
+AVOID_SUMMARY: Final = "Download only the records of endpoints that must not be paid"
 MEDIA_TYPE: Final = "application/zstd"
 CHECK_MS: Final = 5 * SECOND_MS
 RETRY_S: Final = 60
 _CACHE_CONTROL: Final = "public, max-age=3600"
-_PART: Final = 64 * 1024
-"""How much is sent at once: a slow client holds no more of the file in the socket's buffer."""
+_CHUNK_BYTES: Final = 64 * 1024
+"""Size of a write, and so of the data that a slow client keeps in the socket's buffer."""
 
 
 @dataclass(slots=True)
 class _Cached:
-    """The newest bundle of a variant that this process read: what is said of it, its bytes, and
-    when it was last compared with the stored one (ms UTC).
-    """
+    """The bundle in memory, and the time of its last comparison with the store (ms UTC)."""
 
     stored: StoredBundle | None = None
     body: bytes = b""
@@ -51,7 +49,7 @@ class _Cached:
 
 @dataclass(frozen=True, slots=True)
 class Bundles:
-    """The handlers of both variants."""
+    """Handlers of both variants."""
 
     dependencies: Dependencies
     _cached: dict[Variant, _Cached] = field(
@@ -59,11 +57,11 @@ class Bundles:
     )
 
     async def all(self, request: Request) -> Response:
-        """Every listed endpoint."""
+        """Return the records of all listed endpoints."""
         return await self._answer(request, Variant.ALL)
 
     async def avoid(self, request: Request) -> Response:
-        """Those alone that must not be paid."""
+        """Return only the records of endpoints that must not be paid."""
         return await self._answer(request, Variant.AVOID)
 
     async def _answer(self, request: Request, variant: Variant) -> Response:
@@ -81,17 +79,19 @@ class Bundles:
             return Response(status_code=304, headers=headers)
         part = requested_range(request.headers, len(body), etag=etag, modified=stored.as_of)
         if part is None:
-            return _sent(body, range(len(body)), headers)
+            return _send(body, range(len(body)), headers)
         if not part:
-            return _no_such_part(len(body))
+            return _range_not_satisfiable(len(body))
         headers["Content-Range"] = f"bytes {part.start}-{part.stop - 1}/{len(body)}"
-        return _sent(body, part, headers, status=206)
+        return _send(body, part, headers, status=206)
 
     async def _newest(self, variant: Variant) -> tuple[StoredBundle, bytes]:
-        """The newest bundle and its bytes, which are read only where they are new. Raises Problem
-        503 before the first; while the database cannot serve, the one in memory is the newest.
+        """Return the newest bundle. Raises Problem 503 if none was built yet.
+
+        If the database is unavailable, the bundle in memory is returned.
         """
         cached, now = self._cached[variant], self.dependencies.clock()
+        # The lock lets one request refresh while the others wait: the file has several megabytes.
         async with cached.lock:
             if not cached.checked_at <= now < cached.checked_at + CHECK_MS:
                 try:
@@ -101,7 +101,7 @@ class Bundles:
                         raise
                 cached.checked_at = now
         if cached.stored is None:
-            detail = "There is no bundle until a directory lists an endpoint. Ask again soon."
+            detail = "The first bundle has not been built yet. Retry in a minute."
             raise Problem(503, "bundle-unavailable", detail, retry_after=RETRY_S)
         return cached.stored, cached.body
 
@@ -114,21 +114,20 @@ class Bundles:
             cached.stored, cached.body = whole
 
 
-def _sent(body: bytes, part: range, headers: dict[str, str], *, status: int = 200) -> Response:
-    """A part of the body, as it is."""
+def _send(body: bytes, part: range, headers: dict[str, str], *, status: int = 200) -> Response:
     view = memoryview(body)[part.start : part.stop]
 
     async def pieces() -> AsyncIterator[memoryview]:
-        for at in range(0, len(view), _PART):
-            yield view[at : at + _PART]
+        for at in range(0, len(view), _CHUNK_BYTES):
+            yield view[at : at + _CHUNK_BYTES]
 
     headers = headers | {"Content-Length": str(len(view))}
     return StreamingResponse(pieces(), status, headers, media_type=MEDIA_TYPE)
 
 
-def _no_such_part(size: int) -> Response:
+def _range_not_satisfiable(size: int) -> Response:
     problem = Problem(
-        416, "range-not-satisfiable", f"The file has {size} bytes: ask for a range within them."
+        416, "range-not-satisfiable", f"The file has {size} bytes. Request a range within them."
     )
     response = problem.response()
     response.headers["Content-Range"] = f"bytes */{size}"

@@ -1,7 +1,7 @@
-"""Search and lists, free: `GET /trust/search` and `/v1/semantic-search`, and `GET /trust/endpoints`
-as JSON and CSV. What they find is monitor/lists'.
+"""Free search and lists: `GET /trust/search`, `/v1/semantic-search`, and `GET /trust/endpoints` as
+JSON and CSV.
 
-A query string is read as a JSON body is, by a RequestModel, so that both give the same errors.
+Query strings and JSON bodies are parsed by the same RequestModel, and give the same errors.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ EXAMPLE: Final = {"query": "weather forecast for a city", "maxAmountUsd": 0.01}
 
 def _not_empty(text: str) -> str:
     if not text.strip():
-        refuse(invalid("", "The search is empty: give a URL, a host, a payTo address, or words."))
+        refuse(invalid("", "The query is empty. Send a URL, host, payTo address or keywords."))
     return text
 
 
@@ -67,7 +67,7 @@ def _host(text: str) -> str:
 
 def _not_null(value: object) -> object:
     if value is None:
-        raise ValueError("what is not wanted is left out")
+        raise ValueError("omit the field instead of null")
     return value
 
 
@@ -76,16 +76,16 @@ _Price = Annotated[float, Field(ge=0, le=1_000_000)]
 
 
 class _ListedRequest(RequestModel):
-    """The filters that searches and lists share."""
+    """Filters of searches and lists."""
 
     model_config = ConfigDict(alias_generator=camel)
 
     max_amount_usd: Annotated[_Price | None, _NotNull] = Field(
-        None, description="The most that a call may cost, in dollars"
+        None, description="Maximum price per call in dollars"
     )
     network: Annotated[RequestedNetwork | None, _NotNull] = Field(None, description=NETWORK)
     recommendation: Annotated[Recommendation | None, _NotNull] = Field(
-        None, description="Only those with this recommendation"
+        None, description="Only endpoints with this recommendation"
     )
     min_proven_payers: Annotated[
         Annotated[int, Field(ge=1, le=1_000_000_000), BeforeValidator(without_fraction)] | None,
@@ -95,7 +95,7 @@ class _ListedRequest(RequestModel):
     )
 
     def filters(self) -> dict[str, Any]:
-        """The shared fields of a Filter."""
+        """Return the shared fields of a Filter."""
         dollars = self.max_amount_usd
         return {
             "network": self.network,
@@ -106,48 +106,46 @@ class _ListedRequest(RequestModel):
 
 
 class SearchRequest(_ListedRequest):
-    """What to search for: the URL of an endpoint, the host of a provider, a payTo, or words."""
+    """A search."""
 
     query: Annotated[str, Field(max_length=QUERY_MAX), AfterValidator(_not_empty)] = Field(
-        description="The URL of an endpoint, the host of a provider, a payTo address, or what you "
-        "need, in words"
+        description="Endpoint URL, provider host, payTo address, or keywords"
     )
     limit: Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(without_fraction)] = Field(
-        5, description="How many at most"
+        5, description="Maximum number of results"
     )
     min_grade: Annotated[Grade | None, _NotNull] = Field(
-        None, description="Only those with this grade or a better"
+        None, description="Only endpoints with this grade or better"
     )
 
     def wanted(self) -> Filter:
-        """The filter of the search."""
+        """Return the filter of the search."""
         grades = grades_from(self.min_grade) if self.min_grade else ""
         return Filter(grades=grades, **self.filters())
 
 
 class ListRequest(_ListedRequest):
-    """Which endpoints to list, in which order."""
+    """Filters and order of a list."""
 
     sort: Annotated[str, OneOf(Sort)] = Field(
         "score",
-        description="The order: best score, lowest price, most uptime, lowest latency, first seen "
-        "last, or address",
+        description="Order: best score, lowest price, highest uptime, lowest latency, newest, or "
+        "address",
     )
-    grade: Grade | None = Field(None, description="Only those with this grade")
+    grade: Grade | None = Field(None, description="Only endpoints with this grade")
     host: Annotated[str, Field(max_length=253), AfterValidator(_host)] | None = Field(
-        None, description="Only those of this host"
+        None, description="Only endpoints of this host"
     )
     status: Annotated[str, OneOf(Listing)] = Field(
         "listed",
-        description="Those that a directory lists, those that one listed once, or those that are "
-        "known by request only",
+        description="Endpoints that a directory lists, listed in the past, or never listed",
     )
     cursor: Annotated[str, Field(max_length=_CURSOR_MAX)] = Field(
-        "", description="`nextCursor` of the previous page. Default: the first page"
+        "", description="`nextCursor` of the previous page"
     )
 
     def wanted(self) -> Filter:
-        """The filter of the list."""
+        """Return the filter of the list."""
         listing = Listing(self.status)
         return Filter(status=listing, host=self.host, grades=self.grade or "", **self.filters())
 
@@ -165,12 +163,12 @@ LIST_PARAMETERS: Final = ListRequest.query_parameters(
 
 @dataclass(frozen=True, slots=True)
 class EndpointLists:
-    """The handlers of searches and lists; also called by the pages and by the tool of web/mcp."""
+    """Handlers of searches and lists; the pages and the MCP tool call them too."""
 
     dependencies: Dependencies
 
     async def search(self, request: Request) -> Response:
-        """What a search finds."""
+        """Return search results."""
         query = dict(request.query_params)
         if "q" not in query:
             raise invalid("q", "q is missing.")
@@ -178,11 +176,11 @@ class EndpointLists:
         return json_response(await self.results(SearchRequest.read_query(query)))
 
     async def search_by_post(self, request: Request) -> Response:
-        """The same as GET, with a JSON body."""
+        """Return search results for a JSON body."""
         return json_response(await self.results(SearchRequest.read(await read_body(request))))
 
     async def endpoints(self, request: Request) -> Response:
-        """A page of a list, as JSON or as CSV."""
+        """Return one page of the list as JSON or CSV, depending on `Accept`."""
         if accepts_csv(request.headers.get("accept", "").encode("latin-1")):
             return await self.endpoints_csv(request)
         page = await self._list(request.query_params, path=ENDPOINTS)
@@ -191,7 +189,7 @@ class EndpointLists:
         return response
 
     async def endpoints_csv(self, request: Request) -> Response:
-        """A page of a list as CSV; the header Link names the next one."""
+        """Return one page of the list as CSV; the `Link` header contains the next page."""
         page = await self._list(request.query_params, path=f"{ENDPOINTS}.csv")
         return Response(
             lists.endpoint_csv(page),
@@ -200,12 +198,12 @@ class EndpointLists:
         )
 
     async def results(self, request: SearchRequest) -> lists.SearchResponse:
-        """What a search finds, as JSON. Raises Problem 422 and 503."""
+        """Return search results. Raises Problem 422 or 503."""
         search = await self.find(self.named(request.query), request)
         return lists.search(search, base_url=self.dependencies.base_url)
 
     def named(self, text: str) -> Named:
-        """What the text of a search names. Raises Problem 422."""
+        """Parse the text of a search. Raises Problem 422."""
         try:
             return read_search_text(text, self.dependencies.perimeter)
         except ResourceError as error:
@@ -213,7 +211,7 @@ class EndpointLists:
             raise Problem(422, error.code, f"{error} {error.hint}", errors=errors) from error
 
     async def find(self, named: Named, request: SearchRequest) -> Search:
-        """What a search finds. Raises Problem 503."""
+        """Search the endpoints. Raises Problem 503 while the index is being built."""
         known = (self.dependencies.alternatives, self.dependencies.store)
         try:
             return await endpoint_pages.search(*known, named, request.wanted(), limit=request.limit)
@@ -221,14 +219,14 @@ class EndpointLists:
             raise _building() from error
 
     async def page(self, request: ListRequest, *, limit: int = LIST_ROWS) -> EndpointPage:
-        """A page of a list. Raises Problem 422 and 503."""
+        """Load one page of a list. Raises Problem 422 or 503."""
         known = (self.dependencies.alternatives, self.dependencies.store)
         try:
             return await endpoint_pages.page(
                 *known, request.wanted(), Sort(request.sort), after=request.cursor, limit=limit
             )
         except CursorError as error:
-            message = "Take the cursor from nextCursor of the page before, with the same sort."
+            message = "Send nextCursor of the previous page, with the same sort."
             raise invalid("cursor", message) from error
         except IndexBuilding as error:
             raise _building() from error
@@ -242,7 +240,7 @@ class EndpointLists:
 
 
 def with_cursor(query: Mapping[str, str], cursor: str) -> str:
-    """The query string of another page of the same list; an empty cursor is the first page."""
+    """Return the query string of another page; an empty cursor means the first page."""
     given = {name: text for name, text in query.items() if name != "cursor"}
     return urlencode(given | ({"cursor": cursor} if cursor else {}))
 
@@ -255,7 +253,7 @@ def _building() -> Problem:
     return Problem(
         503,
         "index-building",
-        "The index of all endpoints is being built. Try again in some seconds; a URL and a host "
-        "are found meanwhile.",
+        "The search index is being built. Retry in a few seconds; searches by URL and by host "
+        "already work.",
         retry_after=10,
     )

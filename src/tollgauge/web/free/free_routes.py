@@ -1,4 +1,4 @@
-"""The rows of what costs nothing: JSON, feeds, lists, and files that machines look for first."""
+"""Routes of the free JSON, feeds, lists, and discovery files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,16 @@ from tollgauge.web.free.api import (
     ModelsResponse,
     models,
 )
-from tollgauge.web.free.discovery_files import LLMS, WELL_KNOWN, DiscoveryFiles, ResourcesResponse
-from tollgauge.web.free.feeds import ATOM, Feeds
+from tollgauge.web.free.discovery_files import (
+    ATOM,
+    LLMS,
+    WELL_KNOWN,
+    XML,
+    DiscoveryFiles,
+    Feeds,
+    ResourcesResponse,
+    Sitemap,
+)
 from tollgauge.web.free.keys import (
     DID,
     DidResponse,
@@ -33,29 +41,27 @@ from tollgauge.web.free.keys import (
     jwks,
 )
 from tollgauge.web.free.preflight import PreflightResponse
-from tollgauge.web.free.sitemap import XML, Sitemap
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import examples, lists, openapi
-from tollgauge.web.wire.calibration_answers import CalibrationResponse
-from tollgauge.web.wire.counts import EcosystemResponse
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.lint_answers import LintResponse
 from tollgauge.web.wire.snapshots import LeaderboardResponse, SnapshotResponse
+from tollgauge.web.wire.statistics_answers import CalibrationResponse, EcosystemResponse
 from tollgauge.web.wire.trust import PreviewResponse
 
-_UNKNOWN: Final = {404: "Nothing is known of this resource"}
-_UNKNOWN_EVIDENCE: Final = {404: "No report has named it in the last 90 days"}
+_UNKNOWN: Final = {404: "This resource is not monitored"}
+_UNKNOWN_EVIDENCE: Final = {404: "No report of the last 90 days has this evidence"}
 _INVALID: Final = {
-    422: "The resource is missing, or no public https URL, or there is an unknown query parameter"
+    422: "`resource` is missing or not a public https URL, or a query parameter is unknown"
 }
 _NO_OBJECT: Final = {
     400: "The body is not JSON",
-    422: "The body is not a JSON object, or an unknown query parameter",
+    422: "The body is not a JSON object, or a query parameter is unknown",
 }
 
 
 def free_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """JSON and feeds that cost nothing."""
+    """Yield all free routes."""
     yield from _json_routes(dependencies)
     yield from _bundle_routes(dependencies)
     yield from _feed_routes(dependencies)
@@ -64,7 +70,7 @@ def free_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 
 def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """What is read by GET as JSON, without a payment."""
+    """Yield the JSON routes."""
     base_url, api = dependencies.base_url, FreeApi(dependencies)
     board = openapi.free(LeaderboardResponse, read_example("leaderboard", base_url))
     counts = openapi.free(EcosystemResponse, read_example("stats"))
@@ -75,19 +81,19 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     calibration = openapi.free(CalibrationResponse, read_example("calibration"))
     document = openapi.document(read_example("evidence"), _UNKNOWN_EVIDENCE)
     query = f"?resource={examples.RESOURCE}"
-    best = "The best 25 listed endpoints that may be paid"
-    known = "Counts over everything that is known"
-    decoding = "The decoders that a payment trace can name"
-    calibrated = "Forecasts held against what happened, by policy"
+    best = "Get the leaderboard of the 25 best endpoints"
+    known = "Get statistics of all known endpoints"
+    decoding = "List the decoders for payment traces"
+    calibrated = "Get the accuracy of forecasts by policy"
     get = partial(Route, "GET", tag="free", cached=True)
     for path, summary, handler, answers, example in (
         ("/trust/leaderboard", best, api.leaderboard, board, ""),
         ("/trust/stats", known, api.stats, counts, ""),
-        ("/trust/snapshot", "The cached snapshot of an endpoint", api.snapshot, by_url, query),
-        ("/trust/snapshot/{id}", "The same by the endpoint's id", api.snapshot_by_id, by_id, None),
+        ("/trust/snapshot", "Get the snapshot of an endpoint", api.snapshot, by_url, query),
+        ("/trust/snapshot/{id}", "Get a snapshot by ID", api.snapshot_by_id, by_id, None),
         (PREVIEW_PATH, PREVIEW, api.preview, samples, ""),
         ("/calibration.json", calibrated, api.calibration, calibration, ""),
-        ("/evidence/{digest}", "What a score was computed from", api.evidence, document, None),
+        ("/evidence/{digest}", "Get the evidence of a score", api.evidence, document, None),
         ("/v1/models", decoding, models, decoders, None),
     ):
         id_ = f"get_{handler.__name__}"
@@ -106,7 +112,7 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 
 def _bundle_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """What is known of endpoints, for who decides whether to pay: one by one, and as a file."""
+    """Yield the routes for decisions before a payment: preflight and bundles."""
     yield Route(
         "GET",
         preflight.PATH,
@@ -131,15 +137,15 @@ def _bundle_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 
 def _feed_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """Incidents as Atom."""
+    """Yield the Atom feeds of incidents."""
     feeds, answers = Feeds(dependencies), openapi.page(ATOM, own=UNKNOWN_PAGE)
     get = partial(Route, "GET", tag="free", cached=True)
     for path, summary, handler in (
-        ("/endpoint/{id}/feed.xml", "An endpoint's incidents, as Atom", feeds.of_endpoint),
-        ("/provider/{host}/feed.xml", "A provider's incidents, as Atom", feeds.of_provider),
+        ("/endpoint/{id}/feed.xml", "Incidents of an endpoint (Atom)", feeds.of_endpoint),
+        ("/provider/{host}/feed.xml", "Incidents of a provider (Atom)", feeds.of_provider),
     ):
         yield get(path, summary, handler, f"feed_{handler.__name__}", answers)
-    every = "The incidents of all endpoints, as Atom"
+    every = "Incidents of all endpoints (Atom)"
     yield get(
         "/incidents/feed.xml",
         every,
@@ -151,11 +157,11 @@ def _feed_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 
 def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """Search, and every endpoint page by page."""
+    """Yield the routes of search and lists."""
     endpoints, base_url = endpoint_lists.EndpointLists(dependencies), dependencies.base_url
     results = openapi.free(lists.SearchResponse, read_example("search", base_url), INVALID_FILTER)
     get = partial(Route, "GET", tag="free", cached=True, strict_query=True)
-    search = "Endpoints by URL, by host, or by what they are for"
+    search = "Search endpoints by URL, host, payTo address or keywords"
     for path, handler, id_, example in (
         (endpoint_lists.SEARCH, endpoints.search, "get_search", "?q=weather%20forecast&minGrade=B"),
         (endpoint_lists.SEMANTIC_SEARCH, endpoints.search, "get_semantic_search", None),
@@ -186,18 +192,18 @@ def _list_routes(dependencies: Dependencies) -> Iterable[Route]:
     )
     csv = openapi.csv(INVALID_FILTER)
     either = {**page, 200: openapi.either(page[200], csv[200])}
-    every = "Every listed endpoint, 100 a page, as JSON or CSV"
+    every = "List all endpoints, 100 per page, as JSON or CSV"
     query = "?sort=price&grade=A"
     get = partial(get, request=endpoint_lists.LIST_PARAMETERS)
     yield get(
         endpoint_lists.ENDPOINTS, every, endpoints.endpoints, "get_endpoints", either, example=query
     )
-    as_csv, path = "The same as CSV", f"{endpoint_lists.ENDPOINTS}.csv"
+    as_csv, path = "List all endpoints as CSV", f"{endpoint_lists.ENDPOINTS}.csv"
     yield get(path, as_csv, endpoints.endpoints_csv, "get_endpoints_csv", csv, example=query)
 
 
 def _lint_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """The linter for sellers."""
+    """Yield the route of the linter."""
     linting = lint.Linting(dependencies)
     yield Route(
         "POST",
@@ -216,23 +222,25 @@ def _lint_routes(dependencies: Dependencies) -> Iterable[Route]:
 def discovery_routes(
     dependencies: Dependencies, documented: tuple[DocumentedRoute, ...]
 ) -> Iterable[Route]:
-    """The files that a machine looks for first."""
+    """Yield the files at well-known paths."""
     files, sitemap = DiscoveryFiles(dependencies, documented), Sitemap(dependencies)
     keys, example = KeyFiles(dependencies), example_keys()
     key_set = openapi.free(JwksResponse, jwks(example).model_dump(by_alias=True))
     document = did(dependencies.base_url, example, example).model_dump(by_alias=True)
-    did_document = openapi.free(DidResponse, document, {404: "Nothing has ever been signed"})
+    did_document = openapi.free(
+        DidResponse, document, {404: "This service does not sign responses"}
+    )
     sold = openapi.free(ResourcesResponse, {"version": 1, "resources": files.sold()})
     text, xml = openapi.page("text/plain"), openapi.page(XML)
-    parts = openapi.page(XML, own={404: "The sitemap has no such part"})
+    parts = openapi.page(XML, own={404: "The sitemap has no part with this name"})
     for path, summary, handler, answers in (
-        (WELL_KNOWN, "What is sold here", files.well_known, sold),
-        (JWKS, "The keys of all signatures, as a JWK Set", keys.jwks, key_set),
-        (DID, "The same as the DID document of did:web", keys.did, did_document),
-        (LLMS, "What this is, for language models", files.llms, text),
-        ("/robots.txt", "What crawlers may read", sitemap.robots, text),
-        ("/sitemap.xml", "The parts of the sitemap", sitemap.index, xml),
-        ("/sitemap/{name}", "A part of the sitemap", sitemap.part, parts),
+        (WELL_KNOWN, "List the paid routes", files.well_known, sold),
+        (JWKS, "Get the signing keys as a JWK Set", keys.jwks, key_set),
+        (DID, "Get the signing keys as a did:web document", keys.did, did_document),
+        (LLMS, "Description of the service for language models", files.llms, text),
+        ("/robots.txt", "Rules for crawlers", sitemap.robots, text),
+        ("/sitemap.xml", "Index of the sitemap", sitemap.index, xml),
+        ("/sitemap/{name}", "Part of the sitemap", sitemap.part, parts),
     ):
         id_ = f"get_{handler.__name__}"
         yield Route("GET", path, summary, handler, id_, answers, tag="free", cached=True)

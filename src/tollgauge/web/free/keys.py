@@ -1,9 +1,7 @@
-"""The public keys of signatures, in the two forms that verifiers look for.
+"""Public keys of signatures, as a JWK Set (RFC 7517) and as a did:web document (W3C CCG).
 
-`/.well-known/jwks.json` is a JWK Set (RFC 7517): the key that signs first, and the retired ones
-with `nbf` and `exp`. `/.well-known/did.json` is the document of `did:web:HOST`, which has the
-retired keys too, but asserts with the one that signs alone (W3C, Decentralized Identifiers;
-W3C CCG, did:web).
+Both contain the current key and the retired keys. In the DID document only the current key is an
+assertion method.
 """
 
 from __future__ import annotations
@@ -27,8 +25,8 @@ _CONTEXT: Final = ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/su
 
 
 class JwkResponse(ResponseModel):
-    """A public Ed25519 key (RFC 8037). `kid` is its thumbprint (RFC 7638); a retired key counts for
-    what was signed from `nbf` until `exp` (unix seconds).
+    """A public Ed25519 key (RFC 8037). `kid` is its thumbprint (RFC 7638). A retired key is valid
+    for signatures from `nbf` to `exp` (unix seconds).
     """
 
     kty: Annotated[str, OneOf(("OKP",))]
@@ -42,13 +40,13 @@ class JwkResponse(ResponseModel):
 
 
 class JwksResponse(ResponseModel):
-    """The keys of all signatures; none where nothing is signed."""
+    """The signing keys; empty if responses are not signed."""
 
     keys: list[JwkResponse]
 
 
 class MethodResponse(ResponseModel):
-    """A key in the form of a DID document."""
+    """A key in a DID document."""
 
     id: str
     type: str
@@ -67,36 +65,41 @@ class DidResponse(ResponseModel):
 
 @dataclass(frozen=True, slots=True)
 class KeyFiles:
-    """The handlers of both files."""
+    """Handlers of both files."""
 
     dependencies: Dependencies
 
     async def jwks(self) -> Response:
-        """The JWK Set."""
+        """Return the JWK Set."""
         return json_response(jwks(self.dependencies.public_keys))
 
     async def did(self) -> Response:
-        """The DID document. Raises Problem 404 where no key has ever signed."""
+        """Return the DID document. Raises Problem 404 if no key was ever configured."""
         keys, current = self.dependencies.public_keys, self.dependencies.signing_key
         if not keys:
             raise Problem(
                 404,
                 "nothing-signed",
-                "This service signs nothing: its operator has set no signing key.",
+                "Responses are not signed: the operator has not set a signing key.",
             )
         signs = (current.public,) if current else ()
         return json_response(did(self.dependencies.base_url, keys, signs))
 
 
 def jwks(keys: tuple[PublicKey, ...]) -> JwksResponse:
-    """A JWK Set of keys."""
+    """Build a JWK Set."""
     return JwksResponse(keys=[_jwk(key) for key in keys])
 
 
 def did(base_url: str, keys: tuple[PublicKey, ...], signs: tuple[PublicKey, ...]) -> DidResponse:
-    """The document of `did:web` for the host of a URL: all `keys`, and those that sign now. A port
-    is written behind `%3A`.
+    """Build the did:web document for the host of a URL.
+
+    Args:
+        base_url: The public address of the service.
+        keys: All keys, current and retired.
+        signs: The current key, if any.
     """
+    # did:web encodes the colon before a port as %3A.
     id_ = f"did:web:{quote(urlsplit(base_url).netloc.rpartition('@')[2].lower(), safe='')}"
     return DidResponse(
         context=_CONTEXT,
@@ -115,7 +118,7 @@ def did(base_url: str, keys: tuple[PublicKey, ...], signs: tuple[PublicKey, ...]
 
 
 def example_keys() -> tuple[PublicKey, ...]:
-    """The key that the interface description shows."""
+    """Return the key in the OpenAPI examples."""
     return (PublicKey.of({"kty": "OKP", "crv": "Ed25519", "x": examples.PUBLIC_KEY}),)
 
 

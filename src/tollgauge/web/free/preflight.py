@@ -1,8 +1,7 @@
-"""`GET /trust/preflight`: whether an offer may be paid, by what is known of its endpoint.
+"""`GET /trust/preflight`: check an offer against the trust record of its endpoint.
 
-The rules are core/guard/preflight's, the record is the newest one (monitor/trust_records). The
-bundle (web/free/bundle_download) has the same records, for whoever wants to tell nobody what is
-paid.
+The rules are in core/guard/preflight. The bundle (web/free/bundle_download) contains the same
+records for clients that do not want to disclose which endpoints they pay.
 """
 
 from __future__ import annotations
@@ -42,23 +41,25 @@ from tollgauge.web.wire.response_model import (
 )
 
 PATH: Final = "/trust/preflight"
-SUMMARY: Final = "Whether an offer may be paid, by what is known of its endpoint"
+SUMMARY: Final = "Check an offer before paying"
 
 
 class PreflightRequest(RequestModel):
-    """An offer of an endpoint; what is left out is not judged."""
+    """An offer of an endpoint; omitted fields are not checked."""
 
     model_config = ConfigDict(alias_generator=camel)
 
     resource: RequestedResource
-    pay_to: str | None = Field(None, description="The address that the offer asks to pay")
-    amount: str | None = Field(None, description="Its amount in atomic units, as decimal text")
+    pay_to: str | None = Field(None, description="payTo address of the offer")
+    amount: str | None = Field(
+        None, description="Amount of the offer in atomic units, as a decimal string"
+    )
     network: RequestedNetwork | None = Field(None, description=NETWORK)
 
 
 @dataclass(frozen=True, slots=True)
 class Preflights:
-    """The handler of the route; also called by the tool of web/mcp."""
+    """Handler of the route; the MCP tool calls it too."""
 
     dependencies: Dependencies
 
@@ -69,13 +70,13 @@ class Preflights:
         amount: OfferedAmount = None,
         network: OfferedNetwork = None,
     ) -> Response:
-        """Whether an offer may be paid. An unknown resource is an answer, too."""
+        """Check an offer; an unknown resource is not an error."""
         offer = {"resource": resource, "payTo": pay_to, "amount": amount, "network": network}
         given = {name: value for name, value in offer.items() if value is not None}
         return json_response(await self.judge(given))
 
     async def judge(self, document: object) -> PreflightResponse:
-        """The verdict about an offer from JSON. Raises Problem 422."""
+        """Return the decision about an offer. Raises Problem 422."""
         request = PreflightRequest.read(document, self.dependencies.perimeter)
         record = await self.dependencies.read_now(trust_records.record, request.resource.id)
         offer = PreflightOffer(
@@ -85,11 +86,11 @@ class Preflights:
 
 
 class PreflightResponse(ResponseModel):
-    """Whether to pay an offer: `allow`, `ask` whoever may decide, or `refuse`. `code` says which
-    rule decided, null for `allow`, and `reason` the same in a sentence. The rest is what is known:
-    `knownPayTo` are the addresses that the endpoint asked to be paid at in the last 30 days, newest
-    first, `knownAmount` its price in atomic units of a dollar token with 6 decimals on
-    `knownNetwork`; `asOf` is when its score was computed. Null is unknown.
+    """The decision about an offer: `allow`, `ask` (the owner decides) or `refuse`. `code` is the
+    rule that decided, null for `allow`; `reason` explains it. The other fields are the stored state
+    of the endpoint, null if unknown: `knownPayTo` are its payTo addresses of the last 30 days,
+    newest first; `knownAmount` is its price in atomic units of a dollar token with 6 decimals on
+    `knownNetwork`; `asOf` is the time of its score.
     """
 
     decision: Annotated[str, OneOf(Decision)]
@@ -108,7 +109,7 @@ class PreflightResponse(ResponseModel):
 def preflight(
     verdict: PreflightVerdict, record: TrustRecord | None, *, resource: str
 ) -> PreflightResponse:
-    """A verdict as JSON, with the record that it rests on, None where nothing is known."""
+    """Build the JSON of a decision; `record` is None for an unknown endpoint."""
     return PreflightResponse(
         decision=verdict.decision,
         code=verdict.code,

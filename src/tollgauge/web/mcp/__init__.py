@@ -1,6 +1,5 @@
-"""The same products as tools for agents."""
+"""MCP server: products and free routes as tools for agents."""
 
 from typing import Final
 
 PATH: Final = "/mcp"
-"""Where they are called over HTTP."""

@@ -1,9 +1,7 @@
-"""Pages of a long paid answer: agents read everything that a tool returns, so a page has at most
-PAGE_BYTES.
+"""Pagination of long paid answers, because an agent reads everything that a tool returns.
 
-The ledger stores the whole answer with its payment. `answerId` names it: the payment's id and a
-random text that only the stored answer contains, because the id of a payment can be computed from
-the chain. Whoever has it reads every page without another payment, as long as the answer is stored.
+The ledger stores the complete answer with its payment. `answerId` gives access to all its pages
+without another payment while the answer is stored.
 """
 
 from __future__ import annotations
@@ -26,36 +24,36 @@ from tollgauge.web.wire.request_model import RequestModel, invalid
 from tollgauge.web.wire.response_model import OneOf, camel
 
 PAGE_BYTES: Final = 7_300
-"""Text and structured content of a page; with its receipt, a result stays below 8,000 bytes."""
+"""Size of a page, text and structured content; with its receipt a result is under 8,000 bytes."""
 _ID: Final = r"[0-9a-f]{32}\.[A-Za-z0-9_-]{22}"
 _MORE: Final = (
-    "Paid. For the next rows call {tool} again with only answerId and offset = nextOffset. For "
-    "whole rows add details ({lists}). Free for 30 days."
+    "Paid. To read the next rows, call {tool} with only answerId and offset = nextOffset. To read "
+    "complete rows, add details ({lists}). Free for 30 days."
 )
 
 
 class PageRequest(RequestModel):
-    """Which page of which stored answer an agent wants."""
+    """The arguments that select a page of a stored answer."""
 
     model_config = ConfigDict(alias_generator=camel)
 
     answer_id: Annotated[str, Field(pattern=f"^{_ID}$")] | None = Field(
-        None, description="`answerId` of an answer that you paid for, in place of other arguments"
+        None, description="`answerId` of a paid answer; replaces all other arguments"
     )
-    offset: Annotated[int, Field(ge=0)] = Field(0, description="`nextOffset` of the last page")
-    details: str | None = Field(None, description="A list of the answer, for its whole rows")
+    offset: Annotated[int, Field(ge=0)] = Field(0, description="`nextOffset` of the previous page")
+    details: str | None = Field(None, description="List whose rows are returned in full")
 
 
 @cache
 def page_request(brief: Brief) -> type[PageRequest]:
-    """The model of the page arguments of one tool."""
+    """Return the model of a tool's page arguments."""
     field = Field(None, description=PageRequest.model_fields["details"].description)
     details: Any = Annotated[str, OneOf(brief.lists)] | None
     return create_model("PageRequest", __base__=PageRequest, details=(details, field))
 
 
 def arguments_schema(brief: Brief, order: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of a tool's arguments: those of a new order, or those of a page."""
+    """Return the schema of a tool's arguments: a new order, or a page of a paid answer."""
     page = page_request(brief).json_schema()
     return {
         **{name: value for name, value in order.items() if name != "required"},
@@ -67,12 +65,13 @@ def arguments_schema(brief: Brief, order: Mapping[str, Any]) -> dict[str, Any]:
 def with_id(
     compute: Callable[[PaidDependencies, Any, HeldClaim], Awaitable[bytes]],
 ) -> Callable[[PaidDependencies, Any, HeldClaim], Awaitable[bytes]]:
-    """The same answer with a new `answerId`, which is stored in it."""
+    """Add a new `answerId` to each computed answer."""
 
     async def compute_with_id(
         dependencies: PaidDependencies, order: Any, claim: HeldClaim
     ) -> bytes:
         body = await compute(dependencies, order, claim)
+        # With a random part, because the ID of a payment can be computed from chain data.
         answer_id = f"{claim.payment_id}.{secrets.token_urlsafe(16)}"
         return body[:-1] + f',"answerId":"{answer_id}"}}'.encode()
 
@@ -80,7 +79,7 @@ def with_id(
 
 
 def stored_answer(row: LedgerRow | None, answer_id: str) -> bytes:
-    """The whole answer with this id, from the row of its payment. Raises Problem 404."""
+    """Return the complete answer from the row of its payment. Raises Problem 404."""
     if row is not None and row.state is State.SETTLED and row.answer is not None:
         known = str(orjson.loads(row.answer.body).get("answerId", ""))
         if hmac.compare_digest(known, answer_id):
@@ -88,14 +87,15 @@ def stored_answer(row: LedgerRow | None, answer_id: str) -> bytes:
     raise Problem(
         404,
         "unknown-answer",
-        "This tool has no answer with this answerId. Answers are kept for 30 days. Nothing was "
+        "This tool has no answer with this answerId. Answers are stored for 30 days. Nothing was "
         "charged.",
     )
 
 
 def page(body: bytes, brief: Brief, request: PageRequest, *, tool: str) -> bytes:
-    """As many rows of an answer as a page holds, at least one. Raises Problem 422 for an offset
-    behind the last row.
+    """Return one page of an answer, with at least one row.
+
+    Raises Problem 422 if the offset is past the last row.
     """
     answer = orjson.loads(body)
     document: dict[str, Any] = {}
@@ -132,6 +132,6 @@ def _fitting(rows: list[Any], room: int) -> list[Any]:
 
 
 def _bytes_in_result(value: Any) -> int:
-    """What a value takes in a result: once in structured content, and once in a JSON string."""
+    # A result contains each value twice: in structured content, and in its text as a JSON string.
     text = orjson.dumps(value)
     return len(text) + len(orjson.dumps(text.decode())) + len(",,")

@@ -1,8 +1,8 @@
-"""The output schemas of the tools.
+"""Output schemas of the tools.
 
-A schema admits everything that a tool may put into `structuredContent`, because clients validate
-all of it: the answer, the terms of payment, and a problem. It is two levels deep and without
-descriptions: /openapi.json describes every field, and a client loads all tools in one list.
+A schema accepts everything that a tool returns as `structuredContent`: answers, payment terms and
+problems, because clients validate all of them. Schemas are two levels deep and have no
+descriptions, because clients load all of them in one list; /openapi.json has the full description.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _PROBLEM: Final[Schema] = {
 
 
 def output_schema(answers: Iterable[Mapping[str, Any]], *, paid: bool) -> Schema:
-    """The schema of everything that a tool may answer; a paid one also answers terms."""
+    """Combine the schemas of a tool's results; a paid tool also returns payment terms."""
     others = [_TERMS, _PROBLEM] if paid else [_PROBLEM]
     return {"type": "object", "anyOf": [*answers, *others]}
 
 
 def of_model(model: type[ResponseModel], *fields: str) -> Schema:
-    """The schema of an answer, or of some of its fields."""
+    """Return the schema of an answer, or of the named fields of it."""
     whole = model.model_json_schema(mode="serialization")
     schema: Schema = _pruned(whole, whole.get("$defs", {}), _DEPTH)
     if fields:
@@ -61,7 +61,7 @@ def of_model(model: type[ResponseModel], *fields: str) -> Schema:
 
 
 def of_pages(brief: Brief, model: type[ResponseModel]) -> Iterable[Schema]:
-    """The schemas of the pages of a long answer: of its table, and of each of its lists."""
+    """Yield the schemas of the pages of a long answer: its table, and each of its lists."""
     frame: Schema = {
         "total": {"type": "integer"},
         "offset": {"type": "integer"},
@@ -90,7 +90,7 @@ def of_pages(brief: Brief, model: type[ResponseModel]) -> Iterable[Schema]:
 
 
 def _pruned(schema: Any, definitions: Mapping[str, Any], depth: int) -> Any:
-    """A schema without references and texts, where objects below `depth` have any fields."""
+    """Inline references, drop texts, and allow any fields in objects below `depth`."""
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:

@@ -1,17 +1,9 @@
-"""The tools that agents call: every product, and free answers, as over HTTP, with payment in
-`_meta` (x402 transport for MCP).
+"""MCP tools for all products and free answers, with payment in `_meta` (x402 transport for MCP).
 
-Rules:
-- every product (web/routes) is a tool, under the name of its ToolSpec; its description states the
-  configured price, and everything else in names, descriptions and schemas is static;
-- a paid tool goes through the gate of the paid routes: same ledger, same price, same answer; its
-  payment is bound to the tool's name and its canonical arguments;
-- arguments are validated before terms are quoted;
-- a long answer is given in pages (web/mcp/answer_pages); the arguments that choose a page are not
-  part of what is paid for;
-- terms of payment and problem documents are results with `isError`.
-
-An answer is the same JSON twice: as text and as structured content.
+A paid tool uses the gate of the paid routes: same ledger, price and answer. Its payment is bound to
+the tool's name and canonical arguments, without those that select a page. Arguments are validated
+before terms are quoted. Payment terms and problems are results with `isError`. Each result contains
+the same JSON as text and as structured content.
 """
 
 from __future__ import annotations
@@ -51,12 +43,12 @@ from tollgauge.web.wire.request_model import invalid
 PAYMENT: Final = "x402/payment"
 RECEIPT: Final = "x402/payment-response"
 SIGNATURE: Final = "tollgauge/signature"
-"""What is the header Tollgauge-Signature over HTTP: the signature of the result's text."""
+"""Signature of the result's text; over HTTP this is the header Tollgauge-Signature."""
 PRICE: Final = "tollgauge/price"
 """The price of a tool, in its `_meta`: dollars per call, or by tier."""
 UNPAID: Final = "Payment required to access this tool"
 _HOW_TO_PAY: Final = (
-    "Paid per call with x402: without a payment the result holds the terms; sign them and call "
+    "Paid per call with x402: a call without a payment returns the terms. Sign them and call "
     'again with the same arguments and the payment in _meta["x402/payment"].'
 )
 
@@ -67,13 +59,13 @@ class UnknownToolError(LookupError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """The tools of a service: its products and its free answers."""
+    """The paid and free tools of a service."""
 
     products: tuple[Product, ...]
     dependencies: Dependencies
 
     def listed(self) -> list[Tool]:
-        """Every tool, paid ones first."""
+        """Return all tools, paid ones first."""
         settings = self.dependencies.settings
         sold = [_paid_tool(products, settings) for products in self._sold().values()]
         return [*sold, *(_free_tool(tool) for tool in FreeTools(self.dependencies).all())]
@@ -81,7 +73,7 @@ class Tools:
     async def call(
         self, name: str, arguments: Mapping[str, Any], meta: Mapping[str, Any]
     ) -> CallToolResult:
-        """One call. Raises UnknownToolError; every other failure is a result."""
+        """Call a tool. Raises UnknownToolError; every other failure is a result."""
         try:
             return await self._call(name, arguments, meta.get(PAYMENT))
         except Problem as problem:
@@ -95,7 +87,7 @@ class Tools:
             return _refused(internal_error())
 
     def _sold(self) -> dict[str, list[Product]]:
-        """The products of each paid tool, by its name."""
+        """Group the products by the name of their tool."""
         products_by_tool: dict[str, list[Product]] = {}
         for product in self.products:
             products_by_tool.setdefault(product.tool.name, []).append(product)
@@ -121,13 +113,13 @@ class Tools:
         if page.answer_id is None:
             return await self._buy(products, order, payment, page)
         if order:
-            raise invalid(min(order), "answerId goes with offset and details only.")
+            raise invalid(min(order), "answerId can only be combined with offset and details.")
         return await self._read_page(products[0], page, page.answer_id)
 
     async def _read_page(
         self, product: Product, page: PageRequest, answer_id: str
     ) -> CallToolResult:
-        """A page of an answer that was paid for before. Raises Problem 404 or 422."""
+        """Return a page of an answer that was already paid. Raises Problem 404 or 422."""
         payment_id = answer_id.partition(".")[0]
         row = await self.dependencies.gate.settlement.row(payment_id)
         routes = {sold.path for sold in self._sold()[product.tool.name]}
@@ -141,7 +133,7 @@ class Tools:
         payment: object,
         page: PageRequest | None = None,
     ) -> CallToolResult:
-        """One call of a paid tool, counted as a paid request of its own name."""
+        """Call a paid tool, and count the call as a paid request under its name."""
         name, status = products[0].tool.name, 500
         try:
             product = _as_tool(self._choose(products, order))
@@ -176,22 +168,21 @@ class Tools:
 
 
 def as_header(payment: object) -> str:
-    """A payment object as the `PAYMENT-SIGNATURE` of HTTP, so that it is read by the same rules.
-    Raises Problem 400.
+    """Encode a payment object as a `PAYMENT-SIGNATURE` header, to parse both the same way.
+
+    Raises Problem 400 if it is not an object.
     """
     if not isinstance(payment, dict):
         raise Problem(
             400,
             "payment-invalid",
-            f'_meta["{PAYMENT}"] must be the signed payment as a JSON object, not as base64.',
+            f'_meta["{PAYMENT}"] must be the signed payment as a JSON object, not base64.',
         )
     return base64.b64encode(_text(payment).encode("utf-8", "surrogatepass")).decode()
 
 
 def _strict(arguments: Mapping[str, Any]) -> Any:
-    """Arguments, which a transport has parsed by its own rules, parsed again by ours. Raises
-    Problem 400.
-    """
+    """Parse arguments again with the strict parser of HTTP bodies. Raises Problem 400."""
     try:
         return strictjson.loads(_text(arguments).encode("utf-8", "surrogatepass"))
     except strictjson.StrictJsonError as error:
@@ -207,7 +198,7 @@ def _alias(field: str) -> str:
 
 
 def _as_tool(product: Product) -> Product:
-    """A product with the request and the answer of its tool."""
+    """Return a product with the request and answer of its tool."""
     tool = product.tool
     return replace(
         product,
@@ -217,7 +208,7 @@ def _as_tool(product: Product) -> Product:
 
 
 def _page(product: Product, body: bytes, page: PageRequest | None) -> bytes:
-    """What a call shows of an answer: all of it, or a page of a long one. Raises Problem 422."""
+    """Return the complete answer, or a page of a long one. Raises Problem 422."""
     brief = product.tool.brief
     if brief is None:
         return body
@@ -225,7 +216,7 @@ def _page(product: Product, body: bytes, page: PageRequest | None) -> bytes:
 
 
 def _sale(product: Product, dependencies: PaidDependencies) -> Sale:
-    """Return a product's sale, as the tool that directories may list."""
+    """Return the sale of a product as an MCP tool, with its entry for directories."""
     sale, tool = product.sale(dependencies), product.tool
     extension = declare_mcp_discovery_extension(
         DeclareMcpDiscoveryConfig(
@@ -242,8 +233,10 @@ def _sale(product: Product, dependencies: PaidDependencies) -> Sale:
 
 
 def _paid_tool(products: Sequence[Product], settings: SaleSettings) -> Tool:
-    """Return a paid tool as it is listed. It moves money, so it is not read-only; it is idempotent,
-    because the same payment never pays twice.
+    """Return the list entry of a paid tool.
+
+    The tool moves money, so it is not read-only. It is idempotent, because the same payment is
+    never charged twice.
     """
     product, tool = products[0], products[0].tool
     schema = (tool.request or product.request).json_schema()
@@ -270,7 +263,7 @@ def _paid_tool(products: Sequence[Product], settings: SaleSettings) -> Tool:
 
 
 def _free_tool(tool: FreeTool) -> Tool:
-    """A free tool as it is listed."""
+    """Return the list entry of a free tool."""
     return Tool(
         name=tool.name,
         title=tool.title,
@@ -288,7 +281,7 @@ def _free_tool(tool: FreeTool) -> Tool:
 
 
 def _price_text(dollars_by_tier: Mapping[str, str]) -> str:
-    """`$0.005 per call`, or `$0.045 for up to 10 resources, …`."""
+    """Format the price: `$0.005 per call`, or `$0.045 for up to 10 resources, …`."""
     return ", ".join(
         f"{dollars(micro_usd(price))} "
         + ("per call" if tier == "call" else f"for up to {tier} resources")
@@ -297,9 +290,7 @@ def _price_text(dollars_by_tier: Mapping[str, str]) -> str:
 
 
 def _receipt(response: Response) -> dict[str, Any]:
-    """The `_meta` of a paid answer: its receipt and its signature, as over HTTP in headers. Where
-    nothing was charged there is no receipt.
-    """
+    """Return the `_meta` of a paid answer: its signature, and its receipt if it was charged."""
     meta: dict[str, Any] = {}
     if receipt := response.headers.get("PAYMENT-RESPONSE"):
         meta[RECEIPT] = orjson.loads(base64.b64decode(receipt))
@@ -320,7 +311,7 @@ def _answered(
 
 
 def _refused(problem: Problem) -> CallToolResult:
-    """A problem as a result; `retryAfter` is the header `Retry-After` of HTTP, in seconds."""
+    """Return a problem as a result; `retryAfter` is the `Retry-After` header, in seconds."""
     document = orjson.loads(bytes(problem.response().body))
     if problem.retry_after is not None:
         document["retryAfter"] = problem.retry_after

@@ -1,14 +1,8 @@
-"""Badge: the advice on an endpoint as a small picture that others embed in their own pages, and as
-the JSON that shields.io draws a badge from (https://shields.io/badges/endpoint-badge).
+"""Badges: the recommendation for an endpoint as an SVG image, and as JSON for shields.io
+(https://shields.io/badges/endpoint-badge).
 
-Rules:
-- advice is shown with the grade and score that it rests on (`A 91 · proceed`, `D 41 · avoid`; whole
-  points, rounded down so that they never show a better grade), but no good grade with advice that
-  lets nobody pay: that is shown alone (`not-payable`);
-- an outage is shown instead of everything else, in red: `down since 2026-01-31 14:05 UTC`;
-- the colour is otherwise that of the advice;
-- the file needs no other one: colours are presentation attributes and not classes, and its fonts
-  are installed ones.
+An outage replaces all other text. A good grade is not shown next to a recommendation against
+paying. The SVG is self-contained: it uses presentation attributes and installed fonts.
 """
 
 from __future__ import annotations
@@ -32,11 +26,11 @@ from tollgauge.web.wire.parameters import EndpointId
 from tollgauge.web.wire.response_model import OneOf, ResponseModel
 
 CACHE_SECONDS: Final = 300
-"""For how long shields.io may show a badge before it asks again: its least."""
+"""Cache time of a badge at shields.io, which accepts no less."""
 _NAME: Final = "tollgauge"
 _GRADES: Final = {"proceed": "ABCDF", "caution": "ABCDF", "avoid": "DF"}
-"""The grades that are shown beside an advice."""
-_LONGEST: Final = 20
+"""The grades that are shown with each recommendation."""
+_TEXT_MAX: Final = 20
 _FONT: Final = "Verdana, DejaVu Sans, Geneva, sans-serif"
 _COLOURS: Final = {
     "proceed": ("#0b4f8a", "#ffffff"),
@@ -49,7 +43,7 @@ _DOWN: Final = ("#b3261e", "#ffffff")
 
 
 class BadgeResponse(ResponseModel):
-    """A badge as shields.io reads it (its endpoint schema, version 1)."""
+    """A badge in the endpoint schema of shields.io, version 1."""
 
     schema_version: Annotated[int, OneOf((1,))]
     label: str
@@ -60,32 +54,31 @@ class BadgeResponse(ResponseModel):
 
 @dataclass(frozen=True, slots=True)
 class Badges:
-    """The routes of badges."""
+    """Handlers of the badge routes."""
 
     dependencies: Dependencies
 
     async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
-        """The badge of one endpoint, grey while nothing is known of it."""
+        """Return the badge of an endpoint as SVG; grey without data."""
         now = self.dependencies.clock()
         snapshot = await self.dependencies.read_endpoint(snapshots.snapshot, id, now=now)
         return Response(badge_svg(*_badge_values(snapshot)), media_type="image/svg+xml")
 
     async def badge_json(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
-        """The badge of one endpoint for shields.io."""
+        """Return the badge of an endpoint as JSON for shields.io."""
         now = self.dependencies.clock()
         snapshot = await self.dependencies.read_endpoint(snapshots.snapshot, id, now=now)
         return json_response(badge_response(*_badge_values(snapshot)))
 
 
 def _badge_values(snapshot: Snapshot) -> tuple[str, str | None, int | None, Down | None]:
-    """The arguments of `badge_svg` and `badge_response`."""
     return snapshot.recommendation, snapshot.grade, snapshot.score_tenths, snapshot.down
 
 
 def badge_response(
     recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
 ) -> BadgeResponse:
-    """The badge of an endpoint as JSON."""
+    """Build the JSON of a badge."""
     ground, _ = _colours(recommendation, down)
     return BadgeResponse(
         schema_version=1,
@@ -99,19 +92,20 @@ def badge_response(
 def badge_text(
     recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
 ) -> str:
-    """The text of a badge; grade and score are None while nothing was measured."""
+    """Return the text of a badge: `A 91 · proceed`, `not-payable` or `down since …`."""
     if down is not None:
         return f"{'down since' if down.confirmed else 'failed once at'} {minute(down.since)}"
-    advice = plain(recommendation)[:_LONGEST]
+    advice = plain(recommendation)[:_TEXT_MAX]
     if not grade or grade not in _GRADES.get(recommendation, "") or score_tenths is None:
         return advice
+    # Rounded down: rounding up could show the points of a better grade.
     return f"{plain(grade)[:2]} {score_tenths // 10} \N{MIDDLE DOT} {advice}"
 
 
 def badge_svg(
     recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
 ) -> bytes:
-    """The badge of an endpoint as a picture."""
+    """Draw a badge."""
     value = badge_text(recommendation, grade, score_tenths, down)
     ground, ink = _colours(recommendation, down)
     left = _width(_NAME) + 26
@@ -137,12 +131,12 @@ def badge_svg(
 
 
 def _colours(recommendation: str, down: Down | None) -> tuple[str, str]:
-    """The colours of the ground and the text."""
+    """Return the colours of background and text."""
     return _COLOURS.get(recommendation, _NOT_KNOWN) if down is None else _DOWN
 
 
 def _barrier() -> list[Markup]:
-    """The mark: a post with its arm half up."""
+    """Draw the logo: a post with its arm half raised."""
     return [
         element("rect", x=5, y=9, width=4, height=8, rx=1, fill="#ffffff"),
         element("path", d="M7 10L15 4", stroke="#ffffff", stroke_width=3, stroke_linecap="round"),
@@ -164,5 +158,5 @@ def _text(text: str, x: int, ink: str, width: int) -> Markup:
 
 
 def _width(text: str) -> int:
-    """About the width in Verdana 11; `textLength` makes the fit exact in any other font."""
+    # Approximate width in Verdana 11; `textLength` fits the text in any other font.
     return sum(4 if char in ".,: il" else 7 for char in text)

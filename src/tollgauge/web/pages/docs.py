@@ -1,8 +1,8 @@
-"""`GET /docs`: every documented route, with programs to copy.
+"""`GET /docs`: the API guide, with examples for every documented route.
 
-A free route has a command for curl. A paid one has a program in each language of
-web/pages/snippets; radio buttons choose which is shown, by style alone. The one script
-(static/copy.js) adds buttons that copy; without it the text is selected by hand.
+Free routes have a curl command, paid routes a program in each language of web/pages/snippets. Radio
+buttons and CSS select the language. A script (static/copy.js) adds copy buttons; the page works
+without it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
 AUTHORIZATION: Final = {"payer": f"0x{'11' * 20}", "nonce": f"0x{'22' * 32}"}
-"""What somebody asks about who lost an answer, for the reader to fill in."""
+"""Placeholders for the payment trace of a lost response."""
 _OVER_HTTP: Final = (Language.PYTHON, Language.TYPESCRIPT, Language.CURL)
 _READERS_OWN: Final = frozenset({"delivery"})
-"""Fields of examples that only work with the reader's own values: the page leaves them out."""
+"""Fields that only work with the reader's own values; the page omits them from examples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocsEntry:
-    """A route with its programs; a free one has only `command`. `larger` are routes that the same
-    programs can call: those of larger tiers of the same tool.
+    """A route with its examples.
+
+    A free route has only `command`. `larger` lists the larger tiers of the same tool, which the
+    same programs can call.
     """
 
     route: DocumentedRoute
@@ -56,10 +58,15 @@ def docs_html(
     fingerprint: str | None,
     replaceable: str | None = None,
 ) -> bytes:
-    """How to ask. `report` is the offer of a trust report, None while nothing is sold. Examples ask
-    about `resource`, which is monitored here; without one, about an invented one. `fingerprint` is
-    that of the key that signs, None while nothing is signed. `replaceable` is a resource that has
-    better alternatives, for the example of the route that sells them.
+    """Render the API guide.
+
+    Args:
+        routes: The documented routes.
+        base_url: The public address of the service.
+        resource: A monitored resource for the examples; None uses a fictitious one.
+        report: The offer of a trust report; None if sales are not configured.
+        fingerprint: The fingerprint of the signing key; None if responses are not signed.
+        replaceable: A resource with better alternatives, for the example of `similar`.
     """
     base, about = base_url.rstrip("/"), resource or RESOURCE
     network = report.network if report else ""
@@ -97,13 +104,13 @@ def docs_html(
 
 
 def _shell(resource: str, base: str, network: str) -> str:
-    """The command that buys a report."""
+    """Return the command that buys a report."""
     words = ["tollgauge", "buy", resource, "--service", base]
     return shlex.join(words if network == BASE else [*words, "--network", network])
 
 
 def _guard(resource: str, base: str, fingerprint: str) -> str:
-    """The commands that set up the payment guard in a checkout, and ask it."""
+    """Return the commands that install the payment guard and check a resource."""
     lines = (
         ("pip", "install", "./guard/python[evm]"),
         ("export", f"TOLLGAUGE_GUARD_BUNDLE={base}{BUNDLE_PATH}"),
@@ -131,7 +138,7 @@ def _paid(
     *,
     replaceable: str | None,
 ) -> DocsEntry:
-    """Return the entry of the routes that share a tool."""
+    """Build the entry of the routes that share a tool."""
     route, *larger = routes
     if route.path == similar.PRODUCT.path:
         resource = replaceable or resource
@@ -156,13 +163,13 @@ def _programs(
 
 
 def _anchor(route: DocumentedRoute) -> str:
-    """`post-v1-similar` of `POST /v1/similar`."""
+    """Return the anchor of a route: `post-v1-similar` for `POST /v1/similar`."""
     name = "".join(char if char.isalnum() else "-" for char in f"{route.method}{route.path}")
     return "-".join(part for part in name.lower().split("-") if part)
 
 
 def _body(example: str | None, resource: str) -> Any:
-    """An example's JSON, about a resource that is known here."""
+    """Return an example's JSON with its resource replaced."""
     body = orjson.loads(example) if example else {}
     return {
         name: _about(value, resource) for name, value in body.items() if name not in _READERS_OWN

@@ -1,7 +1,6 @@
-"""The linter's pages: the form with its result, the index of the rules, and a page for each rule.
+"""Pages of the linter: the form with its result, the list of rules, and one page per rule.
 
-What a visitor pastes is shown as text only: in the field that it came from, and where it is an
-address or a name of the terms. The form works without JavaScript, and nothing of it is stored.
+The form works without JavaScript. Input is never stored, and is shown only as escaped text.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from tollgauge.web.wire.request_model import invalid
 
 PATH: Final = "/lint"
 _NOT_IN_HTML: Final = {code: None for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
-"""Control characters (HTML, section 13.2.3.5), but for tabs and line ends."""
+"""Control characters (HTML, section 13.2.3.5) except tab and line feed."""
 _FIELD: Final = "capture"
 _URL: Final = re.compile(r"(?:https?://|(?:[a-z0-9-]+\.)+[a-z]{2,}(?=[/:?]|$))\S*", re.IGNORECASE)
-"""A text that is a URL, or one without its scheme; a header's base64 has no dots."""
+"""A URL, with or without scheme. A base64 header value does not match: it has no dots."""
 REQUEST: Final = {
     "requestBody": {
         "required": True,
@@ -53,32 +52,31 @@ REQUEST: Final = {
         },
     }
 }
-"""The form, for the interface description."""
+"""OpenAPI description of the form."""
 ERRORS: Final = {
-    404: "Nothing is known of this resource, it was not probed yet, or there is no such rule",
-    422: "What was pasted is neither an answer nor a public https URL",
+    404: "The resource is not monitored or not probed yet, or the rule does not exist",
+    422: "The input is not an HTTP response or a public https URL",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class LintPages:
-    """The handlers of the linter's pages."""
+    """Handlers of the linter's pages."""
 
     linting: Linting
 
     async def form(self, example: LintExample = None, endpoint: LintedEndpoint = None) -> Response:
-        """The empty form, or with a rule's wrong example, or with the result of what is stored of
-        an endpoint. Raises Problem 404 for an unknown rule.
+        """Render the form: empty, with the example of a rule, or with an endpoint's last result.
+
+        Raises Problem 404 for an unknown rule.
         """
         if endpoint is not None:
-            return await self._answered("", self.linting.stored(endpoint))
+            return await self._result_page("", self.linting.stored(endpoint))
         capture = None if example is None else _explained(example).entry.wrong.capture()
         return self._page(capture or "")
 
     async def submit(self, request: Request) -> Response:
-        """The form with what the linter says to it, or with what is wrong in it. A URL is looked
-        up among the monitored endpoints.
-        """
+        """Render the result for a pasted response, or for the URL of a monitored endpoint."""
         try:
             text = pasted_text(await request.body())
         except Problem as problem:
@@ -86,23 +84,23 @@ class LintPages:
         document = {"capture": text}
         if _URL.fullmatch(text):
             document = {"resource": with_scheme(text)}
-        return await self._answered(text, self.linting.result(document))
+        return await self._result_page(text, self.linting.result(document))
 
     async def rules(self) -> Response:
-        """The index of the rules."""
+        """Render the list of rules."""
         return HTMLResponse(rules_html(base_url=self._base_url))
 
     async def rule(self, slug: LintRule) -> Response:
-        """The page of a rule. Raises Problem 404."""
+        """Render the page of a rule. Raises Problem 404 for an unknown rule."""
         return HTMLResponse(rule_html(_explained(slug), base_url=self._base_url))
 
     @property
     def _base_url(self) -> str:
         return self.linting.dependencies.base_url
 
-    async def _answered(self, text: str, answer: Awaitable[LintResponse]) -> Response:
+    async def _result_page(self, text: str, result: Awaitable[LintResponse]) -> Response:
         try:
-            return self._page(text, result=await answer)
+            return self._page(text, result=await result)
         except Problem as problem:
             return self._page(text, problem=problem)
 
@@ -120,13 +118,13 @@ class LintPages:
 
 
 def pasted_text(body: bytes) -> str:
-    """The text in the form. Raises Problem 422 where there is none, or another field."""
+    """Parse the submitted form. Raises Problem 422 if it is empty or has other fields."""
     pairs = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, errors="replace")
     if [name for name, _ in pairs] != [_FIELD]:
-        raise invalid(_FIELD, "The form has one field, capture.")
+        raise invalid(_FIELD, "The form must have exactly one field, capture.")
     text = pairs[0][1].replace("\r\n", "\n").strip()
     if not text:
-        raise invalid(_FIELD, "Paste an answer, or the URL of a monitored endpoint.")
+        raise invalid(_FIELD, "Paste an HTTP response, or the URL of a monitored endpoint.")
     return text
 
 
@@ -137,7 +135,7 @@ def lint_html(
     problem: Problem | None = None,
     base_url: str,
 ) -> bytes:
-    """The form with the text that was pasted, and the result or the problem above it."""
+    """Render the form with the submitted text, and the result or the problem above it."""
     address = shlex.quote(f"{base_url.rstrip('/')}{LINT_PATH}")
     return render(
         "lint.html",
@@ -159,7 +157,7 @@ def lint_html(
 
 
 def rules_html(*, base_url: str) -> bytes:
-    """Every rule, by the kind of its fix."""
+    """Render the list of rules, grouped by the kind of fix."""
     explanations = [_explained(rule.slug) for rule in ALL_RULES]
     kinds = list(REMEDIES)
     by_kind = sorted(explanations, key=lambda row: kinds.index(row.entry.kind))
@@ -171,7 +169,7 @@ def rules_html(*, base_url: str) -> bytes:
 
 
 def rule_html(explanation: Explanation, *, base_url: str) -> bytes:
-    """Everything that is known of a rule."""
+    """Render the page of a rule."""
     neighbours = [
         rule.slug
         for rule in ALL_RULES
@@ -193,7 +191,7 @@ def rule_html(explanation: Explanation, *, base_url: str) -> bytes:
 
 
 def offer_words(terms: LintTermsResponse) -> str:
-    """What a client would be asked to pay, in words."""
+    """Describe the terms that a client would pay."""
     asset = known_asset(terms.network, terms.asset)
     network = labels.network_title(terms.network)
     if asset is None:
@@ -202,27 +200,25 @@ def offer_words(terms: LintTermsResponse) -> str:
         price = f"{labels.token_amount(int(terms.amount), asset.decimals)} {asset.symbol}"
     at_most = "at most " if terms.scheme == "upto" else ""
     timeout = terms.max_timeout_seconds
-    within = "" if timeout is None else f", signed for {timeout} seconds"
-    scheme = "" if terms.scheme in (None, "exact") else f", by the scheme {terms.scheme}"
-    return f"asks {at_most}{price} on {network}, to {terms.pay_to}{scheme}{within}"
+    within = "" if timeout is None else f", valid for {timeout} seconds"
+    scheme = "" if terms.scheme in (None, "exact") else f", scheme {terms.scheme}"
+    return f"{at_most}{price} on {network} to {terms.pay_to}{scheme}{within}"
 
 
 def _corrected(result: LintResponse | None) -> str:
-    """The corrected envelope as text, empty where there is none."""
+    """Format the corrected envelope; empty if there is none."""
     if result is None or result.corrected is None:
         return ""
     return json.dumps(result.corrected.envelope, indent=2, ensure_ascii=False)
 
 
 def _exactly(text: str) -> Markup:
-    """A text for the field that it came from: as it is, so that it can be sent again, but for the
-    characters that no HTML may hold.
-    """
+    """Escape a text for its form field, unchanged except for characters that HTML forbids."""
     return escape(text.translate(_NOT_IN_HTML))
 
 
 def _explained(slug: str) -> Explanation:
     explanation = explain(slug)
     if explanation is None:
-        raise Problem(404, "unknown-rule", "The linter has no such rule.")
+        raise Problem(404, "unknown-rule", "No linter rule with this name.")
     return explanation

@@ -1,4 +1,4 @@
-"""The rows of the pages for people, and of the files that they load."""
+"""Routes of the pages and their static files."""
 
 from __future__ import annotations
 
@@ -17,37 +17,36 @@ from tollgauge.web.route import INVALID_FILTER, UNKNOWN_PAGE, DocumentedRoute, R
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.lint_answers import RULES_PATH
 
-_UNKNOWN: Final = {404: "Nothing is known of this resource"}
-_OTHER: Final = {422: "The resource is not that of the path"}
+_UNKNOWN: Final = {404: "This resource is not monitored"}
+_OTHER: Final = {422: "`resource` does not match the ID in the path"}
 
 
 def page_routes(
     dependencies: Dependencies, documented: tuple[DocumentedRoute, ...]
 ) -> Iterable[Route]:
-    """Pages for people, and the files that they load. No query is strict: whoever passes a link on
-    appends parameters to it.
-    """
+    """Yield the routes of the pages and their static files."""
+    # Pages accept unknown query parameters: mail and social sites append their own to links.
     site, badges = Site(dependencies, documented), Badges(dependencies)
     page, known = openapi.page(), openapi.page(own=UNKNOWN_PAGE)
-    asked = openapi.page(own={422: "A query parameter has no such value"})
-    policies = openapi.page(own={404: "There is no policy of this version"})
+    asked = openapi.page(own={422: "A query parameter is invalid"})
+    policies = openapi.page(own={404: "No policy with this version"})
     badge = openapi.page("image/svg+xml", own=UNKNOWN_PAGE)
-    paying = "Where a wallet in the browser pays for the live report"
+    paying = "Buy a live report with a browser wallet"
     get = partial(Route, "GET", tag="pages")
     for path, summary, handler, answers in (
-        ("/", "The first page", site.home, page),
-        ("/leaderboard", "The leaderboard as a page", site.leaderboard, page),
-        ("/provider/{host}", "One host's endpoints", site.provider, known),
-        ("/methodology", "How scores come about", site.methodology, page),
-        ("/methodology/{version}", "The same by any policy", site.methodology_of, policies),
-        ("/calibration", "Forecasts held against what happened", site.calibration, page),
-        ("/docs", "How to ask", site.docs, page),
-        ("/endpoint/{id}", "A snapshot as a page", site.endpoint, known),
-        ("/endpoint/{id}/badge.svg", "The badge of an endpoint", badges.badge, badge),
+        ("/", "Home page", site.home, page),
+        ("/leaderboard", "Leaderboard (HTML)", site.leaderboard, page),
+        ("/provider/{host}", "Endpoints of a host (HTML)", site.provider, known),
+        ("/methodology", "Scoring methodology", site.methodology, page),
+        ("/methodology/{version}", "Methodology of a policy", site.methodology_of, policies),
+        ("/calibration", "Forecasts compared with outcomes (HTML)", site.calibration, page),
+        ("/docs", "API guide", site.docs, page),
+        ("/endpoint/{id}", "Snapshot of an endpoint (HTML)", site.endpoint, known),
+        ("/endpoint/{id}/badge.svg", "Badge of an endpoint", badges.badge, badge),
         ("/endpoint/{id}/upgrade", paying, site.upgrade, openapi.page(own=UNKNOWN_PAGE | _OTHER)),
-        ("/statistics", "How scores, prices and the rest are spread", site.statistics, page),
-        ("/incidents", "What changed lately", site.incidents, asked),
-        ("/compare", "Up to four endpoints side by side", site.compare, asked),
+        ("/statistics", "Distributions over all endpoints", site.statistics, page),
+        ("/incidents", "Recent changes", site.incidents, asked),
+        ("/compare", "Compare up to four endpoints", site.compare, asked),
     ):
         yield get(path, summary, handler, f"page_{handler.__name__}", answers, cached=True)
     shield = openapi.free(
@@ -56,7 +55,7 @@ def page_routes(
     yield Route(
         "GET",
         "/endpoint/{id}/badge.json",
-        "The badge for shields.io",
+        "Badge of an endpoint for shields.io",
         badges.badge_json,
         "get_badge_json",
         shield,
@@ -65,10 +64,10 @@ def page_routes(
         strict_query=True,
     )
     search, redirect = SearchPages(dependencies), openapi.redirect()
-    leads = "From a resource's URL to its page, or to the offer to probe it"
+    leads = "Find the page of a resource by its URL"
     yield get("/endpoint", leads, search.endpoint, "page_find", redirect)
-    yield get("/search", "What a URL, a host or words name", search.search, "page_search", redirect)
-    every, lists_page = "Every endpoint, page by page", openapi.page(own=INVALID_FILTER)
+    yield get("/search", "Search (HTML)", search.search, "page_search", redirect)
+    every, lists_page = "List all endpoints (HTML)", openapi.page(own=INVALID_FILTER)
     yield get(
         "/endpoints",
         every,
@@ -84,15 +83,15 @@ def page_routes(
 
 
 def _lint_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """The linter for sellers, as pages."""
+    """Yield the routes of the linter's pages."""
     pages = lint.LintPages(Linting(dependencies))
     row = partial(Route, tag="pages")
     html = partial(openapi.page, own=lint.ERRORS)
     for method, path, summary, handler, cached, request in (
-        ("GET", lint.PATH, "The linter as a page", pages.form, True, {}),
-        ("POST", lint.PATH, "The same, answered", pages.submit, False, lint.REQUEST),
-        ("GET", RULES_PATH, "Every rule of the linter", pages.rules, True, {}),
-        ("GET", f"{RULES_PATH}/{{slug}}", "A rule of the linter", pages.rule, True, {}),
+        ("GET", lint.PATH, "Linter form", pages.form, True, {}),
+        ("POST", lint.PATH, "Linter result", pages.submit, False, lint.REQUEST),
+        ("GET", RULES_PATH, "List linter rules", pages.rules, True, {}),
+        ("GET", f"{RULES_PATH}/{{slug}}", "Linter rule", pages.rule, True, {}),
     ):
         id_ = f"page_lint_{handler.__name__}"
         yield row(method, path, summary, handler, id_, html(), cached=cached, request=request)

@@ -1,7 +1,7 @@
-"""The template engine of the pages, and the files that pages load.
+"""The template engine and the static files of the pages.
 
-Every expression is cleaned of invisible characters and then escaped; a misspelt name in a template
-is an error; each function of web/pages/labels is a filter.
+Every expression is stripped of invisible characters and then escaped. An undefined name in a
+template is an error.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tollgauge.web.pages import labels
 
 
 def render(name: str, base_url: str, **values: object) -> bytes:
-    """A page from its template; `base` is the public address, and links start with its path."""
+    """Render a template; links in it start with the path of `base_url`."""
     base = base_url.rstrip("/")
     page = _ENGINE.get_template(name)
     return page.render(base=base, root=urlsplit(base).path, **values).encode()
 
 
 def _visible(value: object) -> object:
-    """Applied to every expression of a template: removes invisible characters from a text."""
-    if type(value) is str and value.isascii() and value.isprintable():  # most, and there are many
+    """Remove invisible characters from the value of a template expression."""
+    if type(value) is str and value.isascii() and value.isprintable():  # fast path for most values
         return value
     if isinstance(value, str) and not isinstance(value, Markup):
         return labels.plain(value)
@@ -41,7 +41,7 @@ def _visible(value: object) -> object:
 
 
 def _ticked(text: str) -> Markup:
-    """A message of ours with the parts between backticks as code."""
+    """Mark up the parts of a message between backticks as code."""
     parts = labels.plain(text).split("`")
     code = Markup('<span class="code">{}</span>')
     return Markup("").join(
@@ -52,20 +52,20 @@ def _ticked(text: str) -> Markup:
 
 @lru_cache(maxsize=256)
 def _dots(host: str) -> Markup:
-    """A host that may break after its dots rather than inside a label."""
+    """Allow line breaks after the dots of a host."""
     return Markup(".<wbr>").join(labels.plain(host).split("."))
 
 
 @lru_cache(maxsize=32)
 def _chip(grade: str | None) -> Markup:
-    """A grade, or a dash without one, in its colours."""
+    """Mark up a grade in its colours; a dash if there is none."""
     chip = Markup('<span class="chip {}"><span class="sr">Grade </span>{}</span>')
     return chip.format(labels.grade_class(grade), grade or labels.DASH)
 
 
 @lru_cache(maxsize=32)
 def _recommendation(value: str) -> Markup:
-    """A recommendation in its colours."""
+    """Mark up a recommendation in its colours."""
     return Markup('<span class="rec rec-{}">{}</span>').format(value, value)
 
 
@@ -103,7 +103,7 @@ _MEDIA_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """One file: its media type, its bytes, and a digest that changes with the bytes."""
+    """A static file; the digest in its URL lets caches keep it."""
 
     media_type: str
     body: bytes
@@ -119,4 +119,4 @@ def _load() -> Iterator[tuple[str, StaticFile]]:
 
 
 ASSETS: Final[dict[str, StaticFile]] = dict(_load())
-"""Every asset by its name."""
+"""The static files by name."""

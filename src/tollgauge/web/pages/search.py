@@ -1,5 +1,5 @@
-"""The pages that find endpoints: `/search`, `/endpoints`, and `/endpoint?resource=URL` with its
-offer to probe what is not known yet.
+"""Pages that find endpoints: `/search`, `/endpoints`, and `/endpoint?resource=URL`, which offers to
+probe endpoints that are not monitored yet.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from tollgauge.web.wire.parameters import ResourceQuery, SearchText
 from tollgauge.web.wire.request_model import resource_of
 
 ROWS: Final = 40
-"""How many endpoints a page of the list has: with more it would be a heavy page."""
+"""Page size of the endpoint list."""
 RESULTS: Final = 25
-"""How many endpoints a page of search results has."""
+"""Page size of the search results."""
 _SORTS: Final[Mapping[str, str]] = {
     Sort.SCORE: "Best score",
     Sort.PRICE: "Lowest price",
-    Sort.UPTIME: "Most uptime",
+    Sort.UPTIME: "Highest uptime",
     Sort.LATENCY: "Lowest latency",
     Sort.NEWEST: "Newest",
     Sort.NAME: "Address",
@@ -56,19 +56,19 @@ _SORTS: Final[Mapping[str, str]] = {
 _STATUSES: Final[Mapping[str, str]] = {
     Listing.LISTED: "Listed",
     Listing.DELISTED: "Delisted",
-    Listing.UNLISTED: "Known by request only",
+    Listing.UNLISTED: "Unlisted",
 }
 _NETWORKS_MAX: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPages:
-    """The handlers of the pages that find endpoints."""
+    """Handlers of the search and list pages."""
 
     dependencies: Dependencies
 
     async def search(self, request: Request, q: SearchText = "") -> Response:
-        """What a text names: its page, or what was found for words."""
+        """Redirect to the endpoint or host that a text names, or render the results."""
         if not q.strip():
             return self._results(q)
         try:
@@ -88,15 +88,15 @@ class SearchPages:
         return await self._unknown(request, named, q)
 
     async def endpoint(self, request: Request, resource: ResourceQuery) -> Response:
-        """From a resource's URL to its page, or to the offer to probe it."""
+        """Redirect to the page of a resource, or offer to probe it."""
         named = resource_of(resource, self.dependencies.perimeter)
         if await self.dependencies.store.reading(rated_endpoints.get_public, named.id) is None:
             return await self._unknown(request, named, resource)
         return self._redirect(f"endpoint/{named.id}")
 
     async def endpoints(self, request: Request) -> Response:
-        """Every endpoint, a page at a time."""
-        # An HTML form sends an empty parameter for each field that was left open.
+        """Render one page of the endpoint list."""
+        # An HTML form sends an empty parameter for each empty field.
         known = ListRequest.json_schema()["properties"]
         given = {
             name: text for name, text in request.query_params.items() if text and name in known
@@ -118,13 +118,14 @@ class SearchPages:
         return HTMLResponse(html, status)
 
     async def _unknown(self, request: Request, named: Named, text: str) -> Response:
-        """The offer to probe a resource that is not known, or that a host or a payTo is not; to
-        machines Problem 404.
+        """Answer a browser with a page for an unknown resource, host or payTo.
+
+        Raises Problem 404 for other clients.
         """
         if not isinstance(named, Resource):
             if not _is_browser(request):
                 raise unknown_pay_to() if isinstance(named, PayTo) else unknown_host()
-            message = f"No endpoint of {text.strip()} is known here."
+            message = f"No monitored endpoint for {text.strip()}."
             return self._results(text, message=message, status=404)
         if not _is_browser(request):
             raise unknown_resource()
@@ -140,12 +141,12 @@ class SearchPages:
 
 
 def report_offer(dependencies: PaidDependencies) -> Offer | None:
-    """The offer of a live report; None while nothing is for sale."""
-    return offer_of(dependencies, trust.PRODUCT)
+    """Return the offer of a live report; None if sales are not configured."""
+    return find_offer(dependencies, trust.PRODUCT)
 
 
-def offer_of(dependencies: PaidDependencies, product: Product) -> Offer | None:
-    """The offer of a product; None while nothing is for sale."""
+def find_offer(dependencies: PaidDependencies, product: Product) -> Offer | None:
+    """Return the offer of a product; None if sales are not configured."""
     try:
         return product.offer(dependencies)
     except Problem:
@@ -153,8 +154,9 @@ def offer_of(dependencies: PaidDependencies, product: Product) -> Offer | None:
 
 
 def search_html(text: str, search: Search | None, *, message: str = "", base_url: str) -> bytes:
-    """What was found for words or a payTo address. `search` is None where nothing was searched, for
-    which `message` says why.
+    """Render the results for keywords or a payTo address.
+
+    `search` is None if no search was made; `message` then states the reason.
     """
     results = search.results if search else ()
     return render(
@@ -171,7 +173,7 @@ def search_html(text: str, search: Search | None, *, message: str = "", base_url
 
 
 def endpoints_html(shown: EndpointPage, given: Mapping[str, str], *, base_url: str) -> bytes:
-    """A page of the list, with the form of its filters."""
+    """Render one page of the endpoint list with its filters."""
     conditions = {name: text for name, text in given.items() if name not in ("sort", "cursor")}
 
     def link(cursor: str | None, page: str = "endpoints") -> str | None:
@@ -199,9 +201,7 @@ def endpoints_html(shown: EndpointPage, given: Mapping[str, str], *, base_url: s
 def unknown_html(
     resource: Resource, offer: Offer | None, *, host_is_known: bool, base_url: str
 ) -> bytes:
-    """The offer to probe a resource that is not known; `offer` is that of a report, None while
-    nothing is sold.
-    """
+    """Render the page of an unmonitored resource; `offer` is None if sales are not configured."""
     base = base_url.rstrip("/")
     return render(
         "unknown.html",
@@ -216,13 +216,13 @@ def unknown_html(
 
 
 def _provider_words(endpoint: RatedEndpoint) -> str:
-    """What a provider says of an endpoint, in one line."""
+    """Return the provider's name and description of an endpoint in one line."""
     texts = (endpoint.service_name, endpoint.description)
     return ": ".join(text for text in texts if text)
 
 
 def _networks(known: tuple[str, ...], chosen: str | None) -> list[str]:
-    """The networks that the form offers."""
+    """Return the networks in the form, including the selected one."""
     offered = list(known[:_NETWORKS_MAX])
     return offered if chosen in (None, *offered) else [*offered, str(chosen)]
 

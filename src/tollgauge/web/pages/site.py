@@ -1,4 +1,4 @@
-"""The handlers of the pages: what each page reads, and the answer where that does not exist."""
+"""Handlers of the pages: load the data of a page and render it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
-from tollgauge.web.pages.compare import asked_for, compare_html
 from tollgauge.web.pages.docs import docs_html
-from tollgauge.web.pages.incidents import DAYS, incidents_html
+from tollgauge.web.pages.overview_pages import (
+    DAYS,
+    compare_html,
+    incidents_html,
+    parse_columns,
+    statistics_html,
+)
 from tollgauge.web.pages.render import ASSETS
-from tollgauge.web.pages.search import offer_of, report_offer
-from tollgauge.web.pages.statistics import statistics_html
+from tollgauge.web.pages.search import find_offer, report_offer
 from tollgauge.web.pages.upgrade import upgrade_html
 from tollgauge.web.paid.products import similar
 from tollgauge.web.route import DocumentedRoute
@@ -42,13 +46,13 @@ from tollgauge.web.wire.request_model import invalid, resource_of
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The handlers of the pages. `documented` are the routes that the documentation shows."""
+    """Handlers of the pages; `documented` are the routes listed in the API guide."""
 
     dependencies: Dependencies
     documented: tuple[DocumentedRoute, ...]
 
     async def home(self) -> Response:
-        """The first page."""
+        """Render the home page."""
         board = await self.dependencies.read_now(overview.leaderboard)
         stats = await self.dependencies.read_now(ecosystem)
         html = views.home_html(
@@ -60,7 +64,7 @@ class Site:
         return HTMLResponse(html)
 
     async def leaderboard(self) -> Response:
-        """The whole leaderboard."""
+        """Render the leaderboard."""
         board = await self.dependencies.read_now(overview.leaderboard)
         stats = await self.dependencies.read_now(ecosystem)
         html = views.leaderboard_html(
@@ -72,26 +76,27 @@ class Site:
         return HTMLResponse(html)
 
     async def provider(self, host: Host, after: AfterEndpoint = None) -> Response:
-        """A page of one host's endpoints."""
+        """Render one page of a host's endpoints."""
         provider = await self.dependencies.store.reading(snapshots.provider, host.lower(), after)
         if provider is None:
             raise unknown_host()
         return HTMLResponse(views.provider_html(provider, base_url=self.dependencies.base_url))
 
     async def methodology(self) -> Response:
-        """How scores come about, written from the policy."""
+        """Render the methodology of the current policy."""
         anchors = await self.dependencies.store.reading(volumes.anchors_of)
         html = views.methodology_html(anchors, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 
     async def methodology_of(self, version: PolicyVersion) -> Response:
-        """The same, for the policy's own version only."""
+        """Render the methodology of a policy version. Raises Problem 404 for other versions."""
         if version != str(POLICY.version):
-            raise Problem(404, "unknown-policy", f"Scores are made by policy {POLICY.version}.")
+            message = f"No policy with this version. The current version is {POLICY.version}."
+            raise Problem(404, "unknown-policy", message)
         return await self.methodology()
 
     async def calibration(self) -> Response:
-        """Forecasts held against what happened."""
+        """Render the comparison of forecasts with outcomes."""
         report = await self.dependencies.read_now(calibration.report)
         return HTMLResponse(views.calibration_html(report, base_url=self.dependencies.base_url))
 
@@ -101,12 +106,12 @@ class Site:
         days: IncidentDays = DAYS,
         after: AfterIncident = None,
     ) -> Response:
-        """What changed at all endpoints."""
+        """Render recent changes at all endpoints."""
         incidents = await self.dependencies.read_now(overview.incidents, type, days, after)
         return HTMLResponse(incidents_html(incidents, base_url=self.dependencies.base_url))
 
     async def statistics(self) -> Response:
-        """How the figures of all endpoints are spread."""
+        """Render the distributions over all endpoints."""
         counted = await self.dependencies.read_now(statistics.current)
         stats = await self.dependencies.read_now(ecosystem)
         html = statistics_html(counted, stats, base_url=self.dependencies.base_url)
@@ -115,15 +120,15 @@ class Site:
     async def compare(
         self, a: Compared = None, b: Compared = None, c: Compared = None, d: Compared = None
     ) -> Response:
-        """Up to four endpoints side by side."""
-        asked = asked_for((a, b, c, d), self.dependencies.perimeter)
+        """Render up to four endpoints side by side."""
+        asked = parse_columns((a, b, c, d), self.dependencies.perimeter)
         ids = [one.id for one in asked if one.id is not None]
         views_by_id = await self.dependencies.read_now(reports_endpoint.views, ids)
         html = compare_html(asked, views_by_id, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 
     async def docs(self) -> Response:
-        """The documentation, with examples about the best endpoint."""
+        """Render the API guide, with examples for the best scored endpoint."""
         board = await self.dependencies.read_now(overview.leaderboard)
         ids = [row.id for row in board.rows]
         better = await self.dependencies.store.reading(rated_endpoints.count_better, ids)
@@ -139,11 +144,11 @@ class Site:
         return HTMLResponse(html)
 
     async def endpoint(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
-        """The page of one endpoint."""
+        """Render the page of an endpoint."""
         now = self.dependencies.clock()
         view = await self.dependencies.read_endpoint(reports_endpoint.view, id, now=now)
         offer = report_offer(self.dependencies)
-        alternatives = offer_of(self.dependencies, similar.PRODUCT)
+        alternatives = find_offer(self.dependencies, similar.PRODUCT)
         html = views.endpoint_html(
             view,
             now=now,
@@ -159,7 +164,7 @@ class Site:
         id: EndpointId,  # noqa: A002 - the path's name
         resource: UnmeasuredResource = None,
     ) -> Response:
-        """The wallet page of one endpoint; of one that is not known yet, its URL is told too."""
+        """Render the wallet page of an endpoint; an unmonitored one also needs its URL."""
         now = self.dependencies.clock()
         page = partial(
             upgrade_html,
@@ -171,7 +176,7 @@ class Site:
         if resource is not None:
             named = resource_of(resource, self.dependencies.perimeter)
             if named.id != id:
-                raise invalid("resource", "The path names the id of another resource.")
+                raise invalid("resource", "The ID in the path belongs to another resource.")
         try:
             snapshot = await self.dependencies.read_endpoint(snapshots.snapshot, id, now=now)
         except Problem as problem:
@@ -181,12 +186,12 @@ class Site:
         return HTMLResponse(page(snapshot))
 
     async def static(self, name: str) -> Response:
-        """One of the files that pages load."""
+        """Serve a static file of the pages."""
         asset = ASSETS.get(name)
         if asset is None:
-            raise Problem(404, "no-such-file", "There is no such file.")
+            raise Problem(404, "no-such-file", "No static file with this name.")
         return Response(asset.body, media_type=asset.media_type)
 
     async def favicon(self) -> Response:
-        """The icon, for browsers that ask by habit."""
+        """Serve the icon at the path that browsers request by default."""
         return await self.static("favicon.svg")

@@ -1,10 +1,8 @@
-"""`GET /endpoint/{id}/upgrade`: the page where a wallet in the browser pays for a live report.
+"""`GET /endpoint/{id}/upgrade`: buy a live report with a browser wallet.
 
-The page itself is free and the same for everyone. Its script (static/upgrade.js) buys
-`POST /v1/x402-trust` by the same 402 flow as any other client; the page passes it what it promises
-(price, network, token, payee, and within which time a signature lapses), and it refuses terms that
-differ. There is no second way to pay, and the server learns nothing here that the paid route would
-not.
+The page is free. Its script (static/upgrade.js) buys `POST /v1/x402-trust` with the same 402 flow
+as any other client. It receives the displayed terms from the page, and refuses a 402 response with
+different terms.
 """
 
 from __future__ import annotations
@@ -40,8 +38,8 @@ _CHAINS: Final[dict[str, dict[str, Any]]] = {
         (137, "Polygon", _POL, "polygon-rpc.com", "polygonscan.com"),
     )
 }
-"""How a wallet adds a network that it lacks (EIP-3085, `wallet_addEthereumChain`), as the networks
-publish it. Every wallet has Ethereum itself.
+"""Parameters for wallets to add a network (EIP-3085, `wallet_addEthereumChain`), as published by
+the networks. Every wallet includes Ethereum itself.
 """
 
 
@@ -52,8 +50,9 @@ def upgrade_html(
     base_url: str,
     demo: DemoSettings = DemoSettings(),  # noqa: B008 - frozen
 ) -> bytes:
-    """The wallet page of an endpoint, or of a resource that is not known yet; `offer` is that of a
-    report, None while nothing is sold. In the demo it takes the demo's wallet alone.
+    """Render the wallet page of an endpoint or of an unmonitored resource.
+
+    `offer` is None if sales are not configured. In the demo, only the demo wallet can pay.
     """
     snapshot: RatedEndpoint = (
         RatedEndpoint(id=sold.id, resource=sold.url, host=sold.host, first_seen=0)
@@ -82,7 +81,7 @@ def _network_name(offer: Offer) -> str:
 
 
 def _deal(snapshot: RatedEndpoint, offer: Offer) -> dict[str, Any]:
-    """What the script may sign for, and nothing else."""
+    """Return the only terms that the script may sign."""
     asset = known_asset(offer.network, offer.asset)
     return {
         "endpoint": snapshot.id,
@@ -99,7 +98,7 @@ def _deal(snapshot: RatedEndpoint, offer: Offer) -> dict[str, Any]:
 
 
 def _demo_deal(demo: DemoSettings) -> dict[str, Any]:
-    """What differs in the demo: the one wallet that may sign, and a chain that no other knows."""
+    """Restrict payment to the demo wallet; other wallets do not know the demo's chain."""
     if not demo.buyer_key:
         return {}
     return {"wallet": WALLET_RDNS, "networkName": demo.chain_name, "chain": None}

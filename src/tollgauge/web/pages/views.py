@@ -1,14 +1,8 @@
-"""Pages: what the read side knows (monitor/reports) as HTML for people.
+"""HTML pages of reports, as pure functions of their arguments.
 
-Rules:
-- a page is a pure function of its arguments: the same arguments give the same bytes; routes,
-  caching and headers are web/routes';
-- no script, no inline style, nothing loaded from elsewhere: `default-src 'none'; style-src
-  'self'; img-src 'self'` is enough for every page;
-- `loading` is what a page says while the demo loads its past (web/edge/demo), and loads itself
-  again;
-- everything is escaped by the engine, and cleaned of unseen characters on its way out; provider
-  text is shown as text, marked as the provider's own, and never becomes a link.
+The pages need no script, inline style or external file, so that a strict Content-Security-Policy
+applies. Text of providers is escaped, marked as unverified, and never becomes a link. While the
+demo loads its history, pages show `loading` and refresh themselves.
 """
 
 from __future__ import annotations
@@ -48,25 +42,25 @@ from tollgauge.web.pages.render import render
 from tollgauge.web.paid.products import similar, trust
 
 HOME_ROWS: Final = 10
-"""How many endpoints the home page shows; the leaderboard shows all it is given."""
+"""Number of endpoints on the home page."""
 
 EVENT_ROWS: Final = 10
-"""How many changes of an endpoint its page lists; the picture above them has all."""
+"""Number of changes listed on an endpoint's page; the timeline above the list shows all."""
 
 _OTHER_PARAMETER: Final = (
-    "Mend that part of the address, or leave away everything from the question mark on."
+    "Correct the query parameter, or remove the query string from the address."
 )
 _NEXT_STEPS: Final[dict[str | int, str]] = {
     "invalid-input": _OTHER_PARAMETER,
     "unknown-parameter": _OTHER_PARAMETER,
-    404: "Check the address, or search for the endpoint, its host or what you need.",
-    422: "Give the full https:// address of a public endpoint, as it is listed in a directory.",
-    429: "Wait for the number of seconds that the Retry-After header names, then ask again.",
-    503: "Wait for the number of seconds that Retry-After names, then send the same again.",
+    404: "Check the address, or search for the endpoint, its host or keywords.",
+    422: "Enter the full https:// address of a public endpoint, as listed in a directory.",
+    429: "Wait for the number of seconds in the Retry-After header, then retry.",
+    503: "Wait for the number of seconds in the Retry-After header, then retry the same request.",
 }
 _FORECASTERS: Final = {
     "forecast": "The score's forecast",
-    "last-probe": "What the last probe saw",
+    "last-probe": "The result of the last probe",
     "average-24h": "An average with a half-life of 24 hours",
     "uptime-7d": "Payable share of 7 days",
     "uptime-30d": "Payable share of 30 days",
@@ -78,12 +72,15 @@ _GROUPS: Final = (
     ("grade", "By grade", "Grade"),
     ("age", "By age of the endpoint", "First seen"),
 )
-_OTHER_REQUEST: Final = "How to ask says what each address takes. Sent as it is, it fails again."
-_AGAIN: Final = "Try again in a minute."
+_OTHER_REQUEST: Final = (
+    "Correct the request; an unchanged request fails again. "
+    "The API guide lists the parameters of each route."
+)
+_RETRY: Final = "Try again in a minute."
 
 
 def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str, loading: str = "") -> bytes:
-    """The first page: what this is, the ecosystem in numbers, the head of the leaderboard."""
+    """Render the home page: introduction, ecosystem figures, top of the leaderboard."""
     rows = board.rows[:HOME_ROWS]
     return render(
         "home.html",
@@ -100,7 +97,7 @@ def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str, loading: s
 def leaderboard_html(
     board: Leaderboard, stats: Ecosystem, *, base_url: str, loading: str = ""
 ) -> bytes:
-    """The best listed endpoints."""
+    """Render the leaderboard."""
     return render(
         "leaderboard.html",
         base_url,
@@ -121,9 +118,15 @@ def endpoint_html(
     similar_micro_usd: int | None = None,
     loading: str = "",
 ) -> bytes:
-    """The snapshot of one endpoint with its charts. `now` ages it; `report_micro_usd` and
-    `similar_micro_usd` are the prices of a live report and of the list of better alternatives,
-    None while nothing is sold.
+    """Render the snapshot of an endpoint with its charts.
+
+    Args:
+        view: The endpoint's data.
+        now: The current time in milliseconds, for the age of the snapshot.
+        base_url: The public address of the service.
+        report_micro_usd: The price of a live report; None if sales are not configured.
+        similar_micro_usd: The price of the list of alternatives; None if not for sale.
+        loading: The message to show while the demo loads.
     """
     snapshot = view.snapshot
     last_day = view.days[-1].day if view.days else day_of(snapshot.computed_at)
@@ -170,7 +173,7 @@ def endpoint_html(
 
 
 def provider_html(provider: Provider, *, base_url: str) -> bytes:
-    """A page of one host's endpoints, best first."""
+    """Render one page of a host's endpoints, best first."""
     return render(
         "provider.html",
         base_url,
@@ -181,7 +184,7 @@ def provider_html(provider: Provider, *, base_url: str) -> bytes:
 
 
 def methodology_html(anchors: Sequence[Anchor] = (), *, base_url: str) -> bytes:
-    """How scores come about, written from the policy and the rules of its flags."""
+    """Render the methodology from the policy and its flag rules."""
     policy = POLICY
     heaviest = max(row.weight for row in policy.rows)
     return render(
@@ -203,19 +206,18 @@ def methodology_html(anchors: Sequence[Anchor] = (), *, base_url: str) -> bytes:
 
 
 def calibration_html(calibration: Calibration, *, base_url: str) -> bytes:
-    """Forecasts held against what happened, the newest policy first."""
+    """Render the comparison of forecasts with outcomes, newest policy first."""
     return render(
         "calibration.html",
         base_url,
         calibration=calibration,
-        policies=[_calibrated(*item) for item in sorted(calibration.sums.items(), reverse=True)],
+        policies=[_policy_section(*row) for row in sorted(calibration.sums.items(), reverse=True)],
         forecasters=_FORECASTERS,
         bin_min=BIN_MIN,
     )
 
 
-def _calibrated(version: int, sums: Sums) -> dict[str, object]:
-    """What the page shows of one policy."""
+def _policy_section(version: int, sums: Sums) -> dict[str, object]:
     horizons = []
     for horizon, name in _HORIZONS:
         bins = reliability(sums, horizon)
@@ -227,7 +229,7 @@ def _calibrated(version: int, sums: Sums) -> dict[str, object]:
 
 
 def error_html(problem: Problem, *, base_url: str) -> bytes:
-    """A page that says what is wrong and what to do."""
+    """Render an error with the next step for the reader."""
     return render(
         "error.html",
         base_url,
@@ -240,16 +242,14 @@ def error_html(problem: Problem, *, base_url: str) -> bytes:
 
 
 def _next_step(problem: Problem) -> str:
-    """What to do about a problem; a request that is at fault itself is not to be sent again."""
-    other = _OTHER_REQUEST if problem.status < 500 else _AGAIN
+    other = _OTHER_REQUEST if problem.status < 500 else _RETRY
     return _NEXT_STEPS.get(problem.code) or _NEXT_STEPS.get(problem.status, other)
 
 
 def _grades(policy: Policy) -> tuple[tuple[str, int], ...]:
-    """(letter, least tenths), best first, with the F below all others."""
+    """Return (letter, minimum in tenths), best first, including F."""
     return (*((letter, least * 10) for letter, least in policy.grades), ("F", 0))
 
 
 def _worst_first(flag: Flag | FlagRule) -> tuple[int, str]:
-    """The order of flags."""
     return (flag.severity.rank, flag.code)

@@ -2,8 +2,8 @@
 before they are stored.
 
 Every destination gets a signed `connection_test`, up to TRIES times (docs/watching.md). If one
-fails, the whole request is refused with `notCharged: true`. What a destination answered is never
-shown, because anybody could read other people's servers that way.
+fails, the whole request is refused with `notCharged: true`. Responses of destinations are never
+shown: they would give callers access to servers of others.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class DeliveryTester:
             raise Problem(
                 503,
                 "destinations-unavailable",
-                "This server has no key to keep destinations with (TOLLGAUGE_WATCH_KEY), so it "
-                "takes none. Leave delivery out and poll instead. Nothing was charged.",
+                "Destinations are not available: no encryption key (TOLLGAUGE_WATCH_KEY) is "
+                "configured. Omit delivery and poll instead. Nothing was charged.",
                 retry_after=3600,
                 extra={"notCharged": True},
             )
@@ -89,7 +89,7 @@ class DeliveryTester:
             for target, (sent, tries) in zip(targets, results, strict=True)
         ]
         failed = [
-            Invalid(path=target.field, message=f"It did not take the test: {sent.error}.")
+            Invalid(path=target.field, message=f"The connection test failed: {sent.error}.")
             for target, (sent, _) in zip(targets, results, strict=True)
             if not sent.ok
         ]
@@ -97,7 +97,7 @@ class DeliveryTester:
             raise Problem(
                 422,
                 "destination-failed",
-                "A destination did not take its connection test. Nothing was charged.",
+                "A destination failed its connection test. Nothing was charged.",
                 errors=tuple(failed),
                 extra={"notCharged": True, "connection_test": report},
                 host=_silent_host(targets, [sent for sent, _ in results]),

@@ -67,12 +67,12 @@ from tollgauge.web.paid.sale import HeldClaim, Sale
 from tollgauge.web.paid.settle import OvertakenError, Settler
 
 LEASE_MS: Final = 60_000
-"""How long a worker may take from claim to intent before another may take the payment over."""
+"""Maximum time from claim to intent, after which another worker may take the payment over."""
 WAITS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
 """Pauses of a second copy of a payment while the first is being answered."""
 ANSWER_S: Final = 50.0
-"""How long a caller waits at most: many proxies and clients give up after 60 seconds. The sale
-itself goes on, and its answer is fetched with the same payment."""
+"""Response timeout, because many proxies and clients give up after 60 seconds. The sale continues,
+and the same payment fetches its answer."""
 COSTLY_REFUSAL: Final = 422
 """The status of a refusal after work was done for the request: it counts against the payer. A 404
 costs one look into the database."""
@@ -272,16 +272,16 @@ class Gate:
             return self.settlement.attempt("verify", started, "valid")
         attempt = self.settlement.attempt("verify", started, reply.reason)
         answer = await self._ask_about_refused(row, attempt)
-        # A payment that somebody else sent to the chain after our claim is honoured. Before the
-        # claim it may have paid another service of the same payTo: that unlocks nothing. Chains
-        # count whole seconds, and the second of the claim counts in the payer's favour.
+        # A payment that a third party submitted to the chain after our claim is honored. Before
+        # the claim it may have paid another service with the same payTo, so it does not count.
+        # Chains count whole seconds; the second of the claim counts in favor of the payer.
         paid = answer is not None and answer.proof is Proof.PAID
         if answer and paid and (answer.at_s or 0) >= row.created_at // 1000:
             return attempt
         await self.settlement.give_back(row, reply.reason, attempt)
         if answer is not None:
             self._check_not_settled(payment, answer)
-        # The facilitator's node may be ahead of ours; without a node there is no way to tell.
+        # The facilitator's node may be ahead of our node; without a node, this cannot be checked.
         if reports_used_nonce(reply.reason) and (answer is None or answer.proof is Proof.UNUSED):
             raise chain_unavailable()
         return payment_required(sale, reply.reason)
@@ -340,7 +340,7 @@ class Gate:
         if row.state is State.REJECTED:
             return _Outcome(row, settled_here=False)
         row = await self._wait_for_worker(row)
-        check_same_request(payment, row, digest)  # freed meanwhile, it may pay for another
+        check_same_request(payment, row, digest)  # it may have been freed and reused
         if row.state in IN_DOUBT:
             answer = await self.settlement.ask_chain(row)
             row = await self.settlement.conclude(row, answer, row.reason)
@@ -361,8 +361,10 @@ class Gate:
         return row
 
     async def _release(self, sale: Sale, payment: Payment, outcome: _Outcome) -> Response:
-        """The answer that a row allows. A secret in it is shown to everybody who repeats the
-        ticket; to those who repeat none once, because what they send can be read on the chain.
+        """Return the answer that a row allows.
+
+        A secret in it is shown to every caller with the ticket. Without a ticket it is shown once,
+        because anyone can read the payment on the chain.
         """
         row = outcome.row
         response = response_for(sale, row)

@@ -6,7 +6,7 @@ Rules:
 - a resource that is not monitored yet is adopted with its first result;
 - a target that is down is a result; a failure of this service is 503 and costs nothing;
 - a resource that sent Retry-After is not probed until then, its host for at most ten minutes. A
-  result of the last ten minutes is the answer meanwhile; without one the request is refused;
+  result of the last ten minutes replaces the probe; without one the request is refused;
 - a few callers may wait for a host, in order, and no longer than published clients wait.
 
 The probe itself is monitor/probing.
@@ -49,7 +49,7 @@ STAND_IN_MS: Final = 10 * MINUTE_MS
 HOLD_MS: Final = 5 * SECOND_MS
 """Callers do not wait for a host with a longer pause."""
 WAIT_S: Final = 12.0
-"""How long a caller waits for its turn: published clients give up after 20 seconds."""
+"""Maximum wait for the host, because published clients give up after 20 seconds."""
 WAITING_MAX: Final = 8
 """Resources of one host that may wait for it: each occupies a sale that others need."""
 PAUSES_S: Final = (0.25, 0.5, 1.0)
@@ -191,8 +191,8 @@ class LiveProbe:
             raise Problem(
                 503,
                 "probe-failed-here",
-                "We could not probe, because of a fault on our side or one that nobody can tell "
-                "from ours. Nothing was charged.",
+                "The probe failed because of an error on our side, or the cause is unclear. "
+                "Nothing was charged.",
                 retry_after=30,
                 # A name server that does not answer may be the target's own.
                 wasted=result.attribution is Attribution.UNKNOWN,
@@ -220,8 +220,9 @@ class LiveProbe:
     async def _take_host(
         self, resource: Resource, owner: str, *, until: float
     ) -> tuple[Endpoint, ProbeResult] | None:
-        """Take the lease of a host and return None, or return the result of another process's
-        probe meanwhile. Raises TimeoutError, or Problem 503 for a host on hold.
+        """Take the lease of a host and return None, or return the result of another process.
+
+        Raises TimeoutError, or Problem 503 for a host on hold.
         """
         loop = asyncio.get_running_loop()
         for pause in chain(PAUSES_S, repeat(PAUSES_S[-1])):

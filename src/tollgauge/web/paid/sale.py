@@ -42,8 +42,8 @@ class HeldClaim:
         """
 
         def checked(tx: Connection) -> R:
-            # A worker that was stopped for longer than its lease does not notice that another one
-            # has sold the same payment meanwhile (docs/payments.md).
+            # A worker that was suspended for longer than its lease does not notice that another
+            # worker has sold the same payment (docs/payments.md).
             payments.check_claim(tx, self.row)
             return work(tx, *args, **kwargs)
 

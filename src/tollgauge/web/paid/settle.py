@@ -38,9 +38,9 @@ from tollgauge.web.paid.sale import Sale
 P = ParamSpec("P")
 
 SETTLE_LEASE_MS: Final = 90_000
-"""How long a settlement may take before another worker may check its outcome."""
+"""Time after which another worker may check the outcome of a settlement."""
 PROOF_WAITS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 2.0)
-"""How long a node may lag behind the facilitator's: three blocks of Base."""
+"""Pauses for a node that lags behind the facilitator's, in total three blocks of Base."""
 
 
 class OvertakenError(Exception):

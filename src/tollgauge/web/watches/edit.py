@@ -1,10 +1,4 @@
-"""What the owner of a watch changes about it: edit, cancel (docs/watching.md).
-
-Rules:
-- destinations are tested before the watch is locked; the changes are decided under the lock, so
-  that concurrent edits are not lost;
-- an ended watch cannot be changed, and can still be read for a while (web/watches/poll).
-"""
+"""Edit or cancel a watch (docs/watching.md)."""
 
 from __future__ import annotations
 
@@ -52,13 +46,13 @@ _EDIT_EXAMPLE: Final = {"events": ["payto_change", "liveness_down"], "liveness_s
 
 
 class EditRequest(WatchFields):
-    """What is to be changed about a watch."""
+    """Changes of a watch."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
 
 class DestinationResponse(SnakeCaseResponse):
-    """A destination; its URL is masked."""
+    """A destination with a masked URL."""
 
     destination: str
     kind: Annotated[str, OneOf(DestinationKind)]
@@ -67,7 +61,7 @@ class DestinationResponse(SnakeCaseResponse):
 
 
 class StateResponse(SnakeCaseResponse):
-    """The present state of a watch."""
+    """The current state of a watch."""
 
     watch_id: str
     state: WatchStateName
@@ -82,24 +76,25 @@ class StateResponse(SnakeCaseResponse):
 
 @dataclass(frozen=True, slots=True)
 class Watching:
-    """The handlers of an owner's changes."""
+    """Handlers of changes by the owner."""
 
     dependencies: Dependencies
 
     async def edit(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
-        """Change a watch; fields that are left out keep their values, in `delivery` too."""
+        """Edit a watch; omitted fields keep their values, also inside `delivery`."""
         secret = bearer(request)
         watch = await own_watch(self.dependencies, id, secret)
         return answer(await self.change(watch, secret, await read_body(request, bodyless=True)))
 
     async def change(self, watch: Watch, secret: str, document: object) -> StateResponse:
-        """Change a watch of this secret, over HTTP or as a tool. Raises Problem 422 or 503."""
+        """Edit a watch, for the route and the MCP tool. Raises Problem 422 or 503."""
         changes = EditRequest.read(document, self.dependencies.perimeter)
         if watch.state is not WatchState.ACTIVE:
             raise _ended()
         if not changes.model_fields_set:
             names = ", ".join(EditRequest.model_fields)
-            raise Problem(422, "nothing-to-change", f"Name what is to be changed: {names}.")
+            raise Problem(422, "nothing-to-change", f"Send at least one of: {names}.")
+        # Tested before the watch is locked: a test waits for other servers.
         new = await self._test_new(watch, changes.targets, secret)
         sealed_key = None
         if any(target.kind is DestinationKind.JSON for target in new):
@@ -116,7 +111,7 @@ class Watching:
         new: dict[Target, Destination],
         sealed_key: bytes | None,
     ) -> None:
-        """Change a watch as it is now."""
+        # Everything is decided under the row lock, so that concurrent edits are not lost.
         watch = watches.get(tx, watch_id, lock=True)
         if watch is None or watch.state is not WatchState.ACTIVE:
             raise _ended()
@@ -143,19 +138,20 @@ class Watching:
         )
 
     async def cancel(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
-        """End a watch immediately; repeating it changes nothing."""
+        """End a watch immediately. The operation is idempotent."""
         return answer(await self.end(await own_watch(self.dependencies, id, bearer(request))))
 
     async def end(self, watch: Watch) -> StateResponse:
-        """End a watch, over HTTP or as a tool."""
+        """End a watch, for the route and the MCP tool."""
         await self.dependencies.store.writing(_cancel, watch, now=self.dependencies.clock())
         return await self._state(watch.id)
 
     async def _test_new(
         self, watch: Watch, targets: tuple[Target, ...], secret: str
     ) -> dict[Target, Destination]:
-        """The targets that the watch does not have yet, tested and sealed. Raises Problem 422 if
-        one fails its test, 503 without a key to seal them.
+        """Test and encrypt the targets that the watch does not have yet.
+
+        Raises Problem 422 if a test fails, and 503 if no encryption key is configured.
         """
         if not targets:
             return {}
@@ -178,23 +174,22 @@ class Watching:
         wanted: dict[str, DestinationKind],
         kinds: frozenset[DestinationKind],
     ) -> bool:
-        """Whether a destination is removed when the `wanted` URLs replace those of some `kinds`.
-        One that is wanted as it is stays. Another is removed if it is of these kinds, or if its URL
-        is wanted in another format or was disabled.
+        """Return whether a destination is removed when `wanted` replaces those of `kinds`.
+
+        A destination of these kinds is removed unless it is wanted unchanged. A wanted URL that was
+        disabled, or that is wanted in another format, is removed and added again.
         """
         url = self._url(destination)
         unchanged = wanted.get(url) is destination.kind and not destination.disabled_at
         return not unchanged and (url in wanted or destination.kind in kinds)
 
     def _urls_and_kinds(self, old: tuple[Destination, ...]) -> set[tuple[str, DestinationKind]]:
-        """The URLs and formats of destinations. Disabled ones are left out, so that naming one
-        again tests it again.
-        """
+        # Without disabled destinations, so that a disabled URL in an edit is tested again.
         active = (destination for destination in old if not destination.disabled_at)
         return {(self._url(destination), destination.kind) for destination in active}
 
     def _url(self, destination: Destination) -> str:
-        """Return the URL of a destination, empty if it cannot be decrypted."""
+        """Decrypt the URL of a destination; empty if the key is no longer available."""
         context = destination_context(destination.id)
         try:
             return self.dependencies.sealer.open(destination.sealed_url, context=context).decode()
@@ -263,7 +258,7 @@ _EXAMPLE: Final = {
         }
     ],
 }
-EDIT: Final = "Change what a watch listens to and where to"
+EDIT: Final = "Edit the events and destinations of a watch"
 EDIT_REQUEST: Final = SECURITY | {"requestBody": EditRequest.body(_EDIT_EXAMPLE)}
 EDIT_ANSWERS: Final = openapi.free(
     StateResponse,
@@ -271,11 +266,10 @@ EDIT_ANSWERS: Final = openapi.free(
     REFUSED
     | {
         400: "The body is not JSON",
-        422: "Invalid input, nothing to change, a destination that does not take its test, or "
-        "an ended watch",
+        422: "Invalid input, no changes, a destination that failed its test, or an ended watch",
     },
 )
-CANCEL: Final = "End a watch; it can still be read"
+CANCEL: Final = "Cancel a watch; its events can still be read"
 CANCEL_ANSWERS: Final = openapi.free(
     StateResponse, _EXAMPLE | {"state": "cancelled"}, REFUSED | openapi.QUERY
 )

@@ -1,8 +1,7 @@
-"""Polling: what a watch has seen, read by its owner (docs/watching.md).
+"""Polling of a watch's events (docs/watching.md).
 
-A poll gives what happened after its two cursors, oldest first, and how often the endpoint was
-checked, so that a poll without events is evidence too; nothing between two polls is lost. A
-cancelled watch can be read until 30 days after the end of its period.
+A poll returns the events after two cursors, oldest first, and the number of checks, which is
+evidence even without events. A canceled watch can be polled until 30 days after its period.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ from tollgauge.web.wire.watch_models import (
 
 PAGE_MAX: Final = 500
 GRACE_MS: Final = MINUTE_MS
-"""`nextCheckBy` is so much later than the next check is due: checks may be a little late."""
+"""Added to the due time of the next check for `nextCheckBy`, because checks can be late."""
 CURSOR: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,15}))?", re.ASCII)
 Cursor = Annotated[
     str,
     Query(
-        description="What the last poll gave; leave it out to read from the start",
+        description="Cursor of the previous poll. Default: read from the start",
         examples=["0"],
         json_schema_extra={"pattern": f"^{CURSOR.pattern}$"},
     ),
@@ -73,7 +72,7 @@ class EventResponse(SnakeCaseResponse):
 
 
 class WatchEventResponse(SnakeCaseResponse):
-    """Something that happened to the watch itself."""
+    """An event of the watch itself."""
 
     event_id: str
     type: Annotated[str, OneOf(rules.LIFECYCLE)]
@@ -83,9 +82,9 @@ class WatchEventResponse(SnakeCaseResponse):
 
 
 class PollResponse(SnakeCaseResponse):
-    """What happened after the cursors, and the heartbeat: `checkedTimes` checks with a verdict
-    since the watch began, `excludedTimes` more that failed on our side, `probesSinceCursor`
-    checks since the last poll, and the instant until which the next one will have been made.
+    """The events after the cursors, and the number of checks: `checkedTimes` conclusive checks
+    since the watch began, `excludedTimes` checks that failed on our side, `probesSinceCursor`
+    checks since the previous poll. The next check is made before `nextCheckBy`.
     """
 
     watch_id: str
@@ -105,9 +104,7 @@ class PollResponse(SnakeCaseResponse):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checks:
-    """How often an endpoint was checked since its watch began: `total` checks, `scored` of them
-    with a verdict, `since_poll` since the last poll.
-    """
+    """Numbers of checks: since the watch began, conclusive ones, and since the previous poll."""
 
     total: int
     scored: int
@@ -116,7 +113,7 @@ class _Checks:
 
 @dataclass(frozen=True, slots=True)
 class Polling:
-    """The handler of the poll; also called by the tool of web/mcp."""
+    """Handler of the poll; the MCP tool calls it too."""
 
     dependencies: Dependencies
 
@@ -127,13 +124,13 @@ class Polling:
         since: Cursor = "0",
         watch_since: Cursor = "0",
     ) -> Response:
-        """Everything after the cursors."""
+        """Return the events after the cursors."""
         return answer(await self.read(id, bearer(request), since=since, watch_since=watch_since))
 
     async def read(
         self, watch_id: str, secret: str, *, since: str, watch_since: str
     ) -> PollResponse:
-        """Return the answer to a poll, over HTTP or as a tool. Raises Problem 401, 404 or 422."""
+        """Read the events, for the route and the MCP tool. Raises Problem 401, 404 or 422."""
         watch = await own_watch(self.dependencies, watch_id, secret)
         after, last_poll_at = _cursor(since, "since")
         watched_after, _ = _cursor(watch_since, "watch_since")
@@ -180,9 +177,7 @@ class Polling:
 def _since_cursors(
     tx: Connection, watch: Watch, *, after: int, watched_after: int
 ) -> tuple[tuple[StoredChange, ...], tuple[WatchEvent, ...], Endpoint | None]:
-    """What came after the cursors, and the endpoint. Raises Problem 422 for a cursor that no poll
-    gave.
-    """
+    """Load the events after the cursors, and the endpoint. Raises Problem 422."""
     _check_cursor(after, changes.newest(tx), "since")
     _check_cursor(watched_after, watch_events.newest(tx), "watch_since")
     return (
@@ -193,7 +188,7 @@ def _since_cursors(
 
 
 def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> _Checks:
-    """Count the checks up to `until`. `last_poll_at` is when the last poll was answered, or 0."""
+    """Count the checks until a time (ms UTC); `last_poll_at` is 0 before the first poll."""
     total, scored = changes.checks(tx, watch, since=watch.created_at, until=until)
     if last_poll_at <= watch.created_at:
         return _Checks(total=total, scored=scored, since_poll=total)
@@ -202,20 +197,20 @@ def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> _
 
 
 def _cursor(text: str, name: str) -> tuple[int, int]:
-    """Parse a cursor into ID and timestamp. Raises Problem 422."""
+    """Parse a cursor into (event ID, time of the poll). Raises Problem 422."""
     match = CURSOR.fullmatch(text)
     if match is None:
-        raise invalid(name, "A cursor is what an earlier poll gave.")
+        raise invalid(name, f"{name} must be a cursor from an earlier poll.")
     return int(match.group(1)), int(match.group(2) or 0)
 
 
 def _check_cursor(after: int, newest: int, name: str) -> None:
-    """Refuse a cursor that is ahead of all events: it is from another server, or from before a
-    restore, and reading on from it would skip events. Raises Problem 422.
-    """
+    """Reject a cursor that is ahead of all events. Raises Problem 422."""
+    # Such a cursor is from another server, or from before the database was restored. Continuing
+    # from it would skip events.
     if after > newest:
         raise invalid(
-            name, f"No poll here gave this cursor. Leave {name} out to read from the start."
+            name, f"This cursor is not from this server. Omit {name} to read from the start."
         )
 
 
@@ -270,5 +265,5 @@ _EXAMPLE: Final = {
 ANSWERS: Final = openapi.free(
     PollResponse,
     _EXAMPLE,
-    REFUSED | {422: "A cursor that no poll gave, or an unknown query parameter"},
+    REFUSED | {422: "A cursor is invalid, or a query parameter is unknown"},
 )

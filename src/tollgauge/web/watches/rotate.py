@@ -1,8 +1,8 @@
-"""`POST /v1/watch/{id}/rotate`: a new secret for a watch, for the wallet that paid for it.
+"""`POST /v1/watch/{id}/rotate`: replace the secret of a watch.
 
-The payer signs a text with the wallet that paid (EIP-191, `personal_sign`). The text names the
-watch, this service and the time, so that a signature is valid only here, once, and for VALID_S
-seconds (docs/watching.md). The old secret is invalid afterwards.
+The payer signs a text with the paying wallet (EIP-191, `personal_sign`). The text contains the
+watch, this service and a time, so that a signature is valid only here, for VALID_S seconds, and
+once (docs/watching.md). The old secret becomes invalid immediately.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from tollgauge.web.wire import openapi
 from tollgauge.web.wire.request_model import RequestModel
 from tollgauge.web.wire.watch_models import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeCaseResponse, links
 
-_KEEP: Final = "Keep the secret: it is shown only once, and the old one has ended."
+_KEEP: Final = "Store the secret: it is shown only once. The old secret is invalid now."
 VALID_S: Final = 600
-"""How many seconds the time of a signature may differ from the clock."""
+"""Maximum difference between the signed time and the clock."""
 
 
 class RotationRequest(RequestModel):
-    """The signature of the text, and the time in it."""
+    """The signature and the time in the signed text."""
 
     signed_at: Annotated[int, Field(ge=0, le=1 << 40)] = Field(
-        description="The time in the signed text, in unix seconds"
+        description="Time in the signed text, in unix seconds"
     )
     signature: Annotated[
         str, Field(pattern="^0x(?:[0-9a-fA-F]{2}){65,4096}$", max_length=2 + 2 * 4096)
     ] = Field(
-        description="The payer's signature of the text (EIP-191, personal_sign): "
+        description="Signature of the payer (EIP-191, personal_sign) over the text "
         "`Rotate the secret of watch {id} at {service}.`, a line feed, `Signed at: {signed_at}`"
     )
 
 
 class RotatedResponse(SnakeCaseResponse):
-    """A watch's new secret, shown here only."""
+    """The new secret of a watch, which is not shown again."""
 
     watch_id: str
     secret: str
@@ -62,14 +62,12 @@ class RotatedResponse(SnakeCaseResponse):
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The handler that gives out new secrets. The gate's chain checks signatures of contract
-    wallets (ERC-1271).
-    """
+    """Handler of the rotation. Signatures of contract wallets are verified on chain (ERC-1271)."""
 
     dependencies: Dependencies
 
     async def rotate(self, id: WatchId, request: Request) -> Response:  # noqa: A002 - the path's name
-        """Check the signature and replace the secret."""
+        """Verify the signature and replace the secret."""
         rotation = RotationRequest.read(await read_body(request))
         signed_at, signature = rotation.signed_at, bytes.fromhex(rotation.signature[2:])
         watch = await self._watch_of_signer(id, signed_at, signature)
@@ -90,25 +88,20 @@ class Rotation:
             raise Problem(
                 409,
                 "signature-used",
-                "This signature, or one of a later instant, was used before. Sign the present "
+                "This signature, or one with a later time, was already used. Sign the current "
                 "time.",
             )
         urls = links(self.dependencies.base_url, id, "poll_url")
-        steps = [
-            _KEEP,
-            "Deliveries are signed with it from now on.",
-        ]
+        steps = [_KEEP, "Deliveries are signed with the new secret from now on."]
         return answer(RotatedResponse(watch_id=id, secret=secret, next_steps=steps, **urls))
 
     async def _watch_of_signer(self, watch_id: str, signed_at: int, signature: bytes) -> Watch:
-        """The watch that the signer paid for. Raises Problem 403, 404, or 422 for a signature of
-        another time.
-        """
+        """Load the watch and verify that the signer paid for it. Raises Problem 403, 404 or 422."""
         if abs(self.dependencies.clock() // SECOND_MS - signed_at) > VALID_S:
             raise Problem(
                 422,
                 "signature-too-old",
-                f"signed_at must be within {VALID_S // 60} minutes of the present time.",
+                f"signed_at must be within {VALID_S // 60} minutes of the current time.",
             )
         watch, payer = await self._watch_and_payer(watch_id)
         text = rotation_text(watch_id, self.dependencies.base_url, signed_at)
@@ -116,13 +109,13 @@ class Rotation:
             raise Problem(
                 403,
                 "not-the-payer",
-                f"The signature is not that of the wallet that paid, {payer[1]}. It signs "
-                f"(personal_sign, EIP-191): {text!r}",
+                f"The signature is not from the wallet that paid, {payer[1]}. Sign this text with "
+                f"it (personal_sign, EIP-191): {text!r}",
             )
         return watch
 
     async def _watch_and_payer(self, watch_id: str) -> tuple[Watch, tuple[str, str]]:
-        """A watch, and the network and address of who paid for it. Raises Problem 404."""
+        """Load a watch, and the network and address of its payer. Raises Problem 404."""
         watch, payer = await self.dependencies.store.reading(_watch_and_payer, watch_id)
         if watch is not None and watch.state is WatchState.PENDING:
             await self.dependencies.store.writing(
@@ -130,7 +123,7 @@ class Rotation:
             )
             watch, payer = await self.dependencies.store.reading(_watch_and_payer, watch_id)
         if watch is None or payer is None or watch.state is WatchState.PENDING:
-            raise Problem(404, "unknown-watch", "There is no such watch.")
+            raise Problem(404, "unknown-watch", "No watch with this ID.")
         return watch, payer
 
     async def _signed_by(self, payer: tuple[str, str], digest: bytes, signature: bytes) -> bool:
@@ -145,7 +138,7 @@ class Rotation:
             raise Problem(
                 503,
                 "chain-unavailable",
-                "The chain could not be asked whether the paying wallet signed this.",
+                "The signature could not be verified, because the chain node failed. Retry.",
                 retry_after=5,
             ) from error
 
@@ -161,7 +154,7 @@ _EXAMPLE: Final = {
     **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url"),
     "next_steps": [_KEEP],
 }
-ROTATE: Final = "A new secret for a watch, by signature of its payer"
+ROTATE: Final = "Replace the secret of a watch with a signature of its payer"
 REQUEST: Final = {"requestBody": RotationRequest.body(_EXAMPLE_BODY)}
 ANSWERS: Final = openapi.free(
     RotatedResponse,
@@ -169,8 +162,8 @@ ANSWERS: Final = openapi.free(
     {
         400: "The body is not JSON",
         403: "The signature is not the payer's",
-        404: "There is no such watch",
-        409: "This signature, or a later one, was used before",
-        422: "Invalid input, or a signature of another time",
+        404: "No watch with this ID",
+        409: "This signature, or a later one, was already used",
+        422: "Invalid input, or the signed time is too far from the current time",
     },
 )

@@ -1,9 +1,7 @@
 """Authentication of a watch's owner by its secret (docs/watching.md).
 
-Rules:
-- a missing or unknown bearer token is 401; the token of another watch is 404, whether or not the
-  watch in the path exists;
-- answers to an owner are marked `no-store, private`, so that no cache stores them.
+A missing or invalid bearer token is 401. The token of another watch is 404, whether or not the
+watch in the path exists.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from tollgauge.web.wire.response_model import ResponseModel
 from tollgauge.web.wire.watch_models import EXAMPLE_ID, ID_PATTERN
 
 SECURITY: Final[dict[str, Any]] = {"security": [{"bearer": []}]}
-"""Security of an owner's route in OpenAPI."""
+"""OpenAPI security requirement of the owner's routes."""
 REFUSED: Final = {
     401: "Missing or invalid bearer token",
     404: "No watch with this ID for this token",
@@ -36,7 +34,7 @@ _BEARER: Final = re.compile(r"bearer +(\S{1,200})", re.ASCII | re.IGNORECASE)
 WatchId = Annotated[
     str,
     Path(
-        description="The watch's id",
+        description="ID of the watch",
         examples=[EXAMPLE_ID],
         json_schema_extra={"pattern": ID_PATTERN},
     ),
@@ -52,7 +50,7 @@ class UnauthorizedProblem(Problem):
         )
 
     def headers(self) -> dict[str, str]:
-        """With the challenge that RFC 9110 section 15.5.2 requires."""
+        """Add the challenge that RFC 9110 section 15.5.2 requires."""
         return super().headers() | {"WWW-Authenticate": "Bearer"}
 
 
@@ -65,9 +63,7 @@ def bearer(request: Request) -> str:
 
 
 async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> Watch:
-    """The watch with this id, if the secret is its own. A watch whose payment has just settled is
-    started here, if the loop (jobs/alert) has not started it yet. Raises Problem 401 or 404.
-    """
+    """Load a watch and check its secret. Raises Problem 401 or 404."""
     hashed = webhooks.secret_hash(secret)
     store = dependencies.store
     watch, waiting = await store.reading(_watch_and_waiting, hashed)
@@ -75,7 +71,7 @@ async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> W
         raise UnauthorizedProblem
     if watch.id != watch_id:
         raise unknown_watch()
-    if waiting:
+    if waiting:  # its payment has just settled, and the loop (jobs/alert) has not started it yet
         await store.writing(watch_payments.apply, now=dependencies.clock(), watch_id=watch_id)
         watch = await store.reading(watches.get, watch_id) or watch
     if watch.state is WatchState.PENDING:
@@ -84,20 +80,18 @@ async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> W
 
 
 def _watch_and_waiting(tx: Connection, secret_hash: str) -> tuple[Watch | None, bool]:
-    """A watch, and whether a payment of it waits to be applied, as of one moment: another request
-    may apply it meanwhile.
-    """
+    # Both are read in one transaction, because another request can apply the payment in between.
     watch = watches.by_secret(tx, secret_hash)
     return watch, watch is not None and watch_payments.waiting(tx, watch.id)
 
 
 def unknown_watch() -> Problem:
-    """404: no watch with this ID for this token."""
+    """Return Problem 404."""
     return Problem(404, "unknown-watch", "No watch with this ID for this token.")
 
 
 def answer(model: ResponseModel) -> Response:
-    """An answer to the owner, as JSON that no cache keeps."""
+    """Build a JSON response for the owner, which caches must not store."""
     body = model.model_dump_json().encode()
     return Response(
         body, media_type="application/json", headers={"Cache-Control": "no-store, private"}

@@ -1,11 +1,8 @@
-"""Claims: what a trust report says of an endpoint, compared with what its evidence gives.
+"""Verification of trust reports: comparison of a report with the score of its evidence.
 
-Rules:
-- whatever follows from the evidence is compared: the score and all its parts, the resource, and
-  the evidence's own digest, time and policy. Human words (`WORDS`) may change with the version;
-- a field that the report leaves out claims nothing, but a flag that is left out is hidden;
-- the rest of a report (the live probe, the advertised terms, the provider's words) is not in the
-  evidence: nothing here can say whether it is true.
+All values that follow from the evidence are compared, except texts (`WORDS`), which can change
+between versions. Omitted fields are not compared, but omitted flags are a difference. The live
+probe, the advertised terms and the provider's texts are not part of the evidence.
 """
 
 from __future__ import annotations
@@ -25,15 +22,13 @@ from tollgauge.web.wire.scores import score_alone
 
 WORDS: Final = frozenset({"message", "fix", "reason", "latencyVantage"})
 _WHOLE: Final = ("flags", "stats.excluded30d")
-"""Objects whose names are the claim: one that is left out or added is a difference."""
+"""Objects in which a missing or additional name is a difference."""
 _ABSENT: Final = object()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One field (`score`, `stats.uptime30d`) with what a report claims and its evidence gives;
-    None where either has nothing.
-    """
+    """A field (`stats.uptime30d`) whose value in the report differs from that of the evidence."""
 
     field: str
     claimed: Any
@@ -42,9 +37,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A score that was computed again, and its JSON form. `differences` is None for an evidence
-    document alone, which claims no score. `improvements` are what would raise the score.
-    """
+    """A recomputed score with its JSON. `differences` is None for a bare evidence document."""
 
     score: Score
     given: dict[str, Any]
@@ -53,8 +46,11 @@ class Checked:
 
 
 def checked(document: bytes) -> Checked:
-    """The score of an evidence document, or of the one in a trust report and how the report
-    differs from it. Raises EvidenceError and ScoreError, as `recompute` does.
+    """Recompute the score of an evidence document or a trust report, and compare the report.
+
+    Raises:
+        EvidenceError: The document contains no valid evidence.
+        ScoreError: The score cannot be computed.
     """
     again = recompute(document)
     given = orjson.loads(dump(score_alone(again)))
@@ -81,8 +77,9 @@ def checked(document: bytes) -> Checked:
 
 
 def evidence_url(document: bytes) -> str | None:
-    """Where the evidence of a trust report is that does not carry it; None for any other document.
-    Raises EvidenceError for a text that is no JSON.
+    """Return the URL of the evidence of a report that does not include it; otherwise None.
+
+    Raises EvidenceError if the document is not JSON.
     """
     report = evidence_form.parse(document)
     named = report.get("evidence") if isinstance(report, dict) else None
@@ -93,16 +90,14 @@ def evidence_url(document: bytes) -> str | None:
 
 
 def with_evidence(document: bytes, evidence: bytes) -> bytes:
-    """A trust report with the evidence that it names. Raises EvidenceError for a text that is no
-    JSON.
-    """
+    """Add the evidence to a trust report. Raises EvidenceError if either is not JSON."""
     report: Any = evidence_form.parse(document)
     report["evidence"]["document"] = evidence_form.parse(evidence)
     return orjson.dumps(report)
 
 
 def _leave_out_flags(given: dict[str, Any], more_flags: Any) -> None:
-    """Leave out the least severe flags, as many as a short report says that it leaves out."""
+    """Drop as many of the least severe flags as a short report states to have omitted."""
     if type(more_flags) is not int or not 0 < more_flags < len(given["flagsDetailed"]):
         return
     rows = given["flagsDetailed"][:-more_flags]
@@ -124,13 +119,13 @@ def _differences(field: str, claimed: Any, given: Any) -> Iterator[Difference]:
 
 
 def _order(given: Mapping[str, Any]) -> Any:
-    """What the evidence gives in its own order, the score first; then what it does not give."""
-    places = {name: place for place, name in enumerate(given)}
-    return lambda name: (places.get(name, len(places)), name)
+    """Return a sort key: fields in the order of the evidence, then the others."""
+    indexes = {name: index for index, name in enumerate(given)}
+    return lambda name: (indexes.get(name, len(indexes)), name)
 
 
 def _plain(value: Any) -> Any:
-    """A value without human words."""
+    """Remove texts from a value."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items() if name not in WORDS}
     return [_plain(item) for item in value] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""The lint of an answer as JSON, and in short for agents."""
+"""JSON of linter results, complete and in brief for agents."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tollgauge.web.wire.response_model import (
 
 RULES_PATH: Final = "/lint/rules"
 BRIEF_BYTES: Final = 3_000
-"""What a lint takes at most as an agent gets it, which is twice in one answer."""
+"""Maximum size of a brief result, which an MCP result contains twice."""
 _BRIEF_TERMS: Final = 3
 
 
 class LintFindingResponse(ResponseModel):
-    """One place where a rule fired: what to write instead, where in the answer (`status`, `header`,
-    `body` or a path such as `accepts[0].amount`), what was found there and what was expected, and
-    the rule's page. `found` is absent where the answer was not kept.
+    """A violated rule: how to fix it, where it was found (`status`, `header`, `body` or a path such
+    as `accepts[0].amount`), the found and the expected value, and the rule's page. `found` is
+    absent for stored results.
     """
 
     rule: str
@@ -42,8 +42,8 @@ class LintFindingResponse(ResponseModel):
 
 
 class LintTermsResponse(ResponseModel):
-    """One way to pay, as a client reads it. `symbol` and `amountUsd` are null for a token that is
-    not known; scheme, version and time-out are left out where they are not stored.
+    """Payment terms as a client reads them. `symbol` and `amountUsd` are null for an unknown token.
+    Scheme, version and timeout are absent if they are not stored.
     """
 
     version: int | None = absent_if_null()
@@ -58,23 +58,23 @@ class LintTermsResponse(ResponseModel):
 
 
 class LintLineResponse(ResponseModel):
-    """A line of the decoded envelope, with the rules that found something there."""
+    """A line of the decoded envelope, with the rules that it violates."""
 
     text: str
     rules: list[str] | None = absent_if_null()
 
 
 class LintEnvelopeResponse(ResponseModel):
-    """The decoded envelope, indented; `place` is where the answer has it."""
+    """The decoded envelope, indented; `place` is the part of the response that contains it."""
 
     place: Annotated[str, OneOf(("header", "body"))]
     lines: list[LintLineResponse]
 
 
 class LintCorrectedResponse(ResponseModel):
-    """An envelope to send instead. `header` is the value of PAYMENT-REQUIRED, absent in version 1,
-    which is sent as the body. `remaining` are rules that only the seller can satisfy: accounts and
-    prices are never made up.
+    """A corrected envelope. `header` is the value of PAYMENT-REQUIRED; it is absent in version 1,
+    which is sent as the body. `remaining` lists rules that only the seller can satisfy: accounts
+    and prices are never invented.
     """
 
     envelope: dict[str, Any]
@@ -83,11 +83,10 @@ class LintCorrectedResponse(ResponseModel):
 
 
 class LintResponse(ResponseModel):
-    """What the linter says of an answer to an unpaid request, the most severe findings first.
-    `payable`: a stock client could pay. `compliant`: a 402 without an error. `version`: of the
-    envelope that a client would use, null without one. `resource` and `probedAt` are present where
-    the answer is a stored one; of that the findings are kept, not the answer, so there is no
-    `envelope`. `corrected` is present where something can be corrected.
+    """Linter result for a response to an unpaid request, most severe findings first. `payable`: an
+    official client can pay. `compliant`: a 402 without errors. `version`: version of the envelope
+    that a client uses; null without an envelope. `resource` and `probedAt` are present for stored
+    results, which have no `envelope`. `corrected` is present if a correction can be generated.
     """
 
     payable: bool
@@ -102,9 +101,7 @@ class LintResponse(ResponseModel):
 
 
 def lint(result: Lint, exchange: Exchange, *, base_url: str = "") -> LintResponse:
-    """What the linter said of an answer that is at hand. Findings name the pages of their rules if
-    a base URL is given.
-    """
+    """Build the result for a response; with a base URL, findings link to the pages of rules."""
     diagnosis = diagnose(exchange, result)
     envelope = (
         LintEnvelopeResponse(
@@ -126,7 +123,7 @@ def lint(result: Lint, exchange: Exchange, *, base_url: str = "") -> LintRespons
 
 
 def stored_lint(result: Lint, *, base_url: str, resource: str, at: int | None) -> LintResponse:
-    """What the linter said of an endpoint's last probe, at `at` (ms UTC)."""
+    """Build the result for an endpoint's last probe, made at `at` (ms UTC)."""
     model = _response(result, stored_details(result), base_url)
     probed_at = None if at is None else iso(at)
     return model.model_copy(update={"resource": resource, "probed_at": probed_at})
@@ -143,15 +140,16 @@ def _response(result: Lint, details: tuple[Detail, ...], base_url: str) -> LintR
 
 
 def rule_page(code: str, base_url: str) -> str | None:
-    """The page of the rule that a flag's code or a slug names; None where there is no such rule."""
+    """Return the page of a rule, by its slug or its flag's code; None if there is no such rule."""
     slug = code.removeprefix(LINT_FLAG)
     return None if explain(slug) is None else f"{base_url.rstrip('/')}{RULES_PATH}/{slug}"
 
 
 def brief(model: LintResponse) -> bytes:
-    """A lint as JSON in at most BRIEF_BYTES: the corrected envelope if there is room, the most
-    severe findings and the first terms, as many as there is room for; `moreFindings` and
-    `moreTerms` count the others. The decoded envelope is left out: whoever asks has it.
+    """Encode a result in at most BRIEF_BYTES, without the decoded envelope.
+
+    The corrected envelope is dropped first, then the least severe findings and the last terms;
+    `moreFindings` and `moreTerms` count the omitted ones.
     """
     document = model.model_dump(by_alias=True, exclude={"envelope"})
     rows, shown = document.pop("findings"), document.pop("terms")

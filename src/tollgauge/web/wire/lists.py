@@ -1,4 +1,4 @@
-"""Lists of endpoints as JSON and CSV: what a search found, and the pages of a list."""
+"""JSON and CSV of search results and endpoint lists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tollgauge.web.wire.scores import DemandResponse, DownResponse, RatedRespons
 from tollgauge.web.wire.trust import AdvertisedBy
 
 BRIEF_BYTES: Final = 720
-"""What one endpoint of a brief answer has room for, so that five stay below 4 KB."""
+"""Size of one result in a brief answer; five results stay below 4 KB."""
 _BRIEF_DESCRIPTION: Final = 120
 BRIEF: Final = (
     *("resource", "down", "similarity", "recommendation", "grade", "score", "payable24h"),
@@ -33,11 +33,11 @@ BRIEF: Final = (
 )
 """The fields of a result in a brief answer."""
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
-"""How a cell begins that a spreadsheet would run (OWASP, CSV Injection)."""
+"""First characters of a cell that a spreadsheet runs as a formula (OWASP, CSV Injection)."""
 
 
 class _ListHead(ResponseModel):
-    """The first fields of a row; those of a base class come before those of its subclasses."""
+    # A separate base, because fields of a base class come before those of its subclasses.
 
     id: str
     resource: str
@@ -46,8 +46,8 @@ class _ListHead(ResponseModel):
 
 
 class ListRow(RatedResponse, _ListHead):
-    """One endpoint of a list. `down` is null unless it is down. Text under `advertisedBy` is the
-    provider's own and unverified; `amountUsd` is null if no price in a known dollar is advertised.
+    """One endpoint of a list. `down` is null unless the endpoint is down. Text under `advertisedBy`
+    comes from the provider and is unverified. `amountUsd` is null if no dollar price is advertised.
     """
 
     amount_usd: float | None
@@ -64,14 +64,14 @@ _OWN: Final = tuple(name for name in ListRow.model_fields if name not in _NESTED
 
 
 class SearchRow(ListRow):
-    """One endpoint that a search found; `similarity` is 0 to 1 in steps of a hundredth."""
+    """A search result; `similarity` is 0 to 1 in steps of 0.01."""
 
     similarity: Chance
 
 
 class SearchResponse(ResponseModel):
-    """What a search found, best first. `match` says what was searched by: the URL of an endpoint,
-    the host of a provider, the address that sellers are paid at, or the meaning of words.
+    """Search results, best first. `match` states the kind of search: by endpoint URL, by host, by
+    payTo address, or by meaning.
     """
 
     match: Match
@@ -79,8 +79,8 @@ class SearchResponse(ResponseModel):
 
 
 class EndpointListResponse(ResponseModel):
-    """A page of a list. `total` endpoints match its filter. `nextCursor` asks for the page behind
-    this one, which is at `next`; both are null on the last page.
+    """One page of a list. `total` is the number of endpoints that match the filter. `nextCursor` is
+    the cursor of the next page, and `next` its URL; both are null on the last page.
     """
 
     total: int
@@ -90,15 +90,16 @@ class EndpointListResponse(ResponseModel):
 
 
 def search(search: Search, *, base_url: str) -> SearchResponse:
-    """What a search found, as JSON."""
+    """Build the JSON of search results."""
     results = [_search_row(result, base_url) for result in search.results]
     return SearchResponse(match=search.match, results=results)
 
 
 def brief_search(search: SearchResponse, *, limit: int) -> bytes:
-    """What a search found in short, as JSON bytes: an agent reads all that it is given. Where
-    addresses are so long that `limit` endpoints have no room, the last ones are left out, and
-    `leftOut` says how many.
+    """Encode brief search results for agents.
+
+    If `limit` results do not fit, because of long URLs, the last ones are omitted and counted in
+    `leftOut`.
     """
     rows, room = [], limit * BRIEF_BYTES
     for row in search.results:
@@ -119,7 +120,7 @@ def brief_search(search: SearchResponse, *, limit: int) -> bytes:
 def endpoint_list(
     shown: EndpointPage, *, next_url: str | None, base_url: str
 ) -> EndpointListResponse:
-    """A page of a list as JSON."""
+    """Build the JSON of one page of a list."""
     return EndpointListResponse(
         total=shown.total,
         endpoints=[ListRow.model_validate(_fields(row, base_url)) for row in shown.rows],
@@ -129,9 +130,10 @@ def endpoint_list(
 
 
 def endpoint_csv(shown: EndpointListResponse) -> bytes:
-    """A page of a list as CSV (RFC 4180) with the fields of its JSON, those of `down`, `demand`
-    and `advertisedBy` last.
-    A text that a spreadsheet would run as a formula begins with an apostrophe.
+    """Encode one page of a list as CSV (RFC 4180).
+
+    Columns are the JSON fields; those of `down`, `demand` and `advertisedBy` come last. An
+    apostrophe is put before text that a spreadsheet would run as a formula.
     """
     text = io.StringIO()
     writer = csv.writer(text)

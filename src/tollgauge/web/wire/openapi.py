@@ -1,8 +1,7 @@
-"""The parts of the interface description: what each status means, with an example of each.
+"""OpenAPI descriptions of responses, by status, with examples.
 
-`GET /openapi.json` describes exactly what the routes do: tests run a fuzzer that reads it, and no
-status may be undeclared and no schema violated. The table in web/routes puts these parts together;
-FastAPI adds the schemas of the response models.
+`GET /openapi.json` must declare every status and schema of a route: a fuzzer in the tests checks
+it. FastAPI adds the schemas of the response models.
 """
 
 from __future__ import annotations
@@ -31,39 +30,39 @@ _RETRY_AFTER: Final = {
 _CODES: Final[Mapping[int, tuple[str, str]]] = {
     400: ("json-invalid", "The body is not JSON."),
     401: ("unauthorized", "Send the watch's secret: Authorization: Bearer <secret>."),
-    403: ("origin-not-allowed", "Pages of this origin may not call the tools."),
-    404: ("unknown-resource", "Nothing is known of this resource."),
-    405: ("method-not-allowed", "This is sold by POST."),
-    406: ("not-acceptable", "Accept application/json: answers are JSON."),
+    403: ("origin-not-allowed", "This origin is not allowed to call the tools."),
+    404: ("unknown-resource", "This resource is not monitored."),
+    405: ("method-not-allowed", "Use POST to buy this product."),
+    406: ("not-acceptable", "The Accept header must allow application/json."),
     409: ("payment-reused", "This payment already pays for another request. Sign a new payment."),
-    410: ("answer-expired", "This payment's answer was kept for 30 days."),
+    410: ("answer-expired", "The answer to this payment was stored for 30 days."),
     413: ("body-too-large", f"Keep the body under {BODY_MAX} bytes."),
     414: ("url-too-long", f"Keep the URL under {URL_MAX} bytes."),
-    416: ("range-not-satisfiable", "The file has 6029 bytes: ask for a range within them."),
-    421: ("host-not-allowed", "This service does not answer to this Host."),
+    416: ("range-not-satisfiable", "The file has 6029 bytes. Request a range within them."),
+    421: ("host-not-allowed", "This Host is not served here."),
     422: ("resource-not-https", "The resource must start with https://."),
     429: ("rate-limited", "Too many requests from your address."),
     431: ("payment-header-too-large", f"Keep the payment under {HEADER_MAX} bytes."),
-    500: ("internal", "This is a fault of ours."),
-    503: ("store-unavailable", "Our database cannot serve now."),
+    500: ("internal", "The service failed because of an internal error."),
+    503: ("store-unavailable", "The database is unavailable."),
 }
-"""An example of the code and the detail of each status."""
+"""Example of code and detail per status."""
 _ANY_ROUTE: Final[Mapping[int, str]] = {
-    413: f"The body is over {BODY_MAX // 1024} KB",
-    414: f"The URL is over {URL_MAX // 1024} KB",
+    413: f"The body exceeds {BODY_MAX // 1024} KB",
+    414: f"The URL exceeds {URL_MAX // 1024} KB",
     429: "Too many requests from one address",
-    431: f"The headers are over {HEADERS_MAX // 1024} KB, or the payment header is over "
+    431: f"The headers exceed {HEADERS_MAX // 1024} KB, or the payment header exceeds "
     f"{HEADER_MAX // 1024} KB",
-    500: "A fault of ours",
-    503: "We cannot tell now: our database, network, node or facilitator failed",
+    500: "Internal error",
+    503: "Temporarily unavailable: the database, network, node or facilitator failed",
 }
-"""What any route may answer."""
-QUERY: Final[dict[int, str]] = {422: "A query parameter that this route does not take"}
-"""The refusal of `web/edge/input.query_check`, for routes without another 422."""
+"""Problems of every route."""
+QUERY: Final[dict[int, str]] = {422: "A query parameter is unknown"}
+"""Problem of `web/edge/input.query_check`, for routes without another 422."""
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "title": "Problem",
     "type": "object",
-    "description": "RFC 9457; `code` is a stable slug, `errors` names the invalid parts",
+    "description": "RFC 9457 problem. `code` is stable; `errors` lists the invalid fields",
     "required": ["type", "title", "status", "detail", "code"],
     "properties": {
         "type": _TEXT,
@@ -71,7 +70,7 @@ PROBLEM_SCHEMA: Final[dict[str, Any]] = {
         "status": {"type": "integer"},
         "detail": _TEXT,
         "code": _TEXT,
-        "cause": {"type": "string", "description": "Of 503 at /readyz: what the database has"},
+        "cause": {"type": "string", "description": "Only 503 of /readyz: the database's error"},
         "errors": {
             "type": "array",
             "items": {
@@ -112,14 +111,13 @@ PAYMENT_REQUIRED_SCHEMA: Final[dict[str, Any]] = {
     },
 }
 _NAMED: Final = {schema["title"]: schema for schema in (PROBLEM_SCHEMA, PAYMENT_REQUIRED_SCHEMA)}
-"""Schemas that many answers share, under names of their own: client generators write one class for
-each.
-"""
+"""Shared schemas with names, so that client generators create one class for each."""
 
 
 def problems(words: Mapping[int, str] | None = None, *, page: bool = False) -> Answers:
-    """The problems of a route: what any may answer, and its own by status. A `page` shows a
-    browser the same as HTML.
+    """Describe the problems of a route: the common ones, and its own by status.
+
+    A `page` also returns them to browsers as HTML.
     """
     html = {"text/html": {"schema": _TEXT}} if page else {}
     return {
@@ -133,7 +131,7 @@ def problems(words: Mapping[int, str] | None = None, *, page: bool = False) -> A
 
 
 def free(model: type[ResponseModel], example: Any, own: Mapping[int, str] | None = None) -> Answers:
-    """The answers of a free JSON route."""
+    """Describe the responses of a free JSON route."""
     return {
         200: {
             "model": model,
@@ -144,7 +142,7 @@ def free(model: type[ResponseModel], example: Any, own: Mapping[int, str] | None
 
 
 def document(example: Any, own: Mapping[int, str] | None = None) -> Answers:
-    """The answers of a route that gives a document of a form of its own."""
+    """Describe the responses of a route with a JSON document of any form."""
     schema = {"type": "object", "additionalProperties": True}
     content = {"application/json": {"schema": schema, "example": example}}
     return {200: {"description": "Success", "content": content}} | problems(own)
@@ -153,28 +151,28 @@ def document(example: Any, own: Mapping[int, str] | None = None) -> Answers:
 READY: Final[Mapping[str, Any]] = {
     "probesLateSeconds": {
         "type": "object",
-        "description": "Present while probes are late: how long the host has waited that waits "
-        "longest, of all and of watched endpoints",
+        "description": "Present while probes are late: the longest delay of a host, over all and "
+        "over watched endpoints",
         "additionalProperties": {"type": "integer"},
     },
     "detail": {
         "type": "string",
-        "description": "Present while there is no signing key: it says that nothing is signed",
+        "description": "Present without a signing key: responses are not signed",
     },
     "loadingPercent": {
         "type": "integer",
-        "description": "Present while the demo loads its history: how much of it is there",
+        "description": "Present while the demo loads its history: the loaded part",
     },
 }
-"""What `/readyz` may say beside its status."""
+"""Optional properties of `/readyz`."""
 
 
-def health(state: str, beside: Mapping[str, Any] | None = None) -> Answers:
-    """The answers of a health route; `beside` are the properties that it may have."""
+def health(state: str, optional: Mapping[str, Any] | None = None) -> Answers:
+    """Describe the responses of a health route with its optional properties."""
     schema = {
         "type": "object",
         "required": ["status"],
-        "properties": {"status": {"const": state}, **(beside or {})},
+        "properties": {"status": {"const": state}, **(optional or {})},
         "additionalProperties": False,
     }
     content = {"application/json": {"schema": schema, "example": {"status": state}}}
@@ -182,23 +180,23 @@ def health(state: str, beside: Mapping[str, Any] | None = None) -> Answers:
 
 
 def cached(answers: Answers) -> Answers:
-    """The answers of a cached route: with an `ETag`, and 304 for a request that names it."""
-    tag = {"ETag": {"description": "Send it back as If-None-Match", "schema": _TEXT}}
+    """Add the `ETag` header and the 304 response of a cached route."""
+    tag = {"ETag": {"description": "Validator for If-None-Match", "schema": _TEXT}}
     if 200 not in answers:
         return answers
     headers = tag | answers[200].get("headers", {})
     not_modified = {
-        "description": "Not modified: If-None-Match names what you have",
+        "description": "Not modified",
         "headers": headers,
     }
     return answers | {200: answers[200] | {"headers": headers}, 304: not_modified}
 
 
 def signed(answers: Answers) -> Answers:
-    """The answers of a route whose 200 is signed where the service has a key."""
+    """Add the signature of a route whose 200 response is signed."""
     signature = {
         "description": "Detached JWS (EdDSA, b64 false) over the body's RFC 8785 form, by a key of "
-        f"{answer_signature.JWKS}; absent where nothing is signed",
+        f"{answer_signature.JWKS}; absent if responses are not signed",
         "schema": _TEXT,
     }
     headers = {answer_signature.HEADER: signature} | answers[200].get("headers", {})
@@ -206,14 +204,14 @@ def signed(answers: Answers) -> Answers:
 
 
 def page(media_type: str = "text/html", own: Mapping[int, str] | None = None) -> Answers:
-    """The answers of a page or picture."""
+    """Describe the responses of a page or image."""
     content = {media_type: {"schema": _TEXT}}
     success: Answers = {200: {"description": "Success", "content": content}}
     return success | problems(own, page=True)
 
 
 def csv(own: Mapping[int, str] | None = None) -> Answers:
-    """The answers of a list as CSV."""
+    """Describe the responses of a list as CSV."""
     link = {"Link": {"description": 'The next page, as rel="next"', "schema": _TEXT}}
     success = {
         "description": "Success",
@@ -224,34 +222,34 @@ def csv(own: Mapping[int, str] | None = None) -> Answers:
 
 
 def file(media_type: str, own: Mapping[int, str] | None = None) -> Answers:
-    """The answers of a file, which can be had in parts (RFC 9110 section 14). It may be signed."""
+    """Describe the responses of a file with range requests (RFC 9110 section 14)."""
     content = {media_type: {"schema": {"type": "string", "format": "binary"}}}
-    tag = {"ETag": {"description": "Send it back as If-None-Match or If-Range", "schema": _TEXT}}
-    words = "A detached JWS over the SHA-256 of the whole file; absent without a key"
-    signed = {answer_signature.HEADER: {"description": words, "schema": _TEXT}}
-    part = {"Content-Range": {"description": "Which bytes, and of how many", "schema": _TEXT}}
+    tag = {"ETag": {"description": "Validator for If-None-Match or If-Range", "schema": _TEXT}}
+    text = "Detached JWS over the SHA-256 of the complete file; absent without a signing key"
+    signed = {answer_signature.HEADER: {"description": text, "schema": _TEXT}}
+    part = {"Content-Range": {"description": "Byte range and total size", "schema": _TEXT}}
     success: Answers = {
-        200: {"description": "The whole file", "content": content, "headers": tag | signed},
-        206: {"description": "A part", "content": content, "headers": tag | signed | part},
-        304: {"description": "Not modified: you have it", "headers": tag | signed},
+        200: {"description": "Complete file", "content": content, "headers": tag | signed},
+        206: {"description": "Partial content", "content": content, "headers": tag | signed | part},
+        304: {"description": "Not modified", "headers": tag | signed},
     }
-    refusals = problems({416: "The file has no such bytes", **(own or {})})
+    refusals = problems({416: "The range is outside the file", **(own or {})})
     refusals[416]["headers"] = part
     return success | refusals
 
 
 def either(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """One answer in two media types, between which `Accept` chooses."""
+    """Describe a response in two media types, selected by `Accept`."""
     return {**other, **one, "content": {**one["content"], **other["content"]}}
 
 
 def redirect() -> Answers:
-    """The answers of a page that leads to that of what is asked for, where that is known."""
-    where = {"description": "The page", "required": True, "schema": _TEXT}
-    success: Answers = {307: {"description": "The page is there", "headers": {"Location": where}}}
+    """Describe the responses of a page that redirects to the requested endpoint or host."""
+    where = {"description": "URL of the page", "required": True, "schema": _TEXT}
+    success: Answers = {307: {"description": "Redirect", "headers": {"Location": where}}}
     own = {
-        404: "Nothing is known of it",
-        422: "It is missing, or no public https URL",
+        404: "The endpoint or host is not monitored",
+        422: "The parameter is missing or not a public https URL",
     }
     return page(own=own) | success
 
@@ -262,25 +260,31 @@ def paid(
     payment_required: Any,
     refusals: Mapping[int, str] | None = None,
 ) -> Answers:
-    """The answers of a paid route; `payment_required` is an example of its 402, `refusals` what its
-    own problem statuses mean.
+    """Describe the responses of a paid route.
+
+    Args:
+        model: The model of the 200 response.
+        example: An example of the 200 response.
+        payment_required: An example of the 402 response.
+        refusals: The route's own problems by status.
     """
     own = {
-        400: "The JSON does not parse, or the payment header is malformed; nothing was charged",
-        409: "The payment already pays for another request, or it was settled on chain and this "
-        "service has no record of it (`payment-settled-unknown`, with the transaction)",
-        410: "The stored answer of this payment was dropped after 30 days",
-        422: "Well-formed but invalid input; nothing was charged",
-        429: "Too many requests from one address, or too many answers that one payer left unpaid; "
-        "nothing was charged",
-        503: "We cannot tell; send the same request with the same payment again",
+        400: "The body is not JSON, or the payment header is malformed; not charged",
+        409: "The payment was already used for another request, or it was settled on chain but is "
+        "not in the ledger of this service (`payment-settled-unknown`, with the transaction)",
+        410: "The stored response to this payment was deleted after 30 days",
+        422: "Invalid input; not charged",
+        429: "Too many requests from one address, or too many unpaid responses of one payer; not "
+        "charged",
+        503: "The state of the payment is unknown; send the same request with the same payment "
+        "again",
         **(refusals or {}),
     }
     receipt = {"description": "base64 of the x402 v2 SettleResponse", "schema": _TEXT}
     return free(model, example, own) | {
         200: {
             "model": model,
-            "description": "Paid and settled; the receipt is PAYMENT-RESPONSE",
+            "description": "Success; PAYMENT-RESPONSE contains the receipt",
             "content": {"application/json": {"example": example}},
             "headers": {"PAYMENT-RESPONSE": receipt},
         },
@@ -289,15 +293,15 @@ def paid(
 
 
 def payment_preview(payment_required: Any) -> Answers:
-    """The answers to a GET of a paid route, which sells nothing: an example of its terms."""
-    refused = {405: "A payment came with it, which buys by POST only; nothing was charged"}
+    """Describe the responses to a GET of a paid route, which only returns its terms."""
+    refused = {405: "The request contains a payment; use POST. Not charged"}
     return {402: _payment_required(payment_required)} | problems(refused)
 
 
 def _payment_required(example: Any) -> dict[str, Any]:
     terms = {"description": "base64 of the body", "required": True, "schema": _TEXT}
     return {
-        "description": "Payment required; the terms are in PAYMENT-REQUIRED and in the body",
+        "description": "Payment required; PAYMENT-REQUIRED and the body contain the terms",
         "content": {
             "application/json": {"schema": _ref(PAYMENT_REQUIRED_SCHEMA), "example": example}
         },
@@ -306,19 +310,18 @@ def _payment_required(example: Any) -> dict[str, Any]:
 
 
 def _add_bearer(document: dict[str, Any]) -> None:
-    """Describe the bearer of a watch, for the routes that need it."""
+    """Add the security scheme of the watch routes."""
     scheme = {
         "type": "http",
         "scheme": "bearer",
-        "description": "A watch's secret, as its paid answer showed it",
+        "description": "Secret of a watch, returned when it was bought",
     }
     document["components"].setdefault("securitySchemes", {})["bearer"] = scheme
 
 
 def description(app: FastAPI) -> dict[str, Any]:
-    """The interface description. FastAPI's own leaves nulls out of examples, and adds a 422 of
-    another form to every route with a parameter; both are corrected. It takes a quarter second.
-    """
+    """Build the OpenAPI document. This takes about 250 ms."""
+    # FastAPI omits nulls from examples, and adds its own 422 to every route with a parameter.
     document = app.openapi()
     _drop_foreign_errors(document)
     document["components"]["schemas"] |= _NAMED
@@ -328,7 +331,7 @@ def description(app: FastAPI) -> dict[str, Any]:
 
 
 def _add_examples(document: dict[str, Any], app: FastAPI) -> None:
-    """Put the examples of the routes in place of FastAPI's, which lack their nulls."""
+    """Replace FastAPI's examples, which lack nulls, by those of the routes."""
     from fastapi.routing import APIRoute
 
     for route in app.routes:

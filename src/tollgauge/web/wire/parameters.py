@@ -1,4 +1,4 @@
-"""The parameters of paths and queries, as the interface description shows them."""
+"""Path and query parameters with their OpenAPI descriptions."""
 
 from __future__ import annotations
 
@@ -29,13 +29,15 @@ OfferedPayTo = Annotated[
     str | None,
     Query(
         alias="payTo",
-        description="The address that the offer asks to pay",
+        description="payTo address of the offer",
         examples=[examples.PAY_TO],
     ),
 ]
 OfferedAmount = Annotated[
     str | None,
-    Query(description="Its amount in atomic units, as decimal text", examples=["10000"]),
+    Query(
+        description="Amount of the offer in atomic units, as a decimal string", examples=["10000"]
+    ),
 ]
 OfferedNetwork = Annotated[
     str | None,
@@ -44,7 +46,7 @@ OfferedNetwork = Annotated[
 SearchText = Annotated[
     str,
     Query(
-        description="A URL, a host, a payTo address, or words; empty for the form alone",
+        description="URL, host, payTo address or keywords; empty shows only the form",
         examples=["weather forecast"],
         json_schema_extra={"maxLength": 300},
     ),
@@ -52,7 +54,7 @@ SearchText = Annotated[
 UnmeasuredResource = Annotated[
     str | None,
     Query(
-        description="The URL whose id the path names: what to buy a report of while it is unknown",
+        description="URL of the endpoint in the path; required if it is not monitored yet",
         examples=[examples.RESOURCE],
         json_schema_extra=_URL_FORM,
     ),
@@ -68,38 +70,38 @@ EndpointId = Annotated[
 Digest = Annotated[
     str,
     Path(
-        description="SHA-256 of the canonical evidence, as `evidence.digest` of a report names it",
+        description="SHA-256 of the canonical evidence: `evidence.digest` of a report",
         examples=["0" * 64],
         json_schema_extra={"pattern": "^[0-9a-f]{64}$"},
     ),
 ]
-Host = Annotated[str, Path(description="A host name", examples=["api.example.com"])]
+Host = Annotated[str, Path(description="Host name", examples=["api.example.com"])]
 AfterEndpoint = Annotated[
     str | None,
     Query(
-        description="Id of the last endpoint of the page before; without it the first page",
+        description="ID of the last endpoint of the previous page. Default: the first page",
         examples=[parse_resource(examples.RESOURCE).id],
         json_schema_extra=_ID_FORM,
     ),
 ]
 SitemapPart = Annotated[
-    str, Path(description="The file of one part, as the index names it", examples=["pages.xml"])
+    str, Path(description="File name of a part, from the index", examples=["pages.xml"])
 ]
 Compared = Annotated[
     str | None,
     Query(
-        description="An endpoint to compare, by its URL or its id",
+        description="URL or ID of an endpoint to compare",
         examples=[examples.RESOURCE],
     ),
 ]
 IncidentType = Annotated[
     Annotated[str, OneOf(EVENTS)] | None,
-    Query(description="The type of incidents to show; without it all", examples=[PAYTO]),
+    Query(description="Type of incidents. Default: all types", examples=[PAYTO]),
 ]
 IncidentDays = Annotated[
     int,
     Query(
-        description="How many UTC days to show, today included",
+        description="Number of UTC days, including today",
         ge=1,
         le=CHANGES_MS // DAY_MS,
         examples=[7],
@@ -108,7 +110,7 @@ IncidentDays = Annotated[
 AfterIncident = Annotated[
     int | None,
     Query(
-        description="Number of the last incident of the page before; without it the first page",
+        description="Number of the last incident of the previous page. Default: the first page",
         ge=1,
         le=2**53 - 1,
         examples=[1_000],
@@ -117,7 +119,7 @@ AfterIncident = Annotated[
 PolicyVersion = Annotated[
     str,
     Path(
-        description="The version of a policy",
+        description="Policy version",
         examples=["1"],
         json_schema_extra={"pattern": "^[1-9][0-9]{0,8}$"},
     ),
@@ -125,12 +127,12 @@ PolicyVersion = Annotated[
 _SLUG: Final = {"maxLength": 64, "pattern": "^[a-z0-9-]+$"}
 LintRule = Annotated[
     str,
-    Path(description="A rule of the linter", examples=["amount-form"], json_schema_extra=_SLUG),
+    Path(description="Linter rule", examples=["amount-form"], json_schema_extra=_SLUG),
 ]
 LintExample = Annotated[
     str | None,
     Query(
-        description="A rule of the linter, whose wrong example fills the form",
+        description="Linter rule whose invalid example is loaded into the form",
         examples=["amount-form"],
         json_schema_extra=_SLUG,
     ),
@@ -138,7 +140,7 @@ LintExample = Annotated[
 LintedEndpoint = Annotated[
     str | None,
     Query(
-        description="The id of a monitored endpoint, whose last probe is shown",
+        description="ID of a monitored endpoint; shows the result for its last probe",
         examples=[parse_resource(examples.RESOURCE).id],
         json_schema_extra=_ID_FORM,
     ),

@@ -1,10 +1,7 @@
-"""RequestModel: the base of every JSON request. One model says how a request is validated and how
-OpenAPI, MCP, directories and the docs describe it.
+"""RequestModel, the base of all JSON requests: validation, and the published schema.
 
-Rules:
-- nothing is converted: where a number is asked for, a text that holds one is invalid;
-- fields that a model does not name are ignored, except one that was meant for another;
-- a refusal (422) names every part that is invalid, in the words of the published schema.
+Values are not converted: a string is not accepted for a number. Unknown fields are ignored unless
+they look like a misspelled field. A 422 lists all invalid fields.
 """
 
 from __future__ import annotations
@@ -42,28 +39,28 @@ from tollgauge.core.endpoint.identity import (
 from tollgauge.web.edge.problem import Invalid, Problem
 
 UNKNOWN_FIELDS: Final = (
-    "Fields that the schema does not name are ignored, except one whose name nearly is a field's "
-    "that is not given (`day` for `days`), or that belongs inside another field: such a request "
-    "is refused with 422 and costs nothing."
+    "Unknown fields are ignored, with two exceptions: a probable misspelling of an omitted field "
+    "(`day` for `days`), and a field that belongs inside another field. Such a request is rejected "
+    "with 422 and is not charged."
 )
-"""What becomes of unknown fields, for the interface description."""
+"""Handling of unknown fields, for OpenAPI."""
 _KEYS: Final = (
     *("type", "anyOf", "required", "minProperties", "items", "enum", "const", "minimum", "maximum"),
     *("minLength", "maxLength", "minItems", "maxItems", "pattern", "default", "description"),
     *("additionalProperties", "properties", "$ref", "$defs"),
 )
-_NEAR: Final = 0.75
-"""How much of two names must agree (difflib's ratio) for one to be the other, misspelt."""
+_SIMILARITY_MIN: Final = 0.75
+"""Minimum similarity (difflib's ratio) of a misspelled name."""
 _NAME_MAX: Final = 64
 _UNKNOWN_MAX: Final = 50
-"""How many unknown names are looked at; more is no misspelling, and would only cost time."""
+"""Number of unknown names that are checked for misspellings."""
 
 
 class _PublishedSchema(GenerateJsonSchema):
-    """Schemas without titles, class docstrings and nulls: what may be null may be left out."""
+    """Schemas without titles, class docstrings and nulls: nullable fields are optional."""
 
     def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
-        """Keys in the order in which people read schemas; fields in the order of the model."""
+        """Sort keys for readers; fields keep the order of the model."""
         fields = parent_key in ("properties", "$defs")
         keys = value if fields else sorted(value, key=_KEYS.index)
         return {key: self._sorted(value[key], key) for key in keys}
@@ -92,13 +89,13 @@ class _PublishedSchema(GenerateJsonSchema):
 
 
 class RequestModel(BaseModel):
-    """A JSON object that a route or a tool takes."""
+    """The JSON body of a route, or the arguments of a tool."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
     @classmethod
     def read(cls, document: object, perimeter: Perimeter = PUBLIC) -> Self:
-        """The request in a parsed body. URLs in it are held to `perimeter`. Raises Problem 422."""
+        """Validate a parsed body; URLs must be inside `perimeter`. Raises Problem 422."""
         if not isinstance(document, dict):
             raise invalid("", "The body must be a JSON object.")
         cls.check_names(document)
@@ -110,7 +107,7 @@ class RequestModel(BaseModel):
     @classmethod
     @cache
     def json_schema(cls) -> dict[str, Any]:
-        """The request's JSON Schema as it is published, without references."""
+        """Return the published JSON Schema of the request, without references."""
         schema = cls.model_json_schema(schema_generator=_PublishedSchema)
         definitions = schema.pop("$defs", {})
         for field in schema.get("properties", {}).values():
@@ -120,9 +117,9 @@ class RequestModel(BaseModel):
 
     @classmethod
     def check_names(cls, document: Mapping[str, Any]) -> None:
-        """Refuse a field that was meant for another: one whose name nearly is that of a field that
-        is not given, or one that belongs inside another. Otherwise the answer would be paid for,
-        and not be the one that was asked for. Raises Problem 422.
+        """Reject misspelled and misplaced fields. Raises Problem 422.
+
+        If they were ignored, the caller would pay for a different response than intended.
         """
         known: Mapping[str, Any] = cls.json_schema().get("properties", {})
         inside = {name: parent for parent in known for name in known[parent].get("properties", ())}
@@ -130,13 +127,15 @@ class RequestModel(BaseModel):
         for name in islice((name for name in document if name not in known), _UNKNOWN_MAX):
             if name in inside:
                 raise _unknown(name, f"it belongs inside {inside[name]}.")
-            near = get_close_matches(_plain(name[:_NAME_MAX]), open_names, n=1, cutoff=_NEAR)
+            near = get_close_matches(
+                _plain(name[:_NAME_MAX]), open_names, n=1, cutoff=_SIMILARITY_MIN
+            )
             if near:
                 raise _unknown(name, f"did you mean {open_names[near[0]]}?")
 
     @classmethod
     def read_query(cls, query: Mapping[str, str]) -> Self:
-        """The request in a query string; numbers are read as in JSON. Raises Problem 422."""
+        """Validate a query string; numbers are parsed as in JSON. Raises Problem 422."""
         fields = cls.json_schema()["properties"]
         kinds = {name: field.get("type") for name, field in fields.items()}
         return cls.read(
@@ -150,9 +149,11 @@ class RequestModel(BaseModel):
     def query_parameters(
         cls, examples: Mapping[str, object], *, renamed: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
-        """The fields as parameters of a query string, for the interface description.
+        """Describe the fields as query parameters, for OpenAPI.
 
-        `renamed` are fields that have another name there; `examples` are by parameter.
+        Args:
+            examples: Examples by parameter.
+            renamed: Fields with another name in the query string.
         """
         schema = cls.json_schema()
         parameters = []
@@ -176,7 +177,7 @@ class RequestModel(BaseModel):
 
     @classmethod
     def body(cls, example: Mapping[str, Any], *, required: bool = True) -> dict[str, Any]:
-        """The request's body, for the interface description."""
+        """Describe the request body, for OpenAPI."""
         return {
             "required": required,
             "description": UNKNOWN_FIELDS,
@@ -185,7 +186,7 @@ class RequestModel(BaseModel):
 
 
 def resource_of(value: object, perimeter: Perimeter, *, path: str = "resource") -> Resource:
-    """The resource at a path of a request. Raises Problem 422."""
+    """Parse the resource in a field of a request. Raises Problem 422."""
     if value is None:
         raise invalid(path, "The resource is missing.")
     try:
@@ -196,19 +197,17 @@ def resource_of(value: object, perimeter: Perimeter, *, path: str = "resource") 
 
 
 def invalid(path: str, message: str) -> Problem:
-    """Problem 422 about one part of the input."""
+    """Return Problem 422 about one field."""
     return Problem(422, "invalid-input", message, errors=(Invalid(path=path, message=message),))
 
 
 def refuse(problem: Problem) -> NoReturn:
-    """Refuse a field from its validator, in the words of a problem. The paths of the problem's
-    errors are relative to the field.
-    """
+    """Reject a field in its validator; the paths of the problem are relative to the field."""
     raise PydanticCustomError("refused", "refused", {"problem": problem})
 
 
 def without_fraction(value: object) -> object:
-    """A validator that turns a whole number with a decimal point (5.0) into an int."""
+    """Convert an integral float (5.0) to an int; a validator."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -219,7 +218,7 @@ def _resource(value: object, info: ValidationInfo[Perimeter]) -> Resource:
         refuse(problem)
 
 
-ENDPOINT_URL: Final = "Full endpoint URL starting with https://, as listed in discovery"
+ENDPOINT_URL: Final = "Full https:// URL of the endpoint, as listed in discovery"
 RequestedResource = Annotated[
     Resource,
     PlainValidator(
@@ -236,17 +235,17 @@ RequestedResource = Annotated[
 def _network(text: str) -> str:
     network = legacy_network(text.lower()) or text
     if not CAIP2_PATTERN.fullmatch(network):
-        refuse(invalid("", "A network is a CAIP-2 id such as eip155:8453, or a name such as base."))
+        refuse(invalid("", "network must be a CAIP-2 ID such as eip155:8453, or a name like base."))
     return network
 
 
-NETWORK: Final = "The network that is paid on: a CAIP-2 id, or a name such as base"
+NETWORK: Final = "Payment network: a CAIP-2 ID, or a name such as base"
 RequestedNetwork = Annotated[str, Field(max_length=64), AfterValidator(_network)]
 """A network by its CAIP-2 id."""
 
 
 def _problem(schema: Mapping[str, Any], error: ValidationError) -> Problem:
-    """Problem 422 for what a model refused, in the words of the first of its errors."""
+    """Convert a validation error to Problem 422; its detail is that of the first error."""
     refused = [_refusal(schema, row) for row in error.errors(include_url=False)]
     errors = tuple(part for problem in refused for part in problem.errors)
     first = refused[0]
@@ -254,7 +253,7 @@ def _problem(schema: Mapping[str, Any], error: ValidationError) -> Problem:
 
 
 def _refusal(schema: Mapping[str, Any], row: ErrorDetails) -> Problem:
-    """One of a model's errors: what a validator said, or what the schema asks for there."""
+    """Convert one error: the problem of a validator, or the requirement of the schema."""
     path, field = "", schema
     for part in row["loc"]:
         if isinstance(part, int):
@@ -272,7 +271,7 @@ def _refusal(schema: Mapping[str, Any], row: ErrorDetails) -> Problem:
 
 
 def _wanted(field: Mapping[str, Any]) -> str:
-    """What a field takes, in words."""
+    """Describe the values that a field accepts."""
     match field:
         case {"enum": [*values]}:
             return f"one of {', '.join(map(str, values))}"
@@ -281,16 +280,16 @@ def _wanted(field: Mapping[str, Any]) -> str:
         case {"type": "boolean"}:
             return "true or false"
         case {"type": "array"}:
-            return "a list that is not empty" if field.get("minItems") else "a list"
+            return "a non-empty list" if field.get("minItems") else "a list"
         case {"type": "object"}:
             return "an object"
         case {"pattern": pattern}:
-            return f"a text that matches {pattern}"
-    return "a text"
+            return f"a string that matches {pattern}"
+    return "a string"
 
 
 def _number(text: str) -> object:
-    """The number in a text; otherwise the text itself, which the model then refuses."""
+    """Parse a number; return other text unchanged, so that the model rejects it."""
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -302,9 +301,9 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
-def _unknown(name: str, words: str) -> Problem:
+def _unknown(name: str, hint: str) -> Problem:
     shown = clean_text(name, limit=_NAME_MAX)
-    message = f"There is no field {shown}: {words}"
+    message = f"Unknown field {shown}: {hint}"
     return Problem(
         422,
         "unknown-field",

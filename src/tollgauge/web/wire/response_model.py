@@ -1,8 +1,6 @@
-"""ResponseModel, the base of every JSON object in an answer, and how figures are written in JSON.
+"""ResponseModel, the base of all JSON responses, and the conversion of values to JSON.
 
-Names are camelCase, an unknown field is an error, and a field whose absence means something
-(`absent_if_null`) is left out when it is null. Figures arrive as integers in the unit that their
-name says, and become decimals, dollars and ISO times here.
+Values arrive as integers in the unit of their name, and become decimals, dollars and ISO times.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from tollgauge.core.score.advice import RECOMMENDATIONS
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Annotates a field that takes only these values."""
+    """Annotation of a field with a fixed set of values."""
 
     values: Iterable[str | int]
 
@@ -42,12 +40,12 @@ Chance = Annotated[float, Field(ge=0, le=1)]
 
 
 def camel(name: str) -> str:
-    """A field's name on the wire: camelCase, with the windows' `30d` and `24h` kept small."""
+    """Convert a field name to camelCase; `30d` and `24h` keep their lower case."""
     return re.sub(r"30D\b|24H\b", lambda match: match[0].lower(), to_camel(name))
 
 
 class ResponseModel(BaseModel):
-    """A JSON object with camelCase names and no others."""
+    """A JSON object with camelCase names and no other fields."""
 
     model_config = ConfigDict(
         alias_generator=camel, populate_by_name=True, extra="forbid", frozen=True
@@ -55,7 +53,7 @@ class ResponseModel(BaseModel):
 
 
 def absent_if_null() -> Any:
-    """A field that is left out when it is null, because its absence means something."""
+    """Declare a field that is omitted instead of null."""
     return Field(default=None, exclude_if=_is_null)
 
 
@@ -64,27 +62,27 @@ def _is_null(value: object) -> bool:
 
 
 def dump(model: ResponseModel) -> bytes:
-    """A response as JSON bytes."""
+    """Encode a response as JSON."""
     return orjson.dumps(model.model_dump(by_alias=True))
 
 
 def tenths(value: int | None) -> Any:
-    """Tenths of a point or percent as a number with one decimal."""
+    """Convert tenths to a number with one decimal."""
     return None if value is None else value / 10
 
 
 def permille(value: int | None) -> float | None:
-    """Thousandths as a share from 0 to 1."""
+    """Convert thousandths to a share from 0 to 1."""
     return None if value is None else value / 1000
 
 
 def micro_usd(value: int | None) -> Any:
-    """Millionths of a dollar as dollars with six decimals."""
+    """Convert millionths of a dollar to dollars."""
     return None if value is None else value / 1_000_000
 
 
 def iso(at: int | None) -> Any:
-    """An instant as ISO 8601 UTC with `Z`, in whole seconds unless it has milliseconds."""
+    """Format a timestamp (ms UTC) as ISO 8601, with milliseconds only if they are not zero."""
     if at is None:
         return None
     day_number, of_day = divmod(at, DAY_MS)
@@ -94,11 +92,11 @@ def iso(at: int | None) -> Any:
 
 
 def day(at: int) -> str:
-    """An instant as its UTC date."""
+    """Format the UTC date of a timestamp (ms UTC)."""
     return _date(at // DAY_MS)
 
 
 @lru_cache(maxsize=1_024)
 def _date(day_number: int) -> str:
-    """A UTC day as its date; answers name the same few days again and again."""
+    # Cached: responses contain the same few days again and again.
     return date_of(day_number).isoformat()

@@ -1,4 +1,4 @@
-"""A score as JSON, whatever report carries it, and what would raise it."""
+"""JSON of scores and improvements, shared by all reports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VANTAGE: Final = (
 
 
 class Breakdown(ResponseModel):
-    """Subscores of the six components, 0 to 100; all null while nothing was measured."""
+    """Subscores of the six components, 0 to 100; all null without measurements."""
 
     uptime: Percent | None
     compliance: Percent | None
@@ -42,7 +42,7 @@ class Breakdown(ResponseModel):
 
 
 class CapResponse(ResponseModel):
-    """A limit on the score and why it applies."""
+    """A limit on the score, with its reason."""
 
     code: str
     limit: float
@@ -50,7 +50,7 @@ class CapResponse(ResponseModel):
 
 
 class PolicyResponse(ResponseModel):
-    """The policy that the score was computed under."""
+    """The policy of the score."""
 
     version: int
     weights: dict[str, int]
@@ -59,9 +59,8 @@ class PolicyResponse(ResponseModel):
 
 
 class FlagResponse(ResponseModel):
-    """One issue under its slug; `fix` is what the seller can do about it, and in a report `page`
-    explains the rule of a `lint:` flag. A short report leaves texts and pages out where there is no
-    room for them.
+    """An issue, by its slug. `fix` is an instruction to the seller; `page` explains the rule of a
+    `lint:` flag. Short reports may omit texts and pages.
     """
 
     severity: Severity
@@ -72,7 +71,7 @@ class FlagResponse(ResponseModel):
 
 
 class DetailedFlag(ResponseModel):
-    """One issue as a row."""
+    """An issue as a list item."""
 
     code: str
     severity: Severity
@@ -80,7 +79,7 @@ class DetailedFlag(ResponseModel):
 
 
 class ScoreRange(ResponseModel):
-    """Where the score may lie, given how little was observed."""
+    """The uncertainty of the score, given the number of observations."""
 
     low: Percent | None
     point: Percent | None
@@ -88,16 +87,16 @@ class ScoreRange(ResponseModel):
 
 
 class ConfidenceDetail(ResponseModel):
-    """Confidence by kind: density of probes, share of the window indexed on chain."""
+    """Confidence by kind: density of probes, and share of the window indexed on chain."""
 
     observation: float
     economic: float
 
 
 class DemandResponse(ResponseModel):
-    """Who paid the seller in 30 days: `payers` and the volume of their payments, and how many of
-    them also buy from established sellers (`provenPayers`) with their net spending here. `text` is
-    the same in one sentence.
+    """Payments to the seller in the last 30 days: the number of `payers` and their volume, and the
+    number of payers that also buy from established sellers (`provenPayers`) with their net spending
+    here. `text` summarizes the figures.
     """
 
     payers: int
@@ -108,9 +107,8 @@ class DemandResponse(ResponseModel):
 
 
 class DownResponse(ResponseModel):
-    """An outage that had not ended at the last check: its first failure, and what the last check
-    met. `confirmed` is false only while the first failure is being checked again, which takes some
-    minutes at most.
+    """An ongoing outage: the time of its first failure, and the result of the last check.
+    `confirmed` is false for a few minutes while the first failure is being confirmed.
     """
 
     since: str
@@ -119,9 +117,9 @@ class DownResponse(ResponseModel):
 
 
 class RatedResponse(ResponseModel):
-    """The figures of an endpoint in lists, searches, snapshots and the leaderboard. `down` is null
-    unless the endpoint is down; `payable24h` is the chance that it can be paid in 24 hours;
-    `demand` is null where settlements are not known.
+    """Figures of an endpoint in lists, search results, snapshots and the leaderboard. `down` is
+    null unless the endpoint is down; `payable24h` is the probability that it is payable in 24
+    hours; `demand` is null if settlements are not known.
     """
 
     down: DownResponse | None
@@ -136,8 +134,8 @@ class RatedResponse(ResponseModel):
 
 
 class SettlementResponse(ResponseModel):
-    """Settlements to the payTo in the window. `notMeasured`, present if any, names the offered
-    forms of payment whose settlements are not read.
+    """Settlements to the payTo in the last 30 days. `notMeasured` is present if settlements of some
+    offered payment methods are not read, and names them.
     """
 
     pay_to: str
@@ -153,7 +151,7 @@ class SettlementResponse(ResponseModel):
 
 
 class StatsResponse(ResponseModel):
-    """The raw 30-day figures."""
+    """Raw figures of the last 30 days."""
 
     probes30d: int
     scored_probes30d: int
@@ -174,8 +172,8 @@ class StatsResponse(ResponseModel):
 
 
 class ScoreResponse(ResponseModel):
-    """A score alone, in the words of a trust report. `down` is null unless the endpoint is down;
-    `payableNow` and `payable24h` are the chances that it can be paid in half an hour and in 24
+    """A score with its parts, as in a trust report. `down` is null unless the endpoint is down;
+    `payableNow` and `payable24h` are the probabilities that it is payable in half an hour and in 24
     hours.
     """
 
@@ -199,7 +197,7 @@ class ScoreResponse(ResponseModel):
 
 
 def rated_fields(figures: ScoreFigures) -> dict[str, Any]:
-    """The fields of RatedResponse."""
+    """Return the fields of RatedResponse."""
     return {
         "down": down(figures.down),
         "recommendation": figures.recommendation,
@@ -214,12 +212,12 @@ def rated_fields(figures: ScoreFigures) -> dict[str, Any]:
 
 
 def score_alone(score: Score) -> ScoreResponse:
-    """A score that was computed again, as JSON."""
+    """Build the JSON of a recomputed score."""
     return ScoreResponse(**judgement(score))
 
 
 def judgement(score: Score) -> dict[str, Any]:
-    """The fields that follow from the score alone."""
+    """Return the report fields that depend only on the score."""
     return {
         "down": down(score.down),
         "score": tenths(score.score_tenths),
@@ -260,7 +258,7 @@ def judgement(score: Score) -> dict[str, Any]:
 
 
 def down(outage: Down | None) -> DownResponse | None:
-    """An outage as JSON, None without one."""
+    """Build the JSON of an outage."""
     if outage is None:
         return None
     return DownResponse(since=iso(outage.since), reason=outage.reason, confirmed=outage.confirmed)
@@ -336,9 +334,9 @@ def _stats(score: Score) -> StatsResponse:
 
 
 class ImprovementResponse(ResponseModel):
-    """One thing that the seller could change: the slug of a flag, or the name of a component. It
-    gains `points`, to `score` and `grade`, within `inDays` days: 0 with the next probe. Nothing
-    else of the evidence is changed.
+    """A change that would raise the score: the slug of a flag, or the name of a component. With
+    otherwise unchanged evidence it adds `points`, which gives `score` and `grade`, within `inDays`
+    days (0: with the next probe).
     """
 
     code: str
@@ -350,7 +348,7 @@ class ImprovementResponse(ResponseModel):
 
 
 def improvement_responses(rows: Iterable[Improvement]) -> list[ImprovementResponse]:
-    """Improvements as JSON, in their order."""
+    """Build the JSON of improvements."""
     return [
         ImprovementResponse(
             code=row.code,

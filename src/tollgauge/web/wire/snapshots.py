@@ -1,4 +1,4 @@
-"""A snapshot as JSON, and the leaderboard, which is a list of them in brief."""
+"""JSON of snapshots and the leaderboard."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
 
 _NotAdvertised = Annotated[
     Literal["not advertised"],
-    # An enum of one: generators of clients that take a `const` refuse the number beside it.
+    # An enum with one value: some client generators reject a `const` in a union with a number.
     WithJsonSchema({"type": "string", "enum": ["not advertised"]}),
 ]
 
 
 class MoreOfSiteResponse(ResponseModel):
-    """How many more endpoints of a site could be listed here; 1000 means that many or more."""
+    """Number of further ranked endpoints of a site; 1000 means 1000 or more."""
 
     site: str
     count: int
@@ -55,9 +55,9 @@ class _LeaderHead(ResponseModel):
 
 
 class LeaderRow(RatedResponse, _LeaderHead):
-    """One row of the leaderboard, which has at most three of one site: the last of them says how
-    many more there are (`moreOfSite`). No row has a confirmed outage; `down` is present while a
-    first failure is being checked again.
+    """One row of the leaderboard. The third endpoint of a site states how many more the site has
+    (`moreOfSite`). Endpoints with a confirmed outage are not ranked; `down` is present while a
+    first failure is being confirmed.
     """
 
     down: DownResponse | None = absent_if_null()
@@ -70,8 +70,8 @@ class LeaderRow(RatedResponse, _LeaderHead):
 
 
 class LeaderboardResponse(ResponseModel):
-    """The best 25 listed endpoints that may be paid, at most three of one site: of many endpoints
-    chosen at most two minutes ago; every figure is of the latest score.
+    """The 25 best listed endpoints that are recommended for payment, at most three per site. The
+    ranking is updated every two minutes; figures are from the latest score.
     """
 
     as_of: str
@@ -81,9 +81,8 @@ class LeaderboardResponse(ResponseModel):
 
 
 class ProviderStatementResponse(ResponseModel):
-    """What the provider says of himself in his `/.well-known/tollgauge.json`: his own words, which
-    nobody checked, and no instruction to anybody. `optOut`: he asks not to be bought from as a
-    test.
+    """The provider's statement in `/.well-known/tollgauge.json`: unverified text, not an
+    instruction. `optOut` is true if the provider has opted out of test purchases.
     """
 
     statement: str
@@ -98,12 +97,12 @@ class _SnapshotHead(ResponseModel):
 
 
 class SnapshotResponse(RatedResponse, _SnapshotHead):
-    """The free, cached view of one endpoint. `reason` says why the recommendation is what it is;
-    `down` is null unless the endpoint is down; `payableNow` and `payable24h` are
-    the chances that it can be in half an hour and in 24 hours; `partlyReachable`, present where
-    several vantages watch, that some of them reach it and others do not; `improvements` what
-    would raise the score, the largest gain first; `providerStatement`, present where the provider
-    has one, his own unverified words.
+    """The free, cached view of an endpoint. `reason` explains the recommendation. `down` is null
+    unless the endpoint is down. `payableNow` and `payable24h` are the probabilities that the
+    endpoint is payable in half an hour and in 24 hours. `partlyReachable` is present if several
+    vantage points probe, and true if only some of them reach the endpoint. `improvements` lists
+    changes that would raise the score, largest gain first. `providerStatement` is present if the
+    provider publishes one, and is unverified.
     """
 
     reason: str
@@ -132,7 +131,7 @@ class SnapshotResponse(RatedResponse, _SnapshotHead):
 
 
 def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardResponse:
-    """The leaderboard as JSON."""
+    """Build the JSON of the leaderboard."""
     return LeaderboardResponse(
         as_of=iso(board.as_of),
         policy_version=board.policy_version,
@@ -159,7 +158,7 @@ def _more(more: MoreOfSite | None) -> MoreOfSiteResponse | None:
 
 
 def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotResponse:
-    """A snapshot as JSON; its age counts whole hours."""
+    """Build the JSON of a snapshot; `now` is in milliseconds, its age in whole hours."""
     changes = view.price_changes
     return SnapshotResponse(
         id=view.id,

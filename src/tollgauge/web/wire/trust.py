@@ -1,4 +1,4 @@
-"""A trust report as JSON, and the preview's three."""
+"""JSON of trust reports and the preview."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
 
 
 class Advertised(ResponseModel):
-    """The advertised price; absent when none is advertised."""
+    """The advertised price; absent if no price is advertised."""
 
     amount: str
     amount_usd: float | None
@@ -51,7 +51,7 @@ class Advertised(ResponseModel):
 
 
 class LatencyResponse(ResponseModel):
-    """Milliseconds by phase; null for a phase that was not reached."""
+    """Milliseconds per phase; null if the phase was not reached."""
 
     dns: int | None
     connect: int | None
@@ -61,7 +61,7 @@ class LatencyResponse(ResponseModel):
 
 
 class FindingResponse(ResponseModel):
-    """What a lint rule says; a short report may leave the message to the flag `lint:<rule>`."""
+    """A violated lint rule; in a short report the message may only be in the `lint:` flag."""
 
     rule: str
     severity: Severity
@@ -69,7 +69,7 @@ class FindingResponse(ResponseModel):
 
 
 class LiveProbeResponse(ResponseModel):
-    """The probe that this report rests on."""
+    """The live probe of this report."""
 
     at: str
     outcome: str
@@ -82,7 +82,7 @@ class LiveProbeResponse(ResponseModel):
 
 
 class VantageResponse(ResponseModel):
-    """What was seen last from one place on the network; the primary one's probes are scored."""
+    """The last probe from one vantage point; probes of the primary one are scored."""
 
     name: str
     primary: bool
@@ -95,45 +95,44 @@ class VantageResponse(ResponseModel):
 
 
 class PaceResponse(ResponseModel):
-    """How often the endpoint is probed, where its host cannot be asked as often as usual."""
+    """The probe interval, if it is longer than usual because of a limit of the host."""
 
     every_seconds: int
     reason: str
 
 
 class AdvertisedBy(ResponseModel):
-    """The provider's own words: untrusted, unverified."""
+    """Text of the provider: untrusted and unverified."""
 
     service_name: str
     description: str
 
 
 class VerdictResponse(ResponseModel):
-    """What to do, and why, in one sentence."""
+    """The recommendation, with its reason in one sentence."""
 
     recommendation: Recommendation
     reason: str
 
 
 class EvidenceResponse(ResponseModel):
-    """What the score was computed from; `tollgauge score` recomputes it. The document is at `url`
-    for 90 days, and in the report where it was asked for.
+    """The evidence of the score, from which `tollgauge score` recomputes it. The document is
+    available at `url` for 90 days, and is included in the report on request.
     """
 
     digest: str
     url: str
     policy_version: int
     as_of: str
-    # The canonical text as it is stored: its digest covers every byte, and it is never parsed here.
+    # The stored canonical text, never parsed here: the digest covers every byte.
     document: Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})] = (
         absent_if_null()
     )
 
 
 class ReportHead(ResponseModel):
-    """What a trust report begins with: whether the endpoint is down, what to do, and with which
-    endpoint. `simulated` is present, and true, where part of the history that it rests on was made
-    up by the demo.
+    """The first fields of a trust report. `simulated` is present, and true, if the demo generated
+    part of the history.
     """
 
     down: DownResponse | None
@@ -143,13 +142,12 @@ class ReportHead(ResponseModel):
 
 
 class TrustReportResponse(ScoreResponse, ReportHead):
-    """A trust report. By default it has at most 4 KB: texts of flags that find no room are left
-    out, the least severe first, and `moreFlags` says how many flags are; `"evidence": "full"` in
-    the request gives all of it, with the evidence. `simulated` is present, and true, where part of
-    the history that it rests on was made up by the demo. `vantages` and `partlyReachable` are
-    present where several watch endpoints; the latter says that some of them reached this one in the
-    last two hours and others did not. `pace` is present where many paths share what the host can be
-    asked.
+    """A trust report, by default at most 4 KB. To fit, the least severe flags and their texts are
+    omitted; `moreFlags` counts omitted flags. `"evidence": "full"` in the request returns the
+    complete report with its evidence. `simulated` is present, and true, if the demo generated part
+    of the history. `vantages` and `partlyReachable` are present if several vantage points probe;
+    the latter is true if only some of them reached the endpoint in the last two hours. `pace` is
+    present if the paths of a host share its request limit.
     """
 
     more_flags: int | None = absent_if_null()
@@ -163,7 +161,7 @@ class TrustReportResponse(ScoreResponse, ReportHead):
 
 
 class SampleResponse(ResponseModel):
-    """One sample report and its rank in the population (1 is the best)."""
+    """A sample report with its rank among all scored endpoints (1 is the best)."""
 
     role: Literal["best", "median", "worst"]
     population_rank: int
@@ -177,7 +175,7 @@ class PreviewResponse(ResponseModel):
 
 
 def trust_report(report: TrustReport, *, base_url: str) -> TrustReportResponse:
-    """A whole trust report as JSON, with its evidence; `short` cuts it."""
+    """Build the JSON of a complete trust report with its evidence."""
     endpoint = report.endpoint
     return TrustReportResponse(
         verdict=VerdictResponse(
@@ -199,7 +197,7 @@ def trust_report(report: TrustReport, *, base_url: str) -> TrustReportResponse:
 
 
 def _with_pages(fields: dict[str, Any], base_url: str) -> dict[str, Any]:
-    """The fields of a score; flags of the linter lead to the pages of their rules."""
+    """Add the pages of the rules to the linter's flags."""
     pages = {code: rule_page(code, base_url) for code in fields["flags"] if is_lint(code)}
     linked = {
         code: flag.model_copy(update={"page": pages.get(code)})
@@ -209,7 +207,7 @@ def _with_pages(fields: dict[str, Any], base_url: str) -> dict[str, Any]:
 
 
 def preview(samples: tuple[Sample, ...], *, base_url: str) -> PreviewResponse:
-    """The preview as JSON: reports as short as those that are sold by default."""
+    """Build the JSON of the preview, with short reports."""
     return PreviewResponse(
         samples=[
             SampleResponse(
@@ -310,29 +308,27 @@ _OUTLINE: Final[Any] = {
     "stats": {"uptime30d", "p50_latency_ms", "price_changes30d", "pay_to_changes30d"},
     "evidence": {"url"},
 }
-"""What of a report a preview over MCP shows: three of them are there twice, in less than 8 KB."""
+"""Report fields in the MCP preview, which contains three reports twice in less than 8 KB."""
 
 
 def outline(samples: PreviewResponse) -> bytes:
-    """The preview as JSON, with the part of each report that decides whether to pay."""
+    """Encode the preview with only the fields that decide whether to pay."""
     of_sample = {"role": True, "population_rank": True, "report": _OUTLINE}
     document = samples.model_dump(by_alias=True, include={"samples": {"__all__": of_sample}})
     return orjson.dumps(document)
 
 
 SHORT_BYTES: Final = 4_096
-"""What a short report takes at most, but for a resource whose own URL is longer than a few hundred
-characters.
-"""
+"""Maximum size of a short report, except for resources with very long URLs."""
 _FLAGS: Final = 12
 _FINDINGS: Final = 6
 _DESCRIPTION: Final = 160
 
 
 def short(report: TrustReportResponse) -> TrustReportResponse:
-    """A report without its evidence, in at most SHORT_BYTES: the most severe flags and findings,
-    and their texts as far as there is room. Texts that are there twice go first, and those of the
-    least severe before others.
+    """Shorten a report to SHORT_BYTES, without its evidence.
+
+    Texts are dropped until it fits: duplicates first, then those of the least severe flags.
     """
     rows = report.flags_detailed[:_FLAGS]
     flags = {row.code: report.flags[row.code] for row in rows}
@@ -368,7 +364,7 @@ def short(report: TrustReportResponse) -> TrustReportResponse:
 
 
 def _drop(models: Any, keys: Iterable[Any], name: str, excess: int) -> int:
-    """Leave a text out of the last models until `excess` bytes are gone; how many are left."""
+    """Drop a text from the last models until `excess` bytes are saved; return the remainder."""
     for key in reversed(list(keys)):
         text = getattr(models[key], name)
         if excess > 0 and text is not None:

@@ -1,11 +1,4 @@
-"""What the routes of watches share: IDs, links, and the body that creates or edits a watch.
-
-Rules (docs/watching.md):
-- events are of the published types; `liveness_sensitivity_n` is 1 to 10;
-- destinations are public https URLs, at most 5 a field and 10 in all;
-- an unknown name inside `delivery` is refused: the watch would send no alerts, although they were
-  paid for.
-"""
+"""Requests and links that the watch routes share (docs/watching.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +18,7 @@ from tollgauge.web.wire.response_model import OneOf, ResponseModel
 
 ID: Final = re.compile(r"wat_[0-9a-f]{24}", re.ASCII)
 ID_PATTERN: Final = f"^{ID.pattern}$"
-"""The same for JSON Schema."""
+"""ID as a JSON Schema pattern."""
 EXAMPLE_ID: Final = "wat_0123456789abcdef01234567"
 EXAMPLE_BASE_URL: Final = "https://trust.example.com"
 
@@ -33,17 +26,17 @@ EXAMPLE_BASE_URL: Final = "https://trust.example.com"
 WatchStateName = Annotated[
     str, OneOf([state for state in WatchState if state is not WatchState.PENDING])
 ]
-"""The states of a watch that its owner can see, which begin once its payment has settled."""
+"""State of a watch; it is not visible before its payment has settled."""
 
 
 class SnakeCaseResponse(ResponseModel):
-    """A JSON object in snake_case, as published clients know it."""
+    """A JSON object with snake_case names, as in the published clients."""
 
     model_config = ConfigDict(alias_generator=None, extra="forbid", frozen=True)
 
 
 def links(base_url: str, watch_id: str, *names: str) -> dict[str, str]:
-    """Some of the URLs of a watch, by the names of their fields."""
+    """Return the named URLs of a watch."""
     watch_url = f"{base_url}/v1/watch/{watch_id}"
     urls = {
         "poll_url": f"{watch_url}/events",
@@ -64,13 +57,13 @@ _NAME_MAX: Final = 90
 
 
 def check_count(count: int, *, path: str = "delivery") -> None:
-    """Raises Problem 422 for more destinations than a watch may have."""
+    """Check the number of destinations. Raises Problem 422."""
     if count > rules.DESTINATIONS_MAX:
-        raise invalid(path, f"At most {rules.DESTINATIONS_MAX} destinations in all.")
+        raise invalid(path, f"At most {rules.DESTINATIONS_MAX} destinations in total.")
 
 
 def _targets(value: object, info: ValidationInfo[Perimeter]) -> tuple[Target, ...]:
-    """The destinations of one field: a URL, or a list of them."""
+    """Validate the destinations of a field: a URL, or a list of URLs."""
     if isinstance(value, str):
         return (_target(value, info, path=""),)
     if not isinstance(value, list):
@@ -81,7 +74,7 @@ def _targets(value: object, info: ValidationInfo[Perimeter]) -> tuple[Target, ..
 
 
 def _target(url: object, info: ValidationInfo[Perimeter], *, path: str) -> Target:
-    """A destination; only its canonical URL is used from here on."""
+    """Validate a destination, and keep only its canonical URL."""
     try:
         canonical = parse_resource(url, info.context).probe_url
     except ResourceError as error:
@@ -114,15 +107,15 @@ class Delivery(RequestModel):
     model_config = ConfigDict(extra="forbid")
 
     webhook_url: _Destinations | None = Field(
-        None, description="Gets signed JSON; Slack and Discord URLs get their own format"
+        None, description="Receives signed JSON; Slack and Discord URLs receive their own format"
     )
     slack_url: _Destinations | None = Field(
-        None, description="Gets Slack's format, wherever it leads"
+        None, description="Receives the format of Slack, at any host"
     )
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """The destinations, each once."""
+        """The destinations without duplicates."""
         targets: dict[str, Target] = {}
         for target in (*(self.webhook_url or ()), *(self.slack_url or ())):
             targets.setdefault(target.url, target)
@@ -131,12 +124,12 @@ class Delivery(RequestModel):
     @model_validator(mode="before")
     @classmethod
     def _check_fields(cls, value: object) -> object:
-        """One unknown name is refused, however many there are."""
+        # An unknown name is an error: the buyer would pay for a watch that alerts no one.
         unknown = value.keys() - cls.model_fields.keys() if isinstance(value, dict) else ()
         if unknown:
             known = " and ".join(cls.model_fields)
             name = clean_text(min(unknown), limit=_NAME_MAX)
-            refuse(invalid(f".{name}", f"delivery takes {known}, nothing else."))
+            refuse(invalid(f".{name}", f"delivery accepts only {known}."))
         return value
 
     @model_validator(mode="after")
@@ -149,27 +142,27 @@ class Delivery(RequestModel):
 
 
 class WatchFields(RequestModel):
-    """The fields of a watch that can be changed. Names are as published clients know them."""
+    """The editable fields of a watch, with the names of the published clients."""
 
     events: Annotated[list[Annotated[str, OneOf(EVENTS)]], Field(min_length=1), FailFast()] = Field(
         default_factory=lambda: [*EVENTS],
-        description="Which changes to tell; all of them if none are named",
+        description="Event types to report. Default: all types",
     )
     liveness_sensitivity_n: Annotated[
         int, Field(ge=rules.SENSITIVITY_MIN, le=rules.SENSITIVITY_MAX)
     ] = Field(
-        rules.SENSITIVITY_DEFAULT, description="How many failed checks in a row make an outage"
+        rules.SENSITIVITY_DEFAULT, description="Consecutive failed checks that make an outage"
     )
     digest: bool = Field(
         default=False,
-        description="Also send a daily count of checks and events to every destination",
+        description="Also send daily counts of checks and events to each destination",
     )
     delivery: Delivery | None = Field(
-        None, description="Where to send notices, 10 destinations in all; none: poll"
+        None, description="Destinations of alerts, at most 10. Without any, poll for events"
     )
 
     def watch_request(self, now: WatchRequest = _NEW) -> WatchRequest:
-        """The request of the watch; fields that are left out keep the values of `now`."""
+        """Return the settings of the watch; omitted fields keep the values of `now`."""
         given = self.model_fields_set
         return WatchRequest(
             events=tuple(event for event in EVENTS if event in self.events)
@@ -183,14 +176,16 @@ class WatchFields(RequestModel):
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """The destinations that are named."""
+        """The destinations in the request."""
         return self.delivery.targets if self.delivery else ()
 
     @property
     def replaced_kinds(self) -> frozenset[DestinationKind]:
-        """The formats whose destinations an edit replaces: a field that `delivery` leaves out keeps
-        its own, and null names both (a merge patch, RFC 7396). Which field once named a URL is not
-        kept: signed JSON counts as `webhook_url`'s, Slack's and Discord's formats as `slack_url`'s.
+        """The formats whose destinations an edit replaces (merge patch, RFC 7396).
+
+        A field that `delivery` omits keeps its destinations; a null `delivery` replaces all. The
+        field of a stored URL is not known: signed JSON counts as `webhook_url`, the formats of
+        Slack and Discord as `slack_url`.
         """
         fields = self.delivery.model_fields_set if self.delivery else _KINDS
         return frozenset(kind for field in fields for kind in _KINDS[field])

@@ -179,7 +179,7 @@ async def test_what_nobody_knows_is_paid_and_not_found(paid_server: PaidServer) 
             "score": None,
             "grade": None,
             "recommendation": "unverified",
-            "reason": "Nothing is known of this resource.",
+            "reason": "This resource is not monitored.",
             "payableNow": None,
             "payable24h": None,
             "confidence": 0,

@@ -57,7 +57,7 @@ async def test_an_endpoint_that_nobody_knew_is_probed_and_adopted_before_the_cha
         probes.history, ID, since=watch_service.clock() - 1, until=watch_service.clock()
     )
     assert first.quote == QUOTE
-    assert bought["next_steps"][0].startswith("Keep the secret")
+    assert bought["next_steps"][0].startswith("Store the secret")
     visits = len(watch_service.receivers.visits)
     await watch_service.buy()
     assert len(watch_service.receivers.visits) == visits  # known by now
@@ -95,7 +95,12 @@ async def test_what_answers_and_asks_for_no_payment_is_refused_uncharged(
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(503, "HTTP 503"), (400, "without terms"), (401, "without terms"), (402, "without terms")],
+    [
+        (503, "HTTP 503"),
+        (400, "readable payment terms"),
+        (401, "without terms"),
+        (402, "without terms"),
+    ],
 )
 async def test_what_is_down_or_shows_no_terms_yet_is_sold_and_the_answer_says_so(
     watch_service: WatchService, status: int, words: str
@@ -151,7 +156,7 @@ async def test_a_known_endpoint_that_fails_now_is_sold_with_a_note(
     await watch_service.probe(up=False)
     visits = len(watch_service.receivers.visits)
     bought = await watch_service.buy()
-    assert "does not answer as it should now" in bought["next_steps"][0]
+    assert "is currently failing" in bought["next_steps"][0]
     assert len(watch_service.receivers.visits) == visits
 
 

@@ -1,9 +1,7 @@
 """Charts of uptime, latency and score by day.
 
-Rules: a day without data is drawn as such, never as up or down; a miss, however short, is
-visible; a line has a gap where nothing was measured. Every figure is also in a tooltip, and the
-pages repeat the figures in a table. What is alike on all days is one path, because a page holds
-90 of them.
+Missing data is shown as such: hatched bars, and gaps in lines. Even a short outage is visible.
+Parts that look the same on all days are one SVG path, because a page has 90 days.
 """
 
 from __future__ import annotations
@@ -38,12 +36,13 @@ _SCORE_MARKS: Final = (0, 200, 400, 600, 800, 1_000)
 _BAR_GAP: Final = 2.6
 _LEAST_VISIBLE: Final = 4.0
 _DOTTED_DAYS: Final = 31
-"""Of more days, only those that stand alone get a dot."""
+"""With more days, only isolated ones get a dot."""
 
 
 def uptime_bars(days: tuple[DayBar, ...], key: str = "uptime") -> Markup:
-    """One bar a day: up from below, down from above, hatched without data; a line under each bar
-    is as long as the share of the day that was measured. `key` is unique in the page.
+    """Draw one bar per day: up from below, down from above, hatched without data.
+
+    A line under each bar shows the measured share of the day. `key` is unique on the page.
     """
     bottom, step = _TOP + _BAR_HEIGHT, _step(days)
     gap = min(_BAR_GAP, step / 4)
@@ -70,7 +69,7 @@ def uptime_bars(days: tuple[DayBar, ...], key: str = "uptime") -> Markup:
 
 
 def uptime_text(bar: DayBar) -> str:
-    """What one day of uptime says, in words."""
+    """Describe one day of uptime."""
     left_out = f", {count(bar.excluded)} left out" if bar.excluded else ""
     if bar.spoken_ms == 0:
         return f"{day_date(bar.day)}: no data{left_out}"
@@ -79,9 +78,7 @@ def uptime_text(bar: DayBar) -> str:
 
 
 def day_rows(days: Iterable[DayBar]) -> Markup:
-    """The figures of days as rows of a table, without the end tags that HTML lets be left out: with
-    them, 90 rows are half as large again.
-    """
+    """Write the figures as table rows, without optional end tags, which would add 50% in size."""
     rows = []
     for bar in days:
         figures = (
@@ -93,16 +90,16 @@ def day_rows(days: Iterable[DayBar]) -> Markup:
         )
         cells = "<td>".join(figures)
         rows.append(f'<tr><th scope="row">{day_date(bar.day)}<td>{cells}\n')
-    return Markup("".join(rows))  # noqa: S704 - nothing but figures and words of ours
+    return Markup("".join(rows))  # noqa: S704 - only numbers and fixed texts
 
 
 def day_uptime(bar: DayBar) -> int | None:
-    """Tenths of a percent, rounded down so that a miss never reads 100.0."""
+    """Return tenths of a percent, rounded down so that a day with an outage is never 100.0."""
     return bar.up_ms * 1_000 // bar.spoken_ms if bar.spoken_ms else None
 
 
 def latency_lines(days: tuple[DayBar, ...]) -> Markup:
-    """p50 and p95 a day, with gaps where no probe succeeded."""
+    """Draw p50 and p95 per day, with gaps if no probe succeeded."""
     bottom = _TOP + _LINE_HEIGHT
     size = (WIDTH, bottom + 32)
     values = [ms for bar in days for ms in (bar.p50_ms, bar.p95_ms) if ms is not None]
@@ -128,8 +125,8 @@ def latency_lines(days: tuple[DayBar, ...]) -> Markup:
 
 
 def score_line(days: tuple[DayBar, ...]) -> Markup:
-    """The score of each day from 0 to 100; a line for each policy, because a change of ours is no
-    change of the endpoint.
+    """Draw the score per day, with one line per policy: a new policy is not a change of the
+    endpoint.
     """
     scores = [bar.score for bar in days]
     kept = [score for score in scores if score is not None]
@@ -165,9 +162,7 @@ def score_line(days: tuple[DayBar, ...]) -> Markup:
 
 
 def score_texts(days: tuple[DayBar, ...]) -> Iterator[str]:
-    """What each day of the score chart says, in words, and nothing without a score. The policy is
-    named where it is not that of the score before.
-    """
+    """Describe each day of the score chart; the policy is named only when it changes."""
     policy = 0
     for bar in days:
         score = bar.score
@@ -214,9 +209,7 @@ def _step(days: tuple[DayBar, ...]) -> float:
 def _columns(
     kind: str, width: float, columns: Iterable[tuple[float, float, float]]
 ) -> list[Markup]:
-    """Columns of one kind, each by its left edge, how far it begins below the top, and its height:
-    one path, whose stroke is as wide as they are.
-    """
+    """Draw columns of one kind as one path; each is (left edge, offset from the top, height)."""
     path = "".join(
         f"M{number(x + width / 2)} {number(_TOP + below)}v{number(height)}"
         for x, below, height in columns
@@ -226,14 +219,14 @@ def _columns(
 
 
 def _hollow(width: float, edges: Iterable[float], key: str) -> list[Markup]:
-    """The outlines of days without data, by their left edges."""
+    """Draw the outlines of days without data, by their left edges."""
     side = number(width)
     path = "".join(f"M{number(x)} {_TOP}h{side}v{_BAR_HEIGHT}h-{side}z" for x in edges)
     return [element("path", d=path, class_="none", fill=f"url(#{key}-no-data)")] if path else []
 
 
 def _covers(width: float, days: Iterable[tuple[float, DayBar]]) -> list[Markup]:
-    """A line under each day, by its left edge, as long as the share that was measured."""
+    """Draw a line under each day, as long as its measured share."""
     path = "".join(
         f"M{number(round(x, 1))} {_COVER_Y}h{number(width * min(1.0, bar.spoken_ms / DAY_MS))}"
         for x, bar in days
@@ -242,7 +235,7 @@ def _covers(width: float, days: Iterable[tuple[float, DayBar]]) -> list[Markup]:
 
 
 def _down_height(bar: DayBar) -> float:
-    """The height of the down part; any miss and any success stays visible."""
+    """Return the height of the down part; any outage and any success remains visible."""
     if not bar.down_ms:
         return 0.0
     if not bar.up_ms:
@@ -274,7 +267,7 @@ def _grid(marks: tuple[int, ...], top: int, write: Callable[[int], str]) -> list
 
 
 def _series(values: list[int | None], top: int, step: float, kind: str) -> list[Markup]:
-    """A line for each run of days with data, and a dot for each day of which there are few."""
+    """Draw a line for each run of days with data, and a dot for isolated days."""
     places = [
         None if value is None else (LEFT + (index + 0.5) * step, _y(value, top))
         for index, value in enumerate(values)
@@ -303,8 +296,6 @@ def _latency_text(bar: DayBar) -> str:
 
 
 def _tooltips(texts: Iterable[str], step: float, height: int) -> Markup:
-    """The text of each day over the whole height of the chart, none where it is empty. Inside, a
-    day is one unit wide and the chart one unit high.
-    """
+    """Draw the tooltips of days over the height of the chart, in units of a day and the chart."""
     place = f"translate({number(LEFT + step / 2)} {_TOP}) scale({number(step)} {height})"
     return element("g", tooltips(texts), class_="hover", transform=place)

@@ -75,7 +75,7 @@ def _bands(grades: tuple[tuple[str, int], ...]) -> tuple[Markup, ...]:
 
 @cache
 def _ticks() -> tuple[Markup, ...]:
-    """Marks every 5 points, a figure every 20."""
+    """Draw a tick every 5 points, and a number every 20."""
     marks, figures = "", []
     for value in range(0, 1_001, 50):
         long = value % 200 == 0
@@ -115,8 +115,9 @@ def _arc(radius: float, start: float, end: float) -> str:
 
 @lru_cache(maxsize=1_024)
 def component_bar(weight: int, tenths: int, *, heaviest: int) -> Markup:
-    """A track as long as the weight, filled as far as the subscore reaches. It is
-    hidden from screen readers, because the table has the figures.
+    """Draw a bar as long as the weight, filled up to the subscore.
+
+    It is hidden from screen readers, because the table has the numbers.
     """
     track = 300 * weight / max(1, heaviest)
     fill = track * min(1_000, max(0, tenths)) / 1_000
@@ -132,7 +133,7 @@ def component_bar(weight: int, tenths: int, *, heaviest: int) -> Markup:
 
 
 def grade_strip(grades: tuple[tuple[str, int], ...]) -> Markup:
-    """How many endpoints have which grade, as one strip."""
+    """Draw the number of endpoints per grade as one strip."""
     total = sum(max(0, amount) for _, amount in grades)
     elements: list[Markup] = []
     x = 0.0
@@ -153,14 +154,15 @@ _LANES: Final = (
     ("payTo", frozenset({"payto-changed", "network-changed"}), "m0-7l7 7-7 7-7-7z"),
     ("listing", frozenset({"listed", "delisted", "relisted"}), "h0"),
 )
-"""What changes, its events, and its mark as a path from the middle on: of a line without length
-only the caps are drawn, round ones of prices and square ones of listings (SVG 2, 13.5.4).
+"""Lane, its events, and its mark as a path from the center. A line without length draws only its
+caps: round for prices, square for listings (SVG 2, 13.5.4).
 """
 
 
 def timeline(events: tuple[TimelineEvent, ...], *, first_day: int, last_day: int) -> Markup:
-    """Changes of price (circles), payTo and network (diamonds) and listing (squares) as marks on
-    three lanes over the same days, one a day on each.
+    """Draw changes of price (circles), payTo and network (diamonds) and listing (squares).
+
+    Each has a lane, with at most one mark per day.
     """
     span = max(1, last_day - first_day + 1)
     step = (WIDTH - LEFT) / span
@@ -193,7 +195,7 @@ _MARKS: Final = (0, 250, 500, 750, 1_000)
 
 
 def reliability_diagram(key: str, name: str, bins: tuple[Bin, ...]) -> Markup:
-    """The diagram of a reliability table; `key` is unique in the page."""
+    """Draw the diagram of a reliability table; `key` is unique on the page."""
     drawn = [row for row in bins if row.mean is not None]
     description = (
         f"{len(drawn)} of {len(bins)} bins have enough data."

@@ -1,8 +1,7 @@
-"""Svg: elements written as text, safe to put into a page.
+"""SVG elements as escaped text.
 
-Rules: every text and attribute is escaped here; a number is finite and short; nothing carries
-`style`, because the pages' content security policy allows no inline style: colours come from
-classes of the stylesheet, or from presentation attributes where an image stands alone.
+Elements have no `style` attribute, which the content security policy of the pages forbids. Colours
+come from CSS classes, or from presentation attributes in separate images.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def label(text: str, x: float, y: float, *, anchor: str = "start", kind: str = "
 
 
 def tooltips(texts: Iterable[str]) -> Markup:
-    """A path one unit high at each whole number from 0 on that has a text, with that as tooltip."""
+    """Draw a path of height 1 at x = 0, 1, 2, … with each text as its tooltip."""
     parts = [
         f'<path d="M{place} 0v1"><title>{words(text)}</title></path>'
         for place, text in enumerate(texts)
@@ -83,9 +82,8 @@ def picture(
 
 @lru_cache(maxsize=8_192)
 def number(value: float) -> str:
-    """A coordinate with at most two decimals; charts of as many days have most of them in common.
-    Raises ValueError unless it is finite.
-    """
+    """Format a coordinate with at most two decimals. Raises ValueError unless it is finite."""
+    # Cached: charts with the same number of days share most coordinates.
     if isinstance(value, int):
         return str(value)
     if not math.isfinite(value):

@@ -1,8 +1,8 @@
-"""Snippets: programs to copy, in each language that the docs page shows.
+"""Example programs of the API guide, one per language.
 
-The files beside this one are whole programs with a few names to fill in (`__URL__`, `__ORDER__`,
-`__NETWORK__`, `__TOOL__`). The docs page, the README and docs/clients.md show these and no others;
-tests run what the page shows (tests/system/test_docs_snippets.py).
+The files in this folder are complete programs with placeholders (`__URL__`, `__ORDER__`,
+`__NETWORK__`, `__TOOL__`). The API guide, the README and docs/clients.md all use them, and
+tests/system/test_docs_snippets.py runs them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import orjson
 
 
 class Language(StrEnum):
-    """How a route can be called, in the order in which the page offers it."""
+    """Languages of the examples, in the order of the page."""
 
     PYTHON = "Python"
     TYPESCRIPT = "TypeScript"
@@ -39,12 +39,18 @@ LOST: Final = {
     Language.TYPESCRIPT: _read("lost.ts.txt"),
 }
 _LINE_MAX: Final = 88
-"""Longer JSON is written over several lines."""
+"""Longer JSON is split over several lines."""
 
 
 def buy(language: Language, url: str, order: Any, *, network: str, tool: str = "") -> str:
-    """A program that buys one answer: `order` is the JSON body of a POST to `url`, or with MCP the
-    arguments of a `tool` of the server at `url`.
+    """Return a program that buys one response.
+
+    Args:
+        language: The language of the program.
+        url: The route; with MCP the server.
+        order: The JSON body of the request; with MCP the arguments of `tool`.
+        network: The network that the program pays on.
+        tool: The MCP tool.
     """
     if language is Language.CURL:
         return post(url, order)
@@ -53,7 +59,7 @@ def buy(language: Language, url: str, order: Any, *, network: str, tool: str = "
 
 
 def lost(language: Language, url: str, order: Any, *, network: str) -> str:
-    """A program that sends its signed payment until it is answered."""
+    """Return a program that sends the same signed payment until it receives the response."""
     if language is Language.CURL:
         sent = post(url, order, '"PAYMENT-SIGNATURE: $PAYMENT"')
         return f"# PAYMENT is the header that was sent\n{sent}"
@@ -61,22 +67,20 @@ def lost(language: Language, url: str, order: Any, *, network: str) -> str:
 
 
 def filled(program: str, url: str, order: str, network: str) -> str:
-    """A program with these expressions of its language for its URL and its order."""
-    # The order goes in last: it may hold anything.
+    """Fill in a program; `url` and `order` are expressions in its language."""
+    # The order is inserted last: it may contain the text of another placeholder.
     named = program.replace("__NETWORK__", network).replace("__URL__", url)
     return named.replace("__ORDER__", order)
 
 
 def post(url: str, order: object, *headers: str) -> str:
-    """A request with a JSON body, quoted for a shell: a resource may hold quotes. `headers` are
-    quoted already.
-    """
+    """Return a curl command with a JSON body, quoted for a shell; `headers` are already quoted."""
     rows = [f"curl -i {shlex.quote(url)}", "-H 'content-type: application/json'"]
     rows += [f"-H {header}" for header in headers]
     return " \\\n  ".join([*rows, f"-d {shlex.quote(orjson.dumps(order).decode())}"])
 
 
 def _literal(value: object) -> str:
-    """A JSON text, which is the same in Python and TypeScript: no order holds a boolean or null."""
+    # Valid in Python and in TypeScript, because orders contain no booleans or null.
     line = json.dumps(value)
     return line if len(line) <= _LINE_MAX else json.dumps(value, indent=4)

@@ -1,14 +1,14 @@
 // The wallet page: buys one live report with a wallet of this browser, and shows it.
 //
 // The rules that keep money safe:
-// - it signs only what the page says: price, network, token and payee must equal the 402's terms,
-//   and the signature must lapse as soon;
-// - a signed payment is kept in localStorage before it is sent, under its payment id, and is sent
-//   again until it is answered; while one waits, nothing else is signed;
-// - an answer of 5xx or none at all says nothing about the payment: the same one is sent again;
-// - a 4xx of the service ends a payment, and never charges. Any other 4xx may be a proxy's: it ends
-//   a payment that was not sent before, and after that the same payment is sent again.
-// What others wrote (the report, the wallet's messages) becomes text, never markup.
+// - it signs only the displayed terms: price, network, token and payee must equal those of the 402,
+//   and the signature must not expire later;
+// - a signed payment is stored in localStorage before it is sent, under its payment id, and is sent
+//   again until it is answered; nothing else is signed while one is unanswered;
+// - after a 5xx or a broken connection the state of the payment is unknown: it is sent again;
+// - a 4xx of the service ends a payment without a charge. Any other 4xx may come from a proxy: it
+//   ends a payment that was not sent before; otherwise the same payment is sent again.
+// Text of others (the report, the wallet's messages) is inserted as text, never as markup.
 "use strict";
 
 (() => {
@@ -24,7 +24,7 @@
   const byId = (id) => document.getElementById(id);
   const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 
-  // What the person reads. A Stop is an end that has words of its own.
+  // Messages for the user. A Stop ends a purchase with a message.
   class Stop extends Error {}
 
   function say(kind, words) {
@@ -51,9 +51,9 @@
     return `$${BigInt(atomic) / scale}.${cents}`;
   }
 
-  // Wallets: EIP-6963 announcements; window.ethereum only when nobody announces.
-  // The demo names the one wallet that may sign there: its chain has the number of a real one, so
-  // that any other wallet would sign for the real chain.
+  // Wallets: EIP-6963 announcements; window.ethereum only if no wallet announces itself.
+  // The demo allows only its own wallet: its chain has the ID of a real chain, so that any other
+  // wallet would sign for the real one.
   const wallets = new Map();
   const foreign = new Set();
   let busy = false;
@@ -94,7 +94,7 @@
       ...(foreign.size ? [whyLeftOut()] : []),
     );
     if (!quiet || !wallets.size) return;
-    say("ready", deal.wallet ? "Ready." : "Your wallet asks you before anything is signed.");
+    say("ready", deal.wallet ? "Ready." : "Your wallet asks for confirmation before it signs.");
   }
 
   function findWallets() {
@@ -116,31 +116,31 @@
       if (!quiet || wallets.size) return;
       say(
         "none",
-        "No wallet was found in this browser. Install one, or unlock the one you have, then " +
+        "No wallet was found in this browser. Install or unlock a wallet, then " +
           "reload this page.",
       );
     }, LOOK_MS);
   }
 
-  // Wallet errors carry a code (EIP-1193, EIP-1474); their own words come after ours.
+  // Wallet errors have a code (EIP-1193, EIP-1474); their message is added to ours.
   const codeOf = (error) => error?.data?.originalError?.code ?? error?.code;
 
   function walletStop(error, what) {
     const code = codeOf(error);
     if (code === 4001 || code === "ACTION_REJECTED") {
-      return new Stop(`You refused ${what} in your wallet. Nothing was charged.`);
+      return new Stop(`You rejected ${what} in your wallet. Nothing was charged.`);
     }
     if (code === -32002) {
-      return new Stop("Your wallet waits for you. Open it and answer it, then press again.");
+      return new Stop("A request is open in your wallet. Answer it there, then press again.");
     }
     if (code === 4100) {
-      return new Stop("Your wallet has not let this page in: unlock it and allow this site.");
+      return new Stop("Your wallet has not authorized this page. Unlock it and allow this site.");
     }
     if (code === 4200 || code === -32601) {
-      return new Stop(`This wallet cannot do ${what}. Try another one. Nothing was charged.`);
+      return new Stop(`This wallet does not support ${what}. Try another one. Nothing was charged.`);
     }
     const own = String(error?.message ?? error).slice(0, 200);
-    return new Stop(`Your wallet did not do ${what}. It says: ${own} Nothing was charged.`);
+    return new Stop(`Your wallet failed at ${what}: ${own} Nothing was charged.`);
   }
 
   async function ask(provider, what, method, params) {
@@ -153,7 +153,7 @@
 
   async function connect(provider) {
     const accounts = await ask(provider, "the connection", "eth_requestAccounts");
-    if (!accounts?.length) throw new Stop("Your wallet has no account to pay from.");
+    if (!accounts?.length) throw new Stop("Your wallet has no account.");
     return accounts[0];
   }
 
@@ -161,12 +161,12 @@
     const current = async () =>
       BigInt(await ask(provider, "telling its network", "eth_chainId")) === BigInt(chainId);
     if (await current()) return;
-    say("wallet", `Your wallet is on another network. Let it switch to ${deal.networkName}.`);
+    say("wallet", `Your wallet uses another network. Allow it to switch to ${deal.networkName}.`);
     const wanted = [{ chainId }];
     try {
       await provider.request({ method: "wallet_switchEthereumChain", params: wanted });
     } catch (error) {
-      if (codeOf(error) === 4001) throw wrongChain("You refused the switch");
+      if (codeOf(error) === 4001) throw wrongChain("You rejected the switch");
       if (codeOf(error) !== 4902 || !deal.chain) throw wrongChain("It did not switch");
       await add(provider);
     }
@@ -189,7 +189,7 @@
         "press again. Nothing was charged.",
     );
 
-  // A node that does not answer is no reason to stop: the payment is verified anyway.
+  // Continue if the node does not answer: the service verifies the payment anyway.
   async function checkFunds(provider, account) {
     const data = `0x70a08231${account.slice(2).toLowerCase().padStart(64, "0")}`;
     let balance;
@@ -215,13 +215,13 @@
     try {
       answer = await post({});
     } catch {
-      throw new Stop("We cannot be reached now. Nothing was charged; try again in a moment.");
+      throw new Stop("The service cannot be reached. Nothing was charged. Try again in a moment.");
     }
     if (answer.status !== 402) throw new Stop(await detailOf(answer));
     const required = fromBase64(answer.headers.get("PAYMENT-REQUIRED"));
     const accepted = required.accepts.find(same);
     if (!accepted) {
-      throw new Stop("The terms have changed since this page was opened: reload it to see them.");
+      throw new Stop("The terms have changed since this page was opened. Reload it to see them.");
     }
     const ours = Date.parse(answer.headers.get("Date") ?? "");
     return { required, accepted, now: Math.floor((ours || Date.now()) / 1000) };
@@ -285,7 +285,7 @@
     return { id, header, at: Date.now(), endpoint: deal.endpoint, state: "sent" };
   }
 
-  // Some hardware wallets end a signature with 0 or 1 where USDC wants 27 or 28.
+  // Some hardware wallets end a signature with 0 or 1; USDC requires 27 or 28.
   function recovered(signature) {
     const last = signature.length === 132 ? parseInt(signature.slice(-2), 16) : 27;
     return last > 1 ? signature : signature.slice(0, -2) + (last + 27).toString(16);
@@ -299,7 +299,7 @@
   const fromBase64 = (text) =>
     JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(text), (c) => c.charCodeAt(0))));
 
-  // The id that the service calls this payment by; outside a secure context a part of the nonce.
+  // The service's id of this payment; outside a secure context a part of the nonce.
   async function paymentId(account, nonce) {
     if (!crypto.subtle) return nonce.slice(2, 34);
     const key = [deal.network, deal.asset, account.toLowerCase(), nonce].join("|");
@@ -307,13 +307,13 @@
     return hex(new Uint8Array(digest)).slice(2, 34);
   }
 
-  // Payments that this browser keeps.
+  // Payments stored in this browser.
   function keep(payment) {
     try {
       localStorage.setItem(KEPT + payment.id, JSON.stringify(payment));
       return true;
     } catch {
-      return false; // private windows may refuse: the page goes on with what it has in memory
+      return false; // private windows may refuse to store; the page continues from memory
     }
   }
 
@@ -321,7 +321,7 @@
     try {
       localStorage.removeItem(KEPT + payment.id);
     } catch {
-      // Then there was nothing to forget.
+      // Nothing to forget.
     }
   }
 
@@ -334,7 +334,7 @@
         else if (payment.endpoint === deal.endpoint) payments.push(payment);
       }
     } catch {
-      // Nothing readable is kept.
+      // The stored data is unreadable.
     }
     return payments.sort((one, other) => other.at - one.at);
   }
@@ -343,7 +343,7 @@
     return fetch(api, {
       method: "POST",
       headers: { "Content-Type": "application/json", ...headers },
-      // With its evidence, so that a saved report can be computed again anywhere.
+      // With its evidence, so that a saved report can be recomputed anywhere.
       body: JSON.stringify({ resource: deal.resource, evidence: "full" }),
       cache: "no-store",
       credentials: "omit",
@@ -383,8 +383,8 @@
     }
   }
 
-  // Whether a refusal is the last word: it is the service's own (those have a `code`, and a 402
-  // terms), or nothing was sent before, or the payment was answered once and is not at stake.
+  // Whether a refusal is final: it comes from the service (with a `code`, or terms for a 402), or
+  // nothing was sent before, or the payment was already answered.
   function ends(payment, status, problem, isFirst) {
     if (status === 429 || status >= 500) return false;
     return status === 402 || Boolean(problem.code) || isFirst || payment.state === "paid";
@@ -396,14 +396,14 @@
     if (code === "payment-pending") {
       return `Payment pending: its settlement is not known yet. ${again} Payment id ${payment.id}.`;
     }
-    return `${detail ?? "We cannot answer now."} ${again}`;
+    return `${detail ?? "The service is unavailable."} ${again}`;
   }
 
   const REASONS = [
     [/insufficient/, "Too little USDC in this account."],
-    [/^expired|valid_before/, "The signature came too late and has lapsed."],
-    [/^payment_expired/, "The payment lapsed before it was settled."],
-    [/^payment_failed/, "The payment was cancelled or used elsewhere."],
+    [/^expired|valid_before/, "The signature has expired."],
+    [/^payment_expired/, "The payment expired before it was settled."],
+    [/^payment_failed/, "The payment was canceled or used elsewhere."],
   ];
 
   function refused(payment, status, problem) {
@@ -414,7 +414,7 @@
     return new Stop(`${words ?? `The payment was not accepted (${reason}).`} Nothing was charged.`);
   }
 
-  // One purchase at a time; whatever ends it, the page can be used again.
+  // One purchase at a time. However it ends, the page remains usable.
   async function alone(work) {
     if (busy) return;
     busy = true;
@@ -428,7 +428,7 @@
         "problem",
         error instanceof Stop
           ? error.message
-          : "This page failed. Reload it: a payment that was sent is kept and taken up again.",
+          : "This page failed. Reload it: a payment that was sent is stored and continues.",
       );
     } finally {
       busy = false;
@@ -466,7 +466,7 @@
       "good",
       held
         ? "Paid. The report is below; this browser can open it again for 30 days."
-        : "Paid. The report is below. This browser keeps nothing: save the report as a file.",
+        : "Paid. The report is below. This browser cannot store it: save the report as a file.",
     );
     history.replaceState(null, "", `#report-${payment.id}`);
     show(report, { ...receipt, id: payment.id });
@@ -496,7 +496,7 @@
     );
   }
 
-  // The address may name a payment; a payment without an answer is taken up again by itself.
+  // The URL may name a payment; an unanswered payment is resumed automatically.
   function resume() {
     const wanted = location.hash.match(/^#report-([0-9a-f]{32})$/)?.[1];
     const mine = kept();
@@ -508,8 +508,8 @@
       quiet = false;
       say(
         "problem",
-        "This browser does not hold the payment that this link names. A link opens a report only " +
-          "in the browser that bought it.",
+        "This browser does not have the payment for this link. A link opens a report only in the " +
+          "browser that bought it.",
       );
     }
     return undefined;
@@ -540,7 +540,7 @@
     Array.isArray(value) ? value.length > 0 : ![undefined, null, "", false].includes(value);
   const slug = (text) => String(text ?? "none").toLowerCase().replace(/[^a-z-]/g, "");
 
-  // Takes every element with a data attribute, and the attribute with it: what is filled stays so.
+  // Visits every element with a data attribute and removes the attribute, so that it is filled once.
   function each(root, name, work) {
     for (const part of root.querySelectorAll(`[data-${name}]`)) {
       const path = part.dataset[name];

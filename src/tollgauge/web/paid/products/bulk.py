@@ -1,12 +1,12 @@
-"""`POST /v1/x402-trust-bulk-{10,50,100,200,500}`: the scores of many endpoints, one route a tier.
+"""`POST /v1/x402-trust-bulk-{10,50,100,200,500}`: scores of many endpoints, one route per tier.
 
 Rules:
-- one row for each distinct resource (host and path), in the order of the request;
-- nothing is probed. A score older than 15 minutes is computed again from stored evidence and kept;
-  at most `RECOMPUTE_MAX` of them and for `RECOMPUTE_MS` a call, those without a score and then the
-  oldest first. The rest are answered as they were computed last, and the answer says so;
-- an unknown resource is a row too, with `found: false`, and is paid for;
-- a request that names an endpoint gets its score even if it is not public, as in its history.
+- one row per distinct resource (host and path), in the order of the request;
+- no probes are sent. Scores older than 15 minutes are recomputed from stored evidence, at most
+  `RECOMPUTE_MAX` and for `RECOMPUTE_MS` per call: first endpoints without a score, then the oldest.
+  The others keep their last score, and the answer states it;
+- an unknown resource is a row with `found: false`, and is charged;
+- endpoints that are not public are included, as in their history.
 """
 
 from __future__ import annotations
@@ -59,20 +59,20 @@ Request = TypeVar("Request", bound="BulkRequest")
 TIERS: Final = {10: "0.045000", 50: "0.200000", 100: "0.325000", 200: "0.400000", 500: "0.500000"}
 """The prices of the tiers, by the largest number of resources, smallest first."""
 FRESH_MS: Final = 15 * MINUTE_MS
-"""A score that is older is computed again."""
+"""Older scores are recomputed."""
 RECOMPUTE_MAX: Final = 50
 RECOMPUTE_MS: Final = 8 * SECOND_MS
 ERRORS_MAX: Final = 20
-"""How many invalid resources of a request are named."""
+"""Number of invalid resources listed in a refusal."""
 EXAMPLE: Final = {
     "resources": ["https://api.example.com/weather", "https://api.example.net/v1/translate"]
 }
-_NOBODY_KNOWS: Final = "Nothing is known of this resource."
-_NOT_SCORED: Final = "Not scored yet: ask again in a few minutes, or buy a report of it."
+_UNKNOWN: Final = "This resource is not monitored."
+_NOT_SCORED: Final = "Not scored yet: retry in a few minutes, or buy a live report."
 
 
 def _snake(name: str, kind: Any) -> Any:
-    """A field once more, under the name that published clients read."""
+    """Return a field again, under the name that published clients read."""
     words = f"The same as `{camel(name)}`"
     return computed_field(return_type=kind, alias=name, description=words)(
         property(attrgetter(name))
@@ -80,10 +80,10 @@ def _snake(name: str, kind: Any) -> Any:
 
 
 class BulkRow(ResponseModel):
-    """The score of one resource. Where it is not `found`, or was never scored, its figures are
-    null. `reason` says why the recommendation is what it is, then what was observed; `payableNow`
-    and `payable24h` are the chances that it can be paid in half an hour and in 24 hours; `probedAt`
-    is the last probe that the score knows, `recomputed` whether it was computed for this answer.
+    """The score of one resource. Figures are null if it is not `found` or not scored yet. `reason`
+    explains the recommendation and summarizes the observations. `payableNow` and `payable24h` are
+    the probabilities that it is payable in half an hour and in 24 hours. `probedAt` is the time of
+    the last probe in the score; `recomputed` is true if the score was computed for this answer.
     """
 
     resource: str
@@ -109,8 +109,8 @@ class BulkRow(ResponseModel):
 
 
 class BulkResponse(ResponseModel):
-    """A row for each distinct resource, in the order of the request. `recomputeLimit` is how many
-    scores one call computes again at most, `recomputeLimitHit` whether old ones were left.
+    """One row per distinct resource, in the order of the request. `recomputeLimit` is the maximum
+    number of recomputed scores per call; `recomputeLimitHit` is true if old scores remain.
     """
 
     recompute_limit: int
@@ -153,7 +153,7 @@ ANSWER: Final = {
 
 
 def _distinct(most: int, value: object, info: ValidationInfo[Perimeter]) -> tuple[Resource, ...]:
-    """Return the distinct resources of a list. The refusal names the invalid ones."""
+    """Return the distinct resources of a list; a refusal lists the invalid ones."""
     if not isinstance(value, list) or not value:
         refuse(invalid("", "resources must be a list of at least one URL."))
     resources: dict[str, Resource] = {}
@@ -207,7 +207,7 @@ def _limited(model: type[Request], most: int) -> type[Request]:
         json_schema_input_type=Annotated[list[RequestedResource], Field(min_length=1)],
     )
     words = (
-        f"Up to {most} endpoint URLs, in a body of at most 64 KB; those of the same host and path "
+        f"Up to {most} endpoint URLs, in a body of at most 64 KB; URLs with the same host and path "
         "count once"
     )
     resources: Any = Annotated[tuple[Resource, ...], listed, Field(description=words)]
@@ -248,8 +248,9 @@ def _choose_tier(arguments: Mapping[str, Any], perimeter: Perimeter) -> int:
 async def recompute(
     store: ReadOnlyStore, stale: Iterable[Scored], *, cadence: Cadence, clock: Clock
 ) -> list[Scored]:
-    """Endpoints scored again from their stored evidence, in this order, until `RECOMPUTE_MS` have
-    passed on the clock. One that cannot be scored is given back as it is.
+    """Rescore endpoints from their stored evidence, in this order, for at most `RECOMPUTE_MS`.
+
+    An endpoint that cannot be scored is returned unchanged.
     """
     until = clock() + RECOMPUTE_MS
     done: list[Scored] = []
@@ -303,7 +304,7 @@ def _row(resource: Resource, known: Scored | None) -> BulkRow:
         "score": None,
         "grade": None,
         "recommendation": "unverified",
-        "reason": _NOT_SCORED if known else _NOBODY_KNOWS,
+        "reason": _NOT_SCORED if known else _UNKNOWN,
         "payable_now": None,
         "payable24h": None,
         "confidence": 0,
@@ -334,15 +335,15 @@ _TOOL: Final = ToolSpec(
     name="x402_trust_bulk",
     title="Trust scores of many pay-per-call endpoints",
     description=(
-        "Score up to 500 pay-per-call (x402) endpoints in one call. The answer is a table in the "
-        "order of the request, as many rows as 8 KB hold: recommendation, score from 0 to 100, "
-        "grade, the chance that it can be paid in 24 hours, and price. `answerId` with `offset` "
-        "gives the next rows, and with `details: results` whole rows with reason, confidence, "
-        "flags and payTo; both cost nothing more for 30 days. Nothing is probed: scores older than "
-        "15 minutes are computed again from stored evidence, a limited number per call "
-        "(`recomputeLimitHit`). An endpoint that is not known is `unverified` and is paid for; "
-        "x402_trust_score probes one now. The smallest tier that fits the resources is charged, or "
-        "`tier`. Pay only if `recommendation` is `proceed` or `caution`."
+        "Score up to 500 pay-per-call (x402) endpoints in one call. Returns a table in the order "
+        "of the request, up to 8 KB of rows: recommendation, score from 0 to 100, grade, "
+        "probability that the endpoint is payable in 24 hours, and price. `answerId` with `offset` "
+        "returns the next rows; add `details: results` for complete rows with reason, confidence, "
+        "flags and payTo. Both are free for 30 days. No probes are sent: scores older than 15 "
+        "minutes are recomputed from stored evidence, a limited number per call "
+        "(`recomputeLimitHit`). Unknown endpoints are `unverified` and are charged; use "
+        "x402_trust_score to probe one now. Charges `tier`, or the smallest tier that fits. Pay "
+        "only if `recommendation` is `proceed` or `caution`."
     ),
     request=_ARGUMENTS,
     brief=Brief(lists=("results",), columns=_COLUMNS, head=_head, rows=_brief_rows),
@@ -356,7 +357,7 @@ PRODUCTS: Final = tuple(
         summary=f"The scores of up to {tier} endpoints",
         description=f"Trust scores of up to {tier} pay-per-call (x402) endpoints in one call: "
         "score, grade, recommendation with its reason, confidence, flags, price and payTo of each, "
-        "from stored observations; scores older than 15 minutes are computed again.",
+        "from stored observations; scores older than 15 minutes are recomputed.",
         request=_REQUESTS[tier],
         example=dict(EXAMPLE),
         answer=dict(ANSWER),

@@ -76,9 +76,9 @@ _Shared = tuple[dict[str, Any], dict[str, Any]]
 
 
 class HistoryEventResponse(ResponseModel):
-    """Something that happened to the listing or the price. `before` and `after` are absent for
-    listings; of a price they are atomic amounts, followed by the asset where that changed.
-    `announced` is present, and true, for a change of payTo that the seller announced ahead.
+    """A change of listing, price, payTo or network. `before` and `after` are absent for listings;
+    for prices they are atomic amounts, followed by the asset if it changed. `announced` is present,
+    and true, for a payTo change that the seller announced in advance.
     """
 
     ts: str
@@ -99,9 +99,9 @@ class PayerResponse(ResponseModel):
 
 
 class ProbeResponse(ResponseModel):
-    """One probe. `status` is absent without an HTTP answer, `latencyMs` while down, `amount`
-    without readable terms, `amountUsd` for a token that is no known dollar. `confirms` is present,
-    and true, where it only asked a failure again: it is in no count of probes.
+    """One probe. `status` is absent without an HTTP response, `latencyMs` while down, `amount`
+    without readable terms, `amountUsd` for other tokens than known dollars. `confirms` is present,
+    and true, for a probe that only confirmed a failure; such probes are not counted.
     """
 
     ts: str
@@ -117,9 +117,9 @@ class ProbeResponse(ResponseModel):
 
 
 class HistoryResponse(ResponseModel):
-    """The history of an endpoint with `from < ts <= to`, oldest first, never sampled. `simulated`
-    is present, and true, where part of it was made up by the demo. `payers` are the 100 who paid
-    most in the 30 days before `to`, as far as the payTo is indexed.
+    """The complete history of an endpoint with `from < ts <= to`, oldest first. `simulated` is
+    present, and true, if the demo generated part of it. `payers` are the 100 largest payers of the
+    30 days before `to`, if the payTo is indexed.
     """
 
     resource: str
@@ -134,11 +134,11 @@ class HistoryResponse(ResponseModel):
 
 
 class HistoryRequest(RequestModel):
-    """Which endpoint's history is asked for, and how many days back."""
+    """The endpoint and the number of days."""
 
     resource: RequestedResource
     days: Annotated[float, Field(ge=1, le=90), AfterValidator(without_fraction)] = Field(
-        30, description="How many days to look back"
+        30, description="Number of days"
     )
 
 
@@ -158,7 +158,7 @@ def _head(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spans(answer: Mapping[str, Any]) -> list[list[Any]]:
-    """Probes in a row that differ only in time and latency, as one row of `_COLUMNS` each."""
+    """Combine consecutive probes that differ only in time and latency into rows of `_COLUMNS`."""
     spans: list[list[Any]] = []
     first = 0
     for same, group in groupby(answer["probes"], lambda probe: [probe.get(k) for k in _SAME]):
@@ -184,7 +184,7 @@ async def _answer(
         raise Problem(
             404,
             "unknown-resource",
-            "Nothing is known of this resource, so it has no history. Nothing was charged.",
+            "This resource is not monitored, so it has no history. Nothing was charged.",
         )
     endpoint, events, payers, probes = stored
     head = {
@@ -287,17 +287,17 @@ PRODUCT: Final = Product(
         name="x402_history",
         title="Observation history of a pay-per-call endpoint",
         description=(
-            "What was observed of a pay-per-call (x402) endpoint in up to 90 days. The answer is a "
-            "table of spans, oldest first, as many as 8 KB hold: consecutive probes with the same "
-            "outcome, price and compliance are one row. `answerId` with `offset` gives the next "
-            "spans, and with `details` the single `probes`, the `discovery` events (changes of "
-            "listing, price, payTo, network) or the `payers` who paid most; all cost nothing more "
-            "for 30 days."
+            "All observations of a pay-per-call (x402) endpoint in up to 90 days. Returns "
+            "a table of spans, oldest first, up to 8 KB of rows: consecutive probes with "
+            "the same outcome, price and compliance are one row. `answerId` with `offset` returns "
+            "the next spans. Add `details` for single `probes`, for `discovery` events (changes of "
+            "listing, price, payTo, network) or for the largest `payers`. All of this is free for "
+            "30 days."
         ),
         brief=Brief(
             lists=("probes", "discovery", "payers"), columns=_COLUMNS, head=_head, rows=_spans
         ),
     ),
-    refusals={404: "Nothing is known of this resource; nothing was charged"},
+    refusals={404: "This resource is not monitored; nothing was charged"},
 )
 PRODUCTS: Final = (PRODUCT,)

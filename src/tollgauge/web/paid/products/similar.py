@@ -54,8 +54,8 @@ ANSWER: Final = {
 
 
 class AlternativeResponse(ResponseModel):
-    """One alternative. `similarity` is 0 to 1 in steps of a hundredth, `payable24h` the chance that
-    it can be paid in 24 hours.
+    """One alternative. `similarity` is 0 to 1 in steps of 0.01, `payable24h` the probability that
+    it is payable in 24 hours.
     """
 
     resource: str
@@ -72,8 +72,8 @@ class AlternativeResponse(ResponseModel):
 
 
 class SimilarResponse(ResponseModel):
-    """Better-scored alternatives, those first that are expected to be payable in 24 hours, the most
-    similar of them first; `score` is null while nothing was measured.
+    """Better-scored alternatives. Endpoints that are expected to be payable in 24 hours come first,
+    then the most similar. `score` is null without measurements.
     """
 
     resource: str
@@ -82,7 +82,7 @@ class SimilarResponse(ResponseModel):
 
 
 class SimilarRequest(RequestModel):
-    """Which endpoint to replace, by how many others at most, and how much better they must be."""
+    """The endpoint to replace, and the number and minimum score of alternatives."""
 
     model_config = ConfigDict(alias_generator=camel)
 
@@ -116,7 +116,7 @@ async def _answer(
         ) from error
     if ranking is None:
         raise Problem(
-            404, "unknown-resource", "Nothing is known of this resource. Nothing was charged."
+            404, "unknown-resource", "This resource is not monitored. Nothing was charged."
         )
     if not ranking.alternatives:
         raise _no_alternatives(ranking, request)
@@ -124,13 +124,13 @@ async def _answer(
 
 
 def _no_alternatives(ranking: RankedAlternatives, request: SimilarRequest) -> Problem:
-    """Why there is nothing to sell. An empty list would be charged as an answer."""
+    """Return Problem 404 with the reason; an empty list would be charged as an answer."""
     reason = "none-better" if ranking.has_similar else "nothing-similar"
     why = {
-        "none-better": "Endpoints with a similar purpose are known, but none that may be paid "
+        "none-better": "There are similar endpoints, but none that is recommended for payment "
         f"scores {request.min_score_delta:g} points better. Try a smaller minScoreDelta.",
-        "nothing-similar": "No listed endpoint of another host and payTo with a similar purpose "
-        "may be paid now. Search for it in other words: GET /trust/search.",
+        "nothing-similar": "No similar endpoint of another host and payTo is listed and "
+        "recommended for payment. Search with other keywords: GET /trust/search.",
     }[reason]
     return Problem(
         404,
@@ -176,7 +176,8 @@ PRODUCT: Final = Product(
     price="0.005000",
     summary="Better-scored alternatives to an endpoint, ranked",
     description="Better-scored alternatives to a pay-per-call (x402) endpoint with a similar "
-    "purpose: exact scores, prices and similarity; what is expected to be payable comes first.",
+    "purpose: exact scores, prices and similarity. Endpoints that are expected to be payable come "
+    "first.",
     request=SimilarRequest,
     example=dict(EXAMPLE),
     answer=dict(ANSWER),
@@ -188,12 +189,12 @@ PRODUCT: Final = Product(
         description=(
             "Find pay-per-call (x402) endpoints that serve the same purpose as the given one and "
             "score better, with score, grade, recommendation, similarity and price. Those that are "
-            "expected to be payable come first. If there are none, nothing is charged and `reason` "
-            "says why."
+            "expected to be payable come first. An empty result is not charged, and `reason` "
+            "explains it."
         ),
     ),
     refusals={
-        404: "The resource is not known (`unknown-resource`), or it has no better alternatives "
+        404: "The resource is not monitored (`unknown-resource`) or has no better alternatives "
         "(`no-alternatives`; `reason` is `nothing-similar` or `none-better`); nothing was "
         "charged"
     },

@@ -52,7 +52,7 @@ from tollgauge.web.wire.request_model import RequestedResource, RequestModel, in
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, camel, iso
 
 DEADLINE_S: Final = 25.0
-"""How long the nodes may take: well inside a claim's lease (web/paid/gate)."""
+"""Timeout of the nodes, well below the lease of a claim (web/paid/gate)."""
 _RETRY_S: Final = 5
 
 EXAMPLE: Final = {"txHash": "0x" + "5a" * 32, "network": "base-mainnet"}
@@ -98,7 +98,7 @@ ANSWER: Final[dict[str, Any]] = {
 
 
 class BlockResponse(ResponseModel):
-    """Where the transaction was mined. `finality` is that of the block now."""
+    """The block of the transaction, with its current finality."""
 
     number: int
     hash: str | None
@@ -107,7 +107,7 @@ class BlockResponse(ResponseModel):
 
 
 class TokenResponse(ResponseModel):
-    """The token. Unless `amountUsd` is a number, its words are the contract's own, unverified."""
+    """The token. Unless `amountUsd` is a number, its texts come from the contract, unverified."""
 
     address: str
     symbol: str | None
@@ -115,7 +115,7 @@ class TokenResponse(ResponseModel):
 
 
 class AuthorizationResponse(ResponseModel):
-    """What was signed: unix seconds as decimal strings, null where only logs tell of it."""
+    """The signed authorization: unix seconds as decimal strings, null if only logs are known."""
 
     nonce: str
     valid_after: str | None
@@ -123,9 +123,8 @@ class AuthorizationResponse(ResponseModel):
 
 
 class PaymentResponse(ResponseModel):
-    """One transfer by authorization. `method` is null where only logs tell of it and the call
-    data hides it, `amountUsd` for a token that is no known dollar, `logIndex` (of the Transfer)
-    while pending.
+    """One transfer by authorization. `method` is null if it is not visible in logs or call data,
+    `amountUsd` for other tokens than known dollars, `logIndex` (of the Transfer) while pending.
     """
 
     method: Annotated[str, OneOf(Method)] | None
@@ -139,7 +138,7 @@ class PaymentResponse(ResponseModel):
 
 
 class LedgerResponse(ResponseModel):
-    """Whether this service was paid by the transaction, and what its ledger knows of that."""
+    """The sale of this service that the transaction paid for, if any."""
 
     match: bool
     payment_id: str | None = None
@@ -149,7 +148,7 @@ class LedgerResponse(ResponseModel):
 
 
 class HintResponse(ResponseModel):
-    """Whether a payment fits what the resource advertises now; null where that is not known."""
+    """Whether a payment matches the current offer of the resource; null if it is unknown."""
 
     resource: str
     pay_to_matches: bool | None
@@ -157,7 +156,7 @@ class HintResponse(ResponseModel):
 
 
 class AuthorizationUseResponse(ResponseModel):
-    """The authorization that was asked about; `used` also where a transaction cancelled it."""
+    """The authorization in the request; `used` is also true if it was canceled on chain."""
 
     payer: str
     nonce: str
@@ -165,10 +164,9 @@ class AuthorizationUseResponse(ResponseModel):
 
 
 class PaymentTraceResponse(ResponseModel):
-    """The payments of a transaction; the single fields are those of the first payment.
-    `authorization` is there where one was asked about, and `txHash` is null while no transaction
-    has used it. `reason` says why there is no payment, or what the payments rest on where that is
-    not the whole proof.
+    """The payments of a transaction; single fields describe the first payment. `authorization` is
+    present if the request contains one; `txHash` is null until a transaction uses it. `reason`
+    explains why there is no payment, or which part of the proof is missing.
     """
 
     tx_hash: str | None
@@ -197,36 +195,31 @@ _Address = Annotated[
 
 
 class TraceRequest(RequestModel):
-    """Which transaction is to be decoded, how, and what it is believed to pay for. Who lost the
-    answer names the authorization that he signed in place of a transaction.
-    """
+    """The transaction to decode, or the authorization of a payment whose answer was lost."""
 
     model_config = ConfigDict(
         alias_generator=camel,
         json_schema_extra={"anyOf": [{"required": ["txHash"]}, {"required": ["payer", "nonce"]}]},
     )
 
-    tx_hash: _Hash | None = Field(None, description="The settlement transaction's hash")
-    payer: _Address | None = Field(None, description="Who signed the authorization")
-    nonce: _Hash | None = Field(
-        None, description="The authorization's nonce: was it used, and where?"
-    )
+    tx_hash: _Hash | None = Field(None, description="Hash of the settlement transaction")
+    payer: _Address | None = Field(None, description="Signer of the authorization")
+    nonce: _Hash | None = Field(None, description="Nonce of the authorization")
     hint_resource: RequestedResource | None = Field(
-        None, description="The resource that the payment is believed to be for"
+        None, description="Resource that the payment is expected to be for"
     )
     network: _Network = DEFAULT_NETWORK
     model: Annotated[Model, OneOf(Model)] | None = Field(
-        None, description="A decoder of GET /v1/models; the cheapest that does if left out"
+        None, description="Decoder from GET /v1/models. Default: the cheapest that works"
     )
 
     @model_validator(mode="after")
     def _check_subject(self) -> Self:
-        """A transaction or an authorization is named, and not both."""
         named = (self.payer is not None, self.nonce is not None)
         if self.tx_hash is None and named != (True, True):
-            refuse(invalid("txHash", "Name a transaction (txHash), or payer and nonce."))
+            refuse(invalid("txHash", "Send txHash, or payer and nonce."))
         if self.tx_hash is not None and any(named):
-            refuse(invalid("txHash", "Name a transaction, or payer and nonce, and not both."))
+            refuse(invalid("txHash", "Send either txHash, or payer and nonce."))
         return self
 
 
@@ -273,8 +266,9 @@ async def _answer(
 
 
 def _keys(request: TraceRequest, result: TraceResult) -> list[Key]:
-    """The payments of the trace, and the one that was asked about: the ledger may know it before
-    the chain does.
+    """Return the keys of the traced payments, and of the authorization in the request.
+
+    The ledger may know a payment before the chain does.
     """
     keys = [
         Key(asset=payment.token.address, payer=payment.payer, nonce=payment.nonce)
@@ -310,7 +304,7 @@ async def _traced(transactions: Transactions, request: TraceRequest, network: st
         raise Problem(
             503,
             "rpc-unavailable",
-            "Our nodes of this network cannot tell now. Nothing was charged; try again.",
+            "The nodes of this network did not answer. Nothing was charged; try again.",
             retry_after=_RETRY_S,
         ) from error
 
@@ -319,7 +313,7 @@ def _not_configured(name: str) -> Problem:
     return Problem(
         503,
         "network-not-configured",
-        f"This server has no node of {name}. Nothing was charged.",
+        f"No node for {name} is configured on this server. Nothing was charged.",
         retry_after=3600,
     )
 
@@ -366,10 +360,10 @@ PRODUCT: Final = Product(
     path="/v1/x402-payment-trace",
     position=40,
     price="0.011673",
-    summary="The payments of a settlement transaction",
+    summary="Decode the payments of a settlement transaction",
     description="Decodes a settlement transaction (EIP-3009): payer, payee, amount, token, "
-    "method and authorization of every payment in it, from the chain; also batched, proxied "
-    "and nested ones.",
+    "method and authorization of every payment in it, including batched, proxied and nested "
+    "payments.",
     request=TraceRequest,
     example=dict(EXAMPLE),
     answer=dict(ANSWER),
@@ -379,8 +373,8 @@ PRODUCT: Final = Product(
     tool=ToolSpec(name="x402_payment_trace"),
     refusals={
         404: "The chain does not know this transaction; nothing was charged",
-        503: "The network has no configured node, or we cannot tell; nothing was charged "
-        "unless the payment is pending",
+        503: "No node for the network is configured, or the nodes did not answer; nothing was "
+        "charged unless the payment is pending",
     },
 )
 PRODUCTS: Final = (PRODUCT,)

@@ -62,15 +62,15 @@ EXAMPLE: Final[dict[str, Any]] = {
     "delivery": {"webhook_url": "https://alerts.example.com/tollgauge"},
 }
 _SEALED: Final = b'{"sealed":"'
-_KEEP: Final = "Keep the secret: it is shown only once."
+_KEEP: Final = "Store the secret: it is shown only once."
 _ANSWER_CONTEXT: Final = "answer:watch"
 _DOWN: Final = (
-    "The endpoint does not answer as it should now ({what}): you will be told when it recovers "
-    "from an outage, not that it is down already."
+    "The endpoint is currently failing ({what}). You will receive an alert when it recovers, but "
+    "none about the current outage."
 )
 _NO_TERMS: Final = (
-    "The endpoint answers, but without terms that we can read ({what}): until it shows some, only "
-    "its liveness and its listing are watched."
+    "The endpoint responds, but without readable payment terms ({what}). Until it returns terms, "
+    "only its liveness and its listing are watched."
 )
 
 
@@ -85,15 +85,15 @@ class TestResponse(SnakeCaseResponse):
 
 
 class DeliveryResponse(SnakeCaseResponse):
-    """The destinations, tested."""
+    """The results of the connection tests."""
 
     connection_test: list[TestResponse]
 
 
 class WatchResponse(SnakeCaseResponse):
-    """A watch as it was bought. `secret` is shown here only: it is the bearer of every later
-    request and the key of signatures (Standard Webhooks). It is absent from an answer that others
-    than the buyer may read, and after it was rotated.
+    """A new watch. `secret` is the bearer token of later requests and the key of webhook signatures
+    (Standard Webhooks). It is shown only once: it is absent if the answer is requested again
+    without the payment's ticket, and after a rotation.
     """
 
     watch_id: str
@@ -114,7 +114,7 @@ class WatchResponse(SnakeCaseResponse):
 
 
 class _Watched(RequestModel):
-    """The endpoint of a watch under either name: published clients use both."""
+    """The endpoint of a watch; published clients use both names."""
 
     endpoint: RequestedResource | None = None
     resource: RequestedResource | None = None
@@ -209,7 +209,7 @@ def _add(
     *,
     payment_id: str,
 ) -> None:
-    """Add a watch that the payment will start, of an endpoint that is known from now on."""
+    """Add a watch, which its payment will start, and adopt its endpoint."""
     discovery.adopt(tx, resource, source=discovery.REQUESTED, now=watch.created_at)
     watch_payments.create(tx, watch, destinations, payment_id=payment_id)
 
@@ -242,7 +242,7 @@ def _was_listed(endpoint: Endpoint) -> bool:
 
 
 def _check_sells(result: ProbeResult) -> None:
-    """Raises Problem 422 for an answer that says that nothing is sold here."""
+    """Raise Problem 422 for a response without a payment challenge."""
     private = result.reason == FaultKind.NOT_PUBLIC.value
     if OUTCOMES[result.outcome].sells and not private:
         return
@@ -250,17 +250,15 @@ def _check_sells(result: ProbeResult) -> None:
     raise Problem(
         422,
         "nothing-to-watch",
-        f"We have never seen this endpoint ask for payment, and neither does it now ({what}). Is "
-        "the URL right? Nothing was charged.",
-        errors=(Invalid(path="endpoint", message=f"It asks for no payment: {what}."),),
+        f"This endpoint has never returned a payment challenge, and does not now ({what}). Check "
+        "the URL. Nothing was charged.",
+        errors=(Invalid(path="endpoint", message=f"No payment challenge: {what}."),),
         extra={"notCharged": True},
     )
 
 
 async def _reveal(dependencies: PaidDependencies, body: bytes, *, secret: bool) -> bytes:
-    """The answer as it is sent, from the one that the ledger stores, which may be sealed. It lacks
-    the secret where that may not be shown, or has been rotated since.
-    """
+    """Decrypt the stored answer, and remove the secret if it may not be shown or was rotated."""
     opened = _opened(dependencies, body)
     document = orjson.loads(opened)
     watch = await dependencies.store.reading(watches.get, document["watch_id"])
@@ -288,14 +286,14 @@ def _opened(dependencies: PaidDependencies, body: bytes) -> bytes:
         raise Problem(
             503,
             "answer-sealed",
-            "The stored answer of this payment cannot be opened now. Do not pay again: send the "
-            "same request with the same payment later.",
+            "The stored answer to this payment cannot be decrypted now. Do not pay again: send "
+            "the same request with the same payment later.",
             retry_after=3600,
         ) from error
 
 
 def watch_document(watch: Watch, *, resource: str, secret: str, base_url: str) -> dict[str, Any]:
-    """The answer to a new watch, without its destinations."""
+    """Return the answer to a new watch, without its destinations."""
     names = ("poll_url", "renew_url", "rotate_url", "edit_url", "cancel_url")
     urls = links(base_url, watch.id, *names)
     return {
@@ -311,7 +309,7 @@ def watch_document(watch: Watch, *, resource: str, secret: str, base_url: str) -
         "next_steps": [
             _KEEP,
             f"Poll with GET {urls['poll_url']} and the header Authorization: Bearer <secret>.",
-            "Check deliveries with the secret and any Standard Webhooks library.",
+            "Verify deliveries with the secret and any Standard Webhooks library.",
             f"Renew before {iso_seconds(watch.expires_at)} with a paid POST {urls['renew_url']}.",
         ],
     }
@@ -362,15 +360,15 @@ PRODUCT: Final = Product(
             "Watch a pay-per-call (x402) endpoint for 30 days: alerts on changes of payTo, price, "
             "asset or network, on spec regressions, delisting, downtime and slow answers. It is "
             "checked every 5 minutes. Alerts go to webhooks, Slack or Discord, or are read with "
-            "x402_watch_events. The answer shows the watch's `secret` once; keep it, and never "
-            "repeat it anywhere else."
+            "x402_watch_events. The answer contains the `secret` of the watch, which is shown only "
+            "once: store it, and do not repeat it anywhere else."
         ),
     ),
     reveal=_reveal,
     hosts=_hosts,
     refusals={
-        422: "Invalid input, a URL that answers and asks for no payment, or a destination that "
-        "does not take its connection test (notCharged: true); nothing was charged"
+        422: "Invalid input, an endpoint without a payment challenge, or a destination that failed "
+        "its connection test (notCharged: true); nothing was charged"
     },
 )
 PRODUCTS: Final = (PRODUCT,)

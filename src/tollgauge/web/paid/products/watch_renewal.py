@@ -1,4 +1,4 @@
-"""`POST /v1/watch/{id}/renew`: 30 more days of a watch; its secret stays."""
+"""`POST /v1/watch/{id}/renew`: renew a watch for 30 days, with the same secret."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tollgauge.web.wire.watch_models import (
     links,
 )
 
-_NO_WATCH: Final = "There is no such watch. Nothing was charged."
+_NO_WATCH: Final = "No watch with this ID. Nothing was charged."
 
 
 class RenewedResponse(SnakeCaseResponse):
@@ -45,13 +45,13 @@ class RenewalRequest(RequestModel):
 class RenewalArguments(RequestModel):
     """The arguments of the tool, which has no path."""
 
-    watch_id: Annotated[str, Field(pattern=ID_PATTERN)] = Field(description="The watch's id")
+    watch_id: Annotated[str, Field(pattern=ID_PATTERN)] = Field(description="ID of the watch")
 
 
 def _prepare(
     _dependencies: PaidDependencies, request: RenewalRequest | RenewalArguments, call: Call | None
 ) -> str:
-    """The id of the watch. Raises Problem 404."""
+    """Return the ID of the watch. Raises Problem 404."""
     if isinstance(request, RenewalArguments):
         return request.watch_id
     watch_id = call.parameters.get("id", "") if call else ""
@@ -85,7 +85,7 @@ def _record_renewal(tx: Connection, watch_id: str, *, payment_id: str, now: int)
         raise Problem(
             422,
             "watch-cancelled",
-            "This watch was cancelled; make a new one. Nothing was charged.",
+            "This watch was canceled. Buy a new one. Nothing was charged.",
             extra={"notCharged": True},
         )
     until = watch_payments.renew(tx, watch.id, payment_id=payment_id, now=now)
@@ -97,7 +97,7 @@ PRODUCT: Final = Product(
     path="/v1/watch/{id}/renew",
     position=70,
     price="0.200000",
-    summary="30 more days of a watch; its secret stays",
+    summary="Renew a watch for 30 days",
     description="Renew a watch of a pay-per-call (x402) endpoint for 30 more days.",
     request=RenewalRequest,
     example={},
@@ -115,8 +115,8 @@ PRODUCT: Final = Product(
     ),
     parameters=(("id", ID_PATTERN, EXAMPLE_ID),),
     refusals={
-        404: "There is no such watch; nothing was charged",
-        422: "The watch was cancelled; nothing was charged",
+        404: "No watch with this ID; nothing was charged",
+        422: "The watch was canceled; nothing was charged",
     },
 )
 PRODUCTS: Final = (PRODUCT,)

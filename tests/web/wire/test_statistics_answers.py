@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.forecasts import calibrated, empty_calibration
 from tests.support.page_reader import NOW
 
-from tollgauge.web.wire.calibration_answers import calibration
+from tollgauge.web.wire.statistics_answers import calibration
 
 
 def test_policies_stand_apart_the_newest_first() -> None:

@@ -1,0 +1,304 @@
+"""Pages about all endpoints: `/incidents`, `/compare` and `/statistics`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from markupsafe import Markup
+
+from tollgauge.core.base.text import clean_text
+from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_seconds
+from tollgauge.core.directory.search_text import with_scheme
+from tollgauge.core.endpoint.identity import ID_PATTERN, Perimeter, ResourceError, parse_resource
+from tollgauge.core.watch import changes, notice
+from tollgauge.core.watch.watch_rules import CHANGES_MS
+from tollgauge.monitor.reports.endpoint import LEAST_DAYS, EndpointView
+from tollgauge.monitor.reports.overview import Ecosystem, Incidents
+from tollgauge.monitor.statistics import HistogramBin, Statistics
+from tollgauge.store.probes.change_rows import Incident
+from tollgauge.web.pages import labels
+from tollgauge.web.pages.charts.days import uptime_bars
+from tollgauge.web.pages.charts.pictures import component_bar, grade_strip
+from tollgauge.web.pages.render import render
+
+DAYS: Final = 7
+"""Default number of days on the page."""
+RULES_MAX: Final = 3
+"""Number of violated rules listed per change."""
+_TEXT_MAX: Final = 200
+_KINDS: Final = tuple((kind, notice.TITLES[kind]) for kind in changes.EVENTS)
+_SPANS: Final = ((1, "Today"), (DAYS, "7 days"), (30, "30 days"), (CHANGES_MS // DAY_MS, "90 days"))
+
+
+def incidents_html(incidents: Incidents, *, base_url: str) -> bytes:
+    """Render one page of incidents, grouped by UTC day."""
+    kind, days = incidents.kind, incidents.days
+    by_day = groupby(incidents.rows, key=lambda incident: day_of(incident.change.at))
+    more = incidents.next_after and _query(kind, days, after=incidents.next_after)
+    return render(
+        "incidents.html",
+        base_url,
+        incidents=incidents,
+        simulated=any(incident.simulated for incident in incidents.rows),
+        days=[(day, list(map(_incident_row, rows))) for day, rows in by_day],
+        kinds=[
+            (label, _query(name, days), name == kind) for name, label in ((None, "All"), *_KINDS)
+        ],
+        spans=[(label, _query(kind, number), number == days) for number, label in _SPANS],
+        title=None if kind is None else notice.TITLES[kind],
+        feed_query=_query(kind, DAYS),
+        more=more,
+    )
+
+
+def _query(kind: str | None, days: int, **more: int) -> str:
+    """Build the query of a page; default values are omitted."""
+    parts: dict[str, object] = {"type": kind} if kind else {}
+    if days != DAYS:
+        parts["days"] = days
+    query = urlencode(parts | more)
+    return f"?{query}" if query else ""
+
+
+def _incident_row(incident: Incident) -> dict[str, object]:
+    change = incident.change
+    return {
+        "endpoint_id": incident.endpoint_id,
+        "resource": incident.resource,
+        "at": change.at,
+        "title": notice.TITLES.get(change.type, change.type),
+        "severity": change.severity.value,
+        "reason": clean_text(change.reason, notice.VALUE_MAX),
+        "differences": notice.differences(change.before, change.after),
+        "evidence": _evidence(change.evidence),
+        "rules": _rules(change.evidence),
+    }
+
+
+def _evidence(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the evidence of a change as (label, text)."""
+    known = {name: value for name, value in evidence.items() if value is not None}
+    shown = []
+    for name, label, write in (
+        ("probeAt", "Probed", iso_seconds),
+        ("outcome", "Outcome", labels.outcome),
+        ("status", "HTTP status", str),
+        ("latencyMs", "Latency", labels.milliseconds),
+        ("misses", "Failed checks in a row", str),
+        ("hits", "Successful checks in a row", str),
+        ("source", "Source", str),
+    ):
+        if name in known:
+            shown.append((label, clean_text(write(known[name]), _TEXT_MAX)))
+    return shown
+
+
+def _rules(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the first violated rules as (rule, message)."""
+    return [
+        (rule["rule"], clean_text(rule["message"], _TEXT_MAX))
+        for rule in evidence.get("rules", ())[:RULES_MAX]
+    ]
+
+
+FIELDS: Final = ("a", "b", "c", "d")
+"""The query parameters, in the order of the columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One requested endpoint; without an ID, `problem` states why the text is invalid."""
+
+    text: str
+    id: str | None = None
+    problem: str = ""
+
+
+def parse_columns(texts: Sequence[str | None], perimeter: Perimeter) -> tuple[Column, ...]:
+    """Parse the parameters; empty texts and duplicates are skipped."""
+    columns: dict[str, Column] = {}
+    for text in texts:
+        stripped = (text or "").strip()
+        if stripped:
+            column = _parse_column(stripped, perimeter)
+            columns.setdefault(column.id or column.text, column)
+    return tuple(columns.values())
+
+
+def _parse_column(text: str, perimeter: Perimeter) -> Column:
+    if ID_PATTERN.fullmatch(text):
+        return Column(text=text, id=text)
+    try:
+        return Column(text=text, id=parse_resource(with_scheme(text), perimeter).id)
+    except ResourceError as error:
+        return Column(text=text, problem=str(error))
+
+
+def compare_html(
+    asked: Sequence[Column], views: Mapping[str, EndpointView], *, base_url: str
+) -> bytes:
+    """Render the page; `views` holds the monitored endpoints by ID."""
+    shown = [(one, views.get(one.id or "")) for one in asked]
+    known = [view for _, view in shown if view is not None]
+    texts = (*(one.text for one in asked), *("" for _ in FIELDS[len(asked) :]))
+    return render(
+        "compare.html",
+        base_url,
+        simulated=any(view.snapshot.simulated for view in known),
+        columns=[
+            (one, view, view and uptime_bars(view.days[-LEAST_DAYS:], f"uptime-{number}"))
+            for number, (one, view) in enumerate(shown)
+        ],
+        fields=list(zip(FIELDS, texts, strict=True)),
+        best=_best(known),
+    )
+
+
+def _best(views: Sequence[EndpointView]) -> dict[str, set[str]]:
+    """Return, for each figure in which they differ, the IDs of the best endpoints.
+
+    Endpoints that are down are never the best.
+    """
+    snapshots = [view.snapshot for view in views if view.snapshot.down is None]
+    best: dict[str, set[str]] = {}
+    for name, sign in (
+        ("score_tenths", 1),
+        ("uptime_tenths", 1),
+        ("payable_24h_permille", 1),
+        ("latency_ms", -1),
+        ("price_micro_usd", -1),
+    ):
+        values = {
+            snapshot.id: sign * value
+            for snapshot in snapshots
+            if (value := getattr(snapshot, name)) is not None
+        }
+        top = max(values.values(), default=0)
+        winners = {id_ for id_, value in values.items() if value == top}
+        if len(winners) < len(snapshots):
+            best[name] = winners
+    return best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticsRow:
+    """One row of a table; `share` is in tenths of a percent of the table's total."""
+
+    label: str
+    note: str
+    count: int
+    share: int
+    bar: Markup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The distribution of one figure; `key` is unique on the page, `head` names the figure."""
+
+    key: str
+    title: str
+    head: str
+    rows: tuple[StatisticsRow, ...]
+
+
+def statistics_html(statistics: Statistics, stats: Ecosystem, *, base_url: str) -> bytes:
+    """Render all distributions, or a hint if there are no endpoints."""
+    return render(
+        "statistics.html",
+        base_url,
+        statistics=statistics,
+        stats=stats,
+        simulated=stats.simulated,
+        strip=grade_strip(stats.grades),
+        tables=_tables(statistics) if statistics.endpoints else (),
+    )
+
+
+def _tables(counted: Statistics) -> tuple[Table, ...]:
+    no_latency = [("never up in 30 days", "", counted.no_latency)]
+    no_price = [
+        ("not in dollars", "another token", counted.other_tokens),
+        ("not advertised", "", counted.no_price),
+    ]
+    uptimes = [("0%", "", counted.uptimes[0].count), *_binned(counted.uptimes[1:-1], _percent)]
+    uptimes.append(("100%", "", counted.uptimes[-1].count))
+    return (
+        _table("scores", "Scores", "Score", _binned(counted.scores, _points)),
+        _table("recommendations", "Recommendations", "Recommendation", _named(counted)),
+        _table("uptime", "Uptime in 30 days", "Uptime", uptimes),
+        _table(
+            "latency",
+            "Average latency in 30 days",
+            "Latency",
+            [*_binned(counted.latencies, labels.milliseconds), *no_latency],
+        ),
+        _table(
+            "prices",
+            "Price per call",
+            "Price",
+            [*_binned(counted.prices, dollars), *no_price],
+        ),
+        _table(
+            "networks",
+            "Payment networks",
+            "Network",
+            [(name or "others", labels.network_name(name), n) for name, n in counted.networks],
+        ),
+        _table(
+            "directories",
+            "Directories",
+            "Directory",
+            [(name or "others", "", n) for name, n in counted.sources],
+        ),
+    )
+
+
+def _named(counted: Statistics) -> list[tuple[str, str, int]]:
+    return [(name, "", number) for name, number in counted.recommendations]
+
+
+def _table(key: str, title: str, head: str, rows: Sequence[tuple[str, str, int]]) -> Table:
+    """Build a table from (label, note, count)."""
+    total = sum(number for _, _, number in rows)
+    largest = max((number for _, _, number in rows), default=0)
+    return Table(
+        key=key,
+        title=title,
+        head=head,
+        rows=tuple(
+            StatisticsRow(
+                label=label,
+                note=note,
+                count=number,
+                share=(number * 2_000 + total) // (2 * total) if total else 0,
+                bar=component_bar(1, number * 1_000 // max(1, largest), heaviest=1),
+            )
+            for label, note, number in rows
+        ),
+    )
+
+
+def _binned(
+    bins: Iterable[HistogramBin], write: Callable[[int], str]
+) -> list[tuple[str, str, int]]:
+    return [(_range(row, write), "", row.count) for row in bins]
+
+
+def _range(row: HistogramBin, write: Callable[[int], str]) -> str:
+    if row.below is None:
+        return f"{write(row.least)} or more"
+    if not row.least:
+        return f"under {write(row.below)}"
+    return f"{write(row.least)} to {write(row.below)}"
+
+
+def _points(tenths: int) -> str:
+    return str(tenths // 10)
+
+
+def _percent(tenths: int) -> str:
+    return f"{tenths / 10:g}%"

@@ -1,0 +1,303 @@
+"""JSON of the ecosystem statistics and of the calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.calibration.calibration import (
+    DAY,
+    KEPT,
+    NEXT,
+    NOW,
+    Bin,
+    Group,
+    Quality,
+    Sums,
+    groups,
+    qualities,
+    reliability,
+)
+from tollgauge.web.wire.response_model import ResponseModel, day, iso, micro_usd, permille, tenths
+from tollgauge.web.wire.scores import DemandResponse, demand
+
+if TYPE_CHECKING:
+    from tollgauge.monitor.calibration import Calibration
+    from tollgauge.monitor.reports.overview import Ecosystem
+    from tollgauge.monitor.statistics import HistogramBin, Statistics
+
+
+class CountedBinResponse(ResponseModel):
+    """Number of endpoints with a value from `atLeast` to below `below` (null: no upper limit)."""
+
+    at_least: float
+    below: float | None
+    count: int
+
+
+class NameResponse(ResponseModel):
+    """Number of endpoints per name; a null name counts all others."""
+
+    name: str | None
+    count: int
+
+
+class DistributionsResponse(ResponseModel):
+    """Distributions over all listed endpoints with a score, updated every 15 minutes: scores (0 to
+    100), 30-day uptime (percent), average latency (milliseconds), prices (dollars),
+    recommendations, payment networks, and directories. `neverUp` endpoints have no latency,
+    `otherTokens` have a price in another token, and `notAdvertised` have no price.
+    """
+
+    as_of: str
+    endpoints: int
+    scores: list[CountedBinResponse]
+    uptime_percent: list[CountedBinResponse]
+    latency_ms: list[CountedBinResponse]
+    never_up: int
+    price_usd: list[CountedBinResponse]
+    other_tokens: int
+    not_advertised: int
+    recommendations: list[NameResponse]
+    networks: list[NameResponse]
+    directories: list[NameResponse]
+
+
+class EcosystemResponse(ResponseModel):
+    """Counts over all known endpoints, updated every two minutes, and settlements to known payTo
+    addresses in the last 30 days. Settlement figures are null if no chain is indexed;
+    `indexedShare` is the share of the 30 days that is indexed. `provenShare` is the share of the
+    volume from payers that also buy from established sellers; null if it is not measured.
+    """
+
+    as_of: str
+    listed: int
+    delisted: int
+    active: int
+    reachable_share: float | None
+    compliant_share: float | None
+    grades: dict[str, int]
+    simulated: bool
+    volume_usd30d: float | None
+    demand: DemandResponse | None
+    proven_share: float | None
+    receivers30d: int | None
+    payers30d: int | None
+    indexed_share: float | None
+    distributions: DistributionsResponse
+
+
+def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemResponse:
+    """Build the JSON of the statistics."""
+    sold = stats.demand
+    share = None
+    if sold is not None and sold.measured and sold.volume:
+        share = permille(sold.proven_volume * 1_000 // sold.volume)
+    return EcosystemResponse(
+        as_of=iso(stats.as_of),
+        listed=stats.listed,
+        delisted=stats.delisted,
+        active=stats.monitored,
+        reachable_share=permille(stats.reachable_permille),
+        compliant_share=permille(stats.compliant_permille),
+        grades=dict(stats.grades),
+        simulated=stats.simulated,
+        volume_usd30d=None if sold is None else micro_usd(sold.volume),
+        demand=demand(sold),
+        proven_share=share,
+        receivers30d=stats.receivers,
+        payers30d=None if sold is None else sold.payers,
+        indexed_share=permille(stats.indexed_permille),
+        distributions=_distributions(statistics),
+    )
+
+
+def _distributions(counted: Statistics) -> DistributionsResponse:
+    return DistributionsResponse(
+        as_of=iso(counted.as_of),
+        endpoints=counted.endpoints,
+        scores=_bins(counted.scores, tenths),
+        uptime_percent=_bins(counted.uptimes, tenths),
+        latency_ms=_bins(counted.latencies, int),
+        never_up=counted.no_latency,
+        price_usd=_bins(counted.prices, micro_usd),
+        other_tokens=counted.other_tokens,
+        not_advertised=counted.no_price,
+        recommendations=_names(counted.recommendations),
+        networks=_names(counted.networks),
+        directories=_names(counted.sources),
+    )
+
+
+def _bins(bins: Iterable[HistogramBin], write: Callable[[int], float]) -> list[CountedBinResponse]:
+    return [
+        CountedBinResponse(
+            at_least=write(row.least),
+            below=None if row.below is None else write(row.below),
+            count=row.count,
+        )
+        for row in bins
+    ]
+
+
+def _names(counts: Iterable[tuple[str, int]]) -> list[NameResponse]:
+    return [NameResponse(name=name or None, count=count) for name, count in counts]
+
+
+class QualityResponse(ResponseModel):
+    """Accuracy of a forecaster. Lower is better for the Brier score and the log loss, higher for
+    the AUC. The AUC is null if all outcomes are equal.
+    """
+
+    name: str
+    count: int
+    brier: float
+    log_loss: float
+    auc: float | None
+
+
+class BinResponse(ResponseModel):
+    """Forecasts from `low` to below `high`: their mean, and the observed share with its 95% Wilson
+    interval. These are null, with a `note`, if there are too few forecasts.
+    """
+
+    low: float
+    high: float
+    count: int
+    mean: float | None
+    came_true: float | None
+    least: float | None
+    most: float | None
+    note: str
+
+
+class HorizonResponse(ResponseModel):
+    """Forecasts of one horizon compared with the baselines, and their reliability table."""
+
+    count: int
+    forecasters: list[QualityResponse]
+    reliability: list[BinResponse]
+
+
+class GroupResponse(ResponseModel):
+    """Share of endpoints of a grade, recommendation or age that were payable at the next probe and
+    after one day.
+    """
+
+    name: str
+    count: int
+    payable_next: float | None
+    payable_after_day: float | None
+
+
+class ShareResponse(ResponseModel):
+    """A share and the number that it is a share of."""
+
+    count: int
+    share: float | None
+
+
+class FiguresResponse(ResponseModel):
+    """Results of one policy; `kept` is the number of stored forecasts, evaluated or not."""
+
+    policy_version: int
+    kept: int
+    payable_now: HorizonResponse
+    payable_24h: HorizonResponse
+    recommendations: list[GroupResponse]
+    grades: list[GroupResponse]
+    ages: list[GroupResponse]
+    failures_graded_a_or_b: ShareResponse
+
+
+class CalibrationResponse(ResponseModel):
+    """Accuracy of the forecasts of the last 30 days, by policy. `firstDay` and `lastDay` are null
+    until the first forecast is evaluated, two days after it was made.
+    """
+
+    as_of: str
+    first_day: str | None
+    last_day: str | None
+    policies: list[FiguresResponse]
+
+
+def figures(sums: Sums, policy_version: int) -> FiguresResponse:
+    """Build the results of one policy."""
+    graded = sums.of(NEXT, "grade")
+    missed = {grade: count - hits for grade, (count, hits) in graded.items()}
+    return FiguresResponse(
+        policy_version=policy_version,
+        kept=sums.of(KEPT.horizon, KEPT.measure).get(KEPT.value, (0, 0))[0],
+        payable_now=_horizon(sums, NOW),
+        payable_24h=_horizon(sums, DAY),
+        recommendations=_groups(sums, "recommendation"),
+        grades=_groups(sums, "grade"),
+        ages=_groups(sums, "age"),
+        failures_graded_a_or_b=share(sum(missed.values()), missed.get("A", 0) + missed.get("B", 0)),
+    )
+
+
+def calibration(report: Calibration, *, now: int) -> CalibrationResponse:
+    """Build the JSON of the calibration, newest policy first."""
+    first, last = report.first_day, report.last_day
+    return CalibrationResponse(
+        as_of=iso(now),
+        first_day=None if first is None else day(first * DAY_MS),
+        last_day=None if last is None else day(last * DAY_MS),
+        policies=[figures(sums, version) for version, sums in sorted(report.sums.items())[::-1]],
+    )
+
+
+def _horizon(sums: Sums, horizon: str) -> HorizonResponse:
+    rows = qualities(sums, horizon)
+    return HorizonResponse(
+        count=rows[0].count if rows else 0,
+        forecasters=[_quality(row) for row in rows],
+        reliability=[_bin(row) for row in reliability(sums, horizon)],
+    )
+
+
+def _quality(row: Quality) -> QualityResponse:
+    return QualityResponse(
+        name=row.name,
+        count=row.count,
+        brier=row.brier_millionths / 1_000_000,
+        log_loss=row.log_loss_millionths / 1_000_000,
+        auc=_e4(row.auc_e4),
+    )
+
+
+def _bin(row: Bin) -> BinResponse:
+    return BinResponse(
+        low=row.low / 1_000,
+        high=row.high / 1_000,
+        count=row.count,
+        mean=permille(row.mean),
+        came_true=permille(row.came_true),
+        least=permille(row.least),
+        most=permille(row.most),
+        note="not enough data" if row.mean is None else "",
+    )
+
+
+def _groups(sums: Sums, measure: str) -> list[GroupResponse]:
+    return [_group(row) for row in groups(sums, measure)]
+
+
+def _group(row: Group) -> GroupResponse:
+    return GroupResponse(
+        name=row.name,
+        count=row.count,
+        payable_next=_e4(row.next_e4),
+        payable_after_day=_e4(row.day_e4),
+    )
+
+
+def share(count: int, part: int) -> ShareResponse:
+    """Build the share of `part` in `count`; null if `count` is 0."""
+    return ShareResponse(count=count, share=part / count if count else None)
+
+
+def _e4(value: int | None) -> float | None:
+    return None if value is None else value / 10_000
