@@ -31,6 +31,7 @@ from bench.replay import (
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.calibration.calibration import DAY, FORECAST, KEPT, NEXT, NOW, Sums
 from tollgauge.core.endpoint.identity import site
+from tollgauge.web.wire.response_model import ResponseModel
 from tollgauge.web.wire.statistics_answers import (
     FiguresResponse,
     HorizonResponse,

@@ -227,7 +227,9 @@ def _tables(counted: Statistics) -> tuple[Table, ...]:
     uptimes = [("0%", "", counted.uptimes[0].count), *_binned(counted.uptimes[1:-1], _percent)]
     uptimes.append(("100%", "", counted.uptimes[-1].count))
     return (
-        _table("scores", "Scores", "Score", _binned(counted.scores, _points)),
+        _table(
+            "scores", "Scores", "Score", _binned(counted.scores, lambda tenths: str(tenths // 10))
+        ),
         _table("recommendations", "Recommendations", "Recommendation", _named(counted)),
         _table("uptime", "Uptime in 30 days", "Uptime", uptimes),
         _table(
@@ -294,10 +296,6 @@ def _range(row: HistogramBin, write: Callable[[int], str]) -> str:
     if not row.least:
         return f"under {write(row.below)}"
     return f"{write(row.least)} to {write(row.below)}"
-
-
-def _points(tenths: int) -> str:
-    return str(tenths // 10)
 
 
 def _percent(tenths: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -53,27 +54,17 @@ class Site:
 
     async def home(self) -> Response:
         """Render the home page."""
-        board = await self.dependencies.read_now(overview.leaderboard)
-        stats = await self.dependencies.read_now(ecosystem)
-        html = views.home_html(
-            board,
-            stats,
-            base_url=self.dependencies.base_url,
-            loading=self.dependencies.loading.words,
-        )
-        return HTMLResponse(html)
+        return await self._board_page(views.home_html)
 
     async def leaderboard(self) -> Response:
         """Render the leaderboard."""
+        return await self._board_page(views.leaderboard_html)
+
+    async def _board_page(self, render: Callable[..., bytes]) -> Response:
         board = await self.dependencies.read_now(overview.leaderboard)
         stats = await self.dependencies.read_now(ecosystem)
-        html = views.leaderboard_html(
-            board,
-            stats,
-            base_url=self.dependencies.base_url,
-            loading=self.dependencies.loading.words,
-        )
-        return HTMLResponse(html)
+        base_url, loading = self.dependencies.base_url, self.dependencies.loading.words
+        return HTMLResponse(render(board, stats, base_url=base_url, loading=loading))
 
     async def provider(self, host: Host, after: AfterEndpoint = None) -> Response:
         """Render one page of a host's endpoints."""

@@ -98,8 +98,8 @@ async def test_what_answers_and_asks_for_no_payment_is_refused_uncharged(
     [
         (503, "HTTP 503"),
         (400, "readable payment terms"),
-        (401, "without terms"),
-        (402, "without terms"),
+        (401, "currently failing (HTTP 401)"),
+        (402, "readable payment terms"),
     ],
 )
 async def test_what_is_down_or_shows_no_terms_yet_is_sold_and_the_answer_says_so(
