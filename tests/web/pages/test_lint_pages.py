@@ -272,4 +272,4 @@ async def test_an_endpoints_page_leads_to_its_findings(running: Running) -> None
     assert f'href="/lint?endpoint={WEATHER_ID}"' in page
     for id_ in ("0123456789abcdef", "x"):
         unknown = await running.get(f"/lint?endpoint={id_}")
-        assert (unknown.status_code, "Nothing is known" in plain(unknown.text)) == (404, True)
+        assert (unknown.status_code, "is not monitored" in plain(unknown.text)) == (404, True)
