@@ -7,6 +7,7 @@ than this page admits.
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -269,6 +270,20 @@ def _seen_by_the_prober() -> Iterator[Attack]:
         bound="Gaps between probes are random: it fails the share of probes that find it closed",
         open=True,
     )
+    dice = random.Random(2)  # noqa: S311 - a reproducible simulation
+    punctual = history(
+        _SELLER.url,
+        in_turns(5 * MINUTE_MS, 25 * MINUTE_MS, _402, _503),
+        start=_START,
+        until=_START + 30 * DAY_MS,
+        every=lambda _: dice.randint(EVERY_MS // 6, EVERY_MS * 11 // 6),
+    )
+    yield Attack(
+        trick="open only for the first 5 minutes of each half hour",
+        without=_endpoint(_in_turns(4, 20, _503)).best_of_last_day(),
+        with_it=punctual.best_of_last_day(),
+        bound="Gaps between probes are random: no clock tells when the next one comes",
+    )
     unseen, bought = "Nothing that an unpaid prober can see", "`paid-not-delivered`: at most 49"
     for trick, delivered, bound in (
         ("402 only for the prober (by its User-Agent or address), otherwise dead", True, unseen),
@@ -525,6 +540,10 @@ _OPEN: Final = """\
   `egress.user_agent` from time to time (keep a contact address in it) and run `tollgauge work` on a
   machine with another address; scores that then fall show who cloaked. A purchase settles the
   question: one that was settled and not delivered caps the score at 49.
+- **Another answer while closed.** A 2xx, a 400, a 422 or a 402 without terms is a response within
+  the deadline and counts as up, although nobody can pay it: it keeps the points of uptime. Its
+  compliance is 0, and it is not payable, so the state, the forecast and their caps are those of an
+  outage. The advice is `avoid` or `caution` while it answers so.
 - **An empty shop.** A 402 is cheap to keep up, whether or not there is a service behind it.
   Purchases, and payments by proven customers, tell the two apart.
 - **Real customers of anchors.** An owner's ordinary purchases at anchors prove the owner's wallet
@@ -532,7 +551,8 @@ _OPEN: Final = """\
   from those who come by themselves. Each point costs money that the seller does not get back; the
   figures above state how much.
 - **A payTo that is not listed yet.** The first site that advertises an address owns its demand. A
-  seller whose address a stranger listed first publishes a list signed with the address's key.
+  seller whose address a stranger listed first gets no points for its demand and loses none of
+  the others.
 - **Spending elsewhere.** A payer's weight is divided among the sellers that it pays. If its other
   purchases become known because their seller is listed, its weight at each is smaller.
 - **A new name.** A bad record stays with the site (the registrable domain). A new domain begins
