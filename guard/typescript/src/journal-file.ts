@@ -7,6 +7,7 @@ import { randomBytes } from "node:crypto";
 import { closeSync, linkSync, openSync, readFileSync, rmSync, statSync } from "node:fs";
 import { DatabaseSync, type StatementSync } from "node:sqlite";
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
+import type { Payment, State } from "./payment-state.js";
 
 /** `user_version` of journal.sql. */
 const VERSION = 2;
@@ -125,6 +126,44 @@ export class JournalFile {
       throw new JournalError(`${why} Nothing is paid.`, { cause: error });
     }
   }
+}
+
+/** The payment in a row of the table `payments`. */
+export function readPayment(row: Row): Payment {
+  const text = (name: string): string => String(row[name]);
+  const optional = (name: string): number | null => (row[name] === null ? null : Number(row[name]));
+  return {
+    id: Number(row["id"]),
+    handle: text("handle"),
+    account: text("account"),
+    purchase: text("purchase"),
+    session: text("session"),
+    owner: text("owner"),
+    state: text("state") as State,
+    at: Number(row["at"]),
+    changedAt: Number(row["changed_at"]),
+    host: text("host"),
+    resource: text("resource"),
+    urlDigest: text("url_digest"),
+    scheme: text("scheme"),
+    method: text("method"),
+    network: text("network"),
+    asset: text("asset"),
+    payTo: text("pay_to"),
+    amount: text("amount"),
+    exposure: row["exposure"] as bigint,
+    payer: text("payer"),
+    nonce: row["nonce"] as string | null,
+    validBefore: Number(row["valid_before"]),
+    validHeight: optional("valid_height"),
+    evidence: row["evidence"] as string | null,
+    payload: row["payload"] as string | null,
+    paymentId: row["payment_id"] as string | null,
+    status: optional("status"),
+    settlement: row["settlement"] as string | null,
+    foundAt: optional("found_at"),
+    replaces: optional("replaces"),
+  };
 }
 
 /** Whether a JournalError is a violated constraint. */

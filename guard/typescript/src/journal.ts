@@ -9,7 +9,14 @@
 import { randomBytes } from "node:crypto";
 import type { Code } from "./codes.js";
 import { overBudget, refuse, type Refuse, type Spent } from "./decision.js";
-import { isAlive, isConstraint, JournalError, JournalFile, type Row, thisProcess } from "./journal-file.js";
+import {
+  isAlive,
+  isConstraint,
+  JournalError,
+  JournalFile,
+  readPayment,
+  thisProcess,
+} from "./journal-file.js";
 import { importLines } from "./journal-import.js";
 import type { Terms } from "./offer.js";
 import { type Event, type Payment, type State, TRANSITIONS } from "./payment-state.js";
@@ -369,41 +376,4 @@ function isUnfinished(state: State): boolean {
 /** 22 characters of base64url. */
 export function newHandle(): string {
   return randomBytes(16).toString("base64url");
-}
-
-function readPayment(row: Row): Payment {
-  const text = (name: string): string => String(row[name]);
-  const optional = (name: string): number | null => (row[name] === null ? null : Number(row[name]));
-  return {
-    id: Number(row["id"]),
-    handle: text("handle"),
-    account: text("account"),
-    purchase: text("purchase"),
-    session: text("session"),
-    owner: text("owner"),
-    state: text("state") as State,
-    at: Number(row["at"]),
-    changedAt: Number(row["changed_at"]),
-    host: text("host"),
-    resource: text("resource"),
-    urlDigest: text("url_digest"),
-    scheme: text("scheme"),
-    method: text("method"),
-    network: text("network"),
-    asset: text("asset"),
-    payTo: text("pay_to"),
-    amount: text("amount"),
-    exposure: row["exposure"] as bigint,
-    payer: text("payer"),
-    nonce: row["nonce"] as string | null,
-    validBefore: Number(row["valid_before"]),
-    validHeight: optional("valid_height"),
-    evidence: row["evidence"] as string | null,
-    payload: row["payload"] as string | null,
-    paymentId: row["payment_id"] as string | null,
-    status: optional("status"),
-    settlement: row["settlement"] as string | null,
-    foundAt: optional("found_at"),
-    replaces: optional("replaces"),
-  };
 }

@@ -12,6 +12,8 @@ export type Method = "eip3009" | "permit2" | "solana" | "channel";
 /** Of the SDK's batch-settlement client. */
 const DEPOSIT_FACTOR = 5n;
 const SLOW_FLOWS: readonly unknown[] = ["upfront", "escrow"];
+/** The extension by which a seller recognises a purchase. */
+export const PAYMENT_ID = "payment-identifier";
 const GAS_EXTENSIONS = ["eip2612GasSponsoring", "erc20ApprovalGasSponsoring"] as const;
 
 /** One entry of `accepts` as the seller wrote it: every field may hold any value. */
@@ -140,6 +142,15 @@ export function readTerms(offer: Offer, policy: Policy): Terms | BadOffer {
 /** The declared extensions for which a capable wallet signs something in addition. */
 export function signingExtensions(declared: unknown): string[] {
   return GAS_EXTENSIONS.filter((name) => Object.hasOwn(members(declared), name));
+}
+
+/** The 402 with an ID of the purchase, if it declares the extension `payment-identifier`. */
+export function withPaymentId(required: unknown, newId: () => string): unknown {
+  const extensions = members(members(required)["extensions"]);
+  if (!Object.hasOwn(extensions, PAYMENT_ID)) return required;
+  const declared = members(extensions[PAYMENT_ID]);
+  const named = { ...declared, info: { ...members(declared["info"]), id: newId() } };
+  return { ...members(required), extensions: { ...extensions, [PAYMENT_ID]: named } };
 }
 
 /** How an offer is signed, or null if the guard has no rules of evidence for it. */

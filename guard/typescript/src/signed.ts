@@ -2,7 +2,7 @@
 
 import { lowerAddress } from "./address.js";
 import { decoded, members } from "./json.js";
-import type { Method, Terms } from "./offer.js";
+import { type Method, PAYMENT_ID, type Terms } from "./offer.js";
 import { parseAmount, V1_NETWORKS } from "./units.js";
 
 /** What a payload authorizes. EVM values are lower-case hex, times unix seconds. */
@@ -57,6 +57,13 @@ export function readSigned(payload: unknown): Authorization | null {
   if (common === null || typeof inner["signature"] !== "string") return null;
   if (!SIGNATURE.test(inner["signature"])) return null;
   return "permit2Authorization" in inner ? readPermit2(common, inner) : readTransfer(common, inner);
+}
+
+/** The ID of the extension payment-identifier in a payload, or null. */
+export function paymentIdOf(payload: unknown): string | null {
+  const extension = members(members(members(payload)["extensions"])[PAYMENT_ID]);
+  const { id } = members(extension["info"]);
+  return typeof id === "string" ? id : null;
 }
 
 /** In what an authorization differs from the terms that were allowed, or null. */
