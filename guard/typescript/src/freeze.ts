@@ -1,4 +1,4 @@
-/** Data that nobody can change any more. */
+/** Data that cannot be changed any more. */
 
 import { types } from "node:util";
 

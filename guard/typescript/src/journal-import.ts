@@ -32,7 +32,7 @@ type Fields = Readonly<Record<string, unknown>>;
  */
 export function importLines(path: string): void {
   if (!isLines(path)) return;
-  // The lock ends with its process: nobody imports a file that another process has replaced.
+  // The lock ends with its process. The second look finds a file that another process has replaced.
   const lock = new DatabaseSync(`${path}.import`);
   try {
     lock.exec("PRAGMA busy_timeout = 10000; BEGIN EXCLUSIVE");

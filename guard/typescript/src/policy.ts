@@ -11,7 +11,7 @@ import type { Asset } from "./units.js";
 export interface Trust {
   /** Only with these addresses; any if missing or empty. */
   readonly payTo?: readonly string[];
-  /** Up to so many micro-dollars per payment. */
+  /** Limit per payment in micro-dollars. */
   readonly max?: bigint;
   /** The address that the offer must name as `extra.facilitatorAddress`. */
   readonly facilitator?: string;

@@ -153,7 +153,7 @@ export function unresolved(
   return new PaymentUnresolved(reason, remedy, payment);
 }
 
-/** What a payment that nobody answered cost. */
+/** The warning about a payment that counts as a loss. */
 export function lossText({ exposure, payTo, resource, handle }: Payment): string {
   const money = `${dollars(exposure)} to ${payTo} for ${resource}`;
   return `A payment of ${money} was never answered and counts as a loss (${handle}).`;

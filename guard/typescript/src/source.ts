@@ -63,9 +63,9 @@ export class BundleSource {
   }
 
   /**
-   * The bundle at `now` (unix seconds), or null while none could be had. Where there is none, or a
-   * stale one, it waits for a newer one, `timeoutMs` at most; else that is fetched beside the
-   * payments. Never throws.
+   * The bundle at `now` (unix seconds), or null while there is none. Without one, or with a stale one,
+   * it waits for a newer one, at most `timeoutMs`; otherwise the download does not delay payments.
+   * Never throws.
    */
   async current(now: number): Promise<Bundle | null> {
     if (Math.abs(now - this.#triedAt) >= this.#pause) this.#loading ??= this.#load(now);

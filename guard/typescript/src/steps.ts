@@ -12,7 +12,7 @@
  * 4. `#after`: what was signed is what was allowed
  * 5. `#seal`: the payload is still the one that was checked, and is recorded
  * 6. `admit`: what leaves is what was sealed, and is recorded as in flight
- * 7. `conclude`: what became of it
+ * 7. `conclude`: what happened to it
  */
 
 import { AsyncLocalStorage } from "node:async_hooks";

@@ -224,7 +224,7 @@ for (const [answer, isPaid] of [
   });
 }
 
-test("a question that nobody can answer, or that fails, pays nothing", async () => {
+test("without an approver, or with one that fails, nothing is paid", async () => {
   assert.equal(
     await refusal(guardedFetch(CONSENT).fetch(`${shop.url}/unknown`)),
     "unknown-resource",

@@ -85,7 +85,7 @@ for (const [name, code] of [
   });
 }
 
-test("a tool of a server that nobody knows is paid up to a cent", async () => {
+test("a tool of a server without a record is paid up to a cent", async () => {
   assert.equal((await tools(null).call("weather")).content[0].text, "delivered");
 });
 

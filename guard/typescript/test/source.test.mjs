@@ -208,7 +208,7 @@ test("after the clock was set back, the bundle is asked for again", async (conte
   assert.deepEqual(asked, ["/trust/bundle", "/trust/bundle"]);
 });
 
-test("a bundle that is kept too long vouches for nobody", async () => {
+test("a bundle that is kept too long vouches for no endpoint", async () => {
   const cache = join(folder, "bundle");
   answers["/trust/bundle"] = serves(bundle({ age: 49 * HOUR }));
   await customer({ cache })("/cheap");
@@ -216,7 +216,7 @@ test("a bundle that is kept too long vouches for nobody", async () => {
   assert.equal(await refusal(customer({ cache })("/good")), "bundle-stale");
 });
 
-test("a bundle in a file has its signature beside it", async () => {
+test("a bundle in a file has its signature in a file next to it", async () => {
   const file = join(folder, "bundle.zst");
   const { body, signature } = bundle();
   writeFileSync(file, body);
