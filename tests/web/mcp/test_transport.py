@@ -45,7 +45,7 @@ PINNED = {
     "x402_find_alternatives": "cfe3d401c46e9664d5417486577c4d9584123a42af9f20e6fcc05da2db94e7af",
     "x402_watch_create": "8cf5797fc2cb3ff1aa594424ba8413c4d6d4657ead3f16b96ce0f09498eb6dce",
     "x402_watch_renew": "289ec336be64c44e7785c4e14f8231817ab94783cf5ca232245b9ead774aecd5",
-    "x402_trust_leaderboard": "7567c51fb86c5b2df60d26ad00ccbba11e83211204a12a0fd602aea0c3fcf427",
+    "x402_trust_leaderboard": "8f9c82fba9bdb4c3bd27dd14e35c0602b7d0d5c68b4939e711955b55d1987f50",
     "x402_trust_preview": "ebb8d63e7b70ed05c2376409fa406f154b3ec236644a2f5f409983f924b3a474",
     "x402_ecosystem_stats": "2a7932c710d308f644cc01edbbe2d692ba9b67802c2385be0a44956e6748ca23",
     "x402_semantic_search": "b92ac9e92be4483683e6053ff9f73c552e11f935c800fe69332268b57b8c2d15",

@@ -41,7 +41,7 @@ ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3})?Z")
 RECOMMENDATIONS = {"proceed", "caution", "avoid", "unverified", "not-payable", "parameterize"}
 
 LEADER = "rank resource host score grade recommendation confidence uptime30d avgLatencyMs amountUsd"
-LEADER += " network endpointPage payableNow payable24h moreOfSite demand"
+LEADER += " network endpointPage payableNow payable24h moreOfSite"
 REPORT = "resource score grade confidence recommendation scoreRange breakdown policy flags"
 REPORT += (
     " flagsDetailed confidenceDetail advertised settlement stats liveProbe advertisedBy evidence"

@@ -21,7 +21,13 @@ from tollgauge.web.wire.response_model import (
     iso,
     micro_usd,
 )
-from tollgauge.web.wire.scores import DemandResponse, DownResponse, RatedResponse, rated_fields
+from tollgauge.web.wire.scores import (
+    DemandResponse,
+    DownResponse,
+    RatedResponse,
+    demand,
+    rated_fields,
+)
 from tollgauge.web.wire.trust import AdvertisedBy
 
 BRIEF_BYTES: Final = 720
@@ -50,6 +56,7 @@ class ListRow(RatedResponse, _ListHead):
     comes from the provider and is unverified. `amountUsd` is null if no dollar price is advertised.
     """
 
+    demand: DemandResponse | None
     amount_usd: float | None
     network: str | None
     first_seen: str
@@ -138,9 +145,9 @@ def endpoint_csv(shown: EndpointListResponse) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text)
     outage = [camel(f"down_{name}") for name in DownResponse.model_fields]
-    demand = [camel(f"demand_{name}") for name in DemandResponse.model_fields]
+    sold = [camel(f"demand_{name}") for name in DemandResponse.model_fields]
     names = [camel(name) for name in _OWN]
-    writer.writerow([*names, *outage, *demand, *map(camel, AdvertisedBy.model_fields)])
+    writer.writerow([*names, *outage, *sold, *map(camel, AdvertisedBy.model_fields)])
     for row in shown.endpoints:
         advertised = row.advertised_by
         values = [getattr(row, name) for name in _OWN]
@@ -168,6 +175,7 @@ def _fields(row: RatedEndpoint, base_url: str) -> dict[str, object]:
         "host": row.host,
         "status": row.status,
         **rated_fields(row),
+        "demand": demand(row.demand),
         "amount_usd": micro_usd(row.price_micro_usd),
         "network": row.network,
         "first_seen": iso(row.first_seen),

@@ -130,7 +130,6 @@ class RatedResponse(ResponseModel):
     confidence: float
     uptime30d: Percent | None
     avg_latency_ms: int | None
-    demand: DemandResponse | None
 
 
 class SettlementResponse(ResponseModel):
@@ -207,7 +206,6 @@ def rated_fields(figures: ScoreFigures) -> dict[str, Any]:
         "confidence": figures.confidence_hundredths / 100,
         "uptime30d": tenths(figures.uptime_tenths),
         "avg_latency_ms": figures.latency_ms,
-        "demand": demand(figures.demand),
     }
 
 

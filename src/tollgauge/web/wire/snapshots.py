@@ -21,9 +21,11 @@ from tollgauge.web.wire.response_model import (
     permille,
 )
 from tollgauge.web.wire.scores import (
+    DemandResponse,
     DownResponse,
     ImprovementResponse,
     RatedResponse,
+    demand,
     improvement_responses,
     rated_fields,
 )
@@ -106,6 +108,7 @@ class SnapshotResponse(RatedResponse, _SnapshotHead):
     """
 
     reason: str
+    demand: DemandResponse | None
     payable_now: Chance | None
     probes30d: int
     advertised_price_usd: float | _NotAdvertised
@@ -165,6 +168,7 @@ def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotResponse:
         resource=view.resource,
         **rated_fields(view),
         reason=view.reason,
+        demand=demand(view.demand),
         payable_now=permille(view.payable_now_permille),
         partly_reachable=view.partly_reachable,
         probes30d=view.probes,
