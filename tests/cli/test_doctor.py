@@ -67,7 +67,7 @@ def test_reachable_services_are_good(tollgauge: Command, tmp_path: Path) -> None
         ({"/supported": supported_response()}, "on no network, but not on eip155:8453"),
         ({"/supported": b"<html>"}, "The facilitator's supported reply is malformed."),
         ({"/supported": b"{}"}, "The facilitator's supported reply is malformed."),
-        ({}, "The facilitator answered 404 to supported."),
+        ({}, "The facilitator returned 404 for supported."),
     ],
 )
 def test_facilitator_that_does_not_settle_is_bad(
@@ -115,7 +115,7 @@ def test_unreachable_service_is_bad_and_the_others_are_still_queried(
         "bad   directory gone",
         "bad   directory own",
     ]
-    assert "did not answer supported" in lines[0]
+    assert "did not respond to supported" in lines[0]
     assert "gone.json" in lines[2]
 
 

@@ -55,7 +55,7 @@ def test_signing_modules_are_imported_only_when_needed(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     env = {"TOLLGAUGE_URL": url, "TOLLGAUGE_BUYER_KEY": "0x" + "11" * 32}
     modules, said = run_and_list_imports("buy", "https://a.example/x", folder=tmp_path, **env)
-    assert "No service answers" in said
+    assert "No service responds" in said
     assert modules & HEAVY == set()
 
 
