@@ -76,7 +76,7 @@ def changes(past: History) -> Iterator[TermChange]:
     for before, after in pairwise(quoted):
         for kind, old, new in discovery.changes(before.quote, after.quote):
             price = None
-            if kind == discovery.PRICE_CHANGED:
+            if kind == discovery.PRICE_CHANGED and before.quote and after.quote:
                 seen = [probe for probe in past.probes if probe.at < after.at]
                 price = changed_price(before.quote, after.quote, seen, at=after.at)
             yield TermChange(
@@ -103,6 +103,8 @@ def test_price_that_alternates_for_a_month_lowers_the_score() -> None:
     seller = one("price-jumping")
     tricky, twin = best(month(seller)), best(month(honest(seller)))
     # Both prices are usual by then: the upper quartile of the month is the high one.
+    assert tricky.score_tenths is not None
+    assert twin.score_tenths is not None
     assert tricky.score_tenths < twin.score_tenths
 
 
@@ -131,6 +133,7 @@ def test_fresh_path_scores_no_better_than_its_site() -> None:
     median = best(old).score_tenths
     assert best(old).recommendation == "avoid"
     score = best(fresh, site_median_tenths=median)
+    assert median is not None
     assert median < 649
     # Never below 64.9 while a forecast of the path itself is good.
     assert (score.score_tenths, score.recommendation) == (649, "caution")
