@@ -151,7 +151,10 @@ def _why_careful(judgement: Judgement) -> str | None:
         return "The address that receives the money changed in the last 30 days."
     hours = facts.covered_ms // HOUR_MS
     if facts.covered_ms < facts.policy.hours_min * HOUR_MS:
-        return f"Checks cover only {hours} {'hour' if hours == 1 else 'hours'} yet."
+        covered = (
+            f"only {hours} {'hour' if hours == 1 else 'hours'}" if hours else "less than an hour"
+        )
+        return f"Checks cover {covered} so far."
     return _why_low(judgement) if judgement.grade == "C" else None
 
 

@@ -162,7 +162,7 @@ async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request
         "probed_at": iso(NOW - 60 * MINUTE_MS),
         "computed_at": iso(FRESH),
     }
-    assert first["reason"].startswith("Only 1 half hour was observed yet. Caution: ")
+    assert first["reason"].startswith("Checks cover less than an hour so far. Caution: ")
     assert 0.9 < first["payable24h"] < first["payableNow"] <= 1
     assert first["scoreRange"]["low"] <= first["score"] <= first["scoreRange"]["high"]
     assert got["recomputeLimit"] == got["recompute_limit"] == 50
