@@ -260,7 +260,7 @@ async def test_official_typescript_client_can_pay(counter: Counter) -> None:
 
 async def test_failed_purchase_raises_purchase_error(counter: Counter) -> None:
     async with serve(Starlette()) as port:
-        with pytest.raises(PurchaseError, match="answered 404"):
+        with pytest.raises(PurchaseError, match="returned 404"):
             await buy(f"http://127.0.0.1:{port}", "x", account=counter.chain.accounts[1])
 
 

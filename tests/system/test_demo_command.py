@@ -131,7 +131,7 @@ def test_pages_answer_while_history_is_loading_and_ctrl_c_stops_it(demo: Running
     assert (code, out) == (0, "")
     assert "Traceback" not in err
     assert "Exception" not in err
-    assert f"tollgauge serves {demo.url}/; it loads 2 days of history meanwhile" in err
+    assert f"tollgauge serves {demo.url}/; it is loading 2 days of history" in err
     assert f"--config {demo.folder}/tollgauge.toml" in err
 
 

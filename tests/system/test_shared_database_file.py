@@ -42,6 +42,7 @@ USES_DATABASE: Final[dict[str, tuple[str, ...]]] = {
     "migrate": (),
     "discover": ("directory.json",),
     "doctor": (),
+    "anchors suggest": (),
     "config check": (),
     "work": ("--only", "score,prune"),
     "serve": (),

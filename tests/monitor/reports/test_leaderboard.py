@@ -55,7 +55,10 @@ async def add(
 def with_points(row: ScoreRow, tenths: int) -> ScoreRow:
     """Return a score with another number of points."""
     assert row.figures is not None
-    figures = structs.replace(row.figures, score_tenths=tenths)
+    assert row.figures.rank_key is not None
+    # The points are the most significant part of the rank key (compute_rank_key).
+    rank_key = row.figures.rank_key + (tenths - (row.score_tenths or 0)) * 1_001 * 10_000**2 * 1_000
+    figures = structs.replace(row.figures, score_tenths=tenths, rank_key=rank_key)
     return replace(row, score_tenths=tenths, figures=figures)
 
 
