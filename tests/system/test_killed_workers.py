@@ -146,7 +146,7 @@ async def lose_no_probe(
         lease_ms=plan.lease_ms,
         host_gap_ms=100,
     )
-    longest = plan.every_ms * 13 // 10 + plan.lease_ms
+    longest = plan.every_ms * 11 // 6 + plan.lease_ms
     began = now_ms()
     with run_workers(order, workers=WORKERS) as group:
         kills = await asyncio.to_thread(
@@ -174,7 +174,8 @@ async def lose_no_probe(
         f"longest {gaps[-1]} ms, of at most {longest}\n"
     )
     assert all(probed.values())
-    # On a very busy machine, each endpoint may have been probed only once.
-    assert min(slots, default=plan.every_ms) >= plan.every_ms * 9 // 10, "one probe per slot"
+    # Gaps are drawn between 1/6 and 11/6 of the interval; a shorter one is a repeated probe. On a
+    # very busy machine, each endpoint may have been probed only once.
+    assert min(slots, default=plan.every_ms) >= plan.every_ms // 6, "one probe per drawn gap"
     assert p99 <= longest
     assert overlaps(folder, group.killed) == [], "one concurrent prober per host"
