@@ -53,6 +53,19 @@ def leaderboard(tx: Connection, *, now: int) -> Leaderboard:
     )
 
 
+def guide_endpoints(tx: Connection, *, now: int) -> tuple[RatedEndpoint, ...]:
+    """Return monitored endpoints for the examples of the API guide, best first.
+
+    These are the rows of the leaderboard. While no endpoint qualifies for it, it is the best one of
+    the ranked population; none before the first score.
+    """
+    rows = leaderboard(tx, now=now).rows
+    if rows:
+        return rows
+    ids = [example.endpoint_id for example in ranking.current(tx, now=now).examples[:1]]
+    return tuple(rated_endpoints.get_many(tx, ids).values())
+
+
 PAGE_ROWS: Final = 40
 
 

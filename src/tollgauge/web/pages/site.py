@@ -120,17 +120,17 @@ class Site:
 
     async def docs(self) -> Response:
         """Render the API guide, with examples for the best scored endpoint."""
-        board = await self.dependencies.read_now(overview.leaderboard)
-        ids = [row.id for row in board.rows]
+        rows = await self.dependencies.read_now(overview.guide_endpoints)
+        ids = [row.id for row in rows]
         better = await self.dependencies.store.reading(rated_endpoints.count_better, ids)
         key = self.dependencies.signing_key
         html = docs_html(
             self.documented,
             base_url=self.dependencies.base_url,
-            resource=board.rows[0].resource if board.rows else None,
+            resource=rows[0].resource if rows else None,
             report=report_offer(self.dependencies),
             fingerprint=key.fingerprint if key else None,
-            replaceable=next((row.resource for row in board.rows if better.get(row.id)), None),
+            replaceable=next((row.resource for row in rows if better.get(row.id)), None),
         )
         return HTMLResponse(html)
 
