@@ -149,7 +149,7 @@ def test_other_commands_find_the_demo_from_its_folder_and_the_next_demo_starts_o
     (demo.folder / "snapshot.json").write_bytes(snapshot.content)
     signature = snapshot.headers["Tollgauge-Signature"]
     verified = demo.do("verify", "snapshot.json", "--signature", signature)
-    assert (verified.returncode, "is what was signed" in verified.stdout) == (0, True)
+    assert (verified.returncode, "is authentic" in verified.stdout) == (0, True)
     assert (demo.folder / "tollgauge.toml").stat().st_mode & 0o777 == 0o600
     sold = json.loads(demo.do("payments", "--json").stdout)["payments"]
     assert "settled" in {payment["state"] for payment in sold}
