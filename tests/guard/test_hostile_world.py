@@ -21,7 +21,7 @@ pytestmark = [
 ]
 
 
-PERMIT2_PAYERS = ("httpx", "requests")
+PERMIT2_PAYERS = ("httpx", "requests", "fetch", "axios")
 """Clients whose guard reads Permit2 payments."""
 
 
