@@ -14,6 +14,7 @@ from tests.support.probe_loop import Clock
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.calibration.calibration import DAY, FORECAST, KEPT, NOW, qualities, sample
+from tollgauge.core.score.policy import POLICY
 from tollgauge.db.engine import Store
 from tollgauge.jobs import score
 from tollgauge.jobs.score import CalibrationSettings
@@ -50,7 +51,7 @@ async def test_each_hour_is_stored_once_and_each_day_scored_once(store: Store) -
     clock.now += 1
     assert (await run(store, clock))["scored"] == 1
     assert (await run(store, clock))["scored"] == 0
-    sums = (await store.reading(calibration.report, now=clock.now)).sums[2]
+    sums = (await store.reading(calibration.report, now=clock.now)).sums[POLICY.version]
     assert sums.of(KEPT.horizon, KEPT.measure) == {"kept": (1, 0)}
     brier = {row.name: row.brier_millionths for row in qualities(sums, NOW)}
     assert (brier[FORECAST], brier["last-probe"]) == (980_100, 1_000_000)
