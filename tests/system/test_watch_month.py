@@ -98,9 +98,9 @@ class WatchedSeller:
         await answer(scope, receive, send)
 
     async def probe(self, times: int = 1) -> list[str]:
-        """Run checks, five minutes apart; return the types of the alerts."""
+        """Run checks, each after the longest drawn gap; return the types of the alerts."""
         for _ in range(times):
-            self.clock.now += STEP + MINUTE_MS
+            self.clock.now += STEP * 11 // 6 + MINUTE_MS
             tally = await self.service.round("probe")
             assert tally.get("probed") == 1, tally
             await self.service.round("alert")
