@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection
 from tests.support.probe_archive import close_all, lively
 
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
@@ -103,7 +103,8 @@ async def test_first_failure_is_confirmed_before_it_limits_a_score(
     assert (evidence.state.payable, evidence.state.unconfirmed) == (False, True)
     first = score(evidence)
     assert (first.grade, first.recommendation, first.caps) == ("A", "caution", ())
-    later = NOW + MINUTE_MS
+    later = failed.next_due
+    assert 40 * SECOND_MS <= later - NOW <= 80 * SECOND_MS
     asked = await store.writing(record_probe_of_loop, replace(confirmed_by, at=later))
     again = await store.reading(scoring.gather, asked, as_of=later + MINUTE_MS)
     assert again.state is not None
@@ -111,8 +112,10 @@ async def test_first_failure_is_confirmed_before_it_limits_a_score(
     second = score(again)
     assert bool(second.caps) == (confirmed_by is TIMED_OUT)
     assert second.stats.probes == first.stats.probes, "it extends time, not counts"
-    assert again.days[-1].spans.down == (MINUTE_MS if confirmed_by is PAYABLE else 2 * MINUTE_MS)
-    assert asked.next_due > NOW + 28 * MINUTE_MS
+    lasts = later - NOW + (0 if confirmed_by is PAYABLE else MINUTE_MS)
+    assert again.days[-1].spans.down == lasts
+    gap = asked.next_due - later
+    assert 5 * MINUTE_MS <= gap <= 55 * MINUTE_MS, "a regular probe is next"
 
 
 async def test_outage_lasts_from_the_first_failure_until_a_payable_probe(store: Store) -> None:
