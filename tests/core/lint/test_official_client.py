@@ -17,11 +17,13 @@ import pytest
 from eth_account import Account
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from tests.support.examples import examples
 from x402 import x402ClientSync
 from x402.http.x402_http_client import x402HTTPClientSync
 from x402.mechanisms.evm.exact import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
+from x402.schemas import PaymentCreationContext, PaymentRequirements
 
 from tollgauge.core.lint import lint
 from tollgauge.core.probe.exchange import Answer, Exchange
@@ -145,13 +147,17 @@ def mutated(document: Document, changes: list[tuple[tuple[str | int, ...], Any]]
     return root
 
 
-@pytest.fixture(scope="module")
-def client() -> x402HTTPClientSync:
-    """The official client with a throwaway key and without a spending limit."""
+def official_client() -> x402ClientSync:
     inner = x402ClientSync()
     register_exact_evm_client(inner, EthAccountSigner(Account.from_key(THROWAWAY_KEY)))
     inner.set_spend_controls(False)
-    return x402HTTPClientSync(inner)
+    return inner
+
+
+@pytest.fixture(scope="module")
+def client() -> x402HTTPClientSync:
+    """The official client with a throwaway key and without a spending limit."""
+    return x402HTTPClientSync(official_client())
 
 
 def client_pays(client: x402HTTPClientSync, headers: dict[str, str], body: bytes) -> bool:
@@ -217,16 +223,48 @@ def test_official_client_signs_payable_v1_bodies(
         assert client_pays(client, *in_body(document))
 
 
+def entry_read(entry: object) -> PaymentRequirements | None:
+    """An entry as the official client reads it; None if it rejects every envelope with it."""
+    try:
+        return PaymentRequirements.model_validate(entry)
+    except ValidationError:
+        return None
+
+
+def selected_by_client(offered: list[Any]) -> Any:
+    """The entry that the official client selects to sign; None if it selects none."""
+    selected: list[PaymentRequirements] = []
+
+    def note(context: PaymentCreationContext) -> None:
+        selected.append(copy.deepcopy(context.selected_requirements))
+
+    inner = official_client()
+    inner.on_before_payment_creation(note)
+    client_pays(x402HTTPClientSync(inner), *in_header({**V2, "accepts": offered}))
+    return next((entry for entry in offered if entry_read(entry) in selected), None)
+
+
 @settings(max_examples=examples(100), deadline=None)
 @given(entries=st.lists(mutations(V2), min_size=1, max_size=3))
-def test_response_is_payable_if_one_option_is(
+def test_response_is_payable_if_the_entry_that_the_client_selects_is(
     entries: list[Document],
 ) -> None:
-    firsts = [one["accepts"][:1] for one in entries if isinstance(one.get("accepts"), list)]
-    first_entries = [entry for first in firsts for entry in first if entry is not None]
-    # Null is left out: both clients stop at it, whatever else is offered.
-    together = we_say(*in_header({**V2, "accepts": first_entries}))
-    assert together == any(we_say(*in_header({**V2, "accepts": [one]})) for one in first_entries)
+    inside = [one for one in entries if not outside_the_client(one)]
+    firsts = [one["accepts"][:1] for one in inside if isinstance(one.get("accepts"), list)]
+    # An entry that this client cannot read is left out: it stops at it, whatever else is offered.
+    offered = [entry for first in firsts for entry in first if entry_read(entry) is not None]
+    selected = selected_by_client(offered)
+    alone = selected is not None and we_say(*in_header({**V2, "accepts": [selected]}))
+    assert we_say(*in_header({**V2, "accepts": offered})) == alone
+
+
+def test_broken_entry_before_a_good_one_stops_the_client(client: x402HTTPClientSync) -> None:
+    good = V2["accepts"][0]
+    for broken in ({**good, "amount": "0.01"}, {**good, "payTo": PAYEE[:-1]}):
+        assert not we_say(*in_header({**V2, "accepts": [broken, good]}))
+        assert not client_pays(client, *in_header({**V2, "accepts": [broken, good]}))
+        assert we_say(*in_header({**V2, "accepts": [good, broken]}))
+        assert client_pays(client, *in_header({**V2, "accepts": [good, broken]}))
 
 
 ENTRY = ("accepts", 0)
