@@ -233,7 +233,7 @@ def entry_read(entry: object) -> PaymentRequirements | None:
 
 def selected_by_client(offered: list[Any]) -> Any:
     """The entry that the official client selects to sign; None if it selects none."""
-    selected: list[PaymentRequirements] = []
+    selected: list[object] = []
 
     def note(context: PaymentCreationContext) -> None:
         selected.append(copy.deepcopy(context.selected_requirements))
