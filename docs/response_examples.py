@@ -95,6 +95,7 @@ def evidence() -> Any:
 def preview() -> Any:
     """Return the preview."""
     roles = (("best", 1), ("median", 20), ("worst", 40))
+    # The roles are the three literals that Sample accepts; mypy sees plain strings.
     samples = tuple(Sample(role=role, rank=rank, report=sample_report()) for role, rank in roles)  # type: ignore[arg-type]
     return _json(trust.preview(samples, base_url=BASE_URL))
 

@@ -12,6 +12,7 @@ from tollgauge.store.tables import TABLES
 
 _DIALECTS: Final[dict[str, sa.Dialect]] = {
     "sqlite": sqlite.dialect(),
+    # SQLAlchemy does not annotate this constructor.
     "postgresql": postgresql.dialect(),  # type: ignore[no-untyped-call]
 }
 _POSTGRESQL_SETTINGS: Final = """\

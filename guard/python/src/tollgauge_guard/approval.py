@@ -163,7 +163,7 @@ def _add(
 
 
 def _read(rows: sqlite3.Connection, condition: str, *values: object) -> tuple[Approval, ...]:
-    statement = f"SELECT {_COLUMNS} FROM approvals WHERE {condition} ORDER BY at"  # noqa: S608
+    statement = f"SELECT {_COLUMNS} FROM approvals WHERE {condition} ORDER BY at"  # noqa: S608 - constants
     names = _COLUMNS.split(", ")
     found = rows.execute(statement, values).fetchall()
     return tuple(Approval(**dict(zip(names, row, strict=True))) for row in found)

@@ -79,6 +79,7 @@ class Bundle:
             end = self.lines.find(b"\n", middle)
             key = self.lines[line + _KEY.start : line + _KEY.stop]
             if key == target:
+                # A line of a verified bundle is a JSON array; read_record checks its places.
                 return json.loads(self.lines[line:end])  # type: ignore[no-any-return]
             low, high = (end + 1, high) if key < target else (low, line)
         return None

@@ -137,7 +137,7 @@ class Journal:
                 "replaces": None if replaced is None else replaced[0],
             }
             names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
-            statement = f"INSERT INTO payments ({names}) VALUES ({marks}) RETURNING *"  # noqa: S608
+            statement = f"INSERT INTO payments ({names}) VALUES ({marks}) RETURNING *"  # noqa: S608 - our names
             (payment,) = _read(rows.execute(statement, values))
             add_exposure(rows, where, terms.exposure)
             return payment
@@ -225,7 +225,7 @@ class Journal:
             # The names are those of this module's callers, never of a seller.
             names = ", ".join(f"{name} = :{name}" for name in values)
             rows.execute(
-                f"UPDATE payments SET {names} WHERE id = :id",  # noqa: S608
+                f"UPDATE payments SET {names} WHERE id = :id",  # noqa: S608 - see above
                 values | {"id": payment},
             )
             return True
@@ -287,7 +287,7 @@ class Journal:
         marks = ", ".join("?" * len(names))
         with self.file.transaction() as rows:
             rows.execute(
-                f"INSERT INTO refusals ({', '.join(names)}) VALUES ({marks})",  # noqa: S608
+                f"INSERT INTO refusals ({', '.join(names)}) VALUES ({marks})",  # noqa: S608 - our names
                 [getattr(refusal, name) for name in names],
             )
             _prune_refusals(rows, refusal.at)
@@ -337,7 +337,7 @@ def _prune(rows: sqlite3.Connection, now: int) -> None:
     _release_dead(rows)
     marks = ", ".join("?" * len(_FINAL))
     rows.execute(
-        f"DELETE FROM payments WHERE changed_at <= ? AND state IN ({marks})",  # noqa: S608
+        f"DELETE FROM payments WHERE changed_at <= ? AND state IN ({marks})",  # noqa: S608 - only question marks
         (now - KEEP_S, *_FINAL),
     )
     oldest = (now - DAY_S) // BUCKET_S - 12  # an hour more, for clocks that are set back
@@ -349,7 +349,7 @@ def _prune(rows: sqlite3.Connection, now: int) -> None:
 def _prune_refusals(rows: sqlite3.Connection, now: int) -> None:
     rows.execute("DELETE FROM refusals WHERE at <= ?", (now - KEEP_REFUSALS_S,))
     newest = "(SELECT max(id) FROM refusals)"
-    rows.execute(f"DELETE FROM refusals WHERE id <= {newest} - ?", (MAX_REFUSALS,))  # noqa: S608
+    rows.execute(f"DELETE FROM refusals WHERE id <= {newest} - ?", (MAX_REFUSALS,))  # noqa: S608 - our text
 
 
 def _is_channel_busy(rows: sqlite3.Connection, terms: Terms, payer: str) -> bool:
