@@ -29,8 +29,10 @@ from tests.support.postgres import SETTINGS, Databases, Postgres, Server, migrat
 from tests.support.watch_service import WatchService, open_watch_service
 
 from tollgauge.clients.peer import public_authorities
+from tollgauge.core.probe.schedule import DRAW_RANGE, Draws
 from tollgauge.db.engine import Store
 from tollgauge.demo.anvil import ChainError, find_anvil
+from tollgauge.monitor import probing
 
 QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden", "store"))
 """Folders with short files."""
@@ -55,6 +57,16 @@ open_files.install()  # before the workers and the command server are forked
 programs.install()
 # as the command does: with Python's default of 700, imports take twice as long
 gc.set_threshold(10_000)
+
+
+@pytest.fixture(autouse=True)
+def steady_probe_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Probe times in the middle of their ranges: gaps of one interval, confirmations after 1 and 5
+    minutes. tests/core/probe/test_schedule.py tests the whole ranges, and the workers of
+    tests/system/test_killed_workers.py draw real ones.
+    """
+    draws = Draws(gap=DRAW_RANGE // 2, confirm=DRAW_RANGE // 2)
+    monkeypatch.setattr(probing, "draw_times", lambda: draws)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,7 +14,7 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.schedule import DRAW_RANGE, NORMAL, Cadence, Draws
+from tollgauge.core.probe.schedule import NORMAL, Cadence
 from tollgauge.core.score.evidence import from_json, to_json
 from tollgauge.core.score.scoring import score
 from tollgauge.db.engine import Store
@@ -145,13 +145,8 @@ async def test_evidence_has_the_forms_of_the_last_envelope(store: Store) -> None
     assert unseen.forms == (f"{solana.network} exact",)
 
 
-async def test_confirmation_probe_is_not_a_result_of_a_watch(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_confirmation_probe_is_not_a_result_of_a_watch(store: Store) -> None:
     """A watch reports an endpoint as down after two failures in a row, five minutes apart."""
-    # A drawn gap that is shorter than the confirmation's would make that probe a regular one.
-    draws = Draws(gap=DRAW_RANGE // 2, confirm=DRAW_RANGE // 2)
-    monkeypatch.setattr(probing, "draw_times", lambda: draws)
     watched = replace(ENDPOINT, watched_until=NOW + DAY_MS)
     await store.writing(endpoints.insert, watched)
     for at, result in ((0, PAYABLE), (5, PAYABLE), (10, TIMED_OUT), (11, TIMED_OUT)):

@@ -16,8 +16,8 @@ from tollgauge.monitor.ranking import SITE_ROWS
 from tollgauge.monitor.reports.overview import leaderboard
 from tollgauge.store.scores import scores
 
-DAYS = 9
-"""Long enough for grade A."""
+DAYS = 14
+"""Without demand an honest seller has at most 82.5 points at this age, and A begins at 81."""
 UNSEEN = {"cloaks-by-agent", "sybil-wallets", "recirculated-money", "ring"}
 """Kinds that probes find always payable, and that receive no payments in this test."""
 VARYING = "payto-rotating"
