@@ -29,10 +29,8 @@ _V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "
 
 
 @error(
-    "entry-object",
     "Make every element of accepts an object of payment terms.",
     expected="an object of payment terms",
-    fatal=True,
 )
 def entry_object(entry: AcceptsEntry) -> Iterator[str]:
     """An element of `accepts` that is not an object."""
@@ -41,12 +39,10 @@ def entry_object(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "amount-form",
     'Write the amount as a decimal string of atomic units, for example "10000" for one cent of'
     " USDC, without a decimal point or a currency sign. The member is called amount in version 2,"
     " maxAmountRequired in version 1.",
     expected="a string of atomic units",
-    fatal=True,
 )
 def amount_form(entry: AcceptsEntry) -> Iterator[str]:
     """The amount is missing, under the other version's name, a JSON number (which the official
@@ -62,7 +58,6 @@ def amount_form(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "amount-not-atomic",
     'Write the amount in atomic units, for example "10000": decimal amounts cannot be compared.',
     expected="a string of atomic units",
 )
@@ -73,7 +68,7 @@ def amount_not_atomic(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at(entry.amount_key)
 
 
-@warning("amount-padded", "Write the amount without leading zeros.", expected="no leading zeros")
+@warning("Write the amount without leading zeros.", expected="no leading zeros")
 def amount_padded(entry: AcceptsEntry) -> Iterator[str]:
     """Leading zeros. Clients read the number, but programs that compare strings see another
     price.
@@ -83,9 +78,9 @@ def amount_padded(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "amount-zero",
     "Set an amount above zero, or serve the resource without a 402.",
     expected="an amount above zero",
+    fatal=False,
 )
 def amount_zero(entry: AcceptsEntry) -> Iterator[str]:
     """An amount of zero. Clients sign it, but it settles nothing."""
@@ -94,7 +89,6 @@ def amount_zero(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "amount-above-cap",
     "Charge at most one dollar: the official clients refuse more unless their owner raises the"
     " limit.",
     expected="at most one dollar",
@@ -107,10 +101,8 @@ def amount_above_cap(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "timeout-form",
     "Write maxTimeoutSeconds as a positive whole number, for example 60, not as a string.",
     expected="a positive whole number of seconds",
-    fatal=True,
 )
 def timeout_form(entry: AcceptsEntry) -> Iterator[str]:
     """The timeout is missing, quoted, fractional or not positive. JavaScript clients add it to the
@@ -122,10 +114,8 @@ def timeout_form(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "timeout-too-short",
     "Raise maxTimeoutSeconds to 60: facilitators reject a payment with less than 6 seconds left.",
     expected="at least 6 seconds",
-    fatal=True,
 )
 def timeout_too_short(entry: AcceptsEntry) -> Iterator[str]:
     """An EVM payment that is too old for a facilitator when it is signed."""
@@ -134,7 +124,6 @@ def timeout_too_short(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "timeout-tight",
     "Raise maxTimeoutSeconds to 60: a slow network leaves no time to settle.",
     expected="at least 10 seconds",
 )
@@ -145,7 +134,6 @@ def timeout_tight(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "timeout-long",
     "Lower maxTimeoutSeconds to an hour or less: a signed payment can be spent until the timeout.",
     expected="at most 3,600 seconds",
 )
@@ -155,7 +143,7 @@ def timeout_long(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("maxTimeoutSeconds")
 
 
-@error("extra-object", "Make extra an object, or leave it out.", expected="an object", fatal=True)
+@error("Make extra an object, or leave it out.", expected="an object")
 def extra_object(entry: AcceptsEntry) -> Iterator[str]:
     """`extra` is present and is not an object."""
     if not isinstance(entry.fields.get("extra"), dict | None):
@@ -163,10 +151,8 @@ def extra_object(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "flow-unknown",
     "Set extra.paymentFlow to authorization, upfront or escrow, or leave it out.",
     expected="authorization, upfront or escrow",
-    fatal=True,
 )
 def flow_unknown(entry: AcceptsEntry) -> Iterator[str]:
     """A payment flow that the official clients do not know. They skip the entry."""
@@ -175,7 +161,6 @@ def flow_unknown(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @note(
-    "flow-upfront",
     "The payment is taken before the work is done: failed requests are charged too.",
     expected="authorization, unless failed requests are meant to be charged",
 )
@@ -186,10 +171,8 @@ def flow_upfront(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "v1-resource",
     "Write the resource's URL in accepts[].resource in version 1.",
     expected="the resource's URL",
-    fatal=True,
 )
 def v1_resource(entry: AcceptsEntry) -> Iterator[str]:
     """Version 1 keeps the resource in the entry, and the official Python client requires it."""
@@ -198,10 +181,8 @@ def v1_resource(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "v1-texts",
     "Write description and mimeType as strings and outputSchema as an object, or leave them out.",
     expected="a string, and an object for outputSchema",
-    fatal=True,
 )
 def v1_texts(entry: AcceptsEntry) -> Iterator[str]:
     """A version 1 member of a type that the official Python client rejects."""
@@ -215,7 +196,6 @@ def v1_texts(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "v1-fields",
     "Leave maxAmountRequired, resource, description, mimeType and outputSchema out of accepts in"
     " version 2: the amount is called amount, and the other members belong to the top-level"
     " resource.",
@@ -228,7 +208,6 @@ def v1_fields(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "v2-amount",
     "Name the amount maxAmountRequired in version 1.",
     expected="no such member in version 1",
 )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tollgauge.core.endpoint.finding import NOT_EVALUATED
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint.parsing import ENTRIES_MAX, HeaderFault, members, terms_of_accepts
 from tollgauge.core.lint.reading import Envelope, Reading
@@ -19,11 +18,9 @@ _SIGN_IN = "sign-in-with-x"
 
 
 @error(
-    "no-envelope",
     "Send the payment terms as an x402 envelope {x402Version, resource, accepts}, base64-encoded"
     " in the PAYMENT-REQUIRED header.",
     expected="an envelope in the PAYMENT-REQUIRED header",
-    fatal=True,
 )
 def no_envelope(reading: Reading) -> Iterator[str]:
     """A 402 without an envelope in header or body: HTML, another protocol, an empty response, or a
@@ -35,9 +32,9 @@ def no_envelope(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "envelope-nested",
     "Put x402Version and accepts at the top level of the body, not inside another member.",
     expected="x402Version and accepts at the top level",
+    fatal=False,
 )
 def envelope_nested(reading: Reading) -> Iterator[str]:
     """An envelope inside another object of the body, where clients do not look."""
@@ -48,11 +45,9 @@ def envelope_nested(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "v2-in-body",
     "Send the version 2 envelope base64-encoded in the PAYMENT-REQUIRED header: clients of"
     " version 2 do not read the body, and clients of version 1 do not know version 2.",
     expected="the version 2 envelope in the PAYMENT-REQUIRED header",
-    fatal=True,
 )
 def v2_in_body(reading: Reading) -> Iterator[str]:
     """A version 2 envelope that is only in the body. Both official clients answer "Invalid payment
@@ -63,7 +58,6 @@ def v2_in_body(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "v1-only",
     "Send a version 2 envelope in the PAYMENT-REQUIRED header too: directories and newer clients"
     " read it.",
     expected="a version 2 envelope in the PAYMENT-REQUIRED header too",
@@ -75,10 +69,8 @@ def v1_only(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "version-form",
     "Write x402Version as the number 2 (or 1 in a version 1 body), not as a string.",
     expected="the number 2, or 1 in a version 1 body",
-    fatal=True,
 )
 def version_form(reading: Reading) -> Iterator[str]:
     """The version is missing, quoted or unknown. The official TypeScript client selects its schemes
@@ -91,10 +83,8 @@ def version_form(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "accepts-missing",
     "List the payment options in an accepts array.",
     expected="an array of payment options",
-    fatal=True,
 )
 def accepts_missing(reading: Reading) -> Iterator[str]:
     """`accepts` is missing or is not an array."""
@@ -102,7 +92,7 @@ def accepts_missing(reading: Reading) -> Iterator[str]:
         yield "accepts"
 
 
-@error("accepts-null", "Remove null from accepts.", expected="an array of objects", fatal=True)
+@error("Remove null from accepts.", expected="an array of objects")
 def accepts_null(reading: Reading) -> Iterator[str]:
     """A null in `accepts`: both official clients stop at it, even if other entries are valid."""
     if any(entry.raw is None for entry in reading.envelope.entries):
@@ -110,10 +100,8 @@ def accepts_null(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "accepts-empty",
     "List at least one payment option in accepts.",
     expected="at least one payment option",
-    fatal=True,
 )
 def accepts_empty(reading: Reading) -> Iterator[str]:
     """An empty `accepts`: there is nothing that a client could pay, and no request for a signature
@@ -124,7 +112,6 @@ def accepts_empty(reading: Reading) -> Iterator[str]:
 
 
 @note(
-    NOT_EVALUATED,
     "Offer exact with USDC on Base, or on another network that the official clients support, to get"
     " a grade: no installed official client signs any of these entries, so none could be checked.",
     expected="an entry that an official client signs",
@@ -139,7 +126,6 @@ def not_evaluated(reading: Reading) -> Iterator[str]:
 
 
 @note(
-    "auth-only",
     "This resource asks for a signature (sign-in-with-x), not for a payment.",
     expected="no change, if no payment is required",
 )
@@ -150,7 +136,6 @@ def auth_only(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "accepts-many",
     "Offer fewer payment options: only the first ones are read.",
     expected="at most 64 entries",
 )
@@ -162,7 +147,6 @@ def accepts_many(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "order-evm",
     "Correct or remove the first entry of accepts for EVM networks: the official clients for EVM"
     " select it, cannot pay it and stop with an error. The entry named here is valid.",
     expected="the valid entry before the broken one",
@@ -175,7 +159,6 @@ def order_evm(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "order-solana",
     "Correct or remove the first entry of accepts for Solana: the official clients for Solana"
     " select it, cannot pay it and stop with an error. The entry named here is valid.",
     expected="the valid entry before the broken one",
@@ -188,7 +171,6 @@ def order_solana(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "order-ton",
     "Correct or remove the first entry of accepts for TON: the official client for TON selects it,"
     " cannot pay it and stops with an error. The entry named here is valid.",
     expected="the valid entry before the broken one",
@@ -206,7 +188,7 @@ def _good_entry(reading: Reading, family: str) -> Iterator[str]:
         yield f"accepts[{entry.index}]"
 
 
-@error("error-text", "Write error as a string, or leave it out.", expected="a string", fatal=True)
+@error("Write error as a string, or leave it out.", expected="a string")
 def error_text(reading: Reading) -> Iterator[str]:
     """`error` is not a string, which the official Python client rejects."""
     if not isinstance(reading.envelope.document.get("error"), str | None):
@@ -214,7 +196,6 @@ def error_text(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "v2-fields",
     "Leave resource and extensions out of the top level in version 1, or move to version 2.",
     expected="no such member in version 1",
 )
@@ -225,7 +206,6 @@ def v2_fields(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "envelope-mismatch",
     "Make header and body state the same terms: some clients read the header, others the body.",
     expected="the price and the payee of the header",
 )
@@ -251,7 +231,6 @@ def _offers(envelope: Envelope) -> dict[tuple[str, str], set[Quote]]:
 
 
 @warning(
-    "body-unpayable",
     "Fix or remove the version 1 body: clients of version 1 read it and cannot pay.",
     expected="a version 1 envelope that can be paid, or an empty body",
 )

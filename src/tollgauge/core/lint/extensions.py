@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import unquote
 
-from tollgauge.core.endpoint.finding import SIGNED_OFFER_MISMATCH
 from tollgauge.core.lint.parsing import members
 from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, note, warning
@@ -38,10 +37,8 @@ def _http_method(reading: Reading) -> str | None:
 
 
 @error(
-    "extensions-object",
     "Make extensions an object, or leave it out.",
     expected="an object",
-    fatal=True,
 )
 def extensions_object(reading: Reading) -> Iterator[str]:
     """`extensions` in version 2 is not an object. The official Python client rejects the
@@ -53,7 +50,6 @@ def extensions_object(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "bazaar-shape",
     "Give extensions.bazaar an info object and a schema object.",
     expected="an object with info and schema",
 )
@@ -67,7 +63,6 @@ def bazaar_shape(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "extension-shape",
     "Give every extension an info object and a schema.",
     expected="an object with info and schema",
 )
@@ -83,10 +78,10 @@ def extension_shape(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    SIGNED_OFFER_MISMATCH,
     "Sign each offer over the scheme, network, asset, payTo and amount of its entry of accepts,"
     " with payTo's key or with one that the host publishes in did.json or jwks.json.",
     expected="an offer whose terms, signature and signer agree with the entry",
+    fatal=False,
 )
 def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
     """A signed offer of the extension offer-receipt that is malformed, differs from every entry of
@@ -97,7 +92,6 @@ def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
 
 
 @note(
-    UNCHECKED_OFFER,
     "Sign with payTo's key (EIP-712), or publish the key at /.well-known/did.json or"
     " /.well-known/jwks.json of the resource's host, where a probe reads it.",
     expected="a signature by payTo, or by a key that the host publishes",
@@ -110,7 +104,6 @@ def signed_offer_unchecked(reading: Reading) -> Iterator[str]:
 
 
 @note(
-    "permit2-allowance",
     "Declare the extension eip2612GasSponsoring or erc20ApprovalGasSponsoring. Otherwise payers"
     " must approve Permit2 themselves first.",
     expected="the extension eip2612GasSponsoring or erc20ApprovalGasSponsoring",
@@ -127,7 +120,6 @@ def permit2_allowance(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "schema-external-ref",
     "Use only references inside the schema itself (#/...): external $ref and $id are not fetched.",
     expected="a schema without references to other documents",
 )
@@ -138,7 +130,6 @@ def schema_external_ref(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "schema-mismatch",
     "Make bazaar.info match bazaar.schema (JSON Schema draft 2020-12).",
     expected="an info that matches its schema",
 )
@@ -151,7 +142,6 @@ def schema_mismatch(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "schema-broken",
     "Write bazaar.schema as a valid JSON Schema (draft 2020-12).",
     expected="a valid JSON Schema (draft 2020-12)",
 )
@@ -162,7 +152,6 @@ def schema_broken(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "schema-too-complex",
     "Simplify bazaar.schema: it takes too many steps to evaluate.",
     expected="a schema that can be evaluated quickly",
 )
@@ -173,7 +162,6 @@ def schema_too_complex(reading: Reading) -> Iterator[str]:
 
 
 @note(
-    "bazaar-absent",
     "Add extensions.bazaar to be listed by directories.",
     expected="the bazaar extension",
 )
@@ -184,7 +172,6 @@ def bazaar_absent(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "bazaar-input",
     'Give bazaar.info an input object with type "http" or "mcp".',
     expected="an object whose type is http or mcp",
 )
@@ -195,9 +182,7 @@ def bazaar_input(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input"
 
 
-@warning(
-    "bazaar-method", "Name the HTTP method in bazaar.info.input.method.", expected="an HTTP method"
-)
+@warning("Name the HTTP method in bazaar.info.input.method.", expected="an HTTP method")
 def bazaar_method(reading: Reading) -> Iterator[str]:
     """An http input without a method that x402 defines."""
     known = _QUERY_METHODS | BODY_METHODS
@@ -206,7 +191,6 @@ def bazaar_method(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "bazaar-method-mismatch",
     "Declare in bazaar.info.input.method the method to which the resource responds with 402.",
     expected="the method of the request",
 )
@@ -218,7 +202,6 @@ def bazaar_method_mismatch(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "bazaar-body",
     "Give a POST, PUT or PATCH input a bodyType (json, form-data or text) and an example body.",
     expected="a bodyType and an example body",
 )
@@ -232,7 +215,6 @@ def bazaar_body(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "bazaar-query",
     "Put the input of GET, HEAD and DELETE into queryParams, not into a body.",
     expected="queryParams, and no body",
 )
@@ -247,7 +229,6 @@ def bazaar_query(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "bazaar-mcp",
     "Give an mcp input a toolName and an inputSchema.",
     expected="toolName and inputSchema of an MCP tool",
 )
@@ -262,7 +243,6 @@ def bazaar_mcp(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "bazaar-tool-name",
     "Rename tool to toolName: tool is the older name.",
     expected="toolName",
 )
@@ -274,7 +254,6 @@ def bazaar_tool_name(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "bazaar-route",
     "Write routeTemplate as a path such as /users/:id, without .. and without a host.",
     expected="a path that starts with / and has :name for each parameter",
 )

@@ -36,10 +36,8 @@ _MINTS: Final = frozenset(address for network, address in ASSETS if network in S
 
 
 @error(
-    "scheme-form",
     'Write the payment scheme in lower case, for example "exact".',
     expected="a scheme in lower case",
-    fatal=True,
 )
 def scheme_form(entry: AcceptsEntry) -> Iterator[str]:
     """`scheme` is missing, is not a string, or is a known scheme in upper case or with whitespace.
@@ -52,7 +50,6 @@ def scheme_form(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "scheme-unknown",
     "Offer exact by EIP-3009 or Permit2 too, before this entry: the official clients do not"
     " support this scheme or transfer method on this network (version 1 has only exact), so they"
     " cannot pay this entry.",
@@ -72,11 +69,9 @@ def scheme_unknown(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "network-form",
     'Write the network as CAIP-2 in version 2 ("eip155:8453") and as a plain name in version 1'
     ' ("base").',
     expected="a CAIP-2 network in version 2, a plain name in version 1",
-    fatal=True,
 )
 def network_form(entry: AcceptsEntry) -> Iterator[str]:
     """The network is missing, has the form of the other version, or has a wrong namespace in place
@@ -91,10 +86,8 @@ def network_form(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "network-chain",
     'Write the chain ID of an EVM network as a decimal number: "eip155:8453".',
     expected="eip155: and a decimal chain ID",
-    fatal=True,
 )
 def network_chain(entry: AcceptsEntry) -> Iterator[str]:
     """`eip155:` without a valid chain ID, or with one above 2^53, which JavaScript cannot
@@ -107,7 +100,6 @@ def network_chain(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "network-caip2",
     "Write the network as CAIP-2: a namespace of 3 to 8 characters, a colon, and a reference of at"
     " most 32 characters (letters, digits, - and _).",
     expected="a namespace of 3 to 8 characters, a colon, a reference of at most 32",
@@ -122,11 +114,9 @@ def network_caip2(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "network-unknown",
     "Name a network that clients of version 1 know, such as base or polygon, or move to version 2"
     ' and write it as CAIP-2 (Arbitrum is "eip155:42161", BNB Smart Chain "eip155:56").',
     expected="a network name of version 1",
-    fatal=True,
 )
 def network_unknown(entry: AcceptsEntry) -> Iterator[str]:
     """A version 1 network name that the official clients do not know. They stop with an error."""
@@ -137,7 +127,6 @@ def network_unknown(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @note(
-    "network-divided",
     "Offer this network in version 2 too: the official clients of version 1 disagree about it.",
     expected="this network in version 2 too",
 )
@@ -150,7 +139,6 @@ def network_divided(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @note(
-    "network-not-evaluated",
     "No change is needed: this network is not evaluated. Evaluated networks are EVM networks,"
     " Solana and TON.",
     expected="an EVM network, Solana or TON, to be evaluated",
@@ -164,7 +152,6 @@ def network_not_evaluated(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "payto-network",
     "Set payTo to an account of this network.",
     expected="an account of this network",
 )
@@ -178,12 +165,10 @@ def payto_network(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "solana-cluster",
     "Name the cluster by its genesis hash: solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp is mainnet,"
     " solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1 devnet, solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
     " testnet.",
     expected="a cluster by its genesis hash",
-    fatal=True,
 )
 def solana_cluster(entry: AcceptsEntry) -> Iterator[str]:
     """A cluster of Solana that clients do not know, such as `solana:mainnet`."""
@@ -192,11 +177,9 @@ def solana_cluster(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "solana-mint",
     "Use the token's mint on this cluster: USDC is EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v on"
     " mainnet and 4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU on devnet and testnet.",
     expected="the token's mint on this cluster",
-    fatal=True,
 )
 def solana_mint(entry: AcceptsEntry) -> Iterator[str]:
     """A known mint of another cluster. Clients read the mint from the chain before they sign, and
@@ -209,10 +192,8 @@ def solana_mint(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "solana-memo",
     "Shorten extra.memo to 256 bytes in UTF-8.",
     expected="at most 256 bytes",
-    fatal=True,
 )
 def solana_memo(entry: AcceptsEntry) -> Iterator[str]:
     """A memo that clients refuse to put into the transaction."""
@@ -222,11 +203,9 @@ def solana_memo(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "fee-payer-missing",
     "Set extra.feePayer to the facilitator's account: Solana clients cannot build the transaction"
     " without it.",
     expected="the facilitator's account",
-    fatal=True,
 )
 def fee_payer_missing(entry: AcceptsEntry) -> Iterator[str]:
     """An entry on Solana without the account that pays the network fee."""
@@ -235,10 +214,8 @@ def fee_payer_missing(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "fee-payer-form",
     "Write extra.feePayer as the base58 key of the facilitator's account (32 bytes).",
     expected="a base58 key of 32 bytes",
-    fatal=True,
 )
 def fee_payer_form(entry: AcceptsEntry) -> Iterator[str]:
     """A fee payer that is not an account on Solana."""
@@ -248,10 +225,8 @@ def fee_payer_form(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "ton-network",
     "Write the network as tvm:-239 (mainnet) or tvm:-3 (testnet).",
     expected="tvm:-239 or tvm:-3",
-    fatal=True,
 )
 def ton_network(entry: AcceptsEntry) -> Iterator[str]:
     """A network of TON that clients do not know."""
@@ -260,10 +235,8 @@ def ton_network(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "ton-fees",
     "Set extra.areFeesSponsored to true: TON clients sign only if the facilitator pays the fees.",
     expected="true",
-    fatal=True,
 )
 def ton_fees(entry: AcceptsEntry) -> Iterator[str]:
     """`exact` on TON that does not state that the facilitator pays the fees."""
@@ -272,12 +245,10 @@ def ton_fees(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "ton-transfer",
     "Leave forwardTonAmount, responseDestination and forwardPayload out of extra, or write a whole"
     " number of nanotons, an address of TON and a bag of cells in base64.",
     expected="a whole number of nanotons, a TON address and a bag of cells in base64, or no such"
     " member",
-    fatal=True,
 )
 def ton_transfer(entry: AcceptsEntry) -> Iterator[str]:
     """Members of a jetton transfer (TEP-74) that TON clients cannot use."""

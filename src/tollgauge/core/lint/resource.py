@@ -94,7 +94,6 @@ def _places(envelope: Envelope) -> Iterator[tuple[str, object]]:
 
 
 @warning(
-    "resource-missing",
     "Describe the resource in a top-level resource object with its url.",
     expected="an object with the resource's url",
 )
@@ -105,11 +104,9 @@ def resource_missing(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "resource-shape",
     "Make resource an object whose url, description, mimeType, serviceName and iconUrl are strings"
     " and whose tags are an array of strings.",
     expected="strings, and tags as an array of strings",
-    fatal=True,
 )
 def resource_shape(reading: Reading) -> Iterator[str]:
     """A `resource` of the wrong type, for example the plain URL of version 1. The official Python
@@ -137,7 +134,6 @@ def _texts(value: object) -> bool:
 
 
 @warning(
-    "resource-url",
     "Write the resource's URL in full, with https:// and the host.",
     expected="a full https:// URL",
 )
@@ -149,7 +145,6 @@ def resource_url(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "resource-mismatch",
     "Write the public URL of the requested resource: host and path differ. Behind a proxy, build"
     " it from the forwarded host.",
     expected="the requested URL",
@@ -165,7 +160,6 @@ def resource_mismatch(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "resource-http",
     "Write the resource's URL with https://. A proxy that terminates TLS hides the scheme from the"
     " server.",
     expected="the URL with https://",
@@ -179,7 +173,6 @@ def resource_http(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "resource-internal",
     "Write the public URL of the resource: this host is internal.",
     expected="a public host",
 )
@@ -192,7 +185,6 @@ def resource_internal(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "resource-description",
     "Describe the resource in 1 to 500 characters: agents select resources by it.",
     expected="1 to 500 characters",
 )
@@ -212,7 +204,6 @@ def _descriptions(envelope: Envelope) -> Iterator[tuple[str, object]]:
 
 
 @warning(
-    "resource-service-name",
     "Keep serviceName to 32 printable ASCII characters.",
     expected="at most 32 printable ASCII characters",
 )
@@ -224,7 +215,6 @@ def resource_service_name(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "resource-tags",
     "List at most 5 different tags of at most 32 printable ASCII characters each.",
     expected="at most 5 different tags of at most 32 printable ASCII characters",
 )
@@ -240,7 +230,6 @@ def resource_tags(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "resource-icon",
     "Write iconUrl as a full http(s) URL of a public host, at most 2048 characters, without a user"
     " name.",
     expected="a full URL of a public host, at most 2,048 characters",

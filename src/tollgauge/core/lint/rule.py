@@ -22,7 +22,7 @@ Subject = TypeVar("Subject")
 Check = Callable[[Subject], Iterator[str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class Rule(Generic[Subject]):
     """A named check.
 
@@ -34,13 +34,17 @@ class Rule(Generic[Subject]):
             reported as a change of endpoints (core/watch/change_state).
     """
 
-    slug: str
     severity: Severity
     fix: str
     expected: str
     check: Check[Subject]
     fatal: bool = False
     revision: int = 1
+
+    @cached_property
+    def slug(self) -> str:
+        """The name of the check, with hyphens."""
+        return self.check.__name__.replace("_", "-")
 
     @property
     def doc(self) -> str:
@@ -79,34 +83,25 @@ def rules_of(*modules: ModuleType) -> tuple[Rule[Any], ...]:
 
 
 def error(
-    slug: str, fix: str, *, expected: str, fatal: bool = False, revision: int = 1
+    fix: str, *, expected: str, fatal: bool = True, revision: int = 1
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
-    """Make a check an error: its finding prevents a stock client from paying correctly."""
-    return lambda check: Rule(
-        slug=slug,
-        severity=Severity.ERROR,
-        fix=fix,
-        expected=expected,
-        check=check,
-        fatal=fatal,
-        revision=revision,
-    )
+    """Make a check an error: its finding prevents a stock client from paying correctly.
+
+    Not `fatal`: some stock clients can pay all the same.
+    """
+    return lambda check: Rule(Severity.ERROR, fix, expected, check, fatal, revision)
 
 
 def warning(
-    slug: str, fix: str, *, expected: str, fatal: bool = False
+    fix: str, *, expected: str, fatal: bool = False
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
     """Make a check a warning: its finding costs some clients, or concerns the description only.
 
     `fatal`: stock clients cannot pay, although the envelope is valid.
     """
-    return lambda check: Rule(
-        slug=slug, severity=Severity.WARN, fix=fix, expected=expected, check=check, fatal=fatal
-    )
+    return lambda check: Rule(Severity.WARN, fix, expected, check, fatal)
 
 
-def note(slug: str, fix: str, *, expected: str) -> Callable[[Check[Subject]], Rule[Subject]]:
+def note(fix: str, *, expected: str) -> Callable[[Check[Subject]], Rule[Subject]]:
     """Make a check a note: its finding needs no fix."""
-    return lambda check: Rule(
-        slug=slug, severity=Severity.INFO, fix=fix, expected=expected, check=check
-    )
+    return lambda check: Rule(Severity.INFO, fix, expected, check)

@@ -62,10 +62,8 @@ def _account_named(value: object) -> bool:
 
 
 @error(
-    "upto-facilitator",
     "Set extra.facilitatorAddress to the facilitator's address (0x and 40 hex digits).",
     expected="the facilitator's address",
-    fatal=True,
 )
 def upto_facilitator(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` without the address of the facilitator. The payer's signature contains it: only this
@@ -76,7 +74,6 @@ def upto_facilitator(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "upto-domain",
     "Write the token's EIP-712 domain in extra.name and extra.version: clients need it to sign the"
     " permit (EIP-2612) that saves the payer an approval transaction.",
     expected="the EIP-712 domain of the token",
@@ -88,10 +85,8 @@ def upto_domain(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "upto-authorizer",
     "Set extra.receiverAuthorizer to the base58 key of the account that signs for the seller.",
     expected="the base58 key of the seller's signer",
-    fatal=True,
 )
 def upto_authorizer(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` on Solana without the account whose vouchers withdraw from the payment channel."""
@@ -101,10 +96,8 @@ def upto_authorizer(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "upto-delay",
     "Write extra.withdrawDelay as a whole number of seconds from 1 to 4294967295.",
     expected="a whole number of seconds from 1 to 4294967295",
-    fatal=True,
 )
 def upto_delay(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` on Solana without the grace period of the payment channel, or with one of more than 32
@@ -118,10 +111,8 @@ def upto_delay(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "upto-token-program",
     "Set extra.tokenProgram to the base58 key of SPL Token or Token-2022, or leave it out.",
     expected="SPL Token, Token-2022 or no such member",
-    fatal=True,
 )
 def upto_token_program(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` on Solana with a token program that clients do not know."""
@@ -131,7 +122,6 @@ def upto_token_program(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "transfer-method",
     "Set extra.assetTransferMethod to eip3009 or permit2, or leave it out.",
     expected="eip3009, permit2 or no such member",
 )
@@ -145,7 +135,6 @@ def transfer_method(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "gateway-only",
     "Add an entry without Circle Gateway, and put it first: the official clients sign this one"
     " over the token's contract, so it cannot settle. Only Circle's client can pay it.",
     expected="an entry without Circle Gateway before this one",
@@ -159,10 +148,8 @@ def gateway_only(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "gateway-terms",
     'Set extra.version to "1" and extra.verifyingContract to the address of the Gateway wallet.',
     expected="version 1 and the address of the Gateway wallet",
-    fatal=True,
 )
 def gateway_terms(entry: AcceptsEntry) -> Iterator[str]:
     """An offer of Circle Gateway that Circle's client cannot sign."""
@@ -175,10 +162,8 @@ def gateway_terms(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "batch-authorizer",
     "Set extra.receiverAuthorizer to the address that signs for the seller (0x and 40 hex digits).",
     expected="the address that signs for the seller",
-    fatal=True,
 )
 def batch_authorizer(entry: AcceptsEntry) -> Iterator[str]:
     """`batch-settlement` without the authorizer, which is part of the channel's ID."""
@@ -187,10 +172,8 @@ def batch_authorizer(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "batch-delay",
     "Write extra.withdrawDelay as a whole number of seconds from 900 to 2592000.",
     expected="a whole number of seconds from 900 to 2592000",
-    fatal=True,
 )
 def batch_delay(entry: AcceptsEntry) -> Iterator[str]:
     """`batch-settlement` without the delay, which is part of the channel's ID, or with one that the
@@ -202,10 +185,8 @@ def batch_delay(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "batch-method",
     "Set extra.assetTransferMethod to eip3009 or permit2, or leave it out.",
     expected="eip3009, permit2 or no such member",
-    fatal=True,
 )
 def batch_method(entry: AcceptsEntry) -> Iterator[str]:
     """`batch-settlement` with a deposit method that clients do not support."""
@@ -215,10 +196,8 @@ def batch_method(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "address-strict",
     "Write the address with its EIP-55 checksum or all in lower case.",
     expected="the EIP-55 checksum, or lower case",
-    fatal=True,
 )
 def address_strict(entry: AcceptsEntry) -> Iterator[str]:
     """An address without its EIP-55 checksum in a scheme that hashes the address as written
@@ -231,11 +210,9 @@ def address_strict(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "capture-account",
     "Set extra.captureAuthorizer and extra.feeRecipient to the addresses of the capture authorizer"
     " and the fee recipient, with their EIP-55 checksum or in lower case.",
     expected="an address with its EIP-55 checksum or in lower case",
-    fatal=True,
 )
 def capture_account(entry: AcceptsEntry) -> Iterator[str]:
     """`auth-capture` without one of the two accounts that the payer's signature contains."""
@@ -247,11 +224,9 @@ def capture_account(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "capture-terms",
     "Write captureDeadline and refundDeadline as seconds since 1970 (the refund not before the"
     " capture), minFeeBps and maxFeeBps as whole numbers up to 10000 (the minimum first).",
     expected="whole numbers in the right order and within the contract's limits",
-    fatal=True,
 )
 def capture_terms(entry: AcceptsEntry) -> Iterator[str]:
     """`auth-capture` with a deadline or a fee that is missing, not a whole number, too large for
@@ -270,10 +245,8 @@ def capture_terms(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "capture-escrow",
     "Set extra.authCaptureEscrow to a deployed escrow, or leave it out.",
     expected="a deployed escrow, or no such member",
-    fatal=True,
 )
 def capture_escrow(entry: AcceptsEntry) -> Iterator[str]:
     """`auth-capture` with an escrow that clients do not know."""

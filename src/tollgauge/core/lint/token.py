@@ -56,12 +56,10 @@ def _is_excluded(entry: AcceptsEntry) -> bool:
 
 
 @error(
-    "asset-form",
     "Write the asset as the token's contract address (0x and 40 hex digits on EVM networks, the"
     " mint in base58 on Solana, the jetton's master on TON), not as a ticker, a CAIP-19 id or an"
     " object.",
     expected="the token's address on this network",
-    fatal=True,
 )
 def asset_form(entry: AcceptsEntry) -> Iterator[str]:
     """The asset is missing, is not a string, or is not an address on the network. The signature
@@ -72,11 +70,9 @@ def asset_form(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "payto-form",
     "Set payTo to one account of the network (0x and 40 hex digits on EVM networks, 32 bytes in"
     " base58 on Solana, a raw or a user-friendly address on TON).",
     expected="one account of this network",
-    fatal=True,
 )
 def payto_form(entry: AcceptsEntry) -> Iterator[str]:
     """The payee is missing, is not a string, a placeholder, or not an account of the network."""
@@ -85,7 +81,6 @@ def payto_form(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "address-checksum",
     "Write the address with its EIP-55 checksum or all in lower case: a digit may be wrong.",
     expected="the EIP-55 checksum, or lower case",
 )
@@ -101,10 +96,8 @@ def address_checksum(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "address-zero",
     "Set payTo to a real account and asset to a real token: the zero address is neither.",
     expected="a real account, or a real token",
-    fatal=True,
 )
 def address_zero(entry: AcceptsEntry) -> Iterator[str]:
     """The zero address (on Solana the system program), to which tokens refuse transfers, or the
@@ -118,10 +111,8 @@ def address_zero(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "payto-asset",
     "Set payTo to your own account: this is a token or a contract of x402.",
     expected="your own account",
-    fatal=True,
 )
 def payto_asset(entry: AcceptsEntry) -> Iterator[str]:
     """The payee is the token itself (USDC refuses such a transfer), a known token, as when asset
@@ -136,10 +127,10 @@ def payto_asset(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "asset-network",
     "Use the token's address on this network: this address belongs to a token on another network,"
     " for example on a test network.",
     expected="the token's address on this network",
+    fatal=False,
 )
 def asset_network(entry: AcceptsEntry) -> Iterator[str]:
     """The address of a token on another network, while the token is known to have another address
@@ -151,7 +142,6 @@ def asset_network(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @warning(
-    "asset-not-default",
     "Use a token that the official clients pay by default, USDC on most networks: they refuse"
     " others unless their owner allows them.",
     expected="a token that the official clients pay by default",
@@ -165,11 +155,9 @@ def asset_not_default(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "domain-missing",
     'Write the token\'s EIP-712 domain in extra.name and extra.version, for example {"name":'
     ' "USD Coin", "version": "2"} for USDC on Base.',
     expected="the EIP-712 domain of the token",
-    fatal=True,
 )
 def domain_missing(entry: AcceptsEntry) -> Iterator[str]:
     """The name or the version is missing in a payment that is signed over the token's domain
@@ -182,11 +170,9 @@ def domain_missing(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "domain-wrong",
     'Write the EIP-712 domain of the token\'s contract: USDC is {"name": "USD Coin",'
     ' "version": "2"} on Base and {"name": "USDC", "version": "2"} on Base Sepolia.',
     expected="the EIP-712 domain of the token",
-    fatal=True,
 )
 def domain_wrong(entry: AcceptsEntry) -> Iterator[str]:
     """A known token with another name or version: every signature over it is invalid."""
@@ -199,10 +185,8 @@ def domain_wrong(entry: AcceptsEntry) -> Iterator[str]:
 
 
 @error(
-    "asset-permit2",
     'Set extra.assetTransferMethod to "permit2": this token does not support EIP-3009.',
     expected="the transfer method of this token",
-    fatal=True,
 )
 def asset_permit2(entry: AcceptsEntry) -> Iterator[str]:
     """A known token without EIP-3009 that is offered without Permit2: the payments that clients

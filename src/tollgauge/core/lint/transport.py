@@ -6,23 +6,36 @@ RFC 4648 (base64), RFC 9111 (caching), Fetch (CORS).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Final
 
 from tollgauge.core.lint.parsing import HEADER, HeaderFault
 from tollgauge.core.lint.reading import Reading
-from tollgauge.core.lint.rule import error, warning
+from tollgauge.core.lint.rule import Rule, error, warning
 
 _NAMED: Final = {*range(200, 400), 400, 401, 402, 403, 404, 405, 410, 422, 429, *range(500, 600)}
 """402 and every status that a rule of this module covers."""
 
 
+def _status_error(fix: str) -> Callable[[Callable[[int], bool]], Rule[Reading]]:
+    """Make a check of the status an error at the place `status`."""
+
+    def decorate(check: Callable[[int], bool]) -> Rule[Reading]:
+        @wraps(check)
+        def find(reading: Reading) -> Iterator[str]:
+            if reading.status is not None and check(reading.status):
+                yield "status"
+
+        return error(fix, expected="HTTP 402")(find)
+
+    return decorate
+
+
 @error(
-    "no-answer",
     "Answer unpaid requests over HTTPS: the server did not respond, so clients cannot learn the"
     " price.",
     expected="HTTP 402",
-    fatal=True,
 )
 def no_answer(reading: Reading) -> Iterator[str]:
     """The request ended in a fault without an HTTP response."""
@@ -30,114 +43,64 @@ def no_answer(reading: Reading) -> Iterator[str]:
         yield "status"
 
 
-@error(
-    "status-unpaid",
-    "Answer unpaid requests with 402: this request was served without a payment.",
-    expected="HTTP 402",
-    fatal=True,
-)
-def unpaid(reading: Reading) -> Iterator[str]:
+@_status_error("Answer unpaid requests with 402: this request was served without a payment.")
+def status_unpaid(status: int) -> bool:
     """A success status. Directories drop such a listing, because the resource is not paid."""
-    if reading.status in range(200, 300):
-        yield "status"
+    return 200 <= status < 300
 
 
-@error(
-    "status-redirect",
-    "Answer 402 at the listed URL itself, or list the URL that the redirect points to.",
-    expected="HTTP 402",
-    fatal=True,
-)
-def redirect(reading: Reading) -> Iterator[str]:
+@_status_error("Answer 402 at the listed URL itself, or list the URL that the redirect points to.")
+def status_redirect(status: int) -> bool:
     """A redirect. Directories probe the advertised URL, and a payment is bound to its resource."""
-    if reading.status in range(300, 400):
-        yield "status"
+    return 300 <= status < 400
 
 
-@error(
-    "status-validates-first",
+@_status_error(
     "Require payment before validating the request: answer 402 to every unpaid request, and 400 or"
-    " 422 only to a paid one.",
-    expected="HTTP 402",
-    fatal=True,
+    " 422 only to a paid one."
 )
-def validates_first(reading: Reading) -> Iterator[str]:
+def status_validates_first(status: int) -> bool:
     """400 or 422. Directories send empty bodies, so validation hides the challenge from them."""
-    if reading.status in (400, 422):
-        yield "status"
+    return status in (400, 422)
 
 
-@error(
-    "status-forbidden",
-    "Answer unpaid requests with 402 before any login, API key check or bot filter.",
-    expected="HTTP 402",
-    fatal=True,
-)
-def forbidden(reading: Reading) -> Iterator[str]:
+@_status_error("Answer unpaid requests with 402 before any login, API key check or bot filter.")
+def status_forbidden(status: int) -> bool:
     """401 or 403. The endpoint is up, but an agent that only has money cannot use it."""
-    if reading.status in (401, 403):
-        yield "status"
+    return status in (401, 403)
 
 
-@error(
-    "status-not-found",
-    "Serve the listed path, or remove the listing: the resource does not exist.",
-    expected="HTTP 402",
-    fatal=True,
-)
-def not_found(reading: Reading) -> Iterator[str]:
+@_status_error("Serve the listed path, or remove the listing: the resource does not exist.")
+def status_not_found(status: int) -> bool:
     """404 or 410."""
-    if reading.status in (404, 410):
-        yield "status"
+    return status in (404, 410)
 
 
-@error(
-    "status-method",
+@_status_error(
     "Declare the method that the resource accepts in extensions.bazaar.info.input.method: this"
-    " method is not allowed.",
-    expected="HTTP 402",
-    fatal=True,
+    " method is not allowed."
 )
-def method(reading: Reading) -> Iterator[str]:
+def status_method(status: int) -> bool:
     """405: the request used a method that the resource does not accept."""
-    if reading.status == 405:
-        yield "status"
+    return status == 405
 
 
-@error(
-    "status-throttled",
-    "Raise the rate limit for unpaid requests, or send Retry-After.",
-    expected="HTTP 402",
-    fatal=True,
-)
-def throttled(reading: Reading) -> Iterator[str]:
+@_status_error("Raise the rate limit for unpaid requests, or send Retry-After.")
+def status_throttled(status: int) -> bool:
     """429: the challenge could not be checked."""
-    if reading.status == 429:
-        yield "status"
+    return status == 429
 
 
-@error(
-    "status-server-error",
-    "Fix the server: it fails before it asks for payment.",
-    expected="HTTP 402",
-    fatal=True,
-)
-def server_error(reading: Reading) -> Iterator[str]:
+@_status_error("Fix the server: it fails before it asks for payment.")
+def status_server_error(status: int) -> bool:
     """Any 5xx."""
-    if reading.status in range(500, 600):
-        yield "status"
+    return 500 <= status < 600
 
 
-@error(
-    "status-other",
-    "Answer unpaid requests with 402 Payment Required.",
-    expected="HTTP 402",
-    fatal=True,
-)
-def other(reading: Reading) -> Iterator[str]:
+@_status_error("Answer unpaid requests with 402 Payment Required.")
+def status_other(status: int) -> bool:
     """Any status that is not 402 and is not covered by another rule."""
-    if reading.status is not None and reading.status not in _NAMED:
-        yield "status"
+    return status not in _NAMED
 
 
 HEADER_SOFT_MAX: Final = 8_192
@@ -145,10 +108,10 @@ HEADER_SOFT_MAX: Final = 8_192
 
 
 @error(
-    "header-base64",
     "Encode the PAYMENT-REQUIRED header as standard base64 (RFC 4648 section 4) of the JSON"
     " envelope.",
     expected="standard base64 of the envelope's JSON",
+    fatal=False,
 )
 def header_base64(reading: Reading) -> Iterator[str]:
     """The header is present but is not base64 in any variant. Both official clients stop here; only
@@ -159,9 +122,9 @@ def header_base64(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "header-json",
     "Encode one JSON object (UTF-8, nested at most 32 levels) in the base64 of PAYMENT-REQUIRED.",
     expected="base64 of one JSON object",
+    fatal=False,
 )
 def header_json(reading: Reading) -> Iterator[str]:
     """The header decodes to bytes that are not JSON, or to JSON that is nested too deeply."""
@@ -170,10 +133,10 @@ def header_json(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "header-object",
     "Send the whole envelope {x402Version, resource, accepts} in PAYMENT-REQUIRED, not only a"
     " part of it.",
     expected="base64 of the whole envelope, an object with x402Version and accepts",
+    fatal=False,
 )
 def header_object(reading: Reading) -> Iterator[str]:
     """The header contains JSON that is not an object; often the bare `accepts` array."""
@@ -182,11 +145,9 @@ def header_object(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "header-requirements",
     'Wrap the payment requirements in an envelope: {"x402Version": 2, "resource": {"url": ...},'
     ' "accepts": [the requirements]}.',
     expected="base64 of the whole envelope, with these requirements in accepts",
-    fatal=True,
 )
 def header_requirements(reading: Reading) -> Iterator[str]:
     """The header contains the requirements of one payment instead of the envelope that lists them
@@ -197,9 +158,9 @@ def header_requirements(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "header-repeated",
     "Send exactly one PAYMENT-REQUIRED header.",
     expected="one PAYMENT-REQUIRED header",
+    fatal=False,
 )
 def header_repeated(reading: Reading) -> Iterator[str]:
     """Clients join repeated headers with a comma (RFC 9110 section 5.3), and the result does not
@@ -210,9 +171,9 @@ def header_repeated(reading: Reading) -> Iterator[str]:
 
 
 @error(
-    "header-name",
     "Name the header PAYMENT-REQUIRED: clients do not read X-PAYMENT-REQUIRED.",
     expected="a header named PAYMENT-REQUIRED",
+    fatal=False,
 )
 def header_name(reading: Reading) -> Iterator[str]:
     """A header with the old `X-` prefix, and no header with the correct name."""
@@ -223,7 +184,6 @@ def header_name(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "header-base64url",
     "Encode PAYMENT-REQUIRED with the standard base64 alphabet (+ and /): the official TypeScript"
     " client rejects - and _.",
     expected="the standard base64 alphabet, with + and /",
@@ -237,7 +197,6 @@ def header_base64url(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "header-whitespace",
     "Remove the whitespace around or inside PAYMENT-REQUIRED.",
     expected="base64 without whitespace",
 )
@@ -248,7 +207,6 @@ def header_whitespace(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "header-padding",
     "Pad the base64 of PAYMENT-REQUIRED with = to a multiple of four.",
     expected="base64 padded with = to a multiple of four characters",
 )
@@ -259,7 +217,6 @@ def header_padding(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "header-large",
     "Keep PAYMENT-REQUIRED under 8 KB: the payment returns resource and extensions, and proxies"
     " reject larger headers. Shorten the bazaar schema.",
     expected="at most 8,192 characters",
@@ -271,7 +228,6 @@ def header_large(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "cache-control",
     "Send Cache-Control: no-store with the 402.",
     expected="Cache-Control: no-store",
 )
@@ -282,7 +238,6 @@ def cache_control(reading: Reading) -> Iterator[str]:
 
 
 @warning(
-    "cors-expose",
     "Send Access-Control-Expose-Headers: PAYMENT-REQUIRED, PAYMENT-RESPONSE. Otherwise browsers"
     " cannot read the price.",
     expected="Access-Control-Expose-Headers: PAYMENT-REQUIRED, PAYMENT-RESPONSE",
