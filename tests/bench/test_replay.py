@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.forecasts import HALF_HOUR, START, half_hours
 from tests.support.probe_rows import spans_by_day
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 
 from bench.replay import (
     SHORT_OUTAGE,
@@ -29,7 +29,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.calibration.calibration import BASELINES, DAY, FORECAST, NEXT, NOW, qualities
 from tollgauge.core.probe.spans import Spans, Statement, spans_sum, statement
 
-REAL = Path(__file__).parents[2].parent / "shared" / "data" / "uptime-series"
+REAL = FOLDER / "uptime-series"
 STATUSES = st.sampled_from([None, 200, 401, 404, 429, 503])
 STATES = st.lists(st.booleans(), min_size=2, max_size=120)
 
@@ -203,9 +203,7 @@ def test_usual_interval_is_median_within_limits() -> None:
     assert usual_interval([Line(0, up=True), Line(9 * DAY_MS, up=True)]) == DAY_MS
 
 
-@pytest.mark.skipif(
-    not REAL.is_dir(), reason="the real snapshots (../shared/data/uptime-series) are not here"
-)
+@needs_recorded_inputs
 def test_forecasts_beat_last_probe_and_average_on_real_series() -> None:
     series: dict[str, list[Line]] = {}
     for path in sorted(REAL.glob("*.json.gz"))[-20:]:

@@ -12,12 +12,13 @@ from typing import Any
 
 import orjson
 import pytest
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 
 from tollgauge import cli
 
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 ONE, OTHER = "0x" + "1" * 40, "0x" + "2" * 40
-SERIES = Path(__file__).parents[2].parent / "shared" / "data" / "uptime-series"
+SERIES = FOLDER / "uptime-series"
 
 
 @dataclass(frozen=True)
@@ -304,9 +305,7 @@ def test_only_one_directory_is_queried_per_command(command: DiscoverCommand) -> 
     assert "Several URLs cannot be combined" in asked.err
 
 
-@pytest.mark.skipif(
-    not SERIES.is_dir(), reason="the real snapshots (../shared/data/uptime-series) are not here"
-)
+@needs_recorded_inputs
 def test_real_snapshots_of_one_directory_change_over_time(
     command: DiscoverCommand,
 ) -> None:

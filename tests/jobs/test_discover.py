@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from pydantic import ValidationError
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 from tests.support.tls_server import Reply, TlsServer, tls_server
 
 from tollgauge import app
@@ -26,12 +27,8 @@ from tollgauge.store.endpoints import endpoints, listings
 HOST = "directory.test"
 NOW = 1_766_283_370_973
 HOUR = 3_600_000
-DATA = Path(__file__).parents[2].parent / "shared" / "data" / "discovery"
+DATA = FOLDER / "discovery"
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
-
-needs_real_input = pytest.mark.skipif(
-    not DATA.is_dir(), reason="the real crawls (../shared/data/discovery) are not here"
-)
 
 
 class Directory:
@@ -433,7 +430,7 @@ def raw_changes(before: dict[Any, Any], after: dict[Any, Any]) -> Counter[str]:
     return kinds
 
 
-@needs_real_input
+@needs_recorded_inputs
 async def test_two_real_crawls_produce_the_events_of_their_difference(store: Store) -> None:
     names = ("bazaar-2025-12-18.json.gz", "bazaar-2025-12-20.json.gz")
     raw = [raw_listing(name) for name in names]
@@ -462,7 +459,7 @@ def write_undated(name: str, path: Path, **changes: Any) -> Path:
     return path
 
 
-@needs_real_input
+@needs_recorded_inputs
 async def test_real_crawls_in_reverse_order_delist_nothing(store: Store, tmp_path: Path) -> None:
     names = ("bazaar-2025-12-20.json.gz", "bazaar-2025-12-18.json.gz")
     tallies = [
@@ -474,7 +471,7 @@ async def test_real_crawls_in_reverse_order_delist_nothing(store: Store, tmp_pat
     assert dict(tallies[1].events) == dict(expected)
 
 
-@needs_real_input
+@needs_recorded_inputs
 async def test_endpoints_missing_from_a_later_complete_crawl_are_delisted(
     store: Store, tmp_path: Path
 ) -> None:
@@ -489,7 +486,7 @@ async def test_endpoints_missing_from_a_later_complete_crawl_are_delisted(
     assert dict(back.events)["relisted"] == tally.delisted
 
 
-@needs_real_input
+@needs_recorded_inputs
 async def test_real_page_with_malformed_entries_is_read(store: Store) -> None:
     tally = await load_file(store, DATA / "payai-page.json", source=None, now=NOW)
     raw = json.loads((DATA / "payai-page.json").read_bytes())["items"]

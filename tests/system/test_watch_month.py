@@ -29,6 +29,7 @@ from tests.support import http_service
 from tests.support.alert_process import KEY
 from tests.support.command_server import command as prepared_command
 from tests.support.receivers import ALERTS, Receivers, receivers
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 from tests.support.statements import execute
 
 from tollgauge import app as root
@@ -62,7 +63,7 @@ from tollgauge.store.watches.watches import Watch
 NOW = http_service.NOW
 STEP = 5 * MINUTE_MS
 ROOT = Path(__file__).resolve().parents[2]
-SERIES = ROOT.parent / "shared" / "data" / "uptime-series"
+SERIES = FOLDER / "uptime-series"
 
 
 def one(kind: str, **changes: Any) -> Seller:
@@ -303,7 +304,7 @@ def assert_outages_were_told(results: list[ProbeResult], alerts: list[Change]) -
     assert downs <= len(re.findall("0+", line))
 
 
-@pytest.mark.skipif(not SERIES.is_dir(), reason="the real uptime series are not on this machine")
+@needs_recorded_inputs
 def test_real_uptime_series_are_reported_correctly() -> None:
     lines: dict[str, str] = {}
     for path in sorted(SERIES.glob("*.json.gz")):

@@ -17,10 +17,10 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
 from tests.support import http_service
 from tests.support.alert_process import KEY
 from tests.support.receivers import ALERTS, Receivers, receivers
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 from tests.support.statements import execute
 
 from tollgauge import app as root
@@ -47,7 +47,7 @@ STEP = 5 * MINUTE_MS
 STEADY = 6
 """Equal results in a row after which a state is steady, as docs/watching.md states."""
 SENSITIVITIES = (1, 2, 3, 5, 10)
-SERIES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "uptime-series"
+SERIES = FOLDER / "uptime-series"
 DOWN, UP, TURNS = "liveness_down", "liveness_recovered", "liveness_flapping"
 Told = dict[tuple[str, int], list[tuple[int, str]]]
 """The events of a watch of (URL, sensitivity): (index of the check, type)."""
@@ -244,7 +244,7 @@ def real_series(*, at_least: int) -> dict[str, str]:
     return changed | {url: lines[url] for url in quiet[:2]}
 
 
-@pytest.mark.skipif(not SERIES.is_dir(), reason="the real uptime series are not on this machine")
+@needs_recorded_inputs
 async def test_real_series_are_reported_correctly(tmp_path: Path, empty_sqlite: Path) -> None:
     lines = {url: line[:40] for url, line in real_series(at_least=3).items()}
     assert len(lines) >= 5

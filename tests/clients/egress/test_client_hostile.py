@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.support.hostile_server import World, hostile_world
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.core.lint import lint
@@ -24,7 +25,7 @@ DEADLINE_MS = 1_500
 """Deadline for servers that never finish."""
 PATIENT_MS, ENDS_S = 20_000, 15
 """Deadline for servers that answer, on a busy machine, and the time by which all exchanges end."""
-CORPUS = Path(__file__).parents[4] / "shared/data/adversarial/corpus.jsonl"
+CORPUS = FOLDER / "adversarial/corpus.jsonl"
 
 
 @pytest.fixture
@@ -271,7 +272,7 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.skipif(not CORPUS.exists(), reason="../shared/data/adversarial is missing")
+@needs_recorded_inputs
 async def test_corpus_of_hostile_responses_is_covered(
     egress: Egress, impatient: Egress, world: World
 ) -> None:

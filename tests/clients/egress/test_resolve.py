@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pycurl
 import pytest
 from tests.support.hostile_server import World, hostile_world
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
@@ -22,7 +23,7 @@ from tollgauge.clients.egress.transfer import CurlTransfer, Plan
 from tollgauge.core.endpoint.identity import ResourceError
 from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind
 
-CORPUS = Path(__file__).parents[4] / "shared/data/adversarial/corpus.jsonl"
+CORPUS = FOLDER / "adversarial/corpus.jsonl"
 PUBLIC = "93.184.215.14"
 NAME = "www.seller.com"
 
@@ -262,7 +263,7 @@ async def test_loopback_is_never_connected_to(world: World, answer: str) -> None
     await _assert_untouched(world, HOSTILE_URLS, Names((answer,)))
 
 
-@pytest.mark.skipif(not CORPUS.exists(), reason="../shared/data/adversarial is missing")
+@needs_recorded_inputs
 async def test_no_url_of_the_corpus_connects_to_loopback(world: World) -> None:
     cases = [json.loads(line) for line in CORPUS.read_text().splitlines()]
     urls = [
@@ -274,7 +275,7 @@ async def test_no_url_of_the_corpus_connects_to_loopback(world: World) -> None:
     await _assert_untouched(world, urls, Names(("127.0.0.1",)))
 
 
-@pytest.mark.skipif(not CORPUS.exists(), reason="../shared/data/adversarial is missing")
+@needs_recorded_inputs
 def test_dns_cases_of_the_corpus_are_covered() -> None:
     cases = [json.loads(line) for line in CORPUS.read_text().splitlines()]
     assert {case["id"] for case in cases if case["group"] == "dns"} == {

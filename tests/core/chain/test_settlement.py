@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from eth_abi.abi import encode
 from eth_utils.crypto import keccak
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 
 from tollgauge.core.chain.settlement import (
     AUTHORIZATION_CANCELED,
@@ -28,7 +28,7 @@ from tollgauge.core.chain.settlement import (
 
 TOKEN = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 ANN, BEN, SHOP, OTHER = (bytes([number]) * 20 for number in (1, 2, 3, 4))
-REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "onchain"
+REAL = FOLDER / "onchain"
 
 
 def topic(address: bytes) -> str:
@@ -326,7 +326,7 @@ def test_the_times_of_blocks_are_read_where_logs_carry_them() -> None:
 def real_receipts() -> list[Any]:
     """Captured transactions whose receipt has logs."""
     cases = []
-    for path in sorted(REAL.glob("*.json")) if REAL.is_dir() else []:
+    for path in sorted(REAL.glob("*.json")):
         whole = json.loads(path.read_text())
         receipt = whole.get("receipt") if isinstance(whole, dict) else None
         if isinstance(receipt, dict) and receipt.get("logs"):
@@ -334,7 +334,7 @@ def real_receipts() -> list[Any]:
     return cases
 
 
-@pytest.mark.skipif(not REAL.is_dir(), reason="the captured transactions are not on this machine")
+@needs_recorded_inputs
 @pytest.mark.parametrize("whole", real_receipts())
 def test_captured_settlements_pair_according_to_their_call_data(whole: dict[str, Any]) -> None:
     said = whole["verification"]["decoded"]

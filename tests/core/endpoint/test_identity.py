@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 
 from tollgauge.core.endpoint.identity import URL_MAX, Perimeter, ResourceError, parse_resource
 
-CORPUS = Path(__file__).parents[3] / "shared/data/adversarial/corpus.jsonl"
+CORPUS = FOLDER / "adversarial/corpus.jsonl"
 ZERO_WIDTH = ("\u200b", "\u200d", "\u2060", "\ufeff", "\u00ad", "\u180e", "\ufe0f", "\U000e0041")
 
 NOT_RESOURCES = (
@@ -269,7 +269,7 @@ def _as_https(text: str) -> str:
     return text.replace("http://", "https://", 1)
 
 
-@pytest.mark.skipif(not CORPUS.exists(), reason="../shared/data/adversarial is missing")
+@needs_recorded_inputs
 @pytest.mark.parametrize("case", _corpus(), ids=lambda case: str(case["id"]))
 def test_the_corpus_of_hostile_urls_is_refused_at_parse(case: dict[str, str]) -> None:
     text = _as_https(case["input"])

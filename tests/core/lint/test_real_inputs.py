@@ -1,7 +1,4 @@
-"""The linter against answers of real services and published verdicts.
-
-The inputs are next to the project (see their README); without them these tests are skipped.
-"""
+"""The linter on responses of real services, compared with published verdicts."""
 
 from __future__ import annotations
 
@@ -10,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 
 from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.lint import lint
 from tollgauge.core.lint.capture import exchange_from_capture
 from tollgauge.core.lint.diagnosis import diagnose
 
-CHALLENGES = Path(__file__).parents[4] / "shared" / "data" / "challenges"
-pytestmark = pytest.mark.skipif(
-    not CHALLENGES.is_dir(), reason="the real inputs (../shared/data/challenges) are not here"
-)
+CHALLENGES = FOLDER / "challenges"
+pytestmark = needs_recorded_inputs
 
 
 def load(path: Path) -> dict[str, Any]:

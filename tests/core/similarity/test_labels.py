@@ -7,16 +7,17 @@ a change of the method that loses quality on any catalogue shows here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 
 from bench import relevance
 from bench.relevance import Quality, Service
 from tollgauge.core.similarity.tokenizer import ProviderText
 
-LABELS = Path(__file__).resolve().parents[4] / "shared/data/similarity/labels.jsonl"
+LABELS = FOLDER / "similarity/labels.jsonl"
+pytestmark = needs_recorded_inputs
 FLOORS = {
     "coinbase-ecosystem": (0.56, 0.55),
     "kelm": (0.82, 0.63),
@@ -28,8 +29,6 @@ FLOORS = {
 
 @pytest.fixture(scope="module")
 def services() -> tuple[Service, ...]:
-    if not LABELS.is_file():
-        pytest.skip("the labelled services (../shared/data/similarity) are not on this machine")
     return relevance.read_labels(LABELS)
 
 

@@ -1,24 +1,19 @@
-"""The payment trace against real transactions of Base and Base Sepolia.
-
-The inputs are next to the project (see their README); without them these tests are skipped.
-"""
+"""The payment trace of real transactions of Base and Base Sepolia."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.recorded import FOLDER, needs_recorded_inputs
 
 from tollgauge.core.chain.trace.answer import trace_files, trace_json
 from tollgauge.core.chain.trace.nesting import _SIGNATURES, _WRAPPERS
 from tollgauge.core.chain.trace.result import Model, TraceResult, TraceStatus
 
-ONCHAIN = Path(__file__).parents[4] / "shared" / "data" / "onchain"
-pytestmark = pytest.mark.skipif(
-    not ONCHAIN.is_dir(), reason="the real inputs (../shared/data/onchain) are not here"
-)
+ONCHAIN = FOLDER / "onchain"
+pytestmark = needs_recorded_inputs
 POSITIVE = (
     "base-twa-bytes-2cd6b482-raw",
     "base-twa-bytes-viaproxy-8eba8905",
