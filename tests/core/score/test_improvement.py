@@ -29,9 +29,9 @@ from tollgauge.core.score.evidence import (
 from tollgauge.core.score.improvement import (
     SHOWN,
     Improvement,
+    fix_flags,
+    improve_components,
     improvements,
-    mended_components,
-    mended_flags,
 )
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.scoring import score
@@ -148,8 +148,8 @@ def test_what_is_named_raises_the_score_by_as_much_as_it_says(evidence: Evidence
 def test_mending_never_lowers_a_score(evidence: Evidence) -> None:
     now = score(evidence)
     assume(now.score_tenths is not None)
-    mended = (*mended_flags(evidence, now, POLICY), *mended_components(evidence, now, POLICY))
-    for row in mended:
+    changes = (*fix_flags(evidence, now, POLICY), *improve_components(evidence, now, POLICY))
+    for row in changes:
         # A forecast counts repairs, which an endpoint that never failed does not show.
         if row.code != "compliance":
             assert tenths(row.evidence) >= (now.score_tenths or 0), row.code
@@ -276,7 +276,7 @@ def test_demand_is_not_promised_where_it_is_not_measured() -> None:
     assert "activity" not in raising(payable(anchors=ANCHORS[:1]))
 
 
-def test_a_price_that_nobody_pays_is_mended_by_one_that_clients_do() -> None:
+def test_decoy_price_is_fixed_by_a_price_that_clients_pay() -> None:
     decoy = payable(quote=replace(QUOTE, amount=10**10))
     row = improvements(decoy)[0]
     assert row.code == "decoy-price"
@@ -300,8 +300,8 @@ def test_nothing_is_left_to_improve_for_the_best() -> None:
 def test_an_improvement_is_what_the_changed_evidence_scores_by_itself(name: str) -> None:
     evidence = from_json(VECTORS[name])
     now = score(evidence)
-    mended = (*mended_flags(evidence, now, POLICY), *mended_components(evidence, now, POLICY))
-    then = {one.code: score(one.evidence).score_tenths for one in mended}
+    changes = (*fix_flags(evidence, now, POLICY), *improve_components(evidence, now, POLICY))
+    then = {one.code: score(one.evidence).score_tenths for one in changes}
     rows = improvements(evidence)
     assert {row.code: row.score_tenths for row in rows}.items() <= then.items()
     better = [tenths for tenths in then.values() if (tenths or 0) > (now.score_tenths or 0)]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tollgauge.core.base.rounding import Ratio, is_below
+from tollgauge.core.base.rounding import Ratio
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint.finding import NOT_EVALUATED, Severity
@@ -218,42 +218,6 @@ class Facts:
             change.at for change in self.changes if change.kind == kind and not change.announced
         ]
         return max(instants, default=None)
-
-
-def is_marked(facts: Facts) -> bool:
-    """Whether the evidence has any of the marks that few endpoints have."""
-    evidence = facts.evidence
-    return (
-        not evidence.listed
-        or evidence.templated
-        or evidence.wildcard
-        or evidence.injection
-        or evidence.paid_not_delivered
-        or evidence.site_median_tenths is not None
-    )
-
-
-def has_changed(facts: Facts) -> bool:
-    """Whether the window has any change of terms, or the payTo varies."""
-    return bool(facts.changes) or facts.evidence.pay_to_varies
-
-
-def is_unpaid(facts: Facts) -> bool:
-    """Whether the latest probe that speaks saw anything but a 402 that can be paid."""
-    state = facts.evidence.state
-    return state is not None and not (state.payable and state.outcome == _PAYMENT_REQUIRED)
-
-
-def was_no_402(facts: Facts) -> bool:
-    """Whether the last scored probe was answered with anything but a 402."""
-    last = facts.evidence.last
-    return last is not None and last.outcome != _PAYMENT_REQUIRED
-
-
-def is_dear(facts: Facts) -> bool:
-    """Whether the advertised price is above what stock clients pay."""
-    usd = facts.usd
-    return usd is not None and is_below((facts.policy.client_cap_usd, 1), usd)
 
 
 def facts_of(evidence: Evidence, policy: Policy) -> Facts:

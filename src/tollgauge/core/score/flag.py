@@ -1,14 +1,14 @@
-"""Flag: one machine-readable issue, and the rule that raises it.
+"""Flag: one machine-readable issue of an endpoint, and the rule that raises it.
 
-A rule is a function of the facts whose docstring is the rule in words, as the methodology page
-shows it; what it returns is the message for the endpoint at hand, with what to do about it.
+A rule is a function of the facts. Its docstring is the rule in words on the methodology page; it
+returns the message for one endpoint, which says what to do.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from tollgauge.core.endpoint.finding import Severity
@@ -21,21 +21,19 @@ RANKS: Final[dict[str, int]] = {severity: rank for rank, severity in enumerate(S
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """An issue of an endpoint; `since` in milliseconds UTC where it is known. `to_pay` is always
-    empty, a property that stored scores have.
-    """
+    """An issue of an endpoint; `since` is in milliseconds UTC, None if it is unknown."""
 
     code: str
     severity: Severity
     message: str
     since: int | None = None
-    to_pay: str = ""
 
 
 class Fired(NamedTuple):
-    """What a rule says when it fires, as `Flag` has it. `to_pay` is advice to those who pay all the
-    same; the message of the flag has it where the recommendation lets pay and the endpoint could be
-    paid when it was last checked.
+    """The result of a rule that raises its flag: `message` and `since` as in `Flag`.
+
+    `to_pay` is advice for buyers who pay anyway. It is added to the flag's message only if the
+    recommendation allows payment and the endpoint was payable at its last check.
     """
 
     message: str
@@ -44,13 +42,13 @@ class Fired(NamedTuple):
 
 
 Raised = tuple[int, str, Fired]
-"""A flag before there is advice: the rank of its severity, its code, and what its rule says. They
-sort by severity, then code.
+"""A raised flag before the recommendation is known: rank of its severity, code, result of its rule.
+These sort by severity, then code.
 """
 
 
 def flag(raised: Raised, *, payable: bool) -> Flag:
-    """A flag with its final message, which has `to_pay` only where it can be followed."""
+    """Return a flag with its final message; `payable`: the message includes `to_pay`."""
     rank, code, (message, since, to_pay) = raised
     return Flag(
         code=code,
@@ -60,52 +58,32 @@ def flag(raised: Raised, *, payable: bool) -> Flag:
     )
 
 
-def always(_facts: Facts) -> bool:
-    """The condition of rules that have none in common with others."""
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class FlagRule:
-    """The code of a flag, its severity, the function that decides whether it is raised, and what
-    the seller can do about it; empty where nothing that a seller does would help. `only_if` holds
-    wherever the rule fires: rules that share it are not asked one by one where it does not.
+    """A rule that raises a flag.
+
+    Attributes:
+        check: Returns the message if the flag is raised, otherwise None.
+        fix: What the seller can do about it; empty if there is nothing to do.
     """
 
-    code: str
     severity: Severity
     check: Callable[[Facts], Fired | None]
-    _: KW_ONLY
     fix: str = ""
-    only_if: Callable[[Facts], bool] = always
+
+    @property
+    def code(self) -> str:
+        """The name of the check, with hyphens."""
+        return self.check.__name__.replace("_", "-")
 
     @property
     def words(self) -> str:
-        """The rule in words."""
+        """The rule in words: the docstring of its check, in one line."""
         return " ".join((inspect.getdoc(self.check) or "").split())
 
 
-class FlagGroup(NamedTuple):
-    """Rules that share their `only_if`."""
-
-    only_if: Callable[[Facts], bool]
-    rules: tuple[FlagRule, ...]
-
-
-def grouped(rules: Iterable[FlagRule]) -> tuple[FlagGroup, ...]:
-    """Rules by what they share."""
-    groups: dict[Callable[[Facts], bool], tuple[FlagRule, ...]] = {}
-    for rule in rules:
-        groups[rule.only_if] = (*groups.get(rule.only_if, ()), rule)
-    return tuple(FlagGroup(*group) for group in groups.items())
-
-
-def raised_by(groups: Iterable[FlagGroup], facts: Facts) -> list[Raised]:
-    """The flags that rules raise, in no order."""
-    return [
-        (RANKS[rule.severity], rule.code, fired)
-        for only_if, rules in groups
-        if only_if(facts)
-        for rule in rules
-        if (fired := rule.check(facts)) is not None
-    ]
+def flag_rule(
+    severity: Severity, *, fix: str = ""
+) -> Callable[[Callable[[Facts], Fired | None]], FlagRule]:
+    """Make a function of the facts the rule of the flag with its name."""
+    return lambda check: FlagRule(severity, check, fix)

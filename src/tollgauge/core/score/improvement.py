@@ -1,19 +1,19 @@
-"""Improvement: what a seller could change to raise a score, and what the score would be then.
+"""Improvements: what a seller can change to raise a score, and the score after the change.
 
 Rules (docs/how-to/sell.md):
-- each improvement changes one thing of the evidence and is scored by the same scorer; what does not
-  raise the score, because a lower cap still holds, is left out;
-- a flag is fixed as the next probe would show it, or once the time has passed for which it holds;
-- a component is improved as if it had been at its best for the whole window; activity, by as many
-  more proven customers as the next step of the policy's table of payers asks for;
-- what time alone adds to that is not part of a promise, so the result is as good or better.
+- each improvement changes one property of the evidence, which is then scored as usual. Changes that
+  do not raise the score, because a lower cap still applies, are omitted;
+- a flag is fixed as the next probe would show it, or after the period for which it applies;
+- a component is improved as if it had been at its best for the whole window; activity, to the next
+  step of the policy's table of payers;
+- the effect of time alone is not included, so the actual result is as good or better.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import structs
 
@@ -37,9 +37,13 @@ SHOWN: Final = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Improvement:
-    """One thing to change: the `code` of a flag or the name of a component, and the `fix` in words.
-    It gains `points_tenths`, to `score_tenths` and `grade`, within `in_days` days: 0 with the next
-    probe.
+    """One change that raises a score.
+
+    Attributes:
+        code: The code of a flag or the name of a component.
+        points_tenths: The gain, to `score_tenths` and `grade`.
+        fix: What to change, in words.
+        in_days: When the gain is complete, in days; 0: with the next probe.
     """
 
     code: str
@@ -50,36 +54,8 @@ class Improvement:
     in_days: int
 
 
-def improvements(
-    evidence: Evidence, policy: Policy = POLICY, *, now: Score | None = None
-) -> tuple[Improvement, ...]:
-    """What would raise the score of an evidence, the largest gain first; empty while nothing was
-    measured. `now` is its score under the policy, where that is known.
-    """
-    now = now or score(evidence, policy)
-    if now.score_tenths is None:
-        return ()
-    rows = []
-    for mended in (*mended_flags(evidence, now, policy), *mended_components(evidence, now, policy)):
-        then = score(mended.evidence, policy)
-        if then.score_tenths is None or then.grade is None or then.score_tenths <= now.score_tenths:
-            continue
-        rows.append(
-            Improvement(
-                code=mended.code,
-                points_tenths=then.score_tenths - now.score_tenths,
-                score_tenths=then.score_tenths,
-                grade=then.grade,
-                fix=mended.fix,
-                in_days=mended.in_days,
-            )
-        )
-    return tuple(sorted(rows, key=lambda row: (-row.points_tenths, row.in_days, row.code))[:SHOWN])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mended:
-    """Evidence with one thing changed."""
+class _Change(NamedTuple):
+    """Evidence with one property changed; the other fields are those of Improvement."""
 
     code: str
     evidence: Evidence
@@ -87,38 +63,74 @@ class Mended:
     in_days: int = 0
 
 
-def mended_flags(evidence: Evidence, now: Score, policy: Policy) -> Iterator[Mended]:
-    """The evidence without each of the flags that can limit a score."""
-    codes = {flag.code for flag in now.flags}
-    if code := _of_next_probe(evidence, codes):
-        fix = FIXES.get(code) or next(flag.message for flag in now.flags if flag.code == code)
-        yield Mended(code=code, evidence=with_good_probe(evidence), fix=fix)
-    for code, mend in _MENDS.items():
-        if code in codes:
-            yield Mended(code=code, evidence=mend(evidence, policy), fix=FIXES[code])
-    for code, kind, holds_ms in (
-        ("payto-changed-recently", PAYTO_CHANGED, policy.payto_recent_ms),
-        ("price-jumped", PRICE_CHANGED, policy.price_jump_ms),
+def improvements(
+    evidence: Evidence, policy: Policy = POLICY, *, now: Score | None = None
+) -> tuple[Improvement, ...]:
+    """Return the changes that raise a score, the largest gain first; empty before anything was
+    measured.
+
+    `now` is the score of the evidence under the policy, if it is already known.
+    """
+    now = now or score(evidence, policy)
+    if now.score_tenths is None:
+        return ()
+    rows = []
+    for code, changed, fix, in_days in (
+        *fix_flags(evidence, now, policy),
+        *improve_components(evidence, now, policy),
     ):
-        if code in codes:
-            yield _once_passed(evidence, code, kind, holds_ms)
-    if "new-path-of-known-site" in codes:
-        days = _days(evidence.first_seen + 7 * DAY_MS - evidence.as_of)
-        fix = "Keep it up: the limit ends 7 days after the path was first seen."
-        mended = replace(evidence, site_median_tenths=None)
-        yield Mended(code="new-path-of-known-site", evidence=mended, fix=fix, in_days=days)
+        then = score(changed, policy)
+        if then.score_tenths is None or then.grade is None or then.score_tenths <= now.score_tenths:
+            continue
+        rows.append(
+            Improvement(
+                code=code,
+                points_tenths=then.score_tenths - now.score_tenths,
+                score_tenths=then.score_tenths,
+                grade=then.grade,
+                fix=fix,
+                in_days=in_days,
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (-row.points_tenths, row.in_days, row.code))[:SHOWN])
 
 
 _NEXT_PROBE: Final = (
     *("not-payable", "validates-before-402", "tls-invalid", "refuses-probes"),
     *("never-compliant", "down-now", "stale"),
 )
-"""Flags that a good answer to the next probe mends, the one first that says most of the cause."""
+"""Flags that a good answer to the next probe removes, the most specific one first."""
 
 
-def _of_next_probe(evidence: Evidence, codes: set[str]) -> str | None:
-    """The code of what a good answer to the next probe mends: the lint rule, where one alone is
-    broken by an error.
+def fix_flags(evidence: Evidence, now: Score, policy: Policy) -> Iterator[_Change]:
+    """Yield the evidence without each flag that can limit the score."""
+    codes = {flag.code for flag in now.flags}
+    if code := _next_probe_code(evidence, codes):
+        fix = FIXES.get(code) or next(flag.message for flag in now.flags if flag.code == code)
+        yield _Change(code, _with_good_probe(evidence), fix)
+    changed: dict[str, Evidence] = {
+        "decoy-price": _at_client_cap(evidence, policy),
+        "wildcard-402": replace(evidence, wildcard=False),
+        "paid-not-delivered": replace(evidence, paid_not_delivered=False),
+    }
+    for code in codes & changed.keys():
+        yield _Change(code, changed[code], FIXES[code])
+    for code, kind, holds_ms in (
+        ("payto-changed-recently", PAYTO_CHANGED, policy.payto_recent_ms),
+        ("price-jumped", PRICE_CHANGED, policy.price_jump_ms),
+    ):
+        if code in codes:
+            yield _wait_out(evidence, code, kind, holds_ms)
+    if "new-path-of-known-site" in codes:
+        days = _days(evidence.first_seen + 7 * DAY_MS - evidence.as_of)
+        fix = "Keep it up: the limit ends 7 days after the path was first seen."
+        without = replace(evidence, site_median_tenths=None)
+        yield _Change("new-path-of-known-site", without, fix, days)
+
+
+def _next_probe_code(evidence: Evidence, codes: set[str]) -> str | None:
+    """Return the code that describes the effect of a good next probe: the broken lint rule if there
+    is exactly one error, otherwise the first flag of _NEXT_PROBE.
     """
     rules = evidence.last.rules if evidence.last is not None else ()
     broken = {rule for rule, severity, _ in rules if severity == Severity.ERROR}
@@ -127,9 +139,9 @@ def _of_next_probe(evidence: Evidence, codes: set[str]) -> str | None:
     return next((code for code in _NEXT_PROBE if code in codes), None)
 
 
-def with_good_probe(evidence: Evidence) -> Evidence:
-    """The evidence with one more probe, as of now: answered as usual, with a 402 without findings
-    that a stock client can pay.
+def _with_good_probe(evidence: Evidence) -> Evidence:
+    """Return the evidence with one more probe, made now: a 402 without findings, with the usual
+    latency.
     """
     at, state, last = evidence.as_of, evidence.state, evidence.last
     since = state.payable_since if state is not None and state.payable else at
@@ -166,7 +178,7 @@ def with_good_probe(evidence: Evidence) -> Evidence:
 
 
 def _at_client_cap(evidence: Evidence, policy: Policy) -> Evidence:
-    """The evidence once the price is one that stock clients pay."""
+    """Return the evidence with the highest price that stock clients pay."""
     quote = evidence.quote
     if quote is None or quote.decimals is None:
         return evidence
@@ -174,17 +186,9 @@ def _at_client_cap(evidence: Evidence, policy: Policy) -> Evidence:
     return replace(evidence, quote=replace(quote, amount=amount))
 
 
-_MENDS: Final[dict[str, Callable[[Evidence, Policy], Evidence]]] = {
-    "decoy-price": _at_client_cap,
-    "wildcard-402": lambda evidence, _: replace(evidence, wildcard=False),
-    "paid-not-delivered": lambda evidence, _: replace(evidence, paid_not_delivered=False),
-}
-"""How to mend flags that do not depend on a probe's answer."""
-
-
-def _once_passed(evidence: Evidence, code: str, kind: str, holds_ms: int) -> Mended:
-    """The evidence once a flag about a change no longer holds: as if the recent changes had been
-    seen so much earlier.
+def _wait_out(evidence: Evidence, code: str, kind: str, holds_ms: int) -> _Change:
+    """Return the evidence after the period of a flag about a change: with the recent changes moved
+    back in time.
     """
     begin = evidence.as_of - holds_ms
     latest = max(
@@ -197,31 +201,28 @@ def _once_passed(evidence: Evidence, code: str, kind: str, holds_ms: int) -> Men
         else change
         for change in evidence.changes
     )
-    mended = replace(evidence, changes=changes)
-    return Mended(code=code, evidence=mended, fix=FIXES[code], in_days=_days(wait_ms))
+    return _Change(code, replace(evidence, changes=changes), FIXES[code], _days(wait_ms))
 
 
-def mended_components(evidence: Evidence, now: Score, policy: Policy) -> Iterator[Mended]:
-    """The evidence with each component that is not at its best mended."""
+def improve_components(evidence: Evidence, now: Score, policy: Policy) -> Iterator[_Change]:
+    """Yield the evidence with each component improved that is not at its best."""
     for component in now.components:
-        if component.tenths < 1_000:
-            yield from _COMPONENTS[component.name](evidence, policy)
+        if component.tenths < 1_000 and (change := _COMPONENTS[component.name](evidence, policy)):
+            yield change
 
 
-def _uptime(evidence: Evidence, _: Policy) -> Iterator[Mended]:
-    """No outage: a good 402 instead of each failure."""
+def _uptime(evidence: Evidence, _: Policy) -> _Change:
+    """Replace each failure by a good 402."""
     payable = evidence.state is not None and evidence.state.payable
-    seen = evidence if payable else with_good_probe(evidence)
-    mended = replace(seen, days=tuple(map(_without_outage, seen.days)))
-    days = _leaving(evidence, (row.day for row in evidence.days if row.spans.down))
-    yield Mended(code="uptime", evidence=mended, fix="Answer every check.", in_days=days)
+    seen = evidence if payable else _with_good_probe(evidence)
+    better = replace(seen, days=tuple(map(_without_outage, seen.days)))
+    days = _days_to_leave(evidence, (row.day for row in evidence.days if row.spans.down))
+    return _Change("uptime", better, "Answer every check.", days)
 
 
 def _without_outage(row: Rollup) -> Rollup:
-    failed, spoken = row.scored - row.up, row.spans
-    steady = spoken.payable == spoken.up  # else some changes are no outages
-    if not failed and not spoken.down and not (steady and (spoken.failures or spoken.repairs)):
-        return row
+    failed, spans = row.scored - row.up, row.spans
+    steady = spans.payable == spans.up  # otherwise some changes are not outages
     return structs.replace(
         row,
         up=row.scored,
@@ -229,106 +230,98 @@ def _without_outage(row: Rollup) -> Rollup:
         payable=row.payable + failed,
         compliance=row.compliance + 100 * failed,
         spans=Spans(
-            up=spoken.up + spoken.down,
-            payable=spoken.payable + spoken.down,
-            compliance=spoken.compliance + 100 * spoken.down,
-            failures=0 if steady else spoken.failures,
-            repairs=0 if steady else spoken.repairs,
+            up=spans.up + spans.down,
+            payable=spans.payable + spans.down,
+            compliance=spans.compliance + 100 * spans.down,
+            failures=0 if steady else spans.failures,
+            repairs=0 if steady else spans.repairs,
         ),
     )
 
 
-def _compliance(evidence: Evidence, _: Policy) -> Iterator[Mended]:
-    """A 402 without findings whenever it answered."""
+def _compliance(evidence: Evidence, _: Policy) -> _Change | None:
+    """Replace each answer by a 402 without findings."""
     state, last = evidence.state, evidence.last
-    if state is not None and not state.up:  # what it answered before helps no more
-        return
+    if state is not None and not state.up:  # better earlier answers would not help
+        return None
     unpaid = state is not None and not state.payable
-    seen = with_good_probe(evidence) if unpaid else evidence
+    seen = _with_good_probe(evidence) if unpaid else evidence
     if seen.last is not None and seen.last.payable:
         seen = replace(seen, last=replace(seen.last, rules=()))
-    mended = replace(seen, days=tuple(map(_compliant, seen.days)))
+    better = replace(seen, days=tuple(map(_compliant, seen.days)))
     rules = sorted({rule for rule, _, _ in last.rules}) if last is not None else []
     named = ", ".join(f"`{rule}`" for rule in rules)
     fix = f"Fix what the linter finds: {named}." if rules else "Answer each check with a good 402."
     lacking = (row.day for row in evidence.days if row.spans.compliance < 100 * row.spans.up)
-    days = _leaving(evidence, lacking)
-    yield Mended(code="compliance", evidence=mended, fix=fix, in_days=days)
+    return _Change("compliance", better, fix, _days_to_leave(evidence, lacking))
 
 
 def _compliant(row: Rollup) -> Rollup:
-    spoken = row.spans
-    steady = not spoken.down  # else some changes are outages
+    spans = row.spans
+    steady = not spans.down  # otherwise some changes are outages
     return structs.replace(
         row,
         compliant=row.up,
         payable=row.up,
         compliance=100 * row.up,
-        spans=Spans(
-            up=spoken.up,
-            payable=spoken.up,
-            down=spoken.down,
-            compliance=100 * spoken.up,
-            failures=0 if steady else spoken.failures,
-            repairs=0 if steady else spoken.repairs,
+        spans=structs.replace(
+            spans,
+            payable=spans.up,
+            compliance=100 * spans.up,
+            failures=0 if steady else spans.failures,
+            repairs=0 if steady else spans.repairs,
         ),
     )
 
 
-def _latency(evidence: Evidence, policy: Policy) -> Iterator[Mended]:
-    """Every answer as fast as counts fully."""
+def _latency(evidence: Evidence, policy: Policy) -> _Change:
+    """Make every answer as fast as the best entry of the latency table."""
     limit = policy.latency[0][0]
-    days = tuple(_as_fast(row, limit) for row in evidence.days)
+    days = []
+    for row in evidence.days:
+        count = sum(number for _, number in row.latency)
+        histogram = ((bucket_of(limit), count),) if count else ()
+        days.append(structs.replace(row, latency=histogram, latency_sum=limit * count))
     fix = f"Answer within {limit} ms, network distance to our vantage included."
-    yield Mended(code="latency", evidence=replace(evidence, days=days), fix=fix, in_days=DAYS)
+    return _Change("latency", replace(evidence, days=tuple(days)), fix, DAYS)
 
 
-def _as_fast(row: Rollup, limit: int) -> Rollup:
-    count = sum(number for _, number in row.latency)
-    if not count:
-        return row
-    return structs.replace(row, latency=((bucket_of(limit), count),), latency_sum=limit * count)
-
-
-def _age(evidence: Evidence, policy: Policy) -> Iterator[Mended]:
-    """Known for as long as counts fully."""
+def _age(evidence: Evidence, policy: Policy) -> _Change:
+    """Make the endpoint as old as the last entry of the age table."""
     known_ms = policy.age[-1][0] * DAY_MS
-    mended = replace(evidence, first_seen=min(evidence.first_seen, evidence.as_of - known_ms))
+    better = replace(evidence, first_seen=min(evidence.first_seen, evidence.as_of - known_ms))
     days = _days(evidence.first_seen + known_ms - evidence.as_of)
-    fix = "Stay listed under the same URL: age comes by itself."
-    yield Mended(code="age", evidence=mended, fix=fix, in_days=days)
+    return _Change("age", better, "Stay listed under the same URL: age comes by itself.", days)
 
 
-def _activity(evidence: Evidence, policy: Policy) -> Iterator[Mended]:
-    """As many more proven customers as the next step of the table of payers asks for."""
+def _activity(evidence: Evidence, policy: Policy) -> _Change | None:
+    """Add proven customers up to the next step of the table of payers."""
     chain = evidence.chain
     if chain is None or chain.owner is not None or len(evidence.anchors) < MIN_OWNERS:
-        return
+        return None
     demand = chain.demand or DemandEvidence()
     whole = WHOLE_WEIGHT * chain.shares
     known = min((weight for _, weight in demand.weights), default=0)
     step = next((payers for payers, _ in policy.payers if payers * whole > known), None)
     if step is None:
-        return
+        return None
     weights = tuple((anchor.owner, step * whole) for anchor in evidence.anchors)
-    mended = replace(chain, demand=replace(demand, weights=weights))
+    better = replace(evidence, chain=replace(chain, demand=replace(demand, weights=weights)))
     fix = "More customers who also buy from other sellers."
-    days = WINDOW_MS // DAY_MS
-    yield Mended(code="activity", evidence=replace(evidence, chain=mended), fix=fix, in_days=days)
+    return _Change("activity", better, fix, WINDOW_MS // DAY_MS)
 
 
-def _stability(evidence: Evidence, _: Policy) -> Iterator[Mended]:
-    """No change of price and payTo."""
+def _stability(evidence: Evidence, _: Policy) -> _Change:
+    """Remove all changes of price and payTo."""
     kinds = (PRICE_CHANGED, PAYTO_CHANGED)
     kept = tuple(change for change in evidence.changes if change.kind not in kinds)
     latest = max((change.at for change in evidence.changes if change.kind in kinds), default=0)
     days = _days(latest + WINDOW_MS - evidence.as_of)
     fix = "Keep the price and the payTo address."
-    mended = replace(evidence, changes=kept)
-    yield Mended(code="stability", evidence=mended, fix=fix, in_days=days)
+    return _Change("stability", replace(evidence, changes=kept), fix, days)
 
 
-_COMPONENTS: Final[dict[str, Callable[[Evidence, Policy], Iterator[Mended]]]] = {
+_COMPONENTS: Final[dict[str, Callable[[Evidence, Policy], _Change | None]]] = {
     "uptime": _uptime,
     "compliance": _compliance,
     "latency": _latency,
@@ -338,11 +331,11 @@ _COMPONENTS: Final[dict[str, Callable[[Evidence, Policy], Iterator[Mended]]]] = 
 }
 
 
-def _leaving(evidence: Evidence, days: Iterable[int]) -> int:
-    """In how many days the last of some UTC days has left the window."""
+def _days_to_leave(evidence: Evidence, days: Iterable[int]) -> int:
+    """Return the number of days after which the last of some UTC days has left the window."""
     return max(max(days, default=0) + DAYS - day_of(evidence.as_of), 0)
 
 
 def _days(ms: int) -> int:
-    """Milliseconds as whole days, rounded up."""
+    """Return milliseconds as whole days, rounded up; at least 0."""
     return max(-(-ms // DAY_MS), 0)

@@ -7,18 +7,17 @@ page.
 
 from __future__ import annotations
 
-from typing import Final
-
 from tollgauge.core.base.rounding import half_up, is_below
 from tollgauge.core.base.units import HOUR_MS, WINDOW_MS, dollars
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.endpoint.terms import form_text
-from tollgauge.core.score.facts import Facts, has_changed, is_dear, is_marked
-from tollgauge.core.score.flag import Fired, FlagRule
+from tollgauge.core.score.facts import Facts
+from tollgauge.core.score.flag import Fired, flag_rule
 from tollgauge.core.score.prices import jumped_at
 
 
+@flag_rule(Severity.WARN, fix="Have a directory list the endpoint again.")
 def delisted(facts: Facts) -> Fired | None:
     """No directory lists it any more."""
     if facts.evidence.listed:
@@ -26,6 +25,9 @@ def delisted(facts: Facts) -> Fired | None:
     return Fired("No directory lists it any more. Look for an alternative before it goes away.")
 
 
+@flag_rule(
+    Severity.WARN, fix="Describe what the endpoint does, without instructions to the reader."
+)
 def injection_suspected(facts: Facts) -> Fired | None:
     """A text of the provider looks like instructions to an agent."""
     if not facts.evidence.injection:
@@ -36,6 +38,7 @@ def injection_suspected(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.INFO)
 def first_contact(facts: Facts) -> Fired | None:
     """First seen less than 24 hours ago, or at most one scored probe in the window."""
     new = facts.evidence.as_of - facts.evidence.first_seen < facts.policy.new_ms
@@ -51,6 +54,7 @@ def first_contact(facts: Facts) -> Fired | None:
     return Fired(f"{text} Look again in a day.", since=facts.evidence.first_seen)
 
 
+@flag_rule(Severity.INFO)
 def low_confidence(facts: Facts) -> Fired | None:
     """Scored probes cover less than 20 % of 720 hours."""
     share, (part, whole) = facts.policy.low_confidence, facts.confidence
@@ -62,6 +66,7 @@ def low_confidence(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.INFO)
 def new_path_of_known_site(facts: Facts) -> Fired | None:
     """First seen less than 7 days ago, on a site with at least 2 other paths to compare with."""
     median = facts.evidence.site_median_tenths
@@ -74,6 +79,7 @@ def new_path_of_known_site(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.ERROR, fix="Deliver what was paid for, or do not settle the payment.")
 def paid_not_delivered(facts: Facts) -> Fired | None:
     """One of the last purchases settled on chain and was not delivered."""
     if not facts.evidence.paid_not_delivered:
@@ -81,6 +87,7 @@ def paid_not_delivered(facts: Facts) -> Fired | None:
     return Fired("It took a payment and did not deliver what was bought. Do not pay it.")
 
 
+@flag_rule(Severity.ERROR, fix="Ask for the price that you mean.")
 def decoy_price(facts: Facts) -> Fired | None:
     """The advertised price is $1,000 or more in a known dollar."""
     if facts.usd is None or is_below(facts.usd, (facts.policy.decoy_usd, 1)):
@@ -90,6 +97,7 @@ def decoy_price(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.WARN, fix="Ask for $1 at most, or tell buyers to raise their limit.")
 def price_above_client_cap(facts: Facts) -> Fired | None:
     """The advertised price is above $1 in a known dollar: what stock clients pay at most."""
     if facts.usd is None or not is_below((facts.policy.client_cap_usd, 1), facts.usd):
@@ -101,6 +109,10 @@ def price_above_client_cap(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(
+    Severity.ERROR,
+    fix="Keep the payTo address, or announce a change ahead, signed by the old address.",
+)
 def payto_changed_recently(facts: Facts) -> Fired | None:
     """The payTo address changed in the last 7 days, the seller had not announced it ahead with a
     signature of the old address, and the URL is not a template.
@@ -116,6 +128,7 @@ def payto_changed_recently(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.WARN, fix="Keep the price for 30 days.")
 def price_changed(facts: Facts) -> Fired | None:
     """The advertised price changed in the last 30 days, and the URL is not a template."""
     if facts.evidence.templated or not (count := facts.changed(PRICE_CHANGED)):
@@ -127,6 +140,7 @@ def price_changed(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.WARN, fix="Keep the price below twice the usual price of the last 31 days.")
 def price_jumped(facts: Facts) -> Fired | None:
     """The last price increase is less than 7 days old, the price is still more than twice the usual
     price of that time, and the URL is not a template.
@@ -145,6 +159,7 @@ def price_jumped(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.INFO)
 def price_varies(facts: Facts) -> Fired | None:
     """The price of a templated URL differed between observations of the last 30 days."""
     if not facts.evidence.templated or not (count := facts.changed(PRICE_CHANGED)):
@@ -156,6 +171,7 @@ def price_varies(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.INFO)
 def payto_varies(facts: Facts) -> Fired | None:
     """The payTo address of a templated URL differed between observations of the last 30 days, or
     each offer of any URL has named another one since the first 24 hours of observation.
@@ -176,6 +192,7 @@ def payto_varies(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.WARN, fix="List a URL that can be called as it stands.")
 def unresolved_template(facts: Facts) -> Fired | None:
     """The URL contains a placeholder that is not filled in."""
     if not facts.evidence.templated:
@@ -195,6 +212,7 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
+@flag_rule(Severity.WARN, fix="Do not pay yourself: it never counts.")
 def self_paid(facts: Facts) -> Fired | None:
     """The seller paid itself, or sent back at least half of what others paid."""
     demand = facts.demand
@@ -209,6 +227,10 @@ def self_paid(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(
+    Severity.INFO,
+    fix="Use a payTo address of your own, or publish a list of sites signed with its key.",
+)
 def shared_payto(facts: Facts) -> Fired | None:
     """It names the payTo of another site, which its payments count for."""
     chain = facts.evidence.chain
@@ -221,6 +243,7 @@ def shared_payto(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.INFO)
 def settlements_not_measured(facts: Facts) -> Fired | None:
     """It offers forms of payment whose settlements are not read on chain, such as `upto`, Permit2,
     batches or Solana.
@@ -235,6 +258,7 @@ def settlements_not_measured(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.INFO)
 def no_settlements(facts: Facts) -> Fired | None:
     """No payment to its payTo is known, either because there was none or because none is indexed,
     and every form of payment that it offers is one that is read.
@@ -265,84 +289,3 @@ def no_settlements(facts: Facts) -> Fired | None:
         "No payment to its payTo was found in the last 30 days.",
         to_pay="You may be among its first buyers: start with a small payment.",
     )
-
-
-LISTING_FLAGS: Final = (
-    FlagRule(
-        "delisted",
-        Severity.WARN,
-        delisted,
-        fix="Have a directory list the endpoint again.",
-        only_if=is_marked,
-    ),
-    FlagRule(
-        "injection-suspected",
-        Severity.WARN,
-        injection_suspected,
-        fix="Describe what the endpoint does, without instructions to the reader.",
-        only_if=is_marked,
-    ),
-    FlagRule("first-contact", Severity.INFO, first_contact),
-    FlagRule("low-confidence", Severity.INFO, low_confidence),
-    FlagRule(
-        "paid-not-delivered",
-        Severity.ERROR,
-        paid_not_delivered,
-        fix="Deliver what was paid for, or do not settle the payment.",
-        only_if=is_marked,
-    ),
-    FlagRule("new-path-of-known-site", Severity.INFO, new_path_of_known_site, only_if=is_marked),
-    FlagRule(
-        "payto-changed-recently",
-        Severity.ERROR,
-        payto_changed_recently,
-        fix="Keep the payTo address, or announce a change ahead, signed by the old address.",
-        only_if=has_changed,
-    ),
-    FlagRule(
-        "decoy-price",
-        Severity.ERROR,
-        decoy_price,
-        fix="Ask for the price that you mean.",
-        only_if=is_dear,
-    ),
-    FlagRule(
-        "price-above-client-cap",
-        Severity.WARN,
-        price_above_client_cap,
-        fix="Ask for $1 at most, or tell buyers to raise their limit.",
-        only_if=is_dear,
-    ),
-    FlagRule(
-        "price-changed",
-        Severity.WARN,
-        price_changed,
-        fix="Keep the price for 30 days.",
-        only_if=has_changed,
-    ),
-    FlagRule(
-        "unresolved-template",
-        Severity.WARN,
-        unresolved_template,
-        fix="List a URL that can be called as it stands.",
-        only_if=is_marked,
-    ),
-    FlagRule("payto-varies", Severity.INFO, payto_varies, only_if=has_changed),
-    FlagRule("price-varies", Severity.INFO, price_varies, only_if=has_changed),
-    FlagRule(
-        "price-jumped",
-        Severity.WARN,
-        price_jumped,
-        fix="Keep the price below twice the usual price of the last 31 days.",
-        only_if=has_changed,
-    ),
-    FlagRule("self-paid", Severity.WARN, self_paid, fix="Do not pay yourself: it never counts."),
-    FlagRule(
-        "shared-payto",
-        Severity.INFO,
-        shared_payto,
-        fix="Use a payTo address of your own, or publish a list of sites signed with its key.",
-    ),
-    FlagRule("no-settlements", Severity.INFO, no_settlements),
-    FlagRule("settlements-not-measured", Severity.INFO, settlements_not_measured),
-)

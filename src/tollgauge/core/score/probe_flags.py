@@ -11,14 +11,13 @@ from typing import Final
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.finding import (
     LINT_FLAG,
-    NOT_EVALUATED,
     SIGNED_OFFER_MISMATCH,
     Severity,
 )
 from tollgauge.core.probe.outcome import REFUSALS, Outcome, buyer_text
 from tollgauge.core.score.evidence import LastProbe
-from tollgauge.core.score.facts import Facts, is_marked, is_unpaid, was_no_402
-from tollgauge.core.score.flag import RANKS, Fired, FlagRule, Raised
+from tollgauge.core.score.facts import Facts
+from tollgauge.core.score.flag import RANKS, Fired, Raised, flag_rule
 from tollgauge.core.score.score import Down
 
 _OWN: Final = tuple(RANKS.values())
@@ -28,6 +27,7 @@ MISMATCH_RULE: Final = "envelope-mismatch"
 """The lint rule that fires when header and body disagree."""
 
 
+@flag_rule(Severity.WARN, fix="Serve a valid certificate for this host with its full chain.")
 def tls_invalid(facts: Facts) -> Fired | None:
     """The last scored probe failed in the TLS handshake or at the certificate."""
     last = facts.evidence.last
@@ -39,6 +39,7 @@ def tls_invalid(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.WARN, fix="Renew the certificate.")
 def tls_expiring(facts: Facts) -> Fired | None:
     """The certificate that the last scored probe saw ends within 14 days."""
     last = facts.evidence.last
@@ -51,7 +52,8 @@ def tls_expiring(facts: Facts) -> Fired | None:
     return Fired(f"The certificate {when}.")
 
 
-def not_payable_now(facts: Facts) -> Fired | None:
+@flag_rule(Severity.WARN, fix="Bring the endpoint back: its last failure is in `liveProbe`.")
+def down_now(facts: Facts) -> Fired | None:
     """The latest probe that speaks was not payable, whatever the cause."""
     state = facts.evidence.state
     if state is None or state.payable:
@@ -86,6 +88,7 @@ def down_of(facts: Facts) -> Down | None:
     )
 
 
+@flag_rule(Severity.WARN, fix="Let one request in five minutes pass.")
 def refuses_probes(facts: Facts) -> Fired | None:
     """It has not been payable for 6 hours or longer, and refused the latest check (401, 403, 429 or
     a bot wall).
@@ -101,6 +104,7 @@ def refuses_probes(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.WARN, fix="Let requests with the prober's User-Agent pass the bot wall.")
 def unprobeable(facts: Facts) -> Fired | None:
     """It was never payable, and a bot wall refused at least nine in ten checks in 7 days."""
     if not facts.is_unprobeable:
@@ -111,6 +115,7 @@ def unprobeable(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.WARN)
 def stale(facts: Facts) -> Fired | None:
     """No scored probe for 3 hours or 6 times the usual interval, whichever is longer."""
     state = facts.evidence.state
@@ -124,6 +129,7 @@ def stale(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.ERROR, fix="List at least one payment in `accepts`.")
 def not_payable(facts: Facts) -> Fired | None:
     """The latest envelope that a scored probe saw has an empty `accepts`."""
     probe = facts.envelope_probe
@@ -135,6 +141,7 @@ def not_payable(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.ERROR, fix="Fix the errors that the lint findings name.")
 def never_compliant(facts: Facts) -> Fired | None:
     """At least one probe was up, and none was compliant or payable by a stock client."""
     sums = facts.totals
@@ -146,6 +153,10 @@ def never_compliant(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(
+    Severity.ERROR,
+    fix="Answer 404 on paths that do not exist, and let each path's 402 name what it sells.",
+)
 def wildcard_402(facts: Facts) -> Fired | None:
     """Unlisted paths of the host answer 402 too, or more than 20 of its endpoints have the
     same terms and, as far as their 402 says, sell the same.
@@ -159,6 +170,7 @@ def wildcard_402(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.WARN, fix="Answer 402 before the request is validated.")
 def validates_before_402(facts: Facts) -> Fired | None:
     """The last scored probe was answered with a validation error before a payment was asked."""
     last = facts.evidence.last
@@ -171,6 +183,7 @@ def validates_before_402(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(Severity.WARN, fix="Ask for the same payments in the header and in the body.")
 def envelope_mismatch(facts: Facts) -> Fired | None:
     """Header and body of the last 402 disagree."""
     last = facts.evidence.last
@@ -185,6 +198,11 @@ def envelope_mismatch(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(
+    Severity.ERROR,
+    fix="Sign each offer over the terms of its entry, with payTo's key or one that the host "
+    "publishes.",
+)
 def signed_offer_mismatch(facts: Facts) -> Fired | None:
     """The last 402 has a signed offer that is malformed, names other terms than its entries, or has
     a signature of another signer.
@@ -201,6 +219,10 @@ def signed_offer_mismatch(facts: Facts) -> Fired | None:
     )
 
 
+@flag_rule(
+    Severity.INFO,
+    fix="Offer `exact` with USDC on Base, or on another network of the official clients, too.",
+)
 def not_evaluated(facts: Facts) -> Fired | None:
     """Every offer of the latest envelope is on a network or in a scheme for which no installed
     official SDK signs, and the window has no other payable offer.
@@ -239,78 +261,3 @@ def _lint_flags(last: LastProbe | None, ranks: tuple[int, ...]) -> list[Raised]:
         (ranks[rank], LINT_FLAG + rule, Fired(message, last.at))
         for rule, (rank, message) in worst.items()
     ]
-
-
-PROBE_FLAGS: Final = (
-    FlagRule(
-        "down-now",
-        Severity.WARN,
-        not_payable_now,
-        fix="Bring the endpoint back: its last failure is in `liveProbe`.",
-        only_if=is_unpaid,
-    ),
-    FlagRule(
-        "tls-invalid",
-        Severity.WARN,
-        tls_invalid,
-        fix="Serve a valid certificate for this host with its full chain.",
-        only_if=was_no_402,
-    ),
-    FlagRule("tls-expiring", Severity.WARN, tls_expiring, fix="Renew the certificate."),
-    FlagRule(
-        "refuses-probes",
-        Severity.WARN,
-        refuses_probes,
-        fix="Let one request in five minutes pass.",
-        only_if=is_unpaid,
-    ),
-    FlagRule(
-        "unprobeable",
-        Severity.WARN,
-        unprobeable,
-        fix="Let requests with the prober's User-Agent pass the bot wall.",
-    ),
-    FlagRule("stale", Severity.WARN, stale),
-    FlagRule(
-        "not-payable", Severity.ERROR, not_payable, fix="List at least one payment in `accepts`."
-    ),
-    FlagRule(
-        "never-compliant",
-        Severity.ERROR,
-        never_compliant,
-        fix="Fix the errors that the lint findings name.",
-    ),
-    FlagRule(
-        "wildcard-402",
-        Severity.ERROR,
-        wildcard_402,
-        fix="Answer 404 on paths that do not exist, and let each path's 402 name what it sells.",
-        only_if=is_marked,
-    ),
-    FlagRule(
-        "validates-before-402",
-        Severity.WARN,
-        validates_before_402,
-        fix="Answer 402 before the request is validated.",
-        only_if=was_no_402,
-    ),
-    FlagRule(
-        "envelope-mismatch",
-        Severity.WARN,
-        envelope_mismatch,
-        fix="Ask for the same payments in the header and in the body.",
-    ),
-    FlagRule(
-        SIGNED_OFFER_MISMATCH,
-        Severity.ERROR,
-        signed_offer_mismatch,
-        fix="Sign each offer over the terms of its entry, with payTo's key or one that the host "
-        "publishes.",
-    ),
-    FlagRule(
-        NOT_EVALUATED,
-        Severity.INFO,
-        not_evaluated,
-        fix="Offer `exact` with USDC on Base, or on another network of the official clients, too.",
-    ),
-)

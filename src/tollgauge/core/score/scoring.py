@@ -22,14 +22,13 @@ from tollgauge.core.base.units import DAY_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.endpoint.terms import form_text
 from tollgauge.core.score import evidence as evidence_form
+from tollgauge.core.score import listing_flags, probe_flags
 from tollgauge.core.score.advice import PAYABLE, Judgement, advise, verdict
 from tollgauge.core.score.evidence import DemandEvidence, Evidence, EvidenceError, LatestState
 from tollgauge.core.score.facts import SUBSCORES, Facts, facts_of
-from tollgauge.core.score.flag import Fired, flag, grouped, raised_by
+from tollgauge.core.score.flag import RANKS, Fired, FlagRule, flag
 from tollgauge.core.score.forecast import Forecasts, PresentState, forecast
-from tollgauge.core.score.listing_flags import LISTING_FLAGS
 from tollgauge.core.score.policy import POLICY, Cap, Policy, weighted_sum
-from tollgauge.core.score.probe_flags import PROBE_FLAGS, down_of, lint_flags
 from tollgauge.core.score.score import (
     Component,
     Score,
@@ -41,17 +40,25 @@ from tollgauge.core.score.score import (
 
 MAX_VOLUME: Final = 2**63 - 1
 """Larger volumes are published as this (atomic USDC, nine trillion dollars)."""
-FLAG_RULES: Final = (*PROBE_FLAGS, *LISTING_FLAGS)
+FLAG_RULES: Final = tuple(
+    member
+    for module in (probe_flags, listing_flags)
+    for member in vars(module).values()
+    if isinstance(member, FlagRule)
+)
 """The rules of all flags; lint findings add one `lint:<rule>` each."""
-_GROUPS: Final = grouped(FLAG_RULES)
+_CHECKS: Final = tuple((RANKS[rule.severity], rule.code, rule.check) for rule in FLAG_RULES)
 FIXES: Final[Mapping[str, str]] = {rule.code: rule.fix for rule in FLAG_RULES if rule.fix}
-"""What a seller can do about a flag, by its slug. The message of a `lint:` flag says it itself."""
+"""What a seller can do about a flag, by its code. The message of a `lint:` flag states its fix."""
 
 
 def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
     """The score of an evidence: pure, exact, independent of the order of its parts."""
     facts = facts_of(evidence, policy)
-    raised = sorted(raised_by(_GROUPS, facts) + lint_flags(facts))
+    raised = [
+        (rank, code, fired) for rank, code, check in _CHECKS if (fired := check(facts)) is not None
+    ]
+    raised = sorted(raised + probe_flags.lint_flags(facts))
     flags = {code: fired for _, code, fired in raised}
     errors = {code for rank, code, _ in raised if not rank}
     exact = {name: subscore(facts) for name, subscore in SUBSCORES.items()}
@@ -96,7 +103,7 @@ def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
         payable_now_permille=chances[0],
         payable_24h_permille=chances[1],
         demand=_demand(facts),
-        down=down_of(facts),
+        down=probe_flags.down_of(facts),
     )
 
 
