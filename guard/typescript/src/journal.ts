@@ -158,7 +158,10 @@ export class Journal {
     const time = signed.validBefore > 0 ? { validBefore: signed.validBefore } : {};
     let isChanged = false;
     try {
-      const values = { nonce: signed.nonce, payload, ...time, ...found };
+      // The same voucher again, after its call has ended, takes nothing more.
+      const isAgain = signed.method === "channel" && this.#isSigned(signed);
+      const nonce = isAgain ? `${signed.nonce}#${id}` : signed.nonce;
+      const values = { nonce, payload, ...time, ...found };
       isChanged = this.change(id, "signed", now, "reserved", values);
     } catch (error) {
       if (!isConstraint(error)) throw error;
@@ -272,7 +275,8 @@ export class Journal {
 
   /** The payment with this handle or nonce, an unfinished one first. */
   find(name: string): Payment | null {
-    const found = this.#select("handle = ? OR nonce = ?", name, name.toLowerCase());
+    const names = [name, name, name.toLowerCase()];
+    const found = this.#select("handle = ? OR nonce IN (?, ?)", ...names);
     return found.find(({ state }) => isUnfinished(state)) ?? found[0] ?? null;
   }
 
@@ -323,6 +327,10 @@ export class Journal {
   #select(condition: string, ...values: readonly (string | number)[]): Payment[] {
     const sql = `SELECT * FROM payments WHERE ${condition} ORDER BY id`;
     return this.file.all(sql, ...values).map(readPayment);
+  }
+
+  #isSigned({ payer, nonce, network }: Authorization): boolean {
+    return this.#select("payer = ? AND nonce = ? AND network = ?", payer, nonce, network).length > 0;
   }
 
   /** Whether a voucher of the payer to this payTo is unanswered: no higher one may be signed. */

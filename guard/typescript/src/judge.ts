@@ -1,7 +1,7 @@
 /** Judges the offers of a call: reads them, looks up what is known, and decides. */
 
 import type { Call } from "./call.js";
-import { decide, type Decision, refuse, type Refuse, type Spent } from "./decision.js";
+import { decide, type Decision, type Refuse, type Spent } from "./decision.js";
 import { exposureOf, type Journal, type Purchase } from "./journal.js";
 import { members } from "./json.js";
 import { lookUp } from "./lookup.js";
@@ -10,7 +10,6 @@ import type { Payment } from "./payment-state.js";
 import type { Policy } from "./policy.js";
 import { accountId, givenKey, urlDigest } from "./purchase-key.js";
 import { parseResource } from "./resource.js";
-import { READABLE } from "./signed.js";
 import type { BundleSource } from "./source.js";
 import { canSignFor, walletsOf } from "./wallet.js";
 
@@ -82,10 +81,7 @@ export class Judge {
     const asked = { url: call.url, hops: call.hops, maxAmount, expectPayTo, isStopped };
     const spent = this.#spent(call, offer, now, again);
     const decision = decide(known, offer, asked, this.#policy, now, spent);
-    if (decision.decision === "refuse") return this.#withProblem(decision);
-    const { scheme, method } = decision.terms;
-    if (READABLE.includes(method)) return decision;
-    return refuse("scheme-unsupported", `Scheme ${scheme} (${method}) is not supported.`);
+    return decision.decision === "refuse" ? this.#withProblem(decision) : decision;
   }
 
   #spent({ purchase }: Call, offer: Offer, now: number, again: Payment | null): Spent {

@@ -5,8 +5,15 @@
  * another chain or in another form proves nothing. Chain time is used, never the local clock.
  */
 
-import { type BlockReading, combine, MAX_SHALLOW_EXPOSURE, MIN_DEPTH, proveEvm } from "./evidence.js";
-import { members } from "./json.js";
+import {
+  type BlockReading,
+  combine,
+  MAX_SHALLOW_EXPOSURE,
+  MIN_DEPTH,
+  proveEvm,
+  proveSolana,
+} from "./evidence.js";
+import { members, parsed } from "./json.js";
 import type { Evidence, Payment } from "./payment-state.js";
 
 /** JSON-RPC URLs by network (CAIP-2); with several, all of them must show a payment dead. */
@@ -27,6 +34,10 @@ const AUTHORIZATION_STATE = "0xe94a0102";
 const NONCE_BITMAP = "0x4fe02b44";
 const TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef";
 const LOG_BLOCKS = 5000n;
+/** The most that a node lists at a time. */
+const MAX_SIGNATURES = 1000;
+/** Block times are estimates. */
+const BLOCK_TIME_SLACK_S = 600;
 const UNKNOWN: Reading = { evidence: "unknown", settled: null };
 
 export class NodeReader {
@@ -59,16 +70,74 @@ export class NodeReader {
     );
     return { evidence: combine(readings.map(({ evidence }) => evidence)), settled };
   }
+
+  /**
+   * A Solana height above which what is signed now is not accepted; null if it is not known. Of
+   * several nodes the highest, because it is an upper bound. Never throws.
+   */
+  async lastValidHeight(network: string): Promise<number | null> {
+    const urls = this.#nodes.get(network) ?? [];
+    try {
+      const heights = await Promise.all(urls.map(readLastValidHeight));
+      return heights.length === 0 ? null : Math.max(...heights);
+    } catch {
+      return null;
+    }
+  }
 }
 
 async function readNode(url: string, payment: Payment): Promise<Reading> {
-  const isEvm = payment.method === "eip3009" || payment.method === "permit2";
-  if (payment.nonce === null || !isEvm) return UNKNOWN;
+  if (payment.nonce === null) return UNKNOWN;
   try {
-    return await readEvm(url, payment, BigInt(payment.nonce));
+    if (payment.method === "solana") return await readSolana(url, payment);
+    const isEvm = payment.method === "eip3009" || payment.method === "permit2";
+    return isEvm ? await readEvm(url, payment, BigInt(payment.nonce)) : UNKNOWN;
   } catch {
     return UNKNOWN;
   }
+}
+
+async function readLastValidHeight(url: string): Promise<number> {
+  const answer = members(await call(url, "getLatestBlockhash", { commitment: "processed" }));
+  return height(members(answer["value"])["lastValidBlockHeight"]);
+}
+
+async function readSolana(url: string, payment: Payment): Promise<Reading> {
+  const { account, signature } = members(parsed(payment.evidence ?? ""));
+  const genesis = String(await call(url, "getGenesisHash"));
+  if (`solana:${genesis.slice(0, 32)}` !== payment.network) return UNKNOWN;
+  // The height is read first: what lands after it is too late, what landed before is scanned.
+  const finalized = height(await call(url, "getBlockHeight", { commitment: "finalized" }));
+  const isFound = await scanSolana(url, String(account), String(signature), payment.at);
+  return { evidence: proveSolana(isFound, finalized, payment.validHeight), settled: null };
+}
+
+/**
+ * Looks for the payer's signature in the transactions of a token account, newest first: the ID of a
+ * transaction is the signature of its fee payer, which is not known here. Null if not all
+ * transactions since then could be read.
+ */
+async function scanSolana(
+  url: string,
+  account: string,
+  signature: string,
+  since: number,
+): Promise<boolean | null> {
+  const commitment = "confirmed";
+  const page = { commitment, limit: MAX_SIGNATURES };
+  const rows = (await call(url, "getSignaturesForAddress", account, page)) as unknown[];
+  const options = { commitment, encoding: "json", maxSupportedTransactionVersion: 0 };
+  for (const row of rows) {
+    const { blockTime, signature: id } = members(row);
+    if (typeof blockTime === "number" && blockTime < since - BLOCK_TIME_SLACK_S) return false;
+    const found = await call(url, "getTransaction", id, options);
+    if (found === null) return null;
+    const { transaction, meta } = members(found);
+    const signatures = members(transaction)["signatures"] as unknown[];
+    // A failed transaction moved nothing, and cannot land again.
+    if (signatures.includes(signature)) return members(meta)["err"] === null;
+  }
+  return rows.length >= MAX_SIGNATURES ? null : false;
 }
 
 async function readEvm(url: string, payment: Payment, nonce: bigint): Promise<Reading> {
@@ -190,6 +259,11 @@ function quantity(value: unknown): bigint {
     throw new TypeError("Not a quantity.");
   }
   return BigInt(value);
+}
+
+function height(value: unknown): number {
+  if (!Number.isSafeInteger(value)) throw new TypeError("Not a height.");
+  return Number(value);
 }
 
 const hex = (value: bigint): string => `0x${value.toString(16)}`;

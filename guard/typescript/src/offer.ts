@@ -52,7 +52,10 @@ export interface Terms {
   /** The token's EIP-712 domain. */
   readonly domainName: string;
   readonly domainVersion: string;
-  /** The address in `extra.facilitatorAddress` in lower-case hex, or null. */
+  /**
+   * Who decides the amount of `upto`: `extra.facilitatorAddress` in lower-case hex, or on Solana
+   * `extra.receiverAuthorizer`; null if it is missing.
+   */
   readonly facilitator: string | null;
   /** The flow is `upfront` or `escrow`. */
   readonly isSlow: boolean;
@@ -134,7 +137,10 @@ export function readTerms(offer: Offer, policy: Policy): Terms | BadOffer {
     payTo,
     timeout,
     ...domainOf(extra, asset),
-    facilitator: parseAddress(extra["facilitatorAddress"]),
+    facilitator:
+      method === "solana"
+        ? parseAccount(extra["receiverAuthorizer"], asset.network)
+        : parseAddress(extra["facilitatorAddress"]),
     isSlow: SLOW_FLOWS.includes(extra["paymentFlow"]),
   };
 }
@@ -158,7 +164,8 @@ function methodOf({ scheme, network }: Offer, extra: Readonly<Record<string, unk
   const isNamed = Object.hasOwn(extra, "assetTransferMethod");
   const { assetTransferMethod: method = "eip3009" } = extra;
   if (typeof network === "string" && network.startsWith("solana:")) {
-    return scheme === "exact" && !isNamed ? "solana" : null;
+    const isUpto = scheme === "upto" && parseAccount(extra["receiverAuthorizer"], network) !== null;
+    return (scheme === "exact" || isUpto) && !isNamed ? "solana" : null;
   }
   const isKnown = method === "eip3009" || method === "permit2";
   if (scheme === "exact") return isKnown ? method : null;

@@ -13,7 +13,10 @@ export interface Trust {
   readonly payTo?: readonly string[];
   /** Limit per payment in micro-dollars. */
   readonly max?: bigint;
-  /** The address that the offer must name as `extra.facilitatorAddress`. */
+  /**
+   * The address that must decide the amount of `upto`: `extra.facilitatorAddress`, or on Solana
+   * `extra.receiverAuthorizer`.
+   */
   readonly facilitator?: string;
 }
 

@@ -3,6 +3,8 @@
 import { lowerAddress } from "./address.js";
 import { decoded, members } from "./json.js";
 import { type Method, PAYMENT_ID, type Terms } from "./offer.js";
+import { readChannel } from "./signed-channel.js";
+import { readSolana } from "./signed-solana.js";
 import { parseAmount, V1_NETWORKS } from "./units.js";
 
 /** What a payload authorizes. EVM values are lower-case hex, times unix seconds. */
@@ -17,18 +19,21 @@ export interface Authorization {
   readonly payTo: string;
   /** Atomic units. */
   readonly value: bigint;
+  /** 0: it does not end at a time. */
   readonly validBefore: number;
   /** Identifies the authorization among those of its payer. */
   readonly nonce: string;
   readonly facilitator: string | null;
+  /** JSON by which the reader of the chain finds it. */
+  readonly evidence: string | null;
+  /** Atomic units that may be taken, if these are not the value: a deposit. */
+  readonly exposed: bigint | null;
 }
 
 /** The headers of a payment, of x402 version 2 and 1, in lower case. */
 export const PAYMENT_HEADERS = ["payment-signature", "x-payment"] as const;
 /** An authorization may outlive the offer's timeout by this. */
 export const CLOCK_SLACK_S = 5;
-/** The methods whose payloads the guard can read. */
-export const READABLE: readonly Method[] = ["eip3009", "permit2"];
 
 /** The only contracts that may spend by Permit2: they pay the signed recipient. */
 const PROXIES: Readonly<Record<string, string>> = {
@@ -39,6 +44,7 @@ const NONCE = /^0x[0-9a-fA-F]{64}$/;
 const SIGNATURE = /^0x(?:[0-9a-fA-F]{2}){1,4096}$/;
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
 const HEADER_MAX = 65_536;
+const PLAIN = { evidence: null, exposed: null };
 
 /** The x402 payload in the value of a payment header, or null if it cannot be read. */
 export function payloadInHeader(value: string): unknown {
@@ -54,9 +60,16 @@ export function headerOf(payload: unknown): string {
 export function readSigned(payload: unknown): Authorization | null {
   const common = readCommon(payload);
   const inner = members(members(payload)["payload"]);
-  if (common === null || typeof inner["signature"] !== "string") return null;
-  if (!SIGNATURE.test(inner["signature"])) return null;
+  if (common === null) return null;
+  if (common.network.startsWith("solana:")) return readSolana(common, inner);
+  if ("voucher" in inner) return readChannel(common, inner);
+  if (!isSignature(inner["signature"])) return null;
   return "permit2Authorization" in inner ? readPermit2(common, inner) : readTransfer(common, inner);
+}
+
+/** Whether a value is a signature in hex. */
+export function isSignature(value: unknown): boolean {
+  return typeof value === "string" && SIGNATURE.test(value);
 }
 
 /** The ID of the extension payment-identifier in a payload, or null. */
@@ -69,6 +82,8 @@ export function paymentIdOf(payload: unknown): string | null {
 /** In what an authorization differs from the terms that were allowed, or null. */
 export function difference(signed: Authorization, terms: Terms, now: number): string | null {
   const latest = now + terms.timeout + CLOCK_SLACK_S;
+  // A Solana transaction ends with its blockhash, a voucher without a deposit never.
+  const isTimed = ["eip3009", "permit2"].includes(signed.method) || signed.validBefore > 0;
   const checks = {
     scheme: signed.scheme === terms.scheme,
     method: signed.method === terms.method,
@@ -77,12 +92,14 @@ export function difference(signed: Authorization, terms: Terms, now: number): st
     payTo: signed.payTo === terms.payTo,
     value: signed.value === terms.amount,
     facilitator: terms.scheme !== "upto" || signed.facilitator === terms.facilitator,
-    validity: now < signed.validBefore && signed.validBefore <= latest,
+    validity: !isTimed || (now < signed.validBefore && signed.validBefore <= latest),
+    deposit: signed.exposed === null || signed.exposed <= terms.exposed,
   };
   return Object.entries(checks).find(([, isSame]) => !isSame)?.[0] ?? null;
 }
 
-interface Common {
+/** What all payloads have in common. */
+export interface Common {
   readonly scheme: string;
   readonly network: string;
   readonly asset: string | null;
@@ -122,7 +139,7 @@ function readTransfer(
     return null;
   }
   const named = { scheme, method: "eip3009" as const, network, asset, payer, payTo };
-  return { ...named, value, validBefore, nonce: nonce.toLowerCase(), facilitator: null };
+  return { ...named, value, validBefore, nonce: nonce.toLowerCase(), facilitator: null, ...PLAIN };
 }
 
 /** Reads one Permit2 transfer with witness, for the proxy of its scheme. */
@@ -148,6 +165,7 @@ function readPermit2(
     ...{ scheme, method: "permit2", network, asset: token, payer, payTo, value, validBefore },
     nonce: `0x${nonce.toString(16).padStart(64, "0")}`,
     facilitator: lowerAddress(witness["facilitator"]),
+    ...PLAIN,
   };
 }
 

@@ -27,7 +27,7 @@ import { type Changes, Journal } from "./journal.js";
 import { members } from "./json.js";
 import { Judge } from "./judge.js";
 import { NodeReader } from "./nodes.js";
-import { type Offer, signingExtensions, withPaymentId } from "./offer.js";
+import { type Offer, signingExtensions, type Terms, withPaymentId } from "./offer.js";
 import type { GuardOptions } from "./options.js";
 import type { Event, Payment } from "./payment-state.js";
 import { type Policy, policyOf } from "./policy.js";
@@ -150,7 +150,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
         try {
           const payload = await create(call.required);
           if (call.refused !== null) throw call.refused;
-          this.seal(call, payload);
+          await this.seal(call, payload);
           return payload;
         } catch (error) {
           this.giveUp(call);
@@ -255,14 +255,20 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
   }
 
   /** Records the payment, and fixes the header that may leave. */
-  protected seal(call: Call, payload: unknown): void {
+  protected async seal(call: Call, payload: unknown): Promise<void> {
     const { attempt } = call;
     if (attempt === null || !attempt.isChecked) throw this.differs(UNREADABLE);
+    const { id, handle, terms } = attempt;
     const signed = this.check(attempt, payload);
     const value = Buffer.from(JSON.stringify(payload)).toString("base64");
-    const { id, handle } = attempt;
-    const paymentId = paymentIdOf(payload);
-    this.journal.sign(id, signed, value, this.now(), { paymentId });
+    const isSolana = terms.method === "solana";
+    const found = {
+      paymentId: paymentIdOf(payload),
+      evidence: signed.evidence,
+      ...(isSolana ? { validHeight: await this.nodes.lastValidHeight(terms.network) } : {}),
+      ...(signed.exposed === null ? {} : { settled: shareOf(terms, signed.exposed) }),
+    };
+    this.journal.sign(id, signed, value, this.now(), found);
     call.sealed = { id, handle, header: headerOf(payload), value, isNew: true };
   }
 
@@ -381,4 +387,9 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
       process.emitWarning(`onChange failed: ${String(error)}`, "TollgaugeGuard");
     }
   }
+}
+
+/** Micro-dollars of a part of what the terms expose, rounded up. */
+function shareOf({ exposure, exposed }: Terms, part: bigint): bigint {
+  return (exposure * part + exposed - 1n) / exposed;
 }

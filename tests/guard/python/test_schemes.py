@@ -11,7 +11,14 @@ import pytest
 from guard.cases.sample_bundle import PAYEE, Row
 from solders.keypair import Keypair
 from solders.pubkey import Pubkey
-from tests.support.guard_seller import ACCOUNT, OTHER_PAYEE, Answer, Seller, receipt
+from tests.support.guard_seller import (
+    ACCOUNT,
+    CASES_FOLDER,
+    OTHER_PAYEE,
+    Answer,
+    Seller,
+    receipt,
+)
 from x402 import x402Client
 from x402.mechanisms.evm.batch_settlement.client.scheme import BatchSettlementEvmScheme
 from x402.mechanisms.evm.exact import ExactEvmScheme
@@ -20,6 +27,7 @@ from x402.mechanisms.svm import constants as svm
 from x402.mechanisms.svm.exact import ExactSvmScheme
 from x402.mechanisms.svm.mint_cache import MintMetadata
 from x402.mechanisms.svm.signers import KeypairSigner
+from x402.schemas import PaymentPayload
 
 from tollgauge_guard import (
     Code,
@@ -34,6 +42,7 @@ from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.nodes import NodeReader, Reading
 from tollgauge_guard.payment import Evidence, Payment
+from tollgauge_guard.signed import SignedError, read_signed
 
 SOLANA = svm.SOLANA_MAINNET_CAIP2
 SOLANA_WALLET = Keypair.from_seed(b"\x11" * 32)
@@ -409,3 +418,35 @@ async def test_allowed_extension_is_echoed(seller: Seller, opened: Open) -> None
     async with opened(policy=Policy()) as http:
         payment = await paid(http, f"{seller.url}/data")
     assert payment.pay_to == PAYEE
+
+
+@pytest.mark.parametrize(
+    "case",
+    json.loads((CASES_FOLDER / "signed.json").read_text(encoding="utf-8")),
+    ids=lambda case: case["name"],
+)
+def test_signed_payment_of_the_shared_table(case: dict[str, Any]) -> None:
+    payment, expected = PaymentPayload.model_validate(case["payment"]), case["authorization"]
+    if expected is None:
+        with pytest.raises(SignedError):
+            read_signed(payment)
+        return
+
+    signed = read_signed(payment)
+
+    assert {
+        "scheme": signed.scheme,
+        "method": signed.method,
+        "network": signed.network,
+        "asset": signed.asset,
+        "payer": signed.payer,
+        "payTo": signed.pay_to,
+        "value": str(signed.value),
+        "validBefore": signed.valid_before,
+        "nonce": signed.nonce,
+        "facilitator": signed.facilitator,
+        "exposed": None if signed.exposed is None else str(signed.exposed),
+    } == {name: value for name, value in expected.items() if name != "account"}
+    if expected["account"] is not None:
+        evidence = {"account": expected["account"], "signature": expected["nonce"]}
+        assert json.loads(str(signed.evidence)) == evidence

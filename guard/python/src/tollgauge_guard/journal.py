@@ -246,7 +246,7 @@ class Journal:
 
     def find(self, name: str) -> Payment | None:
         """Return the payment with this handle or nonce, an unfinished one first."""
-        found = self.select("handle = ? OR nonce = ?", name, name.lower())
+        found = self.select("handle = ? OR nonce IN (?, ?)", name, name, name.lower())
         return min(found, key=lambda payment: payment.state not in UNFINISHED, default=None)
 
     def signed(self, signed: Authorization) -> Payment | None:

@@ -52,7 +52,8 @@ class Terms:
     the signature lets anyone take (the ceiling of `upto`, the deposit of `batch-settlement`),
     `exposure` the same in micro-dollars. `method` is how the payer signs, `timeout` the validity in
     seconds. `domain_name` and `domain_version` are the token's EIP-712 domain. `facilitator` is the
-    address that the offer names, `is_slow` its flow `upfront` or `escrow`. EVM addresses are lower
+    address that decides the amount of `upto` (`extra.facilitatorAddress`, on Solana
+    `extra.receiverAuthorizer`), `is_slow` its flow `upfront` or `escrow`. EVM addresses are lower
     case.
     """
 
@@ -147,7 +148,7 @@ def read_terms(offer: Offer, policy: Policy) -> Terms | BadOffer:
         timeout=offer.timeout,
         domain_name=name,
         domain_version=version,
-        facilitator=parse_address(extra.get("facilitatorAddress")),
+        facilitator=_facilitator(method, extra),
         is_slow=extra.get("paymentFlow") in _SLOW_FLOWS,
     )
 
@@ -163,8 +164,9 @@ def _method(offer: Offer, extra: dict[str, object]) -> str | None:
     method = extra.get("assetTransferMethod", EIP_3009)
     network = offer.network if isinstance(offer.network, str) else ""
     if network.startswith("solana:"):
+        is_upto = offer.scheme == UPTO and _facilitator(SOLANA, extra) is not None
         is_plain = "assetTransferMethod" not in extra
-        return SOLANA if offer.scheme == EXACT and is_plain else None
+        return SOLANA if is_plain and (offer.scheme == EXACT or is_upto) else None
     match offer.scheme:
         case "exact" if method in (EIP_3009, PERMIT2):
             return str(method)
@@ -174,6 +176,13 @@ def _method(offer: Offer, extra: dict[str, object]) -> str | None:
         case "batch-settlement" if method in (EIP_3009, PERMIT2):
             return CHANNEL
     return None
+
+
+def _facilitator(method: str, extra: dict[str, object]) -> str | None:
+    """Return who decides the amount of `upto`."""
+    if method == SOLANA:
+        return parse_account(extra.get("receiverAuthorizer"), "solana:")
+    return parse_address(extra.get("facilitatorAddress"))
 
 
 def _exposed(method: str, amount: int, extra: dict[str, object]) -> int:

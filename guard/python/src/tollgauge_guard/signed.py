@@ -59,7 +59,7 @@ class Authorization:
 def read_signed(payload: Payload) -> Authorization:
     """Return what a payload authorizes. Raises SignedError for anything it cannot read whole."""
     inner = payload.payload
-    if "transaction" in inner:
+    if payload.get_network().startswith("solana:"):
         from tollgauge_guard import signed_solana  # solders is an optional dependency
 
         return signed_solana.read_transaction(payload)

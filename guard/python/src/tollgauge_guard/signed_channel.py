@@ -47,7 +47,10 @@ def read_channel(payload: Payload) -> Authorization:
         raise SignedError("The voucher is for another channel.")
     cumulative = parse_amount(voucher.get("maxClaimableAmount"))
     signature = read_signature(voucher.get("signature"))
-    price = parse_amount(getattr(getattr(payload, "accepted", None), "amount", None))
+    accepted = getattr(payload, "accepted", None)
+    price = parse_amount(getattr(accepted, "amount", None))
+    if parse_address(getattr(accepted, "pay_to", None)) != pay_to:
+        raise SignedError("The channel pays another account than the payTo.")
     if cumulative is None or price is None:
         raise SignedError("The voucher names no amount.")
     exposed, valid_before = _read_deposit(inner.get("deposit"), token)
