@@ -149,7 +149,7 @@ def score(
     from tollgauge.core.score.advice import AVOIDED
     from tollgauge.core.score.evidence import EvidenceError
     from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
-    from tollgauge.web.wire.scores import improvement_responses
+    from tollgauge.web.wire.scores import ImprovementResponse
 
     document = read_input(evidence)
     try:
@@ -159,7 +159,9 @@ def score(
     except EvidenceError as error:
         raise _no_evidence(evidence, error) from error
     differences = check.differences
-    raising = [row.model_dump(by_alias=True) for row in improvement_responses(check.improvements)]
+    raising = [
+        ImprovementResponse.build(row).model_dump(by_alias=True) for row in check.improvements
+    ]
     given = check.given | {"improvements": raising}
     score_lines = (*_score_lines(check.score), *_improvement_lines(check.improvements))
     if differences is None:

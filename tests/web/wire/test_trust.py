@@ -6,22 +6,23 @@ import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.examples import examples as count
-from tests.support.rated_endpoints import whole_report
 
+from docs.response_examples import sample_report
 from tollgauge.core.endpoint import finding
 from tollgauge.web.wire import trust
-from tollgauge.web.wire.examples import read_example
+from tollgauge.web.wire.examples import BASE_URL
 from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.scores import DetailedFlag, FlagResponse
 from tollgauge.web.wire.trust import (
     SHORT_BYTES,
     FindingResponse,
     PreviewResponse,
+    SampleResponse,
     TrustReportResponse,
     outline,
 )
 
-WHOLE = TrustReportResponse.model_validate(whole_report())
+WHOLE = trust.trust_report(sample_report(), base_url=BASE_URL)
 SEVERITIES = [severity.value for severity in finding.Severity]
 FLAGS = st.lists(
     st.tuples(st.sampled_from(SEVERITIES), st.integers(0, 400), st.integers(0, 200)), max_size=70
@@ -84,9 +85,8 @@ def test_the_message_of_an_error_is_the_last_text_to_go() -> None:
 
 
 def test_an_outline_of_three_reports_leaves_room_in_an_agents_context() -> None:
-    sample = read_example("preview")["samples"][0]
-    report = report_with([("warn", 200, 100)] * 12).model_dump(by_alias=True)
-    samples = [sample | {"report": report}] * 3
-    text = outline(PreviewResponse.model_validate({"samples": samples}))
+    report = report_with([("warn", 200, 100)] * 12)
+    sample = SampleResponse(role="best", population_rank=1, report=report)
+    text = outline(PreviewResponse(samples=[sample] * 3))
     assert 2 * len(text) < 8_000
     assert set(orjson.loads(text)["samples"][0]) == {"role", "populationRank", "report"}

@@ -123,6 +123,7 @@ def _bundle_routes(dependencies: Dependencies) -> Iterable[Route]:
         tag="free",
         cached=True,
         strict_query=True,
+        request=preflight.PARAMETERS,
         example=f"?resource={examples.RESOURCE}&payTo={examples.PAY_TO}&amount=10000",
     )
     files = bundle.Bundles(dependencies)

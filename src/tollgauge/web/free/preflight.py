@@ -7,9 +7,10 @@ records for clients that do not want to disclose which endpoints they pay.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field
+from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.core.guard.bundle import TrustRecord
@@ -17,12 +18,7 @@ from tollgauge.core.guard.preflight import Code, Decision, PreflightOffer, Prefl
 from tollgauge.monitor import trust_records
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free.api import json_response
-from tollgauge.web.wire.parameters import (
-    OfferedAmount,
-    OfferedNetwork,
-    OfferedPayTo,
-    ResourceQuery,
-)
+from tollgauge.web.wire import examples
 from tollgauge.web.wire.request_model import (
     NETWORK,
     RequestedNetwork,
@@ -30,14 +26,15 @@ from tollgauge.web.wire.request_model import (
     RequestModel,
 )
 from tollgauge.web.wire.response_model import (
+    Amount,
     Grade,
     OneOf,
     Percent,
     Recommendation,
     ResponseModel,
+    Time,
     camel,
-    iso,
-    tenths,
+    from_attribute,
 )
 
 PATH: Final = "/trust/preflight"
@@ -57,23 +54,25 @@ class PreflightRequest(RequestModel):
     network: RequestedNetwork | None = Field(None, description=NETWORK)
 
 
+PARAMETERS: Final = PreflightRequest.query_parameters(
+    {
+        "resource": examples.RESOURCE,
+        "payTo": examples.PAY_TO,
+        "amount": "10000",
+        "network": "eip155:8453",
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Preflights:
     """Handler of the route; the MCP tool calls it too."""
 
     dependencies: Dependencies
 
-    async def preflight(
-        self,
-        resource: ResourceQuery,
-        pay_to: OfferedPayTo = None,
-        amount: OfferedAmount = None,
-        network: OfferedNetwork = None,
-    ) -> Response:
+    async def preflight(self, request: Request) -> Response:
         """Check an offer; an unknown resource is not an error."""
-        offer = {"resource": resource, "payTo": pay_to, "amount": amount, "network": network}
-        given = {name: value for name, value in offer.items() if value is not None}
-        return json_response(await self.judge(given))
+        return json_response(await self.judge(dict(request.query_params)))
 
     async def judge(self, document: object) -> PreflightResponse:
         """Return the decision about an offer. Raises Problem 422."""
@@ -99,27 +98,19 @@ class PreflightResponse(ResponseModel):
     resource: str
     recommendation: Recommendation | None
     grade: Grade | None
-    score: Percent | None
-    known_pay_to: list[str]
-    known_amount: str | None
-    known_network: str | None
-    as_of: str | None
+    score: Percent | None = from_attribute("score_tenths")
+    known_pay_to: list[str] = from_attribute("pay_to")
+    known_amount: Amount | None = from_attribute("amount")
+    known_network: str | None = from_attribute("network")
+    as_of: Time | None
 
 
 def preflight(
     verdict: PreflightVerdict, record: TrustRecord | None, *, resource: str
 ) -> PreflightResponse:
     """Build the JSON of a decision; `record` is None for an unknown endpoint."""
-    return PreflightResponse(
-        decision=verdict.decision,
-        code=verdict.code,
-        reason=verdict.reason,
-        resource=resource,
-        recommendation=record.recommendation if record else None,
-        grade=record.grade if record else None,
-        score=tenths(record.score_tenths) if record else None,
-        known_pay_to=list(record.pay_to) if record else [],
-        known_amount=None if record is None or record.amount is None else str(record.amount),
-        known_network=record.network if record else None,
-        as_of=iso(record.as_of) if record else None,
-    )
+    unknown: dict[str, Any] = {}
+    if record is None:
+        names = ("recommendation", "grade", "score", "known_amount", "known_network", "as_of")
+        unknown = dict.fromkeys(names) | {"known_pay_to": []}
+    return PreflightResponse.build(verdict, record, resource=resource, **unknown)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import ConfigDict
+from pydantic import BeforeValidator, ConfigDict
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.clients import webhooks
 from tollgauge.clients.webhooks import SealError, Signing, destination_context, watch_context
-from tollgauge.core.base.units import iso_seconds
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.watch.watch_rules import DestinationKind, Target, WatchState
 from tollgauge.store.endpoints import endpoints
@@ -33,12 +32,13 @@ from tollgauge.web.watches.watch_auth import (
     unknown_watch,
 )
 from tollgauge.web.wire import openapi
-from tollgauge.web.wire.response_model import OneOf
+from tollgauge.web.wire.response_model import OneOf, from_attribute
 from tollgauge.web.wire.watch_models import (
     EXAMPLE_ID,
     SnakeCaseResponse,
     WatchFields,
     WatchStateName,
+    WholeSecond,
     check_count,
 )
 
@@ -51,25 +51,32 @@ class EditRequest(WatchFields):
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
 
+_DestinationState = Annotated[
+    str,
+    OneOf(("active", "disabled")),
+    BeforeValidator(lambda disabled_at: "disabled" if disabled_at else "active"),
+]
+
+
 class DestinationResponse(SnakeCaseResponse):
     """A destination with a masked URL."""
 
-    destination: str
+    destination: str = from_attribute("masked")
     kind: Annotated[str, OneOf(DestinationKind)]
-    state: Annotated[str, OneOf(("active", "disabled"))]
-    reason: str
+    state: _DestinationState = from_attribute("disabled_at")
+    reason: str = from_attribute("disabled_reason")
 
 
 class StateResponse(SnakeCaseResponse):
     """The current state of a watch."""
 
-    watch_id: str
+    watch_id: str = from_attribute("id")
     state: WatchStateName
     resource: str
-    created_at: str
-    expires_at: str
+    created_at: WholeSecond
+    expires_at: WholeSecond
     events: list[str]
-    liveness_sensitivity_n: int
+    liveness_sensitivity_n: int = from_attribute("sensitivity")
     digest: bool
     destinations: list[DestinationResponse]
 
@@ -202,24 +209,11 @@ class Watching:
         )
         if watch is None:
             raise unknown_watch()
-        return StateResponse(
-            watch_id=watch.id,
-            state=watch.state.value,
+        return StateResponse.build(
+            watch,
+            watch.watch_request,
             resource=endpoint.resource if endpoint else "",
-            created_at=iso_seconds(watch.created_at),
-            expires_at=iso_seconds(watch.expires_at),
-            events=list(watch.watch_request.events),
-            liveness_sensitivity_n=watch.watch_request.sensitivity,
-            digest=watch.watch_request.digest,
-            destinations=[
-                DestinationResponse(
-                    destination=destination.masked,
-                    kind=destination.kind.value,
-                    state="disabled" if destination.disabled_at else "active",
-                    reason=destination.disabled_reason,
-                )
-                for destination in watch_destinations
-            ],
+            destinations=watch_destinations,
         )
 
 

@@ -10,12 +10,11 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import Query
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.core.base.units import MINUTE_MS, iso_seconds
+from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint, page_url
 from tollgauge.core.watch import notice
 from tollgauge.core.watch import watch_rules as rules
@@ -31,13 +30,15 @@ from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
+from tollgauge.web.wire.parameters import query
 from tollgauge.web.wire.request_model import invalid
-from tollgauge.web.wire.response_model import OneOf, Severity
+from tollgauge.web.wire.response_model import OneOf, Severity, UnixSeconds, from_attribute
 from tollgauge.web.wire.watch_models import (
     EXAMPLE_BASE_URL,
     EXAMPLE_ID,
     SnakeCaseResponse,
     WatchStateName,
+    WholeSecond,
 )
 
 PAGE_MAX: Final = 500
@@ -46,10 +47,10 @@ GRACE_MS: Final = MINUTE_MS
 CURSOR: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,15}))?", re.ASCII)
 Cursor = Annotated[
     str,
-    Query(
-        description="Cursor of the previous poll. Default: read from the start",
-        examples=["0"],
-        json_schema_extra={"pattern": f"^{CURSOR.pattern}$"},
+    query(
+        "Cursor of the previous poll. Default: read from the start",
+        "0",
+        pattern=f"^{CURSOR.pattern}$",
     ),
 ]
 
@@ -76,8 +77,8 @@ class WatchEventResponse(SnakeCaseResponse):
 
     event_id: str
     type: Annotated[str, OneOf(rules.LIFECYCLE)]
-    observed_at: int
-    observed_at_iso: str
+    observed_at: UnixSeconds = from_attribute("at")
+    observed_at_iso: WholeSecond = from_attribute("at")
     detail: dict[str, Any]
 
 
@@ -87,10 +88,10 @@ class PollResponse(SnakeCaseResponse):
     checks since the previous poll. The next check is made before `nextCheckBy`.
     """
 
-    watch_id: str
+    watch_id: str = from_attribute("id")
     state: WatchStateName
     resource: str
-    expires_at: str
+    expires_at: WholeSecond
     events: list[EventResponse]
     next_cursor: str
     watch_events: list[WatchEventResponse]
@@ -98,8 +99,8 @@ class PollResponse(SnakeCaseResponse):
     checkedTimes: int  # noqa: N815 - the name on the wire
     excludedTimes: int  # noqa: N815 - the name on the wire
     probesSinceCursor: int  # noqa: N815 - the name on the wire
-    lastCheckedAt: str | None  # noqa: N815 - the name on the wire
-    nextCheckBy: str | None  # noqa: N815 - the name on the wire
+    lastCheckedAt: WholeSecond | None  # noqa: N815 - the name on the wire
+    nextCheckBy: WholeSecond | None  # noqa: N815 - the name on the wire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,13 +145,10 @@ class Polling:
         )
         resource = endpoint.resource if endpoint else ""
         last = events[-1].id if events else after
-        probed = endpoint.last_probed if endpoint else None
         live = watch.state is WatchState.ACTIVE
-        return PollResponse(
-            watch_id=watch.id,
-            state=watch.state.value,
+        return PollResponse.build(
+            watch,
             resource=resource,
-            expires_at=iso_seconds(watch.expires_at),
             events=[self._event(event, watch, resource) for event in events],
             next_cursor=f"{last}.{last_poll_at if len(events) == PAGE_MAX else now}",
             watch_events=[_own_event(event) for event in watch_changes],
@@ -158,8 +156,8 @@ class Polling:
             checkedTimes=checks.scored,
             excludedTimes=checks.total - checks.scored,
             probesSinceCursor=checks.since_poll,
-            lastCheckedAt=None if probed is None else iso_seconds(probed),
-            nextCheckBy=iso_seconds(endpoint.next_due + GRACE_MS) if endpoint and live else None,
+            lastCheckedAt=endpoint.last_probed if endpoint else None,
+            nextCheckBy=endpoint.next_due + GRACE_MS if endpoint and live else None,
         )
 
     def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventResponse:
@@ -215,11 +213,9 @@ def _check_cursor(after: int, newest: int, name: str) -> None:
 
 
 def _own_event(event: WatchEvent) -> WatchEventResponse:
-    return WatchEventResponse(
+    return WatchEventResponse.build(
+        event,
         event_id=rules.message_id(event.watch_id, rules.own_event(event.id)),
-        type=event.type,
-        observed_at=event.at // 1000,
-        observed_at_iso=iso_seconds(event.at),
         detail=notice.instants(event.detail),
     )
 

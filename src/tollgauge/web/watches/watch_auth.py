@@ -10,7 +10,6 @@ import hmac
 import re
 from typing import Annotated, Any, Final
 
-from fastapi import Path
 from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,6 +20,7 @@ from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
+from tollgauge.web.wire.parameters import path
 from tollgauge.web.wire.response_model import ResponseModel
 from tollgauge.web.wire.watch_models import EXAMPLE_ID, ID_PATTERN
 
@@ -31,14 +31,7 @@ REFUSED: Final = {
     404: "No watch with this ID for this token",
 }
 _BEARER: Final = re.compile(r"bearer +(\S{1,200})", re.ASCII | re.IGNORECASE)
-WatchId = Annotated[
-    str,
-    Path(
-        description="ID of the watch",
-        examples=[EXAMPLE_ID],
-        json_schema_extra={"pattern": ID_PATTERN},
-    ),
-]
+WatchId = Annotated[str, path("ID of the watch", EXAMPLE_ID, pattern=ID_PATTERN)]
 
 
 class UnauthorizedProblem(Problem):

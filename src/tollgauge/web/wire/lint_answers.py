@@ -7,17 +7,19 @@ from typing import Annotated, Any, Final
 import orjson
 
 from tollgauge.core.endpoint.finding import LINT_FLAG, Lint
-from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.lint.diagnosis import Detail, diagnose, stored_details
 from tollgauge.core.lint.guide import explain
 from tollgauge.core.probe.exchange import Exchange
 from tollgauge.web.wire.response_model import (
+    NULL_IF_EMPTY,
+    Amount,
+    Dollars,
     OneOf,
     ResponseModel,
     Severity,
+    Time,
     absent_if_null,
-    iso,
-    micro_usd,
+    from_attribute,
 )
 
 RULES_PATH: Final = "/lint/rules"
@@ -36,7 +38,7 @@ class LintFindingResponse(ResponseModel):
     severity: Severity
     message: str
     where: str
-    found: str | None = absent_if_null()
+    found: Annotated[str | None, NULL_IF_EMPTY] = absent_if_null()
     expected: str
     page: str | None = absent_if_null()
 
@@ -46,22 +48,22 @@ class LintTermsResponse(ResponseModel):
     Scheme, version and timeout are absent if they are not stored.
     """
 
-    version: int | None = absent_if_null()
-    scheme: str | None = absent_if_null()
+    version: Annotated[int | None, NULL_IF_EMPTY] = absent_if_null()
+    scheme: Annotated[str | None, NULL_IF_EMPTY] = absent_if_null()
     network: str
     asset: str
-    amount: str
+    amount: Amount
     pay_to: str
-    max_timeout_seconds: int | None = absent_if_null()
+    max_timeout_seconds: int | None = absent_if_null("timeout_seconds")
     symbol: str | None
-    amount_usd: float | None
+    amount_usd: Dollars | None = from_attribute("micro_usd")
 
 
 class LintLineResponse(ResponseModel):
     """A line of the decoded envelope, with the rules that it violates."""
 
     text: str
-    rules: list[str] | None = absent_if_null()
+    rules: Annotated[list[str] | None, NULL_IF_EMPTY] = absent_if_null()
 
 
 class LintEnvelopeResponse(ResponseModel):
@@ -97,45 +99,34 @@ class LintResponse(ResponseModel):
     envelope: LintEnvelopeResponse | None = absent_if_null()
     corrected: LintCorrectedResponse | None = absent_if_null()
     resource: str | None = absent_if_null()
-    probed_at: str | None = absent_if_null()
+    probed_at: Time | None = absent_if_null()
 
 
 def lint(result: Lint, exchange: Exchange, *, base_url: str = "") -> LintResponse:
     """Build the result for a response; with a base URL, findings link to the pages of rules."""
     diagnosis = diagnose(exchange, result)
-    envelope = (
-        LintEnvelopeResponse(
-            place=diagnosis.place,
-            lines=[
-                LintLineResponse(text=line.text, rules=list(line.rules) or None)
-                for line in diagnosis.lines
-            ],
-        )
-        if diagnosis.place
-        else None
+    return _response(
+        result,
+        diagnosis.details,
+        base_url,
+        envelope=LintEnvelopeResponse.build(diagnosis) if diagnosis.place else None,
+        corrected=diagnosis.correction,
     )
-    better = diagnosis.correction
-    corrected = better and LintCorrectedResponse(
-        envelope=better.envelope, header=better.header, remaining=list(better.remaining)
-    )
-    model = _response(result, diagnosis.details, base_url)
-    return model.model_copy(update={"envelope": envelope, "corrected": corrected})
 
 
 def stored_lint(result: Lint, *, base_url: str, resource: str, at: int | None) -> LintResponse:
     """Build the result for an endpoint's last probe, made at `at` (ms UTC)."""
-    model = _response(result, stored_details(result), base_url)
-    probed_at = None if at is None else iso(at)
-    return model.model_copy(update={"resource": resource, "probed_at": probed_at})
+    return _response(result, stored_details(result), base_url, resource=resource, probed_at=at)
 
 
-def _response(result: Lint, details: tuple[Detail, ...], base_url: str) -> LintResponse:
-    return LintResponse(
-        payable=result.payable,
-        compliant=result.compliant,
-        version=result.version,
+def _response(
+    result: Lint, details: tuple[Detail, ...], base_url: str, **given: Any
+) -> LintResponse:
+    return LintResponse.build(
+        result,
         findings=[_finding(detail, base_url) for detail in details],
-        terms=[_terms(terms) for terms in result.terms],
+        terms=[LintTermsResponse.build(terms, terms.quote()) for terms in result.terms],
+        **given,
     )
 
 
@@ -170,27 +161,9 @@ def brief(model: LintResponse) -> bytes:
 def _finding(detail: Detail, base_url: str) -> LintFindingResponse:
     finding = detail.finding
     known = explain(finding.rule)
-    return LintFindingResponse(
-        rule=finding.rule,
-        severity=finding.severity.value,
+    return LintFindingResponse.build(
+        detail,
+        finding,
         message=finding.message or (known.rule.fix if known else ""),
-        where=finding.where,
-        found=detail.found or None,
-        expected=detail.expected,
         page=rule_page(finding.rule, base_url) if base_url else None,
-    )
-
-
-def _terms(terms: Terms) -> LintTermsResponse:
-    quote = terms.quote()
-    return LintTermsResponse(
-        version=terms.version or None,
-        scheme=terms.scheme or None,
-        network=terms.network,
-        asset=terms.asset,
-        amount=str(terms.amount),
-        pay_to=terms.pay_to,
-        max_timeout_seconds=terms.timeout_seconds,
-        symbol=quote.symbol,
-        amount_usd=micro_usd(quote.micro_usd),
     )

@@ -11,23 +11,18 @@ import orjson
 from tollgauge.core.base.text import shorten
 from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
-from tollgauge.monitor.lists import EndpointPage, Match, Search, SearchResult
+from tollgauge.monitor.lists import EndpointPage, Match, Search
 from tollgauge.web.wire.response_model import (
-    Chance,
+    Dollars,
     OneOf,
     ResponseModel,
+    Share,
+    Time,
     camel,
     dump,
-    iso,
-    micro_usd,
+    from_attribute,
 )
-from tollgauge.web.wire.scores import (
-    DemandResponse,
-    DownResponse,
-    RatedResponse,
-    demand,
-    rated_fields,
-)
+from tollgauge.web.wire.scores import DemandResponse, DownResponse, RatedResponse
 from tollgauge.web.wire.trust import AdvertisedBy
 
 BRIEF_BYTES: Final = 720
@@ -57,10 +52,10 @@ class ListRow(RatedResponse, _ListHead):
     """
 
     demand: DemandResponse | None
-    amount_usd: float | None
+    amount_usd: Dollars | None = from_attribute("price_micro_usd")
     network: str | None
-    first_seen: str
-    last_probed: str | None
+    first_seen: Time
+    last_probed: Time | None
     advertised_by: AdvertisedBy
     endpoint_page: str
     simulated: bool
@@ -73,7 +68,7 @@ _OWN: Final = tuple(name for name in ListRow.model_fields if name not in _NESTED
 class SearchRow(ListRow):
     """A search result; `similarity` is 0 to 1 in steps of 0.01."""
 
-    similarity: Chance
+    similarity: Share = from_attribute("percent")
 
 
 class SearchResponse(ResponseModel):
@@ -98,7 +93,10 @@ class EndpointListResponse(ResponseModel):
 
 def search(search: Search, *, base_url: str) -> SearchResponse:
     """Build the JSON of search results."""
-    results = [_search_row(result, base_url) for result in search.results]
+    results = [
+        SearchRow.build(result.endpoint, result, **_parts(result.endpoint, base_url))
+        for result in search.results
+    ]
     return SearchResponse(match=search.match, results=results)
 
 
@@ -130,7 +128,7 @@ def endpoint_list(
     """Build the JSON of one page of a list."""
     return EndpointListResponse(
         total=shown.total,
-        endpoints=[ListRow.model_validate(_fields(row, base_url)) for row in shown.rows],
+        endpoints=[ListRow.build(row, **_parts(row, base_url)) for row in shown.rows],
         next_cursor=shown.next,
         next=next_url,
     )
@@ -163,24 +161,8 @@ def _cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
-def _search_row(result: SearchResult, base_url: str) -> SearchRow:
-    fields = _fields(result.endpoint, base_url)
-    return SearchRow.model_validate(fields | {"similarity": result.percent / 100})
-
-
-def _fields(row: RatedEndpoint, base_url: str) -> dict[str, object]:
+def _parts(row: RatedEndpoint, base_url: str) -> dict[str, object]:
     return {
-        "id": row.id,
-        "resource": row.resource,
-        "host": row.host,
-        "status": row.status,
-        **rated_fields(row),
-        "demand": demand(row.demand),
-        "amount_usd": micro_usd(row.price_micro_usd),
-        "network": row.network,
-        "first_seen": iso(row.first_seen),
-        "last_probed": iso(row.last_probed),
-        "advertised_by": {"service_name": row.service_name, "description": row.description},
+        "advertised_by": AdvertisedBy.build(row),
         "endpoint_page": page_url(base_url, row.id),
-        "simulated": row.simulated,
     }

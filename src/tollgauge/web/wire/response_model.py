@@ -1,6 +1,7 @@
-"""ResponseModel, the base of all JSON responses, and the conversion of values to JSON.
+"""ResponseModel, the base of all JSON responses, and the types of its fields.
 
-Values arrive as integers in the unit of their name, and become decimals, dollars and ISO times.
+A response is built from objects of core, whose figures are integers. The type of a field converts
+the figure: `Percent` divides tenths by ten, `Time` formats milliseconds.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
-from tollgauge.core.base.units import DAY_MS, date_of
+from tollgauge.core.base.units import DAY_MS, SECOND_MS, date_of
 from tollgauge.core.endpoint import finding
 from tollgauge.core.lists.rated_endpoint import GRADES
 from tollgauge.core.score.advice import RECOMMENDATIONS
@@ -32,13 +33,6 @@ class OneOf:
         return core_schema.literal_schema([*self.values])
 
 
-Grade = Annotated[str, OneOf(GRADES)]
-Recommendation = Annotated[str, OneOf(RECOMMENDATIONS)]
-Severity = Annotated[str, OneOf(finding.Severity)]
-Percent = Annotated[float, Field(ge=0, le=100)]
-Chance = Annotated[float, Field(ge=0, le=1)]
-
-
 def camel(name: str) -> str:
     """Convert a field name to camelCase; `30d` and `24h` keep their lower case."""
     return re.sub(r"30D\b|24H\b", lambda match: match[0].lower(), to_camel(name))
@@ -48,13 +42,40 @@ class ResponseModel(BaseModel):
     """A JSON object with camelCase names and no other fields."""
 
     model_config = ConfigDict(
-        alias_generator=camel, populate_by_name=True, extra="forbid", frozen=True
+        alias_generator=AliasGenerator(serialization_alias=camel),
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        from_attributes=True,
     )
 
+    @classmethod
+    def build(cls, *sources: object, **given: Any) -> Self:
+        """Build a response from the attributes of objects.
 
-def absent_if_null() -> Any:
+        A nested model is built from the attribute's value in the same way.
+
+        Args:
+            sources: The first object that has the attribute of a field provides its value.
+            given: The values of other fields.
+        """
+        values = dict(given)
+        for name, field in cls.model_fields.items():
+            attribute = str(field.validation_alias or name)
+            source = next((one for one in sources if hasattr(one, attribute)), None)
+            if name not in given and source is not None:
+                values[name] = getattr(source, attribute)
+        return cls(**values)
+
+
+def from_attribute(attribute: str) -> Any:
+    """Declare a field whose value is the attribute of another name."""
+    return Field(validation_alias=attribute)
+
+
+def absent_if_null(attribute: str | None = None) -> Any:
     """Declare a field that is omitted instead of null."""
-    return Field(default=None, exclude_if=_is_null)
+    return Field(default=None, exclude_if=_is_null, validation_alias=attribute)
 
 
 def _is_null(value: object) -> bool:
@@ -100,3 +121,24 @@ def day(at: int) -> str:
 def _date(day_number: int) -> str:
     # Cached: responses contain the same few days again and again.
     return date_of(day_number).isoformat()
+
+
+Grade = Annotated[str, OneOf(GRADES)]
+Recommendation = Annotated[str, OneOf(RECOMMENDATIONS)]
+Severity = Annotated[str, OneOf(finding.Severity)]
+Percent = Annotated[float, Field(ge=0, le=100), BeforeValidator(tenths)]
+"""0 to 100, from tenths."""
+Chance = Annotated[float, Field(ge=0, le=1), BeforeValidator(permille)]
+"""0 to 1, from thousandths."""
+Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(lambda hundredths: hundredths / 100)]
+"""0 to 1, from hundredths."""
+Dollars = Annotated[float, BeforeValidator(micro_usd)]
+"""Dollars, from millionths."""
+Amount = Annotated[str, BeforeValidator(str)]
+"""A decimal string of atomic units: JSON numbers lose digits above 2**53."""
+Time = Annotated[str, BeforeValidator(iso)]
+"""ISO 8601, from milliseconds UTC."""
+UnixSeconds = Annotated[int, BeforeValidator(lambda at: at // SECOND_MS)]
+"""Whole seconds, from milliseconds UTC."""
+NULL_IF_EMPTY = BeforeValidator(lambda value: value or None)
+"""Annotation of a nullable field: an empty text, an empty list and 0 become null."""

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Final
 
-from tollgauge.core.lists.rated_endpoint import ScoreFigures
-from tollgauge.core.score.improvement import Improvement
+from pydantic import BeforeValidator
+
 from tollgauge.core.score.policy import POLICY
-from tollgauge.core.score.score import Down, Score, Settlement, ShownDemand
+from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import FIXES
 from tollgauge.web.wire.response_model import (
+    NULL_IF_EMPTY,
     Chance,
+    Dollars,
     Grade,
     OneOf,
     Percent,
     Recommendation,
     ResponseModel,
     Severity,
+    Share,
+    Time,
+    UnixSeconds,
     absent_if_null,
-    iso,
-    micro_usd,
-    permille,
-    tenths,
+    from_attribute,
 )
 
 VANTAGE: Final = (
@@ -45,14 +46,14 @@ class CapResponse(ResponseModel):
     """A limit on the score, with its reason."""
 
     code: str
-    limit: float
+    limit: Percent = from_attribute("limit_tenths")
     reason: str
 
 
 class PolicyResponse(ResponseModel):
     """The policy of the score."""
 
-    version: int
+    version: int = from_attribute("policy_version")
     weights: dict[str, int]
     grade_thresholds: dict[str, int]
     caps: list[CapResponse]
@@ -67,7 +68,7 @@ class FlagResponse(ResponseModel):
     message: str | None = absent_if_null()
     fix: str | None = absent_if_null()
     page: str | None = absent_if_null()
-    since: str | None = absent_if_null()
+    since: Time | None = absent_if_null()
 
 
 class DetailedFlag(ResponseModel):
@@ -81,16 +82,16 @@ class DetailedFlag(ResponseModel):
 class ScoreRange(ResponseModel):
     """The uncertainty of the score, given the number of observations."""
 
-    low: Percent | None
-    point: Percent | None
-    high: Percent | None
+    low: Percent | None = from_attribute("low_tenths")
+    point: Percent | None = from_attribute("score_tenths")
+    high: Percent | None = from_attribute("high_tenths")
 
 
 class ConfidenceDetail(ResponseModel):
     """Confidence by kind: density of probes, and share of the window indexed on chain."""
 
-    observation: float
-    economic: float
+    observation: Share = from_attribute("confidence_hundredths")
+    economic: Share = from_attribute("economic_hundredths")
 
 
 class DemandResponse(ResponseModel):
@@ -100,9 +101,9 @@ class DemandResponse(ResponseModel):
     """
 
     payers: int
-    volume_usd: float
+    volume_usd: Dollars = from_attribute("volume")
     proven_payers: int
-    proven_volume_usd: float
+    proven_volume_usd: Dollars = from_attribute("proven_volume")
     text: str
 
 
@@ -111,7 +112,7 @@ class DownResponse(ResponseModel):
     `confirmed` is false for a few minutes while the first failure is being confirmed.
     """
 
-    since: str
+    since: Time
     reason: str
     confirmed: bool
 
@@ -125,11 +126,11 @@ class RatedResponse(ResponseModel):
     down: DownResponse | None
     recommendation: Recommendation
     grade: Grade | None
-    score: Percent | None
-    payable24h: Chance | None
-    confidence: float
-    uptime30d: Percent | None
-    avg_latency_ms: int | None
+    score: Percent | None = from_attribute("score_tenths")
+    payable24h: Chance | None = from_attribute("payable_24h_permille")
+    confidence: Share = from_attribute("confidence_hundredths")
+    uptime30d: Percent | None = from_attribute("uptime_tenths")
+    avg_latency_ms: int | None = from_attribute("latency_ms")
 
 
 class SettlementResponse(ResponseModel):
@@ -139,35 +140,37 @@ class SettlementResponse(ResponseModel):
 
     pay_to: str
     network: str
-    volume_usd30d: float
-    transfers30d: int
-    distinct_payers30d: int
-    shared_with: int
+    volume_usd30d: Dollars = from_attribute("volume")
+    transfers30d: int = from_attribute("transfers")
+    distinct_payers30d: int = from_attribute("distinct_payers")
+    shared_with: Annotated[int, BeforeValidator(lambda hosts: hosts - 1)] = from_attribute(
+        "shared_hosts"
+    )
     indexed_to_block: int | None
-    indexed_to_ts: int | None
+    indexed_to_ts: UnixSeconds | None = from_attribute("indexed_to")
     level: Annotated[str, OneOf(("endpoint", "wallet"))]
-    not_measured: list[str] | None = absent_if_null()
+    not_measured: Annotated[list[str] | None, NULL_IF_EMPTY] = absent_if_null()
 
 
 class StatsResponse(ResponseModel):
     """Raw figures of the last 30 days."""
 
-    probes30d: int
-    scored_probes30d: int
-    excluded30d: dict[str, int]
-    uptime30d: Percent | None
-    compliant30d: Percent | None
-    payable30d: Percent | None
+    probes30d: int = from_attribute("probes")
+    scored_probes30d: int = from_attribute("scored")
+    excluded30d: Annotated[dict[str, int], BeforeValidator(dict)] = from_attribute("excluded")
+    uptime30d: Percent | None = from_attribute("uptime_tenths")
+    compliant30d: Percent | None = from_attribute("compliant_tenths")
+    payable30d: Percent | None = from_attribute("payable_tenths")
     avg_latency_ms: int | None
     p50_latency_ms: int | None
     p95_latency_ms: int | None
     latency_vantage: str
-    first_seen: str
-    last_probed: str | None
+    first_seen: Time
+    last_probed: Time | None
     observed_days: int
-    price_changes30d: int
-    pay_to_changes30d: int
-    settled_volume_usd30d: float
+    price_changes30d: int = from_attribute("price_changes")
+    pay_to_changes30d: int = from_attribute("payto_changes")
+    settled_volume_usd30d: Dollars
 
 
 class ScoreResponse(ResponseModel):
@@ -177,13 +180,13 @@ class ScoreResponse(ResponseModel):
     """
 
     down: DownResponse | None
-    score: Percent | None
+    score: Percent | None = from_attribute("score_tenths")
     grade: Grade | None
-    confidence: float
+    confidence: Share = from_attribute("confidence_hundredths")
     recommendation: Recommendation
     reason: str
-    payable_now: Chance | None
-    payable24h: Chance | None
+    payable_now: Chance | None = from_attribute("payable_now_permille")
+    payable24h: Chance | None = from_attribute("payable_24h_permille")
     score_range: ScoreRange
     breakdown: Breakdown
     policy: PolicyResponse
@@ -195,140 +198,34 @@ class ScoreResponse(ResponseModel):
     stats: StatsResponse
 
 
-def rated_fields(figures: ScoreFigures) -> dict[str, Any]:
-    """Return the fields of RatedResponse."""
-    return {
-        "down": down(figures.down),
-        "recommendation": figures.recommendation,
-        "grade": figures.grade,
-        "score": tenths(figures.score_tenths),
-        "payable24h": permille(figures.payable_24h_permille),
-        "confidence": figures.confidence_hundredths / 100,
-        "uptime30d": tenths(figures.uptime_tenths),
-        "avg_latency_ms": figures.latency_ms,
-    }
-
-
 def score_alone(score: Score) -> ScoreResponse:
     """Build the JSON of a recomputed score."""
-    return ScoreResponse(**judgement(score))
+    return ScoreResponse.build(score, **score_parts(score))
 
 
-def judgement(score: Score) -> dict[str, Any]:
-    """Return the report fields that depend only on the score."""
+def score_parts(score: Score) -> dict[str, Any]:
+    """Build the fields of ScoreResponse that combine several figures of a score."""
+    subscores = {row.name: row.tenths for row in score.components}
     return {
-        "down": down(score.down),
-        "score": tenths(score.score_tenths),
-        "grade": score.grade,
-        "confidence": score.confidence_hundredths / 100,
-        "recommendation": score.recommendation,
-        "reason": score.reason,
-        "payable_now": permille(score.payable_now_permille),
-        "payable24h": permille(score.payable_24h_permille),
-        "score_range": ScoreRange(
-            low=tenths(score.low_tenths),
-            point=tenths(score.score_tenths),
-            high=tenths(score.high_tenths),
+        "score_range": ScoreRange.build(score),
+        "breakdown": Breakdown(**{name: subscores.get(name) for name in Breakdown.model_fields}),
+        "policy": PolicyResponse.build(
+            score, weights=POLICY.weights, grade_thresholds=dict(POLICY.grades)
         ),
-        "breakdown": _breakdown(score),
-        "policy": _policy(score),
-        "flags": {
-            flag.code: FlagResponse(
-                severity=flag.severity.value,
-                message=flag.message,
-                fix=FIXES.get(flag.code),
-                since=iso(flag.since),
-            )
-            for flag in score.flags
-        },
-        "flags_detailed": [
-            DetailedFlag(code=flag.code, severity=flag.severity.value, message=flag.message)
-            for flag in score.flags
-        ],
-        "confidence_detail": ConfidenceDetail(
-            observation=score.confidence_hundredths / 100,
-            economic=score.economic_hundredths / 100,
+        "flags": flag_responses(score),
+        "flags_detailed": score.flags,
+        "confidence_detail": ConfidenceDetail.build(score),
+        "stats": StatsResponse.build(
+            score.stats,
+            latency_vantage=VANTAGE,
+            settled_volume_usd30d=score.settlement.volume if score.settlement else 0,
         ),
-        "demand": demand(score.demand),
-        "settlement": _settlement(score.settlement),
-        "stats": _stats(score),
     }
 
 
-def down(outage: Down | None) -> DownResponse | None:
-    """Build the JSON of an outage."""
-    if outage is None:
-        return None
-    return DownResponse(since=iso(outage.since), reason=outage.reason, confirmed=outage.confirmed)
-
-
-def demand(shown: ShownDemand | None) -> DemandResponse | None:
-    """Demand as JSON, None where settlements are not known."""
-    if shown is None:
-        return None
-    return DemandResponse(
-        payers=shown.payers,
-        volume_usd=micro_usd(shown.volume),
-        proven_payers=shown.proven_payers,
-        proven_volume_usd=micro_usd(shown.proven_volume),
-        text=shown.text,
-    )
-
-
-def _breakdown(score: Score) -> Breakdown:
-    subscores = {row.name: tenths(row.tenths) for row in score.components}
-    return Breakdown(**{name: subscores.get(name) for name in Breakdown.model_fields})
-
-
-def _policy(score: Score) -> PolicyResponse:
-    return PolicyResponse(
-        version=score.policy_version,
-        weights=POLICY.weights,
-        grade_thresholds=dict(POLICY.grades),
-        caps=[
-            CapResponse(code=cap.code, limit=cap.limit_tenths / 10, reason=cap.reason)
-            for cap in score.caps
-        ],
-    )
-
-
-def _settlement(settlement: Settlement | None) -> SettlementResponse | None:
-    if settlement is None:
-        return None
-    return SettlementResponse(
-        pay_to=settlement.pay_to,
-        network=settlement.network,
-        volume_usd30d=micro_usd(settlement.volume),
-        transfers30d=settlement.transfers,
-        distinct_payers30d=settlement.distinct_payers,
-        shared_with=settlement.shared_hosts - 1,
-        indexed_to_block=settlement.indexed_to_block,
-        indexed_to_ts=None if settlement.indexed_to is None else settlement.indexed_to // 1000,
-        level=settlement.level,
-        not_measured=list(settlement.not_measured) or None,
-    )
-
-
-def _stats(score: Score) -> StatsResponse:
-    stats = score.stats
-    return StatsResponse(
-        probes30d=stats.probes,
-        scored_probes30d=stats.scored,
-        excluded30d=dict(stats.excluded),
-        uptime30d=tenths(stats.uptime_tenths),
-        compliant30d=tenths(stats.compliant_tenths),
-        payable30d=tenths(stats.payable_tenths),
-        avg_latency_ms=stats.avg_latency_ms,
-        p50_latency_ms=stats.p50_latency_ms,
-        p95_latency_ms=stats.p95_latency_ms,
-        latency_vantage=VANTAGE,
-        first_seen=iso(stats.first_seen),
-        last_probed=iso(stats.last_probed),
-        observed_days=stats.observed_days,
-        price_changes30d=stats.price_changes,
-        pay_to_changes30d=stats.payto_changes,
-        settled_volume_usd30d=micro_usd(score.settlement.volume if score.settlement else 0),
-    )
+def flag_responses(score: Score) -> dict[str, FlagResponse]:
+    """Build the JSON of a score's flags, by slug."""
+    return {flag.code: FlagResponse.build(flag, fix=FIXES.get(flag.code)) for flag in score.flags}
 
 
 class ImprovementResponse(ResponseModel):
@@ -338,23 +235,8 @@ class ImprovementResponse(ResponseModel):
     """
 
     code: str
-    points: Percent
-    score: Percent
+    points: Percent = from_attribute("points_tenths")
+    score: Percent = from_attribute("score_tenths")
     grade: Grade
     fix: str
     in_days: int
-
-
-def improvement_responses(rows: Iterable[Improvement]) -> list[ImprovementResponse]:
-    """Build the JSON of improvements."""
-    return [
-        ImprovementResponse(
-            code=row.code,
-            points=tenths(row.points_tenths),
-            score=tenths(row.score_tenths),
-            grade=row.grade,
-            fix=row.fix,
-            in_days=row.in_days,
-        )
-        for row in rows
-    ]

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from tollgauge.core.base.units import HOUR_MS, is_test_network, minute
 from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.core.score.improvement import SHOWN
 from tollgauge.web.wire.response_model import (
+    NULL_IF_EMPTY,
     Chance,
+    Dollars,
     OneOf,
     Percent,
     ResponseModel,
+    Time,
     absent_if_null,
     day,
-    iso,
+    from_attribute,
     micro_usd,
-    permille,
 )
 from tollgauge.web.wire.scores import (
     DemandResponse,
     DownResponse,
     ImprovementResponse,
     RatedResponse,
-    demand,
-    improvement_responses,
-    rated_fields,
 )
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
-    from tollgauge.monitor.ranking import MoreOfSite
     from tollgauge.monitor.reports.overview import Leaderboard
     from tollgauge.monitor.reports.snapshots import Snapshot
-    from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 
+_Minute = Annotated[str, BeforeValidator(minute)]
 _NotAdvertised = Annotated[
     Literal["not advertised"],
     # An enum with one value: some client generators reject a `const` in a union with a number.
@@ -63,9 +61,9 @@ class LeaderRow(RatedResponse, _LeaderHead):
     """
 
     down: DownResponse | None = absent_if_null()
-    score: Percent
-    payable_now: Chance | None
-    amount_usd: float | None
+    score: Percent = from_attribute("score_tenths")
+    payable_now: Chance | None = from_attribute("payable_now_permille")
+    amount_usd: Dollars | None = from_attribute("price_micro_usd")
     network: str | None
     endpoint_page: str
     more_of_site: MoreOfSiteResponse | None
@@ -76,7 +74,7 @@ class LeaderboardResponse(ResponseModel):
     ranking is updated every two minutes; figures are from the latest score.
     """
 
-    as_of: str
+    as_of: Time
     policy_version: int
     simulated: bool
     endpoints: list[LeaderRow]
@@ -90,7 +88,7 @@ class ProviderStatementResponse(ResponseModel):
     statement: str
     contact: str
     opt_out: bool
-    read_at: str
+    read_at: Time
 
 
 class _SnapshotHead(ResponseModel):
@@ -109,99 +107,55 @@ class SnapshotResponse(RatedResponse, _SnapshotHead):
 
     reason: str
     demand: DemandResponse | None
-    payable_now: Chance | None
-    probes30d: int
+    payable_now: Chance | None = from_attribute("payable_now_permille")
+    probes30d: int = from_attribute("probes")
     advertised_price_usd: float | _NotAdvertised
     price_stability: str
     network: str | None
-    first_seen: str
-    last_probed: str | None
+    first_seen: Annotated[str, BeforeValidator(day)]
+    last_probed: _Minute | None
     status: Annotated[str, OneOf(Listing)]
-    snapshot_computed: str
+    snapshot_computed: _Minute = from_attribute("computed_at")
     age_hours: int
-    advertised_description: str
+    advertised_description: str = from_attribute("description")
     better_alternatives: int | None
     summary: str
-    verdict: str | None
+    verdict: Annotated[str | None, NULL_IF_EMPTY]
     sources: list[str]
     policy_version: int
     endpoint_page: str
     simulated: bool
     test_network: bool
     improvements: Annotated[list[ImprovementResponse], Field(max_length=SHOWN)]
-    provider_statement: ProviderStatementResponse | None = absent_if_null()
+    provider_statement: ProviderStatementResponse | None = absent_if_null("seller_file")
     partly_reachable: bool | None = absent_if_null()
 
 
 def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardResponse:
     """Build the JSON of the leaderboard."""
-    return LeaderboardResponse(
-        as_of=iso(board.as_of),
-        policy_version=board.policy_version,
+    return LeaderboardResponse.build(
+        board,
         simulated=any(row.simulated for row in board.rows),
         endpoints=[
-            LeaderRow(
+            LeaderRow.build(
+                row,
                 rank=rank,
-                resource=row.resource,
-                host=row.host,
-                **rated_fields(row),
-                payable_now=permille(row.payable_now_permille),
-                amount_usd=micro_usd(row.price_micro_usd),
-                network=row.network,
                 endpoint_page=page_url(base_url, row.id),
-                more_of_site=_more(board.more.get(row.id)),
+                more_of_site=board.more.get(row.id),
             )
             for rank, row in enumerate(board.rows, 1)
         ],
     )
 
 
-def _more(more: MoreOfSite | None) -> MoreOfSiteResponse | None:
-    return None if more is None else MoreOfSiteResponse(site=more.site, count=more.count)
-
-
 def snapshot(view: Snapshot, *, now: int, base_url: str) -> SnapshotResponse:
     """Build the JSON of a snapshot; `now` is in milliseconds, its age in whole hours."""
-    changes = view.price_changes
-    return SnapshotResponse(
-        id=view.id,
-        resource=view.resource,
-        **rated_fields(view),
-        reason=view.reason,
-        demand=demand(view.demand),
-        payable_now=permille(view.payable_now_permille),
-        partly_reachable=view.partly_reachable,
-        probes30d=view.probes,
-        advertised_price_usd=micro_usd(view.price_micro_usd)
-        if view.price_micro_usd is not None
-        else "not advertised",
+    changes, price = view.price_changes, view.price_micro_usd
+    return SnapshotResponse.build(
+        view,
+        advertised_price_usd="not advertised" if price is None else micro_usd(price),
         price_stability=f"{changes} change(s)" if changes else "stable",
-        network=view.network,
-        first_seen=day(view.first_seen),
-        last_probed=minute(view.last_probed) if view.last_probed is not None else None,
-        status=view.status,
-        snapshot_computed=minute(view.computed_at),
         age_hours=max(0, now - view.computed_at) // HOUR_MS,
-        advertised_description=view.description,
-        better_alternatives=view.better_alternatives,
-        summary=view.summary,
-        verdict=view.verdict or None,
-        sources=list(view.sources),
-        policy_version=view.policy_version,
         endpoint_page=page_url(base_url, view.id),
-        simulated=view.simulated,
         test_network=is_test_network(view.network),
-        improvements=improvement_responses(view.improvements),
-        provider_statement=_statement(view.seller_file),
-    )
-
-
-def _statement(file: StoredSellerFile | None) -> ProviderStatementResponse | None:
-    if file is None:
-        return None
-    return ProviderStatementResponse(
-        statement=file.statement,
-        contact=file.contact,
-        opt_out=file.opt_out,
-        read_at=iso(file.read_at),
     )

@@ -20,7 +20,7 @@ from tollgauge.core.calibration.calibration import (
     reliability,
 )
 from tollgauge.web.wire.response_model import ResponseModel, day, iso, micro_usd, permille, tenths
-from tollgauge.web.wire.scores import DemandResponse, demand
+from tollgauge.web.wire.scores import DemandResponse
 
 if TYPE_CHECKING:
     from tollgauge.monitor.calibration import Calibration
@@ -94,7 +94,7 @@ def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemResponse:
     share = None
     if sold is not None and sold.measured and sold.volume:
         share = permille(sold.proven_volume * 1_000 // sold.volume)
-    return EcosystemResponse(
+    return EcosystemResponse.build(
         as_of=iso(stats.as_of),
         listed=stats.listed,
         delisted=stats.delisted,
@@ -104,7 +104,7 @@ def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemResponse:
         grades=dict(stats.grades),
         simulated=stats.simulated,
         volume_usd30d=None if sold is None else micro_usd(sold.volume),
-        demand=demand(sold),
+        demand=sold,
         proven_share=share,
         receivers30d=stats.receivers,
         payers30d=None if sold is None else sold.payers,

@@ -6,48 +6,45 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import orjson
-from pydantic import WithJsonSchema
+from pydantic import BeforeValidator, WithJsonSchema
 
 from tollgauge.core.base.text import shorten
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.endpoint.finding import Severity as FindingSeverity
 from tollgauge.core.endpoint.finding import is_lint
-from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.outcome import Attribution
-from tollgauge.core.probe.vantage import VantageState
 from tollgauge.web.wire.lint_answers import rule_page
 from tollgauge.web.wire.response_model import (
+    NULL_IF_EMPTY,
+    Amount,
+    Dollars,
     OneOf,
     Recommendation,
     ResponseModel,
     Severity,
+    Time,
+    UnixSeconds,
     absent_if_null,
     dump,
-    iso,
-    micro_usd,
+    from_attribute,
 )
-from tollgauge.web.wire.scores import (
-    DownResponse,
-    ScoreResponse,
-    judgement,
-)
+from tollgauge.web.wire.scores import DownResponse, FlagResponse, ScoreResponse, score_parts
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
-    from tollgauge.monitor.reports.snapshots import Pace
     from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
 
 
 class Advertised(ResponseModel):
     """The advertised price; absent if no price is advertised."""
 
-    amount: str
-    amount_usd: float | None
+    amount: Amount
+    amount_usd: Dollars | None = from_attribute("micro_usd")
     asset: str
     symbol: str | None
     network: str
     decimals: int | None
     pay_to: str
-    observed_at_ts: int | None
+    observed_at_ts: UnixSeconds | None
 
 
 class LatencyResponse(ResponseModel):
@@ -68,14 +65,17 @@ class FindingResponse(ResponseModel):
     message: str | None = absent_if_null()
 
 
+_Version = Annotated[str, OneOf(("v1", "v2")), BeforeValidator(lambda version: f"v{version}")]
+
+
 class LiveProbeResponse(ResponseModel):
     """The live probe of this report."""
 
-    at: str
+    at: Time
     outcome: str
     status: int | None
-    latency_ms: LatencyResponse
-    envelope: Annotated[str, OneOf(("v1", "v2"))] | None
+    latency_ms: LatencyResponse = from_attribute("timings")
+    envelope: _Version | None = from_attribute("version")
     attribution: Annotated[str, OneOf(Attribution)]
     findings: list[FindingResponse]
     more_findings: int | None = absent_if_null()
@@ -84,9 +84,9 @@ class LiveProbeResponse(ResponseModel):
 class VantageResponse(ResponseModel):
     """The last probe from one vantage point; probes of the primary one are scored."""
 
-    name: str
+    name: str = from_attribute("vantage")
     primary: bool
-    at: str
+    at: Time
     outcome: str
     attribution: Annotated[str, OneOf(Attribution)]
     up: bool
@@ -97,7 +97,9 @@ class VantageResponse(ResponseModel):
 class PaceResponse(ResponseModel):
     """The probe interval, if it is longer than usual because of a limit of the host."""
 
-    every_seconds: int
+    every_seconds: Annotated[int, BeforeValidator(lambda ms: ms // SECOND_MS)] = from_attribute(
+        "every_ms"
+    )
     reason: str
 
 
@@ -123,7 +125,7 @@ class EvidenceResponse(ResponseModel):
     digest: str
     url: str
     policy_version: int
-    as_of: str
+    as_of: Time
     # The stored canonical text, never parsed here: the digest covers every byte.
     document: Annotated[Any, WithJsonSchema({"type": "object", "additionalProperties": True})] = (
         absent_if_null()
@@ -152,9 +154,9 @@ class TrustReportResponse(ScoreResponse, ReportHead):
 
     more_flags: int | None = absent_if_null()
     advertised: Advertised | None = absent_if_null()
-    live_probe: LiveProbeResponse | None = absent_if_null()
+    live_probe: LiveProbeResponse | None = absent_if_null("probe")
     partly_reachable: bool | None = absent_if_null()
-    vantages: list[VantageResponse] | None = absent_if_null()
+    vantages: Annotated[list[VantageResponse] | None, NULL_IF_EMPTY] = absent_if_null()
     pace: PaceResponse | None = absent_if_null()
     advertised_by: AdvertisedBy
     evidence: EvidenceResponse
@@ -164,7 +166,7 @@ class SampleResponse(ResponseModel):
     """A sample report with its rank among all scored endpoints (1 is the best)."""
 
     role: Literal["best", "median", "worst"]
-    population_rank: int
+    population_rank: int = from_attribute("rank")
     report: TrustReportResponse
 
 
@@ -176,118 +178,45 @@ class PreviewResponse(ResponseModel):
 
 def trust_report(report: TrustReport, *, base_url: str) -> TrustReportResponse:
     """Build the JSON of a complete trust report with its evidence."""
-    endpoint = report.endpoint
-    return TrustReportResponse(
-        verdict=VerdictResponse(
-            recommendation=report.score.recommendation, reason=report.score.reason
-        ),
+    score, row, endpoint = report.score, report.row, report.endpoint
+    quote = endpoint.quote
+    parts = score_parts(score)
+    return TrustReportResponse.build(
+        score,
+        report,
         resource=endpoint.resource,
+        verdict=VerdictResponse.build(score),
         simulated=endpoint.simulated or None,
-        advertised=_advertised(endpoint.quote, endpoint.quote_at),
-        live_probe=_live_probe(report),
+        advertised=quote and Advertised.build(quote, observed_at_ts=endpoint.quote_at),
         partly_reachable=report.partly_reachable if report.vantages else None,
-        vantages=[_vantage(state) for state in report.vantages] or None,
-        pace=_pace(report.pace),
-        advertised_by=AdvertisedBy(
-            service_name=endpoint.service_name, description=endpoint.description
+        advertised_by=AdvertisedBy.build(endpoint),
+        evidence=EvidenceResponse.build(
+            row,
+            url=f"{base_url}/evidence/{row.digest}",
+            policy_version=score.policy_version,
+            document=orjson.Fragment(row.evidence),
         ),
-        evidence=_evidence(report, base_url),
-        **_with_pages(judgement(report.score), base_url),
+        **parts | {"flags": _link_rules(parts["flags"], base_url)},
     )
 
 
-def _with_pages(fields: dict[str, Any], base_url: str) -> dict[str, Any]:
+def _link_rules(flags: dict[str, FlagResponse], base_url: str) -> dict[str, FlagResponse]:
     """Add the pages of the rules to the linter's flags."""
-    pages = {code: rule_page(code, base_url) for code in fields["flags"] if is_lint(code)}
-    linked = {
-        code: flag.model_copy(update={"page": pages.get(code)})
-        for code, flag in fields["flags"].items()
+    return {
+        code: flag.model_copy(update={"page": rule_page(code, base_url)}) if is_lint(code) else flag
+        for code, flag in flags.items()
     }
-    return fields | {"flags": linked}
 
 
 def preview(samples: tuple[Sample, ...], *, base_url: str) -> PreviewResponse:
     """Build the JSON of the preview, with short reports."""
     return PreviewResponse(
         samples=[
-            SampleResponse(
-                role=sample.role,
-                population_rank=sample.rank,
-                report=short(trust_report(sample.report, base_url=base_url)),
+            SampleResponse.build(
+                sample, report=short(trust_report(sample.report, base_url=base_url))
             )
             for sample in samples
         ]
-    )
-
-
-def _advertised(quote: Quote | None, at: int | None) -> Advertised | None:
-    if quote is None:
-        return None
-    return Advertised(
-        amount=str(quote.amount),
-        amount_usd=micro_usd(quote.micro_usd),
-        asset=quote.asset,
-        symbol=quote.symbol,
-        network=quote.network,
-        decimals=quote.decimals,
-        pay_to=quote.pay_to,
-        observed_at_ts=None if at is None else at // 1000,
-    )
-
-
-def _live_probe(report: TrustReport) -> LiveProbeResponse | None:
-    probe = report.probe
-    if probe is None:
-        return None
-    times = probe.timings
-    return LiveProbeResponse(
-        at=iso(probe.at),
-        outcome=probe.outcome.value,
-        status=probe.status,
-        latency_ms=LatencyResponse(
-            dns=times.dns,
-            connect=times.connect,
-            tls=times.tls,
-            ttfb=times.ttfb,
-            total=times.total,
-        ),
-        envelope=None if probe.version is None else f"v{probe.version}",
-        attribution=probe.attribution.value,
-        findings=[
-            FindingResponse(
-                rule=finding.rule, severity=finding.severity.value, message=finding.message
-            )
-            for finding in probe.findings
-        ],
-    )
-
-
-def _vantage(state: VantageState) -> VantageResponse:
-    return VantageResponse(
-        name=state.vantage,
-        primary=state.primary,
-        at=iso(state.at),
-        outcome=state.outcome.value,
-        attribution=state.attribution.value,
-        up=state.up,
-        payable=state.payable,
-        latency_ms=state.latency_ms,
-    )
-
-
-def _pace(pace: Pace | None) -> PaceResponse | None:
-    if pace is None:
-        return None
-    return PaceResponse(every_seconds=pace.every_ms // SECOND_MS, reason=pace.reason)
-
-
-def _evidence(report: TrustReport, base_url: str) -> EvidenceResponse:
-    return EvidenceResponse(
-        digest=report.row.digest,
-        url=f"{base_url}/evidence/{report.row.digest}",
-        policy_version=report.score.policy_version,
-        as_of=iso(report.row.as_of),
-        document=orjson.Fragment(report.row.evidence),
     )
 
 

@@ -5,9 +5,18 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final, Self
 
-from pydantic import ConfigDict, FailFast, Field, PlainValidator, ValidationInfo, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    FailFast,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    model_validator,
+)
 
 from tollgauge.core.base.text import clean_text
+from tollgauge.core.base.units import iso_seconds
 from tollgauge.core.endpoint.identity import URL_MAX, Perimeter, ResourceError, parse_resource
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import EVENTS
@@ -22,7 +31,8 @@ ID_PATTERN: Final = f"^{ID.pattern}$"
 EXAMPLE_ID: Final = "wat_0123456789abcdef01234567"
 EXAMPLE_BASE_URL: Final = "https://trust.example.com"
 
-
+WholeSecond = Annotated[str, BeforeValidator(iso_seconds)]
+"""ISO 8601 without milliseconds, from milliseconds UTC."""
 WatchStateName = Annotated[
     str, OneOf([state for state in WatchState if state is not WatchState.PENDING])
 ]
@@ -32,7 +42,7 @@ WatchStateName = Annotated[
 class SnakeCaseResponse(ResponseModel):
     """A JSON object with snake_case names, as in the published clients."""
 
-    model_config = ConfigDict(alias_generator=None, extra="forbid", frozen=True)
+    model_config = ConfigDict(alias_generator=None)
 
 
 def links(base_url: str, watch_id: str, *names: str) -> dict[str, str]:

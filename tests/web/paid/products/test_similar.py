@@ -13,6 +13,7 @@ import httpx
 import pytest
 from tests.support.http_service import BASE, NOW
 from tests.support.paid_service import USDC, PaidService, header, open_paid_service
+from tests.support.schemas import check_answer
 from tests.support.score_rows import stored_score
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
@@ -122,7 +123,7 @@ async def test_the_answer_ranks_better_endpoints_of_the_same_purpose(shop: PaidS
     answer = await shop.ask(resource=known["asked"].resource)
     assert answer.status_code == 200, answer.text
     got = answer.json()
-    assert SimilarResponse.model_validate(got)
+    check_answer(SimilarResponse, got)
     assert (got["resource"], got["score"]) == (known["asked"].resource, 50.0)
     assert got["alternatives"][0] == {
         "resource": known["twin"].resource,

@@ -41,18 +41,20 @@ from tollgauge.web.wire.request_model import (
 )
 from tollgauge.web.wire.response_model import (
     Chance,
+    Dollars,
     Grade,
     OneOf,
     Percent,
     Recommendation,
     ResponseModel,
+    Share,
+    Time,
     absent_if_null,
     camel,
     dump,
-    iso,
-    micro_usd,
+    from_attribute,
 )
-from tollgauge.web.wire.scores import FlagResponse, ScoreRange, score_alone
+from tollgauge.web.wire.scores import FlagResponse, ScoreRange, flag_responses
 
 Request = TypeVar("Request", bound="BulkRequest")
 
@@ -89,18 +91,18 @@ class BulkRow(ResponseModel):
     resource: str
     found: bool
     simulated: bool | None = absent_if_null()
-    score: Percent | None
+    score: Percent | None = from_attribute("score_tenths")
     grade: Grade | None
     recommendation: Recommendation
     reason: str
-    payable_now: Chance | None
-    payable24h: Chance | None
-    confidence: Annotated[float, Field(ge=0, le=1)]
-    probed_at: str | None
-    computed_at: str | None
+    payable_now: Chance | None = from_attribute("payable_now_permille")
+    payable24h: Chance | None = from_attribute("payable_24h_permille")
+    confidence: Share = from_attribute("confidence_hundredths")
+    probed_at: Time | None
+    computed_at: Time | None = from_attribute("as_of")
     recomputed: bool
     score_range: ScoreRange
-    amount_usd: float | None
+    amount_usd: Dollars | None
     pay_to: str | None
     flags: dict[str, FlagResponse]
 
@@ -300,32 +302,30 @@ def _row(resource: Resource, known: Scored | None) -> BulkRow:
     endpoint = known.endpoint if known else None
     quote = endpoint.quote if endpoint else None
     score = known.score if known else None
-    figures: dict[str, Any] = {
-        "score": None,
-        "grade": None,
-        "recommendation": "unverified",
-        "reason": _NOT_SCORED if known else _UNKNOWN,
-        "payable_now": None,
-        "payable24h": None,
-        "confidence": 0,
-        "probed_at": None,
-        "computed_at": None,
-        "score_range": ScoreRange(low=None, point=None, high=None),
-        "flags": {},
-    }
-    if score is not None:
-        whole = score_alone(score)
-        figures = {name: getattr(whole, name, None) for name in figures} | {
-            "reason": summary(score),
-            "probed_at": iso(score.stats.last_probed),
-            "computed_at": iso(score.as_of),
+    figures: dict[str, Any]
+    if score is None:
+        unknown = ("score", "grade", "payable_now", "payable24h", "probed_at", "computed_at")
+        figures = dict.fromkeys(unknown) | {
+            "recommendation": "unverified",
+            "reason": _NOT_SCORED if known else _UNKNOWN,
+            "confidence": 0,
+            "score_range": ScoreRange(low=None, point=None, high=None),
+            "flags": {},
         }
-    return BulkRow(
+    else:
+        figures = {
+            "reason": summary(score),
+            "probed_at": score.stats.last_probed,
+            "score_range": ScoreRange.build(score),
+            "flags": flag_responses(score),
+        }
+    return BulkRow.build(
+        score,
         resource=resource.url,
         found=known is not None,
         simulated=(endpoint.simulated if endpoint else False) or None,
         recomputed=known is not None and known.row is not None,
-        amount_usd=micro_usd(quote.micro_usd if quote else None),
+        amount_usd=quote.micro_usd if quote else None,
         pay_to=quote.pay_to if quote else None,
         **figures,
     )

@@ -13,21 +13,22 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from tollgauge.core.endpoint.identity import page_url
-from tollgauge.monitor.alternatives import Alternative, IndexBuilding, RankedAlternatives
+from tollgauge.monitor.alternatives import IndexBuilding, RankedAlternatives
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
 from tollgauge.web.wire.response_model import (
     Chance,
+    Dollars,
     Grade,
     Percent,
     Recommendation,
     ResponseModel,
+    Share,
     camel,
     dump,
-    micro_usd,
-    permille,
+    from_attribute,
     tenths,
 )
 
@@ -59,13 +60,13 @@ class AlternativeResponse(ResponseModel):
     """
 
     resource: str
-    score: Percent
+    score: Percent = from_attribute("score_tenths")
     grade: Grade | None
     recommendation: Recommendation
-    payable24h: Chance | None
-    confidence: Annotated[float, Field(ge=0, le=1)]
-    similarity: Annotated[float, Field(ge=0, le=1)]
-    amount_usd: float | None
+    payable24h: Chance | None = from_attribute("payable_24h_permille")
+    confidence: Share = from_attribute("confidence_hundredths")
+    similarity: Share = from_attribute("percent")
+    amount_usd: Dollars | None = from_attribute("price_micro_usd")
     cheaper: bool
     network: str | None
     endpoint_page: str
@@ -77,7 +78,7 @@ class SimilarResponse(ResponseModel):
     """
 
     resource: str
-    score: Percent | None
+    score: Percent | None = from_attribute("score_tenths")
     alternatives: list[AlternativeResponse]
 
 
@@ -146,27 +147,14 @@ def _no_alternatives(ranking: RankedAlternatives, request: SimilarRequest) -> Pr
 
 
 def _response(ranking: RankedAlternatives, *, base_url: str) -> SimilarResponse:
-    return SimilarResponse(
-        resource=ranking.endpoint.resource,
-        score=tenths(ranking.endpoint.score_tenths),
-        alternatives=[_row(row, base_url=base_url) for row in ranking.alternatives],
-    )
-
-
-def _row(row: Alternative, *, base_url: str) -> AlternativeResponse:
-    endpoint = row.endpoint
-    return AlternativeResponse(
-        resource=endpoint.resource,
-        score=tenths(endpoint.score_tenths),
-        grade=endpoint.grade,
-        recommendation=endpoint.recommendation,
-        payable24h=permille(endpoint.payable_24h_permille),
-        confidence=endpoint.confidence_hundredths / 100,
-        similarity=row.percent / 100,
-        amount_usd=micro_usd(endpoint.price_micro_usd),
-        cheaper=row.cheaper,
-        network=endpoint.network,
-        endpoint_page=page_url(base_url, endpoint.id),
+    return SimilarResponse.build(
+        ranking.endpoint,
+        alternatives=[
+            AlternativeResponse.build(
+                row.endpoint, row, endpoint_page=page_url(base_url, row.endpoint.id)
+            )
+            for row in ranking.alternatives
+        ],
     )
 
 
