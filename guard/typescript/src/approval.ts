@@ -53,16 +53,13 @@ export class ApprovalQueue {
     });
   }
 
-  #add({ code, reason, terms }: Ask, host: string, account: string, offer: string, now: number): void {
-    const verb = code === "pay-again" ? "Pay again" : "Pay";
-    // The guard's own text: nothing in it was written by the seller but host and payTo.
-    const money = `${dollars(terms.exposure)} to ${terms.payTo} at ${host} on ${terms.network}`;
-    const prompt = `${verb} ${money}? ${code}: ${reason}`;
+  #add(question: Ask, host: string, account: string, offer: string, now: number): void {
+    const { code, terms } = question;
     this.#file.run(
       `INSERT INTO approvals (id, account, offer, at, expires_at, host, pay_to, exposure, code, prompt)
        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
       ...[newHandle(), account, offer, now, now + VALID_S, host, terms.payTo, terms.exposure],
-      ...[code, prompt],
+      ...[code, describe(question, host)],
     );
   }
 
@@ -72,6 +69,13 @@ export class ApprovalQueue {
     const signed = Buffer.from(String(signature), "base64url");
     return verify(null, Buffer.from(message), this.#key, signed);
   }
+}
+
+/** The guard's own text of a question: the seller wrote nothing in it but host and payTo. */
+export function describe({ code, reason, terms }: Omit<Ask, "decision">, host: string): string {
+  const verb = code === "pay-again" ? "Pay again" : "Pay";
+  const money = `${dollars(terms.exposure)} to ${terms.payTo} at ${host} on ${terms.network}`;
+  return `${verb} ${money}? ${code}: ${reason}`;
 }
 
 /** The digest of an offer (guard/cases/README.md). */

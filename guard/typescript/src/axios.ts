@@ -1,8 +1,8 @@
 /** The guard around axios: between the official wrapper and the instance. */
 
-import { finished, Readable } from "node:stream";
+import { finished, PassThrough, pipeline, Readable } from "node:stream";
 import type { SentPayment } from "./call.js";
-import { isAnswer } from "./payment-state.js";
+import { isGoodStatus } from "./payment-state.js";
 import { requestKeys } from "./purchase-key.js";
 import {
   CREDENTIALS,
@@ -12,8 +12,8 @@ import {
   redirectObstacle,
 } from "./request.js";
 import { PAYMENT_HEADERS } from "./signed.js";
-import type { Header, PayingClient, TransportGuard } from "./transport.js";
-import { watchStream } from "./watch.js";
+import { eventOf, type Header, type PayingClient, type TransportGuard } from "./transport.js";
+import { type BodyEnd, watchStream } from "./watch.js";
 
 /**
  * The part of an `AxiosInstance` that the guard uses. Its parameters are `any`, so that the types
@@ -27,7 +27,7 @@ export interface AxiosLike {
   request(config: any): Promise<AxiosAnswer>;
   getUri(config: any): string;
   create(): AxiosLike;
-  readonly defaults: object;
+  readonly defaults: { readonly transformResponse?: unknown };
 }
 
 /** The part of an instance that the official wrapper gets. */
@@ -54,6 +54,7 @@ interface AxiosConfig {
   readonly headers?: unknown;
   readonly data?: unknown;
   readonly auth?: unknown;
+  readonly transformResponse?: unknown;
 }
 
 interface AxiosAnswer {
@@ -185,10 +186,18 @@ async function pay<Client extends PayingClient>(
   bare: AxiosLike,
 ): Promise<AxiosAnswer> {
   const { call } = sent;
+  const paid = paidConfig(sent, config, bare);
+  let body: unknown;
+  // The body before axios turns it into an object.
+  const keep = (data: unknown): unknown => (body = data);
+  const { transformResponse = bare.defaults.transformResponse } = config;
+  if (guard.isAnswer !== null) {
+    Object.assign(paid, { transformResponse: [keep, ...[transformResponse ?? []].flat()] });
+  }
   try {
-    const answer = await bare.request(paidConfig(sent, config, bare));
+    const answer = await bare.request(paid);
     guard.name(answer, sent);
-    close(guard, sent, answer, config);
+    close(guard, sent, answer, config, body);
     call.answer = () => answer;
     return answer;
   } catch (error) {
@@ -197,7 +206,7 @@ async function pay<Client extends PayingClient>(
     // A body that is cut is an error with the response as far as it came.
     if (response === undefined) guard.conclude(sent, "no-answer");
     else if (isCut(response)) guard.conclude(sent, "cut", response.status, headerOf(response));
-    else close(guard, sent, response, config);
+    else close(guard, sent, response, config, body);
     call.answer = () => {
       throw error;
     };
@@ -224,23 +233,37 @@ function close<Client extends PayingClient>(
   sent: SentPayment,
   answer: AxiosAnswer,
   config: AxiosConfig,
+  body: unknown,
 ): void {
+  const { data, status } = answer;
+  const { isAnswer } = guard;
   const header = headerOf(answer);
   const isNotModified = isConditional(lowerCased(config.headers).keys());
-  const end = (isComplete: boolean): void =>
-    guard.conclude(sent, isComplete ? "answer" : "cut", answer.status, header);
-  const { data } = answer;
-  if (!isAnswer(answer.status, isNotModified)) {
-    guard.conclude(sent, "error-answer", answer.status, header);
-  } else if (data instanceof Readable) finished(data, (error) => end(error == null));
-  else if (data instanceof ReadableStream) answer.data = watchStream(data, end);
-  else end(true);
+  const end: BodyEnd = (read) =>
+    guard.conclude(sent, eventOf(isAnswer, status, header, read), status, header);
+  if (!isGoodStatus(status, isNotModified)) guard.conclude(sent, "error-answer", status, header);
+  else if (data instanceof ReadableStream) answer.data = watchStream(data, end, isAnswer !== null);
+  else if (!(data instanceof Readable)) end(bytesOf(body) ?? new Uint8Array());
+  else if (isAnswer === null) finished(data, (error) => end(error == null ? new Uint8Array() : null));
+  else answer.data = keepStream(data, end);
+}
+
+/** A stream with the same content, which is kept for `end`. */
+function keepStream(data: Readable, end: BodyEnd): Readable {
+  const chunks: Buffer[] = [];
+  const copy = new PassThrough({
+    transform(chunk: Buffer, _encoding, pass) {
+      chunks.push(chunk);
+      pass(null, chunk);
+    },
+  });
+  return pipeline(data, copy, (error) => end(error == null ? Buffer.concat(chunks) : null));
 }
 
 /** Whether a good answer came in part. Only the http adapter says that all of it came. */
 function isCut({ request, status }: AxiosAnswer): boolean {
   const { res } = (request ?? {}) as { res?: { complete?: unknown } };
-  return isAnswer(status, true) && res?.complete !== true;
+  return isGoodStatus(status, true) && res?.complete !== true;
 }
 
 function headerOf({ headers }: AxiosAnswer): Header {

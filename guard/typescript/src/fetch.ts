@@ -2,11 +2,11 @@
 
 import type { SentPayment } from "./call.js";
 import { follow, redirected } from "./redirect.js";
-import { isAnswer } from "./payment-state.js";
+import { isGoodStatus } from "./payment-state.js";
 import { requestKeys } from "./purchase-key.js";
 import { CREDENTIALS, isConditional, redirectObstacle } from "./request.js";
 import { PAYMENT_HEADERS } from "./signed.js";
-import type { PayingClient, TransportGuard } from "./transport.js";
+import { eventOf, type PayingClient, type TransportGuard } from "./transport.js";
 import { watchResponse } from "./watch.js";
 
 export type Fetch = typeof globalThis.fetch;
@@ -68,11 +68,12 @@ async function pay<Client extends PayingClient>(
     const last = next === null ? first : (await follow(next, fetch)).answer;
     header = (name) => last.headers.get(name) ?? first.headers.get(name);
     const isNotModified = isConditional(paid.headers.keys());
-    const isGood = isAnswer(last.status, isNotModified);
-    const end = (isComplete: boolean): void =>
-      guard.conclude(sent, isComplete ? "answer" : "cut", last.status, header);
+    const isGood = isGoodStatus(last.status, isNotModified);
+    const { isAnswer } = guard;
+    const end = (body: Uint8Array | null): void =>
+      guard.conclude(sent, eventOf(isAnswer, last.status, header, body), last.status, header);
     if (!isGood) guard.conclude(sent, "error-answer", last.status, header);
-    const answer = isGood ? watchResponse(last, end) : last;
+    const answer = isGood ? watchResponse(last, end, isAnswer !== null) : last;
     guard.name(answer, sent);
     sent.call.answer = () => answer;
     return answer;

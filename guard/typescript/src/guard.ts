@@ -9,9 +9,10 @@ import type { GuardOptions } from "./options.js";
 import { type Event, type Payment, receiptTransaction } from "./payment-state.js";
 import { accountId, givenKey } from "./purchase-key.js";
 import { resolvePayment } from "./purchase.js";
+import { describeQuote, fetchOffers, type Quote } from "./quote.js";
 import { PAYMENT_HEADERS, payloadInHeader } from "./signed.js";
 import { CALLS, OPTIONS, PAID_ALREADY, PaymentSteps, UNREADABLE } from "./steps.js";
-import type { Header, PayingClient, TransportGuard } from "./transport.js";
+import type { Header, IsAnswer, PayingClient, TransportGuard } from "./transport.js";
 import { walletsOf } from "./wallet.js";
 
 /**
@@ -42,6 +43,7 @@ export class Guard<Client extends PayingClient = PayingClient>
   extends PaymentSteps<Client>
   implements TransportGuard<Client>
 {
+  readonly isAnswer: IsAnswer | null = this.options.isAnswer ?? null;
   /** Handles of payments by the response or error that a caller got. */
   readonly #named = new WeakMap<object, string>();
 
@@ -84,14 +86,41 @@ export class Guard<Client extends PayingClient = PayingClient>
 
   /**
    * Reads from the owner's nodes, or from `node`, what happened to a payment, by its handle or nonce,
-   * and records it. `writeOff` is the owner's consent to pay for the same purchase again, if the
-   * payment is still unresolved afterwards; its exposure stays counted. Throws JournalError.
+   * and records it. Throws JournalError.
    */
-  resolve(
-    name: string,
-    options: { readonly node?: string; readonly writeOff?: boolean } = {},
-  ): Promise<Payment> {
-    return resolvePayment(this, name, options);
+  resolve(name: string, { node }: { readonly node?: string } = {}): Promise<Payment> {
+    return resolvePayment(this, name, node === undefined ? {} : { node });
+  }
+
+  /**
+   * The owner's consent to pay for the same purchase again, if the payment is unresolved after the
+   * chain was read; its exposure stays counted. Throws JournalError.
+   */
+  payAgain(name: string): Promise<Payment> {
+    return resolvePayment(this, name, { close: "pay-again" });
+  }
+
+  /**
+   * Closes a payment that is unresolved after the chain was read; its exposure stays counted. The
+   * same call is a new purchase. Throws JournalError.
+   */
+  writeOff(name: string): Promise<Payment> {
+    return resolvePayment(this, name, { close: "write-off" });
+  }
+
+  /**
+   * Fetches a 402 without paying, and decides about each of its offers. Throws TypeError for an
+   * answer that is not a 402.
+   */
+  async quote(url: string, init: RequestInit = {}, fetch: Fetch = globalThis.fetch): Promise<Quote[]> {
+    const call = newCall(OPTIONS.getStore() ?? {});
+    call.bundle = await this.source.current(this.now());
+    const offers = await fetchOffers(call, new Request(url, init), fetch);
+    call.purchase = this.judge.purchase(call);
+    return offers.map((entry) => {
+      const offer = this.judge.offer(call, entry);
+      return describeQuote(offer, this.judge.decide(call, offer, this.isStopped, this.now()));
+    });
   }
 
   /** Closes the journal; nothing can be paid afterwards. */

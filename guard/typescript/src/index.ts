@@ -34,10 +34,12 @@ export {
 } from "./signature.js";
 export { type CallOptions, PaymentRefused, PaymentUnresolved } from "./call.js";
 export { Guard, guarded, paying } from "./guard.js";
+export { Elicitation, type ElicitingServer } from "./mcp.js";
 export type { GuardOptions, Question } from "./options.js";
 export type { Nodes } from "./nodes.js";
 export type { Event, Payment, State } from "./payment-state.js";
 export { Journal, type Refusal } from "./journal.js";
 export { JournalError } from "./journal-file.js";
 export type { BundleLocation, SignedBody } from "./source.js";
-export type { PayingClient } from "./transport.js";
+export type { IsAnswer, PaidAnswer, PayingClient } from "./transport.js";
+export type { Quote } from "./quote.js";

@@ -6,6 +6,7 @@
 
 import type { Bundle } from "./bundle.js";
 import type { Known } from "./decision.js";
+import type { Conduct } from "./record.js";
 import { parseResource, type Resource, variants } from "./resource.js";
 
 /** What a bundle contains about a URL, its hops and a payTo. Throws RecordError. */
@@ -28,10 +29,19 @@ export function lookUp(
   return {
     record: asked === null ? null : bundle.find(asked),
     inherited: found.filter((record) => record !== null),
-    host: asked === null ? null : bundle.conduct(`host:${asked.host}`),
+    host: worstHost(bundle, resources),
     payee: bundle.conduct(`payto:${lowerHex(String(payTo))}`),
     asOf: bundle.header.asOf,
   };
+}
+
+/** The worst record of the hosts of some URLs: one whose endpoints are all abusive comes first. */
+function worstHost(bundle: Bundle, resources: readonly Resource[]): Conduct | null {
+  const names = new Set(resources.map(({ host }) => `host:${host}`));
+  const found = [...names].map((name) => bundle.conduct(name)).filter((one) => one !== null);
+  const rank = ({ abusive, endpoints }: Conduct): number =>
+    abusive === endpoints ? Infinity : abusive;
+  return found.sort((one, other) => (rank(other) > rank(one) ? 1 : -1))[0] ?? null;
 }
 
 /** An EVM address in lower case; base58 keeps its case. */

@@ -1,8 +1,15 @@
-/** The guard around an MCP client: paid tools of x402 version 2 (its MCP transport). */
+/**
+ * The guard around an MCP client: paid tools of x402 version 2 (its MCP transport); and the approval
+ * of payments by the user of an MCP client.
+ */
 
+import { AsyncLocalStorage } from "node:async_hooks";
+import { describe } from "./approval.js";
 import type { SentPayment } from "./call.js";
 import { decoded, members, parsed } from "./json.js";
+import type { Question } from "./options.js";
 import { type RequestKeys, requestKeys } from "./purchase-key.js";
+import { parseResource } from "./resource.js";
 import type { PayingClient, TransportGuard } from "./transport.js";
 
 /** The part of an MCP `Client` that the guard uses; its types are `any` to fit every version. */
@@ -108,4 +115,39 @@ function paymentRequired(answer: unknown): object | null {
 
 function encoded(value: unknown): string {
   return Buffer.from(JSON.stringify(value)).toString("base64");
+}
+
+/** The part of an MCP `Server` that asks its client's user; `any` to fit every version. */
+export interface ElicitingServer {
+  getClientCapabilities(): { readonly elicitation?: unknown } | undefined;
+  elicitInput(params: any): Promise<{ readonly action: string; readonly content?: unknown }>;
+}
+
+/**
+ * Asks the user of an MCP client, for a guard inside a server's tools: `ask: elicitation.ask`, and
+ * `elicitation.during(server, work)` in each tool that pays. A client that did not declare
+ * elicitation cannot answer, so the payment is refused.
+ */
+export class Elicitation {
+  readonly #servers = new AsyncLocalStorage<ElicitingServer>();
+
+  /** Runs `work`, whose questions go to the client of a server (of an `McpServer`: its `server`). */
+  during<T>(server: ElicitingServer, work: () => T): T {
+    return this.#servers.run(server, work);
+  }
+
+  /** Whether the user allowed a payment. */
+  readonly ask = async (question: Question): Promise<boolean> => {
+    const server = this.#servers.getStore();
+    if (server?.getClientCapabilities()?.elicitation === undefined) return false;
+    const { action, content } = await server.elicitInput({
+      message: describe(question, parseResource(question.url)?.host ?? ""),
+      requestedSchema: {
+        type: "object",
+        properties: { allow: { type: "boolean", title: "Allow the payment" } },
+        required: ["allow"],
+      },
+    });
+    return action === "accept" && members(content)["allow"] === true;
+  };
 }

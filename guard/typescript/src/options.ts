@@ -7,6 +7,7 @@ import type { Event, Payment } from "./payment-state.js";
 import type { Policy } from "./policy.js";
 import type { PinnedKey } from "./signature.js";
 import type { BundleLocation } from "./source.js";
+import type { IsAnswer } from "./transport.js";
 
 /** A payment that needs consent. Nothing in it was written by the seller but its host and payTo. */
 export interface Question {
@@ -36,6 +37,8 @@ export interface GuardOptions {
   readonly durable?: boolean;
   /** JSON-RPC URLs by network (CAIP-2): they show what happened to a payment without an answer. */
   readonly nodes?: Nodes;
+  /** What answers a purchase, in addition to a complete 2xx. It stays open otherwise. */
+  readonly isAnswer?: IsAnswer;
   /** Is called after each change of a payment's state. */
   readonly onChange?: (payment: Payment, event: Event) => void;
   /** A file that keeps the last good bundle for times without a network. */

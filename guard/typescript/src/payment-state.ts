@@ -236,7 +236,7 @@ export function receiptTransaction(header: (name: string) => string | null): str
   return typeof transaction === "string" && transaction !== "" ? transaction : null;
 }
 
-/** Whether a complete answer with a status answers a purchase: a 2xx, or a 304 to a condition. */
-export function isAnswer(status: number, isConditional = false): boolean {
+/** Whether a complete answer with a status may answer a purchase: a 2xx, or a 304 to a condition. */
+export function isGoodStatus(status: number, isConditional = false): boolean {
   return (status >= 200 && status < 300) || (status === 304 && isConditional);
 }

@@ -96,13 +96,13 @@ export async function makeWay(
 }
 
 /**
- * Reads a payment from the owner's nodes, or from `node`, and records what they show. `writeOff` is
- * the owner's consent to pay for the same purchase again. Throws JournalError.
+ * Reads a payment from the owner's nodes, or from `node`, and records what they show. If it is still
+ * unresolved afterwards, `close` records the owner's decision. Throws JournalError.
  */
 export async function resolvePayment(
   guard: Payer,
   name: string,
-  { node, writeOff = false }: { readonly node?: string; readonly writeOff?: boolean } = {},
+  { node, close }: { readonly node?: string; readonly close?: "pay-again" | "write-off" } = {},
 ): Promise<Payment> {
   const found = guard.journal.find(name);
   if (found === null) throw new JournalError(`The journal has no payment ${name}.`);
@@ -120,9 +120,8 @@ export async function resolvePayment(
     applyReading(guard, payment, await guard.nodes.read(payment, node));
     payment = latest();
   }
-  if (writeOff && (payment.state === "open" || payment.state === "paid-unanswered")) {
-    guard.change(payment, "write-off");
-  }
+  const isUnresolved = payment.state === "open" || payment.state === "paid-unanswered";
+  if (close !== undefined && isUnresolved) guard.change(payment, close);
   return latest();
 }
 
@@ -137,10 +136,10 @@ export function unresolved(
     return new PaymentUnresolved(`Another call is paying for ${resource}.`, remedy, null);
   }
   const money = `${dollars(payment.exposure)} to ${payment.payTo} on ${payment.network}`;
-  const call = `guard.resolve("${payment.handle}"`;
+  const handle = `"${payment.handle}"`;
   if (payment.state === "paid-unanswered") {
     const reason = `${money} was taken for ${payment.resource} and not answered.`;
-    const again = `\`${call}, { writeOff: true })\` lets the guard pay again.`;
+    const again = `\`guard.payAgain(${handle})\` lets the guard pay again.`;
     const remedy = `No other payment was signed. Ask the seller for the answer. ${again}`;
     return new PaymentUnresolved(reason, remedy, payment);
   }
@@ -148,7 +147,7 @@ export function unresolved(
   const reason = `${money} for ${payment.resource} has no answer and may be taken until ${until}.`;
   const isSendable = now < retryUntil(payment);
   const again = `The same call sends the same payment again until ${timeText(retryUntil(payment))}. `;
-  const read = `\`${call})\` reads the chain.`;
+  const read = `\`guard.resolve(${handle})\` reads the chain.`;
   const remedy = `No other payment was signed. ${isSendable ? again : ""}${read}`;
   return new PaymentUnresolved(reason, remedy, payment);
 }

@@ -21,12 +21,15 @@ export interface PayingClient {
 /** A look at a header of a request or an answer; null if it is missing. */
 export type Header = (name: string) => string | null;
 
-/** The answer to a payment, as `isAnswer` sees it. */
+/** A complete answer to a payment. */
 export interface PaidAnswer {
   readonly status: number;
   readonly header: Header;
   readonly body: Uint8Array;
 }
+
+/** Whether a complete 2xx answers a purchase; only `true` does. */
+export type IsAnswer = (answer: PaidAnswer) => boolean;
 
 /** The guard, as a transport uses it. */
 export interface TransportGuard<Client extends PayingClient> {
@@ -34,6 +37,9 @@ export interface TransportGuard<Client extends PayingClient> {
 
   /** The call that this code runs in. */
   readonly call: Call | null;
+
+  /** The owner's function; null: every complete 2xx is an answer. */
+  readonly isAnswer: IsAnswer | null;
 
   /** Runs one request of the caller. Throws PaymentRefused for a refusal. */
   run<T>(work: (call: Call) => Promise<T>): Promise<T>;
@@ -50,4 +56,21 @@ export interface TransportGuard<Client extends PayingClient> {
 
   /** Remembers which payment a response or an error belongs to. */
   name(subject: unknown, sent: SentPayment): void;
+}
+
+/** Which event an answer of a good status is to its payment; `body` null: it was cut. */
+export function eventOf(
+  isAnswer: IsAnswer | null,
+  status: number,
+  header: Header,
+  body: Uint8Array | null,
+): Event {
+  if (body === null) return "cut";
+  try {
+    return isAnswer === null || isAnswer({ status, header, body }) === true ? "answer" : "error-answer";
+  } catch (error) {
+    // The answer was paid for, and is returned; the payment stays open.
+    process.emitWarning(`isAnswer failed: ${String(error)}`, "TollgaugeGuard");
+    return "error-answer";
+  }
 }

@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { isOverLosses, Journal, overBudget, policyOf } from "@tollgauge/guard";
 import { combine, proveEvm, proveSolana } from "../dist/evidence.js";
 import {
-  isAnswer,
+  isGoodStatus,
   isWindowOver,
   nextStep,
   PURCHASE_WINDOW_S,
@@ -48,7 +48,7 @@ test("the margin of facilitators and the window are those of the cases", () => {
 // The other responses depend on the transport, and on the owner's `isAnswer`.
 for (const one of payments.responses.filter((row) => row.complete && row.accepted !== false)) {
   test(`response: ${one.name}`, () => {
-    const event = isAnswer(one.status, one.conditional) ? "answer" : "error-answer";
+    const event = isGoodStatus(one.status, one.conditional) ? "answer" : "error-answer";
     assert.equal(event, one.event);
   });
 }

@@ -91,7 +91,7 @@ test("a second start knows what was paid and what has no answer", async () => {
     second.guard.unresolved().map(({ state }) => state),
     ["open"],
   );
-  await second.guard.resolve(second.guard.unresolved()[0].handle, { writeOff: true });
+  await second.guard.writeOff(second.guard.unresolved()[0].handle);
   assert.deepEqual(customer().guard.unresolved(), []);
 });
 
@@ -170,7 +170,7 @@ test("a payment that the journal does not have, or whose answer is awaited, cann
   void pay("/silent").catch(() => undefined);
   await arrived;
   const awaited = guard.unresolved().at(-1).handle;
-  await assert.rejects(guard.resolve(awaited, { writeOff: true }), /waiting for the answer/);
+  await assert.rejects(guard.writeOff(awaited), /waiting for the answer/);
   assert.equal(guard.journal.find(awaited).state, "in-flight");
 });
 

@@ -4,7 +4,8 @@ import { after, before, beforeEach, test } from "node:test";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { InMemoryTransport } from "@modelcontextprotocol/sdk/inMemory.js";
 import { Server } from "@modelcontextprotocol/sdk/server/index.js";
-import { CallToolRequestSchema } from "@modelcontextprotocol/sdk/types.js";
+import { CallToolRequestSchema, ElicitRequestSchema } from "@modelcontextprotocol/sdk/types.js";
+import { Elicitation } from "@tollgauge/guard";
 import { row } from "./support/bundles.mjs";
 import { paying, refusal } from "./support/client.mjs";
 import { offer, PAYEE, THIEF } from "./support/seller.mjs";
@@ -29,6 +30,7 @@ const TOOLS = {
   web: () => asks(SERVER, offer()),
   moved: () => asks("mcp://tool/moved", offer({ payTo: THIEF })),
   other: () => asks("mcp://tool/weather", offer({ amount: "2001" })),
+  dear: () => asks("mcp://tool/dear", offer({ amount: "20000" })),
   alias: () => asks("mcp://tool/weather", offer()),
 };
 
@@ -115,3 +117,44 @@ test("a tool that asks again after its payment is unsettled", async () => {
   assert.equal((await call("weather", { mood: "ask again" })).isError, true);
   assert.equal(guard.unresolved()[0].state, "open");
 });
+
+/** An MCP server whose tool pays with a guard, and a client whose user answers its questions. */
+async function asking(answer) {
+  const elicitation = new Elicitation();
+  const { guard } = paying([], { ask: elicitation.ask });
+  const callTool = guard.mcp(client, null);
+  const server = new Server({ name: "agent", version: "1" }, { capabilities: { tools: {} } });
+  server.setRequestHandler(CallToolRequestSchema, () =>
+    elicitation.during(server, () => callTool({ name: "dear", arguments: {} })),
+  );
+  const capabilities = answer === null ? {} : { elicitation: {} };
+  const user = new Client({ name: "user", version: "1" }, { capabilities });
+  const asked = [];
+  if (answer !== null) {
+    user.setRequestHandler(ElicitRequestSchema, ({ params }) => {
+      asked.push(params.message);
+      return answer;
+    });
+  }
+  const [near, far] = InMemoryTransport.createLinkedPair();
+  await Promise.all([server.connect(far), user.connect(near)]);
+  return { asked, call: () => user.callTool({ name: "buy", arguments: {} }), close: () => user.close() };
+}
+
+for (const [name, answer, isPaid] of [
+  ["allows it", { action: "accept", content: { allow: true } }, true],
+  ["does not allow it", { action: "accept", content: { allow: false } }, false],
+  ["declines", { action: "decline" }, false],
+  ["cannot be asked", null, false],
+]) {
+  test(`a payment that needs consent is ${isPaid ? "made" : "refused"} if the user ${name}`, async (t) => {
+    const { asked, call, close } = await asking(answer);
+    t.after(close);
+    if (isPaid) assert.equal((await call()).content[0].text, "delivered");
+    else await assert.rejects(call(), /unknown-resource/);
+    assert.equal(payments.length, isPaid ? 1 : 0);
+    const prompt = `Pay $0.02 to ${PAYEE} at tool on eip155:8453? unknown-resource: `;
+    for (const message of asked) assert.ok(message.startsWith(prompt), message);
+    assert.equal(asked.length, answer === null ? 0 : 1);
+  });
+}

@@ -142,13 +142,15 @@ test("a payment that the chain shows used is never followed by another without t
   const error = await rejected(pay());
   assert.equal(error.state, "paid-unanswered");
   assert.match(error.message, /\$0\.001 to 0x.* was taken for .* and not answered/);
-  assert.ok(error.message.includes(`guard.resolve("${error.handle}", { writeOff: true })`));
+  assert.ok(error.message.includes(`guard.payAgain("${error.handle}")`));
   ahead += WINDOW_S - 30;
   await rejected(pay());
   assert.equal(signer.signatures, 1);
-  assert.equal((await guard.resolve(nonce, { writeOff: true })).state, "written-off");
+  assert.equal((await guard.payAgain(nonce)).state, "written-off");
   assert.equal(await pay(), 200);
   assert.equal(signer.signatures, 2);
+  const [first, second] = guard.journal.payments();
+  assert.equal(second.replaces, first.id);
 });
 
 test("a payment that is valid is sent again, although the chain shows it unused", async () => {
@@ -241,7 +243,7 @@ test("resolve asks the node that it is given, and says what it shows", async () 
   ahead = EXPIRED_S + 20;
   assert.equal(await state({ node: node.url }), "dead");
   assert.deepEqual(guard.unresolved(), []);
-  assert.equal(await state({ writeOff: true }), "dead");
+  assert.equal((await guard.writeOff(nonce)).state, "dead");
 });
 
 test("a start knows of the payments before it, and sends the same one again", async () => {

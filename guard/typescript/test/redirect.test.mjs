@@ -4,7 +4,7 @@ import { after, before, beforeEach, test } from "node:test";
 import { wrapAxiosWithPayment } from "@x402/axios";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import axios from "axios";
-import { row } from "./support/bundles.mjs";
+import { conductRow, row } from "./support/bundles.mjs";
 import { paying, refusal } from "./support/client.mjs";
 import { asks, delivers, offer, PAYEE, seller, sells } from "./support/seller.mjs";
 
@@ -38,6 +38,7 @@ before(async () => {
     "/see-other": (_, response) => response.writeHead(303, { location: `${other.url}/free` }).end(),
     "/moves": (_, response) => response.writeHead(308, { location: `${other.url}/free` }).end(),
     "/paid-then-result": paidThenLeads(303, "/result"),
+    "/unlisted": sells(),
     "/result": (_, response) => response.end("result"),
     "/paid-then-more": paidThenLeads(307, "/good"),
   });
@@ -146,4 +147,16 @@ test("fetch: an answer to a payment is as without the guard, also as a stream", 
   const chunks = [];
   for await (const chunk of answer.body) chunks.push(Buffer.from(chunk));
   assert.equal(Buffer.concat(chunks).toString(), "delivered");
+});
+
+test("a redirect from an abusive host is refused", async (t) => {
+  const abusive = await seller({
+    "/": (_, response) => response.writeHead(302, { location: `${shop.url}/unlisted` }).end(),
+  });
+  t.after(abusive.close);
+  const from = abusive.url.replace("127.0.0.1", "localhost");
+  const { guard } = paying([conductRow("host:localhost", { endpoints: 3, abusive: 3 })]);
+  const pay = guard.fetch(wrapFetchWithPayment);
+  assert.equal((await pay(`${shop.url}/unlisted`)).status, 200);
+  assert.equal(await refusal(pay(from)), "host-abusive");
 });

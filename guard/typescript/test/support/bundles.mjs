@@ -40,6 +40,11 @@ export function row(
   ];
 }
 
+/** What a bundle contains about a host (`host:<host>`) or a payTo (`payto:<address>`). */
+export function conductRow(name, { endpoints = 3, abusive = 0, unavailable = 0 } = {}) {
+  return [keyOf(name), endpoints, abusive, unavailable];
+}
+
 /** A frame that says the size of its content, or the size that it is told to say. */
 export function zstdFrame(content, size = content.length) {
   const header = Buffer.alloc(13);
