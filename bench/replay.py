@@ -298,7 +298,7 @@ class _History:
 
     def _merge(self, part: Rollup) -> None:
         known = self._days.get(part.day)
-        self._days[part.day] = part if known is None else merge(known, part)
+        self._days[part.day] = part if known is None else merge([known, part])
 
     @property
     def short_outage(self) -> bool:

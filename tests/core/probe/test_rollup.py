@@ -9,10 +9,10 @@ from msgspec import structs
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.latency import bucket_of
+from tollgauge.core.probe.latency import bucket_of, size
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.rollup import SLOT_MS, Rollup, RollupError, merge, rollup, totals
+from tollgauge.core.probe.rollup import SLOT_MS, Rollup, RollupError, merge, rollup
 
 DAY = 20_500
 
@@ -79,43 +79,25 @@ def test_a_probe_of_another_day_is_refused() -> None:
         rollup(DAY, [result((DAY + 1) * DAY_MS)])
 
 
-def test_rollups_of_two_days_do_not_merge() -> None:
-    with pytest.raises(RollupError):
-        merge(Rollup(day=1), Rollup(day=2))
-
-
 @given(RESULTS, RESULTS)
 def test_merging_parts_equals_rolling_up_the_whole(
     a: list[ProbeResult], b: list[ProbeResult]
 ) -> None:
-    assert merge(rollup(DAY, a), rollup(DAY, b)) == rollup(DAY, b + a)
-
-
-@given(RESULTS)
-def test_parts_of_a_day_have_the_totals_of_the_whole(results: list[ProbeResult]) -> None:
-    whole = rollup(DAY, results)
-    other = structs.replace(whole, day=DAY + 1)
-    parts = [rollup(DAY, [one]) for one in results]
-    assert totals([*parts, other]) == totals([other, whole])
+    assert merge([rollup(DAY, a), rollup(DAY, b)]) == rollup(DAY, b + a)
 
 
 SUMS = ("probes", "scored", "up", "compliant", "payable", "compliance", "latency_sum")
 
 
 @given(RESULTS, RESULTS)
-def test_totals_are_the_sums_of_days(before: list[ProbeResult], after: list[ProbeResult]) -> None:
+def test_sums_of_days_are_added(before: list[ProbeResult], after: list[ProbeResult]) -> None:
     days = [rollup(DAY, before), structs.replace(rollup(DAY, after), day=DAY + 1)]
-    added = totals(days)
+    added = merge(days)
     assert [getattr(added, name) for name in SUMS] == [
         sum(getattr(day, name) for day in days) for name in SUMS
     ]
-    assert added.latencies == sum(count for day in days for _, count in day.latency)
-
-
-def test_totals_count_each_half_hour_of_each_day_once() -> None:
-    rows = [Rollup(day=1, slots=0b11), Rollup(day=1, slots=0b110), Rollup(day=2, slots=0b1)]
-    assert totals(rows).slots == 4
+    assert size(added.latency) == sum(count for day in days for _, count in day.latency)
 
 
 def test_no_days_add_up_to_nothing() -> None:
-    assert totals([]).probes == 0
+    assert merge([]).probes == 0

@@ -68,17 +68,16 @@ def size(latencies: Histogram) -> int:
 
 def percentile(latencies: Histogram, percent: int) -> int | None:
     """Return the `percent`-th percentile (1..100) in milliseconds; None for an empty histogram."""
-    return percentiles((latencies,), (percent,))[0]
+    return percentiles(latencies, (percent,))[0]
 
 
-def percentiles(parts: Sequence[Histogram], percents: Sequence[int]) -> list[int | None]:
-    """Return several percentiles of histograms together, as `percentile`."""
-    together = merge(parts)
-    ranks = list(accumulate(map(_count, together)))
+def percentiles(latencies: Histogram, percents: Sequence[int]) -> list[int | None]:
+    """Return several percentiles of a histogram, as `percentile`."""
+    ranks = list(accumulate(map(_count, latencies)))
     if not ranks:
         return [None] * len(percents)
     places = (bisect_left(ranks, -(-percent * ranks[-1] // 100)) for percent in percents)
-    return [lower_bound(together[place][0]) for place in places]
+    return [lower_bound(latencies[place][0]) for place in places]
 
 
 def _sorted(counts: Mapping[int, int]) -> Histogram:

@@ -9,10 +9,12 @@ the spans, which depend on the probes before and after (core/probe/spans).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
+from pydantic.alias_generators import to_camel
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
@@ -28,7 +30,7 @@ Reasons = tuple[tuple[str, int], ...]
 
 
 class RollupError(TollgaugeError):
-    """Probes or rollups of different days cannot be combined."""
+    """A probe does not belong to the day of a rollup."""
 
 
 class Rollup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -57,24 +59,6 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     excluded: Reasons = ()
     spans: Spans = NO_SPANS
     blocked: int = 0
-
-
-class Totals(msgspec.Struct, frozen=True, kw_only=True):
-    """The sums of many days. `slots` is the number of distinct half hours with a scored probe,
-    `latencies` the number of latencies; other fields as in `Rollup`.
-    """
-
-    probes: int = 0
-    scored: int = 0
-    up: int = 0
-    compliant: int = 0
-    payable: int = 0
-    compliance: int = 0
-    slots: int = 0
-    latencies: int = 0
-    latency_sum: int = 0
-    excluded: Reasons = ()
-    spans: Spans = NO_SPANS
 
 
 def rollup(day: int, results: Iterable[ProbeResult], *, spans: Spans = NO_SPANS) -> Rollup:
@@ -111,113 +95,50 @@ def rollup(day: int, results: Iterable[ProbeResult], *, spans: Spans = NO_SPANS)
     )
 
 
-def merge(a: Rollup, b: Rollup) -> Rollup:
-    """Return the sums of two parts of one day without common probes. Raises RollupError if the days
-    differ.
+def merge(parts: Sequence[Rollup]) -> Rollup:
+    """Return the sums of parts without common probes.
+
+    The parts are of one day, or of several: then `day` and `slots` have no meaning.
     """
-    if a.day != b.day:
-        raise RollupError(f"Rollups of day {a.day} and day {b.day} do not merge.")
+    excluded: Counter[str] = Counter()
+    slots = 0
+    for part in parts:
+        if part.excluded:  # few parts have any, and an update takes a microsecond
+            excluded.update(dict(part.excluded))
+        slots |= part.slots
     return Rollup(
-        day=a.day,
-        probes=a.probes + b.probes,
-        scored=a.scored + b.scored,
-        up=a.up + b.up,
-        compliant=a.compliant + b.compliant,
-        payable=a.payable + b.payable,
-        compliance=a.compliance + b.compliance,
-        slots=a.slots | b.slots,
-        latency_sum=a.latency_sum + b.latency_sum,
-        latency=latency_histogram.merge((a.latency, b.latency)),
-        excluded=_reasons(a.excluded, b.excluded),
-        spans=spans_sum((a.spans, b.spans)),
-        blocked=a.blocked + b.blocked,
+        day=parts[0].day if parts else 0,
+        probes=sum([part.probes for part in parts]),
+        scored=sum([part.scored for part in parts]),
+        up=sum([part.up for part in parts]),
+        compliant=sum([part.compliant for part in parts]),
+        payable=sum([part.payable for part in parts]),
+        compliance=sum([part.compliance for part in parts]),
+        slots=slots,
+        latency_sum=sum([part.latency_sum for part in parts]),
+        latency=latency_histogram.merge([part.latency for part in parts]),
+        excluded=tuple(sorted(excluded.items())),
+        spans=spans_sum([part.spans for part in parts]),
+        blocked=sum([part.blocked for part in parts]),
     )
 
 
-def totals(days: Iterable[Rollup]) -> Totals:
-    """Return the sums of days, in any order. Parts of one day share their half hours."""
-    slots: dict[int, int] = {}
-    probes = scored = up = compliant = payable = compliance = latencies = latency_sum = 0
-    excluded: Reasons = ()
-    spoken = []
-    for row in days:
-        probes += row.probes
-        scored += row.scored
-        up += row.up
-        compliant += row.compliant
-        payable += row.payable
-        compliance += row.compliance
-        slots[row.day] = slots.get(row.day, 0) | row.slots
-        latencies += latency_histogram.size(row.latency)
-        latency_sum += row.latency_sum
-        excluded = _reasons(excluded, row.excluded)
-        spoken.append(row.spans)
-    return Totals(
-        probes=probes,
-        scored=scored,
-        up=up,
-        compliant=compliant,
-        payable=payable,
-        compliance=compliance,
-        slots=sum(map(int.bit_count, slots.values())),
-        latencies=latencies,
-        latency_sum=latency_sum,
-        excluded=excluded,
-        spans=spans_sum(spoken),
-    )
+_KEYS: Final = {name: to_camel(name) for name in Rollup.__struct_fields__}
 
 
 def day_document(sums: Rollup) -> dict[str, Any]:
-    """Return the JSON object of a day, as in evidence since format 2."""
-    spoken = sums.spans
-    return {
-        "day": sums.day,
-        "probes": sums.probes,
-        "scored": sums.scored,
-        "up": sums.up,
-        "compliant": sums.compliant,
-        "payable": sums.payable,
-        "compliance": sums.compliance,
-        "slots": sums.slots,
-        "latencySum": sums.latency_sum,
+    """Return the JSON object of a day, as in evidence."""
+    document = {key: getattr(sums, name) for name, key in _KEYS.items()}
+    return document | {
         "latency": sorted(sums.latency),
         "excluded": sorted(sums.excluded),
-        "spans": {
-            "up": spoken.up,
-            "payable": spoken.payable,
-            "down": spoken.down,
-            "compliance": spoken.compliance,
-            "failures": spoken.failures,
-            "repairs": spoken.repairs,
-            "refused": spoken.refused,
-        },
-        "blocked": sums.blocked,
+        "spans": structs.asdict(sums.spans),
     }
 
 
 def day_from_document(document: Mapping[str, Any]) -> Rollup:
     """The inverse of `day_document`."""
-    return Rollup(
-        day=document["day"],
-        probes=document["probes"],
-        scored=document["scored"],
-        up=document["up"],
-        compliant=document["compliant"],
-        payable=document["payable"],
-        compliance=document["compliance"],
-        slots=document["slots"],
-        latency_sum=document["latencySum"],
-        latency=tuple(map(tuple, document["latency"])),
-        excluded=tuple(map(tuple, document["excluded"])),
-        spans=Spans(**document["spans"]),
-        blocked=document["blocked"],
-    )
-
-
-def _reasons(one: Reasons, other: Reasons) -> Reasons:
-    if not one or not other:
-        return one or other
-    added = dict(one)
-    for reason, count in other:
-        added[reason] = added.get(reason, 0) + count
-    return tuple(sorted(added.items()))
+    values = {name: document[key] for name, key in _KEYS.items()}
+    values["latency"] = tuple(map(tuple, values["latency"]))
+    values["excluded"] = tuple(map(tuple, values["excluded"]))
+    return Rollup(**values | {"spans": Spans(**values["spans"])})

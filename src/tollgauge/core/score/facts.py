@@ -22,7 +22,7 @@ from tollgauge.core.endpoint.finding import NOT_EVALUATED, Severity
 from tollgauge.core.endpoint.terms import EIP3009
 from tollgauge.core.probe.latency import percentiles
 from tollgauge.core.probe.outcome import REFUSALS, Outcome
-from tollgauge.core.probe.rollup import Rollup, Totals, totals
+from tollgauge.core.probe.rollup import Rollup, merge
 from tollgauge.core.score.demand import MIN_OWNERS, sum_of_weights
 from tollgauge.core.score.evidence import (
     DemandEvidence,
@@ -58,7 +58,7 @@ class Facts:
 
     evidence: Evidence
     policy: Policy
-    totals: Totals
+    totals: Rollup
     latencies_ms: tuple[int | None, int | None]
     changes: frozenset[TermChange]
     days: tuple[Rollup, ...]
@@ -226,11 +226,12 @@ def facts_of(evidence: Evidence, policy: Policy) -> Facts:
     start, today = as_of - WINDOW_MS, day_of(as_of)
     weights = {today - age: weight for age, weight in enumerate(policy.day_weights)}
     days = [row for row in evidence.days if row.day in weights]
-    median, high = percentiles([row.latency for row in days], _PERCENTS)
+    sums = merge(days)
+    median, high = percentiles(sums.latency, _PERCENTS)
     return Facts(
         evidence=evidence,
         policy=policy,
-        totals=totals(days),
+        totals=sums,
         latencies_ms=(median, high),
         changes=frozenset(
             [

@@ -21,6 +21,7 @@ from tollgauge.core.base.rounding import Ratio, bounds, bounds_of, half_up
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.endpoint.terms import form_text
+from tollgauge.core.probe.latency import size
 from tollgauge.core.score import evidence as evidence_form
 from tollgauge.core.score import listing_flags, probe_flags
 from tollgauge.core.score.advice import PAYABLE, Judgement, advise, verdict
@@ -232,7 +233,7 @@ def _observations(facts: Facts) -> Ratio:
 
 def _stats(facts: Facts) -> Stats:
     sums, evidence, (median, high) = facts.totals, facts.evidence, facts.latencies_ms
-    scored, answers, spans = sums.scored, sums.latencies, sums.spans
+    scored, answers, spans = sums.scored, size(sums.latency), sums.spans
     up, payable, whole = spans.up, spans.payable, spans.up + spans.down
     return Stats(
         probes=sums.probes,

@@ -182,7 +182,7 @@ def _days(
 
 def bar_of(sums: Rollup, score: DayScore | None = None) -> DayBar:
     """Return the chart values of a day."""
-    p50, p95 = percentiles((sums.latency,), (50, 95))
+    p50, p95 = percentiles(sums.latency, (50, 95))
     return DayBar(
         day=sums.day,
         up_ms=sums.spans.up,

@@ -354,7 +354,7 @@ def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
     by_day: dict[int, Rollup] = {}
     for part in parts:
         known = by_day.get(part.day)
-        by_day[part.day] = merge(known, part) if known else part
+        by_day[part.day] = merge([known, part]) if known else part
     return tuple(by_day[day] for day in sorted(by_day))
 
 
