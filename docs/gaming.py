@@ -36,11 +36,12 @@ from docs.gaming_payments import (
     spent_at,
     wallets,
 )
+from docs.outcome_texts import OUTCOME_TEXTS
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.directory.lookalike import SAME_TERMS_MAX, lookalike_paths
 from tollgauge.core.probe.exchange import Answer, Defect, Fault, FaultKind
-from tollgauge.core.probe.outcome import OUTCOMES, Outcome
+from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.score.evidence import ChainEvidence, TermChange
 from tollgauge.core.score.score import Score
 from tollgauge.demo.behaviours import perfect_v2
@@ -95,7 +96,7 @@ def attacks() -> tuple[Attack, ...]:
 
 def _silences() -> Iterator[Attack]:
     for outcome in Outcome:
-        row = OUTCOMES[outcome].gaming
+        row = OUTCOME_TEXTS[outcome].gaming
         if row is None:
             continue
         yield Attack(

@@ -14,8 +14,9 @@ from mcp_types import Tool
 
 from docs.api import example_service
 from docs.markdown import table
+from docs.outcome_texts import OUTCOME_TEXTS
 from tollgauge.core.base.units import dollars
-from tollgauge.core.probe.outcome import OUTCOMES, Outcome
+from tollgauge.core.probe.outcome import Outcome
 from tollgauge.web import routes
 from tollgauge.web.mcp.tools import PRICE, Tools
 from tollgauge.web.paid.product import Product
@@ -72,7 +73,7 @@ def _filled(page: str, name: str, text: str) -> str:
 
 def _outcomes() -> str:
     """Return what an operator checks when many probes have the same outcome."""
-    rows = ((f"`{outcome.value}`", OUTCOMES[outcome].operating) for outcome in Outcome)
+    rows = ((f"`{outcome.value}`", OUTCOME_TEXTS[outcome].operating) for outcome in Outcome)
     return table(("outcome", "check"), rows)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from docs.markdown import table
+from docs.outcome_texts import OUTCOME_TEXTS
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.probe import vantage
 from tollgauge.core.probe.attribution import (
@@ -78,7 +79,7 @@ def whose_fault() -> str:
 def _outcome_row(outcome: Outcome) -> tuple[str, ...]:
     row = OUTCOMES[outcome]
     up = "as a count, not as time" if row.up and row.refusal else "yes" if row.up else "no"
-    return f"`{outcome.value}`", row.methodology, up, row.attribution.value
+    return f"`{outcome.value}`", OUTCOME_TEXTS[outcome].methodology, up, row.attribution.value
 
 
 def _several() -> str:

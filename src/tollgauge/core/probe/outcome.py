@@ -1,7 +1,7 @@
 """The table of outcomes: the rules and texts for each result of a probe.
 
-To add an outcome, add a member to `Outcome` and its row to `OUTCOMES`; methodology, operating and
-gaming pages are generated from the rows (`docs/generate.py`).
+To add an outcome, add a member to `Outcome`, its row to `OUTCOMES`, and its texts to
+docs/outcome_texts.py.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from tollgauge.core.probe.exchange import Answer, Fault, FaultKind
+from tollgauge.core.probe.exchange import Answer, FaultKind
 
 
 class Attribution(StrEnum):
@@ -53,19 +53,6 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GamingRow:
-    """The row of docs/gaming.md: a target that is down gives this answer instead of HTTP 503.
-
-    `bounded`: whether it gains at most a few points.
-    """
-
-    trick: str
-    answer: Answer | Fault
-    bound: str
-    bounded: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRow:
     """The rules and texts of one outcome.
 
@@ -80,9 +67,6 @@ class OutcomeRow:
         sells: Whether an endpoint that never asked for payment can still be watched.
         buyer: Continues "It could not be paid when it was last checked: …".
         page: Label on pages.
-        methodology: When a probe has this outcome (docs/methodology.md).
-        operating: What an operator checks when many probes have it (docs/operating/configure.md).
-        gaming: None only if a target cannot cause the outcome.
     """
 
     statuses: tuple[int, ...] | range = ()
@@ -94,15 +78,7 @@ class OutcomeRow:
     sells: bool = True
     buyer: str
     page: str
-    methodology: str
-    operating: str
-    gaming: GamingRow | None
 
-
-_SELLER: Final = "Nothing on this machine: the seller's response."
-_EVERY_FAILURE: Final = "Every failure is one; the forecast caps endpoints that are not payable now"
-_NOT_PAYABLE: Final = "Counts as up: only compliance 0 for that time and the forecast caps"
-_REFUSED: Final = "A failure as any other, from the first one"
 
 OUTCOMES: Final[dict[str, OutcomeRow]] = {
     Outcome.PAYMENT_REQUIRED: OutcomeRow(
@@ -110,14 +86,6 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
         up=True,
         buyer="a stock client cannot pay its 402",
         page="payment required",
-        methodology="HTTP 402",
-        operating="Nothing: the expected response.",
-        gaming=GamingRow(
-            trick="a 402 without terms",
-            answer=Answer(status=402),
-            bound=_NOT_PAYABLE,
-            bounded=False,
-        ),
     ),
     Outcome.OPEN: OutcomeRow(
         statuses=range(200, 300),
@@ -125,106 +93,63 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
         sells=False,
         buyer="it answered without asking for a payment",
         page="free response",
-        methodology="HTTP 2xx: a response without a request for payment",
-        operating="Whether a proxy of this network answers for the seller.",
-        gaming=GamingRow(
-            trick="a free 200", answer=Answer(status=200), bound=_NOT_PAYABLE, bounded=False
-        ),
     ),
     Outcome.VALIDATES: OutcomeRow(
         statuses=(400, 422),
         up=True,
         buyer="it checks the request before it asks for payment",
         page="validates first",
-        methodology="HTTP 400 or 422: the request is checked before payment",
-        operating=_SELLER,
-        gaming=GamingRow(trick="400", answer=Answer(status=400), bound=_NOT_PAYABLE, bounded=False),
     ),
     Outcome.FORBIDDEN: OutcomeRow(
         statuses=(401, 403),
         refusal=True,
         buyer="it refused the request (401 or 403)",
         page="forbidden",
-        methodology="HTTP 401 or 403",
-        operating="Whether sellers block this machine's address or `egress.user_agent`.",
-        gaming=GamingRow(trick="401", answer=Answer(status=401), bound=_REFUSED),
     ),
     Outcome.THROTTLED: OutcomeRow(
         statuses=(429,),
         refusal=True,
         buyer="it refused the request (429)",
         page="throttled",
-        methodology="HTTP 429",
-        operating="Whether other programs at this address probe the same sellers.",
-        gaming=GamingRow(trick="429", answer=Answer(status=429), bound=_REFUSED),
     ),
     Outcome.BLOCKED: OutcomeRow(
         refusal=True,
         buyer="a bot wall blocked the check",
         page="bot wall",
-        methodology="HTTP 401, 403 or 503 with the marker of a known bot wall",
-        operating="Whether sellers' bot walls list this machine's address or `egress.user_agent`.",
-        gaming=GamingRow(
-            trick="a bot wall",
-            answer=Answer(status=403, headers=(("cf-mitigated", "challenge"),)),
-            bound=_REFUSED,
-        ),
     ),
     Outcome.NOT_FOUND: OutcomeRow(
         statuses=(404, 410),
         sells=False,
         buyer="nothing was found there (404 or 410)",
         page="not found",
-        methodology="HTTP 404 or 410",
-        operating=_SELLER,
-        gaming=GamingRow(trick="404", answer=Answer(status=404), bound=_EVERY_FAILURE),
     ),
     Outcome.METHOD_REFUSED: OutcomeRow(
         statuses=(405,),
         sells=False,
         buyer="it refused the method (405)",
         page="method refused",
-        methodology="HTTP 405",
-        operating="Whether the directory lists another method.",
-        gaming=GamingRow(trick="405", answer=Answer(status=405), bound=_EVERY_FAILURE),
     ),
     Outcome.REDIRECT: OutcomeRow(
         statuses=range(300, 400),
         sells=False,
         buyer="it redirects elsewhere",
         page="redirect",
-        methodology="HTTP 3xx: payment clients do not follow redirects",
-        operating="Whether a captive portal or proxy of this network redirects requests.",
-        gaming=GamingRow(trick="a redirect", answer=Answer(status=302), bound=_EVERY_FAILURE),
     ),
     Outcome.CLIENT_ERROR: OutcomeRow(
         statuses=range(400, 500),
         sells=False,
         buyer="it rejected the request (4xx)",
         page="client error",
-        methodology="any other HTTP 4xx",
-        operating=_SELLER,
-        gaming=GamingRow(trick="418", answer=Answer(status=418), bound=_EVERY_FAILURE),
     ),
     Outcome.SERVER_ERROR: OutcomeRow(
         statuses=range(500, 600),
         buyer="it failed (5xx)",
         page="server error",
-        methodology="HTTP 5xx",
-        operating="Whether a proxy of this network answers for the seller.",
-        gaming=GamingRow(trick="500", answer=Answer(status=500), bound=_EVERY_FAILURE),
     ),
     Outcome.NETWORK_LOGIN: OutcomeRow(
         statuses=(511,),
         buyer="it asked for a network login (511)",
         page="network login",
-        methodology="HTTP 511, unless no reference site answers at that moment",
-        operating="Whether a captive portal of this network answers for the seller.",
-        gaming=GamingRow(
-            trick="511",
-            answer=Answer(status=511),
-            bound="The target's failure unless the reference sites fail too",
-        ),
     ),
     Outcome.DNS: OutcomeRow(
         sign=Sign.FAILED,
@@ -232,68 +157,32 @@ OUTCOMES: Final[dict[str, OutcomeRow]] = {
         sells=False,
         buyer="its name was not found",
         page="DNS failure",
-        methodology="the host name does not resolve, or its name servers do not respond",
-        operating="This machine's resolver, `egress.dns_deadline_ms` and `egress.dns_threads`.",
-        gaming=GamingRow(
-            trick="name servers that answer SERVFAIL",
-            answer=Fault(kind=FaultKind.DNS_FAILED),
-            bound="Counts as the target's failure while other sites resolve",
-        ),
     ),
     Outcome.CONNECT: OutcomeRow(
         sign=Sign.FAILED,
         buyer="no connection could be made",
         page="connection failed",
-        methodology="no connection, a connection reset, or an address that is not public",
-        operating="Routes and firewall of this machine; IPv6 if only such hosts fail.",
-        gaming=GamingRow(
-            trick="connection refused", answer=Fault(kind=FaultKind.CONNECT), bound=_EVERY_FAILURE
-        ),
     ),
     Outcome.TLS: OutcomeRow(
         sign=Sign.TLS_FAILED,
         local_cause=True,
         buyer="its certificate or TLS failed",
         page="TLS failure",
-        methodology="a TLS handshake that fails, or an invalid certificate",
-        operating="This machine's clock and `egress.ca_file`.",
-        gaming=GamingRow(
-            trick="a wrong certificate",
-            answer=Fault(kind=FaultKind.TLS_INVALID),
-            bound=_EVERY_FAILURE,
-        ),
     ),
     Outcome.TIMEOUT: OutcomeRow(
         sign=Sign.FAILED,
         buyer="it did not answer in time",
         page="timeout",
-        methodology="no connection or no complete response before the deadline",
-        operating="Load of this machine, `probe.wave` and `probe.concurrent_waves`.",
-        gaming=GamingRow(
-            trick="no response before the deadline",
-            answer=Fault(kind=FaultKind.TIMEOUT),
-            bound=_EVERY_FAILURE,
-        ),
     ),
     Outcome.BROKEN: OutcomeRow(
         buyer="its response is not HTTP",
         page="broken HTTP",
-        methodology="an empty reply, or bytes that are not HTTP",
-        operating="Whether a proxy of this network alters responses.",
-        gaming=GamingRow(
-            trick="bytes that are not HTTP",
-            answer=Fault(kind=FaultKind.MALFORMED),
-            bound=_EVERY_FAILURE,
-        ),
     ),
     Outcome.LOCAL: OutcomeRow(
         attribution=Attribution.LOCAL,
         sign=None,
         buyer="this machine could not send the request",
         page="local failure",
-        methodology="this machine has no socket, memory or route, or reached a local limit",
-        operating="File descriptors, memory and routes of this machine.",
-        gaming=None,
     ),
 }
 
