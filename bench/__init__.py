@@ -1,8 +1,8 @@
 """Measurements of the service itself, one file each: `tollgauge bench NAME`.
 
-A measurement is a module with `run()`, which returns a Report (bench/measurement): figures with
-goals. Where there is a peer, both are measured in the same run, so that the ratio means the same on
-any machine. `bench.document` runs all of them and writes docs/benchmarks.md.
+Each measurement is a module with `run()`, which returns a Report (bench/measurement): figures with
+goals. A peer is measured in the same run, so that the ratio can be compared between machines.
+`bench.document` runs all of them and writes docs/benchmarks.md.
 
 This package is not part of the installed distribution. `tollgauge.cli.bench` finds it in a
 checkout.
@@ -19,7 +19,7 @@ from bench.measurement import Report
 from tollgauge.core.base.errors import TollgaugeError
 
 CHECKOUT: Final = Path(__file__).resolve().parent.parent
-"""The folder in which `python -m bench.NAME` works: processes of a measurement start there."""
+"""The folder in which `python -m bench.NAME` works. Measurements start their processes in it."""
 BENCHES: Final[Mapping[str, str]] = {
     "bundle": "bench.bundle",
     "day": "bench.day",
@@ -39,10 +39,11 @@ BENCHES: Final[Mapping[str, str]] = {
     "similar": "bench.similar",
     "watch": "bench.watch",
 }
-"""Names and modules; a module is loaded when it is asked for, as some want heavy libraries."""
+"""Names and modules. A module is loaded only if its measurement runs: some import large libraries.
+"""
 
 
-class UnknownBench(TollgaugeError):  # noqa: N818 - what was asked for, not a fault
+class UnknownBench(TollgaugeError):  # noqa: N818 - names the cause
     """There is no measurement of this name."""
 
 
@@ -58,11 +59,11 @@ def run(name: str) -> Report:
 
 
 def lines(document: Mapping[str, Any]) -> Iterator[str]:
-    """A report (`Report.document`) as text, a line for each figure."""
+    """Yield a report (`Report.document`) as text, one line per figure."""
     for measured in document["measurements"]:
-        beside = ""
+        compared = ""
         if measured["peer"] is not None:
-            beside = f", {measured['ratio']} of {measured['peer']} ({measured['peerFigure']})"
+            compared = f", {measured['ratio']} of {measured['peer']} ({measured['peerFigure']})"
         met = "met" if measured["met"] else "NOT met"
         figure = f"{measured['name']}: {measured['figure']} {measured['unit']}"
-        yield f"{figure}{beside}; goal {measured['goal']}: {met}"
+        yield f"{figure}{compared}; goal {measured['goal']}: {met}"

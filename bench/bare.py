@@ -1,8 +1,8 @@
-"""A bare ASGI application, for measuring: it answers whatever comes with the bytes it was given.
+"""A minimal ASGI application for comparison: it answers each request with prepared bytes.
 
 `python -m bench.bare` listens on a free loopback port under uvicorn with the settings of the
 service (uvloop, httptools, no access log, one process) and its stock protocol. It prints the port,
-and then answers one line of JSON for each line of standard input:
+and then one line of JSON for each line of standard input:
 - `{"do": "cpu"}`: the CPU seconds of this process, all threads, since its start;
 - `{"do": "answer", "status": …, "headers": [[name, value], …], "body": …}`: from now on every
   request is answered with this; `body` is base64.
@@ -28,7 +28,7 @@ HOST: Final = "127.0.0.1"
 
 
 class Bare:
-    """The application: two messages, made beforehand."""
+    """The application: sends two prepared messages."""
 
     def __init__(self) -> None:
         self.start: Message = {"type": "http.response.start", "status": 204, "headers": []}
@@ -40,7 +40,7 @@ class Bare:
         await send(self.body)
 
     def obey(self, order: dict[str, Any]) -> dict[str, object]:
-        """Carry out one order of the measurement; its answer."""
+        """Execute a command of the measurement and return its result."""
         if order["do"] == "cpu":
             return {"cpu_s": time.process_time()}
         headers = [(name.encode(), value.encode()) for name, value in order["headers"]]
@@ -50,7 +50,7 @@ class Bare:
 
 
 async def serve(app: Bare) -> None:
-    """Serve, and obey until standard input ends."""
+    """Serve and execute commands until standard input ends."""
     config = uvicorn.Config(
         app,
         http="httptools",

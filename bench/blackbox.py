@@ -1,9 +1,10 @@
 """The peer of measurements of probing: prometheus-blackbox-exporter, as Debian packages it.
 
-It makes the same exchange with the same seller (bench/seller): a fresh TLS connection, the
-certificate verified against one authority, the phases timed, 402 the status that is right. Given
-the hundred and more authorities of a browser it parses all of them at each probe and takes ten
-times as long; that would be no fair peer. Only its own CPU counts, not that of those who ask it.
+It makes the same exchange with the same seller (bench/seller): a new TLS connection, the
+certificate verified with one authority, timed phases, and 402 as the expected status. With a
+browser's list of authorities it parses more than a hundred certificates per probe and takes ten
+times as long, which would not be a fair comparison. Only the CPU of the exporter counts, not that
+of its clients.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from urllib.parse import urlencode
 
 import orjson
 
-from bench.seller import PATH, Seller, free_port, host, listening
+from bench.seller import PATH, Seller, free_port, host, wait_until_listening
 
 EXCHANGES: Final = 2_000
 CONNECTIONS: Final = 4
-"""Over so many kept connections it is asked to probe."""
+"""Persistent connections over which probes are requested."""
 _WARM_UP: Final = 50
 _MODULE: Final = "x402"
 
@@ -39,8 +40,10 @@ class Blackbox:
     seller_port: int
 
     async def exchanges(self, count: int = EXCHANGES) -> float:
-        """Have it make so many exchanges; its CPU seconds for each. Raises RuntimeError if it finds
-        anything wrong with one.
+        """Request `count` exchanges and return the exporter's CPU seconds per exchange.
+
+        Raises:
+            RuntimeError: the exporter reports that an exchange failed.
         """
         await self._ask(_WARM_UP)
         before = cpu_seconds(self.pid)
@@ -56,19 +59,19 @@ class Blackbox:
             )
 
     def _probe(self, count: int) -> None:
-        """On a thread: so many probes, one after the other on one connection."""
+        # Runs on a thread: probes one after the other on one connection.
         target = f"https://127.0.0.1:{self.seller_port}{PATH}"
         path = f"/probe?{urlencode({'target': target, 'module': _MODULE})}"
         with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port)) as connection:
             for _ in range(count):
                 connection.request("GET", path)
                 if b"\nprobe_success 1\n" not in connection.getresponse().read():
-                    raise RuntimeError("blackbox_exporter calls a good exchange a failure")
+                    raise RuntimeError("blackbox_exporter reports a correct exchange as a failure.")
 
 
 @contextlib.asynccontextmanager
-async def started(folder: Path, seller: Seller) -> AsyncIterator[Blackbox]:
-    """The exporter in a process of its own, for this seller."""
+async def start(folder: Path, seller: Seller) -> AsyncIterator[Blackbox]:
+    """Start the exporter in a separate process, configured for this seller."""
     settings = folder / "blackbox.yml"
     settings.write_bytes(orjson.dumps(_settings(seller)))  # JSON is YAML too
     port = free_port()
@@ -79,7 +82,7 @@ async def started(folder: Path, seller: Seller) -> AsyncIterator[Blackbox]:
         "--log.level=error",
     )
     try:
-        await listening(port, process)
+        await wait_until_listening(port, process)
         yield Blackbox(pid=process.pid, port=port, seller_port=seller.port)
     finally:
         if process.returncode is None:
@@ -88,9 +91,7 @@ async def started(folder: Path, seller: Seller) -> AsyncIterator[Blackbox]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """The CPU seconds of a process since its start, all threads, in user and kernel mode, to a
-    hundredth (proc(5), fields utime and stime).
-    """
+    """Return the CPU seconds of all threads of a process (proc(5), utime and stime), to 0.01 s."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

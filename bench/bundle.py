@@ -1,14 +1,13 @@
-"""`tollgauge bench bundle`: building the bundle of 100,000 endpoints, and loading it as a guard.
+"""`tollgauge bench bundle`: build the bundle of 100,000 endpoints, and load it as a guard does.
 
-Both are done in processes of their own, so that their memory is theirs. Measured of a round of the
-loop `bundle` on an SQLite file, of ROUNDS the least: the CPU of the whole process, and by how much
-the event loop was late at most, in which requests would have waited; and how much more memory the
-rounds took, and the size of the signed file. Measured of loading (guard/python): verifying,
-decompressing and checking.
+Both run in separate processes, so that their memory is measured separately. Building is a round of
+the loop `bundle` on an SQLite file. Figures, the minimum of ROUNDS: CPU of the process; the maximum
+delay of the event loop, during which requests would have waited; additional memory; and the size of
+the signed file. Loading (guard/python) verifies, decompresses and checks the file.
 
-Every endpoint has an address, a price and a score of its own, one in 33 another address than some
-days ago. Limits: 8 MB, a second and 60 MB for the guard; a hundredth of an hour of one core and 50
-ms of the loop for the service.
+Every endpoint has a different address, price and score; one in 33 changed its address a few days
+ago. Goals: 8 MB, one second and 60 MB for the guard; 1 % of a core over an hour and 50 ms of delay
+for the service.
 
 `python -m bench.bundle fill FILE ENDPOINTS`, `build FILE BODY` and `load BODY SIGNATURE` are those
 processes.
@@ -30,7 +29,7 @@ import uvloop
 from sqlalchemy import Connection
 
 from bench import CHECKOUT
-from bench.child import print_json, started
+from bench.child import print_json, start_child
 from bench.filled import fill
 from bench.measurement import Measurement, Report, peak_mb
 from bench.reads import NOW
@@ -46,7 +45,7 @@ from tollgauge.store.scores import bundles
 
 ENDPOINTS: Final = 100_000
 CHANGED: Final = 33
-"""One endpoint in so many asks to be paid at another address than before."""
+"""One endpoint in CHANGED has changed its payTo."""
 ROUNDS: Final = 3
 TICK_S: Final = 0.002
 KEY: Final = SigningKey.of(
@@ -57,7 +56,7 @@ KEY: Final = SigningKey.of(
 
 
 def run(endpoints: int = ENDPOINTS) -> Report:
-    """Measure the bundle of so many endpoints."""
+    """Measure the bundle of `endpoints` endpoints."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         built, loaded = runner.run(measure(endpoints))
     most = {
@@ -78,7 +77,7 @@ def run(endpoints: int = ENDPOINTS) -> Report:
 
 
 async def measure(endpoints: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What the process that builds and the one that loads say of themselves."""
+    """Return the reports of the process that builds and of the process that loads."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         database, body = str(folder / "bench.db"), str(folder / "bundle.zst")
@@ -88,9 +87,9 @@ async def measure(endpoints: int) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 async def _answer_of(folder: Path, *order: str) -> dict[str, Any]:
-    """The JSON object that one of the processes prints."""
+    """Return the JSON object that a process prints."""
     command = [sys.executable, "-m", "bench.bundle", *order]
-    async with started(command, folder / order[0]) as process:
+    async with start_child(command, folder / order[0]) as process:
         return await process.document()
 
 
@@ -107,7 +106,7 @@ async def fill_all(path: str, endpoints: int) -> dict[str, Any]:
 
 
 def _vary(tx: Connection) -> None:
-    """Give every endpoint an address, a price, a score and an age of its own."""
+    """Give each endpoint a different address, price, score and age."""
     dice = random.Random(1)  # noqa: S311 - the same data every time
     known = tx.exec_driver_sql("SELECT id, quote_pay_to, quote_source FROM endpoint").all()
     values, events = [], []
@@ -131,7 +130,7 @@ def _address(text: str) -> str:
 
 
 async def build(path: str, body_path: str) -> dict[str, Any]:
-    """Some rounds of the loop, an hour apart; what one took at least."""
+    """Run rounds of the loop, an hour apart, and return the minimum of each figure."""
     store = Store.open(f"sqlite:///{path}")
     try:
         await store.reading(bundles.newest)
@@ -145,14 +144,14 @@ async def build(path: str, body_path: str) -> dict[str, Any]:
     assert whole is not None  # noqa: S101 - it was built
     assert avoided is not None  # noqa: S101 - it was built
     stored, body = whole
-    Path(body_path).write_bytes(body)  # noqa: ASYNC240 - nobody waits
+    Path(body_path).write_bytes(body)  # noqa: ASYNC240 - no other task
     sizes = {"mb": stored.size / 1e6, "records": stored.records, "avoid_mb": avoided.size / 1e6}
     more = {"mb_more": round(peak_mb() - before_mb, 1), "late_ms_of_rounds": _late(rounds)}
     return took | sizes | more | {"avoided": avoided.records, "signature": stored.signature}
 
 
 async def _round(store: Store, now: int) -> dict[str, float]:
-    """One round of the loop; what it took, and by how much the event loop was late at most."""
+    """Run one round of the loop and return its cost and the maximum delay of the event loop."""
     late_ms = 0.0
 
     async def watch() -> None:
@@ -178,7 +177,7 @@ def _late(rounds: Sequence[Mapping[str, float]]) -> list[float]:
 
 
 def load(body_path: str, signature: str) -> dict[str, Any]:
-    """Load a bundle as the guard does; what it took."""
+    """Load a bundle as the guard does and return the cost."""
     sys.path.insert(0, str(CHECKOUT / "guard/python/src"))
     from tollgauge_guard.bundle import read_bundle
     from tollgauge_guard.signature import pin_keys
@@ -195,7 +194,7 @@ def load(body_path: str, signature: str) -> dict[str, Any]:
 
 
 def main(order: str, first: str, second: str) -> None:
-    """One of the processes."""
+    """Run one of the processes."""
     if order == "load":
         answer = load(first, second)
     else:

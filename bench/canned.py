@@ -1,10 +1,9 @@
-"""A node for measurements: an endless chain of USDC settlements, answered over JSON-RPC from bytes
-that are ready.
+"""A JSON-RPC node for measurements, with an endless chain of USDC settlements as prepared bytes.
 
-It runs as a process of its own (`python -m bench.canned`), so that what it costs is not
-counted as the indexer's. Block n holds `pairs` settlements, each a transaction of two logs, from
-payers to wallets that follow from n; every reply is what a real node would send for the query.
-`bench_grow` adds blocks to the head.
+It runs in a separate process (`python -m bench.canned`), so that its cost is not counted as the
+indexer's. Block n contains `pairs` settlements, each a transaction with two logs; payers and
+wallets are derived from n. Replies have the format of a real node. `bench_grow` adds blocks to the
+head.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ UNFINAL: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The chain: `blocks` at the start, `pairs` settlements in each, to one of `wallets` from one
-    of `payers`; the first block's time in seconds.
+    """The chain: `blocks` initial blocks with `pairs` settlements each, from `payers` to `wallets`.
+
+    Block times are in seconds.
     """
 
     blocks: int
@@ -41,24 +41,26 @@ class World:
 
 
 def wallet(number: int) -> str:
-    """The topic of a wallet: an address as a 32-byte word."""
+    """Return the topic of a wallet: an address as a 32-byte word."""
     return "0x" + 24 * "0" + hashlib.sha256(b"wallet %d" % number).hexdigest()[:40]
 
 
 def payer(number: int) -> str:
-    """The topic of a payer."""
+    """Return the topic of a payer."""
     return "0x" + 24 * "0" + hashlib.sha256(b"payer %d" % number).hexdigest()[:40]
 
 
 @lru_cache(maxsize=65_536)
 def block_hash(number: int) -> str:
-    """The hash of a block."""
+    """Return the hash of a block."""
     return "0x" + hashlib.sha256(b"block %d" % number).hexdigest()
 
 
 def settlements(world: World, number: int) -> Iterator[tuple[str, bytes, str, bytes]]:
-    """The settlements of a block: the payer's topic and the AuthorizationUsed log, the wallet's
-    topic and the Transfer log, both as JSON.
+    """Yield the settlements of a block.
+
+    Each is the payer's topic, the AuthorizationUsed log, the wallet's topic and the Transfer log;
+    logs are JSON.
     """
     for index in range(world.pairs):
         place = number * world.pairs + index
@@ -81,7 +83,7 @@ def settlements(world: World, number: int) -> Iterator[tuple[str, bytes, str, by
 
 
 def at(world: World, number: int) -> int:
-    """The time of a block in seconds."""
+    """Return the time of a block in seconds."""
     return world.began + number * BLOCK_SECONDS
 
 
@@ -95,7 +97,7 @@ class Canned:
         self._numbers = {block_hash(number): number for number in range(world.blocks + 1)}
 
     def answer(self, body: bytes) -> bytes:
-        """The reply to a request or a batch of them."""
+        """Return the reply to a request or a batch of requests."""
         asked = orjson.loads(body)
         if isinstance(asked, dict):
             return self._one(asked)
@@ -155,7 +157,7 @@ class Canned:
 
 
 async def serve(canned: Canned) -> None:
-    """Answer on a free loopback port, which is printed, until standard input ends."""
+    """Print a free loopback port and serve it until standard input ends."""
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,9 +1,9 @@
-"""Invented catalogues of endpoints, for measuring: the same for the same arguments.
+"""Invented catalogues of endpoints. The same arguments give the same catalogue.
 
-A few hosts list most of the endpoints, as in real directories. Each host serves a few topics; an
-endpoint's text mixes words of its topic with words of everyday frequency (Zipf's law). A
-catalogue `of_few_words` is the hard case: every text is drawn from the same few hundred words, so
-that everything resembles everything.
+A few hosts list most of the endpoints, as in real directories. Each host covers a few topics. An
+endpoint's text mixes terms of its topic with common terms whose frequency follows Zipf's law. With
+`of_few_words`, all texts use the same few hundred terms: the hard case, because all texts are
+similar.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _PRICES: Final = (1_000, 5_000, 10_000, 50_000, 250_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An endpoint, and the score (in tenths) that it is given."""
+    """An endpoint and its score in tenths."""
 
     endpoint: Endpoint
     score_tenths: int
 
 
 def catalogue(size: int, *, of_few_words: bool = False) -> Iterator[Offer]:
-    """`size` endpoints of HOSTS hosts, or fewer hosts in a smaller catalogue."""
+    """Yield `size` endpoints of HOSTS hosts, or of fewer hosts in a small catalogue."""
     dice = random.Random(402)  # noqa: S311 - a reproducible catalogue
     common = _words(dice, FEW if of_few_words else 20_000)
     frequency = list(accumulate(1 / (rank + 8) for rank in range(len(common))))

@@ -1,4 +1,4 @@
-"""A process of a measurement that is given orders as lines on its standard input."""
+"""A process of a measurement that executes commands, one per line of its standard input."""
 
 from __future__ import annotations
 
@@ -16,39 +16,39 @@ from bench import CHECKOUT
 
 
 class Child:
-    """A process that answers each line with a line."""
+    """A process that writes one line for each line it reads."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
 
     async def line(self) -> bytes:
-        """The next line of its output. Raises RuntimeError if the process ended."""
-        assert self._process.stdout is not None  # noqa: S101 - a pipe was asked for
+        """Return the next line of its output. Raises RuntimeError if the process ended."""
+        assert self._process.stdout is not None  # noqa: S101 - PIPE was requested
         line = await self._process.stdout.readline()
         if not line:
-            raise RuntimeError("a process of the measurement ended: see its messages above")
+            raise RuntimeError("A process of the measurement ended. Its messages are above.")
         return line
 
     async def obey(self, order: str) -> bytes:
-        """Send an order and return the line that the process answers."""
-        assert self._process.stdin is not None  # noqa: S101 - a pipe was asked for
+        """Send a command and return the line that the process writes."""
+        assert self._process.stdin is not None  # noqa: S101 - PIPE was requested
         self._process.stdin.write(f"{order}\n".encode())
         return await self.line()
 
     async def document(self) -> dict[str, Any]:
-        """The JSON object that the process prints next."""
+        """Return the JSON object that the process prints next."""
         document: dict[str, Any] = orjson.loads(await self.line())
         return document
 
     async def order(self, **command: object) -> dict[str, Any]:
-        """Send a JSON object and return the one that the process answers."""
+        """Send a JSON object and return the object that the process prints."""
         answer: dict[str, Any] = orjson.loads(await self.obey(orjson.dumps(command).decode()))
         return answer
 
 
 @contextlib.asynccontextmanager
-async def started(command: list[str], log: Path) -> AsyncIterator[Child]:
-    """Run a process whose standard error goes to `log`; killed if it does not end by itself."""
+async def start_child(command: list[str], log: Path) -> AsyncIterator[Child]:
+    """Run a process with standard error in `log`. It is killed if it does not end by itself."""
     with log.open("wb") as messages:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -73,6 +73,6 @@ async def started(command: list[str], log: Path) -> AsyncIterator[Child]:
 
 
 def print_json(document: object) -> None:
-    """Write a line of JSON for the process that waits for it."""
+    """Write a line of JSON for the parent process."""
     sys.stdout.write(orjson.dumps(document).decode() + "\n")
     sys.stdout.flush()

@@ -1,11 +1,11 @@
-"""Stubs of the service's counterparties, in a process of their own: a facilitator that accepts
-everything at once or never answers, and a seller under any name.
+"""Stubs in a separate process: a facilitator that accepts everything or never responds, and a
+seller.
 
-`python -m bench.counterparties KEYS` (a PEM file with the seller's key and certificates) prints
-the two ports and then obeys lines of standard input: `answer` (verify and settle say yes at once),
-`hole` (connections are accepted and requests read, nobody is ever answered). Changing over drops
-the connections that hang. The facilitator judges nothing and settles nothing: what is measured is
-the service in front of it.
+`python -m bench.counterparties KEYS` (a PEM file with the seller's key and certificates) prints the
+two ports and then executes lines of standard input: `answer` (verify and settle accept immediately)
+and `hole` (connections are accepted and requests read, but no response is sent). A change of mode
+closes the hanging connections. The facilitator does not check or settle payments, because only the
+service is measured. The seller accepts any host name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TERMS: Final = {
     "error": "Payment required",
     "resource": {
         "url": "https://seller.example.com/",
-        "description": "What a seller sells",
+        "description": "A product of the seller",
         "mimeType": "application/json",
     },
     "accepts": [
@@ -46,21 +46,21 @@ TERMS: Final = {
 
 
 class FacilitatorStub:
-    """The state that all connections share: the mode, and the connections that hang."""
+    """The state of all connections: the mode and the hanging connections."""
 
     def __init__(self) -> None:
         self.mode = ANSWER
         self._waiting: set[asyncio.StreamWriter] = set()
 
     def switch(self, mode: str) -> None:
-        """Change the mode and drop the connections that hang."""
+        """Change the mode and close the hanging connections."""
         self.mode = mode
         for connection in self._waiting:
             connection.close()
         self._waiting.clear()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, until either side ends it."""
+        """Serve a connection until one side closes it."""
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -78,13 +78,15 @@ class FacilitatorStub:
                 writer.write(response)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # they hung up
+            pass  # the client closed the connection
         self._waiting.discard(writer)
         writer.close()
 
 
 def reply(path: bytes, body: bytes) -> bytes:
-    """Yes, in the words of x402 v2; a settlement's transaction follows from the nonce."""
+    """Return an accepting x402 v2 response. A settlement's transaction is derived from the
+    nonce.
+    """
     signed = orjson.loads(body)["paymentPayload"]["payload"]["authorization"]
     if path.endswith(b"/verify"):
         return orjson.dumps({"isValid": True, "payer": signed["from"]})
@@ -109,7 +111,7 @@ async def sell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         )
         await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
-        pass  # they hung up
+        pass  # the client closed the connection
     writer.close()
 
 

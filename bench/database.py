@@ -10,8 +10,8 @@ from tollgauge.db.engine import Store
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[Store]:
-    """An SQLite file of our own."""
+async def open_store(folder: Path) -> AsyncIterator[Store]:
+    """Open a new SQLite file in the folder."""
     store = Store.open(f"sqlite:///{folder / 'bench.db'}")
     try:
         await store.migrate()

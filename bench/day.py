@@ -1,14 +1,13 @@
-"""`tollgauge bench day`: days of many endpoints through recording, scoring, closing and pruning.
+"""`tollgauge bench day`: record, score, close and prune days of many endpoints.
 
-The real functions over an SQLite file with history (bench/filled), by a clock that is turned on a
-minute at a time: every endpoint is probed every 30 minutes, RESULTS results share a transaction,
-and the loops `score` and `prune` have their turn each minute. What the probes saw is made up, so
-the exchange itself is measured beside it, over TLS with the seller of `bench probe`, linted and
-judged, and the peer's. A tenth of 100,000 endpoints is enough where the cost of a probe is the same
-at a fortieth.
+The service's functions run on an SQLite file with history (bench/filled). The clock advances minute
+by minute: every endpoint is probed every 30 minutes, RESULTS results share a transaction, and the
+loops `score` and `prune` run each minute. Probe results are invented. The exchange is measured
+separately: over TLS with the seller of `bench probe`, with lint and classification, compared with
+the peer. The cost of a probe is the same with 2,500 endpoints, so 10,000 represent 100,000.
 
-Of the smaller number two more days are recorded, closed and pruned, without scores, of which a new
-one replaces the old: they show how the file grows. A year of few endpoints shows what is left of
+With the smaller number, two more days are recorded, closed and pruned without scores: the second
+replaces an old day, which shows the growth of the file. A year of few endpoints shows the size of
 old days.
 """
 
@@ -29,10 +28,10 @@ import uvloop
 from sqlalchemy import Connection
 
 from bench import blackbox, filled, lives
-from bench.database import opened
-from bench.measurement import Measurement, Report, peak_mb, rounded
+from bench.database import open_store
+from bench.measurement import Measurement, Report, peak_mb, round_figure
 from bench.probe import World, world
-from bench.seller import selling
+from bench.seller import run_seller
 from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
@@ -54,28 +53,31 @@ T = TypeVar("T")
 
 ENDPOINTS: Final = 10_000
 WHOLE: Final = 100_000
-"""The market that the share of a core is told for."""
+"""The number of endpoints for which the share of a core is computed."""
 PROBES: Final = 48
-"""Of an endpoint, a day."""
+"""Probes per endpoint and day."""
 RESULTS: Final = 50
 SLOT: Final = 30
 """Minutes in which every endpoint is probed once."""
-AT_ONCE: Final = 200
-"""Exchanges in flight."""
+CONCURRENT_EXCHANGES: Final = 200
 YEAR_OF: Final = 20
-"""Endpoints that live a year."""
+"""Endpoints that are probed for a year."""
 PART: Final = 5
 """Days of that year that are recorded before they are closed."""
 HISTORY: Final = RAW_DAYS + 1
-"""Days of history: each further day makes one of them due for its month."""
+"""Days of history. Each further day moves one of them to its month."""
 BEGIN: Final = 20_500 * DAY_MS
 OWNER: Final = "bench"
-"""Who holds the leases of hosts."""
+"""Owner of the leases on hosts."""
 
 
 def run(endpoints: int = ENDPOINTS, year_of: int = YEAR_OF, history: int = HISTORY) -> Report:
-    """Measure days of so many endpoints, and of a quarter of them, after so many days of history;
-    and a year of few.
+    """Measure days of `endpoints` and of a quarter of them, and a year of `year_of` endpoints.
+
+    Args:
+        endpoints: number of endpoints.
+        year_of: number of endpoints that are probed for a year.
+        history: days of history that exist before.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exchange_ms, peer_ms = runner.run(measure_exchange())
@@ -90,7 +92,7 @@ def run(endpoints: int = ENDPOINTS, year_of: int = YEAR_OF, history: int = HISTO
                 name=f"{WHOLE:,} endpoints", figure=100 * share, unit="% of a core", goal=20
             ),
             Measurement(
-                name="a probe and all that follows",
+                name="a probe with all later steps",
                 figure=probe_ms,
                 unit="ms of CPU",
                 goal=2.5,
@@ -98,7 +100,7 @@ def run(endpoints: int = ENDPOINTS, year_of: int = YEAR_OF, history: int = HISTO
                 peer_figure=peer_ms,
             ),
             Measurement(
-                name="growth of what follows",
+                name="growth of the later steps",
                 figure=large["cpu_ms_per_probe"],
                 unit="ms of CPU",
                 goal=1.3,
@@ -115,7 +117,7 @@ def run(endpoints: int = ENDPOINTS, year_of: int = YEAR_OF, history: int = HISTO
             ),
         ),
         details={
-            "exchange_ms": rounded(exchange_ms),
+            "exchange_ms": round_figure(exchange_ms),
             "days": [small, large],
             "year": year,
             "peak_mb": round(peak_mb()),
@@ -124,12 +126,12 @@ def run(endpoints: int = ENDPOINTS, year_of: int = YEAR_OF, history: int = HISTO
 
 
 async def measure_days(endpoints: int, history: int, *, days: int) -> dict[str, Any]:
-    """Days of so many endpoints: CPU of the first by step, and the size of the file after each."""
+    """Return the CPU of the first day by step, and the size of the file after each day."""
     with tempfile.TemporaryDirectory() as name:
-        async with opened(Path(name)) as store:
+        async with open_store(Path(name)) as store:
             clock = Clock(BEGIN - MINUTE_MS)
             await filled.fill(store, endpoints=endpoints, days=history, now=clock.now)
-            day = Day(store, clock, await store.reading(everybody))
+            day = Day(store, clock, await store.reading(load_endpoints))
             await day.prune()
             sizes = [await store.reading(_file_mb)]
             for number in range(days):
@@ -141,27 +143,25 @@ async def measure_days(endpoints: int, history: int, *, days: int) -> dict[str, 
     return {
         "endpoints": endpoints,
         "probes": endpoints * PROBES,
-        "cpu_ms_per_probe": rounded(sum(per_probe.values())),
-        "of_it": {step: rounded(ms) for step, ms in per_probe.items()},
-        "file_mb_before_and_after_each_day": [rounded(size) for size in sizes],
+        "cpu_ms_per_probe": round_figure(sum(per_probe.values())),
+        "of_it": {step: round_figure(ms) for step, ms in per_probe.items()},
+        "file_mb_before_and_after_each_day": [round_figure(size) for size in sizes],
     }
 
 
 @dataclass(slots=True)
 class Clock:
-    """An instant (ms UTC) that the measurement sets."""
+    """A time (ms UTC) that the measurement sets."""
 
     now: int
 
     def __call__(self) -> int:
-        """The instant."""
+        """Return the time."""
         return self.now
 
 
 class Day:
-    """Endpoints that are probed, scored and pruned by a clock; `cpu` has the seconds of each step
-    so far.
-    """
+    """Probes, scores and prunes endpoints by a clock. `cpu` contains the seconds of each step."""
 
     def __init__(self, store: Store, clock: Clock, endpoints: Sequence[Endpoint]) -> None:
         self.cpu: defaultdict[str, float] = defaultdict(float)
@@ -170,29 +170,29 @@ class Day:
         self._dice = random.Random(1)  # noqa: S311 - the same data every time
 
     async def live(self, *, with_scores: bool) -> None:
-        """Turn the clock on by a day, and do what each minute asks for."""
+        """Advance the clock by a day and run the steps of each minute."""
         for minute in range(DAY_MS // MINUTE_MS):
             self._clock.now += MINUTE_MS
-            for batch in self.seen(self._endpoints[minute % SLOT :: SLOT]):
-                await self.timed("record", self.record(batch))
+            for batch in self.invent_results(self._endpoints[minute % SLOT :: SLOT]):
+                await self.measure("record", self.record(batch))
             if with_scores:
-                await self.timed("score", self.score())
-            await self.timed("prune", self.prune())
+                await self.measure("score", self.score())
+            await self.measure("prune", self.prune())
 
     async def prune(self) -> None:
-        """Rounds until nothing is left."""
+        """Prune until nothing is left."""
         while (await prune.run(self._store, clock=self._clock))["busy"]:
             pass
 
-    async def timed(self, step: str, work: Awaitable[T]) -> T:
-        """What a step returns; its CPU seconds are added to `cpu`."""
+    async def measure(self, step: str, work: Awaitable[T]) -> T:
+        """Run a step, add its CPU seconds to `cpu` and return its result."""
         began = time.process_time()
         outcome = await work
         self.cpu[step] += time.process_time() - began
         return outcome
 
     async def claim(self, limit: int) -> tuple[Endpoint, ...]:
-        """Claim what is due, at most so many endpoints, until their results are recorded."""
+        """Claim at most `limit` due endpoints until their results are recorded."""
         return await self._store.writing(
             claims.claim_due,
             owner=OWNER,
@@ -208,7 +208,7 @@ class Day:
         )
 
     async def score(self) -> None:
-        """Score what is due."""
+        """Score all due endpoints."""
         while (
             await score.run(
                 self._store, settings=ScoreSettings(), cadence=self._cadence, clock=self._clock
@@ -216,21 +216,21 @@ class Day:
         ).get("busy"):
             pass
 
-    def seen(self, due: Sequence[Endpoint]) -> Iterator[list[Observation]]:
-        """What the probes of some endpoints saw now, RESULTS at a time."""
+    def invent_results(self, due: Sequence[Endpoint]) -> Iterator[list[Observation]]:
+        """Yield the current results of some endpoints in batches of RESULTS."""
         for first in range(0, len(due), RESULTS):
             yield [
                 Observation(
                     endpoint=endpoint,
-                    result=made_up(endpoint, self._clock.now, self._dice),
+                    result=invent_result(endpoint, self._clock.now, self._dice),
                     learned=None,
                 )
                 for endpoint in due[first : first + RESULTS]
             ]
 
 
-def made_up(endpoint: Endpoint, now: int, dice: random.Random) -> ProbeResult:
-    """What a probe saw: what the probes before saw as a rule (bench/lives)."""
+def invent_result(endpoint: Endpoint, now: int, dice: random.Random) -> ProbeResult:
+    """Return the endpoint's usual result (bench/lives)."""
     return lives.answer(
         int(endpoint.resource.rpartition("/")[2]),
         endpoint.quote,
@@ -241,12 +241,12 @@ def made_up(endpoint: Endpoint, now: int, dice: random.Random) -> ProbeResult:
 
 
 async def measure_exchange() -> tuple[float, float]:
-    """CPU milliseconds of an exchange, linted and judged, and of the peer's exchange."""
+    """Return the CPU milliseconds of a classified exchange and of the peer's exchange."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with (
-            selling(folder) as seller,
-            blackbox.started(folder, seller) as exporter,
+            run_seller(folder) as seller,
+            blackbox.start(folder, seller) as exporter,
             world(folder, seller) as ours,
         ):
             await _probe_all(ours)
@@ -258,30 +258,28 @@ async def measure_exchange() -> tuple[float, float]:
 
 
 async def _probe_all(ours: World) -> None:
-    """Probe every endpoint once, and record nothing."""
+    """Probe every endpoint once without recording results."""
     now = ours.prober.clock()
-    for first in range(0, len(ours.endpoints), AT_ONCE):
+    for first in range(0, len(ours.endpoints), CONCURRENT_EXCHANGES):
         seen = await asyncio.gather(
             *(
                 ours.prober.probe(
                     endpoint, hosts.HostState(host=endpoint.host, wildcard=False, wildcard_at=now)
                 )
-                for endpoint in ours.endpoints[first : first + AT_ONCE]
+                for endpoint in ours.endpoints[first : first + CONCURRENT_EXCHANGES]
             )
         )
         if not all(observation.sells for observation in seen):
-            raise RuntimeError("a seller did not answer 402")
+            raise RuntimeError("A seller did not return 402.")
 
 
 async def measure_year(endpoints: int) -> dict[str, Any]:
-    """A year of few endpoints, PART days at a time: the size of the file without what an empty one
-    has.
-    """
+    """Record a year of few endpoints in parts of PART days and return how much the file grew."""
     dice = random.Random(2)  # noqa: S311 - the same data every time
     known = [_seller(number) for number in range(endpoints)]
     sizes, used = [], time.process_time()
     with tempfile.TemporaryDirectory() as name:
-        async with opened(Path(name)) as store:
+        async with open_store(Path(name)) as store:
             await store.writing(endpoint_rows.insert, *known)
             empty = await store.reading(_file_mb)
             for begin in range(BEGIN, BEGIN + 365 * DAY_MS, PART * DAY_MS):
@@ -295,26 +293,29 @@ async def measure_year(endpoints: int) -> dict[str, Any]:
                 sizes.append(await store.reading(_file_mb) - empty)
     return {
         "endpoints": endpoints,
-        "after_100_days_mb": rounded(sizes[100 // PART - 1]),
-        "after_a_year_mb": rounded(sizes[-1]),
-        "cpu_s": rounded(time.process_time() - used),
+        "after_100_days_mb": round_figure(sizes[100 // PART - 1]),
+        "after_a_year_mb": round_figure(sizes[-1]),
+        "cpu_s": round_figure(time.process_time() - used),
     }
 
 
 def _part(endpoint: Endpoint, begin: int, dice: random.Random) -> list[ProbeResult]:
-    """PART days of probes."""
+    """Return the probes of PART days."""
     step = DAY_MS // PROBES
-    return [made_up(endpoint, begin + (number + 1) * step, dice) for number in range(PART * PROBES)]
+    return [
+        invent_result(endpoint, begin + (number + 1) * step, dice)
+        for number in range(PART * PROBES)
+    ]
 
 
-def everybody(tx: Connection) -> list[Endpoint]:
-    """Every endpoint, in the order of their ids."""
+def load_endpoints(tx: Connection) -> list[Endpoint]:
+    """Return all endpoints, ordered by ID."""
     ids = tx.execute(sa.select(schema.endpoint.c.id).order_by(schema.endpoint.c.id)).scalars().all()
     return list(endpoint_rows.get_many(tx, ids).values())
 
 
 def _file_mb(tx: Connection) -> float:
-    """The size of the file, in MB."""
+    """Return the size of the file in MB."""
     pages = tx.exec_driver_sql("PRAGMA page_count").scalar_one()
     return float(pages * tx.exec_driver_sql("PRAGMA page_size").scalar_one() / 1e6)
 

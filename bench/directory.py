@@ -1,8 +1,8 @@
-"""An invented directory: entries as real directories list them, as a file and page by page.
+"""An invented directory with realistic entries, as a file and page by page.
 
 `python -m bench.directory KEYS LINES` (a PEM file with key and certificates, a file with one entry
-a line) serves the entries over TLS as a Bazaar does, from a process of its own. It prints its port;
-each line of its standard input names another file to serve from then on.
+per line) serves the entries over TLS as a Bazaar does, in a separate process. It prints its port;
+each line of its standard input names another file to serve.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _ASSET: Final = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A directory as one crawl saw it: a crawl's JSON file, and its entries alone, one a line."""
+    """A directory at the time of one crawl: a JSON file, and a file with one entry per line."""
 
     crawl: Path
     lines: Path
 
 
 def write(folder: Path, size: int, *, changed_every: int) -> tuple[Copy, Copy]:
-    """Two copies of a directory in a folder. In the second, one entry in `changed_every` has
-    another price.
+    """Write two copies of a directory. In the second, one entry in `changed_every` has a new
+    price.
     """
     copies = [Copy(folder / f"{name}.json", folder / f"{name}.lines") for name in _COPIES]
     with contextlib.ExitStack() as stack:
@@ -94,12 +94,12 @@ def _entry(offer: Offer, *, extra: int) -> dict[str, Any]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Pages of the entries that are served now."""
+    """Serves pages of the current entries."""
 
     served: list[str]
 
     def do_GET(self) -> None:
-        """Answer one page."""
+        """Send one page."""
         query = parse_qs(urlsplit(self.path).query)
         limit, offset = int(query["limit"][0]), int(query["offset"][0])
         page = ",".join(itertools.islice(self.served, offset, offset + limit))
@@ -112,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the library's name
-        """Say nothing."""
+        """Do not log."""
 
 
 def main(keys: str, lines: str) -> None:

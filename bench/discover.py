@@ -1,13 +1,12 @@
 """`tollgauge bench discover`: crawls of a large directory, from a file and page by page.
 
-Measured: the real crawl, as `tollgauge discover` makes it, into an empty SQLite file; then a second
-one of the same directory, in which one entry in a hundred has another price. Each way runs in a
-process of its own; pages are asked over TLS on loopback, as many entries at once as by default,
-from a directory in yet another process. CPU is that of the crawling process, all threads, memory
-how much it grew at most during the crawl.
+`tollgauge discover` crawls a directory into an empty SQLite file, and then a second copy in which
+one entry in a hundred has a new price. The two kinds of crawl run in separate processes. Pages of
+the default size are requested over TLS on loopback from a directory in another process. CPU
+includes all threads of the crawling process; memory is its maximum growth during the crawl.
 
-Beside it, in the same run: what Python's json and sqlite3 alone take to read the file at once and
-to insert the rows that the first crawl made.
+For comparison, the same run measures Python's json and sqlite3 modules reading the file and
+inserting the rows of the first crawl.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ import orjson
 import trustme
 
 from bench import directory
-from bench.child import print_json, started
-from bench.database import opened
+from bench.child import print_json, start_child
+from bench.database import open_store
 from bench.measurement import Measurement, Report
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.jobs.discover import Source, SourceKind, Tally
@@ -45,7 +44,7 @@ _TABLES: Final = ("host", "endpoint", "listing", "discovery_event")
 
 
 def run(size: int = ENTRIES) -> Report:
-    """Measure crawls of a directory of so many entries."""
+    """Measure crawls of a directory with `size` entries."""
     with tempfile.TemporaryDirectory() as name:
         details = asyncio.run(_measure(Path(name), size))
     measurements: list[Measurement] = []
@@ -68,16 +67,16 @@ async def _measure(folder: Path, size: int) -> dict[str, Any]:
     first, second = directory.write(folder, size, changed_every=CHANGED_EVERY)
     details: dict[str, Any] = {"entries": size}
     words = _words("file", first.crawl, second.crawl)
-    async with started(words, folder / "file.log") as child:
+    async with start_child(words, folder / "file.log") as child:
         details["file"] = await child.document()
     authority, keys = trustme.CA(), folder / "keys.pem"
     authority.issue_cert(directory.HOST).private_key_and_cert_chain_pem.write_to_path(str(keys))
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     words = [sys.executable, "-m", "bench.directory", str(keys), str(first.lines)]
-    async with started(words, folder / "directory.log") as serving:
+    async with start_child(words, folder / "directory.log") as serving:
         port = int(await serving.line())
         words = _words("paged", folder / "ca.pem", port)
-        async with started(words, folder / "paged.log") as paged:
+        async with start_child(words, folder / "paged.log") as paged:
             details["paged"] = {"first": await paged.document()}
             await serving.obey(str(second.lines))
             details["paged"]["second"] = orjson.loads(await paged.obey("again"))
@@ -89,18 +88,18 @@ def _words(way: str, *more: object) -> list[str]:
 
 
 async def from_file(first: str, second: str) -> dict[str, Any]:
-    """Crawl two files, one after the other, and read the first with json and sqlite3 alone."""
+    """Crawl two files, one after the other, and read the first with only json and sqlite3."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        async with opened(folder) as store:
+        async with open_store(folder) as store:
 
             async def load(path: str, now: int) -> Tally:
                 (tally,) = await load_files(store, [Path(path)], source=None, now=now)
                 return tally
 
             figures = {
-                "first": await measured(partial(load, first, _NOW)),
-                "second": await measured(partial(load, second, _NOW + _HOUR_MS)),
+                "first": await measure_crawl(partial(load, first, _NOW)),
+                "second": await measure_crawl(partial(load, second, _NOW + _HOUR_MS)),
             }
         began = time.process_time()
         _read_and_insert(Path(first), folder / "bench.db", folder / "copy.db")
@@ -108,25 +107,25 @@ async def from_file(first: str, second: str) -> dict[str, Any]:
 
 
 async def from_pages(ca_file: str, port: str) -> None:
-    """Crawl a directory twice; the second time begins with a line of standard input."""
+    """Crawl a directory twice. A line of standard input starts the second crawl."""
     with tempfile.TemporaryDirectory() as name:
         mapped = {directory.HOST: ("127.0.0.1", int(port))}
         egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file))
         egress.start()
         source = Source("bench", SourceKind.BAZAAR, f"https://{directory.HOST}", pause_ms=0)
         try:
-            async with opened(Path(name)) as store:
-                print_json(await measured(partial(crawl, store, egress, source, now=_NOW)))
+            async with open_store(Path(name)) as store:
+                print_json(await measure_crawl(partial(crawl, store, egress, source, now=_NOW)))
                 await asyncio.to_thread(sys.stdin.readline)
                 print_json(
-                    await measured(partial(crawl, store, egress, source, now=_NOW + _HOUR_MS))
+                    await measure_crawl(partial(crawl, store, egress, source, now=_NOW + _HOUR_MS))
                 )
         finally:
             await egress.close()
 
 
-async def measured(work: Callable[[], Awaitable[Tally]]) -> dict[str, Any]:
-    """What a crawl costs: CPU and clock in seconds, and by how many MB the process grew."""
+async def measure_crawl(work: Callable[[], Awaitable[Tally]]) -> dict[str, Any]:
+    """Return the CPU and elapsed seconds of a crawl, and the growth of the process in MB."""
     _forget_peak()
     memory, cpu, clock = _resident_mb("VmRSS"), time.process_time(), time.monotonic()
     tally = await work()
@@ -142,7 +141,7 @@ async def measured(work: Callable[[], Awaitable[Tally]]) -> dict[str, Any]:
 
 
 def _forget_peak() -> None:
-    """Begin the peak of memory (VmHWM) again; man proc_pid_clear_refs."""
+    """Reset the peak of memory (VmHWM); see proc_pid_clear_refs(5)."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
@@ -152,7 +151,7 @@ def _resident_mb(name: str) -> float:
 
 
 def _read_and_insert(file: Path, database: Path, copy: Path) -> None:
-    """Read a crawl's file at once, and insert the rows of its database into an empty database."""
+    """Read a crawl's file and insert the rows of its database into an empty database."""
     json.loads(file.read_bytes())
     source, target = sqlite3.connect(database), sqlite3.connect(copy)
     schema = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL AND tbl_name = ?"

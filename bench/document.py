@@ -1,8 +1,8 @@
-"""`python -m bench.document [NAME…]`: run measurements and write what they say into
-docs/benchmarks.md, with the machine, the versions and the date. Without names all are run.
+"""`python -m bench.document [NAME…]`: run measurements and write docs/benchmarks.md.
 
-Each runs in a process of its own, so that none is measured with the memory of another. A section of
-a bench that is not run stays as it was.
+The page states the machine, the versions and the date. Without names, all measurements run. Each
+runs in a separate process, so that its memory is measured separately. Sections of measurements that
+do not run stay unchanged.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ FILE: Final = CHECKOUT / "docs" / "benchmarks.md"
 _HEAD: Final = """\
 # Benchmarks
 
-What `make bench` measured. It writes this page; [speed.md](speed.md) says what each bench does.
-Where a peer is named, both were measured in the same run: the ratio is what to compare between
-machines. "CPU" is processor time of the measured process, all threads.
+Results of `make bench`, which writes this page. [speed.md](speed.md) describes each measurement. A
+peer is measured in the same run as the service: compare the ratio between machines, not the
+figures. "CPU" is the processor time of all threads of the measured process.
 """
 _SECTION: Final = re.compile(r"^## `(\w+)`\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
 
 def measure(name: str) -> dict[str, Any]:
-    """The document of one bench, from a process of its own. Raises RuntimeError if it failed."""
+    """Run one measurement in a separate process and return its JSON. Raises RuntimeError."""
     command = [sys.executable, "-c", "from tollgauge.cli import main; main()"]
-    run = subprocess.run(  # noqa: S603 - a command of our own
+    run = subprocess.run(  # noqa: S603 - our command
         [*command, "bench", name, "--json"], cwd=CHECKOUT, stdout=subprocess.PIPE, check=False
     )
     if not run.stdout:
-        raise RuntimeError(f"the bench {name} failed: see its messages above")
+        raise RuntimeError(f"The measurement {name} failed. Its messages are above.")
     document: dict[str, Any] = orjson.loads(run.stdout)
     return document
 
 
 def written(page: str, documents: Iterable[Mapping[str, Any]], *, machine: str) -> str:
-    """The page with the sections of some reports in place of older ones, in the order of names."""
+    """Return the page with new sections in place of older ones, sorted by name."""
     sections = {match[1]: match[0] for match in _SECTION.finditer(page)}
     for document in documents:
         sections[document["bench"]] = _section(document, machine=machine)
@@ -56,9 +56,9 @@ def written(page: str, documents: Iterable[Mapping[str, Any]], *, machine: str) 
 
 def _section(document: Mapping[str, Any], *, machine: str) -> str:
     rows = [
-        "| {name} | {figure:,} {unit} | {beside} | {goal} | {met} |".format(
+        "| {name} | {figure:,} {unit} | {compared} | {goal} | {met} |".format(
             **measured,
-            beside=f"{measured['ratio']} of {measured['peer']} ({measured['peerFigure']:,})"
+            compared=f"{measured['ratio']} of {measured['peer']} ({measured['peerFigure']:,})"
             if measured["peer"] is not None
             else "",
         )
@@ -66,12 +66,14 @@ def _section(document: Mapping[str, Any], *, machine: str) -> str:
         .replace("| False |", "| **not met** |")
         for measured in document["measurements"]
     ]
-    table = "| what | measured | beside | goal | |\n|---|---|---|---|---|\n" + "\n".join(rows)
+    table = "| figure | measured | compared with | goal | |\n|---|---|---|---|---|\n" + "\n".join(
+        rows
+    )
     return f"## `{document['bench']}`\n\n{machine}\n\n{table}\n"
 
 
 def this_machine(now: datetime) -> str:
-    """The date, and what the measurements ran on."""
+    """Return the date, the machine and the versions."""
     processor = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists() and (model := re.search(r"^model name\s*: (.*)$", info.read_text(), re.M)):
@@ -88,7 +90,7 @@ def this_machine(now: datetime) -> str:
 
 
 def main(names: Iterable[str]) -> None:
-    """Run the benches named and write the page after each."""
+    """Run the measurements and write the page after each."""
     for name in names:
         sys.stderr.write(f"{name} …\n")
         machine = this_machine(datetime.now(UTC))

@@ -1,13 +1,12 @@
-"""A store as it is after a month of work: endpoints with closed days, today's probes, and scores.
+"""Fill a store with a month of data: endpoints with closed days, today's probes, and scores.
 
-The first TEMPLATES endpoints are probed, closed, observed and scored by the real code; every other
-endpoint has the rows of one of them, copied inside the database, with its own resource, host, payTo
-and place in the schedule: today's probes of a copy, and all that follows from the last of them, are
-moved to where its own were. Endpoints are added in the order in which a crawl finds them, host by
-host, and what follows in the order of their ids, in which it comes. So filling costs little more
-than the writing, while each row is one that the service made, and neighbours in an index are
-endpoints that are probed together. What packed texts say of a copy is its template's: the resource
-of its evidence, and its closed days.
+The service's code probes, closes, observes and scores the first TEMPLATES endpoints. Every other
+endpoint is a copy of their rows, made inside the database, with its own resource, host, payTo and
+probe times: today's probes of a copy and all values that depend on them are shifted. Filling costs
+little more than writing the rows, and each row is one that the service would write. Endpoints
+are added host by host, as a crawl finds them, and the other rows in the order of endpoint IDs, so
+that neighbours in an index are endpoints that are probed together. Packed texts of a copy (the
+resource in its evidence, its closed days) are those of its template.
 
 Usage: `await fill(store, endpoints=10_000, now=now)` on an empty migrated store.
 """
@@ -44,19 +43,19 @@ from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 
 TEMPLATES: Final = 180
-"""A multiple of the kinds of endpoints, and of nine: three in a row share a payTo, and of three
-payTos one was paid. So a copy's payTo was paid where its template's was, as its score says.
+"""A multiple of the number of kinds, and of nine: three consecutive endpoints share a payTo, and
+one payTo in three was paid. A copy's payTo was therefore paid if its template's was, as its score
+states.
 """
 OBSERVED: Final = 100
-"""How many of the newest probes of a template are looked at for changes."""
-LISTED_AT_ONCE: Final = 1_000
-"""How many endpoints a crawl records in one transaction, in the order of their ids."""
+"""Number of a template's latest probes that are checked for changes."""
+LISTINGS_PER_TRANSACTION: Final = 1_000
 CHAIN: Final = 8453
 _IGNORED: Final = frozenset({"endpoint", "probe", "probe_day", "watch"})
 _EVERYWHERE: Final = {
     "endpoint_id": "c.id",
     "host": "c.host",
-    # JSON texts that name what the last probe saw.
+    # JSON texts that contain results of the last probe.
     "quote": "replace(t.quote, c.template_pay_to, c.pay_to)",
     "state": "replace(t.state, c.template_pay_to, c.pay_to)",
 }
@@ -71,8 +70,8 @@ _ENDPOINT: Final = {
         for name in ("last_probed", "up_at", "down_since", "quote_at", "score_due")
     },
 }
-"""Where columns of a copy come from that are not its template's; `later` is how long after the last
-probe of the template its own was.
+"""SQL of the columns that a copy does not take from its template. `later` is the time between the
+last probe of the template and that of the copy.
 """
 
 
@@ -85,10 +84,19 @@ async def fill(
     skewed: bool = False,
     probes_too: bool = True,
 ) -> None:
-    """Fill an empty store with so many endpoints as of an instant (ms UTC): `days` closed days, and
-    today's probes up to `now`. Every score is there, and due again a day after the last probe, and
-    every host may be claimed when its first endpoint is due. Without `probes_too` only the
-    templates have probes, which most of the time goes into.
+    """Fill an empty store.
+
+    All endpoints have scores, which are due again a day after the last probe. A host can be claimed
+    when its first endpoint is due.
+
+    Args:
+        store: an empty migrated store.
+        endpoints: number of endpoints.
+        now: time (ms UTC) of the newest data.
+        days: number of closed days before today.
+        skewed: give two hosts 40 % of the endpoints each.
+        probes_too: give the copies probes as well, which takes most of the time. Without it, only
+            the templates have probes.
     """
     everywhere = list(places(endpoints, skewed=skewed))
     await store.writing(_add_chain, {place.pay_to for place in everywhere}, now=now)
@@ -106,7 +114,7 @@ async def fill(
 
 
 def _insert(tx: Connection, lives: Sequence[Life], *, now: int) -> None:
-    """The templates, their listings and what is known of them."""
+    """Insert the templates with their listings and state."""
     endpoint_rows.insert(tx, *[one.endpoint for one in lives])
     listed = [
         StoredListing(
@@ -134,7 +142,7 @@ def _event(kind: str, at: int, before: str, after: str) -> DiscoveryEvent:
 
 
 def _add_chain(tx: Connection, addresses: set[str], *, now: int) -> None:
-    """A chain that is indexed for 30 days, where one address in three was paid."""
+    """Insert 30 indexed days of a chain on which one address in three was paid."""
     cursor = Cursor(
         chain=CHAIN,
         number=30_000_000,
@@ -187,7 +195,7 @@ def _observe_and_score(tx: Connection, lives: Sequence[Life], *, now: int) -> No
     known = endpoint_rows.get_many(tx, [one.endpoint.id for one in lives])
     for endpoint in known.values():
         last_probed = endpoint.last_probed or now
-        # The newest probe is one that the score does not know yet, as it is when a score is due.
+        # A due score does not include the newest probe.
         _, row = scoring.compute(tx, endpoint, as_of=last_probed - 1, cadence=NORMAL)
         scores.save(tx, row)
         due = next_due(endpoint, NORMAL, now=last_probed)
@@ -199,9 +207,9 @@ def _observe_and_score(tx: Connection, lives: Sequence[Life], *, now: int) -> No
 async def _copy_all(
     store: Store, everywhere: Sequence[Place], days: Iterable[int], *, now: int
 ) -> None:
-    """Give every place behind the templates the rows of one of them, with the probes of `days`."""
+    """Copy the templates' rows, with the probes of `days`, to all other endpoints."""
     await store.writing(_add_copies, everywhere, now=now)
-    discovered = f"c.number / {LISTED_AT_ONCE}, c.id"
+    discovered = f"c.number / {LISTINGS_PER_TRANSACTION}, c.id"
     await store.writing(_copy, schema.endpoint, "t.id = c.template", _ENDPOINT, order=discovered)
     for day in days:
         of_day = f"t.day = {day} AND t.endpoint_id = c.template"
@@ -239,7 +247,7 @@ def _add_copies(tx: Connection, everywhere: Sequence[Place], *, now: int) -> Non
 
 
 def _slot(endpoint: Endpoint, *, now: int) -> tuple[int, int]:
-    """When an endpoint was probed last and is due next, if it was always probed when it was due."""
+    """Return the times of an endpoint's last and next probe if each probe was made on time."""
     period = interval_ms(endpoint, NORMAL, now=now)
     long_ago = now - 2 * period
     due = long_ago + (place_ms(endpoint.id, period) - long_ago) % period
@@ -256,9 +264,9 @@ def _copy(
     *,
     order: str = "c.id",
 ) -> None:
-    """Insert the rows of the templates for their copies, in the order of the copies' ids or another
-    `order`; `own` says where columns come from that are not the template's, beside those of every
-    table.
+    """Insert the templates' rows for their copies, ordered by the copies' IDs or by `order`.
+
+    `own` contains the SQL of columns that differ from the template, in addition to _EVERYWHERE.
     """
     sources = {**_EVERYWHERE, **(own or {})}
     names = [column.name for column in table.c if column.name != "id" or "id" in sources]

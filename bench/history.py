@@ -1,8 +1,8 @@
 """`tollgauge bench history`: the history of one endpoint among 20,000, from store to JSON bytes.
 
-Measured: what the paid route computes, the read transaction on its thread included, for 90 days of
-endpoints that are chosen at random among 20,000 with 30 days each (bench/filled), on an SQLite
-file: about 1,440 probes an answer. Limit: p50 at most 10 ms.
+Measured are the computation of the paid route and its read transaction, which runs on a thread, on
+an SQLite file with 30 days of 20,000 endpoints (bench/filled). Each request is for 90 days of a
+random endpoint; a response contains about 1,440 probes. Goal: median at most 10 ms.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ SAMPLES: Final = 300
 DAYS: Final = 90
 LIMIT_MS: Final = 10
 _NO_CLAIM: Final[Any] = None
-"""A history writes nothing, so it needs no payment's claim."""
+"""The computation does not write, so it needs no claim on a payment."""
 
 
 def run(endpoints: int = ENDPOINTS, samples: int = SAMPLES) -> Report:
-    """Measure answers among so many endpoints."""
+    """Measure `samples` responses among `endpoints` endpoints."""
     return asyncio.run(_measure(endpoints, samples))
 
 
@@ -64,7 +64,7 @@ async def _measure(endpoints: int, samples: int) -> Report:
 async def _answers(
     dependencies: PaidDependencies, chosen: Sequence[Place]
 ) -> tuple[Times, list[float]]:
-    """How long each answer took, and its bytes."""
+    """Return the time and the size of each response."""
     times, sizes = Times(), []
     for place in chosen:
         asked = _request(place)
@@ -76,6 +76,6 @@ async def _answers(
 
 
 def _request(place: Place) -> HistoryRequest:
-    """The request for a place, whose name is of a kind that is reserved for examples."""
+    # The names of the endpoints are in a domain that is reserved for examples.
     body = {"resource": place.resource, "days": DAYS}
     return HistoryRequest.model_validate(body, context=Perimeter(mapped=frozenset({place.host})))

@@ -1,10 +1,10 @@
-"""`tollgauge bench index`: how fast settlements are indexed.
+"""`tollgauge bench index`: the speed of indexing settlements.
 
-Measured: decoding (JSON-RPC bytes to settlement records, on one core), the whole step (the real
-loop: fetched over HTTP from a canned node in another process, decoded, stored in an SQLite file),
-what following a chain costs with 30,000 wallets at blocks of 2 seconds, and what it costs to
-compute the sums of all wallets, at a tenth of the size that is planned for. The peer of the
-decoder is eth-abi, which must find the same. CPU seconds are of this process, all threads.
+Measured are decoding (JSON-RPC bytes to settlement records, on one core); the complete loop, which
+fetches from a canned node in another process, decodes, and stores in an SQLite file; the cost of
+following a chain with 30,000 wallets and blocks of 2 seconds; and the cost of computing the sums of
+all wallets, at a tenth of the planned size. The decoder is compared with eth-abi, which must find
+the same transfers. CPU seconds are of this process, all threads.
 """
 
 from __future__ import annotations
@@ -53,14 +53,19 @@ SUMMED_WALLETS: Final = 3_000
 SUMMED_PAYERS: Final = 20_000
 SUMMED_A_DAY: Final = 30_000
 FAVOURITES: Final = 5
-"""How many wallets a payer pays again and again."""
+"""Number of wallets that a payer pays repeatedly."""
 
 
 def run(
     decoded: int = DECODED, stored: int = STORED, followed: int = 60, summed: int = SUMMED_A_DAY
 ) -> Report:
-    """Measure all four. `followed` is how many blocks are followed, `summed` how many day sums
-    there are of each of 30 days.
+    """Measure decoding, indexing, following and sums.
+
+    Args:
+        decoded: logs to decode.
+        stored: logs to store.
+        followed: blocks to follow.
+        summed: day sums on each of 30 days.
     """
     decoding = measure_decoding(decoded)
     indexing = asyncio.run(measure_indexing(stored))
@@ -70,12 +75,12 @@ def run(
     share, cost = following["share_of_a_core"], summing["cpu_us_per_row"]
     return Report(
         measurements=(
-            _least("decode", rate, unit="logs a CPU second", goal=150_000),
-            _least("store", stored_rate, unit="logs a second", goal=10_000),
+            _least("decode", rate, unit="logs per CPU second", goal=150_000),
+            _least("store", stored_rate, unit="logs per second", goal=10_000),
             Measurement(name="follow a chain", figure=share, unit="cores", goal=0.1),
             Measurement(name="decode growth", figure=decoding["growth_mb"], unit="MB", goal=32),
             Measurement(name="store growth", figure=indexing["growth_mb"], unit="MB", goal=64),
-            Measurement(name="sums", figure=cost, unit="us of CPU a row", goal=40),
+            Measurement(name="sums", figure=cost, unit="us of CPU per row", goal=40),
             Measurement(name="sums growth", figure=summing["growth_mb"], unit="MB", goal=256),
         ),
         details={"decode": decoding, "index": indexing, "follow": following, "sums": summing},
@@ -87,7 +92,7 @@ def _least(name: str, figure: float, *, unit: str, goal: float) -> Measurement:
 
 
 def measure_decoding(total: int) -> dict[str, Any]:
-    """From the bytes of replies to records, a reply of CHUNK logs at a time."""
+    """Decode replies of CHUNK logs each into records."""
     replies = list(_replies(20))
     wallets = frozenset(bytes.fromhex(wallet(number)[26:]) for number in range(500))
     _decode(replies[0], wallets)
@@ -116,7 +121,7 @@ def _decode(reply: bytes, wallets: frozenset[bytes]) -> int:
 
 
 def _replies(count: int) -> Iterator[bytes]:
-    """Replies of CHUNK logs each: 50 blocks of 100 settlements."""
+    """Yield replies of CHUNK logs each: 50 blocks of 100 settlements."""
     world = World(blocks=0, pairs=100, wallets=500, payers=5_000, began=1_700_000_000)
     for first in range(0, 50 * count, 50):
         logs = [
@@ -129,7 +134,7 @@ def _replies(count: int) -> Iterator[bytes]:
 
 
 def _peer(reply: bytes) -> int:
-    """The same reply through the ABI library, word by word; it must see the same transfers."""
+    """Decode the reply with the ABI library, which must find the same transfers."""
     cpu = time.process_time()
     seen = set()
     logs = orjson.loads(reply)["result"]
@@ -155,12 +160,12 @@ def _peer(reply: bytes) -> int:
         for move in events(logs, token=TOKEN).transfers
     }
     if seen != ours:
-        raise AssertionError("eth-abi reads the transfers differently")
+        raise AssertionError("eth-abi decodes the transfers differently.")
     return speed
 
 
 async def measure_indexing(logs: int) -> dict[str, Any]:
-    """The whole loop over a chain that is there already, until all of it is stored."""
+    """Index an existing chain until all of it is stored."""
     pairs = 25
     world = World(
         blocks=logs // (2 * pairs),
@@ -194,7 +199,7 @@ async def measure_indexing(logs: int) -> dict[str, Any]:
 
 
 async def measure_following(blocks: int) -> dict[str, Any]:
-    """Following the tip with 30,000 wallets, in rounds as far apart as the loop makes them."""
+    """Follow the tip with 30,000 wallets, with the loop's time between rounds."""
     world = World(
         blocks=50,
         pairs=FOLLOWED_PAIRS,
@@ -231,7 +236,7 @@ async def measure_following(blocks: int) -> dict[str, Any]:
 
 
 async def measure_sums(a_day: int) -> dict[str, Any]:
-    """The sums of all wallets, from 30 days of sums by wallet, day and payer."""
+    """Compute the sums of all wallets from 30 days of sums per wallet, day and payer."""
     dice, today = random.Random(1), now_ms() // DAY_MS  # noqa: S311 - a reproducible market
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(f"sqlite:///{Path(folder) / 'bench.db'}")
@@ -268,7 +273,7 @@ async def measure_sums(a_day: int) -> dict[str, Any]:
 
 
 def _paid_on(tx: sa.Connection, day: int, count: int, dice: random.Random) -> None:
-    """A day on which payers pay their favourites and now and then somebody else."""
+    """Insert a day on which payers pay their usual wallets, and sometimes another one."""
     places = set()
     for _ in range(count):
         payer = int(SUMMED_PAYERS * dice.random() ** 2)
@@ -292,17 +297,19 @@ def _quiet() -> IndexSettings:
 
 @contextlib.asynccontextmanager
 async def _indexer(world: World, settings: IndexSettings) -> AsyncIterator[tuple[Any, ...]]:
-    """A store that knows the world's wallets, a client of its node, and how its chain grows."""
+    """Open a store with the world's wallets, a client of its node, and a function that adds
+    blocks.
+    """
     numbers = (world.blocks, world.pairs, world.wallets, world.payers, world.began)
     command = [sys.executable, "-m", "bench.canned", *map(str, numbers)]
     with (
         tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(  # noqa: S603, ASYNC220 (our own program; once)
+        subprocess.Popen(  # noqa: S603, ASYNC220 (our program; once)
             command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as process,
     ):
         assert process.stdin is not None  # noqa: S101 (PIPE above)
-        assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
+        assert process.stdout is not None  # noqa: S101 (PIPE above)
         port = await asyncio.to_thread(process.stdout.readline)
         node = Node(f"http://127.0.0.1:{port.strip()}", timeout_s=60)
         chain = ChainLogs([node], chain_id=CHAIN_ID, token=TOKEN, settings=settings)
@@ -322,7 +329,7 @@ async def _indexer(world: World, settings: IndexSettings) -> AsyncIterator[tuple
 
 
 async def _list_sellers(store: Store, wallets: int) -> None:
-    """One endpoint a wallet."""
+    """Insert one endpoint per wallet."""
     rows = []
     for number in range(wallets):
         resource = parse_resource(f"https://seller-{number}.tollgauge.dev/pay")
@@ -344,7 +351,7 @@ async def _list_sellers(store: Store, wallets: int) -> None:
 
 
 def _memory_mb() -> float:
-    """What this process holds now, where the system tells; else the most it ever held."""
+    """Return the current memory of this process, or its peak if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except OSError:

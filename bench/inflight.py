@@ -1,14 +1,13 @@
-"""`tollgauge bench inflight`: many probes in flight at once, with a seller that holds each of them
-for three seconds before it answers.
+"""`tollgauge bench inflight`: many concurrent probes of a seller that waits for three seconds.
 
-The probes run in a process of their own, so that its memory is theirs, from the exchange to the
-judgement (clients/x402, core/lint, core/probe/probe), and so does the seller. The seller says with
-each answer for how long it held it. A probe is slow by our own queueing if it waited for its answer
-by more than SLOW_MS longer than that, or is not payable, and nothing about it says that we were
+The probes, from the exchange to its classification (clients/x402, core/lint, core/probe/probe), and
+the seller run in separate processes, so that the memory of the probes is measured. Each response
+states the time for which the seller held it. A probe counts as delayed by our queueing if it waited
+more than SLOW_MS longer, or is not payable, and its result does not report that this machine was
 late (`ProbeResult.late_here`).
 
-`python -m bench.inflight probe PORT CA_FILE PROBES` and `python -m bench.inflight sell KEY_FILE`
-are those processes.
+The processes are `python -m bench.inflight probe PORT CA_FILE PROBES` and
+`python -m bench.inflight sell KEY_FILE`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from typing import Any, Final
 
 import uvloop
 
-from bench.child import print_json, started
+from bench.child import print_json, start_child
 from bench.measurement import Measurement, Report, peak_mb
 from bench.seller import certificates, header, host, url
 from tollgauge.clients import x402
@@ -39,22 +38,20 @@ from tollgauge.core.watch.changes import SLOW_MS
 PROBES: Final = 2_000
 HOLD_S: Final = 3.0
 SPREAD_S: Final = 2.5
-"""Over how long the probes begin: so that all are in flight while the first one is held."""
+"""Time in which all probes start: all are in flight while the first one is held."""
 _HELD: Final = "x-held-ms"
 
 
 def run(probes: int = PROBES) -> Report:
-    """Measure so many probes in flight."""
+    """Measure `probes` concurrent probes."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         seen = runner.run(measure(probes))
     return Report(
         measurements=(
             Measurement(name="memory", figure=seen["peak_mb"], unit="MB", goal=300),
+            Measurement(name="delayed by our queueing", figure=seen["slow"], unit="probes", goal=0),
             Measurement(
-                name="slow by our own queueing", figure=seen["slow"], unit="probes", goal=0
-            ),
-            Measurement(
-                name="in flight at once",
+                name="concurrent",
                 figure=seen["in_flight"],
                 unit="probes",
                 goal=probes,
@@ -66,27 +63,27 @@ def run(probes: int = PROBES) -> Report:
 
 
 async def measure(probes: int) -> dict[str, Any]:
-    """What the process that probes says of itself."""
+    """Return the report of the process that probes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ca_file, key_file = certificates(folder)
         this = [sys.executable, "-m", "bench.inflight"]
-        async with started([*this, "sell", str(key_file)], folder / "seller") as seller:
+        async with start_child([*this, "sell", str(key_file)], folder / "seller") as seller:
             port = (await seller.line()).decode().strip()
             command = [*this, "probe", port, str(ca_file), str(probes)]
-            async with started(command, folder / "prober") as prober:
+            async with start_child(command, folder / "prober") as prober:
                 return await prober.document()
 
 
 async def probe_all(port: int, ca_file: str, probes: int) -> dict[str, Any]:
-    """Make so many probes at once; what became of them and what that took."""
+    """Make concurrent probes and return their results and cost."""
     mapped = {host(number): ("127.0.0.1", port) for number in range(probes)}
     egress = Egress(EgressSettings(mapped=mapped, ca_file=ca_file, max_in_flight=probes))
     egress.start()
     before_mb, in_flight, most = round(peak_mb(), 1), 0, 0
 
     async def probe(number: int) -> tuple[bool, bool]:
-        """Whether a probe is slow by our own queueing, and whether we say that we were late."""
+        """Return whether our queueing delayed a probe, and whether its result reports a delay."""
         nonlocal in_flight, most
         await asyncio.sleep(number * SPREAD_S / probes)
         in_flight += 1
@@ -125,7 +122,7 @@ async def probe_all(port: int, ca_file: str, probes: int) -> dict[str, Any]:
 
 
 async def sell(key_file: str) -> None:
-    """Answer on a free loopback port, which is printed, until standard input ends."""
+    """Print a free loopback port and serve it until standard input ends."""
     envelope = header(0).encode()
 
     async def client(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

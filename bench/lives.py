@@ -1,5 +1,6 @@
-"""Endpoints that were never there, and all that probes saw of them: what bench/filled fills a store
-with. The same every time: what is random depends on an endpoint's number alone.
+"""Invented endpoints and their probes, with which bench/filled fills a store.
+
+Data are the same in each run: random values depend only on an endpoint's number.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import place_ms
 
 STEP_MS: Final = 30 * MINUTE_MS
-"""How often endpoints are probed."""
+"""Time between two probes of an endpoint."""
 USDC: Final = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 
 KINDS: Final = 20
-"""The template of a number is of the kind that the rest of its division by this says."""
+"""Number of kinds: endpoint n is of kind n modulo KINDS."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an endpoint is, and who is paid for it."""
+    """An endpoint's resource and payTo."""
 
     resource: str
     host: str
@@ -36,13 +37,15 @@ class Place:
 
     @property
     def id(self) -> str:
-        """The endpoint's id."""
+        """The endpoint's ID."""
         return endpoint_id(self.resource)
 
 
 def places(count: int, *, skewed: bool = False) -> Iterator[Place]:
-    """So many endpoints on a twentieth as many hosts, the n-th host with a share of 1/n, and three
-    endpoints to a payTo. `skewed`: two hosts hold 40 % each, and each of them has one payTo.
+    """Yield `count` endpoints on count/20 hosts, three endpoints per payTo.
+
+    The n-th host has a share proportional to 1/n. If `skewed`, two hosts have 40 % each, and each
+    of them has one payTo.
     """
     hosts = max(count // 20, 3)
     if skewed:
@@ -68,7 +71,7 @@ class Life:
 
 
 def _shares(count: int, parts: int) -> list[int]:
-    """A count in parts of which the n-th is in proportion to 1/n, and each at least 1."""
+    """Split a count into parts of at least 1, the n-th proportional to 1/n."""
     whole = sum(1 / (part + 1) for part in range(parts))
     left = count - parts
     sizes = [1 + int(left / whole / (part + 1)) for part in range(parts)]
@@ -77,9 +80,11 @@ def _shares(count: int, parts: int) -> list[int]:
 
 
 def life(number: int, place: Place, *, days: int, now: int) -> Life:
-    """The template of a number: of twenty, twelve are good, two fail now and then, two are dead,
-    two never showed an envelope, one cannot be paid, and one is slow and changes its price. One in
-    fifty is three days old.
+    """Return the template with this number.
+
+    Of twenty templates, twelve are good, two fail from time to time, two are dead, two never return
+    an envelope, one is not payable, and one is slow and changes its price. One in fifty is three
+    days old.
     """
     rng = random.Random(number)  # noqa: S311 - the same data every time
     start = (day_of(now) - (3 if number % 50 == 7 else days)) * DAY_MS + place_ms(place.id, STEP_MS)
@@ -116,8 +121,8 @@ def life(number: int, place: Place, *, days: int, now: int) -> Life:
 def answer(
     number: int, quote: Quote | None, *, at: int, tls_not_after: int, rng: random.Random
 ) -> ProbeResult:
-    """What a probe of the endpoint of a number sees: what it answers as a rule, but for one probe
-    in 500, which fails.
+    """Return the result of a probe: the endpoint's usual result, or a failure in one of 500
+    probes.
     """
     kind = number % KINDS
     if kind in (14, 15):
@@ -129,7 +134,7 @@ def answer(
 
 
 def _failure(at: int, rng: random.Random, *, refused: bool) -> ProbeResult:
-    """A probe that is answered with 502, or not at all."""
+    """Return a probe that got a 502 or no response."""
     return ProbeResult(
         at=at,
         outcome=Outcome.SERVER_ERROR if refused else Outcome.TIMEOUT,
@@ -142,12 +147,12 @@ def _failure(at: int, rng: random.Random, *, refused: bool) -> ProbeResult:
 
 
 def _usual(number: int, quote: Quote | None, *, tls_not_after: int) -> ProbeResult:
-    """What the endpoint of a number answers as a rule, if it is not dead."""
+    """Return the usual result of an endpoint that is not dead."""
     warnings = tuple(
         Finding(
             rule=rule,
             severity=Severity.WARN,
-            message=f"The entry does not say what its {rule} is; clients show an empty line.",
+            message=f"The entry has no {rule}; clients show an empty line.",
             where="accepts[0]",
         )
         for rule in ("no-description", "no-mime-type", "long-timeout")[: number % 4]
@@ -180,7 +185,7 @@ def _usual(number: int, quote: Quote | None, *, tls_not_after: int) -> ProbeResu
         error = Finding(
             rule="pay-to-missing",
             severity=Severity.ERROR,
-            message="The entry names no payTo, so that nobody can be paid.",
+            message="The entry has no payTo, so it cannot be paid.",
             where="accepts[0]",
         )
         return replace(good, payable=False, compliant=False, compliance=0, findings=(error,))

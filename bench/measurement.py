@@ -1,5 +1,6 @@
-"""What a bench says: figures, each beside a peer's of the same run or alone, and whether its goal
-is met. A ratio to a peer means the same on any machine; a figure alone does not.
+"""The result of a benchmark: figures with goals, some compared with a peer of the same run.
+
+A ratio to a peer can be compared between machines. An absolute figure cannot.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ BOUNDS: Final = {"most": "at most", "least": "at least"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """One figure. `goal` bounds the ratio to the peer's figure where there is a peer, else the
-    figure itself.
+    """One figure. `goal` limits its ratio to the peer's figure, or the figure itself without a
+    peer.
     """
 
     name: str
@@ -28,27 +29,27 @@ class Measurement:
 
     @property
     def ratio(self) -> float | None:
-        """The figure over the peer's; None without a peer, or if the peer has no figure."""
+        """The figure divided by the peer's. None without a peer or without the peer's figure."""
         return self.figure / self.peer_figure if self.peer_figure else None
 
     @property
     def met(self) -> bool:
-        """Whether the goal is met; never where a peer has no figure."""
+        """Whether the goal is met. False if the peer has no figure."""
         value = self.figure if self.peer is None else self.ratio
         if value is None:
             return False
         return value <= self.goal if self.bound == "most" else value >= self.goal
 
     def document(self) -> dict[str, Any]:
-        """The JSON object of this figure."""
+        """Return the figure as a JSON object."""
         of_peer = "" if self.peer is None else f" of {self.peer}"
         return {
             "name": self.name,
-            "figure": rounded(self.figure),
+            "figure": round_figure(self.figure),
             "unit": self.unit,
             "peer": self.peer,
-            "peerFigure": None if self.peer_figure is None else rounded(self.peer_figure),
-            "ratio": None if self.ratio is None else rounded(self.ratio),
+            "peerFigure": None if self.peer_figure is None else round_figure(self.peer_figure),
+            "ratio": None if self.ratio is None else round_figure(self.ratio),
             "goal": f"{BOUNDS[self.bound]} {self.goal:g}{of_peer}",
             "met": self.met,
         }
@@ -56,7 +57,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What one run of a bench measured; `details` is whatever else is worth to know, as JSON."""
+    """The figures of one run. `details` contains other results as JSON."""
 
     measurements: tuple[Measurement, ...]
     details: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class Report:
         return all(measurement.met for measurement in self.measurements)
 
     def document(self) -> dict[str, Any]:
-        """The JSON object of the run."""
+        """Return the run as a JSON object."""
         return {
             "measurements": [measurement.document() for measurement in self.measurements],
             "details": dict(self.details),
@@ -75,11 +76,11 @@ class Report:
         }
 
 
-def rounded(figure: float) -> float:
-    """A figure with four digits that count, whole from 1,000 on."""
+def round_figure(figure: float) -> float:
+    """Return a figure with four significant digits, or as an integer from 1,000."""
     return round(figure) if abs(figure) >= 1_000 else float(f"{figure:.4g}")
 
 
 def peak_mb() -> float:
-    """The most memory that this process ever held."""
+    """Return the peak memory of this process, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_024

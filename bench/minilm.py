@@ -1,7 +1,7 @@
-"""all-MiniLM-L6-v2 in numpy, to compare with: weights from the package that carries them.
+"""all-MiniLM-L6-v2 in numpy, for comparison. The service does not use it.
 
-The package itself wants PyTorch to run; its six transformer layers are forty lines, so the
-comparison needs the weights alone. Nothing of the service uses this.
+The package with the weights requires PyTorch to run. Its six transformer layers are forty lines of
+numpy, so the comparison needs only the weights.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ TOKENS_MAX: Final = 256
 Floats = npt.NDArray[np.float32]
 
 
-class Missing(Exception):  # noqa: N818 - not a fault
+class Missing(Exception):  # noqa: N818 - names the cause
     """The package with the weights is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The weights by name, and the vocabulary of word pieces."""
+    """The weights by name, and the vocabulary of WordPiece tokens."""
 
     weights: dict[str, Floats]
     pieces: dict[str, int]
 
     @classmethod
     def load(cls) -> Model:
-        """The model of the installed package, without importing it. Raises Missing."""
+        """Load the model of the installed package without importing it. Raises Missing."""
         spec = importlib.util.find_spec(PACKAGE)
         if spec is None or spec.origin is None:
             raise Missing(f"install --no-deps {PACKAGE.replace('_', '-')}")
@@ -51,7 +51,7 @@ class Model:
         )
 
     def encode(self, texts: Sequence[str]) -> Floats:
-        """One unit vector a text."""
+        """Return one unit vector per text."""
         return np.stack([self._encode(text) for text in texts])
 
     def _encode(self, text: str) -> Floats:
@@ -93,7 +93,7 @@ class Model:
         return centred / spread * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def tokens(self, text: str) -> list[int]:
-        """BERT's uncased word pieces between [CLS] and [SEP]."""
+        """Return BERT's uncased WordPiece tokens between [CLS] and [SEP]."""
         numbers = [number for word in _split(text) for number in self._pieces(word)]
         return [self.pieces["[CLS]"], *numbers[: TOKENS_MAX - 2], self.pieces["[SEP]"]]
 
@@ -129,14 +129,16 @@ _SINGLE: Final = re.compile(r"[\u3400-\u9fff]|[^\w\s]|_")
 
 
 def _split(text: str) -> Iterator[str]:
-    """Lower case without accents; punctuation and Chinese characters stand alone."""
+    """Yield lower-case tokens without accents. Punctuation and Chinese characters are single
+    tokens.
+    """
     plain = unicodedata.normalize("NFD", text.lower())
     plain = "".join(char for char in plain if unicodedata.category(char) != "Mn")
     yield from _SINGLE.sub(lambda match: f" {match[0]} ", plain).split()
 
 
 def _safetensors(path: Path) -> dict[str, Floats]:
-    """The tensors of a safetensors file: a length, a JSON header, and the numbers."""
+    """Return the tensors of a safetensors file: a length, a JSON header, and the numbers."""
     data = path.read_bytes()
     size = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + size])

@@ -1,17 +1,15 @@
-"""`tollgauge bench paid`: what a sale costs, and what a facilitator that never answers does to
-everyone else.
+"""`tollgauge bench paid`: the cost of a sale, and free requests while the facilitator hangs.
 
-Measured: the service as it is served, in a process of its own, over HTTP on loopback, with
-payments that the official x402 client signed beforehand. The facilitator is a stub in another
-process that says yes at once, or swallows everything.
+The complete service runs in a separate process and is called over HTTP on loopback. The official
+x402 client signs the payments in advance. The facilitator is a stub in another process that accepts
+each payment immediately, or never responds.
 
-- A sale's CPU is all of the service's process, all threads, while it sells: once with the calls of
-  verify and settle answered with yes on the spot (`own`, for which the limit holds), once with the
-  calls made (`whole`). `trust` shares a probe of the last ten seconds, `live` makes one
-  (TLS to a seller under a name of its own). On SQLite, and on a PostgreSQL of its own, whose own
-  CPU is not counted.
-- Free answers: closed loops over every kind of free page, alone and while many callers' payments
-  hang; the callers try again after what Retry-After says, with a payment of its own each time.
+- Sales: the CPU of the service's process, all threads, once without requests to the facilitator
+  (`own`, which the goal limits) and once with them (`whole`). `trust` shares a probe of the last
+  ten seconds; `live` probes the seller over TLS. Measured on SQLite and on PostgreSQL, whose own
+  CPU is not included.
+- Free requests: closed loops over all free pages, first without paid requests, then while the
+  payments of many callers hang. The callers retry after Retry-After with a new payment.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentPayload, PaymentRequired
 
 from bench import postgres, service, traffic
-from bench.child import Child, started
+from bench.child import Child, start_child
 from bench.counterparties import ANSWER, HOLE, NETWORK
 from bench.measurement import Measurement, Report
 from bench.seller import free_port
@@ -47,32 +45,32 @@ from tollgauge.web.paid.products import history, similar, trust
 
 SALES: Final = 200
 SALE_ROUNDS: Final = 5
-"""Rounds of so many sales; the least counts."""
+"""Rounds of `SALES` sales. The lowest cost is reported: other programs can only add to it."""
 ROUNDS: Final = 3
 CALLERS: Final = 300
-"""Callers whose payments hang, each on a connection of its own."""
+"""Callers whose payments hang, each on a separate connection."""
 FREE_LOOPS: Final = 8
 ARRIVING_S: Final = 1.0
-"""How long it takes until all of those callers are there."""
-ALONE_S: Final = 6.0
-HOLE_S: Final = 15.0
-"""Longer than the default time-out of verify: what hangs ends, and comes again."""
+"""Time in which all these callers connect."""
+WITHOUT_PAYMENTS_S: Final = 6.0
+HANGING_S: Final = 15.0
+"""Longer than the default timeout of verify, so that payments time out and are retried."""
 SALE_CPU_MS: Final = 4.0
 
 
 def run(sales: int = SALES, rounds: int = ROUNDS, callers: int = CALLERS) -> Report:
-    """Measure so many sales, and free requests while so many callers hang."""
+    """Measure sales, and free requests while the payments of `callers` hang."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(measure(sales, rounds, callers))
 
 
 async def measure(sales: int, rounds: int, callers: int) -> Report:
-    """Sales on each database, then the black hole on SQLite."""
-    async with opened("sqlite") as running:
-        sqlite = await selling(running, sales)
-        free = await holding(running, rounds, callers)
-    async with postgres.migrated() as url, opened(url) as running:
-        databases = {"sqlite": sqlite, "postgresql": await selling(running, sales)}
+    """Measure sales on each database, and free requests on SQLite."""
+    async with run_service("sqlite") as running:
+        sqlite = await measure_sales(running, sales)
+        free = await measure_free_requests(running, rounds, callers)
+    async with postgres.migrated() as url, run_service(url) as running:
+        databases = {"sqlite": sqlite, "postgresql": await measure_sales(running, sales)}
     costs = (
         Measurement(
             name=f"sale, {name}",
@@ -83,32 +81,31 @@ async def measure(sales: int, rounds: int, callers: int) -> Report:
         for name, products in databases.items()
     )
     return Report(
-        measurements=(*costs, *_beside_a_black_hole(free)),
+        measurements=(*costs, *_compare_free_requests(free)),
         details={**databases, "free": free},
     )
 
 
-def _beside_a_black_hole(free: dict[str, Any]) -> tuple[Measurement, ...]:
-    """Free requests while payments hang, beside the same without."""
-    alone, beside = free["alone"], free["black_hole"]
-    peer = "the same without payments that hang"
+def _compare_free_requests(free: dict[str, Any]) -> tuple[Measurement, ...]:
+    undisturbed, hanging = free["undisturbed"], free["hanging"]
+    peer = "the same without hanging payments"
     return (
         Measurement(
             name="free requests, p99",
-            figure=beside["p99_ms"],
+            figure=hanging["p99_ms"],
             unit="ms",
             goal=2,
             peer=peer,
-            peer_figure=alone["p99_ms"],
+            peer_figure=undisturbed["p99_ms"],
         ),
         Measurement(
             name="free requests",
-            figure=beside["rps"],
-            unit="requests a second",
+            figure=hanging["rps"],
+            unit="requests per second",
             goal=0.8,
             bound="least",
             peer=peer,
-            peer_figure=alone["rps"],
+            peer_figure=undisturbed["rps"],
         ),
     )
 
@@ -133,16 +130,16 @@ class Signing:
         self._terms: dict[str, PaymentRequired] = {}
 
     async def learn(self, port: int, route: str) -> None:
-        """What a route asks, from its own 402."""
+        """Store the payment terms of a route's 402."""
         connection = await traffic.Connection.to(port)
         reply = await connection.ask(traffic.post(route, b"{}"))
         connection.close()
         terms = decode_payment_required_header(reply.headers["payment-required"])
-        assert isinstance(terms, PaymentRequired)  # noqa: S101 - the service speaks version 2
+        assert isinstance(terms, PaymentRequired)  # noqa: S101 - the service uses version 2
         self._terms[route] = terms
 
     async def payments(self, route: str, count: int) -> list[str]:
-        """Signed payments of a route, as headers."""
+        """Sign payments for a route and return them as header values."""
         terms = self._terms[route]
         payloads = [await self._client.create_payment_payload(terms) for _ in range(count)]
         return [
@@ -152,8 +149,8 @@ class Signing:
         ]
 
 
-async def selling(running: Running, sales: int) -> dict[str, Any]:
-    """The CPU of a sale, by product."""
+async def measure_sales(running: Running, sales: int) -> dict[str, Any]:
+    """Return the CPU cost of a sale for each product."""
     known, live = service.known(), service.live()
     costs: dict[str, Any] = {}
     for name, route, resources, more in (
@@ -163,22 +160,22 @@ async def selling(running: Running, sales: int) -> dict[str, Any]:
         ("similar", similar.PRODUCT.path, service.replaceable(), {}),
     ):
         bodies = [orjson.dumps({"resource": endpoint.resource, **more}) for endpoint in resources]
-        await sold(running, route, bodies, min(sales, 2 * len(bodies)))
+        await sell(running, route, bodies, min(sales, 2 * len(bodies)))
         costs[name] = {}
         for kind, calls_made in (("own", False), ("whole", True)):
             await running.service.order(do="calls", made=calls_made)
             costs[name] |= _cost(
-                kind, [await sold(running, route, bodies, sales) for _ in range(SALE_ROUNDS)]
+                kind, [await sell(running, route, bodies, sales) for _ in range(SALE_ROUNDS)]
             )
     bodies = [orjson.dumps({"resource": endpoint.resource}) for endpoint in live]
     await running.service.order(do="calls", made=False)
-    costs["live"] = _cost("own", [await sold(running, trust.PRODUCT.path, bodies, len(bodies))])
+    costs["live"] = _cost("own", [await sell(running, trust.PRODUCT.path, bodies, len(bodies))])
     await running.service.order(do="calls", made=True)
     return costs
 
 
 def _cost(kind: str, rounds: Sequence[tuple[float, traffic.Seen]]) -> dict[str, Any]:
-    """The least of the rounds: other programs only ever add."""
+    # The minimum of the rounds: other programs can only add to the cost.
     every = [seconds for _, seen in rounds for seconds in seen.seconds]
     return {
         f"{kind}_cpu_ms": round(min(cpu for cpu, _ in rounds), 3),
@@ -187,10 +184,10 @@ def _cost(kind: str, rounds: Sequence[tuple[float, traffic.Seen]]) -> dict[str, 
     }
 
 
-async def sold(
+async def sell(
     running: Running, route: str, bodies: Sequence[bytes], count: int
 ) -> tuple[float, traffic.Seen]:
-    """Sell `count` answers: the service's CPU milliseconds a sale, and what the buyers met."""
+    """Sell `count` responses and return the CPU milliseconds per sale and the buyers' results."""
     payments = await running.signing.payments(route, count)
     requests = [
         traffic.post(route, body, payment=payment)
@@ -198,38 +195,38 @@ async def sold(
     ]
     await running.service.order(do="probe")
     before = (await running.service.order(do="cpu"))["cpu_s"]
-    seen = await traffic.run(running.port, iter(requests), connections=service.AT_ONCE)
+    seen = await traffic.run(running.port, iter(requests), connections=service.CONCURRENT_SALES)
     after = (await running.service.order(do="cpu"))["cpu_s"]
     if seen.statuses != {200: count}:
-        raise RuntimeError(f"not every sale was made: {dict(seen.statuses)}")
+        raise RuntimeError(f"Some sales failed: {dict(seen.statuses)}")
     return 1_000 * (after - before) / count, seen
 
 
-async def holding(running: Running, rounds: int, callers: int) -> dict[str, Any]:
-    """Free answers alone and while payments hang, in turns."""
-    alone, held, met = [], [], Counter[int]()
+async def measure_free_requests(running: Running, rounds: int, callers: int) -> dict[str, Any]:
+    """Measure free requests without and with hanging payments, in alternating rounds."""
+    undisturbed, disturbed, met = [], [], Counter[int]()
     for _ in range(rounds):
         await warm(running)
-        alone.append(await free(running, ALONE_S))
+        undisturbed.append(await free(running, WITHOUT_PAYMENTS_S))
         payments = await running.signing.payments(trust.PRODUCT.path, 8 * callers)
         await running.counterparties.obey(HOLE)
         hanging = asyncio.create_task(hang(running, payments, callers))
         await asyncio.sleep(ARRIVING_S)
-        held.append(await free(running, HOLE_S))
+        disturbed.append(await free(running, HANGING_S))
         hanging.cancel()
         met += await hanging
         await running.counterparties.obey(ANSWER)
-    before, after = _summary(alone, ALONE_S), _summary(held, HOLE_S)
+    before, after = _summary(undisturbed, WITHOUT_PAYMENTS_S), _summary(disturbed, HANGING_S)
     return {
-        "alone": before,
-        "black_hole": after,
+        "undisturbed": before,
+        "hanging": after,
         "callers": callers,
         "paid_statuses": {str(status): count for status, count in sorted(met.items())},
     }
 
 
 async def hang(running: Running, payments: Sequence[str], callers: int) -> Counter[int]:
-    """Paid requests that are never answered, again and again, until cancelled; what came back."""
+    """Repeat paid requests that hang until cancelled. Returns the number of each status."""
     met: Counter[int] = Counter()
     left = iter(payments)
     body = orjson.dumps({"resource": service.known()[0].resource})
@@ -256,27 +253,27 @@ async def hang(running: Running, payments: Sequence[str], callers: int) -> Count
 
 
 async def warm(running: Running) -> None:
-    """Every page once: the first answers of a process bring its templates with them."""
+    """Request every page once: the first responses of a process include loading its templates."""
     await traffic.run(running.port, map(traffic.get, _paths()), connections=FREE_LOOPS)
 
 
 async def free(running: Running, seconds: float) -> traffic.Seen:
-    """Free answers for so long."""
+    """Request free pages for `seconds`."""
     until = asyncio.get_running_loop().time() + seconds
     seen = await traffic.run(running.port, _pages(), connections=FREE_LOOPS, until=until)
     if seen.statuses.keys() != {200}:
-        raise RuntimeError(f"not every free request was answered: {dict(seen.statuses)}")
+        raise RuntimeError(f"Some free requests failed: {dict(seen.statuses)}")
     return seen
 
 
 def _pages() -> Iterator[bytes]:
-    """Every kind of free answer, again and again; callers enough for the rate limit."""
+    """Yield requests for all free pages, from enough callers to stay below the rate limit."""
     for number, path in enumerate(itertools.cycle(_paths())):
         yield traffic.get(path, caller=400 + number % 500)
 
 
 def _paths() -> Iterator[str]:
-    """Every kind of free answer, snapshots most often."""
+    """Yield the paths of all free pages, snapshots most often."""
     ids = [endpoint.id for endpoint in service.known()]
     yield from (f"/trust/snapshot/{id_}" for id_ in ids)
     yield from (f"/endpoint/{id_}" for id_ in ids[:5])
@@ -284,7 +281,7 @@ def _paths() -> Iterator[str]:
 
 
 def _summary(rounds: Sequence[traffic.Seen], seconds: float) -> dict[str, Any]:
-    """Medians over the rounds."""
+    """Return the medians of the rounds."""
     return {
         "rps": round(statistics.median(len(seen.seconds) / seconds for seen in rounds)),
         **{
@@ -295,13 +292,17 @@ def _summary(rounds: Sequence[traffic.Seen], seconds: float) -> dict[str, Any]:
 
 
 @contextlib.asynccontextmanager
-async def opened(store: str) -> AsyncIterator[Running]:
-    """The service on an empty store, `sqlite` or the URL of one, with those whom it deals with."""
+async def run_service(store: str) -> AsyncIterator[Running]:
+    """Run the service on an empty store (`sqlite` or a database URL), with stubs for other
+    parties.
+    """
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         key_file, ca_file = _certificates(folder)
         stubs_command = [sys.executable, "-m", "bench.counterparties", str(key_file)]
-        stubs = await stack.enter_async_context(started(stubs_command, folder / "counterparties"))
+        stubs = await stack.enter_async_context(
+            start_child(stubs_command, folder / "counterparties")
+        )
         facilitator, seller = (await stubs.line()).split()
         url = f"sqlite:///{folder / 'bench.db'}" if store == "sqlite" else store
         settings = service.Settings(
@@ -312,7 +313,7 @@ async def opened(store: str) -> AsyncIterator[Running]:
             ca_file=str(ca_file),
         )
         process = await stack.enter_async_context(
-            started(service.command(settings), folder / "service")
+            start_child(service.command(settings), folder / "service")
         )
         await process.line()
         signing = Signing()
@@ -322,9 +323,7 @@ async def opened(store: str) -> AsyncIterator[Running]:
 
 
 def _certificates(folder: Path) -> tuple[Path, Path]:
-    """The seller's key and certificates, good for every name of the catalogue, and the authority
-    to trust.
-    """
+    """Return the file with the seller's key and certificate, and that of the authority to trust."""
     authority = trustme.CA()
     key_file, ca_file = folder / "seller.pem", folder / "ca.pem"
     authority.cert_pem.write_to_path(str(ca_file))

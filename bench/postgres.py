@@ -1,5 +1,5 @@
-"""A PostgreSQL server of a measurement's own, as Debian packages it and with its own settings, on a
-Unix socket in a folder that ends with it.
+"""A PostgreSQL server for one measurement: Debian's package and settings, on a Unix socket in a
+temporary folder.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _PATIENCE_S: Final = 20
 
 @contextlib.contextmanager
 def running() -> Iterator[str]:
-    """The URL of a new database. Raises RuntimeError where PostgreSQL is missing."""
+    """Yield the URL of a new database. Raises RuntimeError if PostgreSQL is not installed."""
     versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
     initdb = max(versions, key=lambda path: int(path.parent.parent.name), default=None)
     if initdb is None:
-        raise RuntimeError("PostgreSQL is not installed")
+        raise RuntimeError("PostgreSQL is not installed.")
     owner = "postgres" if os.geteuid() == 0 else None  # it refuses to run as root
     folder = tempfile.mkdtemp(prefix="tollgauge-bench-")
     try:
@@ -34,10 +34,10 @@ def running() -> Iterator[str]:
             shutil.chown(folder, owner)
         data = f"{folder}/data"
         create = [str(initdb), "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8"]
-        subprocess.run(create, check=True, capture_output=True, user=owner, cwd=folder)  # noqa: S603 - our own words
+        subprocess.run(create, check=True, capture_output=True, user=owner, cwd=folder)  # noqa: S603 - our arguments
         settings = ("-c", "listen_addresses=", "-c", "log_min_messages=panic")
         serve = [str(initdb.with_name("postgres")), "-D", data, "-k", folder, *settings]
-        with subprocess.Popen(serve, user=owner, cwd=folder) as server:  # noqa: S603 - our own words
+        with subprocess.Popen(serve, user=owner, cwd=folder) as server:  # noqa: S603 - our arguments
             try:
                 yield f"postgresql://{USER}@/postgres?host={folder}"
             finally:
@@ -48,7 +48,7 @@ def running() -> Iterator[str]:
 
 @contextlib.asynccontextmanager
 async def migrated() -> AsyncIterator[str]:
-    """The URL of a new database of a server of its own, with its tables."""
+    """Yield the URL of a new database with tables, on a new server."""
     with running() as url:
         store = Store.open(url)
         try:
@@ -59,8 +59,8 @@ async def migrated() -> AsyncIterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def opened() -> AsyncIterator[Store]:
-    """A store on a new database of a server of its own."""
+async def open_store() -> AsyncIterator[Store]:
+    """Open a store on a new server."""
     async with migrated() as url:
         store = Store.open(url)
         try:
@@ -70,7 +70,7 @@ async def opened() -> AsyncIterator[Store]:
 
 
 async def _migrate(store: Store) -> None:
-    """Make the tables as soon as the server listens."""
+    """Create the tables as soon as the server accepts connections."""
     async with asyncio.timeout(_PATIENCE_S):
         while True:
             try:

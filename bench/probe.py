@@ -1,13 +1,13 @@
-"""`tollgauge bench probe`: what a probe costs, beside blackbox_exporter's cost of its exchange.
+"""`tollgauge bench probe`: the cost of a probe, compared with an exchange of blackbox_exporter.
 
-Both ask the same seller (bench/seller), one request and one fresh TLS connection each, with the
-certificate verified and the phases timed. Two figures, in CPU seconds of this whole process:
-- `exchange`: the exchange alone, as the probe loop makes it;
-- `probe`: the loop itself (jobs/probe) over an SQLite file: it claims endpoints that are due, one a
-  host, asks, lints, judges, and records the results with the changes that they cause.
+Both send one request per new TLS connection to the same seller (bench/seller), verify the
+certificate and time the phases. Two figures, in CPU seconds of this process:
+- `exchange`: only the exchange, as the probe loop makes it;
+- `probe`: the loop (jobs/probe) on an SQLite file. It claims due endpoints, one per host, makes the
+  exchange, lints and classifies it, and records the results with the changes that they cause.
 
-Ours and the peer's take turns, and the figures are medians of the rounds. The first round of the
-loop is not counted: it meets endpoints that were never probed.
+Rounds of both alternate; the figures are medians. The first round of the loop is not counted,
+because its endpoints have never been probed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from sqlalchemy import Connection
 
 from bench import blackbox
 from bench.blackbox import Blackbox
-from bench.database import opened
+from bench.database import open_store
 from bench.measurement import Measurement, Report
-from bench.seller import HOSTS, Seller, host, selling, url
+from bench.seller import HOSTS, Seller, host, run_seller, url
 from tollgauge.app import now_ms
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, EgressSettings
@@ -45,21 +45,21 @@ from tollgauge.store.endpoints import endpoints
 
 ROUNDS: Final = 5
 PROBES: Final = HOSTS
-"""Probes in a round: each host once."""
+"""Probes per round: each host once."""
 LANES: Final = 2
 PEER: Final = "blackbox_exporter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What a measurement needs: the prober over its store, and the endpoints in it."""
+    """The prober with its store and the endpoints in it."""
 
     prober: Prober
     endpoints: Sequence[Endpoint]
 
 
 def run(rounds: int = ROUNDS) -> Report:
-    """Measure so many rounds."""
+    """Measure `rounds` rounds."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         exchange, whole, peer = runner.run(measure(rounds))
     goals = (("exchange", exchange, 0.75), ("probe", whole, 1.0))
@@ -86,15 +86,15 @@ def run(rounds: int = ROUNDS) -> Report:
 
 
 async def measure(rounds: int) -> tuple[list[float], list[float], list[float]]:
-    """CPU seconds of an exchange, of a whole probe, and of the peer's exchange, in each round."""
+    """Return the CPU seconds of an exchange, a probe and the peer's exchange for each round."""
     exchange: list[float] = []
     whole: list[float] = []
     peer: list[float] = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with (
-            selling(folder) as seller,
-            blackbox.started(folder, seller) as exporter,
+            run_seller(folder) as seller,
+            blackbox.start(folder, seller) as exporter,
             world(folder, seller) as ours,
         ):
             await probe_all(ours)
@@ -106,8 +106,10 @@ async def measure(rounds: int) -> tuple[list[float], list[float], list[float]]:
 
 
 async def exchange_all(world: World) -> None:
-    """One exchange with every endpoint, as many at once as the loop has in flight. Raises
-    RuntimeError if one is no 402.
+    """Make one exchange with every endpoint, with the concurrency of the loop.
+
+    Raises:
+        RuntimeError: a response is not a 402.
     """
     at_once = asyncio.Semaphore(LANES * ProbeSettings().wave)
 
@@ -116,13 +118,13 @@ async def exchange_all(world: World) -> None:
             seen = await x402.exchange(world.prober.egress, endpoint, now=world.prober.clock())
         result = seen.exchange.result
         if not isinstance(result, Answer) or result.status != x402.PAYMENT_REQUIRED:
-            raise RuntimeError(f"a seller of the measurement gave {result}")
+            raise RuntimeError(f"The seller of the measurement returned {result}.")
 
     await asyncio.gather(*(ask(endpoint) for endpoint in world.endpoints))
 
 
 async def probe_all(world: World) -> None:
-    """Let the loop probe every endpoint once. Raises RuntimeError if it does not."""
+    """Let the loop probe every endpoint once. Raises RuntimeError if a probe is missing."""
     store, began = world.prober.store, world.prober.clock()
     await store.writing(endpoints.make_due, now=began)
     settings = ProbeSettings(cadence=world.prober.cadence)
@@ -134,16 +136,16 @@ async def probe_all(world: World) -> None:
     await asyncio.gather(*(lane() for _ in range(LANES)))
     probed = await store.reading(_payable_since, began)
     if probed != len(world.endpoints):
-        raise RuntimeError(f"{probed} of {len(world.endpoints)} endpoints were probed as payable")
+        raise RuntimeError(f"{probed} of {len(world.endpoints)} endpoints were payable.")
 
 
 @contextlib.asynccontextmanager
 async def world(folder: Path, seller: Seller) -> AsyncIterator[World]:
-    """An SQLite file with an endpoint of each host, whose wildcard tests were made, and egress."""
+    """Open an SQLite file with one endpoint per host, whose wildcard tests are done, and egress."""
     mapped = {host(number): ("127.0.0.1", seller.port) for number in range(PROBES)}
     egress = Egress(EgressSettings(mapped=mapped, ca_file=str(seller.ca_file)))
     egress.start()
-    async with opened(folder) as store:
+    async with open_store(folder) as store:
         now = now_ms()
         known = [
             Endpoint(
@@ -167,7 +169,7 @@ async def world(folder: Path, seller: Seller) -> AsyncIterator[World]:
 
 
 async def _cost(work: Callable[[], Awaitable[None]]) -> float:
-    """CPU seconds of this process for each endpoint that `work` asks, all threads."""
+    """Return the CPU seconds of this process, all threads, per endpoint that `work` requests."""
     before = time.process_time()
     await work()
     return (time.process_time() - before) / PROBES
@@ -182,7 +184,7 @@ def _wildcards_tested(tx: Connection, now: int) -> None:
 
 
 def _payable_since(tx: Connection, began: int) -> int:
-    """How many endpoints were probed since an instant and found payable."""
+    """Return the number of endpoints that a probe since `began` found payable."""
     query = sa.select(sa.func.count()).where(
         schema.endpoint.c.last_probed >= began, schema.endpoint.c.payable.is_(True)
     )

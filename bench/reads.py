@@ -1,11 +1,10 @@
-"""`tollgauge bench reads`: what is read for free, not cached, at 1,000 and at 100,000 endpoints.
+"""`tollgauge bench reads`: free reads that are not cached, at 1,000 and at 100,000 endpoints.
 
-Measured: GET through the application behind the byte cache, in this process, on an SQLite file that
-is filled with 30 days (bench/filled): routing, the read transaction on its thread, the report, JSON
-or HTML. Each read is asked for many times, in turns at both sizes, so that a busy moment of the
-machine meets both; requests for one of many things ask for others each time. The ranking is kept by
-its loop, as a worker does it. Limits, of each read: p99 at most 10 ms at 100,000 endpoints, and at
-most 1.5 times the p99 at 1,000.
+GET requests run through the application behind the byte cache, in this process, on an SQLite file
+with 30 days (bench/filled): routing, the read transaction on its thread, the report, JSON or HTML.
+Requests to both sizes alternate, so that other load on the machine affects both. Requests for one
+of many items choose another item each time. The ranking is updated by its loop, as in a worker.
+Goals per read: p99 at most 10 ms at 100,000 endpoints, and at most 1.5 times the p99 at 1,000.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ LARGE: Final = 100_000
 NOW: Final = 1_795_000_000_000 + 12 * HOUR_MS
 WARM: Final = 20
 SAMPLES: Final = 400
-"""How often each read is asked for at each size."""
+"""Requests per read and size."""
 LIMIT_MS: Final = 10
 GROWTH: Final = 1.5
 LIST_ROWS: Final = 50
@@ -68,12 +67,12 @@ READS: Final[Mapping[str, str]] = {
     "incidents": "/incidents?days=30",
     "largest provider feed": "/provider/{largest}/feed.xml",
 }
-"""The paths of what is read; `{largest}` is the host with the most endpoints, `{words}` some that
-many endpoints say.
+"""Paths by name. `{largest}` is the host with the most endpoints; `{words}` are common search
+terms.
 """
 WORDS: Final = ("answers", "questions", "agents", "paid", "call", "service", "item", "7", "kind")
 LIST: Final = "list page"
-"""A page of all ranked endpoints from any place of the list, as the store gives it."""
+"""A page of ranked endpoints from a random position of the list, as the store returns it."""
 
 
 def run(small: int = SMALL, large: int = LARGE, samples: int = SAMPLES) -> Report:
@@ -83,18 +82,18 @@ def run(small: int = SMALL, large: int = LARGE, samples: int = SAMPLES) -> Repor
 
 @dataclass(slots=True)
 class Times:
-    """How long the same read took: milliseconds by the clock, and of the processor."""
+    """Durations of one read: elapsed and CPU milliseconds."""
 
     clock: list[float] = field(default_factory=list)
     cpu: list[float] = field(default_factory=list)
 
     def add(self, clock_s: float, cpu_s: float) -> None:
-        """One more."""
+        """Add a duration."""
         self.clock.append(clock_s * 1_000)
         self.cpu.append(cpu_s * 1_000)
 
     def summary(self) -> dict[str, float]:
-        """Median and p99 of both."""
+        """Return the median and p99 of elapsed and CPU time."""
         return {
             "p50_ms": round(percentile(self.clock, 50), 2),
             "p99_ms": round(percentile(self.clock, 99), 2),
@@ -105,7 +104,7 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A filled service, and what there is to ask for."""
+    """A filled service and the items that can be requested."""
 
     app: ASGIApp
     store: Store
@@ -114,7 +113,7 @@ class Served:
     largest: str
 
     async def ask(self, name: str, dice: random.Random) -> tuple[float, float]:
-        """Read something once; the seconds that it took, by the clock and of the processor."""
+        """Make one request and return its elapsed and CPU seconds."""
         if name == LIST:
             return await _read_list(self.store, self.ids, dice)
         path = READS[name].format(
@@ -132,7 +131,7 @@ async def _measure(small: int, large: int, samples: int) -> Report:
     async with contextlib.AsyncExitStack() as stack:
         sizes = {size: await stack.enter_async_context(_served(size)) for size in (small, large)}
         times = {size: {name: Times() for name in names} for size in sizes}
-        dice = random.Random(1)  # noqa: S311 - no secret
+        dice = random.Random(1)  # noqa: S311 - not a secret
         for number in range(-WARM, samples):
             for name in names:
                 for size, served in sizes.items():
@@ -166,7 +165,7 @@ def _report(small: Mapping[str, Times], large: Mapping[str, Times], *, small_siz
 
 @contextlib.asynccontextmanager
 async def _served(size: int) -> AsyncIterator[Served]:
-    """A service over a store with so many endpoints."""
+    """Open a service on a store with `size` endpoints."""
     with tempfile.TemporaryDirectory() as folder:
         async with opened(Path(folder) / "bench.db") as service:
             await fill(service.store, endpoints=size, now=NOW)
@@ -182,7 +181,7 @@ async def _ready(service: root.Opened) -> Served:
 
 @contextlib.asynccontextmanager
 async def opened(file: Path) -> AsyncIterator[root.Opened]:
-    """The service over an SQLite file, at an instant that stands still."""
+    """Open the service on an SQLite file. Its clock does not advance."""
     config = Config(
         server=ServerSettings(base_url="https://trust.example", admin_port=0),
         store=StoreSettings(url=f"sqlite:///{file}"),
@@ -192,7 +191,9 @@ async def opened(file: Path) -> AsyncIterator[root.Opened]:
 
 
 def _known(tx: Connection) -> tuple[list[str], list[str]]:
-    """The ids of all endpoints, and their hosts, the one with the most endpoints first."""
+    """Return the IDs of all endpoints, and their hosts sorted by number of endpoints, largest
+    first.
+    """
     column = schema.endpoint.c
     ids = list(tx.execute(sa.select(column.id)).scalars())
     by_size = sa.select(column.host).group_by(column.host).order_by(sa.func.count().desc())
@@ -200,7 +201,7 @@ def _known(tx: Connection) -> tuple[list[str], list[str]]:
 
 
 async def _read_list(store: Store, ids: Sequence[str], dice: random.Random) -> tuple[float, float]:
-    """Read a page of the list; the seconds that it took, by the clock and of the processor."""
+    """Read a page of the list and return the elapsed and CPU seconds."""
     shown = dice.sample(ids, min(LIST_ROWS, len(ids)))
     began, cpu = time.perf_counter(), time.process_time()
     await store.reading(rated_endpoints.get_many, shown)
@@ -208,7 +209,7 @@ async def _read_list(store: Store, ids: Sequence[str], dice: random.Random) -> t
 
 
 async def _ask(app: ASGIApp, path: str) -> tuple[float, float]:
-    """Ask for a path; the seconds that it took, by the clock and of the processor."""
+    """Request a path and return the elapsed and CPU seconds."""
     messages: list[Message] = []
 
     async def receive() -> Message:
@@ -244,6 +245,6 @@ def _scope(path: str) -> Scope:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The least value that so many percent of all are not above."""
+    """Return the smallest value that at least `percent` percent of the values do not exceed."""
     ordered = sorted(values)
     return ordered[max(-(-len(ordered) * percent // 100) - 1, 0)]

@@ -1,13 +1,12 @@
-"""`tollgauge bench record`: how many probes a second the store takes, with all that follows from
-each: the row, the endpoint's next due time and its mark that a score is due, the price, the state
-that changes are told from, the end of the host's lease.
+"""`tollgauge bench record`: the number of probes per second that the store can record.
 
-Results of as many hosts as a wave has are recorded in one transaction, as the probe loop does
-(monitor/probing.record), an hour apart for each endpoint: into an SQLite file, and into PostgreSQL
-with Debian's own settings.
+Recording includes the row, the endpoint's next due time, the mark that a score is due, the price,
+the state from which changes are detected, and the end of the host's lease. As in the probe loop
+(monitor/probing.record), one transaction records the results of one wave of hosts; results of an
+endpoint are an hour apart. Measured on an SQLite file and on PostgreSQL with Debian's settings.
 
-The goals are of the clock; the CPU of this process stands beside it, because on a machine that does
-other things the clock says little. PostgreSQL's own CPU is not in it.
+Goals apply to elapsed time. The details also contain the CPU time of this process, which is
+comparable on a busy machine; it does not include PostgreSQL.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Any, Final
 import uvloop
 
 from bench import postgres
-from bench.database import opened
+from bench.database import open_store
 from bench.measurement import Measurement, Report
 from bench.seller import envelope, host, url
 from tollgauge.core.base.units import HOUR_MS
@@ -44,11 +43,11 @@ ENDPOINTS: Final = 1_024
 WAVE: Final = ProbeSettings().wave
 GOALS: Final = {"sqlite": 2_000, "postgresql": 3_000}
 BEGAN: Final = 1_800_000_000_000
-"""The instant of the first results (ms UTC)."""
+"""Time of the first results (ms UTC)."""
 
 
 def run(results: int = RESULTS) -> Report:
-    """Measure so many results on each database."""
+    """Measure `results` results on each database."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         measured = runner.run(measure(results))
     return Report(
@@ -56,7 +55,7 @@ def run(results: int = RESULTS) -> Report:
             Measurement(
                 name=dialect,
                 figure=seen["results_per_s"],
-                unit="results a second",
+                unit="results per second",
                 goal=GOALS[dialect],
                 bound="least",
             )
@@ -67,17 +66,17 @@ def run(results: int = RESULTS) -> Report:
 
 
 async def measure(results: int) -> dict[str, dict[str, Any]]:
-    """What each database did, by its name."""
+    """Return the results by database."""
     with tempfile.TemporaryDirectory() as name:
-        async with opened(Path(name)) as store:
+        async with open_store(Path(name)) as store:
             measured = {store.dialect: await record(store, results)}
-    async with postgres.opened() as store:
+    async with postgres.open_store() as store:
         measured[store.dialect] = await record(store, results)
     return measured
 
 
 async def record(store: Store, results: int) -> dict[str, Any]:
-    """Record so many results; how fast that was."""
+    """Record results and return the rates."""
     known = [_endpoint(number) for number in range(ENDPOINTS)]
     await store.writing(endpoints.insert, *known)
     waves = _waves(known, results)
@@ -101,7 +100,7 @@ async def _record(store: Store, observations: list[Observation]) -> None:
 
 
 def _waves(known: list[Endpoint], results: int) -> Iterator[list[Observation]]:
-    """Waves of results, one of each endpoint in turn, an hour later each time."""
+    """Yield waves of results: one per endpoint in turn, each an hour after its previous one."""
     for start in range(0, results, WAVE):
         yield [
             _observation(known[number % ENDPOINTS], number)
@@ -120,7 +119,7 @@ def _endpoint(number: int) -> Endpoint:
 
 
 def _observation(endpoint: Endpoint, number: int) -> Observation:
-    """A payable probe with one finding, of another duration each time."""
+    """Return a payable probe with one finding. Durations differ."""
     at = BEGAN + number // ENDPOINTS * HOUR_MS + number % ENDPOINTS
     total = 80 + number % 97
     entry = envelope(number % ENDPOINTS)["accepts"][0]

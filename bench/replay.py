@@ -1,19 +1,20 @@
-"""Replay: a series of up and down through the real scorer, as if it had been probed.
+"""Replay of an availability series through the scorer, as if the site had been probed.
 
-Each line of a series is a probe: up is a compliant 402 after LATENCY_MS, not up is a time-out or
-the status that the line names. After each line the evidence is what the store would gather
-(core/probe/rollup, core/probe/spans) and the score is core/score/scoring's; its forecasts are
-compared with the lines that follow:
+Each line of a series becomes a probe: up is a compliant 402 after LATENCY_MS, down is a timeout or
+the status of the line. After each line, the evidence is aggregated as in the store
+(core/probe/rollup, core/probe/spans) and scored with core/score/scoring. Forecasts are compared
+with later lines:
 
-- the next half hour against the next line, if it comes within NOW_MAX_MS;
-- a day against the line nearest to 24 hours later, at most one usual interval away: the median of
-  the site's, at least half an hour and at most a day;
-- grades and labels against the next line within two usual intervals, and against a day;
-- once a day, the interval that the uptime of the score range lies in, against the share of the next
-  week's lines; both as an uptime is published, in tenths of a percent.
+- the next half hour with the next line, if it follows within NOW_MAX_MS;
+- a day with the line nearest to 24 hours later, if it is at most one usual interval away: the
+  site's median interval, at least half an hour and at most a day;
+- grades and labels with the next line within two usual intervals, and with the line a day later;
+- daily, the uptime interval of the score range with the uptime of the next week's lines; both
+  rounded to tenths of a percent, as published.
 
-A series cannot say what a second probe a minute later would have seen. With `confirm` a failure
-counts as confirmed at once; without, the first one is unconfirmed until the next line.
+A series does not contain the confirming probe that would follow a failure after a minute. With
+`confirm`, a failure counts as confirmed immediately; without it, the first failure is unconfirmed
+until the next line.
 """
 
 from __future__ import annotations
@@ -61,25 +62,30 @@ LATENCY_MS: Final = 300
 SHORT_OUTAGE_MS: Final = 3 * HOUR_MS
 WEEK_MS: Final = 7 * DAY_MS
 WEEK_LINES_MIN: Final = 4
-"""The least lines that say something of a week."""
+"""Minimum number of lines from which the uptime of a week is computed."""
 WEEK_RANGE: Final = Cell("week", "uptime-range", "inside")
-"""How many intervals were compared with the next week, and how many of them contain its share."""
+"""Number of intervals compared with the next week, and of those that contain its uptime."""
 SHORT_OUTAGE: Final = "short-outage"
-"""By grade: lines of endpoints that are not payable and were less than SHORT_OUTAGE_MS before."""
+"""By grade: lines of endpoints that are not payable and were payable less than SHORT_OUTAGE_MS ago.
+"""
 _STEP_MS: Final = 30 * MINUTE_MS
-_INSTANT_MAX: Final = 1 << 53
+_TIME_MAX: Final = 1 << 53
 
 _PAYABLE: Final = Lint(payable=True, compliant=True, version=2, accepts=1)
 _NOTHING: Final = Lint(payable=False, compliant=False, version=None)
 
 
 class SeriesError(TollgaugeError):
-    """A line of a series that cannot be read."""
+    """A line of a series is not valid."""
 
 
 class Line(NamedTuple):
-    """One observation of a site: when (ms UTC), whether it was payable, and the HTTP status where
-    it was not (None: no answer).
+    """One observation of a site.
+
+    Attributes:
+        at: time in ms UTC.
+        up: whether the site was payable.
+        status: the HTTP status if it was not payable; None without a response.
     """
 
     at: int
@@ -89,9 +95,12 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaying:
-    """How a series is replayed. Forecasts are made at about one of `every` lines. `fill` repeats
-    each line every half hour until the next one, for one usual interval at most, as if nothing had
-    changed in between. Forecasts are still computed at lines only.
+    """Options of a replay.
+
+    Attributes:
+        every: forecasts are made at about one of `every` lines.
+        fill: repeat each line every half hour until the next line, for at most one usual interval,
+            as if nothing had changed. Forecasts are still made only at lines.
     """
 
     policy: Policy = POLICY
@@ -101,8 +110,9 @@ class Replaying:
 
 
 def read_line(text: bytes) -> tuple[str, Line]:
-    """The site and the line of `{"site": ..., "instant": ..., "up": ..., "status": ...}`; the
-    instant is ISO 8601 or milliseconds UTC. Raises SeriesError.
+    """Parse a line `{"site": ..., "instant": ..., "up": ..., "status": ...}`.
+
+    `instant` is an ISO 8601 time or milliseconds UTC. Raises SeriesError.
     """
     try:
         document = orjson.loads(text)
@@ -112,16 +122,16 @@ def read_line(text: bytes) -> tuple[str, Line]:
         raise SeriesError("is not a JSON object")
     site, up, status = document.get("site"), document.get("up"), document.get("status")
     if not isinstance(site, str) or not site:
-        raise SeriesError("names no site")
+        raise SeriesError("has no `site`")
     if not isinstance(up, bool):
-        raise SeriesError("does not say whether it was up (true or false)")
+        raise SeriesError("has no `up` (true or false)")
     if status is not None and (type(status) is not int or not 100 <= status <= 599):
-        raise SeriesError("has a status that is none of HTTP's")
+        raise SeriesError("has a `status` that is not an HTTP status")
     return site, Line(_instant(document.get("instant")), up, None if up else status)
 
 
 def _instant(value: object) -> int:
-    if type(value) is int and 0 <= value < _INSTANT_MAX:
+    if type(value) is int and 0 <= value < _TIME_MAX:
         return value
     if isinstance(value, str):
         try:
@@ -132,12 +142,13 @@ def _instant(value: object) -> int:
             at = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
             since = at - datetime.fromtimestamp(0, UTC)
             return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
-    raise SeriesError("has no instant (ISO 8601, or milliseconds UTC)")
+    raise SeriesError("has no `instant` (ISO 8601, or milliseconds UTC)")
 
 
 def replay(site: str, lines: Iterable[Line], options: Replaying) -> Sums:
-    """The counts of a site's forecasts and outcomes. Lines come in any order; of several of one
-    instant the last counts.
+    """Return the counts of a site's forecasts and outcomes.
+
+    Lines may be in any order. Of several lines with the same time, the last one is used.
     """
     series = tuple({line.at: line for line in sorted(lines, key=lambda line: line.at)}.values())
     usual = usual_interval(series)
@@ -163,21 +174,22 @@ def replay(site: str, lines: Iterable[Line], options: Replaying) -> Sums:
 
 
 def is_sampled(site: str, at: int, *, every: int) -> bool:
-    """Whether a forecast is made at a line: one of `every`, by a hash of site and time. Every N-th
-    line would be of the same clock times each day.
+    """Return whether a forecast is made at a line: for one of `every`, by a hash of site and
+    time.
     """
+    # Every N-th line would always have the same times of day.
     digest = hashlib.sha256(f"{site}:{at}".encode()).digest()
     return int.from_bytes(digest[:8]) % every == 0
 
 
 def usual_interval(series: Sequence[Line]) -> int:
-    """The median time between lines in milliseconds, from half an hour to a day."""
+    """Return the median time between lines in ms, at least half an hour and at most a day."""
     gaps = [after.at - before.at for before, after in pairwise(series)]
     return min(max(median_low(gaps), _STEP_MS), DAY_MS) if gaps else DAY_MS
 
 
 class _Weeks:
-    """How much of the week after each line of a series was up."""
+    """The uptime in the week after each line of a series."""
 
     def __init__(self, series: Sequence[Line], usual: int) -> None:
         self._usual = usual
@@ -187,8 +199,9 @@ class _Weeks:
         self._up = (0, *accumulate(item is not None and item.up for item in said))
 
     def share(self, index: int) -> Fraction | None:
-        """The share of the lines of the week after a line that are up; None where there are fewer
-        than WEEK_LINES_MIN, or the series ends before.
+        """Return the share of up lines in the week after a line.
+
+        None if the week has fewer than WEEK_LINES_MIN lines or the series ends before.
         """
         until = self._instants[index] + WEEK_MS
         end = bisect_left(self._instants, until + 1)
@@ -199,7 +212,7 @@ class _Weeks:
 
 
 def _count(sums: Sums, history: _History, outcomes: Outcomes, usual: int, policy: Policy) -> None:
-    """Count what the score at the latest line forecasts, and what the lines after it show."""
+    """Count the forecasts at the latest line and their outcomes."""
     computed = score(history.evidence(), policy)
     forecast, at = history.forecast(computed), computed.as_of
     now = outcomes.following(at, within=NOW_MAX_MS)
@@ -219,7 +232,7 @@ def _count(sums: Sums, history: _History, outcomes: Outcomes, usual: int, policy
 
 
 def _count_week(sums: Sums, history: _History, share: Fraction | None, policy: Policy) -> None:
-    """Count whether the uptime's range contains the share of the next week."""
+    """Count whether the range contains the uptime of the next week."""
     ends = uptime_bounds(history.evidence(), policy)
     if share is not None and ends is not None:
         low, middle, high = (
@@ -229,13 +242,13 @@ def _count_week(sums: Sums, history: _History, share: Fraction | None, policy: P
 
 
 def probe_of(line: Line, interval_ms: int) -> ProbeResult:
-    """The probe that a line stands for, when the next one is due after `interval_ms`."""
+    """Return the probe of a line. The next probe is due after `interval_ms`."""
     return replace(_probe(line.up, line.status, interval_ms), at=line.at)
 
 
 @cache
 def _probe(up: bool, status: int | None, interval_ms: int) -> ProbeResult:  # noqa: FBT001 - a key
-    """The probe of a line, at instant 0: many lines have the same."""
+    # At time 0, so that the result can be cached for many lines.
     answer = Answer(status=402 if up else status or 0)
     exchange = Exchange(
         url="",
@@ -249,7 +262,7 @@ def _probe(up: bool, status: int | None, interval_ms: int) -> ProbeResult:  # no
 
 
 class _History:
-    """What is known of a site so far: the day sums of the window and the latest probes."""
+    """The state of a site: the day sums of the window and the latest probes."""
 
     def __init__(self, site: str, interval: int, *, confirm: bool) -> None:
         self._site, self._interval, self._confirm = site, interval, confirm
@@ -264,7 +277,7 @@ class _History:
         self.baselines = Baselines()
 
     def add(self, line: Line) -> None:
-        """The next probe."""
+        """Add the next probe."""
         if not self._days:
             self._first_seen = line.at
         self._at = line.at
@@ -302,7 +315,7 @@ class _History:
 
     @property
     def short_outage(self) -> bool:
-        """Whether it is not payable now and was less than SHORT_OUTAGE_MS ago."""
+        """Return whether it is not payable now and was payable less than SHORT_OUTAGE_MS ago."""
         down = self._state is not None and not self._state.payable
         return (
             down
@@ -311,7 +324,7 @@ class _History:
         )
 
     def evidence(self) -> Evidence:
-        """The evidence as of the latest probe."""
+        """Return the evidence at the time of the latest probe."""
         first = day_of(self._at - WINDOW_MS)
         self._days = {day: row for day, row in self._days.items() if day >= first}
         last, envelope = self._last, self._envelope
@@ -327,7 +340,7 @@ class _History:
         )
 
     def forecast(self, computed: Score) -> Forecast:
-        """What a score says, as it is counted."""
+        """Return the forecast of a score."""
         return forecast_of(computed, self._first_seen, self.baselines.permilles())
 
 
@@ -345,8 +358,9 @@ def _last_probe(result: ProbeResult | None) -> LastProbe | None:
 
 
 def span_parts(before: Statement | None, said: Statement) -> Iterator[tuple[int, Spans]]:
-    """What a new statement adds to the spans of each day that the one before it reaches: together
-    they are the spans of all statements up to the latest (core/probe/spans).
+    """Yield the spans that a new statement adds to each day that the previous statement reaches.
+
+    The sum of all parts is the spans of all statements up to the latest (core/probe/spans).
     """
     today = day_of(said.at)
     if before is not None:

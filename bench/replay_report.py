@@ -1,4 +1,4 @@
-"""Series from files, replayed by all processors, and the report of their forecasts.
+"""Replays series from files on all processors and reports the quality of their forecasts.
 
 `tollgauge bench replay` prints the report (docs/calibration.md).
 """
@@ -41,28 +41,29 @@ from tollgauge.web.wire.statistics_answers import (
 )
 
 FORECASTS_MAX: Final = 250_000
-"""About so many forecasts are made of longer series, unless --every says otherwise."""
+"""Approximate number of forecasts for long series. `--every` overrides it."""
 RESAMPLES: Final = 1_000
-ALONE_MAX: Final = 20_000
-"""So many lines are replayed in this process; more are shared among all processors."""
+SINGLE_PROCESS_MAX: Final = 20_000
+"""Up to this number of lines, the replay runs in this process; otherwise on all processors."""
 
 Progress = Callable[[str, int, int], None]
-"""Receives what is being done, how much of it is done, and how much there is (0: unknown)."""
+"""Receives the current step, the completed amount, and the total (0: unknown)."""
 
 
 class ResampledResponse(ResponseModel):
-    """The 95 % interval of a mean when providers are drawn again with replacement."""
+    """The 95 % interval of a mean if providers are resampled with replacement."""
 
     brier: tuple[float, float]
     log_loss: tuple[float, float]
 
 
 class ReplayResponse(ResponseModel):
-    """The input of a replay, and its figures. `shortOutagesGradedAOrB` is of all lines
-    of sites that were payable less than 3 hours before; `weeksInside` of all score ranges whose
-    uptime ends were held against the next week. `sampledShare` is the share of lines at which
-    forecasts were made; `providers` are the registrable domains of the sites, by which intervals
-    are resampled.
+    """The input of a replay and its figures.
+
+    `shortOutagesGradedAOrB` is the share among lines of sites that were payable less than 3 hours
+    before; `weeksInside` is the share of score ranges that contain the uptime of the next week.
+    `sampledShare` is the share of lines at which forecasts were made. `providers` is the number of
+    registrable domains, by which intervals are resampled.
     """
 
     sites: int
@@ -82,7 +83,7 @@ class ReplayResponse(ResponseModel):
 def replay_files(
     files: Iterable[str], progress: Progress, *, every: int, confirm: bool, fill: bool
 ) -> ReplayResponse:
-    """Replay the series of all files. With `every` 0 about FORECASTS_MAX forecasts are made."""
+    """Replay the series of all files. With `every` 0, about FORECASTS_MAX forecasts are made."""
     series = read_series(files, progress)
     lines = sum(map(len, series.values()))
     options = Replaying(every=every or -(-lines // FORECASTS_MAX) or 1, confirm=confirm, fill=fill)
@@ -91,7 +92,9 @@ def replay_files(
 
 
 def read_series(files: Iterable[str], progress: Progress) -> dict[str, list[Line]]:
-    """The lines of all files by site. Raises TollgaugeError with the number of a bad line."""
+    """Return the lines of all files by site. Raises TollgaugeError with the number of a bad
+    line.
+    """
     series: dict[str, list[Line]] = defaultdict(list)
     for name in files:
         with _opened(name) as stream:
@@ -122,7 +125,9 @@ def _opened(name: str) -> Iterator[Iterable[bytes]]:
             with Path(name).open("rb") as stream:
                 yield stream
     except (OSError, EOFError) as error:
-        raise TollgaugeError(f"{name} cannot be read.", hint="Give a whole file, or -.") from error
+        raise TollgaugeError(
+            f"{name} cannot be read.", hint="Give a complete file, or - for standard input."
+        ) from error
 
 
 def replay_all(
@@ -130,11 +135,9 @@ def replay_all(
     options: Replaying,
     progress: Progress,
 ) -> dict[str, Sums]:
-    """What the sites of each provider add up to, replayed by as many processes as there are
-    processors.
-    """
+    """Replay all sites on all processors and return the sums of each provider."""
     sums: dict[str, Sums] = defaultdict(Sums)
-    if sum(map(len, series.values())) <= ALONE_MAX:
+    if sum(map(len, series.values())) <= SINGLE_PROCESS_MAX:
         for name, lines in series.items():
             sums[provider_of(name)].update(replay(name, lines, options))
         return sums
@@ -150,13 +153,13 @@ def replay_all(
 
 
 def provider_of(name: str) -> str:
-    """The registrable domain of a site of a series, whose outages its sites share."""
+    """Return the registrable domain of a site. Sites of one provider share its outages."""
     host = urlsplit(name).hostname or name.partition("/")[0]
     return site(host)
 
 
 def resampled(by_provider: Mapping[str, Sums], horizon: str) -> ResampledResponse | None:
-    """The intervals of the forecast's Brier score and log loss; None without outcomes."""
+    """Return the intervals of the Brier score and log loss. None without outcomes."""
     parts = [_losses(sums, horizon) for sums in by_provider.values()]
     parts = [part for part in parts if part[0]]
     if not parts:
@@ -172,7 +175,7 @@ def resampled(by_provider: Mapping[str, Sums], horizon: str) -> ResampledRespons
 
 
 def _losses(sums: Sums, horizon: str) -> tuple[int, float, float]:
-    """How many outcomes, and the sums of their squared errors and log losses."""
+    """Return the number of outcomes and the sums of their squared errors and log losses."""
     count, squares, loss = 0, 0.0, 0.0
     for value, (total, hits) in sums.of(horizon, FORECAST).items():
         chance = int(value) / 1_000
@@ -184,7 +187,7 @@ def _losses(sums: Sums, horizon: str) -> tuple[int, float, float]:
 
 
 def _middle(values: list[float]) -> tuple[float, float]:
-    """The middle 95 % of some values."""
+    """Return the limits of the middle 95 % of the values."""
     ordered = sorted(values)
     cut = len(ordered) // 40
     return round(ordered[cut], 6), round(ordered[-1 - cut], 6)
@@ -234,8 +237,8 @@ def report_lines(report: ReplayResponse) -> Iterator[str]:
                 f"{interval.brier[0]:.6f} to {interval.brier[1]:.6f}, log loss "
                 f"{interval.log_loss[0]:.6f} to {interval.log_loss[1]:.6f}"
             )
-    yield from _horizon("payableNow against the next line within 2 hours", result.payable_now)
-    yield from _horizon("payable24h against the line nearest to a day later", result.payable_24h)
+    yield from _horizon("payableNow compared with the next line within 2 h", result.payable_now)
+    yield from _horizon("payable24h compared with the line nearest to 24 h", result.payable_24h)
     for title, rows in (
         ("by label", result.recommendations),
         ("by grade", result.grades),

@@ -1,8 +1,8 @@
-"""`tollgauge bench schedule`: what it costs to decide who is probed next.
+"""`tollgauge bench schedule`: the cost of choosing the next endpoints to probe.
 
-Measured: the claim of a wave of 64 hosts, the end of its leases, and the plan of all hosts'
-shares, with 1,000 and with 100,000 endpoints, of which two hosts have 88 % and everything is due.
-On SQLite and on PostgreSQL, where CPU is that of our process; the details have the clock too.
+Measured are the claim of a wave of 64 hosts, the release of its leases, and the plan of all hosts'
+shares, with 1,000 and 100,000 endpoints. Two hosts have 88 % of the endpoints, and all are due. On
+SQLite and on PostgreSQL; CPU is that of this process. The details also contain elapsed times.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ PLANS: Final = 5
 PLAN_EVERY_S: Final = 120
 NOW: Final = 20_700 * DAY_MS
 OPEN: Final = 10**9
-"""So much faster than usual that no budget ends a wave."""
+"""A speed at which no budget ends a wave."""
 
 
 def run(sizes: Sequence[int] = SIZES) -> Report:
-    """Measure with so many endpoints."""
+    """Measure with each number of endpoints."""
     return asyncio.run(measure(sizes))
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """CPU and clock of each piece of work in seconds."""
+    """CPU and elapsed seconds of each piece of work."""
 
     cpu: list[float] = field(default_factory=list)
     clock: list[float] = field(default_factory=list)
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Add what the block takes."""
+        """Add the duration of the block."""
         cpu, clock = time.process_time(), time.perf_counter()
         yield
         self.cpu.append(time.process_time() - cpu)
         self.clock.append(time.perf_counter() - clock)
 
     def document(self) -> dict[str, float]:
-        """The medians in milliseconds."""
+        """Return the medians in milliseconds."""
         return {
             "cpu_ms": round(statistics.median(self.cpu) * 1000, 3),
             "clock_ms": round(statistics.median(self.clock) * 1000, 3),
@@ -67,7 +67,7 @@ class Costs:
 
 
 async def measure(sizes: Sequence[int]) -> Report:
-    """The costs on each database, at each size."""
+    """Return the costs on each database at each size."""
     with tempfile.TemporaryDirectory() as name:
         details: dict[str, Any] = {}
         for kind, opened in _databases(Path(name)).items():
@@ -103,7 +103,7 @@ def _measurements(details: dict[str, Any], sizes: Sequence[int]) -> Iterator[Mea
 
 
 async def costs(store: Store, size: int) -> dict[str, Any]:
-    """Fill an empty store, plan, and claim and give back one wave after another."""
+    """Fill an empty store, plan, and claim and release waves one after the other."""
     rows = list(skewed(size))
     for part in chunks(rows):
         await store.writing(endpoints.insert, *part)
@@ -123,13 +123,13 @@ async def costs(store: Store, size: int) -> dict[str, Any]:
         with release.timed():
             await store.writing(hosts.release, free_at, owner="bench", now=now)
     if claimed != WAVE * WAVES:
-        raise RuntimeError(f"{claimed} endpoints were claimed, {WAVE * WAVES} were due")
+        raise RuntimeError(f"{claimed} endpoints were claimed instead of {WAVE * WAVES}.")
     works = {"plan": plan, "claim": claim, "release": release}
     return {work: costs.document() for work, costs in works.items()}
 
 
 def skewed(size: int) -> Iterator[Endpoint]:
-    """Endpoints that are all due: 56 % of them of one host, 32 % of another."""
+    """Yield due endpoints: 56 % of one host, 32 % of another."""
     for number in range(size):
         share = number % 100
         host = f"h{number % 25_000}.example" if share >= 88 else "one.example.com"
@@ -139,7 +139,7 @@ def skewed(size: int) -> Iterator[Endpoint]:
             id=endpoint_id(resource),
             resource=resource,
             host=host,
-            description="What an endpoint says of itself fills some hundred bytes. " * 8,
+            description="A description of an endpoint, a few hundred bytes long. " * 8,
             first_seen=NOW - DAY_MS,
             last_seen=NOW,
             next_due=NOW - HOUR_MS + number * HOUR_MS // size,
@@ -150,11 +150,11 @@ Opened = Callable[[int], contextlib.AbstractAsyncContextManager[Store]]
 
 
 def _databases(folder: Path) -> dict[str, Opened]:
-    """How to open an empty store of each database."""
+    """Return a function for each database that opens an empty store."""
 
     def in_file(size: int) -> contextlib.AbstractAsyncContextManager[Store]:
         place = folder / str(size)
         place.mkdir()
-        return database.opened(place)
+        return database.open_store(place)
 
-    return {"sqlite": in_file, "postgresql": lambda _size: postgres.opened()}
+    return {"sqlite": in_file, "postgresql": lambda _size: postgres.open_store()}

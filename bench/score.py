@@ -1,9 +1,9 @@
-"""`tollgauge bench score`: every endpoint scored again from stored evidence, and saved.
+"""`tollgauge bench score`: recompute and save the scores of all endpoints.
 
-Measured: the real score loop over a filled SQLite file (bench/filled) in which every score is due:
-claims, evidence of 30 closed days and of today's probes, the score, the save. CPU is this
-process's, all threads. Beside it, in the same run, what prometheus-blackbox-exporter spends on one
-TLS exchange, and what a score costs among 1,000 endpoints.
+The score loop runs on a filled SQLite file (bench/filled) in which every score is due. It claims
+endpoints, loads the evidence of 30 closed days and of today's probes, computes the score and saves
+it. CPU includes all threads of this process. Peers of the same run are a TLS exchange of
+prometheus-blackbox-exporter, and a score among 1,000 endpoints.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from bench import blackbox
-from bench.database import opened
+from bench.database import open_store
 from bench.filled import fill
 from bench.measurement import Measurement, Report, peak_mb
-from bench.seller import selling
+from bench.seller import run_seller
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db import schema
@@ -31,11 +31,11 @@ from tollgauge.jobs.score import ScoreSettings
 ENDPOINTS: Final = 100_000
 FEW: Final = 1_000
 NOW: Final = 1_795_000_000_000
-"""11 in the morning: an endpoint has some twenty probes today."""
+"""11 a.m. UTC: each endpoint has about twenty probes today."""
 
 
 def run(endpoints: int = ENDPOINTS) -> Report:
-    """Measure the score loop over so many endpoints."""
+    """Measure the score loop on `endpoints` endpoints."""
     details = asyncio.run(measure(endpoints))
     return Report(
         measurements=(
@@ -62,13 +62,13 @@ def run(endpoints: int = ENDPOINTS) -> Report:
 
 
 async def measure(endpoints: int) -> dict[str, Any]:
-    """The peer, a few endpoints, and all of them."""
+    """Measure the peer, a few endpoints, and all endpoints."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        async with selling(folder) as seller, blackbox.started(folder, seller) as exporter:
+        async with run_seller(folder) as seller, blackbox.start(folder, seller) as exporter:
             exchange = await exporter.exchanges()
-    few = await scored_again(FEW)
-    all_of_them = await scored_again(endpoints)
+    few = await recompute_scores(FEW)
+    all_of_them = await recompute_scores(endpoints)
     return {
         "endpoints": endpoints,
         "blackbox_ms": round(exchange * 1_000, 3),
@@ -78,11 +78,11 @@ async def measure(endpoints: int) -> dict[str, Any]:
     }
 
 
-async def scored_again(endpoints: int) -> dict[str, Any]:
-    """Score each of so many endpoints again."""
+async def recompute_scores(endpoints: int) -> dict[str, Any]:
+    """Recompute the scores of all endpoints."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        async with opened(folder) as store:
+        async with open_store(folder) as store:
             await fill(store, endpoints=endpoints, now=NOW)
             await store.writing(_make_due)
             cpu, began = time.process_time(), time.monotonic()
@@ -97,15 +97,17 @@ async def scored_again(endpoints: int) -> dict[str, Any]:
 
 
 async def run_loop(store: Store) -> int:
-    """Run the score loop until nothing is due; how many were scored. Raises RuntimeError if one
-    could not be.
+    """Run the score loop until nothing is due and return the number of scores.
+
+    Raises:
+        RuntimeError: a score could not be computed.
     """
     count = 0
     while tally := await score.run(
         store, settings=ScoreSettings(), cadence=NORMAL, clock=lambda: NOW + MINUTE_MS
     ):
         if "failed" in tally:
-            raise RuntimeError(f"a score failed: {tally}")
+            raise RuntimeError(f"A score failed: {tally}")
         count += int(str(tally["scored"]))
     return count
 

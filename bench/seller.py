@@ -1,9 +1,8 @@
-"""A seller for measurements of probing: nginx, which answers every request under any name with a
-402 of about 2 KB over TLS, so that those who ask are what is measured.
+"""A seller for measurements of probing: nginx, which returns a 402 of about 2 KB over TLS.
 
-Each host of the catalogue has an envelope of its own: its URL, price and payee. Its schema is the
-one that the official SDKs write. One host in ten puts a new id into each answer, as some real ones
-do, so that its answers are never the same.
+It accepts any host name and uses little CPU. Each host of the catalogue has a separate envelope
+with its URL, price and payee, in the schema of the official SDKs. One host in ten adds a new ID to
+each response, as some real sellers do, so that its responses always differ.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ import trustme
 from eth_utils.address import to_checksum_address
 
 HOSTS: Final = 1_000
-"""How many hosts have an envelope of their own."""
+"""Number of hosts with a separate envelope."""
 DOMAIN: Final = "sellers.example"
 PATH: Final = "/v1/item"
 _EXAMPLE: Final = {
@@ -38,25 +37,25 @@ _PATIENCE_S: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seller:
-    """Where it listens on loopback, and the file with the one authority of its certificate."""
+    """Its loopback port, and the file with the authority of its certificates."""
 
     port: int
     ca_file: Path
 
 
 def host(number: int) -> str:
-    """The name of a host."""
+    """Return the name of a host."""
     return f"h{number}.{DOMAIN}"
 
 
 def url(number: int) -> str:
-    """The resource of a host."""
+    """Return the resource of a host."""
     return f"https://{host(number)}{PATH}"
 
 
 @contextlib.asynccontextmanager
-async def selling(folder: Path, *, hosts: int = HOSTS) -> AsyncIterator[Seller]:
-    """The seller in processes of its own, with a certificate for every host."""
+async def run_seller(folder: Path, *, hosts: int = HOSTS) -> AsyncIterator[Seller]:
+    """Run the seller in separate processes, with a certificate for every host."""
     ca_file, key_file = certificates(folder)
     port = free_port()
     settings = folder / "nginx.conf"
@@ -65,7 +64,7 @@ async def selling(folder: Path, *, hosts: int = HOSTS) -> AsyncIterator[Seller]:
         *("nginx", "-e", str(folder / "nginx.log"), "-p", str(folder), "-c", str(settings))
     )
     try:
-        await listening(port, process)
+        await wait_until_listening(port, process)
         yield Seller(port=port, ca_file=ca_file)
     finally:
         if process.returncode is None:
@@ -74,7 +73,7 @@ async def selling(folder: Path, *, hosts: int = HOSTS) -> AsyncIterator[Seller]:
 
 
 def certificates(folder: Path) -> tuple[Path, Path]:
-    """The authority to trust, and the key and certificates of every host, as PEM files."""
+    """Write PEM files with the authority, and with the key and certificates of every host."""
     authority = trustme.CA()
     ca_file, key_file = folder / "ca.pem", folder / "seller.pem"
     authority.cert_pem.write_to_path(str(ca_file))
@@ -83,14 +82,17 @@ def certificates(folder: Path) -> tuple[Path, Path]:
     return ca_file, key_file
 
 
-async def listening(port: int, process: asyncio.subprocess.Process) -> None:
-    """Wait until a process that was just started accepts connections on a loopback port. Raises
-    RuntimeError if it ends, and TimeoutError if that takes too long.
+async def wait_until_listening(port: int, process: asyncio.subprocess.Process) -> None:
+    """Wait until a new process accepts connections on a loopback port.
+
+    Raises:
+        RuntimeError: the process ended.
+        TimeoutError: it does not listen after _PATIENCE_S seconds.
     """
     async with asyncio.timeout(_PATIENCE_S):
         while True:
             if process.returncode is not None:
-                raise RuntimeError("a process of the measurement ended")
+                raise RuntimeError("A process of the measurement ended.")
             with contextlib.suppress(OSError):
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.close()
@@ -99,20 +101,22 @@ async def listening(port: int, process: asyncio.subprocess.Process) -> None:
 
 
 def free_port() -> int:
-    """A loopback port on which nobody listens now."""
+    """Return a loopback port that is not in use."""
     with contextlib.closing(socket.socket()) as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
 
 
 def envelope(number: int) -> dict[str, Any]:
-    """What a host asks for, with the Bazaar extension as the official SDKs write it."""
+    """Return the payment terms of a host, with the Bazaar extension as the official SDKs write
+    it.
+    """
     return {
         "x402Version": 2,
         "error": "Payment required",
         "resource": {
             "url": url(number),
-            "description": "Price, volume and depth of a trading pair, once a second",
+            "description": "Price, volume and depth of a trading pair, updated every second",
             "mimeType": "application/json",
             "serviceName": f"Market data {number}",
             "tags": ["markets", "prices"],
@@ -217,5 +221,5 @@ http {{
 
 
 def header(number: int) -> str:
-    """The PAYMENT-REQUIRED header of a host."""
+    """Return the PAYMENT-REQUIRED header of a host."""
     return base64.b64encode(orjson.dumps(envelope(number))).decode()

@@ -1,13 +1,13 @@
-"""`tollgauge bench serve`: what a ready answer costs, beside a bare ASGI app that sends the same.
+"""`tollgauge bench serve`: the cost of a cached response, compared with a minimal ASGI application.
 
-Measured: the service as it is served, in a process of its own (bench/service), and an application
-that does nothing but send the same status, headers and body to whatever comes (bench/bare), under
-uvicorn with the same settings. Both are asked over kept connections on loopback by closed loops in
-this process, in turns; a figure is the requests of a CPU second of the server's process, all
-threads, the median of the rounds.
+The complete service runs in a separate process (bench/service). The application (bench/bare) sends
+the same status, headers and body to each request, under uvicorn with the same settings. Closed
+loops in this process send requests to both in alternating rounds, over persistent loopback
+connections. A figure is the number of requests per CPU second of the server's process, all threads:
+the median of the rounds.
 
-- `json`: a snapshot; `page`: an endpoint's page, gzipped; `304`: the snapshot, for a client that
-  has it. Requests carry the headers of a client behind a trusted proxy.
+- `json`: a snapshot; `page`: an endpoint's page, gzipped; `304`: the snapshot for a client that has
+  it in its cache. Requests have the headers of a client behind a trusted proxy.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from typing import Final, cast
 import uvloop
 
 from bench import service, traffic
-from bench.child import Child, started
+from bench.child import Child, start_child
 from bench.measurement import Measurement, Report
 from bench.seller import free_port
 
 SHARE: Final = 0.4
-"""Goal, as a fraction of what the bare application sends per CPU second."""
+"""Goal, as a fraction of the minimal application's requests per CPU second."""
 ROUNDS: Final = 15
 CONNECTIONS: Final = 32
 ROUND_S: Final = 0.4
 _LENGTH: Final = re.compile(rb"\r\ncontent-length: ([0-9]+)\r\n")
 _ADDED: Final = frozenset({"date"})
-"""Headers that uvicorn adds to every answer."""
+"""Headers that uvicorn adds to every response."""
 
 
 def run(rounds: int = ROUNDS, seconds: float = ROUND_S) -> Report:
-    """Measure each kind of answer for so many rounds of so many seconds."""
+    """Measure each kind of response in `rounds` rounds of `seconds` seconds."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(measure(rounds, seconds))
 
 
 async def measure(rounds: int, seconds: float) -> Report:
-    """The service and the bare application in turns."""
+    """Measure the service and the minimal application in alternating rounds."""
     measurements, details = [], {}
-    async with served() as (ours, bare):
+    async with run_servers() as (ours, bare):
         for name, request in (await requests(ours)).items():
-            reply = await asked(ours.port, request)
+            reply = await request_once(ours.port, request)
             await bare.send(reply)
             figures = [
                 [await server.rate(request, reply.status, seconds) for server in (ours, bare)]
@@ -63,7 +63,7 @@ async def measure(rounds: int, seconds: float) -> Report:
                 Measurement(
                     name=name,
                     figure=figure,
-                    unit="requests a CPU second",
+                    unit="requests per CPU second",
                     goal=SHARE,
                     bound="least",
                     peer="a bare ASGI app",
@@ -81,13 +81,13 @@ async def measure(rounds: int, seconds: float) -> Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server's process, and the port where it serves."""
+    """A server's process and its port."""
 
     process: Child
     port: int
 
     async def send(self, reply: traffic.Reply) -> None:
-        """Have the bare application answer with this."""
+        """Set the response of the minimal application."""
         await self.process.order(
             do="answer",
             status=reply.status,
@@ -96,7 +96,7 @@ class Server:
         )
 
     async def rate(self, request: bytes, status: int, seconds: float) -> float:
-        """Requests that it answers in a CPU second, under load for `seconds`."""
+        """Return the requests per CPU second under load for `seconds`."""
         before = (await self.process.order(do="cpu"))["cpu_s"]
         count = await load(self.port, request, status, seconds)
         after = (await self.process.order(do="cpu"))["cpu_s"]
@@ -104,10 +104,10 @@ class Server:
 
 
 async def requests(server: Server) -> dict[str, bytes]:
-    """The request of each kind."""
+    """Return the request of each kind."""
     endpoint = service.known()[0].id
     snapshot = f"/trust/snapshot/{endpoint}"
-    reply = await asked(server.port, _get(snapshot))
+    reply = await request_once(server.port, _get(snapshot))
     return {
         "json": _get(snapshot),
         "page": _get(f"/endpoint/{endpoint}"),
@@ -116,13 +116,13 @@ async def requests(server: Server) -> dict[str, bytes]:
 
 
 def _get(path: str, *lines: str) -> bytes:
-    """A GET as a browser's proxy sends it."""
+    """Return a GET as a browser's proxy sends it."""
     more = ("Accept: */*", "Accept-Encoding: gzip, deflate, br", "User-Agent: bench", *lines)
     return traffic.get(path)[:-2] + "".join(f"{line}\r\n" for line in more).encode() + b"\r\n"
 
 
-async def asked(port: int, request: bytes) -> traffic.Reply:
-    """One answer."""
+async def request_once(port: int, request: bytes) -> traffic.Reply:
+    """Send one request and return the response."""
     connection = await traffic.Connection.to(port)
     try:
         return await connection.ask(request)
@@ -131,8 +131,10 @@ async def asked(port: int, request: bytes) -> traffic.Reply:
 
 
 class ClosedLoop(asyncio.Protocol):
-    """One connection that sends the same request again as soon as it is answered. It only finds the
-    end of an answer, where traffic.Connection reads all of it: the server is the one to be busy.
+    """A connection that repeats a request as soon as the response has arrived.
+
+    It only searches for the end of a response, unlike traffic.Connection, so that the client uses
+    little CPU.
     """
 
     def __init__(self, request: bytes, status: int) -> None:
@@ -149,7 +151,7 @@ class ClosedLoop(asyncio.Protocol):
         self._transport.write(self._request)
 
     def data_received(self, data: bytes) -> None:
-        """A part of an answer. The head comes as one part."""
+        """Receive a part of a response. The head arrives as one part."""
         if self._left:
             self._left -= len(data)
         else:
@@ -164,23 +166,23 @@ class ClosedLoop(asyncio.Protocol):
             self._transport.write(self._request)  # type: ignore[union-attr]
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it so
-        """The other side hung up, or this one."""
+        """End the loop: one of the sides closed the connection."""
         if not self.ended.done():
             self.ended.set_result(None)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
     def _fail(self, data: bytes) -> None:
         first = data.partition(b"\r\n")[0].decode("latin-1")
-        self.ended.set_exception(RuntimeError(f"not the answer that was expected: {first}"))
+        self.ended.set_exception(RuntimeError(f"Unexpected response: {first}"))
         self.close()
 
 
 async def load(port: int, request: bytes, status: int, seconds: float) -> int:
-    """Ask over some connections at once for so long; how many answers came."""
+    """Send requests over concurrent connections and return the number of responses."""
     loop = asyncio.get_running_loop()
     connections = [
         await loop.create_connection(lambda: ClosedLoop(request, status), traffic.HOST, port)
@@ -196,8 +198,8 @@ async def load(port: int, request: bytes, status: int, seconds: float) -> int:
 
 
 @contextlib.asynccontextmanager
-async def served() -> AsyncIterator[tuple[Server, Server]]:
-    """The service on an SQLite file, and the bare application."""
+async def run_servers() -> AsyncIterator[tuple[Server, Server]]:
+    """Run the service on an SQLite file, and the minimal application."""
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         settings = service.Settings(
@@ -208,9 +210,9 @@ async def served() -> AsyncIterator[tuple[Server, Server]]:
             ca_file="",
         )
         command = service.command(settings)
-        process = await stack.enter_async_context(started(command, folder / "service"))
+        process = await stack.enter_async_context(start_child(command, folder / "service"))
         bare = await stack.enter_async_context(
-            started([sys.executable, "-m", "bench.bare"], folder / "bare")
+            start_child([sys.executable, "-m", "bench.bare"], folder / "bare")
         )
         await process.line()
         port = int(await bare.line())

@@ -1,13 +1,12 @@
-"""The service as it is served, in a process of its own, for measuring: its routes, its ledger, a
-catalogue of endpoints, a month of probes of some of them.
+"""The complete service in a separate process, with a catalogue and a month of probes of some of it.
 
 `python -m bench.service SETTINGS` takes one JSON object (see `Settings`), prints a line
-when it serves, and then answers one line of JSON for each line of standard input:
-- `{"do": "cpu"}`: the CPU seconds of this process, all threads, since its start;
-- `{"do": "probe"}`: every endpoint of the month was probed just now (a report sold within ten
-  seconds shares that probe instead of making its own);
-- `{"do": "calls", "made": false}`: from now on verify and settle are answered with yes on the spot,
-  without a request; with `true` they are made again.
+when it serves, and then one line of JSON for each line of standard input:
+- `{"do": "cpu"}`: return the CPU seconds of this process, all threads, since its start;
+- `{"do": "probe"}`: record a probe of each endpoint that has a month of probes (a report sold
+  within ten seconds shares that probe instead of making a new one);
+- `{"do": "calls", "made": false}`: accept payments without requests to the facilitator; with
+  `true`, make the requests again.
 """
 
 from __future__ import annotations
@@ -63,18 +62,17 @@ from tollgauge.web.settings import ServerSettings, listen
 
 CATALOGUE: Final = 2_000
 KNOWN: Final = 20
-"""How many endpoints have a month of probes, each on a host of its own."""
+"""Number of endpoints with a month of probes, each on a separate host."""
 LIVE: Final = 60
-"""How many more hosts have an endpoint that can be probed."""
+"""Number of other hosts with an endpoint that can be probed."""
 DAYS: Final = 30
 PAY_TO: Final = "0x" + "ab" * 20
-AT_ONCE: Final = 4
-"""Sales at once."""
+CONCURRENT_SALES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Where to listen, what to store in, whom to ask, where every seller is, and whom to trust."""
+    """Addresses of the service, the store, the facilitator and the sellers, and the authority."""
 
     port: int
     store: str
@@ -84,8 +82,9 @@ class Settings:
 
 
 def config(settings: Settings) -> Config:
-    """The defaults, except for addresses. One trusted proxy names the callers, so that the rate
-    limit counts them one by one as it would in the world.
+    """Return the default configuration with these addresses.
+
+    One trusted proxy states the callers' addresses, so that the rate limit counts each caller.
     """
     hosts = {offer.endpoint.host for offer in offers()}
     return Config(
@@ -108,22 +107,22 @@ def config(settings: Settings) -> Config:
 
 @cache
 def offers() -> tuple[Offer, ...]:
-    """The catalogue."""
+    """Return the catalogue."""
     return tuple(catalogue(CATALOGUE))
 
 
 def known() -> tuple[Endpoint, ...]:
-    """The endpoints with a month of probes."""
-    return _one_a_host()[:KNOWN]
+    """Return the endpoints with a month of probes."""
+    return _one_per_host()[:KNOWN]
 
 
 def live() -> tuple[Endpoint, ...]:
-    """Endpoints that nobody probed yet."""
-    return _one_a_host()[KNOWN : KNOWN + LIVE]
+    """Return endpoints without probes."""
+    return _one_per_host()[KNOWN : KNOWN + LIVE]
 
 
 def replaceable() -> tuple[Endpoint, ...]:
-    """Endpoints that have better alternatives: without any, nothing is sold."""
+    """Return endpoints with better alternatives; without any, the route does not sell."""
     known_ids = {endpoint.id for endpoint in known()}
     copies = {o.endpoint.id: o for o in offers() if o.endpoint.id not in known_ids}
     index = SimilarityIndex(map(entry_of, copies.values()))
@@ -131,7 +130,7 @@ def replaceable() -> tuple[Endpoint, ...]:
     return tuple(copies[id_].endpoint for id_, better in counted if better)[:KNOWN]
 
 
-def _one_a_host() -> tuple[Endpoint, ...]:
+def _one_per_host() -> tuple[Endpoint, ...]:
     first: dict[str, Endpoint] = {}
     for offer in offers():
         first.setdefault(offer.endpoint.host, offer.endpoint)
@@ -139,7 +138,7 @@ def _one_a_host() -> tuple[Endpoint, ...]:
 
 
 async def fill(store: Store, *, now: int) -> None:
-    """The catalogue with scores, and the month of those that are known."""
+    """Insert the catalogue with scores, and the probes of known endpoints."""
     rows = offers()
     await store.writing(endpoints.insert, *[offer.endpoint for offer in rows])
     step = 30 * MINUTE_MS
@@ -160,7 +159,7 @@ def _score(tx: Connection, rows: Iterable[Offer], *, now: int) -> None:
 
 
 def _copy_score(tx: Connection, rows: Iterable[Offer]) -> None:
-    """Give every endpoint without a score a copy of a computed one, with its own points."""
+    """Copy a computed score to every endpoint without one, with its own points."""
     computed = tx.execute(schema.score.select().limit(1)).mappings().one()
     scored_ids = set(tx.execute(schema.score.select()).scalars())
     score_rows = [
@@ -181,7 +180,7 @@ def _copy_score(tx: Connection, rows: Iterable[Offer]) -> None:
 
 
 def _probe(endpoint: Endpoint, at: int) -> ProbeResult:
-    """A probe without findings; its time varies with `at`, in milliseconds."""
+    """Return a probe without findings, whose duration varies with `at` (ms UTC)."""
     total = 80 + at // MINUTE_MS % 97
     return ProbeResult(
         at=at,
@@ -209,20 +208,20 @@ async def probed_now(service: root.Opened) -> None:
 
 
 class SwitchableFacilitator(Facilitator):
-    """The service's client of its facilitator, whose calls can be left out to measure a sale
-    without them.
+    """The service's facilitator client. Requests can be switched off to measure sales without
+    them.
     """
 
     calls_made = True
 
     async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
-        """What the facilitator answers, or yes without a request."""
+        """Return the facilitator's reply, or accept without a request."""
         return await super().verify(payment, requirements) if self.calls_made else Verified()
 
     async def settle(
         self, payment: Payment, requirements: dict[str, object]
     ) -> SettledReply | Unclear:
-        """What the facilitator answers, or yes without a request."""
+        """Return the facilitator's reply, or accept without a request."""
         if self.calls_made:
             return await super().settle(payment, requirements)
         return SettledReply(transaction=f"0x{secrets.token_hex(32)}")
@@ -231,7 +230,7 @@ class SwitchableFacilitator(Facilitator):
 async def obey(
     service: root.Opened, facilitator: SwitchableFacilitator, order: dict[str, Any]
 ) -> dict[str, object]:
-    """Carry out one order of the measurement; its answer."""
+    """Execute a command of the measurement and return its result."""
     match order["do"]:
         case "cpu":
             return {"cpu_s": time.process_time()}
@@ -244,7 +243,7 @@ async def obey(
 
 
 async def serve(settings: Settings) -> None:
-    """Fill an empty store, serve, and obey until standard input ends."""
+    """Fill an empty store, serve, and execute commands until standard input ends."""
     configure_logs(json_lines=True)
     stop, configured = asyncio.Event(), config(settings)
     async with contextlib.AsyncExitStack() as stack:
@@ -266,7 +265,7 @@ def _ready() -> None:
 
 
 def command(settings: Settings) -> list[str]:
-    """The command that starts this module as a process."""
+    """Return the command that starts this module as a process."""
     return [sys.executable, "-m", "bench.service", orjson.dumps(asdict(settings)).decode()]
 
 

@@ -1,9 +1,9 @@
-"""`tollgauge bench similar`: how fast alternatives are found among 100,000 endpoints.
+"""`tollgauge bench similar`: the speed of finding alternatives among 100,000 endpoints.
 
-Measured in one run, on two invented catalogues (bench/catalogue: the usual case and the hard
-one): reading the texts and building the index, one search, the free count for every endpoint in
-one batch, memory, and the whole way through a database. The peer is brute force on the same
-integers: it compares with every endpoint, and must find the same.
+One run measures two invented catalogues (bench/catalogue: the usual case and the hard case):
+reading the texts and building the index, one search, the free count for all endpoints in one batch,
+memory, and the same through a database. The peer is brute force on the same integers: it compares
+with every endpoint and must find the same results.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LIMIT: Final = 25
 
 
 def run(size: int = SIZE) -> Report:
-    """Measure a catalogue of `size` endpoints; the goals are for SIZE on 2 cores."""
+    """Measure a catalogue of `size` endpoints. The goals are for SIZE on 2 cores."""
     usual = measure(tuple(catalogue(size)))
     hard = measure(tuple(catalogue(size, of_few_words=True)))
     database = asyncio.run(through_a_database(tuple(catalogue(size))))
@@ -66,16 +66,16 @@ def run(size: int = SIZE) -> Report:
 
 
 def measure(offers: Sequence[Offer]) -> dict[str, Any]:
-    """The index in memory against brute force. CPU seconds are what a free processor would take:
-    nothing of this runs on two at once.
+    """Compare the index in memory with brute force. Both use one thread, so CPU time is elapsed
+    time on an idle processor.
     """
     cpu = [time.process_time()]
-    reading, entries = timed(lambda: [entry_of(offer) for offer in offers])
-    building, index = timed(lambda: SimilarityIndex(entries))
+    reading, entries = time_call(lambda: [entry_of(offer) for offer in offers])
+    building, index = time_call(lambda: SimilarityIndex(entries))
     cpu.append(time.process_time())
-    counting, counts = timed(lambda: index.counts(0, index.size))
+    counting, counts = time_call(lambda: index.counts(0, index.size))
     cpu.append(time.process_time())
-    asked = drawn(entries, seed=1)
+    asked = sample(entries, seed=1)
     taken, answers = _each(asked, lambda entry: _search(index, entry))
     peer = BruteForce.of(entries)
     peers, same = _each(asked[:PEERS], peer.search)
@@ -109,7 +109,7 @@ def _insert(tx: Connection, offers: Sequence[Offer]) -> None:
 
 
 async def through_a_database(offers: Sequence[Offer]) -> dict[str, Any]:
-    """The same from SQLite, as the service does it: reading rows, building, asking."""
+    """Measure the same from SQLite, as in the service: read rows, build the index, search."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(f"sqlite:///{Path(folder) / 'bench.db'}")
         try:
@@ -119,7 +119,7 @@ async def through_a_database(offers: Sequence[Offer]) -> dict[str, Any]:
             first = await _waited(alternatives.refresh(store))
             again = await _waited(alternatives.refresh(store))
             taken = []
-            for offer in drawn(offers, seed=2):
+            for offer in sample(offers, seed=2):
                 asking = alternatives.find(store, offer.endpoint.id, limit=LIMIT, delta_tenths=50)
                 taken.append(await _waited(asking))
         finally:
@@ -133,7 +133,7 @@ async def through_a_database(offers: Sequence[Offer]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class BruteForce:
-    """The peer: no postings, one pass over everything that every endpoint says."""
+    """The peer: no inverted index, one pass over the terms of all endpoints."""
 
     entries: list[IndexedEndpoint]
     starts: Any
@@ -144,7 +144,7 @@ class BruteForce:
 
     @classmethod
     def of(cls, entries: Sequence[IndexedEndpoint]) -> BruteForce:
-        """The same directions as the index's."""
+        """Use the same vectors as the index."""
         hosts: dict[str, int] = {}
         numbers = [hosts.setdefault(entry.endpoint.host, len(hosts)) for entry in entries]
         postings, rows = build_index([entry.terms for entry in entries], numbers, candidates=0)
@@ -153,7 +153,7 @@ class BruteForce:
         return cls(list(entries), rows.indptr, rows.indices, rows.weights, places, size)
 
     def search(self, entry: IndexedEndpoint) -> tuple[Match, ...]:
-        """What SimilarityIndex.search must find."""
+        """Return the matches that SimilarityIndex.search must find."""
         own = slice(*self.starts[self.places[entry.endpoint.id] :][:2])
         wanted = np.zeros(self.size, np.int64)
         wanted[self.term[own]] = self.step[own]
@@ -176,7 +176,7 @@ class BruteForce:
 
 
 def entry_of(offer: Offer) -> IndexedEndpoint:
-    """An offer as the index knows it."""
+    """Return an offer as an entry of the index."""
     endpoint = offer.endpoint
     rated = RatedEndpoint(
         id=endpoint.id,
@@ -203,14 +203,14 @@ def _search(index: SimilarityIndex, entry: IndexedEndpoint) -> tuple[Match, ...]
     )
 
 
-def drawn(rows: Sequence[T], *, seed: int) -> list[T]:
-    """Those that are searched for, the same ones every time."""
+def sample(rows: Sequence[T], *, seed: int) -> list[T]:
+    """Return a reproducible random sample of the rows to search for."""
     dice = random.Random(seed)  # noqa: S311 - a reproducible choice
     return dice.sample(rows, min(SEARCHES, len(rows)))
 
 
-def timed(work: Callable[[], T]) -> tuple[float, T]:
-    """How many seconds some work took, and its result."""
+def time_call(work: Callable[[], T]) -> tuple[float, T]:
+    """Call `work` and return the CPU seconds and its result."""
     began = time.perf_counter()
     result = work()
     return time.perf_counter() - began, result
@@ -225,7 +225,7 @@ async def _waited(work: Any) -> float:
 def _each(
     entries: Sequence[IndexedEndpoint], work: Callable[[IndexedEndpoint], tuple[Match, ...]]
 ) -> tuple[list[float], list[tuple[Match, ...]]]:
-    pairs = [timed(partial(work, entry)) for entry in entries]
+    pairs = [time_call(partial(work, entry)) for entry in entries]
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 

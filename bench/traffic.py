@@ -1,7 +1,7 @@
-"""Load over HTTP/1.1: closed loops on kept connections, cheap enough to outrun what they measure.
+"""Load over HTTP/1.1: closed loops on persistent connections, faster than the measured servers.
 
-A loop sends a request, waits for the whole answer, notes how long that took, and sends the next.
-Only answers with a `Content-Length` are understood.
+A loop sends a request, waits for the complete response, records the duration, and sends the next
+request. Responses must have a `Content-Length`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HOST: Final = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """A whole answer. Header names are lower case."""
+    """A complete response. Header names are lower case."""
 
     status: int
     headers: dict[str, str]
@@ -27,19 +27,19 @@ class Reply:
 
 @dataclass(slots=True)
 class Seen:
-    """What a load met: seconds of every answer, and how many of each status."""
+    """The result of a load: the seconds of each response, and the number of each status."""
 
     seconds: list[float] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
 
     def percentile_ms(self, permille: int) -> float:
-        """A percentile of the answers in milliseconds."""
+        """Return a percentile of the durations in milliseconds."""
         ordered = sorted(self.seconds)
         return round(ordered[min(len(ordered) * permille // 1_000, len(ordered) - 1)] * 1_000, 2)
 
 
 class Connection(asyncio.Protocol):
-    """One kept connection that carries one request at a time."""
+    """A persistent connection with one request at a time."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -48,21 +48,21 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def to(cls, port: int) -> Connection:
-        """A connection to a loopback port."""
+        """Connect to a loopback port."""
         _, protocol = await asyncio.get_running_loop().create_connection(cls, HOST, port)
         return protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)  # TCP has no other kind
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other side hung up."""
+        """Fail the pending request: the server closed the connection."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(exc or ConnectionResetError())
 
     def data_received(self, data: bytes) -> None:
-        """A part of an answer."""
+        """Receive a part of a response."""
         self._got += data
         head, end, rest = self._got.partition(b"\r\n\r\n")
         if not end:
@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
             self._waiting.set_result(reply)
 
     async def ask(self, request: bytes) -> Reply:
-        """Send a request and wait for its answer. Raises ConnectionError."""
+        """Send a request and wait for its response. Raises ConnectionError."""
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError
         self._waiting = asyncio.get_running_loop().create_future()
@@ -86,20 +86,20 @@ class Connection(asyncio.Protocol):
         return await self._waiting
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.close()
 
 
 def get(path: str, *, caller: int = 1) -> bytes:
-    """A GET as it goes over the wire. `caller` is the address that a trusted proxy would name."""
+    """Return the bytes of a GET. `caller` selects the address that a trusted proxy would state."""
     return (
         f"GET {path} HTTP/1.1\r\nHost: {HOST}\r\nX-Forwarded-For: {_address(caller)}\r\n\r\n"
     ).encode()
 
 
 def post(path: str, body: bytes, *, payment: str = "", caller: int = 1) -> bytes:
-    """A POST of JSON, with a payment where there is one."""
+    """Return the bytes of a POST of JSON, with a payment unless it is empty."""
     paid = f"PAYMENT-SIGNATURE: {payment}\r\n" if payment else ""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Type: application/json\r\n"
@@ -120,8 +120,14 @@ async def run(
     until: float | None = None,
     resting: Callable[[Reply], Awaitable[None]] | None = None,
 ) -> Seen:
-    """Send `requests` over some connections at once, until they end or `until` (the loop's time);
-    `resting` says what a caller does after an answer. What had no answer by then is not counted.
+    """Send requests over concurrent connections, and count the responses.
+
+    Args:
+        port: a loopback port.
+        requests: the requests, shared by all connections.
+        connections: number of connections.
+        until: time of the event loop at which to stop; pending requests are not counted.
+        resting: called after each response, for example to wait.
     """
     seen = Seen()
     loop = asyncio.get_running_loop()

@@ -1,12 +1,11 @@
-"""Whether the weights of terms were fitted to the labels that they were chosen on.
+"""Cross-validation of the term weights: are they overfitted to the labels?
 
     python -m bench.tuning LABELS.jsonl [--splits N]
 
-Weights are chosen anew on a part of the labelled services (bench/relevance) and judged on the
-rest: halves of every catalogue, at random, and whole catalogues left out one at a time. Beside
-the chosen weights the rest judges the default and the plainest ones, where every term weighs the
-same. A default that was fitted would lose to weights chosen on other labels by no more than
-those lose on the labels that they were not chosen on. Figures are nDCG@5, means over catalogues.
+Weights are chosen on a part of the labelled services (bench/relevance) and measured on the rest: on
+random halves of every catalogue, and on one catalogue after the other. The default weights and
+equal weights are measured on the same rest for comparison. Figures are nDCG@5, means over
+catalogues.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ Judge = Callable[[Weights, Places], float]
 
 
 def run(services: Sequence[Service], splits: int = SPLITS) -> dict[str, Any]:
-    """Both ways of leaving labels out."""
+    """Measure both ways of leaving labels out."""
     judge = judge_of(services)
-    halves = [chosen(judge, *pair) for pair in itertools.islice(halved(services), splits)]
+    halves = [choose(judge, *pair) for pair in itertools.islice(split(services), splits)]
     everything = range(len(services))
     asked = quality(services, alike_terms([weigh_terms(service.wording) for service in services]))
-    sources = {source: chosen(judge, *left_out(services, source)) for source in asked}
+    sources = {source: choose(judge, *leave_out(services, source)) for source in asked}
     return {
         "all_labels": {
             "best": max(judge(weights, everything) for weights in GRID),
@@ -57,8 +56,9 @@ def run(services: Sequence[Service], splits: int = SPLITS) -> dict[str, Any]:
 
 
 def judge_of(services: Sequence[Service]) -> Judge:
-    """The mean nDCG@5 of weights on some of the services; rarity is taken from all of them, as
-    the service takes it from all that it knows, labelled or not.
+    """Return a function that computes the mean nDCG@5 of weights on some of the services.
+
+    Document frequencies are those of all services: the service also counts unlabelled endpoints.
     """
     known: dict[Weights, Matrix] = {}
 
@@ -73,8 +73,10 @@ def judge_of(services: Sequence[Service]) -> Judge:
     return judge
 
 
-def chosen(judge: Judge, on: Places, rest: Places) -> dict[str, Any]:
-    """The best weights on some services, and what they and the others are worth on the rest."""
+def choose(judge: Judge, on: Places, rest: Places) -> dict[str, Any]:
+    """Choose the best weights on some services, and measure these, the default and equal
+    weights.
+    """
     best = max(GRID, key=lambda weights: judge(weights, on))
     return {
         "chosen": asdict(best),
@@ -85,8 +87,8 @@ def chosen(judge: Judge, on: Places, rest: Places) -> dict[str, Any]:
     }
 
 
-def halved(services: Sequence[Service]) -> Iterator[tuple[Places, Places]]:
-    """Halves of every catalogue, at random, again and again; each half is used both ways."""
+def split(services: Sequence[Service]) -> Iterator[tuple[Places, Places]]:
+    """Yield random halves of every catalogue without end. Each half is used both ways."""
     dice = random.Random(402)  # noqa: S311 - the same halves every time
     while True:
         left: list[int] = []
@@ -100,8 +102,8 @@ def halved(services: Sequence[Service]) -> Iterator[tuple[Places, Places]]:
         yield right, left
 
 
-def left_out(services: Sequence[Service], source: str) -> tuple[Places, Places]:
-    """All other catalogues, and one."""
+def leave_out(services: Sequence[Service], source: str) -> tuple[Places, Places]:
+    """Return the positions of all other catalogues, and those of one."""
     numbered = list(enumerate(services))
     return (
         [at for at, service in numbered if service.source != source],
@@ -115,7 +117,7 @@ def _means(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="bench.tuning")
     parser.add_argument("labels", type=Path)
     parser.add_argument("--splits", type=int, default=SPLITS)

@@ -1,9 +1,9 @@
 """`tollgauge bench watch`: ten thousand watches, one destination in a hundred broken.
 
-Measured: the real alert loop over an SQLite file, real TLS to receivers in another process. Each
-watch gets one notice; they happen spread over a minute, as changes of a thousand endpoints would
-in a bad minute. Of the broken destinations half answer 500 and half never answer. The delay is
-from what was seen to the receiver's yes.
+The alert loop runs on an SQLite file and delivers over TLS to receivers in another process. Each
+watch gets one alert; the changes are spread over a minute, as if a thousand endpoints changed in a
+bad minute. Half of the broken destinations return 500; the others never respond. The delay is the
+time from the detected change to the receiver's response.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from bench import CHECKOUT
-from bench.database import opened
+from bench.database import open_store
 from bench.measurement import Measurement, Report, peak_mb
 from tollgauge.app import now_ms
 from tollgauge.clients.egress.client import Egress, EgressSettings
@@ -47,13 +47,13 @@ from tollgauge.store.watches.watches import Watch
 WATCHES: Final = 10_000
 ENDPOINTS: Final = 1_000
 FAILING: Final = 100
-"""One destination in so many is broken."""
+"""One destination in FAILING is broken."""
 SPREAD_S: Final = 60
 GOOD, BAD, STUCK = "good.receivers.example", "bad.receivers.example", "stuck.receivers.example"
 
 
 def run(count: int = WATCHES, endpoint_count: int = ENDPOINTS, spread_s: int = SPREAD_S) -> Report:
-    """Measure so many watches of so many endpoints."""
+    """Measure `count` watches of `endpoint_count` endpoints."""
     details = asyncio.run(measure(count, endpoint_count, spread_s))
     delay, growth, left = details["delay_s"]["p95"], details["growth_mb"], details["healthy_left"]
     return Report(
@@ -67,11 +67,11 @@ def run(count: int = WATCHES, endpoint_count: int = ENDPOINTS, spread_s: int = S
 
 
 async def measure(count: int, endpoint_count: int, spread_s: int) -> dict[str, Any]:
-    """Make the watches, let things happen, deliver until every healthy destination has its own."""
+    """Create the watches and changes, and deliver until every healthy destination has its alert."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        async with receiving(folder) as (port, ca_file), opened(folder) as store:
-            settings = WatchSettings(key="a key for the length of a bench run")
+        async with run_receivers(folder) as (port, ca_file), open_store(folder) as store:
+            settings = WatchSettings(key="a key for one measurement on this machine")
             await store.writing(insert_watches, settings, count, endpoint_count)
             egress = Egress(
                 EgressSettings(
@@ -96,7 +96,9 @@ async def measure(count: int, endpoint_count: int, spread_s: int) -> dict[str, A
 
 
 async def run_loop(alerts: alert.Alerts, endpoint_count: int, spread_s: int) -> dict[str, Any]:
-    """Run the alert loop while every endpoint changes once, until all healthy ones are told."""
+    """Run the alert loop while each endpoint changes once, until all healthy deliveries are
+    done.
+    """
     before, began = peak_mb(), time.monotonic()
     inserting = asyncio.create_task(insert_changes(alerts.store, endpoint_count, spread_s))
     while True:
@@ -124,7 +126,7 @@ async def run_loop(alerts: alert.Alerts, endpoint_count: int, spread_s: int) -> 
 
 
 async def insert_changes(store: Store, count: int, spread_s: int) -> None:
-    """One change an endpoint, evenly spread over `spread_s` seconds."""
+    """Insert one change per endpoint, evenly spread over `spread_s` seconds."""
     began = time.monotonic()
     for number in range(count):
         await asyncio.sleep(max(0.0, began + number * spread_s / count - time.monotonic()))
@@ -135,7 +137,7 @@ async def insert_changes(store: Store, count: int, spread_s: int) -> None:
 def insert_watches(
     tx: Connection, settings: WatchSettings, count: int, endpoint_count: int
 ) -> None:
-    """Insert the endpoints and the watches, all of them active."""
+    """Insert the endpoints and active watches."""
     now = now_ms() - DAY_MS
     sealer = settings.sealer
     for number in range(endpoint_count):
@@ -177,7 +179,7 @@ def insert_watches(
 
 
 def healthy_left(tx: Connection) -> int:
-    """Deliveries to good destinations, or changes, that still wait."""
+    """Return the number of pending changes and of pending deliveries to healthy destinations."""
     delivery, target = outbox.delivery, destination
     good = target.c.masked == f"https://{GOOD}/…"
     query = (
@@ -190,7 +192,7 @@ def healthy_left(tx: Connection) -> int:
 
 
 def delays_ms(tx: Connection) -> list[int]:
-    """From what was seen to the yes, of what good destinations took, in order."""
+    """Return the sorted delays between change and acceptance at healthy destinations."""
     delivery, watch, change = outbox.delivery, watches.watch, changes.change
     joined = delivery.join(watch, watch.c.id == delivery.c.watch_id).join(
         change, change.c.endpoint_id == watch.c.endpoint_id
@@ -201,8 +203,8 @@ def delays_ms(tx: Connection) -> list[int]:
 
 
 @contextlib.asynccontextmanager
-async def receiving(folder: Path) -> AsyncIterator[tuple[int, Path]]:
-    """The receivers in a process of their own: their port, and the authority to trust."""
+async def run_receivers(folder: Path) -> AsyncIterator[tuple[int, Path]]:
+    """Run the receivers in a separate process; yield their port and the authority's file."""
     authority = trustme.CA()
     ca_file, key_file = folder / "ca.pem", folder / "server.pem"
     authority.cert_pem.write_to_path(str(ca_file))
@@ -212,7 +214,7 @@ async def receiving(folder: Path) -> AsyncIterator[tuple[int, Path]]:
         *(sys.executable, "-m", __name__, str(key_file)), cwd=CHECKOUT, stdout=subprocess.PIPE
     )
     try:
-        assert process.stdout is not None  # noqa: S101 - a pipe was asked for
+        assert process.stdout is not None  # noqa: S101 - PIPE was requested
         yield int(await process.stdout.readline()), ca_file
     finally:
         process.kill()
@@ -220,7 +222,7 @@ async def receiving(folder: Path) -> AsyncIterator[tuple[int, Path]]:
 
 
 async def answer(scope: Any, receive: Any, send: Any) -> None:
-    """What the receivers answer, by name."""
+    """Respond as the receiver of this name."""
     request = Request(scope, receive)
     host = request.headers["host"].split(":")[0]
     await request.body()
@@ -231,7 +233,7 @@ async def answer(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def serve_receivers(key_file: str) -> None:
-    """Serve the receivers until this process is ended; the first line says the port."""
+    """Print the port and serve the receivers until this process is ended."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(key_file)
     async with serve(answer, tls=context) as port:

@@ -9,18 +9,18 @@ import orjson
 import pytest
 
 from bench import blackbox
-from bench.seller import envelope, header, selling, url
+from bench.seller import envelope, header, run_seller, url
 from tollgauge.core.lint import lint
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 
 async def test_blackbox_exporter_verifies_certificate_of_seller(tmp_path: Path) -> None:
-    async with selling(tmp_path, hosts=2) as seller:
+    async with run_seller(tmp_path, hosts=2) as seller:
         (tmp_path / "trusted").mkdir()
-        async with blackbox.started(tmp_path / "trusted", seller) as exporter:
+        async with blackbox.start(tmp_path / "trusted", seller) as exporter:
             assert 0 <= await exporter.exchanges(4) < 1
         seller.ca_file.write_text("")
-        async with blackbox.started(tmp_path, seller) as exporter:
+        async with blackbox.start(tmp_path, seller) as exporter:
             with pytest.raises(RuntimeError, match="a failure"):
                 await exporter.exchanges(1)
 

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from bench import filled, lives
-from bench.database import opened
-from bench.day import BEGIN, Clock, Day, everybody
+from bench.database import open_store
+from bench.day import BEGIN, Clock, Day, load_endpoints
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.probe.schedule import NORMAL, interval_ms, place_ms
 from tollgauge.db import schema
@@ -35,19 +35,19 @@ def filled_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def _fill(folder: Path) -> None:
-    async with opened(folder) as store:
+    async with open_store(folder) as store:
         await filled.fill(store, endpoints=400, days=1, now=NOW)
 
 
 @pytest.fixture
 async def store(filled_folder: Path, tmp_path: Path) -> AsyncIterator[Store]:
     shutil.copytree(filled_folder, tmp_path, dirs_exist_ok=True)
-    async with opened(tmp_path) as store:
+    async with open_store(tmp_path) as store:
         yield store
 
 
 async def test_copies_are_spread_over_the_probe_schedule(store: Store) -> None:
-    known = await store.reading(everybody)
+    known = await store.reading(load_endpoints)
     for endpoint in known:
         assert endpoint.last_probed is not None
         assert endpoint.last_probed <= NOW
@@ -68,7 +68,7 @@ async def test_last_probe_of_every_copy_has_a_row_of_today(store: Store) -> None
 
 
 async def test_score_of_every_copy_includes_payments_to_its_pay_to(store: Store) -> None:
-    known = await store.reading(everybody)
+    known = await store.reading(load_endpoints)
     computed = await store.reading(scores.results, [endpoint.id for endpoint in known])
     scored, indexed = [], []
     for endpoint in known:
@@ -92,7 +92,7 @@ async def test_hosts_are_due_with_their_first_due_endpoint(store: Store) -> None
 async def test_next_probes_of_filled_store_change_no_terms(store: Store) -> None:
     clock = Clock(NOW + HOUR_MS)
     day = Day(store, clock, ())
-    (batch,) = day.seen(await day.claim(limit=15))
+    (batch,) = day.invent_results(await day.claim(limit=15))
     assert len(batch) == 15
     await day.record(batch)
 

@@ -58,13 +58,13 @@ def test_reads_lines_of_every_form() -> None:
     [
         (b"{", "is not JSON"),
         (b"[]", "is not a JSON object"),
-        (b'{"instant": 5, "up": true}', "names no site"),
-        (b'{"site": "a", "instant": 5}', "does not say whether it was up"),
-        (b'{"site": "a", "instant": 5, "up": 1}', "does not say whether it was up"),
-        (b'{"site": "a", "instant": "today", "up": true}', "has no instant"),
-        (b'{"site": "a", "instant": -1, "up": true}', "has no instant"),
-        (b'{"site": "a", "instant": true, "up": true}', "has no instant"),
-        (b'{"site": "a", "instant": 5, "up": false, "status": 42}', "has a status"),
+        (b'{"instant": 5, "up": true}', "has no `site`"),
+        (b'{"site": "a", "instant": 5}', "has no `up`"),
+        (b'{"site": "a", "instant": 5, "up": 1}', "has no `up`"),
+        (b'{"site": "a", "instant": "today", "up": true}', "has no `instant`"),
+        (b'{"site": "a", "instant": -1, "up": true}', "has no `instant`"),
+        (b'{"site": "a", "instant": true, "up": true}', "has no `instant`"),
+        (b'{"site": "a", "instant": 5, "up": false, "status": 42}', "has a `status`"),
     ],
 )
 def test_rejects_invalid_line_with_reason(text: bytes, problem: str) -> None:

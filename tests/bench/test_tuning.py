@@ -24,14 +24,14 @@ def services() -> list[Service]:
 
 def test_halves_split_every_catalogue_evenly_without_overlap() -> None:
     rows = services()
-    for on, rest in islice(tuning.halved(rows), 4):
+    for on, rest in islice(tuning.split(rows), 4):
         assert sorted([*on, *rest]) == list(range(len(rows)))
         for part in (on, rest):
             assert [rows[at].source for at in part].count("one") == 4
 
 
 def test_left_out_catalogue_is_used_only_for_evaluation() -> None:
-    on, rest = tuning.left_out(services(), "two")
+    on, rest = tuning.leave_out(services(), "two")
     assert {services()[at].source for at in on} == {"one"}
     assert {services()[at].source for at in rest} == {"two"}
 
@@ -43,7 +43,7 @@ def test_best_weights_of_one_part_are_evaluated_on_the_rest() -> None:
         asked.append((weights, tuple(places)))
         return float(weights.whole) if tuple(places) == (1,) else 0.5
 
-    choice = tuning.chosen(judge, (1,), (2,))
+    choice = tuning.choose(judge, (1,), (2,))
     best = max(setting.whole for setting in tuning.GRID)
     assert choice["chosen"]["whole"] == best
     assert (choice["seen"], choice["unseen"]) == (float(best), 0.5)

@@ -47,10 +47,10 @@ def test_benchmark_processes_start_from_any_folder(tmp_path: Path) -> None:
     program = (
         "import asyncio, pathlib, sys\n"
         "sys.path.insert(0, sys.argv[1])\n"
-        "from bench.child import started\n"
+        "from bench.child import start_child\n"
         "async def main():\n"
         "    words = [sys.executable, '-m', 'bench.canned', '10', '1', '1', '1', '0']\n"
-        "    async with started(words, pathlib.Path('log')) as child:\n"
+        "    async with start_child(words, pathlib.Path('log')) as child:\n"
         "        print(int(await child.line()))\n"
         "asyncio.run(main())\n"
     )

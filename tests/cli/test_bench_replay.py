@@ -33,7 +33,7 @@ def test_figures_are_printed_next_to_baselines(tollgauge: Command, series: Path)
     done = tollgauge("bench", "replay", str(series))
     assert done.code == 0, done.err
     assert "policy 3: 384 lines of 2 sites, forecasts from 100.00 % of them" in done.out
-    assert "payableNow against the next line within 2 hours: 382 forecasts" in done.out
+    assert "payableNow compared with the next line within 2 h: 382 forecasts" in done.out
     # Two of 382 next lines differ from their previous line.
     assert f"last-probe          {2 / 382:>10.6f}" in done.out
     for name in ("Brier", "AUC", "base-rate", "uptime-30d", "proceed", "not enough data"):
@@ -64,7 +64,7 @@ def test_invalid_line_is_rejected_with_its_number(tollgauge: Command, series: Pa
     series.write_text(series.read_text() + '{"site": "a", "instant": "soon", "up": true}\n')
     done = tollgauge("bench", "replay", str(series))
     assert (done.code, done.out) == (2, "")
-    assert "line 385 has no instant" in " ".join(done.err.split())
+    assert "line 385 has no `instant`" in " ".join(done.err.split())
 
 
 def test_unreadable_file_and_invalid_option_exit_2(tollgauge: Command, series: Path) -> None:
@@ -86,5 +86,5 @@ def test_result_does_not_depend_on_number_of_processes(
     tollgauge: Command, series: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alone = tollgauge("bench", "replay", str(series), "--json").json
-    monkeypatch.setattr(replay_report, "ALONE_MAX", 0)
+    monkeypatch.setattr(replay_report, "SINGLE_PROCESS_MAX", 0)
     assert tollgauge("bench", "replay", str(series), "--json").json == alone
