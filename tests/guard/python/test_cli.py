@@ -422,5 +422,5 @@ def test_the_help_names_every_command(run: Run) -> None:
     assert code == 0
     assert re.findall(r"^    (\w+)", out, re.MULTILINE) == [
         *("try", "check", "quote", "journal", "export", "unresolved", "approve", "report"),
-        "proxy",
+        *("proxy", "gateway"),
     ]

@@ -27,6 +27,7 @@ PROVIDED = {
     "cryptography": {"cryptography"},
     "eth-account": {"eth_account"},
     "eth-hash": {"eth_hash"},
+    "h11": {"h11"},
     "httpx": {"httpx"},
     "idna": {"idna"},
     "mcp": {"mcp"},

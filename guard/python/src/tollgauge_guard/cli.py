@@ -15,6 +15,7 @@ from importlib import metadata
 from typing import Final
 
 from tollgauge_guard import cli_journal, cli_quote, open_guard
+from tollgauge_guard.cli_gateway import TOKEN, listen_address, run_gateway
 from tollgauge_guard.cli_journal import BAD, BUNDLE, FAILED, GOOD, KEY, Commands
 from tollgauge_guard.decision import Allow, Asked, Decision, Spent, decide
 from tollgauge_guard.errors import GuardError
@@ -106,6 +107,19 @@ def proxy(options: argparse.Namespace) -> int:
     return asyncio.run(mcp_proxy.run(guard, command, options.url))
 
 
+def gateway(options: argparse.Namespace) -> int:
+    """Pay for programs on this machine."""
+    guard = open_guard(
+        bundle=_bundle(options),
+        key=_key(options),
+        policy=_policy(options),
+        journal=options.journal,
+        nodes=dict(options.node or ()),
+        approver=options.approver,
+    )
+    return run_gateway(guard, options.listen)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tollgauge-guard",
@@ -120,6 +134,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_quote(commands)
     cli_journal.add_commands(commands)
     _add_proxy(commands)
+    _add_gateway(commands)
     return parser
 
 
@@ -172,17 +187,46 @@ def _add_proxy(commands: Commands[argparse.ArgumentParser]) -> None:
         "refuses.",
     )
     command.add_argument("--url", help="the server's address in the bundle")
+    _add_nodes(command)
+    _add_policy(command)
+    cli_journal.add_file(command)
+    command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    command.set_defaults(run=proxy)
+
+
+def _add_gateway(commands: Commands[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "gateway",
+        help="pay for programs on this machine that cannot pay themselves",
+        description="Serve http://127.0.0.1:PORT/https/HOST/PATH, which requests "
+        "https://HOST/PATH and pays for it if the guard allows that. Programs send the bearer "
+        f"token of {TOKEN} (default: a new one, which is printed). The wallet is the private key "
+        f"in {cli_journal.PAYER_KEY}.",
+    )
+    command.add_argument(
+        "--listen",
+        type=listen_address,
+        default=("127.0.0.1", 8403),
+        metavar="HOST:PORT",
+        help="a loopback address (default: 127.0.0.1:8403)",
+    )
+    command.add_argument(
+        "--approver", metavar="KEY", help="public key of the approver; questions wait in a queue"
+    )
+    _add_nodes(command)
+    _add_policy(command)
+    cli_journal.add_file(command)
+    command.set_defaults(run=gateway)
+
+
+def _add_nodes(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--node",
         action="append",
         type=_node,
         metavar="CAIP-2=URL",
-        help="a JSON-RPC node of a network, to see what became of a payment",
+        help="a JSON-RPC node of a network, which shows whether a payment was used",
     )
-    _add_policy(command)
-    cli_journal.add_file(command)
-    command.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    command.set_defaults(run=proxy)
 
 
 def _add_policy(command: argparse.ArgumentParser) -> None:

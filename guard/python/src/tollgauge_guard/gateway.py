@@ -1,0 +1,397 @@
+"""A loopback gateway: programs that cannot pay send `http://127.0.0.1:PORT/https/HOST/PATH`.
+
+It requests `https://HOST/PATH` with a guarded client, pays for it if the guard allows that, and
+streams the response back. Nothing that a caller sends loosens the policy. Only programs that know
+the token are served, and no browsers: a web page must not be able to spend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import ipaddress
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from http.cookiejar import Cookie, CookieJar
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import h11
+import httpx
+
+from tollgauge_guard.errors import GuardError
+from tollgauge_guard.guard import HANDLE
+from tollgauge_guard.httpx_client import GuardedClient
+from tollgauge_guard.receipt import PAYMENT_HEADERS
+from tollgauge_guard.request import CallOptions, PaymentRefusedError, PaymentUnresolved, paying
+
+METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
+MAX_HEAD: Final = 64 * 1_024
+MAX_BODY: Final = 10 * 2**20
+MAX_CONNECTIONS: Final = 64
+REQUEST_TIMEOUT_S: Final = 30  # for the whole request of a caller
+SELLER_TIMEOUT_S: Final = 120
+MIN_TOKEN: Final = 32
+PURCHASE: Final = "tollgauge-purchase"
+MAX_AMOUNT: Final = "tollgauge-max-amount"
+EXPECT_PAY_TO: Final = "tollgauge-expect-pay-to"
+PAYMENT: Final = "tollgauge-payment"
+_TARGET: Final = re.compile(
+    r"/(?P<scheme>https?)/(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?P<port>:\d{1,5})?(?P<rest>[/?].*)?"
+)
+_HOP_BY_HOP: Final = frozenset(
+    {
+        "connection",
+        "keep-alive",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+        "proxy-connection",
+    }
+)  # RFC 9110, section 7.6.1
+_OF_GATEWAY: Final = frozenset(
+    {"host", "content-length", "expect", "proxy-authorization", "proxy-authenticate"}
+    | {PURCHASE, MAX_AMOUNT, EXPECT_PAY_TO}
+)
+_log = logging.getLogger("tollgauge_guard")
+
+
+class GatewayError(GuardError):
+    """A request that the gateway refuses, with the status of the response."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code = status, code
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request that the gateway may make for a caller."""
+
+    method: str
+    url: str
+    headers: list[tuple[str, str]]
+    body: bytes
+    options: CallOptions
+
+
+def drop_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the headers without payments, and without those of one connection (RFC 9110)."""
+    kept = list(headers)
+    named = {
+        token.strip().lower()
+        for name, value in kept
+        if name.lower() == "connection"
+        for token in value.split(",")
+    }
+    dropped = _HOP_BY_HOP | PAYMENT_HEADERS | named | {"sign-in-with-x"}
+    return [(name, value) for name, value in kept if name.lower() not in dropped]
+
+
+class Gateway:
+    """Serves one guarded client on a loopback port.
+
+    Args:
+        http: makes the requests.
+        token: what callers send as `Authorization: Bearer` or `Proxy-Authorization: Bearer`.
+        host: a loopback address.
+        port: 0 for a free one.
+
+    Raises:
+        GuardError: the address is not a loopback address, or the token is too short.
+    """
+
+    def __init__(self, http: GuardedClient, token: str, host: str, port: int) -> None:
+        try:
+            address = ipaddress.ip_address(host.strip("[]"))
+        except ValueError as error:
+            raise GuardError(f"{host} is not an IP address.", hint="Use 127.0.0.1.") from error
+        if not address.is_loopback:
+            raise GuardError(
+                f"{host} is not a loopback address.",
+                hint="The gateway spends your money: it serves this machine only. Use 127.0.0.1.",
+            )
+        if len(token) < MIN_TOKEN:
+            raise GuardError(f"A token has at least {MIN_TOKEN} characters.")
+        http.cookies.jar = _NoCookies()  # callers must not share the cookies of sellers
+        self._http, self.token = http, token
+        self._address, self._port = address, port
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        """Serve until the block ends; yields the URL."""
+        server = await asyncio.start_server(self._accept, str(self._address), self._port)
+        self._port = server.sockets[0].getsockname()[1]
+        try:
+            yield f"http://{self._name}:{self._port}"
+        finally:
+            server.close()
+            for task in tuple(self._connections):
+                task.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
+
+    @property
+    def _name(self) -> str:
+        return f"[{self._address}]" if self._address.version == 6 else str(self._address)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a connection without a task")
+        self._connections.add(task)
+        connection = _Connection(reader, writer)
+        try:
+            if len(self._connections) > MAX_CONNECTIONS:
+                raise GatewayError(503, "busy", "Too many connections.")
+            await self._serve(connection)
+        except GatewayError as error:
+            await connection.refuse(error.status, {"error": error.code, "message": str(error)})
+        except (OSError, h11.LocalProtocolError):
+            pass  # the caller has gone
+        except asyncio.CancelledError:
+            pass  # the gateway stops
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _serve(self, connection: _Connection) -> None:
+        try:
+            order = await asyncio.wait_for(self._read(connection), REQUEST_TIMEOUT_S)
+        except TimeoutError as error:
+            raise GatewayError(408, "timeout", "The request took too long.") from error
+        if order is None:
+            return
+        # A caller who hangs up gets no answer: its payment must not count as answered.
+        call = asyncio.create_task(self._pay(connection, order))
+        gone = asyncio.create_task(connection.closed())
+        try:
+            await asyncio.wait((call, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            gone.cancel()
+            if not call.done():
+                call.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await call
+
+    async def _read(self, connection: _Connection) -> Order | None:
+        """Return the order of a caller, None if the connection was closed before its request."""
+        head = await connection.read_head()
+        if head is None:
+            return None
+        headers = [
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers
+        ]
+        self._check_caller(headers)
+        method, target = head.method.decode("latin-1"), head.target.decode("latin-1")
+        if method not in METHODS:
+            raise GatewayError(
+                405, "method-not-allowed", f"Use one of {', '.join(sorted(METHODS))}."
+            )
+        url = self._target_url(target)
+        own = {name.lower(): value for name, value in headers}
+        used = "proxy-authorization" if "proxy-authorization" in own else "authorization"
+        kept = [
+            (name, value)
+            for name, value in drop_headers(headers)
+            if name.lower() not in _OF_GATEWAY and name.lower() != used
+        ]
+        body = await connection.read_body()
+        return Order(method, url, kept, body, _read_options(own))
+
+    def _check_caller(self, headers: list[tuple[str, str]]) -> None:
+        """Raise GatewayError unless the caller is a program that knows the token."""
+        values: dict[str, list[str]] = {}
+        for name, value in headers:
+            values.setdefault(name.lower(), []).append(value)
+        hosts = {f"{name}:{self._port}" for name in (self._name, "localhost")}
+        if len(values.get("host", ())) != 1 or values["host"][0].lower() not in hosts:
+            raise GatewayError(421, "host-mismatch", "The header Host must name the gateway.")
+        if "origin" in values or any(name.startswith("sec-fetch-") for name in values):
+            raise GatewayError(403, "browser", "The gateway does not serve browsers.")
+        given = values.get("proxy-authorization") or values.get("authorization") or [""]
+        scheme, _, token = given[0].partition(" ")
+        is_known = hmac.compare_digest(
+            token.strip().encode("latin-1"), self.token.encode("latin-1")
+        )
+        if len(given) != 1 or scheme.lower() != "bearer" or not is_known:
+            raise GatewayError(401, "unauthorized", "Missing or invalid bearer token.")
+        if "upgrade" in values:
+            raise GatewayError(400, "upgrade", "The gateway does not upgrade connections.")
+
+    def _target_url(self, target: str) -> str:
+        """Return the URL that a path names. Raises GatewayError."""
+        match = _TARGET.fullmatch(target)
+        if match is None:
+            raise GatewayError(400, "target", "The path must be /https/HOST/PATH.")
+        scheme, host, port, rest = match.group("scheme", "host", "port", "rest")
+        url = f"{scheme}://{host}{port or ''}{rest or '/'}"
+        try:
+            parts = urlsplit(url)
+            is_own = parts.port == self._port and _is_loopback(parts.hostname or "")
+        except ValueError as error:
+            raise GatewayError(400, "target", "The path names no valid URL.") from error
+        if is_own:
+            raise GatewayError(400, "target", "The path names the gateway itself.")
+        return url
+
+    async def _pay(self, connection: _Connection, order: Order) -> None:
+        """Make the request of an order, and send its response."""
+        request = self._http.build_request(
+            order.method, order.url, headers=_exact(order.headers), content=order.body
+        )
+        options = order.options
+        try:
+            with paying(
+                purchase=options.purchase,
+                max_amount=options.max_amount,
+                expect_pay_to=options.expect_pay_to,
+            ):
+                answer = await self._http.send(request, stream=True, follow_redirects=True)
+        except PaymentRefusedError as error:
+            status = 409 if isinstance(error, PaymentUnresolved) else 403
+            await connection.refuse(status, error.for_model())
+        except GuardError as error:
+            await connection.refuse(400, {"error": "invalid", "message": str(error)})
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            status = 504 if isinstance(error, httpx.TimeoutException) else 502
+            document = {"error": "seller-unreachable", "payment": getattr(error, HANDLE, None)}
+            await connection.refuse(status, document)
+        except Exception:  # noqa: BLE001  # the caller gets a response, whatever fails
+            _log.exception("gateway.failed")
+            await connection.refuse(500, {"error": "failed"})
+        else:
+            try:
+                await connection.send(answer)
+            finally:
+                await answer.aclose()
+
+
+class _NoCookies(CookieJar):
+    """A jar that keeps nothing."""
+
+    def set_cookie(self, cookie: Cookie) -> None:
+        """Keep nothing."""
+
+
+class _Connection:
+    """One connection of a caller, which carries one request."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._is_head = False
+
+    async def read_head(self) -> h11.Request | None:
+        """Return the head of the request. Raises GatewayError if it is not HTTP."""
+        event = await self._next_event()
+        if not isinstance(event, h11.Request):
+            return None
+        self._is_head = event.method == b"HEAD"
+        return event
+
+    async def read_body(self) -> bytes:
+        """Return the body. Raises GatewayError if it is too long or not whole."""
+        if self._http.they_are_waiting_for_100_continue:
+            informed = h11.InformationalResponse(status_code=100, headers=[])
+            self._writer.write(self._http.send(informed) or b"")
+        body = bytearray()
+        while not isinstance(event := await self._next_event(), h11.EndOfMessage):
+            if not isinstance(event, h11.Data):
+                raise GatewayError(400, "body", "The body is not complete.")
+            body += event.data
+            if len(body) > MAX_BODY:
+                raise GatewayError(413, "body", f"A body has at most {MAX_BODY >> 20} MB.")
+        return bytes(body)
+
+    async def closed(self) -> None:
+        """Wait until the caller closes its side. What it sends meanwhile is ignored."""
+        with contextlib.suppress(OSError):
+            while await self._reader.read(4_096):
+                pass
+
+    async def refuse(self, status: int, document: dict[str, object]) -> None:
+        """Send a response of the gateway's own."""
+        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        body = json.dumps(document).encode()
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        if status == 401:
+            headers.append(("WWW-Authenticate", "Bearer"))
+        await self._start(status, headers)
+        if not self._is_head:
+            await self._write(h11.Data(data=body))
+        await self._write(h11.EndOfMessage())
+
+    async def send(self, answer: httpx.Response) -> None:
+        """Stream the response of a seller. One that breaks off is not completed here either."""
+        # The last chunk is held back until the seller's body has ended: the caller closes as soon
+        # as it has everything, which must not look like hanging up before the end.
+        held = b""
+        headers = drop_headers(answer.headers.multi_items())
+        if isinstance(handle := answer.extensions.get(HANDLE), str):
+            headers.append((PAYMENT, handle))
+        await self._start(answer.status_code, headers)
+        try:
+            async for chunk in answer.aiter_raw():
+                if held:
+                    await self._write(h11.Data(data=held))
+                held = chunk
+        except httpx.HTTPError:
+            self._writer.transport.abort()
+            return
+        if held:
+            await self._write(h11.Data(data=held))
+        await self._write(h11.EndOfMessage())
+
+    async def _start(self, status: int, headers: list[tuple[str, str]]) -> None:
+        await self._write(
+            h11.Response(status_code=status, headers=[*headers, ("Connection", "close")])
+        )
+
+    async def _write(self, event: Any) -> None:
+        self._writer.write(self._http.send(event) or b"")
+        await self._writer.drain()
+
+    async def _next_event(self) -> Any:
+        while True:
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                raise GatewayError(
+                    error.error_status_hint, "http", "Not a valid request."
+                ) from error
+            if event is not h11.NEED_DATA:
+                return event
+            self._http.receive_data(await self._reader.read(65_536))
+
+
+def _exact(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return headers without the defaults that httpx would add for a program of its own."""
+    names = {name.lower() for name, _ in headers}
+    usual = (("accept", "*/*"), ("accept-encoding", "identity"))
+    return [*headers, *(pair for pair in usual if pair[0] not in names)]
+
+
+def _read_options(headers: dict[str, str]) -> CallOptions:
+    """Return what tightens one call. Raises GatewayError."""
+    amount = headers.get(MAX_AMOUNT)
+    if amount is not None and not re.fullmatch(r"\d{1,15}", amount, re.ASCII):
+        raise GatewayError(400, "max-amount", "A maximum is a whole number of micro-dollars.")
+    return CallOptions(
+        purchase=headers.get(PURCHASE),
+        max_amount=None if amount is None else int(amount),
+        expect_pay_to=headers.get(EXPECT_PAY_TO),
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost" or host.lower().endswith(".localhost")
