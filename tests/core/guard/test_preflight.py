@@ -15,10 +15,11 @@ from tollgauge.core.guard.bundle import PaidAddress, TrustRecord
 from tollgauge.core.guard.preflight import Code, Decision, PreflightOffer, decide
 
 _OF_A_CLIENT = {
-    *("policy", "spent", "bundleAsOf", "requestUrl", "resourceUrl", "without", "now"),
-    "inherited",
+    *("policy", "spent", "bundleAsOf", "requestUrl", "resourceUrl", "without", "now", "inherited"),
+    *("hostRecord", "payToRecord", "call", "stopped", "extensions", "hops"),
 }
 """Members of a case that need a client, its limits or its copy of the bundle."""
+_PLACES = 9  # of a record without its offers, which the preflight does not know
 _OF_A_TOKEN = {"asset-unknown", "over-call-cap"}
 _OFFERED = ("payTo", "amount", "network")
 PAID_TO = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
@@ -37,7 +38,7 @@ KNOWN = TrustRecord(
 
 def cases() -> Iterator[Any]:
     """The guards' cases about an offer whose payTo, amount and network are texts."""
-    document = json.loads((CASES_FOLDER / "decisions.json").read_text())
+    document = json.loads((CASES_FOLDER / "decide.json").read_text())
     defaults = document["defaults"]
     for case in document["cases"]:
         changed, code = case.get("offer", {}), case["code"]
@@ -46,6 +47,8 @@ def cases() -> Iterator[Any]:
         offer = {name: (defaults["offer"] | changed)[name] for name in _OFFERED}
         if all(isinstance(value, str) for value in offer.values()):
             row = case.get("record", defaults["record"])
+            if row is not None and len(row) > _PLACES:
+                continue
             yield pytest.param(row, offer, case["decision"], code, id=case["name"])
 
 
@@ -54,7 +57,7 @@ CASES = tuple(cases())
 
 def test_most_kinds_of_cases_need_no_client() -> None:
     codes = {case.values[3] for case in CASES}
-    assert codes - {None} == set(Code) - {Code.PAYTO_VARIES}, "a guard has pins for that one"
+    assert codes - {None} == set(Code)
     assert len(CASES) > 50
 
 

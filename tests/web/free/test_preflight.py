@@ -67,7 +67,7 @@ async def test_an_offer_that_fits_is_allowed_with_all_that_is_known(running: Run
         ({"payTo": OTHER}, "refuse", "payto-unknown"),
         ({"payTo": "0x12"}, "refuse", "payto-malformed"),
         ({"amount": "20000"}, "allow", None),
-        ({"amount": "20001"}, "refuse", "price-jump"),
+        ({"amount": "20001"}, "ask", "price-jump"),
         ({"amount": "1e4"}, "refuse", "amount-invalid"),
         ({"network": "eip155:1"}, "refuse", "network-unknown"),
         ({"resource": f"{RESOURCE}?city=x"}, "allow", None),

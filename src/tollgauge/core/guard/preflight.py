@@ -2,7 +2,7 @@
 
 These are the rules of a payment guard that need neither the client's limits nor its payment
 history: the offer is well formed, it matches the record, and a record exists. The codes, their
-order and their meaning are those of the guards (guard/cases/decisions.json). Parts of the offer
+order and their meaning are those of the guards (guard/cases/decide.json). Parts of the offer
 that the caller omits are not checked.
 """
 
@@ -25,7 +25,7 @@ from tollgauge.core.lint.parsing import (
 from tollgauge.core.score.advice import AVOIDED, PAYABLE
 
 PRICE_FACTOR: Final = 2
-"""A price above this multiple of the known one is refused."""
+"""A price above this multiple of the known one asks."""
 MIN_GRADE: Final = "C"
 
 
@@ -121,7 +121,7 @@ def _of_record(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[Pr
     amount = parse_amount(offer.amount)
     if amount and record.amount is not None and amount > PRICE_FACTOR * record.amount:
         words = f"The amount is more than {PRICE_FACTOR} times the known price, {record.amount}."
-        yield _refuse(Code.PRICE_JUMP, words)
+        yield _ask(Code.PRICE_JUMP, words)
     if record.recommendation == Code.CAUTION:
         yield _ask(Code.CAUTION, "The recommendation is caution.")
     if record.grade is not None and record.grade > MIN_GRADE:
