@@ -19,6 +19,7 @@ from tests.support.page_reader import (
     FORBIDDEN,
     HOSTILE,
     NOW,
+    PAY_TO,
     Reader,
     board,
     snapshot,
@@ -34,10 +35,13 @@ from tollgauge.core.score.policy import POLICY, Cap
 from tollgauge.core.score.score import Component
 from tollgauge.core.score.scoring import FLAG_RULES
 from tollgauge.core.score.window import DayScore
+from tollgauge.core.watch.changes import Change
 from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent
 from tollgauge.monitor.reports.snapshots import Provider
+from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import views
+from tollgauge.web.pages.overview_pages import provider_html
 from tollgauge.web.pages.render import ASSETS
 
 
@@ -50,17 +54,23 @@ def error(problem: Problem) -> bytes:
 
 
 PAGES: dict[str, Callable[[], bytes]] = {
-    "home": lambda: views.home_html(board(snapshot()), stats(), base_url=BASE),
-    "home-empty": lambda: views.home_html(board(), stats(grades=()), base_url=BASE),
-    "leaderboard": lambda: views.leaderboard_html(board(snapshot()), stats(), base_url=BASE),
-    "leaderboard-empty": lambda: views.leaderboard_html(board(), stats(), base_url=BASE),
+    "home": lambda: views.board_html("home.html", board(snapshot()), stats(), {}, base_url=BASE),
+    "home-empty": lambda: views.board_html(
+        "home.html", board(), stats(grades=()), {}, base_url=BASE
+    ),
+    "leaderboard": lambda: views.board_html(
+        "leaderboard.html", board(snapshot()), stats(), {}, base_url=BASE
+    ),
+    "leaderboard-empty": lambda: views.board_html(
+        "leaderboard.html", board(), stats(), {}, base_url=BASE
+    ),
     "endpoint": lambda: endpoint(view()),
     "endpoint-new": lambda: endpoint(unmeasured_view()),
-    "provider": lambda: views.provider_html(
-        Provider(host="api.example.com", rows=(snapshot(),)), base_url=BASE
+    "provider": lambda: provider_html(
+        Provider(host="api.example.com", rows=(snapshot(),)), {}, base_url=BASE
     ),
-    "provider-empty": lambda: views.provider_html(
-        Provider(host="api.example.com", rows=()), base_url=BASE
+    "provider-empty": lambda: provider_html(
+        Provider(host="api.example.com", rows=()), {}, base_url=BASE
     ),
     "methodology": lambda: views.methodology_html(base_url=BASE),
     "calibration": lambda: views.calibration_html(calibrated(), base_url=BASE),
@@ -106,9 +116,9 @@ def hostile_pages(text: str) -> list[bytes]:
     rows = (shown.snapshot,)
     return [
         endpoint(shown),
-        views.home_html(board(*rows), stats(grades=((text, 3),)), base_url=BASE),
-        views.leaderboard_html(board(*rows), stats(), base_url=BASE),
-        views.provider_html(Provider(host=text, rows=rows), base_url=BASE),
+        views.board_html("home.html", board(*rows), stats(grades=((text, 3),)), {}, base_url=BASE),
+        views.board_html("leaderboard.html", board(*rows), stats(), {}, base_url=BASE),
+        provider_html(Provider(host=text, rows=rows), {}, base_url=BASE),
         error(Problem(422, text, text)),
     ]
 
@@ -156,7 +166,7 @@ def test_every_picture_has_a_name_or_is_hidden_and_every_column_a_header(name: s
     reader = check_structure(PAGES[name]())
     for attrs in reader.all("svg"):
         assert attrs.get("aria-hidden") == "true" or (
-            attrs.get("role") == "img" and attrs.get("aria-labelledby")
+            attrs.get("role") == "img" and (attrs.get("aria-labelledby") or attrs.get("aria-label"))
         )
     for attrs in reader.all("img"):
         assert attrs.get("alt")
@@ -324,12 +334,12 @@ def test_an_endpoint_page_leads_to_json_badge_and_provider() -> None:
 
 def test_a_page_of_a_provider_leads_to_the_next_one_while_there_is_one() -> None:
     first = Provider(host="api.example.com", rows=(snapshot(),), next_after=snapshot().id)
-    reader = check_structure(views.provider_html(first, base_url=BASE))
+    reader = check_structure(provider_html(first, {}, base_url=BASE))
     (link,) = [attrs for attrs in reader.all("a") if attrs.get("rel") == "next"]
     assert link["href"] == f"/provider/api.example.com?after={snapshot().id}"
     assert "1 monitored endpoint on this host; more on the next page." in reader.words
     last = Provider(host="api.example.com", rows=(snapshot(),), after=snapshot().id)
-    reader = check_structure(views.provider_html(last, base_url=BASE))
+    reader = check_structure(provider_html(last, {}, base_url=BASE))
     assert not [attrs for attrs in reader.all("a") if attrs.get("rel") == "next"]
     assert "1 more monitored endpoint on this host." in reader.words
 
@@ -341,9 +351,9 @@ def test_a_page_of_a_provider_counts_the_advice_and_names_endpoints_by_their_pat
         snapshot(recommendation="avoid", id="3", resource="https://api.example.com:8443/other"),
     )
     shown = Provider(host="api.example.com", rows=rows)
-    words = check_structure(views.provider_html(shown, base_url=BASE)).words
+    words = check_structure(provider_html(shown, {}, base_url=BASE)).words
     assert "3 monitored endpoints on this host, best first. avoid 2 proceed 1" in words
-    assert "Network /v1/weather Grade A" in words
+    assert "Price /v1/weather Grade A" in words
     assert "api.example.com:8443 /other Grade A" in words
 
 
@@ -365,8 +375,8 @@ def test_a_page_draws_the_scores_of_days_from_the_second_one_on() -> None:
 def test_a_row_of_the_leaderboard_has_every_figure(name: str) -> None:
     reader = check_structure(PAGES[name]())
     assert (
-        "1 api.example.com /v1/weather Grade A 83.1 proceed 0.98 99.5% 1,240 ms $0.005 base"
-        in reader.words
+        "1 api.example.com /v1/weather Grade A 83.1 proceed "
+        "99.5% up · 1,240 ms · confidence 0.98 $0.005 base" in reader.words
     )
     assert {"/endpoint/0123456789abcdef"} <= {attrs["href"] for attrs in reader.all("a")}
 
@@ -381,8 +391,8 @@ def test_an_empty_leaderboard_says_so_in_words(name: str) -> None:
 def test_a_server_without_endpoints_says_where_they_come_from() -> None:
     nothing = stats(grades=(), listed=0, delisted=0, monitored=0)
     for page in (
-        views.home_html(board(), nothing, base_url=BASE),
-        views.leaderboard_html(board(), nothing, base_url=BASE),
+        views.board_html("home.html", board(), nothing, {}, base_url=BASE),
+        views.board_html("leaderboard.html", board(), nothing, {}, base_url=BASE),
     ):
         words = check_structure(page).words
         assert "No endpoints yet" in words
@@ -400,10 +410,10 @@ def test_a_simulated_past_is_announced_and_a_real_one_is_not() -> None:
     words = "Part of this history is simulated."
     marked = snapshot(simulated=True)
     for page in (
-        views.home_html(board(), stats(simulated=True), base_url=BASE),
-        views.home_html(board(marked), stats(), base_url=BASE),
-        views.leaderboard_html(board(marked), stats(), base_url=BASE),
-        views.provider_html(Provider(host="x.example.com", rows=(marked,)), base_url=BASE),
+        views.board_html("home.html", board(), stats(simulated=True), {}, base_url=BASE),
+        views.board_html("home.html", board(marked), stats(), {}, base_url=BASE),
+        views.board_html("leaderboard.html", board(marked), stats(), {}, base_url=BASE),
+        provider_html(Provider(host="x.example.com", rows=(marked,)), {}, base_url=BASE),
         endpoint(view(marked)),
     ):
         assert words in check_structure(page).words
@@ -473,7 +483,7 @@ def test_a_wrong_parameter_is_not_mistaken_for_a_wrong_endpoint(code: str) -> No
 
 
 def test_pages_work_below_a_path_prefix() -> None:
-    page = views.home_html(board(snapshot()), stats(), base_url=f"{BASE}/gauge/")
+    page = views.board_html("home.html", board(snapshot()), stats(), {}, base_url=f"{BASE}/gauge/")
     for tag in ("a", "link"):
         for attrs in check_structure(page).all(tag):
             assert (attrs["href"] or "").removeprefix(BASE).startswith(("/gauge/", "#"))
@@ -508,7 +518,9 @@ def test_no_heading_skips_a_level(name: str) -> None:
 
 def test_a_large_page_stays_small() -> None:
     rows = tuple(snapshot(id=f"{n:016x}") for n in range(25))
-    assert len(views.leaderboard_html(board(*rows), stats(), base_url=BASE)) < 64_000
+    assert (
+        len(views.board_html("leaderboard.html", board(*rows), stats(), {}, base_url=BASE)) < 64_000
+    )
     assert len(endpoint(view())) < 64_000
 
 
@@ -542,11 +554,73 @@ def test_an_endpoint_with_ninety_days_and_many_changes_is_still_a_light_page() -
             before="$0.005",
             after="$0.0052",
         )
-        for back in range(90)
+        for back in reversed(range(90))
     )
     page = endpoint(view(days=days, events=changes))
     reader = check_structure(page)
     assert len(page) < 60_000
-    assert reader.words.count("price-changed $0.005") == views.EVENT_ROWS
-    assert "The newest of 90 changes. " in reader.words
+    assert reader.words.count("seen by probe") == views.EVENT_ROWS
+    assert f"The newest {views.EVENT_ROWS} of 90 changes. " in reader.words
+    assert f"{views.EVENT_ROWS} changes in {views.EVENT_ROWS} days" in reader.pieces["summary"]
     assert sum("2025-" in words for words in reader.pieces["th"]) == len(days)
+
+
+def test_changes_of_one_kind_are_shown_as_one_with_the_earlier_ones_folded() -> None:
+    times = [NOW - hours * HOUR_MS for hours in (50, 40, 30, 20, 10)]
+    events = [
+        TimelineEvent(at=at, kind=kind, source="probe", before="old", after=f"new{number}")
+        for number, (at, kind) in enumerate(
+            zip(times, ["price-changed", "delisted", *["price-changed"] * 3], strict=True)
+        )
+    ]
+    reader = check_structure(endpoint(view(events=tuple(events))))
+    assert reader.pieces["summary"][1] == "4 changes in 2 days"
+    shown = re.findall(r"became new(\d)", reader.words)
+    assert shown == ["4", "3", "2", "0", "1"]
+
+
+def test_provider_page_shows_pay_tos_reasons_and_changes() -> None:
+    change = Change(
+        type="price_change",
+        at=NOW,
+        severity=Severity.WARN,
+        reason="The price is twice the usual one.",
+        before={},
+        after={},
+        evidence={},
+    )
+    incidents = [
+        Incident(
+            id=number,
+            endpoint_id="2",
+            change=replace(change, at=NOW - number * HOUR_MS),
+            resource="https://api.example.com/v1/weather",
+            simulated=False,
+        )
+        for number in range(3)
+    ]
+    demand = view().demand
+    shown = Provider(
+        host="api.example.com",
+        rows=(
+            snapshot(id="1", demand=demand),
+            snapshot(id="2", recommendation="avoid"),
+            snapshot(id="3", pay_to="0x" + "cd" * 20),
+        ),
+        reasons={"2": "The price rose."},
+        changes=tuple(incidents),
+    )
+    reader = check_structure(provider_html(shown, {}, base_url=BASE))
+    assert f"{PAY_TO} base 2 endpoints. 43 wallets paid $0.14 in 30 days" in reader.words
+    assert f"0x{'cd' * 20} base 1 endpoint. Demand is not measured." in reader.words
+    assert "/v1/weather The price rose. Grade A" in reader.words
+    assert "Price changed 2025-11-24 16:00 UTC" in reader.words
+    assert reader.pieces["summary"][1] == "3 changes in 1 day"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_grade_of_a_summary_is_not_repeated_below_the_score(text: str) -> None:
+    summary = f"{text} Proceed: grade A (83.1 of 100). Flawless: 100.0 % up."
+    words = check_structure(endpoint(view(snapshot(summary=summary)))).words
+    assert "Proceed: grade A" not in words.partition("Verdict")[2]
+    assert "Flawless: 100.0 % up." in words

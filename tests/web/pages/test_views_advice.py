@@ -101,8 +101,8 @@ def test_a_leaderboard_counts_what_it_leaves_out_of_a_site(count: int, text: str
     row = snapshot()
     shown = board(row, more={row.id: MoreOfSite("<i>.example.com", count)})
     for page in (
-        views.leaderboard_html(shown, stats(), base_url=BASE),
-        views.home_html(shown, stats(), base_url=BASE),
+        views.board_html("leaderboard.html", shown, stats(), {}, base_url=BASE),
+        views.board_html("home.html", shown, stats(), {}, base_url=BASE),
     ):
         assert f"{text} of <i>.example.com" in Reader(page).words
         assert html.escape("<i>.example.com") in page.decode()
@@ -138,7 +138,9 @@ def test_a_placeholder_is_shown_with_its_braces() -> None:
     shown = snapshot(resource="https://api.example.com/v1/%7Bid%7D/price")
     for said in (
         words(view(shown)),
-        Reader(views.leaderboard_html(board(shown), stats(), base_url=BASE)).words,
+        Reader(
+            views.board_html("leaderboard.html", board(shown), stats(), {}, base_url=BASE)
+        ).words,
     ):
         assert "/v1/{id}/price" in said
     assert "https://api.example.com/v1/{id}/price" in words(view(shown))
@@ -159,7 +161,9 @@ def test_pages_state_an_outage_first_and_in_red(unconfirmed: bool) -> None:
     assert said.count(down.text) == 1
     assert f'<p class="outage">{down.text}</p>' in page.decode()
     assert 'class="verdict is-down"' in page.decode()
-    row = Reader(views.leaderboard_html(board(shown.snapshot), stats(), base_url=BASE))
+    row = Reader(
+        views.board_html("leaderboard.html", board(shown.snapshot), stats(), {}, base_url=BASE)
+    )
     assert down.text in row.words
     up = views.endpoint_html(judged(payable()), now=NOW, base_url=BASE, report_micro_usd=None)
     assert b"is-down" not in up

@@ -14,6 +14,7 @@ from tollgauge.monitor.reports.endpoint import EndpointView, TimelineEvent
 from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 from tollgauge.web.pages import views
+from tollgauge.web.pages.overview_pages import provider_html
 
 
 def endpoint(shown: EndpointView) -> Reader:
@@ -37,7 +38,7 @@ def of_endpoint(file: StoredSellerFile) -> Reader:
 
 def of_provider(file: StoredSellerFile) -> Reader:
     provider = Provider(host="api.example.com", rows=(snapshot(),), seller_file=file)
-    return Reader(views.provider_html(provider, base_url=BASE))
+    return Reader(provider_html(provider, {}, base_url=BASE))
 
 
 @pytest.mark.parametrize("page", [of_endpoint, of_provider])

@@ -4,8 +4,8 @@ endpoint.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import orjson
@@ -23,12 +23,14 @@ from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
-from tollgauge.store.probes import vantages
+from tollgauge.store.probes import change_rows, vantages
+from tollgauge.store.probes.change_rows import Incident
 from tollgauge.store.schedule.hosts import HostState
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 
 PROVIDER_ROWS: Final = 100  # page size
+PROVIDER_CHANGES: Final = 30
 
 
 class Snapshot(RatedEndpoint, frozen=True, kw_only=True):
@@ -63,13 +65,16 @@ class Snapshot(RatedEndpoint, frozen=True, kw_only=True):
 class Provider:
     """A page of one host's endpoints, best first. `after` is the ID of the last endpoint of the
     previous page, None on the first page; `next_after` that of the last of this page, None on the
-    last page. `seller_file` is the seller's own statement.
+    last page. `reasons` explain recommendations other than proceed, by ID. `changes` are the newest
+    ones of the host, on the first page. `seller_file` is the seller's own statement.
     """
 
     host: str
     rows: tuple[RatedEndpoint, ...]
     after: str | None = None
     next_after: str | None = None
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    changes: tuple[Incident, ...] = ()
     seller_file: StoredSellerFile | None = None
 
 
@@ -153,11 +158,14 @@ def provider(tx: Connection, host: str, after: str | None = None) -> Provider | 
     if not listed:
         return None
     rows = listed[:PROVIDER_ROWS]
+    doubtful = [row.id for row in rows if row.recommendation != "proceed"]
     return Provider(
         host=host,
         rows=rows,
         after=after,
         next_after=rows[-1].id if len(listed) > PROVIDER_ROWS else None,
+        reasons={id_: score.reason for id_, score in scores.results(tx, doubtful).items()},
+        changes=() if after else change_rows.public(tx, host=host, limit=PROVIDER_CHANGES),
         seller_file=seller_files.get(tx, host),
     )
 

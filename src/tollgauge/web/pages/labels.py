@@ -130,9 +130,11 @@ def state(snapshot: Snapshot) -> str:
 
 
 def rest_of_summary(snapshot: Snapshot) -> str:
-    """Return the summary without the outage text at its start."""
+    """Return the summary without outage, grade and score, which the page shows above it."""
     outage = "" if snapshot.down is None else snapshot.down.text
-    return snapshot.summary.removeprefix(outage).lstrip()
+    grade = f"{snapshot.recommendation.capitalize()}: grade {snapshot.grade} "
+    grade += f"({tenths(snapshot.score_tenths)} of 100)."
+    return snapshot.summary.removeprefix(outage).replace(f" {grade}", "", 1).lstrip()
 
 
 def milliseconds(value: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Pages about all endpoints: `/incidents`, `/compare` and `/statistics`."""
+"""Pages about several endpoints: `/incidents`, `/provider`, `/compare` and `/statistics`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_seconds
 from tollgauge.core.directory.search_text import with_scheme
 from tollgauge.core.endpoint.identity import ID_PATTERN, Perimeter, ResourceError, parse_resource
+from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.watch import changes, notice
 from tollgauge.core.watch.watch_rules import CHANGES_MS
-from tollgauge.monitor.reports.endpoint import LEAST_DAYS, EndpointView
+from tollgauge.monitor.reports.endpoint import LEAST_DAYS, EndpointView, Uptimes
 from tollgauge.monitor.reports.overview import Ecosystem, Incidents
+from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.pages import labels
@@ -37,14 +39,14 @@ _SPANS: Final = ((1, "Today"), (DAYS, "7 days"), (30, "30 days"), (CHANGES_MS //
 def incidents_html(incidents: Incidents, *, base_url: str) -> bytes:
     """Render one page of incidents, grouped by UTC day."""
     kind, days = incidents.kind, incidents.days
-    by_day = groupby(incidents.rows, key=lambda incident: day_of(incident.change.at))
+    by_day = groupby(_incident_groups(incidents.rows), key=lambda group: day_of(group.newest["at"]))
     more = incidents.next_after and _query(kind, days, after=incidents.next_after)
     return render(
         "incidents.html",
         base_url,
         incidents=incidents,
         simulated=any(incident.simulated for incident in incidents.rows),
-        days=[(day, list(map(_incident_row, rows))) for day, rows in by_day],
+        days=[(day, list(groups)) for day, groups in by_day],
         kinds=[
             (label, _query(name, days), name == kind) for name, label in ((None, "All"), *_KINDS)
         ],
@@ -52,6 +54,54 @@ def incidents_html(incidents: Incidents, *, base_url: str) -> bytes:
         title=None if kind is None else notice.TITLES[kind],
         feed_query=_query(kind, DAYS),
         more=more,
+    )
+
+
+def provider_html(provider: Provider, uptimes: Uptimes, *, base_url: str) -> bytes:
+    """Render one page of a host's endpoints, best first."""
+    pay_tos: dict[tuple[str, str], list[RatedEndpoint]] = {}
+    for row in provider.rows:
+        if row.pay_to and row.network:
+            pay_tos.setdefault((row.network, row.pay_to), []).append(row)
+    return render(
+        "provider.html",
+        base_url,
+        provider=provider,
+        rows=provider.rows,
+        uptimes=uptimes,
+        pay_tos=pay_tos.items(),
+        changes=_incident_groups(provider.changes),
+        simulated=any(row.simulated for row in provider.rows),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeGroup:
+    """Changes of the same subject: the newest one, the `earlier` ones, and the days they span."""
+
+    newest: Any
+    earlier: list[Any]
+    days: int
+
+
+def group_changes(changes: Iterable[tuple[int, object, Any]]) -> list[ChangeGroup]:
+    """Group (time, subject, change) by subject, newest first."""
+    groups: dict[object, list[tuple[int, Any]]] = {}
+    for at, subject, change in sorted(changes, key=lambda change: change[0], reverse=True):
+        groups.setdefault(subject, []).append((at, change))
+    return [
+        ChangeGroup(
+            newest=group[0][1],
+            earlier=[change for _, change in group[1:]],
+            days=1 + (group[0][0] - group[-1][0]) // DAY_MS,
+        )
+        for group in groups.values()
+    ]
+
+
+def _incident_groups(incidents: Iterable[Incident]) -> list[ChangeGroup]:
+    return group_changes(
+        (one.change.at, (one.endpoint_id, one.change.type), _incident_row(one)) for one in incidents
     )
 
 

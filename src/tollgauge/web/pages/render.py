@@ -22,6 +22,7 @@ from tollgauge.core.base.units import iso_seconds as iso
 from tollgauge.core.base.units import minute
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
+from tollgauge.web.pages.charts.days import uptime_strip
 
 
 def render(name: str, base_url: str, **values: object) -> bytes:
@@ -85,7 +86,12 @@ def _engine() -> Environment:
     )
     engine.filters |= dict(inspect.getmembers(labels, inspect.isfunction))
     engine.filters |= {"dots": _dots, "iso": iso, "minute": minute}
-    engine.filters |= {"chip": _chip, "recommendation": _recommendation, "ticked": _ticked}
+    engine.filters |= {
+        "uptime_strip": uptime_strip,
+        "chip": _chip,
+        "recommendation": _recommendation,
+        "ticked": _ticked,
+    }
     engine.globals |= {"asset": _asset, "dash": labels.DASH, "meanings": labels.RECOMMENDATIONS}
     engine.globals |= {"more_max": MORE_MAX, "site_rows": SITE_ROWS}
     return engine

@@ -5,7 +5,7 @@ probe endpoints that are not monitored yet.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
@@ -20,6 +20,7 @@ from tollgauge.core.endpoint.identity import Listing, Resource
 from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint, Sort
 from tollgauge.core.sale.payment import Offer
 from tollgauge.monitor.lists import EndpointPage, Search
+from tollgauge.monitor.reports.endpoint import Uptimes, read_uptimes
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.web.dependencies import (
     Dependencies,
@@ -70,7 +71,7 @@ class SearchPages:
     async def search(self, request: Request, q: SearchText = "") -> Response:
         """Redirect to the endpoint or host that a text names, or render the results."""
         if not q.strip():
-            return self._results(q)
+            return await self._results(q)
         try:
             wanted = SearchRequest.read({"query": q, "limit": RESULTS})
             named = self._lists.named(q)
@@ -78,9 +79,9 @@ class SearchPages:
         except Problem as problem:
             if problem.status != 422 or not _is_browser(request):
                 raise
-            return self._results(q, message=str(problem), status=422)
+            return await self._results(q, message=str(problem), status=422)
         if search.match == "meaning" or (search.match == "payto" and search.results):
-            return self._results(q, search)
+            return await self._results(q, search)
         if search.results:
             best = search.results[0].endpoint
             is_one = search.match == "endpoint"
@@ -102,7 +103,9 @@ class SearchPages:
             name: text for name, text in request.query_params.items() if text and name in known
         }
         shown = await self._lists.page(ListRequest.read_query(given), limit=ROWS)
-        return HTMLResponse(endpoints_html(shown, given, base_url=self.dependencies.base_url))
+        uptimes = await self._uptimes(shown.rows)
+        html = endpoints_html(shown, given, uptimes, base_url=self.dependencies.base_url)
+        return HTMLResponse(html)
 
     @property
     def _lists(self) -> EndpointLists:
@@ -111,11 +114,18 @@ class SearchPages:
     def _redirect(self, path: str) -> Response:
         return RedirectResponse(f"{self.dependencies.base_url}/{path}", status_code=307)
 
-    def _results(
+    async def _uptimes(self, rows: Iterable[RatedEndpoint]) -> Uptimes:
+        return await self.dependencies.read_now(read_uptimes, [row.id for row in rows])
+
+    async def _results(
         self, text: str, search: Search | None = None, *, message: str = "", status: int = 200
     ) -> Response:
-        html = search_html(text, search, message=message, base_url=self.dependencies.base_url)
-        return HTMLResponse(html, status)
+        base_url = self.dependencies.base_url
+        rows = [result.endpoint for result in search.results] if search else []
+        uptimes = await self._uptimes(rows)
+        return HTMLResponse(
+            search_html(text, search, uptimes, message=message, base_url=base_url), status
+        )
 
     async def _unknown(self, request: Request, named: Named, text: str) -> Response:
         """Answer a browser with a page for an unknown resource, host or payTo.
@@ -126,7 +136,7 @@ class SearchPages:
             if not _is_browser(request):
                 raise unknown_pay_to() if isinstance(named, PayTo) else unknown_host()
             message = f"No monitored endpoint for {text.strip()}."
-            return self._results(text, message=message, status=404)
+            return await self._results(text, message=message, status=404)
         if not _is_browser(request):
             raise unknown_resource()
         store = self.dependencies.store
@@ -153,7 +163,9 @@ def find_offer(dependencies: PaidDependencies, product: Product) -> Offer | None
         return None
 
 
-def search_html(text: str, search: Search | None, *, message: str = "", base_url: str) -> bytes:
+def search_html(
+    text: str, search: Search | None, uptimes: Uptimes, *, message: str = "", base_url: str
+) -> bytes:
     """Render the results for keywords or a payTo address.
 
     `search` is None if no search was made; `message` then states the reason.
@@ -167,12 +179,15 @@ def search_html(text: str, search: Search | None, *, message: str = "", base_url
         by_pay_to=search is not None and search.match == "payto",
         message=message,
         rows=[result.endpoint for result in results],
+        uptimes=uptimes,
         said={result.endpoint.id: _provider_words(result.endpoint) for result in results},
         simulated=any(result.endpoint.simulated for result in results),
     )
 
 
-def endpoints_html(shown: EndpointPage, given: Mapping[str, str], *, base_url: str) -> bytes:
+def endpoints_html(
+    shown: EndpointPage, given: Mapping[str, str], uptimes: Uptimes, *, base_url: str
+) -> bytes:
     """Render one page of the endpoint list with its filters."""
     conditions = {name: text for name, text in given.items() if name not in ("sort", "cursor")}
 
@@ -184,6 +199,7 @@ def endpoints_html(shown: EndpointPage, given: Mapping[str, str], *, base_url: s
         base_url,
         shown=shown,
         rows=shown.rows,
+        uptimes=uptimes,
         given=dict.fromkeys(ListRequest.json_schema()["properties"], "") | dict(given),
         is_filtered=conditions not in ({}, {"status": Listing.LISTED}),
         simulated=any(row.simulated for row in shown.rows),

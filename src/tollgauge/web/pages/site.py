@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,6 +23,7 @@ from tollgauge.web.pages.overview_pages import (
     compare_html,
     incidents_html,
     parse_columns,
+    provider_html,
     statistics_html,
 )
 from tollgauge.web.pages.render import ASSETS
@@ -54,24 +54,34 @@ class Site:
 
     async def home(self) -> Response:
         """Render the home page."""
-        return await self._board_page(views.home_html)
+        return await self._board_page("home.html")
 
     async def leaderboard(self) -> Response:
         """Render the leaderboard."""
-        return await self._board_page(views.leaderboard_html)
+        return await self._board_page("leaderboard.html")
 
-    async def _board_page(self, render: Callable[..., bytes]) -> Response:
+    async def _board_page(self, template: str) -> Response:
         board = await self.dependencies.read_now(overview.leaderboard)
         stats = await self.dependencies.read_now(ecosystem)
-        base_url, loading = self.dependencies.base_url, self.dependencies.loading.words
-        return HTMLResponse(render(board, stats, base_url=base_url, loading=loading))
+        ids = [row.id for row in board.rows]
+        html = views.board_html(
+            template,
+            board,
+            stats,
+            await self.dependencies.read_now(reports_endpoint.read_uptimes, ids),
+            base_url=self.dependencies.base_url,
+            loading=self.dependencies.loading.words,
+        )
+        return HTMLResponse(html)
 
     async def provider(self, host: Host, after: AfterEndpoint = None) -> Response:
         """Render one page of a host's endpoints."""
         provider = await self.dependencies.store.reading(snapshots.provider, host.lower(), after)
         if provider is None:
             raise unknown_host()
-        return HTMLResponse(views.provider_html(provider, base_url=self.dependencies.base_url))
+        ids = [row.id for row in provider.rows]
+        uptimes = await self.dependencies.read_now(reports_endpoint.read_uptimes, ids)
+        return HTMLResponse(provider_html(provider, uptimes, base_url=self.dependencies.base_url))
 
     async def methodology(self) -> Response:
         """Render the methodology of the current policy."""

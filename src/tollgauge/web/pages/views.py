@@ -25,9 +25,8 @@ from tollgauge.core.score.flag import Flag, FlagRule
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.scoring import FLAG_RULES
 from tollgauge.monitor.calibration import Calibration
-from tollgauge.monitor.reports.endpoint import EndpointView
+from tollgauge.monitor.reports.endpoint import EndpointView, Uptimes
 from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
-from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.charts import days
@@ -38,13 +37,14 @@ from tollgauge.web.pages.charts.pictures import (
     reliability_diagram,
     timeline,
 )
+from tollgauge.web.pages.overview_pages import group_changes
 from tollgauge.web.pages.render import render
 from tollgauge.web.paid.products import similar, trust
 
 HOME_ROWS: Final = 10
 """Number of endpoints on the home page."""
 
-EVENT_ROWS: Final = 10
+EVENT_ROWS: Final = 12
 """Number of changes listed on an endpoint's page; the timeline above the list shows all."""
 
 _OTHER_PARAMETER: Final = (
@@ -79,33 +79,27 @@ _OTHER_REQUEST: Final = (
 _RETRY: Final = "Try again in a minute."
 
 
-def home_html(board: Leaderboard, stats: Ecosystem, *, base_url: str, loading: str = "") -> bytes:
-    """Render the home page: introduction, ecosystem figures, top of the leaderboard."""
-    rows = board.rows[:HOME_ROWS]
+def board_html(
+    template: str,
+    board: Leaderboard,
+    stats: Ecosystem,
+    uptimes: Uptimes,
+    *,
+    base_url: str,
+    loading: str = "",
+) -> bytes:
+    """Render the leaderboard, or the home page with the top of it."""
+    rows = board.rows[:HOME_ROWS] if template == "home.html" else board.rows
     return render(
-        "home.html",
+        template,
         base_url,
         loading=loading,
         board=board,
         stats=stats,
         rows=rows,
+        uptimes=uptimes,
         simulated=stats.simulated or any(row.simulated for row in rows),
         strip=grade_strip(stats.grades),
-    )
-
-
-def leaderboard_html(
-    board: Leaderboard, stats: Ecosystem, *, base_url: str, loading: str = ""
-) -> bytes:
-    """Render the leaderboard."""
-    return render(
-        "leaderboard.html",
-        base_url,
-        loading=loading,
-        board=board,
-        stats=stats,
-        rows=board.rows,
-        simulated=stats.simulated or any(row.simulated for row in board.rows),
     )
 
 
@@ -160,7 +154,8 @@ def endpoint_html(
         ],
         total=sum(part.weight * part.tenths for part in view.components),
         flags=sorted(view.flags, key=_worst_first),
-        events=sorted(view.events, key=lambda event: event.at, reverse=True)[:EVENT_ROWS],
+        events=group_changes((event.at, event.kind, event) for event in view.events[-EVENT_ROWS:]),
+        event_rows=EVENT_ROWS,
         report_price=None if report_micro_usd is None else dollars(report_micro_usd),
         command=snippets.post(
             f"{base_url.rstrip('/')}{trust.PRODUCT.path}", {"resource": snapshot.resource}
@@ -169,17 +164,6 @@ def endpoint_html(
         similar_command=snippets.post(
             f"{base_url.rstrip('/')}{similar.PRODUCT.path}", {"resource": snapshot.resource}
         ),
-    )
-
-
-def provider_html(provider: Provider, *, base_url: str) -> bytes:
-    """Render one page of a host's endpoints, best first."""
-    return render(
-        "provider.html",
-        base_url,
-        provider=provider,
-        rows=provider.rows,
-        simulated=any(row.simulated for row in provider.rows),
     )
 
 

@@ -25,6 +25,7 @@ from tollgauge.web.pages.charts.days import (
     score_texts,
     ticks,
     uptime_bars,
+    uptime_strip,
     uptime_text,
 )
 from tollgauge.web.pages.charts.pictures import component_bar, gauge, grade_strip, timeline
@@ -357,3 +358,19 @@ def test_a_coordinate_that_is_not_finite_is_refused() -> None:
     for value in (math.nan, math.inf, -math.inf):
         with pytest.raises(ValueError, match="finite"):
             number(value)
+
+
+def test_strip_of_a_list_has_a_bar_per_day_and_marks_outages() -> None:
+    strip = str(uptime_strip((1_000, 1_000, 979, 0, None, 1_000)))
+    assert 'aria-label="6 days: 3 up, 2 with an outage, 1 without data"' in strip
+    paths = re.findall(r'd="([^"]*)" class="(\w+)" stroke-width="(\d+)"', strip)
+    assert paths == [
+        ("M0 8h7M20 8h3", "up", "16"),
+        ("M8 11.5h3", "up", "9"),
+        ("M8 3h7", "down", "6"),
+        ("M16 15h3", "cover", "2"),
+    ]
+
+
+def test_strip_without_closed_days_has_no_data() -> None:
+    assert 'aria-label="30 days: 30 without data"' in uptime_strip(())

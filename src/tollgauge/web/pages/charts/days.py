@@ -7,6 +7,7 @@ Parts that look the same on all days are one SVG path, because a page has 90 day
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import chain, groupby
 from typing import Final
 
@@ -14,7 +15,7 @@ from markupsafe import Markup
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.score.window import DayScore
-from tollgauge.monitor.reports.endpoint import DayBar
+from tollgauge.monitor.reports.endpoint import LEAST_DAYS, DayBar
 from tollgauge.web.pages.charts.svg import (
     dots,
     element,
@@ -66,6 +67,45 @@ def uptime_bars(days: tuple[DayBar, ...], key: str = "uptime") -> Markup:
         _tooltips([uptime_text(bar) for bar in days], step, _BAR_HEIGHT),
         *_dates(days, bottom + 32),
     )
+
+
+@lru_cache(maxsize=1_024)
+def uptime_strip(uptimes: tuple[int | None, ...]) -> Markup:
+    """Draw the bars of a list: one per day, in permille. A day with an outage has a mark at the top
+    and a bar below it, unless the endpoint was down for more than half of the day.
+    """
+    days = uptimes or (None,) * LEAST_DAYS
+    full = [share == 1_000 for share in days]
+    outage = [share is not None and share < 1_000 for share in days]
+    partial = [share is not None and 500 <= share < 1_000 for share in days]
+    missing = [share is None for share in days]
+    counts = ((sum(full), "up"), (sum(outage), "with an outage"), (sum(missing), "without data"))
+    text = ", ".join(f"{number} {state}" for number, state in counts if number)
+    layers = (("up", full, 16), ("up", partial, 9), ("down", outage, -6), ("cover", missing, 2))
+    return element(
+        "svg",
+        *(
+            element("path", d=path, class_=kind, stroke_width=abs(height))
+            for kind, chosen, height in layers
+            if (path := _dashes(chosen, 16 - height / 2 if height > 0 else -height / 2))
+        ),
+        class_="uptimes",
+        viewBox=f"0 0 {4 * len(days) - 1} 16",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=f"{len(days)} days: {text}",
+    )
+
+
+def _dashes(chosen: Iterable[bool], y: float) -> str:
+    """Draw a line per run of days; its dashes of 3 and gaps of 1 (style sheet) are the bars."""
+    path, day = "", 0
+    for is_chosen, run in groupby(chosen):
+        length = len(list(run))
+        if is_chosen:
+            path += f"M{4 * day} {number(y)}h{4 * length - 1}"
+        day += length
+    return path
 
 
 def uptime_text(bar: DayBar) -> str:
