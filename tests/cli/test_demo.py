@@ -59,7 +59,7 @@ async def test_fault_finds_the_running_demo(
 def test_fault_reports_that_no_demo_answers(tollgauge: Command) -> None:
     done = tollgauge("demo", "fault", "--service", f"http://127.0.0.1:{free_port() - 1}")
     assert done.code == 2
-    assert "No demo answers at http://127.0.0.1:" in done.err
+    assert "No demo responds at http://127.0.0.1:" in done.err
 
 
 def test_demo_settings_are_rejected_for_a_public_service(

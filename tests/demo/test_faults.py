@@ -23,7 +23,7 @@ from tollgauge.demo import control
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.control import ControlError, run_control
 from tollgauge.demo.directory import DIRECTORY_HOST, DIRECTORY_PATH
-from tollgauge.demo.faults import DEARER, SLOW_MS, FaultError, Faults, Kind
+from tollgauge.demo.faults import PRICE_FACTOR, SLOW_MS, FaultError, Faults, Kind
 from tollgauge.demo.market import DemoMarket, run_market
 from tollgauge.demo.receiver import RECEIVER_HOST, Receiver
 from tollgauge.demo.seller import DemoRequest, Reply, Seller, offer_at
@@ -39,7 +39,7 @@ def _find_seller(label: str) -> Seller:
 
 def _ask(faults: Faults, seller: Seller) -> Reply:
     request = DemoRequest(method=seller.method, path=seller.path)
-    return faults.spoiled(seller, play(faults.present(seller), request, _NOW))
+    return faults.apply(seller, play(faults.present(seller), request, _NOW))
 
 
 def _errors(seller: Seller, answer: Answer) -> set[str]:
@@ -89,7 +89,7 @@ def test_changed_terms_apply_to_every_later_offer(faults: Faults, label: str) ->
     for kind in _TERMS:
         faults.switch(label, kind, on=True)
     after = offer_at(faults.present(seller), _NOW)
-    assert after.amount == DEARER * before.amount
+    assert after.amount == PRICE_FACTOR * before.amount
     assert after.pay_to != before.pay_to
     assert faults.present(seller) is faults.present(seller)
     assert _errors(seller, _ask(faults, seller).answer) == set()
@@ -156,7 +156,7 @@ async def test_market_and_directory_show_switched_faults(tmp_path: Path) -> None
             faults.switch("weather", "price", on=True)
             faults.switch("weather", "payto", on=True)
             asked, listed = await challenge(), await line()
-            assert asked["amount"] == str(DEARER * seller.amounts[0])
+            assert asked["amount"] == str(PRICE_FACTOR * seller.amounts[0])
             assert listed is not None
             assert listed["accepts"][0] == asked
             faults.switch("weather", "delisted", on=True)
@@ -222,7 +222,7 @@ def test_missing_demo_is_reported_with_how_to_start_one() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        with pytest.raises(ControlError, match="No demo answers") as nobody:
+        with pytest.raises(ControlError, match="No demo responds") as nobody:
             control.state(url)
     assert "make demo" in nobody.value.hint
 

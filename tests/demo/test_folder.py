@@ -51,7 +51,7 @@ def test_unusable_folder_is_reported_with_a_remedy(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[server]\nport = 9000\n", "half [", ""])
 def test_configuration_of_a_service_is_not_overwritten(tmp_path: Path, text: str) -> None:
     (tmp_path / CONFIG_FILE).write_text(text)
-    with pytest.raises(DemoFolderError, match="is not a demo's") as refused:
+    with pytest.raises(DemoFolderError, match="A demo did not write") as refused:
         named_folder(tmp_path).__enter__()
     assert "--folder" in refused.value.hint
     assert (tmp_path / CONFIG_FILE).read_text() == text

@@ -177,7 +177,7 @@ def test_npm_downloads_the_chain_once(
     binary, said = find_chain(command, tmp_path, npm_environment)
     cache = f"{npm_environment['HOME']}/.cache/tollgauge"
     assert binary.startswith(f"{cache}/node_modules/@foundry-rs/anvil-"), said
-    assert said.startswith("anvil is not installed: npm brings @foundry-rs/anvil-")
+    assert said.startswith("anvil is not installed: npm installs @foundry-rs/anvil-")
     assert said.endswith(f" {VERSION} into {cache}, once.\n")
     shown = subprocess.run([binary, "--version"], check=True, capture_output=True, text=True)
     assert "anvil" in shown.stdout
@@ -192,7 +192,9 @@ def test_failed_download_is_reported_with_its_reason(
     binary, said = find_chain(command, tmp_path, npm_environment | nobody)
     assert binary == ""
     *_, last = said.splitlines()
-    assert last.startswith("tollgauge.demo.anvil.AnvilMissingError: npm could not bring @foundry-")
+    assert last.startswith(
+        "tollgauge.demo.anvil.AnvilMissingError: npm could not install @foundry-"
+    )
     assert "ECONNREFUSED" in last
 
 

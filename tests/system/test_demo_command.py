@@ -178,7 +178,7 @@ def test_other_commands_find_the_demo_from_its_folder_and_the_next_demo_starts_o
 
     beside = demo.do("demo", "--port", "0", "--folder", str(demo.folder))
     assert (beside.returncode, beside.stdout) == (2, "")
-    assert f"A demo runs in {demo.folder} already." in beside.stderr
+    assert f"A demo already runs in {demo.folder}." in beside.stderr
     second = demo.do("demo", "--port", str(demo.port))
     assert second.returncode == 2
     assert f"port {demo.port}: another program listens there" in second.stderr

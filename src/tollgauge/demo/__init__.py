@@ -1,5 +1,5 @@
-"""A small world on this machine: a chain, a facilitator, sellers and a directory of them.
+"""A small market on this machine: a chain, a facilitator, sellers and their directory.
 
-Everything here is a counterparty of tollgauge, never a part of it: nothing but the command line
-imports this package, and the service meets it only through sockets.
+These are counterparties of tollgauge, not parts of it. Only the command line imports this package,
+and the service reaches it only through sockets.
 """

@@ -1,6 +1,6 @@
-"""Announcing: the file in which a demo seller announces changes of payTo, signed by the old one.
+"""The file in which a demo seller announces changes of payTo, signed with the old payTo's key.
 
-The keys are derived from public names: they control only the demo's coins.
+The keys are derived from public names. They control only the demo's coins.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tollgauge.demo.seller import Seller
 
 AHEAD_MS: Final = 3 * DAY_MS
-"""How long before a change it is announced."""
+"""Time between an announcement and the change."""
 
 
 @cache
 def wallet(owner: str) -> str:
-    """The address (lower-case hex) of an owner whose key this module knows."""
+    """Return the address (lower-case hex) of an owner."""
     digest = text_digest(owner)
     return recover_signer(digest, _sign(owner, digest)) or ""
 
@@ -49,8 +49,9 @@ def announcement(seller: Seller, turn_at: int) -> Announcement:
 
 
 def file_at(seller: Seller, now: int) -> bytes | None:
-    """The seller's file at an instant (ms UTC), None for one who announces nothing. It has the
-    changes of the last and the next AHEAD_MS.
+    """Return the seller's file at `now` (ms UTC), or None if the seller does not announce changes.
+
+    The file lists the changes of the last and the next AHEAD_MS.
     """
     if not seller.owners:
         return None
@@ -70,14 +71,14 @@ def file_at(seller: Seller, now: int) -> bytes | None:
     content = {
         "contact": f"ops@{seller.host}",
         "statement": f"{seller.name} changes its receiving wallet every "
-        f"{seller.turn_ms // DAY_MS} days and says so ahead.",
+        f"{seller.turn_ms // DAY_MS} days and announces each change.",
         "payToChanges": rows,
     }
     return json.dumps(content).encode()
 
 
 def _sign(owner: str, digest: bytes) -> bytes:
-    """`r, s, v` of an owner over a digest."""
+    """Return the owner's signature of a digest: r, s, v."""
     key = PrivateKey(hashlib.sha256(f"the demo's wallet of {owner}".encode()).digest())
     signature = key.sign_recoverable(digest, hasher=None)
     return signature[:64] + bytes([27 + signature[64]])

@@ -1,7 +1,7 @@
-"""The local chain's program, anvil: where it is, and how it comes from npm where it is missing.
+"""Finds anvil, the program of the local chain, or installs it with npm.
 
-A checkout has it in `node_modules`. An installed package finds one on the PATH, or has npm put the
-version that the checkout locks into the user's cache, once.
+A checkout has it in `node_modules`. An installed package uses the one on the PATH, or lets npm
+install the version that the checkout locks into the user's cache.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ChainError(TollgaugeError):
 
 
 class AnvilMissingError(ChainError):
-    """Anvil is not installed, and npm cannot bring it."""
+    """Anvil is not installed, and npm is not available to install it."""
 
 
 def find_anvil() -> Path:
@@ -53,7 +53,7 @@ def find_anvil() -> Path:
         return Path(on_path)
     raise AnvilMissingError(
         "The local chain's program (anvil) is not installed.",
-        hint="Install Node.js with npm, which brings it, or name the binary in TOLLGAUGE_ANVIL.",
+        hint="Install Node.js with npm, which provides it, or set TOLLGAUGE_ANVIL to the binary.",
     )
 
 
@@ -68,32 +68,32 @@ def find_or_fetch_anvil(say: Callable[[str], None]) -> Path:
         npm, package = shutil.which("npm"), _package()
         if npm is None or package is None:
             raise
-    say(f"anvil is not installed: npm brings {package} {VERSION} into {_folder()}, once.")
+    say(f"anvil is not installed: npm installs {package} {VERSION} in {_folder()}.")
     _folder().mkdir(parents=True, exist_ok=True)
     quiet = ["--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--loglevel=error"]
     command = [npm, "install", *quiet, f"--prefix={_folder()}", f"{package}@{VERSION}"]
     try:
-        subprocess.run(  # noqa: S603 (npm of this machine, and our own arguments)
+        subprocess.run(  # noqa: S603 (npm of this machine, our arguments)
             command, check=True, capture_output=True, timeout=_DOWNLOAD_SECONDS
         )
     except (OSError, subprocess.SubprocessError) as error:
         output = (getattr(error, "stderr", None) or b"").decode(errors="replace").strip()
         why = output.splitlines()[0] if output else type(error).__name__
         raise AnvilMissingError(
-            f"npm could not bring {package} {VERSION}: {why}",
-            hint="Install anvil by hand (getfoundry.sh), or name the binary in TOLLGAUGE_ANVIL.",
+            f"npm could not install {package} {VERSION}: {why}",
+            hint="Install anvil manually (getfoundry.sh), or set TOLLGAUGE_ANVIL to the binary.",
         ) from error
     return find_anvil()
 
 
 def _folder() -> Path:
-    """Where npm puts it for this user (specifications.freedesktop.org, basedir)."""
+    """Return this user's folder for npm (specifications.freedesktop.org, basedir)."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(cache).expanduser() / "tollgauge"
 
 
 def _package() -> str | None:
-    """Return the npm package for this machine, None if there is none."""
+    """Return the npm package for this machine, or None if it is not supported."""
     system, machine = _SYSTEMS.get(sys.platform), _MACHINES.get(platform.machine().lower())
     return f"@foundry-rs/anvil-{system}-{machine}" if system and machine else None
 
@@ -101,7 +101,7 @@ def _package() -> str | None:
 def _existing(path: Path) -> Path:
     if not path.is_file():
         raise ChainError(
-            f"TOLLGAUGE_ANVIL names {path}, which is not a file.",
-            hint="Point it at the anvil binary, or unset it and run `make setup`.",
+            f"TOLLGAUGE_ANVIL is {path}, which is not a file.",
+            hint="Set it to the path of the anvil binary, or unset it and run `make setup`.",
         )
     return path

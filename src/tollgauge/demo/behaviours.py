@@ -1,8 +1,8 @@
-"""Behaviours: the ways in which sellers answer, good and bad, each a small pure function.
+"""Behaviours of sellers, correct and faulty: each is a small pure function.
 
-`play` is the entry: routing first, then the seller's own behaviour. A behaviour that differs from
-the right answer in one thing is written as a twist of the right envelope. Answers of the same
-seller and offer are the same object, so that verdicts about it can be cached.
+`play` routes a request to the seller's behaviour. A behaviour with one fault modifies the correct
+envelope. Responses of the same seller and offer are the same object, so that their lint results can
+be cached.
 
 Faults below HTTP (closed ports, bad certificates) are not here: see seller.Wire.
 """
@@ -39,7 +39,7 @@ _CAREFUL: Final = (
     ("access-control-expose-headers", "PAYMENT-REQUIRED, PAYMENT-RESPONSE"),
 )
 _HUGE: Final = b'{"preview":"' + b"lorem ipsum " * 60_000 + b'"}'
-"""Past the 512 KB that a prober reads."""
+"""Longer than the 512 KB that a prober reads."""
 
 
 def play(seller: Seller, request: DemoRequest, now: int) -> Reply:
@@ -52,21 +52,21 @@ def play(seller: Seller, request: DemoRequest, now: int) -> Reply:
 
 
 def problem(status: int, message: str, *headers: tuple[str, str]) -> Reply:
-    """A JSON error without any envelope."""
+    """Return a JSON error without an envelope."""
     body = json.dumps({"error": message}).encode()
     return Reply(answer=Answer(status=status, headers=(_JSON, *headers), body=body))
 
 
-# Right answers
+# Correct responses
 
 
 def perfect_v2(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """x402 v2 as it should be: the header, its extension, CORS, and nothing cached."""
+    """Correct x402 v2: the header, its extension, CORS, and no caching."""
     return Reply(answer=_v2(seller, offer_at(seller, now), request.path))
 
 
 def perfect_v1(seller: Seller, _request: DemoRequest, now: int) -> Reply:
-    """x402 v1 as it should be: the envelope in the body."""
+    """Correct x402 v1: the envelope in the body."""
     return Reply(answer=_v1(seller, offer_at(seller, now)))
 
 
@@ -78,12 +78,12 @@ def dual(seller: Seller, request: DemoRequest, now: int) -> Reply:
 
 
 def header_only(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """A v2 header over an empty body."""
+    """A v2 header with an empty body."""
     return Reply(answer=_v2(seller, offer_at(seller, now), request.path, body=b""))
 
 
 def plain_v2(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """v2 that works, without CORS, cache or discovery manners: warnings, no error."""
+    """Payable v2 without CORS, cache headers or discovery metadata: warnings, but no errors."""
     return Reply(
         answer=_v2(
             seller, offer_at(seller, now), request.path, twist=_without_bazaar, headers=(_JSON,)
@@ -91,11 +91,11 @@ def plain_v2(seller: Seller, request: DemoRequest, now: int) -> Reply:
     )
 
 
-# One thing wrong
+# One fault
 
 
 def twisted(twist: Twist) -> Behaviour:
-    """v2 with one thing changed in the envelope."""
+    """Return a behaviour with one change in the v2 envelope."""
 
     def behave(seller: Seller, request: DemoRequest, now: int) -> Reply:
         return Reply(answer=_v2(seller, offer_at(seller, now), request.path, twist=twist))
@@ -104,7 +104,7 @@ def twisted(twist: Twist) -> Behaviour:
 
 
 def bare_network(envelope: Json) -> Json:
-    """The v1 name of the network in a v2 envelope."""
+    """The network's v1 name in a v2 envelope."""
     return _with_entry(envelope, network="base")
 
 
@@ -114,40 +114,40 @@ def no_domain_name(envelope: Json) -> Json:
 
 
 def wrong_domain_name(envelope: Json) -> Json:
-    """The symbol for the EIP-712 name: signatures of Base's USDC do not verify."""
+    """The symbol instead of the EIP-712 name: signatures for Base's USDC do not verify."""
     return _with_entry(envelope, extra={"name": "USDC", "version": "2"})
 
 
 def decimal_amount(envelope: Json) -> Json:
-    """Dollars where atomic units belong."""
+    """Dollars instead of atomic units."""
     return _with_entry(envelope, amount="0.01")
 
 
 def v1_amount_field(envelope: Json) -> Json:
-    """The v1 name of the amount in a v2 envelope."""
+    """The amount's v1 name in a v2 envelope."""
     entry = dict(envelope["accepts"][0])
     entry["maxAmountRequired"] = entry.pop("amount")
     return envelope | {"accepts": [entry]}
 
 
 def text_version(envelope: Json) -> Json:
-    """The version as a text."""
+    """The version as a string."""
     return envelope | {"x402Version": "2"}
 
 
 def internal_url(envelope: Json) -> Json:
-    """The address behind the proxy as the resource."""
+    """The internal address behind the proxy as the resource."""
     resource = envelope["resource"] | {"url": "http://10.0.3.7:8080/v1/track"}
     return envelope | {"resource": resource}
 
 
 def nothing_accepted(envelope: Json) -> Json:
-    """A challenge that names no way to pay."""
+    """A 402 with an empty `accepts`."""
     return envelope | {"accepts": []}
 
 
 def base64url(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """The header in the URL-safe alphabet and without padding, which stock clients refuse."""
+    """The header in the URL-safe alphabet without padding, which official clients reject."""
     answer = _v2(seller, offer_at(seller, now), request.path)
     headers = tuple(
         (name, value.translate(str.maketrans("+/", "-_", "=")))
@@ -159,28 +159,28 @@ def base64url(seller: Seller, request: DemoRequest, now: int) -> Reply:
 
 
 def huge_body(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """A right header over a body that no prober should read to its end."""
+    """A correct header with a body that is too long to read."""
     return Reply(answer=_v2(seller, offer_at(seller, now), request.path, body=_HUGE))
 
 
-# Not asking to be paid
+# Responses without payment terms
 
 
 def slow(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """A right answer after some seconds."""
+    """A correct response after several seconds."""
     answer = _v2(seller, offer_at(seller, now), request.path)
     return Reply(answer=answer, delay_ms=1_800 + roll(seller.host, now // MINUTE_MS) % 1_400)
 
 
 def flapping(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """Up for ten minutes, perhaps down for the next ten."""
+    """Randomly up or down in each period of ten minutes."""
     if chance(330, "flap", seller.host, now // (10 * MINUTE_MS)):
         return problem(503, "upstream connect error or disconnect/reset before headers")
     return perfect_v2(seller, request, now)
 
 
 def failing(status: int, message: str, *headers: tuple[str, str]) -> Behaviour:
-    """Always the same error."""
+    """Return a behaviour with a constant error."""
 
     def behave(_seller: Seller, _request: DemoRequest, _now: int) -> Reply:
         return problem(status, message, *headers)
@@ -189,7 +189,7 @@ def failing(status: int, message: str, *headers: tuple[str, str]) -> Behaviour:
 
 
 def validating(status: int, field: str) -> Behaviour:
-    """Looks at the input before it asks to be paid."""
+    """Return a behaviour that validates the input before it requests payment."""
 
     def behave(seller: Seller, request: DemoRequest, now: int) -> Reply:
         if field not in request.query and field.encode() not in request.body:
@@ -200,14 +200,14 @@ def validating(status: int, field: str) -> Behaviour:
 
 
 def throttled(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """Mostly too busy for strangers."""
+    """Rate limited most of the time."""
     if chance(700, "throttle", seller.host, now // (30 * MINUTE_MS)):
         return problem(429, "Too many requests", ("retry-after", "900"))
     return perfect_v2(seller, request, now)
 
 
 def redirecting(seller: Seller, _request: DemoRequest, _now: int) -> Reply:
-    """Moved to a name that is not listed."""
+    """Redirects to a host that is not listed."""
     target = f"https://new-{seller.host}{seller.path}"
     return Reply(answer=Answer(status=308, headers=(("location", target),)))
 
@@ -218,13 +218,13 @@ def unpaid(seller: Seller, _request: DemoRequest, _now: int) -> Reply:
 
 
 def challenge_page(_seller: Seller, _request: DemoRequest, _now: int) -> Reply:
-    """A bot wall in front of the paid route."""
+    """A bot challenge in front of the paid route."""
     body = b"<!doctype html><title>Just a moment...</title><p>Checking your browser.</p>"
     headers = (("content-type", "text/html; charset=utf-8"), ("cache-control", "no-store"))
     return Reply(answer=Answer(status=403, headers=headers, body=body))
 
 
-# Making of answers
+# Construction of responses
 
 
 def _without_bazaar(envelope: Json) -> Json:

@@ -1,4 +1,4 @@
-"""Buyer: buys an answer the way an agent does, with the official x402 client."""
+"""Buys responses as an agent does, with the official x402 client."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tollgauge.demo.chain import NETWORK, TestAccount
 
 REPORT_PATH: Final = "/v1/x402-trust"
 WATCH_PATH: Final = "/v1/watch-endpoint-30d"
-_MOST: Final = 1_000_000
-"""Atomic USDC that one answer may cost: a dollar."""
+_PRICE_MAX: Final = 1_000_000
+"""Maximum price of a response in atomic USDC: one dollar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoughtAnswer:
-    """A paid answer: its JSON (`report`), the transaction that settled it, the payer's address and
-    the amount in atomic USDC.
+    """A paid response: its JSON (`report`), its settlement transaction, the payer's address and the
+    amount in atomic USDC.
     """
 
     report: dict[str, Any]
@@ -31,7 +31,7 @@ class BoughtAnswer:
 
 
 async def buy(base_url: str, resource: str, *, account: TestAccount) -> BoughtAnswer:
-    """Buys the trust report of `resource` from the service at `base_url`.
+    """Buy the trust report of `resource` from the service at `base_url`.
 
     Raises PurchaseError if the response is not a paid report.
     """
@@ -41,7 +41,7 @@ async def buy(base_url: str, resource: str, *, account: TestAccount) -> BoughtAn
 async def watch(
     base_url: str, resource: str, *, webhook: str, account: TestAccount
 ) -> BoughtAnswer:
-    """Buys a watch of `resource`, whose alerts go to a webhook. Raises PurchaseError."""
+    """Buy a watch of `resource` with alerts to a webhook. Raises PurchaseError."""
     order = {"endpoint": resource, "delivery": {"webhook_url": webhook}}
     return await buy_answer(base_url, WATCH_PATH, order, account=account)
 
@@ -49,14 +49,14 @@ async def watch(
 async def buy_answer(
     base_url: str, path: str, body: dict[str, Any], *, account: TestAccount
 ) -> BoughtAnswer:
-    """Buys the product of the service at `base_url` at a path.
+    """Buy the product of the service at `base_url` at a path.
 
     Raises PurchaseError if the response is not the product.
     """
     bought = await purchase.buy(
         Order(url=f"{base_url.rstrip('/')}{path}", body=body),
         key=account.key,
-        limits=Limits(network=NETWORK, max_amount=_MOST),
+        limits=Limits(network=NETWORK, max_amount=_PRICE_MAX),
     )
     return BoughtAnswer(
         report=orjson.loads(bought.body),

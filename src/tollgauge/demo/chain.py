@@ -1,8 +1,8 @@
-"""Chain: an Ethereum node on loopback that looks like Base with native USDC.
+"""An Ethereum node on loopback that looks like Base with native USDC.
 
-Anvil runs as chain 8453 with a block for every transaction, and the demo dollar (token/) lies at
-the address of native USDC. The node is this process's own: it dies with it, also when it is
-killed. Transactions that move money by authorization are the facilitator's work.
+Anvil runs as chain 8453 with one block per transaction. The demo dollar (token/) has the address of
+native USDC. The node ends with this process, even if this process is killed. The facilitator sends
+the transactions that transfer money by authorization.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ _KEYS: Final = (
     "0x7c852118294e51e653712a81e05800f419141751be58f605c371e15141b007a6",
     "0x47e179ec197488593b187f80a00eb0da91f1b9d0b13f8733639f19c30a34926a",
 )
-"""The first keys of anvil's public mnemonic (`test test … junk`): known to everyone, worthless
-everywhere but on a chain like this one."""
+"""The first keys of anvil's public mnemonic (`test test … junk`). They have no value on other
+chains.
+"""
 
 _LISTENING: Final = re.compile(rb"Listening on 127\.0\.0\.1:(\d+)")
 _START_SECONDS: Final = 20.0
@@ -57,8 +58,8 @@ _TIED: Final = (
     "os.getppid()==int(sys.argv[1]) or sys.exit(1);"
     "os.execv(sys.argv[2],sys.argv[2:])"
 )
-"""Becomes the program in argv[2:] after asking the kernel to kill it with its parent
-(PR_SET_PDEATHSIG). A fork hook would do the same but is unsafe in a process with threads."""
+"""Requests a signal at the death of the parent (PR_SET_PDEATHSIG) and executes the program in
+argv[2:]. A fork hook is not safe in a process with threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +69,7 @@ class TestAccount:
     address: str
     key: str
 
-    __test__ = False  # not a test case, whatever its name begins with
+    __test__ = False  # pytest collects classes by name
 
 
 ACCOUNTS: Final = tuple(
@@ -82,7 +83,7 @@ BUYER: Final = ACCOUNTS[1]
 
 
 class Chain:
-    """A running local chain: `rpc_url`, `accounts`, and what the demo does to it."""
+    """A running local chain."""
 
     def __init__(self, rpc_url: str, client: httpx.AsyncClient) -> None:
         self.rpc_url = rpc_url
@@ -90,13 +91,13 @@ class Chain:
         self._client = client
 
     async def rpc(self, method: str, *params: object) -> Any:
-        """The result of a JSON-RPC call; raises ChainError when the node answers an error."""
+        """Return the result of a JSON-RPC call. Raises ChainError if the node returns an error."""
         return (await self.batch([(method, params)]))[0]
 
     async def batch(self, calls: Sequence[tuple[str, Sequence[object]]]) -> list[Any]:
-        """The results of JSON-RPC calls, in their order; they are sent together.
+        """Send JSON-RPC calls in one batch and return their results in order.
 
-        Raises ChainError when the node answers an error.
+        Raises ChainError if the node returns an error.
         """
         requests = [
             {"jsonrpc": "2.0", "id": place, "method": method, "params": params}
@@ -119,15 +120,15 @@ class Chain:
             await self.rpc("evm_setAutomine", True)  # noqa: FBT003 (wire value)
 
     async def send(self, transactions: Sequence[dict[str, Any]]) -> list[str]:
-        """Send transactions of unlocked senders; their hashes."""
+        """Send transactions of unlocked senders and return their hashes."""
         return await self.batch([("eth_sendTransaction", [call]) for call in transactions])
 
     async def mine(self, *, at: int | None = None) -> None:
-        """Mine a block at `at` (ms UTC), which is later than the block before, or now."""
+        """Mine a block at `at` (ms UTC; later than the previous block), or now."""
         await self.rpc("evm_mine", *([] if at is None else [at // 1000]))
 
     async def check(self, sent: Sequence[str]) -> None:
-        """Wait until transactions are in blocks. Raises ChainError when one of them reverted."""
+        """Wait until transactions are in blocks. Raises ChainError if one of them reverted."""
         async with asyncio.timeout(_MINED_SECONDS):
             while True:
                 receipts = await self.batch([("eth_getTransactionReceipt", [tx]) for tx in sent])
@@ -138,7 +139,7 @@ class Chain:
             raise ChainError("A transaction reverted on the local chain.")
 
     async def mint(self, address: str, amount: int) -> None:
-        """Gives atomic USDC to an address."""
+        """Mint atomic USDC for an address."""
         data = "0x40c10f19" + word(int(address, 16)) + word(amount)
         call = {"from": self.accounts[-1].address, "to": USDC, "data": data}
         transaction = await self.rpc("eth_sendTransaction", call)
@@ -149,10 +150,15 @@ class Chain:
 async def run_chain(
     binary: Path | None = None, *, began: int | None = None
 ) -> AsyncIterator[Chain]:
-    """A chain with USDC in place, ended with the block. It begins at `began` (ms UTC) and keeps
-    that distance from the clock until a block gets a later time, or begins now.
+    """Run a chain with USDC until the `with` block ends.
 
-    Raises ChainError when anvil is missing or does not come up.
+    Args:
+        binary: the anvil binary; by default the result of `find_anvil`.
+        began: time of the first block (ms UTC); now by default. The chain's clock keeps its
+            distance from the system clock until a block gets a later time.
+
+    Raises:
+        ChainError: anvil is missing or does not start.
     """
     with tempfile.TemporaryFile() as log:
         process = _spawn(binary or find_anvil(), log, began=began)
@@ -169,33 +175,33 @@ async def run_chain(
 
 
 def runtime_code() -> str:
-    """The compiled code of the demo dollar, hex with 0x."""
+    """Return the compiled code of the demo dollar: hex with 0x."""
     return str(artefact()["runtime"])
 
 
 def artefact() -> dict[str, Any]:
-    """The compiled demo dollar: `compiler`, `runtime`, `abi`."""
+    """Return the compiled demo dollar: `compiler`, `runtime`, `abi`."""
     text = resources.files("tollgauge.demo").joinpath("token/DemoUSDC.json").read_text()
     return dict(json.loads(text))
 
 
 def _spawn(binary: Path, log: IO[bytes], *, began: int | None) -> subprocess.Popen[bytes]:
-    """Starts anvil on a free port, in an environment that contains only HOME."""
+    """Start anvil on a free port, in an environment that contains only HOME."""
     anvil = [str(binary), "--chain-id", str(CHAIN_ID), "--host", LOOPBACK, "--port", "0"]
     if began is not None:
         anvil += ["--timestamp", str(began // 1000)]
     command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *anvil]
-    return subprocess.Popen(  # noqa: S603 (our own binary and arguments)
+    return subprocess.Popen(  # noqa: S603 (our binary and arguments)
         command,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C is for us: the chain ends after what uses it
+        start_new_session=True,  # not interrupted by Ctrl-C: the chain must end after its users
     )
 
 
 async def _rpc_url(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
-    """Waits until anvil has said where it listens, which is after it does."""
+    # Anvil prints its address after it has started to listen.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_START_SECONDS):
             while process.poll() is None:
@@ -203,7 +209,7 @@ async def _rpc_url(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
                     return f"http://{LOOPBACK}:{match[1].decode()}"
                 await asyncio.sleep(_POLL_SECONDS)
     tail = _text(log)[-400:].decode(errors="replace").strip()
-    raise ChainError(f"The local chain did not start: {tail or 'it said nothing'}")
+    raise ChainError(f"The local chain did not start: {tail or 'no output'}")
 
 
 def _text(log: IO[bytes]) -> bytes:
@@ -220,5 +226,5 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def word(value: int) -> str:
-    """A number as a word of the ABI: 32 bytes in hex."""
+    """Encode a number as a word of the ABI: 32 bytes in hex."""
     return f"{value:064x}"

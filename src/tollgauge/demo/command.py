@@ -46,13 +46,17 @@ WATCHED: Final = SELLERS[0]
 
 
 class DemoError(TollgaugeError):
-    """The demo could not do its round."""
+    """The demo could not complete its round."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """`once`: one round and no server left behind. `folder` keeps the database and the
-    configuration; without one they end with the demo. Without a `chain` nothing can be paid.
+    """Options of `tollgauge demo`.
+
+    Attributes:
+        once: run one round and exit.
+        folder: folder that keeps the database and the configuration; a temporary one by default.
+        chain: start a local chain, which payments require.
     """
 
     once: bool
@@ -72,19 +76,17 @@ async def play(
 ) -> None:
     """Run the demo at `listeners`.
 
-    `say` receives messages for the user, `show` the summary of the round once the report has been
-    bought, and `on_ready` the addresses once the pages respond; the history is loaded afterwards.
+    `say` receives messages for the user, `show` the summary of the round after the purchase of the
+    report, and `on_ready` the addresses as soon as the pages respond, before the history is loaded.
 
     Raises:
-        TollgaugeError: A part does not start, or the round finds nothing.
+        TollgaugeError: A part does not start, or no endpoint was scored.
     """
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(_folder(options))
         path = None if folder is None else folder.path
         if folder is not None and folder.starts_over:
-            say(
-                f"{path} held an earlier demo: this one starts over, with a new chain and database."
-            )
+            say(f"{path} contains an earlier demo. This one has a new chain and a new database.")
         progress("starting a chain, a facilitator and the sellers", 0, 1)
         began = app.now_ms() - options.history_days * DAY_MS if options.history_days else None
         anvil, missing = await _anvil(options, say)
@@ -123,7 +125,9 @@ async def play(
 def _world(
     anvil: Path | None, *, folder: Path | None, began: int | None
 ) -> contextlib.AbstractAsyncContextManager[Sellers]:
-    """The sellers, with a chain where there is an `anvil`, since an hour before the past began."""
+    """Return the sellers, with a chain if `anvil` is given. It begins an hour before the
+    history.
+    """
     if anvil is None:
         return Sellers.open(clock=app.now_ms, folder=folder)
     chain_began = began and began - HOUR_MS
@@ -132,8 +136,11 @@ def _world(
 
 @dataclass(frozen=True, slots=True)
 class _Demo:
-    """A world with the service in it, whose pages answer. Its past began at `began` (ms UTC), None
-    where it has none; `missing` says why it has no chain.
+    """A world and the running service.
+
+    Attributes:
+        began: start of the simulated history (ms UTC), or None without a history.
+        missing: the reason why there is no chain, or empty.
     """
 
     options: Options
@@ -152,8 +159,8 @@ class _Demo:
         show: Callable[[dict[str, Any]], None],
         on_ready: Callable[[Mapping[str, str]], None],
     ) -> None:
-        """Load the past, buy a report, show it; then let the loops and the customers go on until
-        it is time to stop, unless one round is all.
+        """Load the history, buy a report and show it. Unless only one round is requested, run the
+        loops and the customers until the demo is stopped.
         """
         await ready.wait()
         service, world, base_url = self.service, self.world, self.links["base"]
@@ -194,12 +201,12 @@ class _Demo:
         page = page_url(self.links["base"], parse_resource(best, self.world.perimeter).id)
         wallet = {"wallet": f"{page}/upgrade"} if isinstance(self.world, World) else {}
         links = {**self.links, "snapshot": page, **wallet}
-        if not wallet:  # without a chain nothing can be bought
+        if not wallet:  # purchases need a chain
             return {"links": links}
         return {"links": links, "tour": tour_at(WATCHED, links["base"], links["faults"])}
 
     def _report(self, progress: Progress) -> Progress:
-        """Progress for the terminal, and for the pages as a share of all that is to be loaded."""
+        """Report progress to the terminal, and to the pages as a share of the whole load."""
         shares = (PAST if self.began else {}) | FIRST_ROUND
         loading, steps, whole = self.service.loading, list(shares), sum(shares.values())
 
@@ -220,9 +227,10 @@ async def until_one_ends(
     *,
     is_loading: Callable[[], bool],
 ) -> None:
-    """Wait until it is time to stop, or the server or the rest ends; let the others finish what
-    they do for a moment, and end them. A past that is being loaded ends at once: half of it is of
-    no use. Raises what ended the first.
+    """Wait until the demo is stopped or one of its tasks ends, then end the others.
+
+    The others get DRAIN_SECONDS to finish. Loading the history is cancelled immediately, because a
+    part of it is useless. Raises the error of the task that ended first.
     """
     tasks = {serving, living}
     stopping = asyncio.create_task(stop.wait())
@@ -242,8 +250,9 @@ async def until_one_ends(
 
 
 def _folder(options: Options) -> contextlib.AbstractContextManager[DemoFolder | None]:
-    """Where the demo's files are: the named folder; else one that ends with the demo; or none for
-    a single round, whose database is in memory.
+    """Return the folder of the demo's files: the named folder, or a temporary one.
+
+    None for a single round, whose database is in memory.
     """
     if options.folder is not None:
         return named_folder(options.folder)
@@ -251,7 +260,7 @@ def _folder(options: Options) -> contextlib.AbstractContextManager[DemoFolder | 
 
 
 async def _anvil(options: Options, say: Callable[[str], None]) -> tuple[Path | None, str]:
-    """The chain's program, None where there is none; and why there is none, in a sentence."""
+    """Return anvil, or None and a sentence with the reason why it is missing."""
     if not options.chain:
         return None, "The demo was started with --no-chain."
     try:
@@ -262,7 +271,7 @@ async def _anvil(options: Options, say: Callable[[str], None]) -> tuple[Path | N
 
 
 async def _settle(sales: Settlements, *, began: int | None, now: int, progress: Progress) -> None:
-    """Let customers pay the sellers: from `began` (ms UTC) on, or a first round of them now."""
+    """Let customers pay the sellers since `began` (ms UTC), or make the first purchases now."""
     if began is None:
         progress(SALES, 0, 1)
         await sales.now(list(first_sales(now)))
@@ -275,7 +284,7 @@ async def _settle(sales: Settlements, *, began: int | None, now: int, progress: 
 
 
 async def _trade(sales: Settlements, stop: asyncio.Event) -> None:
-    """A purchase every few seconds until the demo ends."""
+    """Make a purchase every few seconds until the demo ends."""
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), SALE_SECONDS)
@@ -294,7 +303,7 @@ async def _best(service: app.Opened) -> str:
 
 
 def _summary(first_round: Round, purchase: BoughtAnswer | None, *, missing: str) -> dict[str, Any]:
-    """The figures of the round, and what was bought; `missing` says why nothing could be."""
+    """Return the figures of the round and the purchase, or the reason why there was none."""
     figures = {
         "endpoints": first_round.endpoints,
         "probes": first_round.probes,
@@ -312,17 +321,17 @@ def _summary(first_round: Round, purchase: BoughtAnswer | None, *, missing: str)
 
 
 def _links(base_url: str, world: Sellers) -> dict[str, str]:
-    """Addresses for a visitor, by what is there."""
+    """Return the addresses for a visitor, by name."""
     links = {"base": base_url, "leaderboard": f"{base_url}/", "mcp": f"{base_url}/mcp"}
     return links | ({"chain": world.rpc_url} if isinstance(world, World) else {})
 
 
 def _control_links(url: str, world: Sellers) -> dict[str, str]:
-    """Where the sellers' faults are switched, and the alerts shown."""
+    """Return the addresses that switch faults and show alerts."""
     links = {"faults": f"{url}/faults"}
     return links | ({"alerts": f"{url}/alerts"} if isinstance(world, World) else {})
 
 
 def _next(port: int) -> int:
-    """The port after `port`; 0, which means any free one, after the last."""
+    """Return the next port, or 0 (any free port) after the last one."""
     return port + 1 if port < _PORT_MAX else 0

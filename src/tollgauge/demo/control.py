@@ -1,9 +1,9 @@
 """The control server on loopback that switches the faults of a running demo.
 
 `GET /faults` lists the faults and their state; `PUT` and `DELETE /faults/{seller}/{kind}`
-switch a fault on and off; `GET /alerts` shows what the market's webhook received. It is plain
-HTTP for this machine only: a request with another host name is refused, and a browser's page of
-another origin is not allowed to send these methods.
+switch a fault on and off; `GET /alerts` shows the deliveries to the market's webhook. It is plain
+HTTP for this machine only: requests with another host name are rejected, and browsers do not let
+pages of other origins send these methods.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TIMEOUT_SECONDS: Final = 30.0
 
 
 class ControlError(TollgaugeError):
-    """The running demo did not answer, or refused."""
+    """The running demo did not respond, or rejected the request."""
 
 
 @contextlib.asynccontextmanager
@@ -99,12 +99,13 @@ def _request(method: str, url: str) -> dict[str, Any]:
         document = response.json()
     except (httpx.HTTPError, ValueError):
         raise ControlError(
-            f"No demo answers at {url.partition('/faults')[0]}.",
-            hint="Start one with `make demo`; it prints the command that reaches it.",
+            f"No demo responds at {url.partition('/faults')[0]}.",
+            hint="Start one with `make demo`, which prints the command to use.",
         ) from None
     if response.status_code != 200 or not isinstance(document, dict):
         error = document if isinstance(document, dict) else {}
         raise ControlError(
-            str(error.get("error", "The demo did not do it.")), hint=str(error.get("hint", ""))
+            str(error.get("error", "The demo rejected the request.")),
+            hint=str(error.get("hint", "")),
         )
     return document

@@ -1,9 +1,9 @@
-"""Customers: the purchases of the demo market.
+"""The purchases of customers in the demo market.
 
-Pure: a purchase is a roll of its seller, its slot and its number, so overlapping spans agree. What
-a customer pays, and its payee, are those of the seller's offer at that time. The variety is what an
-indexer has to tell apart: sellers with many payers, with few, with one who gets the money back,
-with a wallet that several hosts share, with none at all, and with payers of their own.
+Purchases are pseudorandom functions of seller, slot and number, so that overlapping spans agree.
+Amount and payee are those of the seller's offer at that time. The market contains the cases that an
+indexer must distinguish: sellers with many payers, with few, with one who gets the money back, with
+a wallet that several hosts share, with no payers, and with separate payers.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from tollgauge.demo.seller import Seller, listed, offer_at
 from tollgauge.demo.sellers import SELLERS
 
 SLOT_MS: Final = 12 * HOUR_MS
-"""Purchases happen at the ends of slots: a block of the past holds those of one slot."""
+"""Purchases are made at the ends of slots: a block of the history contains those of one slot."""
 CROWD: Final = 60
 _SLOTS: Final = 30 * DAY_MS // SLOT_MS
 
 
 class Buyers(StrEnum):
-    """Who buys from a seller: customers of several sellers; a friend, who gets it back; wallets
-    that buy from nobody else; the same, where the seller passes the money on to a hub; or the
-    other members of a ring, from wallets that their own sales fill.
+    """The kind of a seller's customers.
+
+    Customers of several sellers; a friend, who gets the money back; wallets that buy only from this
+    seller; the same with a seller that forwards the money to a hub; or the other members of a ring,
+    who pay from the wallets that receive their sales.
     """
 
     CROWD = "crowd"
@@ -71,8 +73,8 @@ class DemoPurchase:
 RING: Final = tuple(f"carousel-{number}" for number in range(1, 7))
 """The labels of sellers who buy from each other."""
 ANCHORS: Final = ("research", "ocr", "translate")
-"""The labels of established sellers, each of another owner: the whole crowd buys from them, for
-some $3 in 30 days each, which proves that its members are real customers.
+"""The labels of established sellers with different owners. All members of the crowd buy from them,
+for about $3 each in 30 days, which proves that they are real customers.
 """
 DEMAND: Final[Mapping[str, Demand]] = {
     "weather": Demand(customers=44, monthly=110),
@@ -105,15 +107,16 @@ DEMAND: Final[Mapping[str, Demand]] = {
     "roundabout": Demand(customers=30, monthly=40, buyers=Buyers.HUB),
     **{label: Demand(customers=5, monthly=24, buyers=Buyers.RING) for label in RING},
 }
-"""By the seller's label: many customers, few, one; whoever is not named sells nothing. `anything`
-and `seo` share a wallet with a third host; `whisper` buys from itself through a friend, and who
-follows by other ways.
+"""Demand by the seller's label; sellers that are not listed have no customers. `anything` and `seo`
+share a wallet with a third host. `whisper` buys from itself through a friend; the sellers after it
+use other methods.
 """
 
 
 def purchases(start: int, end: int, *, present: int) -> Iterator[DemoPurchase]:
-    """The purchases after `start` and up to `end` (ms UTC), oldest first, in a past that ends at
-    `present`. Sellers without a listing have no customers yet.
+    """Yield the purchases after `start` and up to `end` (ms UTC), oldest first.
+
+    `present` is the end of the history. Sellers without a listing have no customers yet.
     """
     for slot in range(start // SLOT_MS, end // SLOT_MS + 1):
         at = slot * SLOT_MS
@@ -125,14 +128,16 @@ def purchases(start: int, end: int, *, present: int) -> Iterator[DemoPurchase]:
 
 
 def first_sales(at: int) -> Iterator[DemoPurchase]:
-    """The purchases of a market that opens at `at`: the first customers of those who sell most."""
+    """Yield the first purchases of a market that opens at `at`, from the sellers with most
+    demand.
+    """
     for seller in _SOLD[:_OPENING]:
         for which in range(min(DEMAND[seller.label].customers, _EARLY)):
             yield _purchase(seller, DEMAND[seller.label], which, at, number=which)
 
 
 def sale_at(at: int) -> DemoPurchase:
-    """The purchase that is made at `at`: a seller as often as its demand says, and a customer."""
+    """Return the purchase at `at`. Sellers are drawn in proportion to their demand."""
     weighted = [seller for seller in _SOLD for _ in range(DEMAND[seller.label].monthly)]
     seller = weighted[roll("sale", at) % len(weighted)]
     which = roll("customer", at) % DEMAND[seller.label].customers
@@ -140,9 +145,9 @@ def sale_at(at: int) -> DemoPurchase:
 
 
 _OPENING: Final = 6
-"""How many sellers have customers from the first moment."""
+"""Number of sellers with customers at the opening."""
 _EARLY: Final = 6
-"""How many of its customers come then."""
+"""Number of their first customers."""
 _SOLD: Final = tuple(
     seller
     for label in DEMAND
@@ -175,7 +180,7 @@ def _purchase(seller: Seller, demand: Demand, which: int, at: int, *, number: in
 def _parties(label: str, buyers: Buyers, which: int) -> tuple[TestAccount, str]:
     """Return the payer of a purchase, and the final recipient if the seller passes it on."""
     if buyers is Buyers.CROWD:
-        # The seller's customers: neighbours in the crowd, beginning somewhere.
+        # The seller's customers are consecutive members of the crowd.
         return _account(f"customer {(roll('first', label) + which) % CROWD}"), ""
     if buyers is Buyers.FRIEND:
         friend = _account(f"friend of {label}")
@@ -189,6 +194,6 @@ def _parties(label: str, buyers: Buyers, which: int) -> tuple[TestAccount, str]:
 
 @cache
 def _account(name: str) -> TestAccount:
-    """An account that only the demo uses; its key follows from its name."""
+    """Return an account that only the demo uses. Its key is derived from its name."""
     key = "0x" + hashlib.sha256(f"tollgauge demo {name}".encode()).hexdigest()
     return TestAccount(address=Account.from_key(key).address, key=key)

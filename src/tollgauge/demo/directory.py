@@ -1,8 +1,8 @@
-"""Directory: the Bazaar listing of the demo market, as a facilitator publishes it.
+"""The Bazaar listing of the demo market, as a facilitator publishes it.
 
-`items_at` is pure: the listing at a time, prices, payees and comings and goings
-included. Like real ones it mixes v1 and v2 items, ISO and unix times, and carries a few entries
-that are not usable. Its pages are small, whatever limit a crawler requests.
+`items_at` is pure: it returns the listing at a time, with the current prices, payees and members.
+Like a real directory it mixes v1 and v2 items and ISO and Unix times, and contains some unusable
+entries. Its pages are small, independently of the limit that a crawler requests.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MALFORMED: Final[tuple[Any, ...]] = (
     {"resource": "https://10.0.0.8/pay", "type": "http", "x402Version": 1, "accepts": "none"},
     None,
 )
-"""Entries as real directories carry them: no resource, no web address, a loopback address, a
-private address, nothing at all."""
+"""Unusable entries as in real directories: no resource, not a URL, a loopback address, a private
+address, an empty entry."""
 
 
 def items_at(at: int, *, present: int, sellers: tuple[Seller, ...] = SELLERS) -> list[Any]:
-    """Every entry of the directory at `at`, in a past that ends at `present` (both ms UTC)."""
+    """Return the directory's entries at `at`; `present` is the end of the history (both ms UTC)."""
     items: list[Any] = [
         _item(seller, at) for seller in sellers if listed(seller, at, present=present)
     ]
@@ -46,7 +46,7 @@ def items_at(at: int, *, present: int, sellers: tuple[Seller, ...] = SELLERS) ->
 
 
 def answer(request: DemoRequest, now: int, *, sellers: tuple[Seller, ...] = SELLERS) -> Answer:
-    """The directory's answer to a request, of `sellers` as they are at `now`."""
+    """Return the directory's response to a request at `now`."""
     if request.path != DIRECTORY_PATH or request.method != "GET":
         return _json(404, {"error": "not found"})
     query = parse_qs(request.query)

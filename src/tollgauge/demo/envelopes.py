@@ -1,8 +1,8 @@
-"""Envelopes: well-formed x402 challenges and listings of a seller, v1 and v2.
+"""Correct x402 envelopes and listings of a seller, v1 and v2.
 
-What is built here is right in every respect that a linter looks at; sellers who get something
-wrong change one thing in it (behaviours.py). Sources: the x402 v2 specification and its HTTP
-transport, the v1 body as the SDKs write it, the Bazaar extension's `info` and `schema`.
+They have no lint findings; faulty sellers modify them (behaviours.py). Sources: the x402 v2
+specification and its HTTP transport, the v1 body as the SDKs write it, and `info` and `schema` of
+the Bazaar extension.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ASSETS: Final[dict[str, tuple[str, Json]]] = {
 
 
 def v2_entry(seller: Seller, offer: DemoOffer) -> Json:
-    """One `accepts` entry of x402 v2."""
+    """Return an `accepts` entry of x402 v2."""
     asset, extra = _ASSETS[seller.network]
     return {
         "scheme": "exact",
@@ -49,7 +49,7 @@ def v2_entry(seller: Seller, offer: DemoOffer) -> Json:
 
 
 def v2_envelope(seller: Seller, offer: DemoOffer, path: str) -> Json:
-    """The object of a `PAYMENT-REQUIRED` header for a request to `path`."""
+    """Return the object of a `PAYMENT-REQUIRED` header for a request to `path`."""
     return {
         "x402Version": 2,
         "error": "Payment required",
@@ -66,7 +66,7 @@ def v2_envelope(seller: Seller, offer: DemoOffer, path: str) -> Json:
 
 
 def v1_entry(seller: Seller, offer: DemoOffer) -> Json:
-    """One `accepts` entry of x402 v1."""
+    """Return an `accepts` entry of x402 v1."""
     asset, extra = _ASSETS[seller.network]
     return {
         "scheme": "exact",
@@ -84,7 +84,7 @@ def v1_entry(seller: Seller, offer: DemoOffer) -> Json:
 
 
 def v1_envelope(seller: Seller, offer: DemoOffer) -> Json:
-    """The body of an x402 v1 challenge."""
+    """Return the body of an x402 v1 challenge."""
     return {
         "x402Version": 1,
         "error": "X-PAYMENT header is required",
@@ -93,7 +93,7 @@ def v1_envelope(seller: Seller, offer: DemoOffer) -> Json:
 
 
 def bazaar(seller: Seller) -> Json:
-    """The Bazaar extension: how to call the seller, and a schema that its `info` satisfies."""
+    """Return the Bazaar extension: how to call the seller, and the schema of that `info`."""
     call = _v2_input(seller)
     info = {"input": call, "output": {"type": "json", "example": json.loads(seller.example)}}
     extension: Json = {"info": info, "schema": _schema(call)}
@@ -132,7 +132,7 @@ def _v1_input(seller: Seller) -> Json:
 
 
 def _schema(call: Json) -> Json:
-    """JSON Schema 2020-12 of the extension's `info`, in the form that the SDKs write."""
+    """Return the JSON Schema 2020-12 of the extension's `info`, as the SDKs write it."""
     properties: Json = {
         "type": {"type": "string", "const": "http"},
         "method": {"type": "string", "enum": [call["method"]]},

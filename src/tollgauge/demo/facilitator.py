@@ -1,11 +1,11 @@
-"""Facilitator: verifies and settles x402 v2 payments on the local chain, over HTTP.
+"""A facilitator that verifies and settles x402 v2 payments on the local chain, over HTTP.
 
-`POST /verify`, `POST /settle` and `GET /supported` as the x402 v2 specification has them, on the
-official SDK. What this file adds is what the SDK leaves to an operator:
-- the SDK blocks on the chain, so it runs in threads;
-- one transaction is signed and sent at a time, so a failed one leaves no gap in the nonces;
-- an authorization is settled once: a second attempt is refused and costs no gas;
-- it pays gas for no one but the payees it was started for, in USDC only.
+`POST /verify`, `POST /settle` and `GET /supported` follow the x402 v2 specification and use the
+official SDK. This module adds the parts that the SDK leaves to an operator:
+- the SDK blocks while it waits for the chain, so it runs in threads;
+- one transaction is signed and sent at a time, so that a failed one leaves no gap in the nonces;
+- an authorization is settled once: a second attempt is rejected and costs no gas;
+- gas is paid only for the configured payees, and only for USDC.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import serve
 from tollgauge.web.settings import LOOPBACK
 
-# EVM libraries raise it, and then deeply nested JSON can crash the process.
+# EVM libraries raise the limit, with which deeply nested JSON can crash the process.
 sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
 
 _SDK_LOGS: Final = ("x402.signers", "x402.mechanisms.evm.exact.facilitator")
@@ -47,11 +47,11 @@ _CONFIRMATION_SECONDS: Final = 30.0
 _Answer = TypeVar("_Answer", VerifyResponse, SettleResponse)
 
 PaymentKey = tuple[str, str, str, str]
-"""(network, asset, payer, nonce), lower case: what identifies an authorization."""
+"""Identifies an authorization: (network, asset, payer, nonce) in lower case."""
 
 
 class _Signer(FacilitatorWeb3Signer):
-    """The SDK's signer, sending one transaction at a time and forgetting its nonce on failure."""
+    """The SDK's signer with one transaction at a time. It discards its nonce after a failure."""
 
     def __init__(self, private_key: str, rpc_url: str) -> None:
         super().__init__(private_key, rpc_url, confirmation_timeout_seconds=_CONFIRMATION_SECONDS)
@@ -76,8 +76,9 @@ class _Signer(FacilitatorWeb3Signer):
 
 
 class _OursOnly(logging.Filter):
-    """Leaves out what the SDK says of payments that it refuses, traces included: the answer names
-    the reason. An unreachable chain is a fault of this machine, and is logged.
+    """Drops the SDK's log records about rejected payments: the response contains the reason.
+
+    An unreachable chain is a fault of this machine and is logged.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -87,7 +88,7 @@ class _OursOnly(logging.Filter):
 
 
 class DemoFacilitator:
-    """The state of one facilitator: which authorizations are being settled or were."""
+    """A facilitator, with the authorizations that it settles or has settled."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class DemoFacilitator:
         self._settled_keys: set[PaymentKey] = set()
 
     def app(self) -> Starlette:
-        """The HTTP application."""
+        """Return the HTTP application."""
         return Starlette(
             routes=[
                 Route("/verify", self._verify, methods=["POST"]),
@@ -120,7 +121,7 @@ class DemoFacilitator:
 
     async def _verify(self, request: Request) -> Response:
         if not self._chain_ready.is_set():
-            return JSONResponse({"error": "the chain is not ready"}, status_code=503)
+            return JSONResponse({"error": "The chain is not ready."}, status_code=503)
         payment = await _read(request)
         if payment is None:
             return _malformed()
@@ -142,11 +143,11 @@ class DemoFacilitator:
         self._settled_keys.add(key)
         settled = await self._threaded(self._sdk.settle, payload, requirements)
         if not settled.success and not settled.transaction:
-            self._settled_keys.discard(key)  # nothing was sent: the payer may try again
+            self._settled_keys.discard(key)  # no transaction was sent: the payer may retry
         return _json(settled)
 
     def _refusal(self, payload: PaymentPayload, requirements: PaymentRequirements) -> str:
-        """Why this facilitator will not touch a payment, empty when it will."""
+        """Return the reason why a payment is not accepted, or an empty string."""
         if requirements.network != NETWORK or requirements.asset.lower() != USDC.lower():
             return "unsupported_asset"
         if requirements.pay_to.lower() not in self._payees:
@@ -186,7 +187,7 @@ async def run_facilitator(
 
 @contextlib.contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Filters a logger for the length of a `with`."""
+    """Filter a logger until the `with` block ends."""
     logger, ours = logging.getLogger(name), _OursOnly()
     logger.addFilter(ours)
     try:
@@ -196,7 +197,7 @@ def _quiet(name: str) -> Iterator[None]:
 
 
 async def _read(request: Request) -> tuple[PaymentPayload, PaymentRequirements] | None:
-    """The payment of a request, None when there is none to be read."""
+    """Return the payment of a request, or None if it cannot be parsed."""
     body = await request.body()
     if len(body) > _BODY_MAX:
         return None

@@ -1,8 +1,8 @@
 """Faults that a person can switch on and off at a seller of the running demo.
 
 A fault of the terms (price, payTo) replaces the seller by one with other terms, so that its 402 and
-its entry in the directory agree; a fault of the response changes what the seller would have sent.
-Faults last until they are switched off, and several faults of one seller add up.
+its directory entry agree. Other faults modify the response. Faults last until they are switched
+off, and a seller can have several faults.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from tollgauge.demo.seller import Reply, Seller, payee
 from tollgauge.demo.sellers import SELLERS
 
 SLOW_MS: Final = 4_000
-"""How much later a slow seller answers; a prober waits for ten seconds."""
-DEARER: Final = 3
-"""How many times the usual price a seller asks after the change."""
+"""Additional latency of a slow seller. A prober's timeout is ten seconds."""
+PRICE_FACTOR: Final = 3
+"""Factor between the changed and the usual price."""
 _ANOTHER_ON_SOLANA: Final = "DKBPQxde6b2835w9qJh3i2VjciE7LHQME1NS5wxvrQyz"
 
 
 class Kind(StrEnum):
-    """What can be wrong with a seller."""
+    """A fault of a seller."""
 
     DOWN = "down"
     SLOW = "slow"
@@ -43,27 +43,27 @@ class Kind(StrEnum):
 
 
 _MEANINGS: Final = {
-    Kind.DOWN: "answers 503 to every request",
-    Kind.SLOW: f"answers {SLOW_MS // 1000} seconds later than usual",
-    Kind.PRICE: f"asks for {DEARER} times its price",
-    Kind.PAYTO: "asks to be paid at another address",
-    Kind.BROKEN: "answers 402 with an envelope that no client can read",
-    Kind.DELISTED: "is missing from the directory (seen at the next crawl)",
+    Kind.DOWN: "returns 503 for every request",
+    Kind.SLOW: f"responds {SLOW_MS // 1000} seconds later than usual",
+    Kind.PRICE: f"charges {PRICE_FACTOR} times its usual price",
+    Kind.PAYTO: "requests payment to another address",
+    Kind.BROKEN: "returns a 402 with an envelope that clients cannot parse",
+    Kind.DELISTED: "is missing from the directory (detected at the next crawl)",
 }
 
 
 class FaultError(TollgaugeError):
-    """There is no such seller, or no such fault."""
+    """The seller or the fault does not exist."""
 
 
 class Faults:
-    """Which faults are on, by the seller's label."""
+    """The active faults by the seller's label."""
 
     def __init__(self) -> None:
         self._on: dict[str, frozenset[Kind]] = {}
 
     def switch(self, label: str, kind: str, *, on: bool) -> None:
-        """Switch a fault of a seller. Raises FaultError with what there is instead."""
+        """Switch a fault of a seller. Raises FaultError, whose hint lists the valid names."""
         fault = _kind(kind)
         seller = next((seller for seller in SELLERS if seller.label == label), None)
         if seller is None:
@@ -73,28 +73,28 @@ class Faults:
         self._on[label] = before | {fault} if on else before - {fault}
 
     def of(self, seller: Seller) -> frozenset[Kind]:
-        """The faults of a seller that are on."""
+        """Return the active faults of a seller."""
         return self._on.get(seller.label, frozenset())
 
     def on(self) -> dict[str, list[str]]:
-        """Every seller that has faults, by label, with their names."""
+        """Return the active faults by the seller's label."""
         return {label: sorted(kinds) for label, kinds in sorted(self._on.items()) if kinds}
 
     def present(self, seller: Seller) -> Seller:
-        """The seller with its current terms."""
+        """Return the seller with its current terms."""
         return _with_terms(seller, self.of(seller) & _OF_TERMS)
 
     def listed(self) -> tuple[Seller, ...]:
-        """The sellers that the directory lists, with their current terms."""
+        """Return the sellers that the directory lists, with their current terms."""
         return tuple(
             self.present(seller) for seller in SELLERS if Kind.DELISTED not in self.of(seller)
         )
 
-    def spoiled(self, seller: Seller, reply: Reply) -> Reply:
-        """A seller's reply as its faults change it."""
+    def apply(self, seller: Seller, reply: Reply) -> Reply:
+        """Apply the seller's faults to its reply."""
         kinds = self.of(seller)
         if Kind.DOWN in kinds:
-            reply = problem(503, "switched off by hand")
+            reply = problem(503, "switched off manually")
         elif Kind.BROKEN in kinds and reply.answer.status == 402:
             reply = replace(reply, answer=_unreadable(reply.answer))
         if Kind.SLOW in kinds:
@@ -115,13 +115,11 @@ def _kind(name: str) -> Kind:
 
 @lru_cache(maxsize=256)
 def _with_terms(seller: Seller, kinds: frozenset[Kind]) -> Seller:
-    """The seller with other terms; always the same object for the same combination, because
-    behaviours.py caches answers by seller.
-    """
+    # Returns the same object for the same arguments: behaviours.py caches responses by seller.
     if Kind.PRICE in kinds:
-        seller = replace(seller, amounts=tuple(DEARER * amount for amount in seller.amounts))
+        seller = replace(seller, amounts=tuple(PRICE_FACTOR * amount for amount in seller.amounts))
         if seller.listed_amount is not None:
-            seller = replace(seller, listed_amount=DEARER * seller.listed_amount)
+            seller = replace(seller, listed_amount=PRICE_FACTOR * seller.listed_amount)
     if Kind.PAYTO in kinds:
         another = payee(f"{seller.label}, another owner")
         seller = replace(
@@ -131,7 +129,7 @@ def _with_terms(seller: Seller, kinds: frozenset[Kind]) -> Seller:
 
 
 def _unreadable(answer: Answer) -> Answer:
-    """A 402 whose header and body are both cut off."""
+    """Truncate the header and the body of a 402."""
     headers = tuple(
         (name, value[: len(value) // 2 + 1] if name == "payment-required" else value)
         for name, value in answer.headers

@@ -1,7 +1,7 @@
-"""Folder: the files of a demo, its database and its configuration.
+"""The folder of a demo: its database and its configuration.
 
-One demo has a folder at a time. Each starts over with a new database, because its chain is new: the
-payments of an earlier one are on a chain that ended with it. The key that signs reports stays.
+Only one demo uses a folder at a time. Each demo creates a new database, because the chain with the
+payments of an earlier demo no longer exists. The key that signs reports is kept.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ _DATABASE: Final = "demo.sqlite"
 _LOCK: Final = "demo.lock"
 _HEAD_BEGINS: Final = "# The configuration of the demo"
 _HEAD: Final = f"""\
-{_HEAD_BEGINS} that runs here: its chain, its sellers, its keys. Everyone knows
-# these keys but the one that signs reports, and they are worth nothing on any other chain.
+{_HEAD_BEGINS} that runs here: its chain, its sellers, its keys. These keys are
+# public, except the key that signs reports, and have no value on other chains.
 
 """
 
 
 class DemoFolderError(TollgaugeError):
-    """A folder that a demo cannot use."""
+    """The demo cannot use a folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoFolder:
-    """The folder at `path`, which is this demo's alone. `starts_over`: it held the database of an
-    earlier one.
+    """The folder at `path`, which only this demo uses.
+
+    `starts_over` is true if it contained the database of an earlier demo.
     """
 
     path: Path
@@ -52,8 +53,9 @@ class DemoFolder:
         return f"sqlite:///{self.path / _DATABASE}"
 
     def signing_key(self) -> str:
-        """The key that signs reports: that of an earlier demo in the same folder, so that its
-        reports can still be verified, else a new one.
+        """Return the key that signs reports: the folder's existing key, or a new one.
+
+        With the existing key, the reports of earlier demos can still be verified.
         """
         file = self.path / CONFIG_FILE
         if not file.is_file():
@@ -62,15 +64,18 @@ class DemoFolder:
         return str(earlier.get("signing", {}).get("key", "")) or new_key()
 
     def write(self, config: Config) -> None:
-        """Write the configuration, which other commands read, for its owner alone."""
+        """Write the configuration for other commands. Only its owner can read it."""
         (self.path / CONFIG_FILE).touch(mode=0o600)
         (self.path / CONFIG_FILE).write_text(_HEAD + toml_text(config), encoding="utf-8")
 
 
 @contextlib.contextmanager
 def named_folder(path: Path) -> Iterator[DemoFolder]:
-    """A folder that stays. Raises DemoFolderError where it cannot be made, another demo runs in it,
-    or it has the configuration of a service, which the demo's would replace.
+    """Open a permanent folder.
+
+    Raises:
+        DemoFolderError: the folder cannot be created, another demo uses it, or it contains the
+            configuration of a service, which the demo's would replace.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -79,14 +84,15 @@ def named_folder(path: Path) -> Iterator[DemoFolder]:
     except OSError as error:
         raise DemoFolderError(
             f"{path} cannot be used: {error.strerror}.",
-            hint="Name a folder where you may write: --folder.",
+            hint="Choose a folder with write permission: --folder.",
         ) from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise DemoFolderError(
-                f"A demo runs in {path} already.", hint="End it, or name another folder: --folder."
+                f"A demo already runs in {path}.",
+                hint="Stop it, or choose another folder: --folder.",
             ) from error
         earlier = list(path.glob(f"{_DATABASE}*"))
         for file in earlier:
@@ -95,16 +101,16 @@ def named_folder(path: Path) -> Iterator[DemoFolder]:
 
 
 def _check_configuration(file: Path) -> None:
-    """Raises DemoFolderError for a file that no demo wrote."""
+    """Raise DemoFolderError for a file that a demo did not write."""
     if file.exists() and not file.read_bytes().startswith(_HEAD_BEGINS.encode()):
         raise DemoFolderError(
-            f"{file} is not a demo's, and a demo would write over it.",
-            hint="Name another folder: --folder.",
+            f"A demo did not write {file} and would overwrite it.",
+            hint="Choose another folder: --folder.",
         )
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[DemoFolder]:
-    """A folder that ends with the block."""
+    """Create a folder that is deleted at the end of the `with` block."""
     with tempfile.TemporaryDirectory(prefix="tollgauge-demo-") as path:
         yield DemoFolder(Path(path))

@@ -1,8 +1,8 @@
-"""Market: the sellers and their directory on TLS, each under its own name, all on loopback.
+"""Serves the sellers and their directory over TLS on loopback, each with its own host name.
 
-One listener serves every name and picks the certificate by it, bad ones included; the dead seller
-has a port that refuses. `Market.mapped` says where each name lives, for an egress that maps names
-to loopback addresses. The certificates come from an authority made for this run.
+One listener serves all names and selects the certificate by name, including invalid ones. The dead
+seller has a port that refuses connections. `DemoMarket.mapped` maps host names to loopback
+addresses for the egress. A new authority signs the certificates of each run.
 """
 
 from __future__ import annotations
@@ -45,8 +45,12 @@ _SELLER_AT: Final = {(seller.host, seller.path): seller for seller in SELLERS}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoMarket:
-    """Where every host is: host name to (address, port), the authority to trust, and what the
-    market's webhook received.
+    """A running market.
+
+    Attributes:
+        mapped: address and port by host name.
+        ca_file: PEM file of the authority to trust.
+        receiver: the market's webhook.
     """
 
     mapped: dict[str, tuple[str, int]]
@@ -55,7 +59,7 @@ class DemoMarket:
 
     @property
     def directory_url(self) -> str:
-        """The listing that a crawler starts from."""
+        """The URL of the listing."""
         return f"https://{DIRECTORY_HOST}{DIRECTORY_PATH}"
 
 
@@ -63,9 +67,13 @@ class DemoMarket:
 async def run_market(
     clock: Clock, folder: Path, *, latency: Latency = latency_at, faults: Faults | None = None
 ) -> AsyncIterator[DemoMarket]:
-    """The whole market; `folder` receives the authority's certificate (PEM). `latency` is how long
-    a seller usually takes; what its behaviour adds comes on top. `faults` are those that are
-    switched by hand.
+    """Run the market.
+
+    Args:
+        clock: time of the sellers.
+        folder: folder for the authority's certificate (PEM).
+        latency: usual latency of a seller, to which its behaviour can add.
+        faults: faults that can be switched manually.
     """
     authority = trustme.CA()
     ca_file = folder / "ca.pem"
@@ -111,7 +119,7 @@ class _MarketServer:
         await send({"type": "http.response.body", "body": reply.body})
 
     def _answer(self, host: str, request: DemoRequest, now: int) -> tuple[Answer, int]:
-        """The answer of a host, and how many milliseconds it takes."""
+        """Return the response of a host and its latency in milliseconds."""
         if host == DIRECTORY_HOST:
             return answer(request, now, sellers=self._faults.listed()), 0
         if host == RECEIVER_HOST:
@@ -121,7 +129,7 @@ class _MarketServer:
             return Answer(status=421), 0
         if request.path == PATH and (file := file_at(seller, now)) is not None:
             return Answer(status=200, headers=_JSON, body=file), 0
-        reply = self._faults.spoiled(seller, play(self._faults.present(seller), request, now))
+        reply = self._faults.apply(seller, play(self._faults.present(seller), request, now))
         return reply.answer, reply.delay_ms + self._latency(seller, now)
 
 
@@ -151,7 +159,7 @@ async def _request(scope: Scope, receive: Receive) -> DemoRequest:
 
 
 def _tls(authority: trustme.CA) -> ssl.SSLContext:
-    """The server side of TLS: each name gets the certificate that its seller keeps."""
+    """Return the server's TLS context, which selects the certificate by host name."""
     contexts = {wire: _context(leaf) for wire, leaf in _certificates(authority).items()}
 
     def choose(connection: ssl.SSLObject, name: str | None, _first: ssl.SSLContext) -> None:
@@ -164,7 +172,7 @@ def _tls(authority: trustme.CA) -> ssl.SSLContext:
 
 
 def _certificates(authority: trustme.CA) -> dict[Wire, trustme.LeafCert]:
-    """One certificate for all good names, one that has expired, one of another name."""
+    """Issue a certificate for all correct names, an expired one, and one for another name."""
     today = datetime.now(UTC)
     names = (*_SELLER_OF, DIRECTORY_HOST, RECEIVER_HOST)
     return {

@@ -1,10 +1,9 @@
-"""The simulated past: what a prober would have seen of the demo market and its directory.
+"""The simulated history: the results of probes that a prober would have made in the demo market.
 
-Every function is pure: times are arguments and chance is a roll of them, so the same arguments
-give the same past and overlapping spans agree. Answers come from the sellers' own behaviours;
-this module adds what a live request meets by itself: latency, outages, bad certificates.
-
-No request is made: callers that store the results mark them as simulated.
+All functions are pure and pseudorandom: the same arguments give the same history, and overlapping
+spans agree. Responses come from the sellers' behaviours. This module adds latency, outages and
+invalid certificates, which a live request encounters by itself. No requests are made. Callers that
+store the results mark them as simulated.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ BODY_CAP: Final = 256 * 1024
 """Bytes of a body that a prober keeps."""
 
 DEADLINE_MS: Final = 10_000
-"""When a prober gives up."""
+"""Timeout of a prober."""
 
 Outage = tuple[int, int, Answer | Fault]
-"""From, until (ms UTC, half open), and what a request met meanwhile."""
+"""Start and end (ms UTC, half open), and the result of requests between them."""
 
 _OUTAGE_DAYS: Final = 2
-"""No outage lasts longer."""
+"""Maximum length of an outage."""
 
 _CERTIFICATE_DAYS: Final = 60
 _BROKEN: Final = {
@@ -62,11 +61,9 @@ _KINDS: Final[tuple[Answer | Fault, ...]] = (
 def exchanges(
     seller: Seller, *, start: int, end: int, step_ms: int, seed: int = 0
 ) -> Iterator[Exchange]:
-    """The exchanges of a prober that asked every `step_ms` from `start` up to, not including,
-    `end` (ms UTC), oldest first.
+    """Yield the exchanges of a prober every `step_ms` from `start` to `end` (ms UTC, exclusive).
 
-    Requests are those that elicit the seller's 402: its method and the example input where its
-    listing declares one.
+    Requests use the seller's method and, if its listing declares one, the example input.
     """
     request, url = _request(seller)
     outages = tuple(_outages(seller, start=start, end=end, seed=seed))
@@ -85,8 +82,10 @@ def exchanges(
 
 
 def first_listed(seller: Seller, *, start: int, present: int) -> int:
-    """When a crawl from `start` on would first have met the seller: `start`, or later for the
-    young and for those the directory had forgotten just then. Looks at day boundaries.
+    """Return the time when a crawl since `start` would first have found the seller.
+
+    This is `start` unless the seller is younger or was missing from the directory at that time.
+    Resolution is one day.
     """
     if listed(seller, start, present=present):
         return start
@@ -111,9 +110,7 @@ def _result(
 def _replacement(
     seller: Seller, at: int, *, seed: int, outages: tuple[Outage, ...]
 ) -> Answer | Fault | None:
-    """What was answered instead of the seller at `at` because of an outage or a single time-out,
-    None while it was up.
-    """
+    """Return the result of an outage or a timeout at `at`, or None if the seller was up."""
     for began, ended, result in outages:
         if began <= at < ended:
             return result
@@ -122,7 +119,7 @@ def _replacement(
 
 
 def _outages(seller: Seller, *, start: int, end: int, seed: int) -> Iterator[Outage]:
-    """The seller's outages that may touch a span: one a day at most, begun on that day."""
+    """Yield the seller's outages that can overlap a span: at most one begins per day."""
     for day in range(start // DAY_MS - _OUTAGE_DAYS, end // DAY_MS + 1):
         if chance(seller.trouble, "outage", seed, seller.host, day):
             began = day * DAY_MS + roll("began", seed, seller.host, day) % DAY_MS
@@ -132,7 +129,7 @@ def _outages(seller: Seller, *, start: int, end: int, seed: int) -> Iterator[Out
 
 
 def _timings(total: int, at: int) -> Timings:
-    """Phases of an answered request of `total` milliseconds; they add up to no more than that."""
+    """Split `total` milliseconds into the phases of a request. Their sum is at most `total`."""
     dns, connect, tls = total * (2 + at % 5) // 100, total * 9 // 100, total * 16 // 100
     return Timings(
         dns=dns, connect=connect, tls=tls, ttfb=total * 97 // 100 - dns - connect - tls, total=total
@@ -141,20 +138,20 @@ def _timings(total: int, at: int) -> Timings:
 
 @lru_cache(maxsize=64)
 def _capped(answer: Answer) -> Answer:
-    """The part of an answer that a prober keeps; the same object when that is all of it."""
+    """Return the part of a response that a prober keeps: the same object if that is all of it."""
     if len(answer.body) <= BODY_CAP:
         return answer
     return replace(answer, body=answer.body[:BODY_CAP], truncated=True)
 
 
 def _certificate_end(at: int) -> int:
-    """Certificates are renewed with 30 days to go."""
+    # Certificates are renewed 30 days before they expire.
     turn = _CERTIFICATE_DAYS * DAY_MS
     return (at // turn + 1) * turn + 30 * DAY_MS
 
 
 def _request(seller: Seller) -> tuple[DemoRequest, str]:
-    """The prober's request and its URL, canonical as endpoints are."""
+    """Return the prober's request and its canonical URL."""
     query = urlencode(seller.query) if seller.declares else ""
     url = f"{seller.url}?{query}" if query else seller.url
     resource = parse_resource(url, Perimeter(mapped=frozenset({seller.host})))

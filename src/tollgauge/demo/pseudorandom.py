@@ -1,7 +1,7 @@
 """Pseudorandom numbers as pure functions of their arguments.
 
-The simulated past and the running demo must agree, so a number depends on nothing but the
-arguments: not on the state of a generator, the order of calls or the process.
+The simulated history and the running demo must agree, so a number depends only on the arguments:
+not on the state of a generator, the order of calls or the process.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ _UNIFORM_DEVIATION: Final = 0xFFFF / math.sqrt(3)
 
 
 def roll(*parts: str | int) -> int:
-    """A uniform 64-bit number, the same for the same parts."""
+    """Return a uniform 64-bit number, which is the same for the same parts."""
     text = "\x1f".join(map(str, parts))
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
 def chance(permille: int, *parts: str | int) -> bool:
-    """True in `permille` of a thousand cases."""
+    """Return True in `permille` of 1,000 cases."""
     return roll("chance", *parts) % 1000 < permille
 
 
 def skewed(median: int, *parts: str | int, sigma: float = 0.3) -> int:
-    """A whole number spread like latencies are: log-normal about `median`, at least 1."""
+    """Return an integer of at least 1 with the log-normal distribution of latencies."""
     value = roll("skewed", *parts)
     total = sum((value >> shift) & 0xFFFF for shift in (0, 16, 32, 48))
     bell = (total - _UNIFORM_MEAN) / _UNIFORM_DEVIATION

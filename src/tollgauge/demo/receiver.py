@@ -1,7 +1,7 @@
-"""Receiver: a webhook of the demo market that keeps what watches send it.
+"""A webhook of the demo market that keeps the latest deliveries of watches.
 
-It has its own host name on the market's TLS, takes every POST of JSON, and remembers the
-latest deliveries. It checks no signature, because it does not have the watches' secrets.
+It has its own host name on the market's TLS listener and accepts every POST of JSON. It does not
+verify signatures, because it does not have the watches' secrets.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _DELIVERIES_MAX: Final = 100
 
 
 class Receiver:
-    """The latest deliveries, oldest first: `at` (ms UTC) and the `body` that came."""
+    """The latest deliveries, oldest first: time (`at`, ms UTC) and `body`."""
 
     def __init__(self) -> None:
         self._deliveries: deque[dict[str, Any]] = deque(maxlen=_DELIVERIES_MAX)
 
     def answer(self, request: DemoRequest, now: int) -> Answer:
-        """Take a delivery; anything else than a POST of JSON is refused."""
+        """Accept a POST of JSON and reject other requests."""
         if request.method != "POST":
             return Answer(status=405, headers=(("allow", "POST"),))
         try:
@@ -37,5 +37,5 @@ class Receiver:
         return Answer(status=204)
 
     def deliveries(self) -> list[dict[str, Any]]:
-        """The latest deliveries, oldest first."""
+        """Return the latest deliveries, oldest first."""
         return list(self._deliveries)

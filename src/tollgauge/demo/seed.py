@@ -1,8 +1,8 @@
-"""Fills the demo's database: an optional simulated past, then one round of the real loops.
+"""Fills the demo's database: an optional simulated history, then one round of the service's loops.
 
-`prepare` runs one full round (crawl, probes, settlements, scores). The past of `load_past` goes
-through the same recording functions with times as arguments; every endpoint that has simulated
-probes is marked as simulated.
+`prepare` runs one full round (crawl, probes, settlements, scores). `load_past` records a history
+with the same functions, which take the time as an argument. Endpoints with simulated probes are
+marked as simulated.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ from tollgauge.web.signing import SigningSettings, new_key
 SOURCE: Final = "demo-bazaar"
 STEP_MS: Final = 30 * MINUTE_MS
 WATCHED_EVERY_MS: Final = 15 * SECOND_MS
-"""Watched endpoints are probed far more often than in production, so that an alert comes soon."""
+"""Watched endpoints are probed more often than in production, so that alerts arrive soon."""
 CRAWLS_PER_DAY: Final = 4
 ROUNDS_MAX: Final = 400
-_CLOSED_AT_ONCE: Final = 250
-"""How many days of endpoints are closed in one transaction: no other can write meanwhile."""
+_CLOSED_PER_TRANSACTION: Final = 250
+"""Days of endpoints that one transaction closes. Other writers wait for it."""
 WATCH_KEY: Final = "a public key of the demo: it encrypts no secrets"
-"""Seals destinations of a world that holds no secrets; it is the same when the demo comes back."""
+"""Encrypts the destinations of the demo, which has no secrets. It is the same in each demo."""
 BUNDLE_EVERY_MS: Final = 15 * SECOND_MS
 """Short, so that a change of a seller reaches the bundle during a demo."""
 
@@ -79,7 +79,7 @@ FIRST_ROUND: Final = {
     "scoring": 2,
     "counting alternatives": 2,
 }
-"""What loading does, in its order, with about how much of its time each takes."""
+"""The steps of loading in order, with the approximate share of time of each."""
 
 Progress = Callable[[str, int, int], None]
 """A label, the completed amount, and the total."""
@@ -96,9 +96,10 @@ class Round:
 
 
 def configuration(world: Sellers, *, port: int, store_url: str, signing_key: str = "") -> Config:
-    """The service's configuration inside the world; a host is probed without a pause, because
-    all of them are this machine. It sells where the world has a chain. Without a `signing_key` it
-    signs with a new one.
+    """Return the service's configuration in the world.
+
+    Hosts are probed without a pause, because all of them are on this machine. The service sells if
+    the world has a chain. Without a `signing_key`, it signs with a new key.
     """
     config = Config(
         server=ServerSettings(
@@ -145,7 +146,7 @@ def configuration(world: Sellers, *, port: int, store_url: str, signing_key: str
 
 
 async def prepare(service: Opened, *, history_days: int, report: Progress) -> Round:
-    """Load a simulated past of `history_days`, then crawl, probe and score once for real.
+    """Load a simulated history of `history_days`, then crawl, probe and score once.
 
     A database of an earlier demo keeps its history, but not its chain data, because that chain no
     longer exists.
@@ -170,7 +171,7 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
 
 
 def forget_chain(tx: Connection) -> None:
-    """Remove everything that was indexed of the local chain."""
+    """Delete all indexed data of the local chain."""
     for table in schema.metadata.sorted_tables:
         if "chain" in table.c:
             tx.execute(table.delete().where(table.c.chain == CHAIN_ID))
@@ -178,15 +179,17 @@ def forget_chain(tx: Connection) -> None:
 
 
 async def _has_earlier_demo(store: Store) -> bool:
-    """Whether an earlier demo has crawled into this database."""
+    """Return whether an earlier demo has crawled into this database."""
     return (await store.reading(endpoints.counts))["listed"] > 0
 
 
 async def load_past(
     store: Store, *, days: int, now: int, report: Progress, cadence: Cadence = NORMAL
 ) -> None:
-    """Record the market's simulated past day by day: its crawls and probes, and what the loops
-    that score, calibrate and close days would have made of them at the end of each day.
+    """Record the market's simulated history day by day.
+
+    Each day has crawls and probes. At its end, the functions of the loops close, score and
+    calibrate.
     """
     start = now - days * DAY_MS
     perimeter = Perimeter(mapped=frozenset(seller.host for seller in SELLERS))
@@ -204,14 +207,14 @@ async def load_past(
 
 
 async def _end_day(store: Store, cadence: Cadence, *, at: int) -> None:
-    """What the loops do at the end of a day, at its instant: close the days before, score,
-    calibrate.
-    """
+    """Close the previous days, score and calibrate, as the loops do at the end of a day."""
 
     def clock() -> int:
         return at
 
-    while await store.writing(archive.close_days, before_day=day_of(at), limit=_CLOSED_AT_ONCE):
+    while await store.writing(
+        archive.close_days, before_day=day_of(at), limit=_CLOSED_PER_TRANSACTION
+    ):
         pass
     settings = ScoreSettings()
     while await score.run(store, settings=settings, cadence=cadence, clock=clock):
@@ -220,7 +223,7 @@ async def _end_day(store: Store, cadence: Cadence, *, at: int) -> None:
 
 
 def _record_files(tx: Connection, *, start: int, end: int) -> None:
-    """Record the files of sellers who announce their changes, as they were a day before each."""
+    """Record the files of sellers that announce changes, as published a day before each change."""
     for seller in SELLERS:
         for turn_at in turns(seller, start, end) if seller.owners else ():
             at = turn_at - DAY_MS
@@ -243,7 +246,7 @@ def _record_crawl(tx: Connection, items: list[ListedItem], *, now: int) -> None:
 
 
 async def _sellers(store: Store, perimeter: Perimeter) -> list[tuple[Seller, Endpoint]]:
-    """The sellers that the simulated directory ever listed, with their endpoints."""
+    """Return the sellers that the simulated directory has listed, with their endpoints."""
     ids = {seller: _id(seller, perimeter) for seller in SELLERS}
     known = await store.reading(endpoints.get_many, ids.values())
     return [(seller, known[ids[seller]]) for seller in SELLERS if ids[seller] in known]
@@ -257,13 +260,13 @@ def _id(seller: Seller, perimeter: Perimeter) -> str:
 async def _record_probes(
     store: Store, seller: Seller, endpoint: Endpoint, *, start: int, end: int
 ) -> None:
-    """Record one seller's simulated probes and the price changes among them, oldest first."""
+    """Record a seller's simulated probes and its price changes, oldest first."""
     # In a thread, because pages are served at the same time.
-    results = await asyncio.to_thread(_judged_past, seller, start, end)
+    results = await asyncio.to_thread(_simulate_results, seller, start, end)
     await store.writing(_record_results, endpoint, results)
 
 
-def _judged_past(seller: Seller, start: int, end: int) -> list[ProbeResult]:
+def _simulate_results(seller: Seller, start: int, end: int) -> list[ProbeResult]:
     exchanges = past.exchanges(seller, start=start, end=end, step_ms=STEP_MS)
     return [_judged(exchange) for exchange in exchanges]
 
@@ -277,7 +280,7 @@ def _record_results(tx: Connection, endpoint: Endpoint, results: list[ProbeResul
 
 
 def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Quote]]:
-    """The results whose quote differs from the one before."""
+    """Yield the results whose quote differs from the previous one."""
     before: Quote | None = None
     for result in results:
         if result.quote is not None and result.scored and result.quote != before:
@@ -286,7 +289,7 @@ def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Qu
 
 
 def _judged(exchange: Exchange) -> ProbeResult:
-    """The result of a simulated exchange, judged as a real one; equal answers are linted once."""
+    """Classify a simulated exchange like a real one. Equal responses are linted once."""
     untimed = replace(exchange, at=0, timings=Timings(), tls_not_after=None)
     return judge(exchange, _linted(untimed))
 
@@ -307,8 +310,10 @@ async def _index_to_head(service: Opened, report: Progress) -> None:
 async def _until_idle(
     service: Opened, job: str, key: str, words: str, expected: int, report: Progress
 ) -> int:
-    """Run rounds of a job until one finds nothing to do. Returns the sum of `key` over their
-    tallies; `expected` is about what it will be, for the progress bar.
+    """Run rounds of a job until one has nothing to do and return the sum of `key` over their
+    tallies.
+
+    `expected` is the approximate sum, for the progress bar.
     """
     total = 0
     for _ in range(ROUNDS_MAX):

@@ -1,8 +1,8 @@
-"""Seller: one endpoint of the demo market, and its price and payee at a time.
+"""A seller: one endpoint of the demo market, with its price and payee at a time.
 
-A seller is data. How it answers is its `behave` function (behaviours.py), pure in (seller,
-request, now): a live request and a simulated past run the same code. Prices and payees that
-change do so by the calendar, so both agree on when.
+A seller is data. Its `behave` function (behaviours.py) is a pure function of seller, request and
+time, so that live requests and the simulated history run the same code. Prices and payees change at
+fixed times, so both agree.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tollgauge.core.probe.exchange import Answer
 from tollgauge.demo.pseudorandom import roll, skewed
 
 DOMAIN: Final = "example"
-"""A reserved domain (RFC 2606). Each seller has a host name and so a site of its own below it
+"""A reserved domain (RFC 2606). Each seller's host name is a separate site
 (core/endpoint/identity).
 """
 
@@ -33,7 +33,7 @@ _DIURNAL: Final = (
     *(0, 0, 0, 0, 1, 2, 4, 7, 10, 12, 14, 15),
     *(16, 18, 20, 18, 16, 13, 10, 7, 5, 3, 2, 1),
 )
-"""By how many per cent the day's load raises latency, by the UTC hour."""
+"""Percentage by which load increases latency, by UTC hour."""
 
 
 class Wire(StrEnum):
@@ -47,7 +47,7 @@ class Wire(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoRequest:
-    """The part of a request that a seller looks at. `path` is percent-decoded, `agent` the
+    """The parts of a request that sellers use. `path` is percent-decoded; `agent` is the
     User-Agent.
     """
 
@@ -60,7 +60,7 @@ class DemoRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """An answer and the time that the seller takes over it, beyond its usual latency."""
+    """A response and the delay in addition to the seller's usual latency."""
 
     answer: Answer
     delay_ms: int = 0
@@ -76,18 +76,21 @@ class DemoOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Seller:
-    """One endpoint; equal to itself only.
+    """One endpoint, compared by identity.
 
-    `kind` names the behaviour for tables and tests. `beside` is the label of the seller whose host
-    it shares, empty where it has its own. `amounts` (atomic USDC) and `payees` hold one
-    entry, or several that take turns every `turn_ms`; without payees the seller has an address
-    of its own. `listed_amount` is what the directory says where it
-    is out of date. `query` and `body` are the example input, declared in the listing where
-    `declares` says so. `latency_ms` is the median, `trouble` the permille of days with an outage.
-    `age_days` dates a listing younger than the simulated past; `hidden` is (every, days): the
-    directory forgets the seller for some days of every so many. `version` is the form in which
-    the directory lists it. `owners` are names of the payees' owners where the seller announces his
-    changes (announcing.py), else empty.
+    Attributes:
+        kind: name of the behaviour, for tables and tests.
+        same_host_as: label of the seller whose host it shares; empty if it has its own.
+        amounts: prices in atomic USDC, which change every `turn_ms` if there are several.
+        payees: payees, which change every `turn_ms`; by default an address of the seller.
+        listed_amount: the outdated price in the directory, if any.
+        query, body: the example input, which the listing contains if `declares` is set.
+        latency_ms: median latency.
+        trouble: days with an outage per 1,000 days.
+        age_days: age of a listing that is younger than the simulated history.
+        hidden: (every, days): of `every` days, the seller is missing from the directory for `days`.
+        version: x402 version of the directory entry.
+        owners: names of the payees' owners if the seller announces its changes (announcing.py).
     """
 
     label: str
@@ -116,21 +119,21 @@ class Seller:
     every_path: bool = False
     age_days: int | None = None
     hidden: tuple[int, int] | None = None
-    beside: str = ""
+    same_host_as: str = ""
 
     @property
     def host(self) -> str:
-        """The seller's host name."""
-        return f"{self.beside or self.label}.{DOMAIN}"
+        """The host name."""
+        return f"{self.same_host_as or self.label}.{DOMAIN}"
 
     @property
     def url(self) -> str:
-        """The resource as the seller itself writes it."""
+        """The resource as the seller writes it."""
         return f"https://{self.host}{self.path}"
 
     @property
     def templated(self) -> bool:
-        """Whether the path holds a placeholder."""
+        """Whether the path contains a placeholder."""
         return "{" in self.path
 
 
@@ -139,7 +142,7 @@ Behaviour = Callable[[Seller, DemoRequest, int], Reply]
 
 @cache
 def payee(owner: str) -> str:
-    """A stable checksummed address for an invented owner, without a known key."""
+    """Return a stable checksummed address for an invented owner. Its key does not exist."""
     return to_checksum_address(hashlib.sha256(owner.encode()).digest()[-20:])
 
 
@@ -154,13 +157,17 @@ def offer_at(seller: Seller, now: int) -> DemoOffer:
 
 
 def latency_at(seller: Seller, now: int, *, seed: int = 0) -> int:
-    """How many milliseconds the seller takes at `now`: skewed noise on its median, and the day."""
+    """Return the seller's latency at `now` in ms: its median with skewed noise and the day's
+    load.
+    """
     hour = now // HOUR_MS % 24
     return skewed(seller.latency_ms, seed, seller.host, now) * (100 + _DIURNAL[hour]) // 100
 
 
 def listed(seller: Seller, at: int, *, present: int) -> bool:
-    """Whether the directory lists the seller at `at`, in a past that ends at `present`."""
+    """Return whether the directory lists the seller at `at`. `present` is the end of the
+    history.
+    """
     if seller.age_days is not None and at < present - seller.age_days * DAY_MS:
         return False
     if seller.hidden is None:
@@ -170,7 +177,7 @@ def listed(seller: Seller, at: int, *, present: int) -> bool:
 
 
 def on_route(seller: Seller, path: str) -> bool:
-    """Whether a path reaches the seller's paid route."""
+    """Return whether a path leads to the seller's paid route."""
     if seller.every_path:
         return True
     if not seller.templated:

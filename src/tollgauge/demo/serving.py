@@ -1,7 +1,7 @@
-"""Serving: an ASGI app on a free loopback port, in this process, for the length of a `with`.
+"""Serves an ASGI application on a loopback port, in this process, until a `with` block ends.
 
-The listening socket is bound before the server starts, so that its port is known and answers.
-Signals are left to whoever runs the process.
+The socket listens before the server starts, so that its port is known and accepts connections. The
+server does not handle signals.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 _POLL_SECONDS: Final = 0.005
 _DATE_SECONDS: Final = 1
 _GRACE_SECONDS: Final = 5
-"""Longer than the slowest seller takes."""
+"""Longer than the latency of the slowest seller."""
 
 
 @contextlib.asynccontextmanager
 async def serve(
     app: ASGIApp, *, tls: ssl.SSLContext | None = None, port: int = 0
 ) -> AsyncIterator[int]:
-    """Serve `app`, over TLS if there is a context, and yield its port: `port`, or a free one if it
-    is 0 or taken.
+    """Serve `app`, over TLS if a context is given, and yield the port.
+
+    If `port` is 0 or in use, a free port is used.
     """
     with contextlib.closing(_listener(port)) as listener:
         server = _DemoServer(_config(app, tls))
@@ -46,16 +47,18 @@ async def serve(
 
 
 def closed_port() -> socket.socket:
-    """A socket whose port refuses connections for as long as it is kept: bound, not listening."""
+    """Return a socket whose port refuses connections while it exists: it is bound but not
+    listening.
+    """
     unused = socket.socket()
     unused.bind((LOOPBACK, 0))
     return unused
 
 
 class _DemoServer(uvicorn.Server):
-    """A server that does not take over the process's signals, and ends within milliseconds when
-    nothing is left to answer: uvicorn's own looks every 100 ms whether it shall, and again whether
-    it may.
+    """A server that does not handle signals and stops within milliseconds once it is idle.
+
+    uvicorn's server checks every 100 ms whether to stop, and then again whether it is idle.
     """
 
     def __init__(self, config: uvicorn.Config) -> None:
@@ -63,7 +66,7 @@ class _DemoServer(uvicorn.Server):
         self._ending = asyncio.Event()
 
     def end(self) -> None:
-        """Take no more connections, and end."""
+        """Stop accepting connections, and stop."""
         self.should_exit = True
         self._ending.set()
 
@@ -72,14 +75,14 @@ class _DemoServer(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Keep the header `Date` right until the end."""
+        """Update the `Date` header until the server stops."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DATE_SECONDS):
                     await self._ending.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn calls it so
-        """Let the requests that have begun be answered, for `_GRACE_SECONDS` at most."""
+        """Finish running requests, for at most _GRACE_SECONDS."""
         state = self.server_state
         for listening in self.servers:
             listening.close()

@@ -1,8 +1,8 @@
-"""Settlements: purchases made real on the local chain, as EIP-3009 transfers.
+"""Settles purchases on the local chain as EIP-3009 transfers.
 
-Every payer signs its authorization, and a submitter that pays the gas sends it to the token, as
-facilitators do. Every slot of the past gets a block of its own with the slot's time, so that the
-chain holds as long a past as the demo shows.
+Each payer signs its authorization. A submitter sends it to the token and pays the gas, as
+facilitators do. Each slot of the history has a separate block with the slot's time, so that the
+chain covers the whole history.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tollgauge.demo.customers import DemoPurchase
 from tollgauge.demo.envelopes import USDC
 
 Report = Callable[[int, int], None]
-"""How many purchases are settled, and of how many."""
+"""Receives the number of settled purchases and the total."""
 
 _FOREVER: Final = 2**40
 _GAS: Final = hex(200_000)
 _FEE: Final = hex(2 * 10**9)
 _RICH: Final = hex(10**20)
 _SUBMITTER: Final = 2
-"""Which account of the chain submits: not the facilitator's, which counts its own transactions."""
+"""The account that submits. It is not the facilitator's, which tracks its own nonce."""
 _MINT: Final = "0x40c10f19"
 _TRANSFER: Final = "0xa9059cbb"
 _DOMAIN: Final = (
@@ -45,7 +45,7 @@ _SUBMIT: Final = (
 
 
 class Settlements:
-    """Submits purchases to the chain; it keeps the next nonce of every sender."""
+    """Submits purchases to the chain and tracks the next nonce of each sender."""
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
@@ -55,10 +55,10 @@ class Settlements:
     async def past(
         self, purchases: Sequence[DemoPurchase], *, until: int, report: Report = lambda *_: None
     ) -> None:
-        """Settle purchases, oldest first, each at its own time, and bring the chain to `until`
-        (ms UTC). The chain must not be past the first of them.
+        """Settle purchases at their times, oldest first, and advance the chain to `until` (ms UTC).
 
-        Raises ChainError when the chain refuses one.
+        The chain's time must not be later than the first purchase. Raises ChainError if the chain
+        rejects a transaction.
         """
         hashes: list[str] = []
         async with self._chain.by_hand():
@@ -73,14 +73,14 @@ class Settlements:
         await self._chain.check(hashes)
 
     async def now(self, purchases: Sequence[DemoPurchase]) -> None:
-        """Settle purchases in one block, now. Raises ChainError as `past` does."""
+        """Settle purchases in one block now. Raises ChainError like `past`."""
         async with self._chain.by_hand():
             hashes = await self._chain.send(await self._transactions(purchases))
             await self._chain.mine()
         await self._chain.check(hashes)
 
     async def _transactions(self, purchases: Sequence[DemoPurchase]) -> list[dict[str, Any]]:
-        """The transactions of some purchases: funding of payers, payments, returned money."""
+        """Return the transactions of purchases: funding of payers, payments, returned money."""
         calls = [
             (self._submitter, data) for data in (*_funding(purchases), *map(_submission, purchases))
         ]
@@ -93,14 +93,14 @@ class Settlements:
         return [self._transaction(sender, data) for sender, data in calls]
 
     async def _prepare_sender(self, sender: str) -> None:
-        """Let the chain send for an address, also without its key, and give it gas."""
+        """Unlock an address on the chain, even without its key, and fund its gas."""
         await self._chain.rpc("anvil_impersonateAccount", sender)
         await self._chain.rpc("anvil_setBalance", sender, _RICH)
         count = await self._chain.rpc("eth_getTransactionCount", sender, "latest")
         self._nonces[sender] = int(count, 16)
 
     def _transaction(self, sender: str, data: str) -> dict[str, Any]:
-        """A call of the token, in its sender's order."""
+        """Return a call of the token with the sender's next nonce."""
         nonce = self._nonces[sender]
         self._nonces[sender] += 1
         return {
@@ -114,8 +114,10 @@ class Settlements:
 
 
 def _funding(purchases: Sequence[DemoPurchase]) -> list[str]:
-    """Mint what the payers of purchases need. A payee that returns money gets it first, because
-    the order of two senders' transactions in a block cannot be chosen.
+    """Return mint calls for the payers of purchases, and for payees that return money.
+
+    The payees get the money in advance, because the order of two senders' transactions in a block
+    cannot be controlled.
     """
     sums: Counter[str] = Counter()
     for purchase in purchases:
@@ -126,7 +128,7 @@ def _funding(purchases: Sequence[DemoPurchase]) -> list[str]:
 
 
 def _submission(purchase: DemoPurchase) -> str:
-    """The call that makes a purchase: the payer's authorization with its signature."""
+    """Return the call of a purchase: the payer's authorization with its signature."""
     nonce = keccak(text=f"{purchase.seller.label} {purchase.at} {purchase.number}").hex()
     terms = (
         _address(purchase.payer.address)
@@ -149,7 +151,7 @@ def _return(purchase: DemoPurchase) -> str:
 
 @cache
 def _domain() -> bytes:
-    """The EIP-712 domain of the token."""
+    """Return the EIP-712 domain of the token."""
     name, version = keccak(text="USD Coin"), keccak(text="2")
     where = bytes.fromhex(word(CHAIN_ID) + _address(USDC))
     return keccak(keccak(text=_DOMAIN) + name + version + where)

@@ -1,4 +1,4 @@
-"""Tour: commands to paste while the demo runs, as it prints them and as the README shows them."""
+"""The commands to try while the demo runs, as the demo prints them and as the README shows them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ _WAIT_S: Final = 120
 def tour(
     seller: Seller, *, folder: str, service: int = SERVICE_PORT, control: int = SERVICE_PORT + 1
 ) -> str:
-    """The commands about a seller, for a service and a control server at these ports of this
-    machine. `folder` is where `tollgauge` is installed, "" where the shell finds it.
+    """Return the commands for a seller, with the ports of the service and of the control server.
+
+    `folder` is the folder of the `tollgauge` command, or "" if it is on the PATH.
     """
     fault = f"tollgauge demo fault {seller.label} down"
     at = "" if control == service + 1 else f" --port {control}"
@@ -41,7 +42,7 @@ def tour(
 
 
 def tour_at(seller: Seller, service: str, control: str) -> str:
-    """The same for a running demo's URLs, and for the shell that started it."""
+    """Return the commands for the URLs of a running demo and for the shell that started it."""
     ports = [urlsplit(url).port or SERVICE_PORT for url in (service, control)]
     known = shutil.which("tollgauge")
     folder = "" if known else str(Path(sys.argv[0]).absolute().parent)

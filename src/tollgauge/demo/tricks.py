@@ -1,6 +1,6 @@
-"""Tricks: behaviours of sellers that want a better record than they deserve (docs/gaming.md).
+"""Behaviours of sellers that try to get a better score than they deserve (docs/gaming.md).
 
-Like the others (behaviours.py) they are pure functions of seller, request and time.
+Like behaviours.py, they are pure functions of seller, request and time.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ _RANDOM: Final = re.compile(r"[0-9a-f]{8,}")
 
 
 def up_a_quarter(now: int) -> bool:
-    """Whether it is one of the first six hours of a UTC day."""
+    """Return whether `now` is in the first six hours of a UTC day."""
     return now // HOUR_MS % 24 < 6
 
 
 def up_a_half(now: int) -> bool:
-    """Whether it is in the first half of a half day."""
+    """Return whether `now` is in the first or third quarter of a UTC day."""
     return now // HOUR_MS % 12 < 6
 
 
 def dead(_seller: Seller, _request: DemoRequest, _now: int) -> Reply:
-    """Out of order for good."""
+    """Permanently down."""
     return problem(503, "Service Unavailable")
 
 
 def failing_openly(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """Down for most of the day, with status 503."""
+    """Down for most of the day with status 503."""
     return perfect_v2(seller, request, now) if up_a_quarter(now) else dead(seller, request, now)
 
 
 def cloaking(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """Works only for probers."""
+    """Sells only to probers."""
     shown = request.agent.startswith(PROBER)
     return perfect_v2(seller, request, now) if shown else dead(seller, request, now)
 
 
 def selling_all_but_random_paths(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """Asks to be paid on every path, except for those that look like a check for that."""
+    """Returns a 402 for every path, except for random paths, with which probers detect this."""
     if _RANDOM.search(request.path):
         return problem(404, "No such route")
     return perfect_v2(seller, request, now)
 
 
 def throttling_when_down(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """Down for most of the day, with status 429."""
+    """Down for most of the day with status 429."""
     if up_a_quarter(now):
         return perfect_v2(seller, request, now)
     return problem(429, "Too many requests")
 
 
 def asking_for_silence(seller: Seller, request: DemoRequest, now: int) -> Reply:
-    """Down for half of the day, and asks not to be asked until it is up again."""
+    """Down for half of the day, with a Retry-After that asks probers to wait until it is up."""
     if up_a_half(now):
         return perfect_v2(seller, request, now)
     return problem(503, "Back soon", ("retry-after", str(6 * 3_600)))

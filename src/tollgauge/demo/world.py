@@ -1,8 +1,7 @@
-"""World: the demo's counterparties, started together and ended together.
+"""The demo's counterparties, which start and end together.
 
-A chain with USDC, a facilitator that settles for the service, a market of sellers with a
-directory, and a buyer with money. The service itself is not part of it: it meets all of this
-through the addresses named here.
+They are a chain with USDC, a facilitator that settles for the service, a market of sellers with a
+directory, and a buyer with money. The service is not part of it and uses these addresses.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tollgauge.demo.market import DemoMarket, run_market
 from tollgauge.demo.seller import payee
 
 BUYER_FUNDS: Final = 25_000_000
-"""Atomic USDC that the buyer starts with: 25 dollars."""
+"""Initial balance of the buyer in atomic USDC: 25 dollars."""
 
 PAY_TO: Final = payee("tollgauge demo")
 """Payee of the demo service. Its key does not exist; the service needs none."""
@@ -32,9 +31,9 @@ PAY_TO: Final = payee("tollgauge demo")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sellers:
-    """Addresses of a running market where nothing can be paid, because it has no chain:
-    `async with Sellers.open(clock=…) as world`. `market` knows the sellers, and `faults` are
-    switched by hand.
+    """A running market without a chain and so without payments.
+
+    Usage: `async with Sellers.open(clock=…) as world`. `faults` are switched manually.
     """
 
     market: DemoMarket
@@ -47,25 +46,27 @@ class Sellers:
 
     @property
     def perimeter(self) -> Perimeter:
-        """The names that may be probed although they are this machine's."""
+        """The host names that may be probed although they are on this machine."""
         return Perimeter(mapped=frozenset(self.mapped))
 
     @property
     def ca_file(self) -> Path:
-        """PEM of the authority that signed the sellers' certificates."""
+        """PEM file of the authority that signed the sellers' certificates."""
         return self.market.ca_file
 
     @property
     def directory_url(self) -> str:
-        """The Bazaar listing."""
+        """URL of the Bazaar listing."""
         return self.market.directory_url
 
     @staticmethod
     @contextlib.asynccontextmanager
     async def open(*, clock: Clock, folder: Path | None = None) -> AsyncIterator[Sellers]:
-        """Starts the sellers and their directory and ends them with the block. `clock` gives their
-        now. `folder` gets the authority's certificate; without one a folder is made, which ends
-        with the block.
+        """Run the sellers and their directory until the `with` block ends.
+
+        Args:
+            clock: time of the sellers.
+            folder: folder for the authority's certificate; a temporary one by default.
         """
         faults = Faults()
         async with contextlib.AsyncExitStack() as stack:
@@ -78,10 +79,13 @@ class Sellers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World(Sellers):
-    """Addresses of a running world; `async with World.start(clock=…) as world`.
+    """A running world. Usage: `async with World.start(clock=…) as world`.
 
-    `pay_to` is the service's own payee, `buyer` a funded account, `chain` the handle on the local
-    chain. Payments are taken from `chain_ready` on, which whoever makes the chain's past sets.
+    Attributes:
+        pay_to: payee of the service.
+        buyer: a funded account.
+        chain: the local chain.
+        chain_ready: set when the chain's history is complete; payments are accepted after that.
     """
 
     chain: Chain
@@ -92,7 +96,7 @@ class World(Sellers):
 
     @property
     def rpc_url(self) -> str:
-        """JSON-RPC of the local chain."""
+        """JSON-RPC URL of the local chain."""
         return self.chain.rpc_url
 
     @staticmethod
@@ -104,11 +108,17 @@ class World(Sellers):
         anvil: Path | None = None,
         folder: Path | None = None,
     ) -> AsyncIterator[World]:
-        """Starts everything and ends it with the block. `clock` gives the sellers' now; the chain
-        begins at `chain_began` (ms UTC) and waits there for its past, or begins now. `anvil` is
-        the chain's program, where it was looked for already.
+        """Run everything until the `with` block ends.
 
-        Raises ChainError when the local chain is not installed or does not start.
+        Args:
+            clock: time of the sellers.
+            chain_began: time of the chain's first block (ms UTC), at which it waits for its
+                history; now by default.
+            folder: folder for the authority's certificate; a temporary one by default.
+            anvil: the chain's program; searched for by default.
+
+        Raises:
+            ChainError: anvil is not installed or does not start.
         """
         async with contextlib.AsyncExitStack() as stack:
             chain = await stack.enter_async_context(run_chain(anvil, began=chain_began))

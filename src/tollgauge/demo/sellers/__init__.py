@@ -1,8 +1,9 @@
-"""Sellers: the demo market, one row an endpoint.
+"""The sellers of the demo market, one row per endpoint.
 
-All names, texts and prices are invented. A module for each group: `correct` sellers, `changing`
-ones (slow, flapping, other prices), `mistaken` ones (one well-known mistake each), `unpayable`
-ones, `alternatives`: several sellers of the same thing, and `tricks`: who games the score.
+All names, texts and prices are invented. There is one module per group: `correct` sellers,
+`changing` ones (slow, flapping, other prices), `mistaken` ones (one common mistake each),
+`unpayable` ones, `alternatives` (several sellers of the same product), and `tricks` (sellers that
+game the score).
 """
 
 from __future__ import annotations

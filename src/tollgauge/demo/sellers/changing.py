@@ -1,5 +1,6 @@
-"""Sellers that change or fail at times: slow, flapping, throttled, other prices or payees. One
-announces where he will be paid (mixpay), another does not (drops).
+"""Sellers that change or fail at times: slow, flapping, rate limited, other prices or payees.
+
+`mixpay` announces changes of its payTo; `drops` does not.
 """
 
 from __future__ import annotations

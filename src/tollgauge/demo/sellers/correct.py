@@ -1,4 +1,4 @@
-"""Sellers whose 402 has no error, in every form that the protocol allows."""
+"""Sellers whose 402 has no error, in each form that the protocol allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sellers with one well-known mistake each in their 402."""
+"""Sellers with one common mistake each in their 402."""
 
 from __future__ import annotations
 

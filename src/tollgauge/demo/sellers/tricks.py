@@ -1,5 +1,5 @@
-"""Sellers that want a better record than they deserve, one for each trick that can be played on the
-wire or on the chain. What each gains is computed in docs/gaming.md.
+"""Sellers that try to get a better score than they deserve, one for each trick that is possible
+over HTTP or on the chain. docs/gaming.md computes the gain of each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tollgauge.demo import behaviours, tricks
 from tollgauge.demo.seller import Seller, payee
 
 SPAM_PATHS: Final = 24
-"""More than as many endpoints of a host as may have the same terms without being compared."""
+"""More endpoints than a host may have with the same terms before they are compared."""
 
 _ONE_EACH: Final = (
     Seller(
@@ -77,7 +77,7 @@ _ONE_EACH: Final = (
     ),
     Seller(
         label="relaunched-1",
-        beside="relaunched",
+        same_host_as="relaunched",
         path="/v1/dedupe",
         name="Relaunch Dedupe",
         description="Finds duplicate rows in a table.",
@@ -90,7 +90,7 @@ _ONE_EACH: Final = (
     ),
     Seller(
         label="relaunched-2",
-        beside="relaunched",
+        same_host_as="relaunched",
         path="/v2/clean",
         name="Relaunch Data 2",
         description="Cleans a table, now with a new address.",
@@ -134,7 +134,7 @@ _ONE_EACH: Final = (
 _SPAM: Final = tuple(
     Seller(
         label="flood" if number == 0 else f"flood-{number}",
-        beside="" if number == 0 else "flood",
+        same_host_as="" if number == 0 else "flood",
         path=f"/agents/{number}",
         name=f"Flood Agent {number}",
         description="An agent that helps you.",
@@ -174,6 +174,6 @@ _FOR_MONEY: Final = tuple(
         ("carousel-6", "Carousel Six", "the woods", "ring", 2_000_000),
     )
 )
-"""Who pays them, demo/customers says."""
+"""demo/customers defines their payers."""
 
 TRICKS: Final = (*_ONE_EACH, *_FOR_MONEY, *_SPAM)
