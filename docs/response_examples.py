@@ -8,6 +8,7 @@ is null, because FastAPI would omit it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.rollup import rollup
 from tollgauge.core.probe.spans import Spans
+from tollgauge.core.score.demand import DaySum
 from tollgauge.core.score.evidence import (
     Anchor,
     ChainEvidence,
@@ -46,12 +48,17 @@ from tollgauge.monitor.reports.snapshots import Snapshot, build_snapshot
 from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
 from tollgauge.monitor.scoring import score_evidence
 from tollgauge.monitor.statistics import HistogramBin, Statistics
+from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.free.preflight import preflight as preflight_response
 from tollgauge.web.wire import lists, snapshots, statistics_answers, trust
 from tollgauge.web.wire.examples import BASE_URL, PAY_TO, RESOURCE
 from tollgauge.web.wire.response_model import ResponseModel, dump
-from tollgauge.web.wire.statistics_answers import CalibrationResponse, ecosystem
+from tollgauge.web.wire.statistics_answers import (
+    CalibrationResponse,
+    EcosystemResponse,
+    ecosystem,
+)
 from tollgauge.web.wire.trust import short
 
 AS_OF: Final = 1_767_225_600_000
@@ -169,6 +176,11 @@ def _listed() -> RatedEndpoint:
 
 def stats() -> Any:
     """Return the ecosystem's statistics."""
+    return _json(ecosystem_response())
+
+
+def ecosystem_response(**changes: Any) -> EcosystemResponse:
+    """Build the ecosystem's statistics; `changes` are to their distributions."""
     counts = Ecosystem(
         as_of=AS_OF,
         listed=40,
@@ -182,8 +194,33 @@ def stats() -> Any:
         ),
         receivers=31,
         indexed_permille=1_000,
+        periods=(_periods(),),
     )
-    return _json(ecosystem(counts, _statistics()))
+    return ecosystem(counts, replace(_statistics(), **changes))
+
+
+def _periods() -> ChainPeriods:
+    def figures(part: int) -> PeriodFigures:
+        """Return one `part`-th of a month."""
+        return PeriodFigures(
+            settlements=9_120 // part,
+            volume=18_000_000_000 // part,
+            buyers=1_180 // part,
+            sellers=31,
+            proven_buyers=208 // part,
+            proven_volume=12_300_000_000 // part,
+        )
+
+    last = AS_OF // DAY_MS - 1
+    comparisons = (
+        PeriodComparison(days=1, current=figures(30), previous=figures(32)),
+        PeriodComparison(days=7, current=figures(4), previous=figures(5)),
+        PeriodComparison(days=30, current=figures(1), previous=None),
+    )
+    by_day = [DaySum(last - 29 + n, 304, 600_000_000, 410_000_000) for n in range(30)]
+    return ChainPeriods(
+        chain=8453, as_of=AS_OF, last_day=last, comparisons=comparisons, by_day=tuple(by_day)
+    )
 
 
 def _statistics() -> Statistics:
@@ -204,6 +241,10 @@ def _statistics() -> Statistics:
         recommendations=(("proceed", 21), ("caution", 9), ("avoid", 10)),
         networks=(("eip155:8453", 35), ("eip155:137", 2)),
         sources=(("cdp", 38), ("community", 14)),
+        offers=36,
+        schemes=(("exact", 36), ("upto", 3)),
+        offered_networks=(("eip155:8453", 35), ("eip155:137", 2)),
+        extensions=(("bazaar", 24), ("payment-identifier", 5)),
     )
 
 

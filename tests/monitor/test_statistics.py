@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.score_rows import NOW, endpoint, row, save
+from tests.support.timed_evidence import payable
 
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.directory.listing import ListedItem
@@ -16,6 +17,7 @@ from tollgauge.jobs import rank
 from tollgauge.monitor import discovery, ranking, statistics
 from tollgauge.monitor.statistics import HistogramBin
 from tollgauge.store.endpoints import crawls, endpoints
+from tollgauge.store.probes import probes
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 BASE = Quote(network="eip155:8453", asset=USDC, amount=5_000, pay_to="0x1")
@@ -76,6 +78,25 @@ async def test_directories_are_counted_by_current_listings(store: Store) -> None
         await store.writing(discovery.finish_crawl, begun, complete=True, now=NOW)
     counted = await store.reading(statistics.current, now=NOW)
     assert counted.sources == (("one", 3), ("two", 2))
+
+
+async def test_offers_are_counted_by_scheme_network_and_extension(store: Store) -> None:
+    offers = (
+        ("/1", ("eip155:8453 eip3009", "eip155:8453 permit2"), ("bazaar", "payment-identifier")),
+        ("/2", ("eip155:8453 eip3009", "eip155:137 upto"), ("bazaar",)),
+        ("/3", ("solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp exact",), ()),
+        ("/silent", (), ()),
+    )
+    for number, (path, forms, extensions) in enumerate(offers):
+        await add(store, path, BASE)
+        result = replace(payable(NOW - number), forms=forms, extensions=extensions)
+        await store.writing(probes.record_many, endpoint(path).id, [result])
+        await save(store, row(path, 500))
+    counted = await store.reading(statistics.current, now=NOW)
+    assert counted.offers == 3
+    assert counted.schemes == (("exact", 3), ("upto", 1))
+    assert dict(counted.offered_networks)["eip155:8453"] == 2
+    assert counted.extensions == (("bazaar", 2), ("payment-identifier", 1))
 
 
 async def test_rare_names_are_counted_together(

@@ -185,6 +185,8 @@ endpoint = sa.Table(
     sa.Column("payto_history", ForeignText),
     # Forms of payment in its last envelope (core/endpoint/terms).
     sa.Column("forms", ForeignText, nullable=False, server_default="[]"),
+    # Names of the extensions in that envelope.
+    sa.Column("extensions", ForeignText, nullable=False, server_default="[]"),
     sa.Column("service_name", ForeignText, nullable=False, server_default=""),
     sa.Column("description", ForeignText, nullable=False, server_default=""),
     sa.Column("tags", ForeignText, nullable=False, server_default="[]"),

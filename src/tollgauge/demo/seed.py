@@ -48,7 +48,7 @@ from tollgauge.jobs.index_visit import DemandSettings, IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
 from tollgauge.monitor import discovery, seller_files, terms
-from tollgauge.store.chain import volumes
+from tollgauge.store.chain import periods, volumes
 from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
 from tollgauge.web.edge.demo import DemoSettings
@@ -176,6 +176,7 @@ def forget_chain(tx: Connection) -> None:
         if "chain" in table.c:
             tx.execute(table.delete().where(table.c.chain == CHAIN_ID))
     volumes.unpublish(tx, CHAIN_ID)
+    periods.unpublish(tx, CHAIN_ID)
 
 
 async def _has_earlier_demo(store: Store) -> bool:

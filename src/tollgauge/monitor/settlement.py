@@ -19,7 +19,7 @@ from tollgauge.core.sale.payment_state import FINAL_MS, REST_MS, State, proven_s
 from tollgauge.core.watch.watch_rules import SETTLEMENTS_MS
 from tollgauge.db.engine import Store
 from tollgauge.store import rows
-from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
+from tollgauge.store.chain import cursors, deposits, periods, transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 from tollgauge.store.ledger import payments, reconciliation
 from tollgauge.store.ledger.attempts import Attempt
@@ -71,7 +71,7 @@ def add_missing(
 
 
 async def measure(store: Store, chain: int, *, now: int) -> None:
-    """Compute each wallet's demand and the published volume of a chain, then delete expired
+    """Compute each wallet's demand and the published figures of a chain, then delete expired
     transfers.
     """
     demands, volume = await store.reading(volumes.measure_chain, chain, as_of=now)
@@ -79,6 +79,9 @@ async def measure(store: Store, chain: int, *, now: int) -> None:
         await store.writing(volumes.save_demands, chain, batch, as_of=now)
     await store.writing(volumes.drop_demands, chain, before=now)
     await store.writing(volumes.publish, volume)
+    measured = await store.reading(periods.measure, chain, as_of=now)
+    if measured is not None:
+        await store.writing(periods.publish, measured)
     await forget(store, chain, now=now)
 
 

@@ -1,4 +1,4 @@
-"""Distribution of scores, uptime, latency, prices and networks over all ranked endpoints.
+"""Distribution of scores, uptime, latency, prices and offers over all ranked endpoints.
 
 For a large population a worker computes them periodically (jobs/rank) and requests read the stored
 result. For a small one each request computes them.
@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.endpoint.terms import scheme_of
 from tollgauge.db.meta import CachedValue
 from tollgauge.monitor.ranking import COUNTED_MAX
 from tollgauge.store.endpoints import ranking
@@ -46,8 +47,9 @@ class Statistics:
     Bins have the units of the edges above. `no_latency` counts endpoints that were not up in 30
     days, `no_price` those without a price and `other_tokens` those whose price is not in dollars.
     `networks` counts networks of prices; `sources` counts directories, including endpoints without
-    a score. Both are sorted by count and end with the sum of the remaining ones under an empty
-    name.
+    a score. `offers` endpoints sent a readable envelope; `schemes`, `offered_networks` and
+    `extensions` count those whose last one names each at least once. All are sorted by count and
+    end with the sum of the remaining ones under an empty name.
     """
 
     as_of: int
@@ -62,6 +64,10 @@ class Statistics:
     recommendations: tuple[tuple[str, int], ...]
     networks: tuple[tuple[str, int], ...]
     sources: tuple[tuple[str, int], ...]
+    offers: int = 0
+    schemes: tuple[tuple[str, int], ...] = ()
+    offered_networks: tuple[tuple[str, int], ...] = ()
+    extensions: tuple[tuple[str, int], ...] = ()
 
 
 _CACHED: Final = CachedValue(
@@ -104,6 +110,20 @@ def count(tx: Connection, *, now: int) -> Statistics:
             other_tokens += terms.count
         else:
             prices[sum(edge <= micro for edge in PRICES)] += terms.count
+    offers = 0
+    schemes: Counter[str] = Counter()
+    offered_networks: Counter[str] = Counter()
+    extensions: Counter[str] = Counter()
+    for forms, named, number in ranking.by_offer(tx):
+        if not forms:
+            continue
+        offers += number
+        for counter, names in (
+            (schemes, {scheme_of(form) for form in forms}),
+            (offered_networks, {form.rpartition(" ")[0] for form in forms}),
+            (extensions, set(named)),
+        ):
+            counter.update(dict.fromkeys(names, number))
     return Statistics(
         as_of=now,
         endpoints=scores.total(),
@@ -117,6 +137,10 @@ def count(tx: Connection, *, now: int) -> Statistics:
         recommendations=tuple(recommendations.most_common()),
         networks=_most(networks.items()),
         sources=_most(ranking.by_source(tx)),
+        offers=offers,
+        schemes=_most(schemes.items()),
+        offered_networks=_most(offered_networks.items()),
+        extensions=_most(extensions.items()),
     )
 
 

@@ -34,6 +34,7 @@ from tollgauge.core.lint.example import EXAMPLES
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
 from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.wire.statistics_answers import BRIEF_NAMES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -47,7 +48,7 @@ PINNED = {
     "x402_watch_renew": "289ec336be64c44e7785c4e14f8231817ab94783cf5ca232245b9ead774aecd5",
     "x402_trust_leaderboard": "8f9c82fba9bdb4c3bd27dd14e35c0602b7d0d5c68b4939e711955b55d1987f50",
     "x402_trust_preview": "ebb8d63e7b70ed05c2376409fa406f154b3ec236644a2f5f409983f924b3a474",
-    "x402_ecosystem_stats": "2a7932c710d308f644cc01edbbe2d692ba9b67802c2385be0a44956e6748ca23",
+    "x402_ecosystem_stats": "7b3417caef8ef1e19238c1a8594c4d75f7ea65813e2af4e7362c19ea4970c0bf",
     "x402_semantic_search": "b92ac9e92be4483683e6053ff9f73c552e11f935c800fe69332268b57b8c2d15",
     "x402_preflight": "132d7153570dea036152957049f508fef6b3b709913ceb9a534ceb3dfe0965d0",
     "x402_lint": "0e7acd3124776673539c68266ef382bb65b3074da4eb371d65ed48ff21eebc63",
@@ -125,7 +126,13 @@ async def test_free_tools_answer_what_the_routes_answer(served: Served) -> None:
         board, preview, stats = [body_of(await client.call_tool(name, {})) for name in FREE]
         whole = body_of(await client.call_tool(FREE[0], {"limit": 25}))
         refused = await client.call_tool(FREE[0], {"limit": 26})
-    assert stats == http["/trust/stats"]
+    assert stats | {"distributions": {}} == http["/trust/stats"] | {"distributions": {}}
+    for name, counts in http["/trust/stats"]["distributions"].items():
+        if isinstance(counts, list):
+            filled = [row for row in counts if row["count"]]
+            shown = stats["distributions"][name]
+            assert shown[:BRIEF_NAMES] == filled[:BRIEF_NAMES], name
+            assert sum(row["count"] for row in shown) == sum(row["count"] for row in filled), name
     assert whole == http["/trust/leaderboard"]
     assert board["endpoints"] == whole["endpoints"][:10]
     assert refused.is_error

@@ -7,8 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.support.page_reader import BASE, HOSTILE, NOW, Reader, stats
 
+from tollgauge.core.score.demand import DaySum
+from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import statistics
 from tollgauge.monitor.statistics import HistogramBin, Statistics
+from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
 from tollgauge.web.pages.overview_pages import statistics_html
 
 
@@ -33,6 +36,10 @@ def counted(**changes: object) -> Statistics:
         recommendations=(("proceed", 900), ("avoid", 340)),
         networks=(("eip155:8453", 1_200), ("", 40)),
         sources=(("cdp", 1_000),),
+        offers=800,
+        schemes=(("exact", 790), ("upto", 20)),
+        offered_networks=(("eip155:8453", 700), ("solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", 200)),
+        extensions=(("bazaar", 400),),
     )
     return replace(base, **changes)  # type: ignore[arg-type]
 
@@ -61,6 +68,9 @@ def test_every_figure_has_its_counts_and_shares() -> None:
         "others 40 3.2%",
         "proceed 900",
         "cdp 1,000 100.0%",
+        "exact 790 98.8% upto 20 2.5%",
+        "solana 200 25.0%",
+        "bazaar 400 50.0%",
     ):
         assert row in words
 
@@ -69,6 +79,64 @@ def test_the_largest_count_of_a_table_fills_its_bar_and_none_draws_nothing() -> 
     filled = [attrs["width"] for attrs in page(counted()).all("rect") if attrs["class"] == "fill"]
     assert {"300", "0"} <= set(filled)
     assert all(0 <= float(width or "") <= 300 for width in filled)
+
+
+def figures(volume: int, proven: int = 0) -> PeriodFigures:
+    return PeriodFigures(
+        settlements=1_200,
+        volume=volume * 1_000_000,
+        buyers=80,
+        sellers=12,
+        proven_buyers=9,
+        proven_volume=proven * 1_000_000,
+    )
+
+
+PERIODS = ChainPeriods(
+    chain=8453,
+    as_of=NOW,
+    last_day=20_415,
+    comparisons=(
+        PeriodComparison(days=1, current=figures(45, 5), previous=figures(40, 4)),
+        PeriodComparison(days=7, current=figures(90, 30), previous=figures(120, 30)),
+        PeriodComparison(days=30, current=figures(2_000, 700), previous=None),
+    ),
+    by_day=tuple(DaySum(20_386 + n, 40, n * 1_000_000, n * 500_000) for n in range(30)),
+)
+
+
+def settled(*, measured: bool = True) -> Reader:
+    demand = ShownDemand(payers=1, volume=1, proven_payers=1, proven_volume=1, measured=measured)
+    ecosystem = replace(stats(), demand=demand, periods=(PERIODS,))
+    return Reader(statistics_html(counted(), ecosystem, base_url=BASE))
+
+
+def test_settlements_are_compared_with_the_previous_period() -> None:
+    words = settled().words
+    for row in (
+        "Figure 1 day 7 days 30 days",
+        "Settled volume $45.00 +12.5% $90.00 \N{MINUS SIGN}25.0% $2,000.00",
+        "of it proven $5.00 +25.0% $30.00 +0.0% $700.00",
+        "up to 2025-11-23",
+    ):
+        assert row in words
+
+
+def test_volume_of_each_day_is_drawn_with_its_proven_part() -> None:
+    kinds = [attrs.get("class") for attrs in settled().all("rect")]
+    assert kinds.count("fill-none") >= 30
+    assert "2025-11-23: $29.00, 40 settlements" in settled().words
+
+
+def test_unmeasured_proven_figures_are_left_out() -> None:
+    words = settled(measured=False).words
+    assert "they are not measured here" in words
+    assert "of it proven" not in words
+    assert "of them proven" not in words
+
+
+def test_without_an_indexed_chain_the_page_states_it() -> None:
+    assert "this server does not index a chain" in page(counted()).words
 
 
 def test_without_endpoints_it_says_where_they_come_from() -> None:

@@ -281,8 +281,9 @@ async def test_the_stats_count_what_is_known(running: Running) -> None:
     document = (await running.get("/trust/stats")).json()
     chain = "volumeUsd30d demand provenShare receivers30d payers30d indexedShare"
     counts = "asOf listed delisted active reachableShare compliantShare grades simulated"
-    has(document, counts, beside=f"{chain} distributions")
+    has(document, counts, beside=f"{chain} settlements distributions")
     assert all(document[name] is None for name in chain.split())  # no chain is indexed here
+    assert document["settlements"] == []
     assert document["listed"] > 40
     assert sum(document["grades"].values()) == document["active"]
     assert 0 < document["reachableShare"] <= 1

@@ -62,6 +62,7 @@ class Lint:
         version: Version of the envelope that a client would use; None without an envelope.
         accepts: Number of entries in the envelope; None without an envelope.
         terms: Every readable entry.
+        extensions: Names of its extensions, as written.
     """
 
     payable: bool
@@ -70,6 +71,7 @@ class Lint:
     accepts: int | None = None
     findings: tuple[Finding, ...] = ()
     terms: tuple[Terms, ...] = ()
+    extensions: tuple[str, ...] = ()
 
     @property
     def evaluated(self) -> bool:

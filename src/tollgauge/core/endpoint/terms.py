@@ -11,6 +11,8 @@ endpoint could end the alarm about its changed payTo by changing it repeatedly.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
@@ -26,6 +28,8 @@ number.
 EIP3009: Final = "eip3009"
 """The form of payment whose settlements are indexed: an EIP-3009 authorization."""
 MAX_FORMS: Final = 8
+MAX_EXTENSIONS: Final = 16
+_EXTENSION: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,64}", re.ASCII)
 _GATEWAY_DOMAIN: Final = "GatewayWalletBatched"
 _OTHER: Final = "other"
 _FORM_NAMES: Final = {
@@ -41,6 +45,7 @@ _FORM_NAMES: Final = {
     _OTHER: "another scheme",
 }
 """Labels of the forms of payment."""
+_SCHEMES: Final = frozenset({"exact", "upto", "batch-settlement", "auth-capture"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +149,17 @@ Advertised = Quote | UnpricedTerms
 def forms_of(terms: tuple[Terms, ...]) -> tuple[str, ...]:
     """Return the distinct forms of payment of some terms, sorted, at most MAX_FORMS."""
     return tuple(sorted({entry.form for entry in terms})[:MAX_FORMS])
+
+
+def extension_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the well-formed names of extensions, sorted, at most MAX_EXTENSIONS."""
+    return tuple(sorted(filter(_EXTENSION.fullmatch, names))[:MAX_EXTENSIONS])
+
+
+def scheme_of(form: str) -> str:
+    """Return the x402 scheme of a form of payment: `exact` for each of its transfer methods."""
+    name = form.rpartition(" ")[2]
+    return name if name in _SCHEMES else _OTHER if name == _OTHER else "exact"
 
 
 def form_text(form: str) -> str:

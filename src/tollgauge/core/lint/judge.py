@@ -69,6 +69,7 @@ def lint(exchange: Exchange, host_keys: HostKeys | None = None) -> Lint:
         accepts=entries if challenge.exists else None,
         findings=findings,
         terms=tuple(terms for entry in challenge.entries for terms in entry.terms),
+        extensions=tuple(challenge.extensions),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.endpoint.finding import Finding, Lint
-from tollgauge.core.endpoint.terms import Quote, forms_of, select_quote
+from tollgauge.core.endpoint.terms import Quote, extension_names, forms_of, select_quote
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, Timings
 from tollgauge.core.probe.outcome import FAULTS, OUTCOMES, Attribution, Outcome, classify_answer
 
@@ -51,6 +51,7 @@ class ProbeResult:
             value of FaultKind or Defect, or REDIRECT_TO_HTTP.
         findings: The linter's findings; the store keeps their slugs.
         forms: The forms of payment in the envelope (core/endpoint/terms); stored with the endpoint.
+        extensions: Names of the envelope's extensions; stored with the endpoint.
         holds: Maximum time in milliseconds that it counts for (core/probe/spans).
         confirms: Repeats a failed probe soon after it. Counts for time only, not for any count.
     """
@@ -68,6 +69,7 @@ class ProbeResult:
     quote: Quote | None = None
     accepts: int | None = None
     forms: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     reason: str = ""
     method: str = "GET"
@@ -116,6 +118,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         quote=select_quote(lint.terms),
         accepts=lint.accepts,
         forms=forms_of(lint.terms),
+        extensions=extension_names(lint.extensions),
         findings=lint.findings,
         reason=reason,
         method=exchange.method,

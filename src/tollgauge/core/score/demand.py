@@ -10,7 +10,7 @@ The flows are read once, one wallet at a time; only payers with payments to an a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -24,8 +24,8 @@ WHOLE_SPENDING: Final = 20_000_000
 
 The steepest part of the table of payers is 12.5 for one payer, 1.875 points of a score where
 activity has weight 15, so that no point costs less than $20 / 1.875 = $10.67 of anchor spending.
-The table makes the first points dearer: 3 points need P = 20, which is 2.2 payers, and 10 points
-P = 66.7, which is 16.7. No single anchor is enough, because the smallest P counts.
+The table makes the first points more expensive: 3 points need P = 20, which is 2.2 payers, and 10
+points P = 66.7, which is 16.7. No single anchor is enough, because the smallest P counts.
 """
 MIN_NET_SPENDING: Final = 10_000
 """A payer that spent less than this at a seller (atomic USDC, one cent) has no weight there."""
@@ -34,13 +34,22 @@ MIN_OWNERS: Final = 2
 
 
 class Flow(NamedTuple):
-    """What passed in a window between a wallet and one counterparty: how many payments the wallet
-    received, how much was `paid`, and what it `returned` by any transfer (atomic USDC).
+    """Transfers in a window between a wallet and one counterparty: the number of payments that the
+    wallet received, their sum (`paid`), and the sum that it `returned` by any transfer (atomic
+    USDC).
     """
 
     transfers: int = 0
     paid: int = 0
     returned: int = 0
+
+    def plus(self, other: Flow) -> Flow:
+        """Return the sum of two flows."""
+        return Flow(
+            self.transfers + other.transfers,
+            self.paid + other.paid,
+            self.returned + other.returned,
+        )
 
 
 Flows = Iterable[tuple[bytes, Mapping[bytes, Flow]]]
@@ -48,12 +57,13 @@ Flows = Iterable[tuple[bytes, Mapping[bytes, Flow]]]
 
 
 class Measurement(NamedTuple):
-    """The demand of every wallet, and of the chain as a whole: what all sellers received from
-    others, how many of them, and from how many payers; of these the proven ones and their net
-    spending.
+    """The demand of every wallet, and of the chain as a whole: the payments that sellers received
+    from others and their sum, the numbers of these sellers and payers, and the number and net
+    spending of proven payers.
     """
 
     demands: list[tuple[bytes, DemandEvidence]]
+    transfers: int
     volume: int
     receivers: int
     payers: int
@@ -92,16 +102,69 @@ def measure_demand(
         market.add_anchor(wallet, by_payer)
     for wallet, by_payer in flows:
         market.add(wallet, by_payer)
-    proven = market.weigh()
-    demands = {seller: account.demand() for seller, account in market.accounts.items()}
-    return Measurement(
-        demands=[(wallet, demands[seller]) for wallet, seller in market.wallets],
-        volume=sum(demand.volume for demand in demands.values()),
-        receivers=sum(demand.payers > 0 for demand in demands.values()),
-        payers=len(market.payers),
-        proven_payers=proven,
-        proven_volume=sum(demand.proven_volume for demand in demands.values()),
+    return market.measure()
+
+
+class Period(NamedTuple):
+    """Whole UTC days from `first` to `last`."""
+
+    first: int
+    last: int
+
+
+class DaySum(NamedTuple):
+    """The payments of a UTC day from others: their number and sum, and the net spending of proven
+    payers (atomic USDC).
+    """
+
+    day: int
+    transfers: int
+    volume: int
+    proven_volume: int
+
+
+DayFlows = Iterable[tuple[bytes, Iterable[tuple[int, bytes, Flow]]]]
+"""Each wallet with its flows by UTC day and counterparty."""
+
+
+def measure_periods(
+    flows: DayFlows,
+    periods: Sequence[Period],
+    *,
+    sellers: Mapping[bytes, str],
+    anchors: Mapping[bytes, str],
+    at_anchors: Mapping[int, Flows],
+) -> tuple[list[Measurement], list[DaySum]]:
+    """Measure several periods of a chain, and the days of the first period, in one pass.
+
+    The arguments are those of `measure_demand`, but `at_anchors` has the flows of the anchor
+    addresses by the last day of the periods. They may cover more days than a period, so that short
+    periods know the same proven payers.
+    """
+    markets = [_Market(sellers=sellers, anchors=anchors) for _ in periods]
+    for market, period in zip(markets, periods, strict=True):
+        for wallet, by_payer in at_anchors[period.last]:
+            market.add_anchor(wallet, by_payer)
+    first, days = (
+        markets[0],
+        {day: [0, 0, 0] for day in range(periods[0].first, periods[0].last + 1)},
     )
+    for wallet, of_days in flows:
+        sums: list[dict[bytes, Flow]] = [{} for _ in periods]
+        for day, payer, flow in of_days:
+            for by_payer, period in zip(sums, periods, strict=True):
+                if period.first <= day <= period.last:
+                    known = by_payer.get(payer)
+                    by_payer[payer] = flow if known is None else known.plus(flow)
+            if day in days and flow.transfers and not first.is_own(wallet, payer):
+                days[day][0] += flow.transfers
+                days[day][1] += flow.paid
+                if first.is_proven(payer, first.seller_of(wallet)):
+                    days[day][2] += max(0, flow.paid - flow.returned)
+        for market, by_payer in zip(markets, sums, strict=True):
+            market.add(wallet, by_payer)
+    by_day = [DaySum(day, *counts) for day, counts in days.items()]
+    return [market.measure() for market in markets], by_day
 
 
 def sum_of_weights(weights: Iterable[tuple[str, int]], *, anchors: int, shares: int = 1) -> Ratio:
@@ -135,7 +198,7 @@ class _Buyer:
 
 @dataclass(slots=True)
 class _Account:
-    """What a seller received. `names` holds the payers of a seller with several wallets."""
+    """Payments to a seller. `names` contains the payers of a seller with several wallets."""
 
     transfers: int = 0
     volume: int = 0
@@ -162,7 +225,9 @@ class _Account:
 
 @dataclass(slots=True)
 class _Market:
-    """The wallets of a chain, their sellers, and the payers that anchors know."""
+    """The wallets of a chain, their sellers, and the payers that anchors know. `own` has the owners
+    of each seller's anchors.
+    """
 
     sellers: Mapping[bytes, str]
     anchors: Mapping[bytes, str]
@@ -171,13 +236,25 @@ class _Market:
     buyers: dict[bytes, _Buyer] = field(default_factory=dict)
     payers: set[bytes] = field(default_factory=set)
     sizes: Counter[str] = field(default_factory=Counter)
+    own: dict[str, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.sizes.update(self.sellers.values())
+        for wallet, owner in self.anchors.items():
+            self.own.setdefault(self.seller_of(wallet), set()).add(owner)
 
     def seller_of(self, wallet: bytes) -> str:
         """The seller of a wallet; one that no site is known to name is a seller of its own."""
         return self.sellers.get(wallet) or wallet.hex()
+
+    def is_own(self, wallet: bytes, payer: bytes) -> bool:
+        """Return whether a payment to a wallet comes from its own seller."""
+        return payer == wallet or self.sellers.get(payer) == self.seller_of(wallet)
+
+    def is_proven(self, payer: bytes, seller: str) -> bool:
+        """Return whether a payer spends at anchors of others than the seller."""
+        buyer = self.buyers.get(payer)
+        return buyer is not None and buyer.spending(self.own.get(seller, set())) > 0
 
     def add_anchor(self, wallet: bytes, by_payer: Mapping[bytes, Flow]) -> None:
         """Add the payments to one anchor address."""
@@ -189,7 +266,7 @@ class _Market:
                 sums[1] += flow.returned
 
     def add(self, wallet: bytes, by_payer: Mapping[bytes, Flow]) -> None:
-        """Add what one wallet received and sent."""
+        """Add the flows of one wallet."""
         seller = self.seller_of(wallet)
         account = self.accounts.setdefault(seller, _Account())
         self.wallets.append((wallet, seller))
@@ -217,10 +294,7 @@ class _Market:
         many payers are proven at any of them.
         """
         proven = 0
-        owners = set(self.anchors.values())
-        own: dict[str, set[str]] = {}
-        for wallet, owner in self.anchors.items():
-            own.setdefault(self.seller_of(wallet), set()).add(owner)
+        owners, own = set(self.anchors.values()), self.own
         for buyer in self.buyers.values():
             nets = {seller: net for seller in buyer.at_sellers if (net := buyer.net(seller))}
             is_proven = False
@@ -241,3 +315,17 @@ class _Market:
                     is_proven = True
             proven += is_proven
         return proven
+
+    def measure(self) -> Measurement:
+        """Weigh the payers and return the result."""
+        proven = self.weigh()
+        demands = {seller: account.demand() for seller, account in self.accounts.items()}
+        return Measurement(
+            demands=[(wallet, demands[seller]) for wallet, seller in self.wallets],
+            transfers=sum(demand.transfers for demand in demands.values()),
+            volume=sum(demand.volume for demand in demands.values()),
+            receivers=sum(demand.payers > 0 for demand in demands.values()),
+            payers=len(self.payers),
+            proven_payers=proven,
+            proven_volume=sum(demand.proven_volume for demand in demands.values()),
+        )

@@ -16,7 +16,8 @@ from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import ranking
 from tollgauge.monitor.ranking import MoreOfSite
-from tollgauge.store.chain import volumes
+from tollgauge.store.chain import periods, volumes
+from tollgauge.store.chain.periods import ChainPeriods
 from tollgauge.store.endpoints import ranking as ranks
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.probes import change_rows as changes
@@ -111,7 +112,8 @@ class Ecosystem:
 
     `demand` is that of all sellers in the last 30 days on every indexed chain, None without one;
     `receivers` is the number of sellers with demand. `indexed_permille` is the indexed share of
-    these 30 days.
+    these 30 days. `periods` has the settlements of each chain in the last 1, 7 and 30 complete UTC
+    days.
     """
 
     as_of: int
@@ -125,6 +127,7 @@ class Ecosystem:
     demand: ShownDemand | None = None
     receivers: int | None = None
     indexed_permille: int | None = None
+    periods: tuple[ChainPeriods, ...] = ()
 
 
 def ecosystem(tx: Connection, *, now: int) -> Ecosystem:
@@ -161,6 +164,7 @@ def _settlements(tx: Connection) -> dict[str, Any]:
         ),
         "receivers": sum(chain.receivers for chain in chains),
         "indexed_permille": indexed // wallets if wallets else 0,
+        "periods": periods.published(tx),
     }
 
 

@@ -130,7 +130,7 @@ def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
     """Write all columns of listed endpoints, except those that only probes and scores write."""
     others = {"id", "up_at", "down_since", "payable", "unconfirmed_at"}
     others |= {"failing_since", "payable_since"}
-    others |= {"paused_until", "forms", "payto_history"} | {
+    others |= {"paused_until", "forms", "extensions", "payto_history"} | {
         column.name for column in schema.FIGURES
     }
     names = [column.name for column in schema.endpoint.c if column.name not in others]

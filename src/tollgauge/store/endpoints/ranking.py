@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import TEST_NETWORKS
 from tollgauge.core.endpoint.terms import Quote
+from tollgauge.db.codec import texts_from_json
 from tollgauge.db.schema import RANKED as WITH_SCORE
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
@@ -210,6 +211,15 @@ def by_price(tx: Connection, *, latencies: Sequence[int]) -> tuple[Priced, ...]:
     )
     return tuple(
         Priced(quote=_quote(row), latency=row.latency, count=row.count_)
+        for row in _counts(tx, columns)
+    )
+
+
+def by_offer(tx: Connection) -> tuple[tuple[tuple[str, ...], tuple[str, ...], int], ...]:
+    """Count by forms of payment and extensions of the last envelope (core/endpoint/terms)."""
+    columns = (endpoint_table.c.forms, endpoint_table.c.extensions)
+    return tuple(
+        (texts_from_json(row.forms), texts_from_json(row.extensions), row.count_)
         for row in _counts(tx, columns)
     )
 

@@ -55,6 +55,7 @@ def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
         "timings",
         "findings",
         "forms",
+        "extensions",
         day=day_of(result.at),
         endpoint_id=endpoint_id,
         outcome=result.outcome.value,

@@ -61,6 +61,7 @@ _PROBED: Final = (
         payable_since=sa.bindparam("payable_since_", type_=sa.BigInteger),
         unconfirmed_at=sa.bindparam("unconfirmed_at_", type_=sa.BigInteger),
         forms=sa.bindparam("forms_", type_=ForeignText),
+        extensions=sa.bindparam("extensions_", type_=ForeignText),
         paused_until=rows.greatest(
             endpoint_table.c.paused_until, sa.bindparam("paused_until_", type_=sa.BigInteger)
         ),
@@ -72,7 +73,7 @@ _QUOTE: Final = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
 _STANDING: Final = (
     sa.select(
         *endpoint_table.c["id", "last_probed", "up_at", "down_since", "payable", "unconfirmed_at"],
-        *endpoint_table.c["failing_since", "payable_since", "forms"],
+        *endpoint_table.c["failing_since", "payable_since", "forms", "extensions"],
         *endpoint_table.c["quote_at", "quote_source"],
         *endpoint_table.c[_QUOTE],
     )
@@ -171,8 +172,12 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewPro
 def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
     """Return the changes of an endpoint's row by new probes, oldest first."""
     last_up, payable, unconfirmed = _last_up(before), before.payable, before.unconfirmed_at
-    quote_at, failing_since, forms = before.quote_at, before.failing_since, before.forms
-    payable_since = before.payable_since
+    quote_at, failing_since, payable_since = (
+        before.quote_at,
+        before.failing_since,
+        before.payable_since,
+    )
+    forms, extensions = before.forms, before.extensions
     for probe in new:
         result = probe.result
         if result.at > (before.last_probed or 0):
@@ -186,6 +191,7 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
             unconfirmed = probe.unconfirmed_at
             if result.scored and result.forms:
                 forms = texts_to_json(result.forms)
+                extensions = texts_to_json(result.extensions)
         if _same_price(before, result):
             quote_at = max(quote_at or 0, result.at)
     newest = new[-1]
@@ -201,6 +207,7 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
         "payable_since_": payable_since,
         "unconfirmed_at_": unconfirmed,
         "forms_": forms,
+        "extensions_": extensions,
         "paused_until_": newest.paused_until,
         "quote_at_": quote_at,
     }

@@ -23,7 +23,7 @@ from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump
 from tollgauge.web.wire.snapshots import LeaderboardResponse
-from tollgauge.web.wire.statistics_answers import ecosystem
+from tollgauge.web.wire.statistics_answers import EcosystemResponse, ecosystem
 from tollgauge.web.wire.trust import PreviewResponse
 
 PREVIEW_PATH: Final = "/v1/x402-trust-preview"
@@ -67,9 +67,13 @@ class FreeApi:
 
     async def stats(self) -> Response:
         """Return the statistics of all endpoints."""
+        return json_response(await self.counts())
+
+    async def counts(self) -> EcosystemResponse:
+        """Build the statistics of all endpoints."""
         stats = await self.dependencies.read_now(overview.ecosystem)
         spread = await self.dependencies.read_now(statistics.current)
-        return json_response(ecosystem(stats, spread))
+        return ecosystem(stats, spread)
 
     async def calibration(self) -> Response:
         """Return the accuracy of forecasts by policy."""

@@ -30,7 +30,7 @@ from tollgauge.web.wire.lint_answers import brief
 from tollgauge.web.wire.request_model import RequestModel
 from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.snapshots import LeaderboardResponse
-from tollgauge.web.wire.statistics_answers import EcosystemResponse
+from tollgauge.web.wire.statistics_answers import EcosystemResponse, brief_ecosystem
 from tollgauge.web.wire.trust import outline
 from tollgauge.web.wire.watch_models import ID_PATTERN
 
@@ -172,7 +172,7 @@ class FreeTools:
                 title="Statistics of all pay-per-call endpoints",
                 description=(
                     "Return the number of listed, active, reachable and compliant pay-per-call "
-                    "(x402) endpoints, and their settlements in the last 30 days."
+                    "(x402) endpoints, and their settlements in the last 1, 7 and 30 days."
                 ),
                 arguments=_NO_ARGUMENTS,
                 output=of_model(EcosystemResponse),
@@ -272,7 +272,7 @@ class FreeTools:
         return outline(await FreeApi(self.dependencies).samples())
 
     async def _stats(self, _arguments: Mapping[str, Any]) -> bytes:
-        return bytes((await FreeApi(self.dependencies).stats()).body)
+        return dump(brief_ecosystem(await FreeApi(self.dependencies).counts()))
 
     async def _search(self, arguments: Mapping[str, Any]) -> bytes:
         request = SearchRequest.read(arguments)

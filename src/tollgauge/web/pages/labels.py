@@ -142,6 +142,15 @@ def milliseconds(value: int | None) -> str:
     return DASH if value is None else f"{count(value)} ms"
 
 
+def growth(current: int, previous: int | None) -> str:
+    """Format the change of a figure against the previous period: `+12.5%`; empty if unknown."""
+    if not previous:
+        return ""
+    permille = (abs(current - previous) * 2_000 + previous) // (2 * previous)
+    sign = "+" if current >= previous else "\N{MINUS SIGN}"
+    return f"{sign}{count(permille // 10)}.{permille % 10}%"
+
+
 def count(value: int) -> str:
     """Format an integer with thousands separators."""
     return f"{value:,}"

@@ -21,10 +21,11 @@ from tollgauge.monitor.reports.endpoint import LEAST_DAYS, EndpointView, Uptimes
 from tollgauge.monitor.reports.overview import Ecosystem, Incidents
 from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.monitor.statistics import HistogramBin, Statistics
+from tollgauge.store.chain.periods import ChainPeriods
 from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts.days import uptime_bars
-from tollgauge.web.pages.charts.pictures import component_bar, grade_strip
+from tollgauge.web.pages.charts.pictures import component_bar, grade_strip, volume_bars
 from tollgauge.web.pages.render import render
 
 DAYS: Final = 7
@@ -265,7 +266,41 @@ def statistics_html(statistics: Statistics, stats: Ecosystem, *, base_url: str) 
         simulated=stats.simulated,
         strip=grade_strip(stats.grades),
         tables=_tables(statistics) if statistics.endpoints else (),
+        chains=[_chain(chain, stats) for chain in stats.periods],
     )
+
+
+def _chain(chain: ChainPeriods, stats: Ecosystem) -> dict[str, object]:
+    """Return the settlements of a chain as a picture and a table: one row per figure, one cell
+    (value, change against the previous period) per period.
+    """
+    measured = stats.demand is not None and stats.demand.measured
+    rows: list[tuple[str, list[tuple[str, str]]]] = []
+    for title, name, write in (
+        ("Settled volume", "volume", dollars),
+        ("of it proven", "proven_volume", dollars),
+        ("Settlements", "settlements", labels.count),
+        ("Buyers", "buyers", labels.count),
+        ("of them proven", "proven_buyers", labels.count),
+        ("Sellers", "sellers", labels.count),
+    ):
+        if measured or not name.startswith("proven"):
+            cells = [
+                (
+                    write(getattr(row.current, name)),
+                    labels.growth(getattr(row.current, name), getattr(row.previous, name, None)),
+                )
+                for row in chain.comparisons
+            ]
+            rows.append((title, cells))
+    return {
+        "key": f"chain-{chain.chain}",
+        "network": labels.network_title(f"eip155:{chain.chain}"),
+        "last_day": chain.last_day,
+        "periods": [row.days for row in chain.comparisons],
+        "rows": rows,
+        "picture": volume_bars(f"volume-{chain.chain}", chain.by_day),
+    }
 
 
 def _tables(counted: Statistics) -> tuple[Table, ...]:
@@ -301,6 +336,26 @@ def _tables(counted: Statistics) -> tuple[Table, ...]:
             [(name or "others", labels.network_name(name), n) for name, n in counted.networks],
         ),
         _table(
+            "schemes", "Payment schemes", "Scheme", _offered(counted.schemes), of=counted.offers
+        ),
+        _table(
+            "offered-networks",
+            "Networks in offers",
+            "Network",
+            [
+                (name or "others", labels.network_name(name), n)
+                for name, n in counted.offered_networks
+            ],
+            of=counted.offers,
+        ),
+        _table(
+            "extensions",
+            "Extensions of x402",
+            "Extension",
+            _offered(counted.extensions),
+            of=counted.offers,
+        ),
+        _table(
             "directories",
             "Directories",
             "Directory",
@@ -313,9 +368,20 @@ def _named(counted: Statistics) -> list[tuple[str, str, int]]:
     return [(name, "", number) for name, number in counted.recommendations]
 
 
-def _table(key: str, title: str, head: str, rows: Sequence[tuple[str, str, int]]) -> Table:
-    """Build a table from (label, note, count)."""
-    total = sum(number for _, _, number in rows)
+def _offered(counts: Sequence[tuple[str, int]]) -> list[tuple[str, str, int]]:
+    return [(name or "others", "", number) for name, number in counts]
+
+
+def _table(
+    key: str,
+    title: str,
+    head: str,
+    rows: Sequence[tuple[str, str, int]],
+    *,
+    of: int | None = None,
+) -> Table:
+    """Build a table from (label, note, count) with shares of `of`, by default of their sum."""
+    total = sum(number for _, _, number in rows) if of is None else of
     largest = max((number for _, _, number in rows), default=0)
     return Table(
         key=key,

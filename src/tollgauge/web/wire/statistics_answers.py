@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.calibration.calibration import (
@@ -19,13 +19,31 @@ from tollgauge.core.calibration.calibration import (
     qualities,
     reliability,
 )
-from tollgauge.web.wire.response_model import ResponseModel, day, iso, micro_usd, permille, tenths
+from tollgauge.web.wire.response_model import (
+    Dollars,
+    ResponseModel,
+    day,
+    from_attribute,
+    iso,
+    micro_usd,
+    permille,
+    tenths,
+)
 from tollgauge.web.wire.scores import DemandResponse
 
 if TYPE_CHECKING:
     from tollgauge.monitor.calibration import Calibration
     from tollgauge.monitor.reports.overview import Ecosystem
     from tollgauge.monitor.statistics import HistogramBin, Statistics
+    from tollgauge.store.chain.periods import ChainPeriods, PeriodFigures
+
+
+BRIEF_NAMES: Final = 3
+"""Names per list in an answer to an agent."""
+_BRIEF_CHARACTERS: Final = 41
+"""Characters of such a name: a network with its reference of 32 characters fits."""
+_BINS: Final = ("scores", "uptime_percent", "latency_ms", "price_usd")
+_NAMES: Final = ("networks", "directories", "schemes", "offered_networks", "extensions")
 
 
 class CountedBinResponse(ResponseModel):
@@ -47,7 +65,9 @@ class DistributionsResponse(ResponseModel):
     """Distributions over all listed endpoints with a score, updated every 15 minutes: scores (0 to
     100), 30-day uptime (percent), average latency (milliseconds), prices (dollars),
     recommendations, payment networks, and directories. `neverUp` endpoints have no latency,
-    `otherTokens` have a price in another token, and `notAdvertised` have no price.
+    `otherTokens` have a price in another token, and `notAdvertised` have no price. `offers`
+    endpoints sent a readable 402; `schemes`, `offeredNetworks` and `extensions` count those that
+    name each in their last one, so that an endpoint can count several times.
     """
 
     as_of: str
@@ -62,6 +82,54 @@ class DistributionsResponse(ResponseModel):
     recommendations: list[NameResponse]
     networks: list[NameResponse]
     directories: list[NameResponse]
+    offers: int
+    schemes: list[NameResponse]
+    offered_networks: list[NameResponse]
+    extensions: list[NameResponse]
+
+
+class PeriodFiguresResponse(ResponseModel):
+    """Payments of a period to sellers from others: their number, volume, buyers and sellers, and
+    the buyers that also buy from established sellers, with their net spending. These two are null
+    if they are not measured.
+    """
+
+    settlements: int
+    volume_usd: Dollars = from_attribute("volume")
+    buyers: int
+    sellers: int
+    proven_buyers: int | None
+    proven_volume_usd: Dollars | None = from_attribute("proven_volume")
+
+
+class PeriodResponse(ResponseModel):
+    """The last `days` complete UTC days, and as many days before them (`previous`), null if these
+    were not measured.
+    """
+
+    days: int
+    current: PeriodFiguresResponse
+    previous: PeriodFiguresResponse | None
+
+
+class SettlementDayResponse(ResponseModel):
+    """Payments of one UTC day."""
+
+    day: str
+    settlements: int = from_attribute("transfers")
+    volume_usd: Dollars = from_attribute("volume")
+    proven_volume_usd: Dollars | None = from_attribute("proven_volume")
+
+
+class NetworkSettlementsResponse(ResponseModel):
+    """Settlements on a network up to the UTC day `lastDay`, and each of the last 30 days, oldest
+    first.
+    """
+
+    network: str
+    last_day: str
+    periods: list[PeriodResponse]
+    by_day: list[SettlementDayResponse]
 
 
 class EcosystemResponse(ResponseModel):
@@ -69,6 +137,7 @@ class EcosystemResponse(ResponseModel):
     addresses in the last 30 days. Settlement figures are null if no chain is indexed;
     `indexedShare` is the share of the 30 days that is indexed. `provenShare` is the share of the
     volume from payers that also buy from established sellers; null if it is not measured.
+    `settlements` has the complete UTC days of each indexed network.
     """
 
     as_of: str
@@ -85,6 +154,7 @@ class EcosystemResponse(ResponseModel):
     receivers30d: int | None
     payers30d: int | None
     indexed_share: float | None
+    settlements: list[NetworkSettlementsResponse]
     distributions: DistributionsResponse
 
 
@@ -109,7 +179,63 @@ def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemResponse:
         receivers30d=stats.receivers,
         payers30d=None if sold is None else sold.payers,
         indexed_share=permille(stats.indexed_permille),
+        settlements=[
+            _settlements(chain, measured=sold is not None and sold.measured)
+            for chain in stats.periods
+        ],
         distributions=_distributions(statistics),
+    )
+
+
+def brief_ecosystem(stats: EcosystemResponse) -> EcosystemResponse:
+    """Return the statistics without single days, rare names and empty bins, for an agent's
+    context.
+    """
+    settled = [row.model_copy(update={"by_day": []}) for row in stats.settlements]
+    counts = stats.distributions
+    lists: dict[str, object] = {name: _brief_names(getattr(counts, name)) for name in _NAMES}
+    lists |= {name: [row for row in getattr(counts, name) if row.count] for name in _BINS}
+    return stats.model_copy(
+        update={
+            "settlements": settled,
+            "distributions": counts.model_copy(update=lists),
+        }
+    )
+
+
+def _brief_names(counts: list[NameResponse]) -> list[NameResponse]:
+    """Sum up the counts after the first ones."""
+    first, rest = counts[:BRIEF_NAMES], counts[BRIEF_NAMES:]
+    named = [
+        NameResponse(name=row.name and row.name[:_BRIEF_CHARACTERS], count=row.count)
+        for row in first
+    ]
+    others = [NameResponse(name=None, count=sum(row.count for row in rest))] if rest else []
+    return [*named, *others]
+
+
+def _settlements(chain: ChainPeriods, *, measured: bool) -> NetworkSettlementsResponse:
+    unproven: dict[str, Any] = {} if measured else {"proven_volume_usd": None}
+    unproven_buyers = {} if measured else {"proven_buyers": None}
+
+    def build(period: PeriodFigures) -> PeriodFiguresResponse:
+        return PeriodFiguresResponse.build(period, **unproven, **unproven_buyers)
+
+    return NetworkSettlementsResponse(
+        network=f"eip155:{chain.chain}",
+        last_day=day(chain.last_day * DAY_MS),
+        periods=[
+            PeriodResponse(
+                days=row.days,
+                current=build(row.current),
+                previous=None if row.previous is None else build(row.previous),
+            )
+            for row in chain.comparisons
+        ],
+        by_day=[
+            SettlementDayResponse.build(one, day=day(one.day * DAY_MS), **unproven)
+            for one in chain.by_day
+        ],
     )
 
 
@@ -127,6 +253,10 @@ def _distributions(counted: Statistics) -> DistributionsResponse:
         recommendations=_names(counted.recommendations),
         networks=_names(counted.networks),
         directories=_names(counted.sources),
+        offers=counted.offers,
+        schemes=_names(counted.schemes),
+        offered_networks=_names(counted.offered_networks),
+        extensions=_names(counted.extensions),
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Final
 
 from markupsafe import Markup
 
-from tollgauge.core.base.units import day_of
+from tollgauge.core.base.units import day_of, dollars
 from tollgauge.core.calibration.calibration import Bin
+from tollgauge.core.score.demand import DaySum
 from tollgauge.core.score.score import Down
 from tollgauge.monitor.reports.endpoint import TimelineEvent
 from tollgauge.web.pages.charts.days import LEFT, WIDTH
@@ -147,6 +149,32 @@ def grade_strip(grades: tuple[tuple[str, int], ...]) -> Markup:
         x += width
     words = ", ".join(f"{letter}: {count(amount)}" for letter, amount in grades) or "none"
     return picture("grades", "Endpoints by grade", words, (600, 16), *elements, kind="strip")
+
+
+_DAY_BARS: Final = (600, 96)
+
+
+def volume_bars(key: str, days: Sequence[DaySum]) -> Markup:
+    """Draw one bar per day as high as its settled volume, with its proven part in colour; `key` is
+    unique on the page.
+    """
+    top = max((day.volume for day in days), default=0)
+    width, height = _DAY_BARS[0] / max(1, len(days)), _DAY_BARS[1] - 20
+    elements = []
+    for index, day in enumerate(days):
+        tip = title(
+            f"{day_date(day.day)}: {dollars(day.volume)}, {count(day.transfers)} settlements"
+        )
+        for part, kind in ((day.volume, "fill-none"), (min(day.proven_volume, day.volume), "fill")):
+            # A day with any settlement has a visible bar.
+            tall = max(1, height * part / top) if part else 0
+            place = {"x": index * width, "y": height - tall, "width": max(1, width - 2)}
+            elements.append(element("rect", tip, **place, height=tall, class_=kind))
+    if days:
+        elements.append(label(day_date(days[0].day), 0, _DAY_BARS[1] - 4))
+        elements.append(label(day_date(days[-1].day), _DAY_BARS[0], _DAY_BARS[1] - 4, anchor="end"))
+    words = f"{len(days)} days, at most {dollars(top)} a day." if top else "No settlements."
+    return picture(key, "Settled volume by day", words, _DAY_BARS, *elements)
 
 
 _LANES: Final = (

@@ -1,0 +1,117 @@
+"""Settlements by period, compared with markets of the same days, on both databases."""
+
+from __future__ import annotations
+
+from tests.store.chain.test_volumes import (
+    BEN,
+    BOOKS,
+    CHAIN,
+    MAPS,
+    OWNERS,
+    SELLER,
+    SHOP,
+    SOLD_AT,
+    TRADES,
+    host,
+    indexed,
+)
+from tests.support.attacks import AS_OF, USD, Trade, address, flows_of
+
+from tollgauge.core.base.units import DAY_MS, day_of
+from tollgauge.core.chain.blocks import BlockHeader
+from tollgauge.core.endpoint.identity import site
+from tollgauge.core.score.demand import measure_demand
+from tollgauge.db.engine import Store
+from tollgauge.monitor import settlement
+from tollgauge.store.chain import cursors, periods
+from tollgauge.store.chain.periods import ChainPeriods, PeriodFigures
+
+LAST = day_of(AS_OF) - 1
+CAT = address("cat")
+MORE = [
+    *TRADES,
+    Trade(CAT, SELLER, 3 * USD, 1),
+    Trade(CAT, SHOP, USD, 2),
+    Trade(CAT, BOOKS, 5 * USD, 1.2),
+    Trade(CAT, MAPS, 5 * USD, 1.2),
+    Trade(CAT, SHOP, 50 * USD, 0.1),  # today, which no period contains
+    Trade(BEN, SHOP, 4 * USD, 9),
+    Trade(BEN, MAPS, 4 * USD, 36),
+]
+
+
+def day(trade: Trade) -> int:
+    return day_of(AS_OF - round(trade.days * DAY_MS))
+
+
+def expected(first: int, last: int) -> PeriodFigures:
+    """The figures of some days, with the payers that the 30 days before their end prove."""
+    watched = {*SOLD_AT, *OWNERS}
+    sites = {wallet: site(host(wallet)) for wallet in SOLD_AT}
+    within = flows_of((one for one in MORE if first <= day(one) <= last), watched)
+    proving = flows_of((one for one in MORE if last - 29 <= day(one) <= last), watched)
+    measured = measure_demand(
+        within.items(),
+        sellers={**sites, **OWNERS},
+        anchors=OWNERS,
+        at_anchors=[(wallet, proving[wallet]) for wallet in OWNERS],
+    )
+    return PeriodFigures(
+        settlements=measured.transfers,
+        volume=measured.volume,
+        buyers=measured.payers,
+        sellers=measured.receivers,
+        proven_buyers=measured.proven_payers,
+        proven_volume=measured.proven_volume,
+    )
+
+
+async def measured(store: Store) -> ChainPeriods:
+    await indexed(store, MORE)
+    await settlement.measure(store, CHAIN, now=AS_OF)
+    (found,) = await store.reading(periods.published)
+    return found
+
+
+async def test_periods_equal_markets_of_the_same_days(store: Store) -> None:
+    found = await measured(store)
+    assert found.last_day == LAST
+    day_1, week, month = found.comparisons
+    assert (day_1.days, week.days, month.days) == (1, 7, 30)
+    assert day_1.current == expected(LAST, LAST)
+    assert day_1.previous == expected(LAST - 1, LAST - 1)
+    assert week.current == expected(LAST - 6, LAST)
+    assert week.previous == expected(LAST - 13, LAST - 7)
+    assert month.current == expected(LAST - 29, LAST)
+    assert month.previous is None
+    assert (day_1.current.proven_buyers, month.current.proven_buyers) == (1, 2)
+
+
+async def test_days_add_up_to_the_longest_period(store: Store) -> None:
+    found = await measured(store)
+    assert [one.day for one in found.by_day] == list(range(LAST - 29, LAST + 1))
+    month = found.comparisons[-1].current
+    assert sum(one.transfers for one in found.by_day) == month.settlements
+    assert sum(one.volume for one in found.by_day) == month.volume
+    assert 0 < sum(one.proven_volume for one in found.by_day) <= month.volume
+
+
+async def test_previous_month_has_the_figures_measured_at_its_end(store: Store) -> None:
+    earlier = await measured(store)
+    later = AS_OF + 30 * DAY_MS
+    cursor = await store.reading(cursors.cursor, CHAIN)
+    assert cursor is not None
+    header = BlockHeader(cursor.number + 1, b"later".ljust(32), cursor.hash, later)
+    await store.writing(cursors.advance, cursor, [header], [], finalized=0)
+    await settlement.measure(store, CHAIN, now=later)
+    (found,) = await store.reading(periods.published)
+    month = found.comparisons[-1]
+    assert month.previous == earlier.comparisons[-1].current
+    assert month.current == PeriodFigures(
+        settlements=2, volume=80 * USD, buyers=2, sellers=2, proven_buyers=0, proven_volume=0
+    )
+
+
+async def test_nothing_is_published_before_a_chain_is_indexed(store: Store) -> None:
+    await settlement.measure(store, CHAIN, now=AS_OF)
+    assert await store.reading(periods.published) == ()
