@@ -1,8 +1,7 @@
-"""The history of an invented endpoint: its probes, and its scores as of any instant.
+"""The probes of a simulated endpoint, and its score at any time.
 
-Nothing here judges: answers go through the linter, core/probe/probe, core/probe/schedule (pauses),
-the day sums and core/score/scoring, as those of a real endpoint do. A failure counts as confirmed
-at once.
+Responses pass through the linter, core/probe/probe, core/probe/schedule (pauses), the day sums and
+core/score/scoring, like those of a real endpoint. A failure counts as confirmed immediately.
 """
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ LATENCY_MS: Final = 200
 _ADVICE: Final = ("avoid", "not-payable", "unverified", "caution", "proceed")
 
 Behaviour = Callable[[int], Answer | Fault]
-"""What an endpoint answers, by the instant (ms UTC)."""
+"""Returns the endpoint's response at a time (ms UTC)."""
 
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """The probes of an endpoint, oldest first, from when it was first seen `until` now (ms UTC)."""
+    """The probes of an endpoint, oldest first, from `first_seen` to `until` (ms UTC)."""
 
     resource: str
     first_seen: int
@@ -57,42 +56,42 @@ class History:
         return {day: _sums(day, by_day, until=(day + 1) * DAY_MS) for day in days}
 
     def evidence(self, as_of: int, **known: Any) -> Evidence:
-        """What a score may look at. `known` are the fields of it that do not come from probes."""
+        """Return the evidence at a time. `known` are the fields that do not come from probes."""
         today, first = day_of(as_of), day_of(as_of - WINDOW_MS)
-        place = bisect_right(self.probes, as_of, key=attrgetter("at"))
-        newest = [probe for probe in self.probes[:place][::-1] if probe.at >= first * DAY_MS]
+        end = bisect_right(self.probes, as_of, key=attrgetter("at"))
+        newest = [probe for probe in self.probes[:end][::-1] if probe.at >= first * DAY_MS]
         scored = [probe for probe in newest if probe.scored]
         enveloped = next((probe for probe in scored if probe.accepts is not None), None)
         closed = [row for day, row in self._closed_days.items() if first <= day < today]
-        lately = _by_day(probe for probe in newest if probe.at >= (today - 1) * DAY_MS)
+        recent = _by_day(probe for probe in newest if probe.at >= (today - 1) * DAY_MS)
         evidence = Evidence(
             resource=self.resource,
             as_of=as_of,
             first_seen=self.first_seen,
-            days=(*closed, _sums(today, lately, until=as_of)),
+            days=(*closed, _sums(today, recent, until=as_of)),
             last=LastProbe.of(scored[0]) if scored else None,
             envelope=None if not enveloped or enveloped is scored[0] else LastProbe.of(enveloped),
-            state=_state(self.probes[:place]),
+            state=_state(self.probes[:end]),
         )
         return replace(evidence, **known)
 
     def score(self, as_of: int, **known: Any) -> Score:
-        """The score at a time."""
+        """Return the score at a time."""
         return score(self.evidence(as_of, **known))
 
     def best_of_last_day(self, **known: Any) -> Score:
-        """The score of that hour of the last day which looks best to a buyer."""
+        """Return the score of the hour of the last day that looks best to a buyer."""
         hours = [self.score(self.until - hour * HOUR_MS, **known) for hour in range(24)]
         return max(hours, key=worth)
 
 
-def in_turns(up_ms: int, down_ms: int, up: Answer, down: Answer | Fault) -> Behaviour:
-    """Up for `up_ms` and down for `down_ms` in turns, counted from the epoch."""
+def alternate(up_ms: int, down_ms: int, up: Answer, down: Answer | Fault) -> Behaviour:
+    """Alternate between `up_ms` up and `down_ms` down, counted from the epoch."""
     return lambda at: up if at % (up_ms + down_ms) < up_ms else down
 
 
 def up_until(end: int, up: Answer, down: Answer | Fault) -> Behaviour:
-    """Up until an instant, and never again."""
+    """Up until `end`, and never again."""
     return lambda at: up if at < end else down
 
 
@@ -104,8 +103,10 @@ def history(
     until: int,
     every: Callable[[int], int] = lambda _: EVERY_MS,
 ) -> History:
-    """The history of an endpoint that behaves so and is probed `every` so many milliseconds, by the
-    time. A pause that it asks for is granted.
+    """Probe an endpoint from `start` to `until` (ms UTC).
+
+    `every` returns the milliseconds to the next probe at a time. Pauses that the endpoint requests
+    are respected.
     """
     probes = tuple(_probes(resource, behave, every, start=start, until=until))
     return History(resource, start, until, probes)
@@ -114,8 +115,9 @@ def history(
 def between_probes(
     resource: str, open_after_ms: int, up: Answer, down: Answer, *, start: int, until: int
 ) -> History:
-    """The history of an endpoint that closes as soon as it was probed and opens so much later,
-    probed at random times as core/probe/schedule draws them.
+    """Probe an endpoint that closes after each probe and opens `open_after_ms` later.
+
+    Probe times are random, as core/probe/schedule draws them.
     """
     dice = random.Random(1)  # noqa: S311 - a reproducible simulation
     probes, at, probed_at = [], start, start - EVERY_MS
@@ -129,7 +131,7 @@ def between_probes(
 
 
 def worth(computed: Score) -> tuple[int, int]:
-    """The order of scores from worst to best: by advice, then by points."""
+    """Return a sort key for scores from worst to best: by advice, then by points."""
     return _ADVICE.index(computed.recommendation), computed.score_tenths or 0
 
 
@@ -150,9 +152,8 @@ def _judged(resource: str, answer: Answer | Fault) -> ProbeResult:
     timings = Timings(total=LATENCY_MS)
     exchange = Exchange(url=resource, method="GET", at=0, result=answer, timings=timings)
     result = judge(exchange, lint(exchange))
-    if (
-        result.reason == FaultKind.DNS_FAILED
-    ):  # other sites answer (core/probe/attribution.attribute_dns_failures)
+    if result.reason == FaultKind.DNS_FAILED:
+        # Other sites resolve (core/probe/attribution.attribute_dns_failures).
         return replace(result, attribution=Attribution.TARGET)
     return result
 
@@ -175,7 +176,7 @@ def _statements(probes: Iterable[ProbeResult]) -> list[Statement]:
 
 
 def _state(probes: Sequence[ProbeResult]) -> LatestState | None:
-    """The state after some probes, which are in the order of time."""
+    """Return the state after some probes, oldest first."""
     outage_since = payable_since = None
     spoken = [probe for probe in probes if statement(probe) is not None]
     for probe in spoken:
@@ -196,8 +197,10 @@ def _state(probes: Sequence[ProbeResult]) -> LatestState | None:
 
 
 def price_changes(prices: Sequence[tuple[int, int]]) -> tuple[TermChange, ...]:
-    """The changes of a price that each row (time in ms UTC, atomic USDC) begins, with what the
-    probes of the 31 days before each saw.
+    """Return the price changes of a list of (time in ms UTC, atomic USDC).
+
+    Each change includes the comparison with the prices that probes observed in the previous 31
+    days.
     """
     changes = []
     for (_, before), (at, after) in pairwise(prices):
@@ -222,8 +225,8 @@ def price_changes(prices: Sequence[tuple[int, int]]) -> tuple[TermChange, ...]:
 
 
 def _price_at(prices: Sequence[tuple[int, int]], time: int) -> int | None:
-    place = bisect_right(prices, time, key=itemgetter(0))
-    return prices[place - 1][1] if place else None
+    index = bisect_right(prices, time, key=itemgetter(0))
+    return prices[index - 1][1] if index else None
 
 
 _QUOTE: Final = Quote(

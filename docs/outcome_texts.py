@@ -38,9 +38,9 @@ class OutcomeTexts:
 
 
 _SELLER: Final = "Nothing on this machine: the seller's response."
-_EVERY_FAILURE: Final = "Every failure is one; the forecast caps endpoints that are not payable now"
-_NOT_PAYABLE: Final = "Counts as up: only compliance 0 for that time and the forecast caps"
-_REFUSED: Final = "A failure as any other, from the first one"
+_EVERY_FAILURE: Final = "All failures count; the forecast caps endpoints that are not payable now"
+_NOT_PAYABLE: Final = "Counts as up: only compliance 0 during that time and the forecast caps"
+_REFUSED: Final = "Counts as a failure from the first one"
 
 OUTCOME_TEXTS: Final = {
     Outcome.PAYMENT_REQUIRED: OutcomeTexts(

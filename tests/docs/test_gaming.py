@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from docs.gaming import Attack, attacks, gaming
+from docs.gaming import attacks, gaming
+from docs.gaming_attack import Attack
 
 PAGE = Path(__file__).parents[2] / "docs" / "gaming.md"
 FEW_POINTS = 50
