@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tollgauge.core.base.units import BASE, DAY_MS, MINUTE_MS, day_of
-from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.exchange import Finding, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import place_ms

@@ -25,10 +25,9 @@ from bench.database import open_store
 from bench.measurement import Measurement, Report
 from bench.seller import envelope, host, url
 from tollgauge.core.base.units import HOUR_MS
-from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.exchange import Finding, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL

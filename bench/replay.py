@@ -2,7 +2,7 @@
 
 Each line of a series becomes a probe: up is a compliant 402 after LATENCY_MS, down is a timeout or
 the status of the line. After each line, the evidence is aggregated as in the store
-(core/probe/rollup, core/probe/spans) and scored with core/score/scoring. Forecasts are compared
+(core/probe/rollup, core/probe/probe) and scored with core/score/scoring. Forecasts are compared
 with later lines:
 
 - the next half hour with the next line, if it follows within NOW_MAX_MS;
@@ -35,7 +35,7 @@ import orjson
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.rounding import half_up
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
-from tollgauge.core.calibration.baselines import Baselines
+from tollgauge.core.calibration.baselines import Baselines, Outcomes
 from tollgauge.core.calibration.calibration import (
     DAY,
     KEPT,
@@ -47,12 +47,18 @@ from tollgauge.core.calibration.calibration import (
     Sums,
     forecast_of,
 )
-from tollgauge.core.calibration.outcomes import Outcomes
-from tollgauge.core.endpoint.finding import Lint
-from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
-from tollgauge.core.probe.probe import ProbeResult, judge
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Lint, Timings
+from tollgauge.core.probe.probe import (
+    NO_SPANS,
+    ProbeResult,
+    Spans,
+    Statement,
+    holds_ms,
+    judge,
+    spans,
+    statement,
+)
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
-from tollgauge.core.probe.spans import NO_SPANS, Spans, Statement, holds_ms, spans, statement
 from tollgauge.core.score.evidence import Evidence, LastProbe, LatestState
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.score import Score
@@ -360,7 +366,7 @@ def _last_probe(result: ProbeResult | None) -> LastProbe | None:
 def span_parts(before: Statement | None, said: Statement) -> Iterator[tuple[int, Spans]]:
     """Yield the spans that a new statement adds to each day that the previous statement reaches.
 
-    The sum of all parts is the spans of all statements up to the latest (core/probe/spans).
+    The sum of all parts is the spans of all statements up to the latest (core/probe/probe).
     """
     today = day_of(said.at)
     if before is not None:

@@ -23,7 +23,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db.engine import Store
-from tollgauge.jobs import schedule
+from tollgauge.jobs import probe
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.rows import chunks
 from tollgauge.store.schedule import claims, hosts
@@ -110,7 +110,7 @@ async def costs(store: Store, size: int) -> dict[str, Any]:
     plan, claim, release = Costs(), Costs(), Costs()
     for _ in range(PLANS):
         with plan.timed():
-            await schedule.run(store, cadence=NORMAL, catch_up=OPEN, clock=lambda: NOW)
+            await probe.plan_intervals(store, cadence=NORMAL, catch_up=OPEN, clock=lambda: NOW)
     claimed = 0
     for number in range(WAVES):
         now = NOW + number * 10 * SECOND_MS

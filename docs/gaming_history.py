@@ -22,10 +22,9 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint import lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
-from tollgauge.core.probe.probe import ProbeResult, judge
+from tollgauge.core.probe.probe import ProbeResult, Statement, holds_ms, judge, spans, statement
 from tollgauge.core.probe.rollup import Rollup, rollup
 from tollgauge.core.probe.schedule import pause_ms
-from tollgauge.core.probe.spans import Statement, holds_ms, spans, statement
 from tollgauge.core.score.evidence import Evidence, LastProbe, LatestState, TermChange
 from tollgauge.core.score.prices import changed_price
 from tollgauge.core.score.score import Score

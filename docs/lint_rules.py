@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from tollgauge.core.lint.example import REMEDIES, Remedy
 from tollgauge.core.lint.guide import Explanation, explain
 from tollgauge.core.lint.judge import ALL_RULES
-from tollgauge.core.lint.remedy import REMEDIES, Remedy
 
 _HEAD: Final = """# Lint rules
 

@@ -16,9 +16,8 @@ from docs.markdown import table
 from docs.whose_fault import whose_fault
 from tollgauge.core.base.rounding import half_up
 from tollgauge.core.base.units import HOUR_MS
-from tollgauge.core.endpoint.finding import Severity
-from tollgauge.core.probe.probe import HOLDS_MIN_MS
-from tollgauge.core.probe.spans import HOLDS_MAX_MS
+from tollgauge.core.probe.exchange import Severity
+from tollgauge.core.probe.probe import HOLDS_MAX_MS, HOLDS_MIN_MS
 from tollgauge.core.score.advice import advise, verdict
 from tollgauge.core.score.demand import measure_demand
 from tollgauge.core.score.facts import SUBSCORES

@@ -18,7 +18,7 @@ from docs.markdown import generated, table
 from tollgauge import observe
 from tollgauge.cli import app
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
-from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.scoring import FLAG_RULES
 

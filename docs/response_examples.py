@@ -24,9 +24,8 @@ from tollgauge.core.guard.preflight import PreflightOffer, decide
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint, extract_figures
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
-from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.probe import ProbeResult, Spans
 from tollgauge.core.probe.rollup import rollup
-from tollgauge.core.probe.spans import Spans
 from tollgauge.core.score.demand import DaySum
 from tollgauge.core.score.evidence import (
     Anchor,

@@ -7,13 +7,14 @@ from typing import Final
 from docs.markdown import table
 from docs.outcome_texts import OUTCOME_TEXTS
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.probe import vantage
+from tollgauge.core.probe import attribution
 from tollgauge.core.probe.attribution import (
     BASE_RATE,
     CHANCE,
     COMMON_MODE,
     NO_CONNECTIVITY,
     NO_REFERENCE,
+    PARTLY_REACHABLE,
     RECENT_MS,
     SAME_MOMENT_MS,
     SITES_MIN,
@@ -65,7 +66,7 @@ def whose_fault() -> str:
                     "name servers did not respond, nor did another site or the references",
                 ),
                 (
-                    f"`{vantage.PARTLY_REACHABLE}`",
+                    f"`{PARTLY_REACHABLE}`",
                     "unknown",
                     "at most half of several vantages see the failure",
                 ),
@@ -83,7 +84,7 @@ def _outcome_row(outcome: Outcome) -> tuple[str, ...]:
 
 
 def _several() -> str:
-    minutes, hours = vantage.RECENT_MS // MINUTE_MS, HOLDS_MIN_MS // HOUR_MS
+    minutes, hours = attribution.VALID_MS // MINUTE_MS, HOLDS_MIN_MS // HOUR_MS
     return (
         "**Several vantages.** A service may probe from several network locations. The first "
         "configured vantage is the primary one: scores and published latencies use its probes. "

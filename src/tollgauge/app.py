@@ -30,19 +30,7 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.core.base.units import SECOND_MS, Clock, evm_chain_id
 from tollgauge.db.engine import Store
-from tollgauge.jobs import (
-    alert,
-    bundle,
-    discover,
-    index,
-    probe,
-    prune,
-    rank,
-    schedule,
-    score,
-    seller_files,
-    settle,
-)
+from tollgauge.jobs import alert, bundle, discover, index, probe, prune, score, seller_files, settle
 from tollgauge.jobs.index_visit import IndexState
 from tollgauge.jobs.runner import Job, Tally
 from tollgauge.monitor import status
@@ -80,7 +68,7 @@ class Opened:
     logs: ChainLogs | None
     transactions: Transactions
     alternatives: Alternatives
-    counting: rank.CountingPause
+    counting: score.CountingPause
     indexing: IndexState
     clock: Clock
     owner: str
@@ -159,18 +147,18 @@ class Opened:
         """Yield the loops of every configuration, except the probe loop."""
         config, store, clock = self.config, self.store, self.clock
         cadence, catch_up = config.probe.cadence, config.probe.catch_up
-        plan = partial(schedule.run, store, cadence=cadence, catch_up=catch_up, clock=clock)
+        plan = partial(probe.plan_intervals, store, cadence=cadence, catch_up=catch_up, clock=clock)
         yield Job("schedule", plan, every_s=120, timeout_s=120, exclusive=True)
-        lateness = schedule.LatenessMonitor(store=store, clock=clock, late_ms=config.probe.late_ms)
+        lateness = probe.LatenessMonitor(store=store, clock=clock, late_ms=config.probe.late_ms)
         yield Job("lateness", lateness.run, every_s=10, timeout_s=60)
         yield Job("alert", partial(alert.run, self.alerts()), every_s=1, timeout_s=120)
         compute = partial(score.run, store, settings=config.score, cadence=cadence, clock=clock)
         yield Job("score", compute, every_s=1, timeout_s=120)
         count = partial(
-            rank.count_alternatives, store, self.alternatives, pause=self.counting, clock=clock
+            score.count_alternatives, store, self.alternatives, pause=self.counting, clock=clock
         )
         yield Job("similar", count, every_s=30, timeout_s=600, exclusive=True)
-        ranking = partial(rank.run, store, clock=clock)
+        ranking = partial(score.rank_endpoints, store, clock=clock)
         yield Job("rank", ranking, every_s=15, timeout_s=120, exclusive=True)
         forget = partial(prune.run, store, clock=clock)
         yield Job("prune", forget, every_s=60, timeout_s=300, exclusive=True)
@@ -274,7 +262,7 @@ async def opened(
             logs=logs,
             transactions=transactions,
             alternatives=alternatives,
-            counting=rank.CountingPause(),
+            counting=score.CountingPause(),
             indexing=IndexState(),
             clock=clock,
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",

@@ -16,9 +16,8 @@ import pytest
 import pytest_asyncio
 
 from tollgauge.clients.peer import public_authorities
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import lint
-from tollgauge.core.probe.exchange import Answer, Exchange, Timings
+from tollgauge.core.probe.exchange import Answer, Exchange, Severity, Timings
 from tollgauge.demo import control
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.control import ControlError, run_control

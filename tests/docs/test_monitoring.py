@@ -13,8 +13,7 @@ import yaml
 from prometheus_client.metrics import MetricWrapperBase
 
 from tollgauge import observe
-from tollgauge.core.endpoint.finding import Lint
-from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Lint, Timings
 from tollgauge.core.probe.probe import judge
 
 DOCS = Path(__file__).parents[2] / "docs"

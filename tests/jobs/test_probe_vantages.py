@@ -23,10 +23,10 @@ from tollgauge.app import opened
 from tollgauge.config import Config
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.attribution import PARTLY_REACHABLE, VantageState
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
-from tollgauge.core.probe.vantage import PARTLY_REACHABLE, VantageState
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.monitor.reports import snapshots

@@ -10,10 +10,9 @@ from tests.support.probe_loop import START, Clock, endpoint
 
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.attribution import SURPRISE_MS
-from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Lint, Timings
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import judge
 from tollgauge.core.probe.schedule import Cadence

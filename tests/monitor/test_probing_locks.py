@@ -18,9 +18,8 @@ from tests.support.probe_loop import START, endpoint
 from tests.support.statements import open_transaction
 
 from tollgauge.core.base.units import day_of
-from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
-from tollgauge.core.probe.exchange import Answer, Exchange, Timings
+from tollgauge.core.probe.exchange import Answer, Exchange, Lint, Timings
 from tollgauge.core.probe.probe import judge
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store

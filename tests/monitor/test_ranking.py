@@ -10,7 +10,7 @@ from tests.support.score_rows import NOW, endpoint, row, save
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
-from tollgauge.jobs import rank
+from tollgauge.jobs import score
 from tollgauge.monitor import ranking
 from tollgauge.monitor.ranking import REFRESH_MS, USE_MS, ExampleEndpoint
 from tollgauge.monitor.reports.overview import ecosystem
@@ -30,7 +30,7 @@ async def add(store: Store, *paths: str) -> None:
 
 
 async def keep(store: Store, *, now: int = NOW) -> dict[str, object]:
-    return await rank.run(store, clock=lambda: now)
+    return await score.rank_endpoints(store, clock=lambda: now)
 
 
 async def examples(store: Store, *, now: int = NOW) -> list[ExampleEndpoint]:

@@ -12,10 +12,9 @@ from tests.support.seller_files import HOST, NETWORK, NEW, OLD, announcement
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.directory.listing import ListedItem
 from tollgauge.core.directory.seller_file import ANNOUNCED_MS, VARIES, Announcement, SellerFile
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.exchange import Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch.changes import PAYTO, Change

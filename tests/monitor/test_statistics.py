@@ -13,7 +13,7 @@ from tollgauge.core.directory.listing import ListedItem
 from tollgauge.core.endpoint.identity import Listing, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db.engine import Store
-from tollgauge.jobs import rank
+from tollgauge.jobs import score
 from tollgauge.monitor import discovery, ranking, statistics
 from tollgauge.monitor.statistics import HistogramBin
 from tollgauge.store.endpoints import crawls, endpoints
@@ -117,12 +117,12 @@ async def test_counts_of_many_endpoints_are_stored_and_recomputed_when_due(
     monkeypatch.setattr(statistics, "COUNTED_MAX", 0)
     await add(store, "/1")
     await save(store, row("/1", 500))
-    await rank.run(store, clock=lambda: NOW)
+    await score.rank_endpoints(store, clock=lambda: NOW)
     counted = await store.reading(statistics.current, now=NOW)
     await add(store, "/2")
     await save(store, row("/2", 500))
-    await rank.run(store, clock=lambda: NOW + 4 * MINUTE_MS)
+    await score.rank_endpoints(store, clock=lambda: NOW + 4 * MINUTE_MS)
     assert await store.reading(statistics.current, now=NOW + 14 * MINUTE_MS) == counted
     assert (await store.reading(statistics.current, now=NOW + 15 * MINUTE_MS)).endpoints == 2
-    await rank.run(store, clock=lambda: NOW + 5 * MINUTE_MS)
+    await score.rank_endpoints(store, clock=lambda: NOW + 5 * MINUTE_MS)
     assert (await store.reading(statistics.current, now=NOW + 6 * MINUTE_MS)).endpoints == 2

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
 from tollgauge.core.chain.settlement import MIN_PAYMENT
+from tollgauge.core.probe.probe import Spans
 from tollgauge.core.probe.rollup import Rollup
-from tollgauge.core.probe.spans import Spans
 from tollgauge.core.score.demand import Flow, Measurement, measure_demand
 from tollgauge.core.score.evidence import (
     Anchor,

@@ -13,8 +13,8 @@ from tests.support import timed_evidence
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.outcome import Outcome
+from tollgauge.core.probe.probe import Spans
 from tollgauge.core.probe.rollup import Rollup
-from tollgauge.core.probe.spans import Spans
 from tollgauge.core.score.evidence import (
     Anchor,
     ChainEvidence,

@@ -9,10 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tollgauge.core.endpoint.finding import Lint, Severity
 from tollgauge.core.lint import lint
 from tollgauge.core.lint.example import Example
-from tollgauge.core.probe.exchange import Answer, Exchange
+from tollgauge.core.probe.exchange import Answer, Exchange, Lint, Severity
 
 URL = "https://api.example.com/weather"
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"

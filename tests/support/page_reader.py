@@ -10,7 +10,7 @@ from msgspec import structs
 from tests.support.rated_endpoints import quote
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
-from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.rollup import SLOT_MS
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import POLICY, Cap

@@ -7,10 +7,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.exchange import Finding, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.db.engine import Store

@@ -8,12 +8,10 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, day_of
-from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.exchange import Finding, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
-from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.spans import Spans, Statement, spans
+from tollgauge.core.probe.probe import ProbeResult, Spans, Statement, spans
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.probes import NewProbe
 

@@ -25,7 +25,7 @@ from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.core.probe.exchange import Answer, Exchange, Timings
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
-from tollgauge.jobs import probe, schedule
+from tollgauge.jobs import probe
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.runner import Job, run_jobs
 from tollgauge.monitor.probing import Prober
@@ -75,7 +75,7 @@ async def work(order: Order) -> None:
     owner = f"worker-{os.getpid()}"
     probing = partial(probe.run, prober, settings=settings, owner=owner)
     planning = partial(
-        schedule.run, store, cadence=cadence, catch_up=settings.catch_up, clock=now_ms
+        probe.plan_intervals, store, cadence=cadence, catch_up=settings.catch_up, clock=now_ms
     )
     jobs = [
         Job("probe", probing, every_s=0.2, timeout_s=60, concurrency=settings.concurrent_waves),

@@ -10,9 +10,8 @@ from tests.support.probe_rows import spans_by_day
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import OUTCOMES, Attribution, Outcome
-from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.probe import ProbeResult, holds_ms, statement
 from tollgauge.core.probe.rollup import rollup
-from tollgauge.core.probe.spans import holds_ms, statement
 from tollgauge.core.score.evidence import Evidence, LastProbe, LatestState
 
 DAYS = 31

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tollgauge.config import Config
-    from tollgauge.core.endpoint.finding import Lint
-    from tollgauge.core.probe.exchange import Exchange
+    from tollgauge.core.probe.exchange import Exchange, Lint
     from tollgauge.core.score.evidence import EvidenceError
     from tollgauge.core.score.improvement import Improvement
     from tollgauge.core.score.score import Score
@@ -121,8 +120,8 @@ def _linted(source: str, config: Path | None) -> tuple[Exchange, Lint]:
 
 def _explain(slug: str, *, as_json: bool) -> None:
     """Print the explanation of a rule."""
-    from tollgauge.core.endpoint.finding import LINT_FLAG
     from tollgauge.core.lint.guide import explain, find_similar_rule
+    from tollgauge.core.probe.exchange import LINT_FLAG
 
     explanation = explain(slug.removeprefix(LINT_FLAG))
     if explanation is None:

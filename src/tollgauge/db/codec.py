@@ -20,8 +20,8 @@ from typing import Any, Final
 import orjson
 import zstandard
 
-from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.terms import Advertised, Quote, UnpricedTerms
+from tollgauge.core.probe.exchange import Finding, Severity
 
 _INT_MAX: Final = 2**31 - 1
 

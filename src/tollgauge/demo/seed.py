@@ -24,11 +24,10 @@ from tollgauge.config import Config
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of
 from tollgauge.core.directory.listing import ListedItem, read_item
 from tollgauge.core.directory.seller_file import read
-from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.endpoint.identity import Endpoint, Perimeter
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint import lint
-from tollgauge.core.probe.exchange import Exchange, Timings
+from tollgauge.core.probe.exchange import Exchange, Lint, Timings
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.schedule import NORMAL, Cadence
 from tollgauge.db import schema

@@ -1,10 +1,10 @@
-"""The probe loop: claim due endpoints, probe them and record the results (monitor/probing).
+"""The probe loop, and the loops that plan probe intervals and report late probes.
 
-A round probes one batch with at most one endpoint per host and holds a lease on each host.
-Successful results are recorded within a moment. Network failures wait for the end of the batch and
-are judged together with other recent results, because this machine may be the cause
-(core/probe/attribution); so are watched endpoints, whose slowness this machine may cause. Rounds
-overlap (`concurrent_waves`), so that an unresponsive endpoint delays only its own batch.
+A round probes one batch with at most one endpoint per host and holds a lease on each host
+(monitor/probing). Successful results are recorded within a moment. Network failures wait for the
+end of the batch and are judged together with other recent results, because this machine may be the
+cause (core/probe/attribution); so are watched endpoints, whose slowness this machine may cause.
+Rounds overlap (`concurrent_waves`), so that an unresponsive endpoint delays only its own batch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
@@ -20,16 +20,18 @@ from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import MINUTE_MS, SECOND_MS
+from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, Clock
 from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.attribution import DEFAULT, NAME_PATTERN, Vantages
+from tollgauge.core.probe.budgets import HostShare, plan
 from tollgauge.core.probe.schedule import Cadence, standing
-from tollgauge.core.probe.vantage import DEFAULT, NAME_PATTERN, Vantages
+from tollgauge.db.engine import Store
 from tollgauge.monitor import probing, vantages
 from tollgauge.monitor import watched_changes as changes
 from tollgauge.monitor.observation import Observation
 from tollgauge.monitor.probing import Prober
-from tollgauge.observe import PROBE_LAG, PROBES
-from tollgauge.store.schedule import claims, hosts
+from tollgauge.observe import PROBE_LAG, PROBE_OVERDUE, PROBES, log
+from tollgauge.store.schedule import budgets, claims, hosts
 from tollgauge.store.schedule.hosts import HostState
 
 VantageName = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$")]
@@ -228,3 +230,58 @@ def _claim(
         tx, owner=owner, now=now, limit=settings.wave, lease_ms=settings.lease_ms
     )
     return due, hosts.get_many(tx, {endpoint.host for endpoint in due})
+
+
+_CHANGE: Final = 16  # a share is written again if it changed by more than 1/16
+
+
+async def plan_intervals(
+    store: Store, *, cadence: Cadence, catch_up: int, clock: Clock
+) -> dict[str, object]:
+    """Plan once. The tally counts the rewritten shares, and hosts without a due time that had to be
+    repaired (`forgotten`, normally zero).
+    """
+    census = await store.reading(budgets.census, now=clock())
+    new = plan(census.loads, cadence, catch_up=catch_up)
+    changed = {
+        host: share
+        for host, share in new.shares.items()
+        if _has_changed(census.shares[host], share)
+    }
+    await store.writing(budgets.save_plan, new, changed)
+    if census.forgotten:
+        await store.writing(budgets.remember, census.forgotten)
+    return {"changed": len(changed), "forgotten": len(census.forgotten)}
+
+
+def _has_changed(before: HostShare, after: HostShare) -> bool:
+    """Return whether a share changed enough to be written."""
+    if before.takes_turns != after.takes_turns or bool(before.round_ms) != bool(after.round_ms):
+        return True
+    pairs = ((before.round_ms, after.round_ms), (before.sharing, after.sharing))
+    return any(abs(new - old) * _CHANGE > old for old, new in pairs)
+
+
+@dataclass(slots=True, kw_only=True)
+class LatenessMonitor:
+    """Observes whether probes are late; `late_ms` is the limit."""
+
+    store: Store
+    clock: Clock
+    late_ms: int
+    is_late: bool = False
+
+    async def run(self) -> Mapping[str, object]:
+        """Check once; log when probes become late and when they are on time again."""
+        overdue = await self.store.reading(budgets.overdue_ms, now=self.clock())
+        for name, overdue_ms in overdue.items():
+            PROBE_OVERDUE.labels(name).set(overdue_ms / SECOND_MS)
+        is_late = max(overdue.values()) > self.late_ms
+        if is_late != self.is_late:
+            self.is_late = is_late
+            seconds = {f"{name}_s": waited // SECOND_MS for name, waited in overdue.items()}
+            if is_late:
+                log().error("probe.late", limit_s=self.late_ms // SECOND_MS, **seconds)
+            else:
+                log().info("probe.on-time", **seconds)
+        return {}

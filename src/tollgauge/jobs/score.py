@@ -1,30 +1,35 @@
-"""Loops of scores: compute scores whose evidence changed, and test forecasts.
+"""Loops of scores: compute scores, test forecasts, rank endpoints and count better alternatives.
 
 A score is also recomputed at least every 24 hours, because its window moves. Forecasts are stored
 once per hour, and those of a complete day are compared with the outcomes once per day
-(monitor/calibration).
+(monitor/calibration). Ranking and statistics are stored for all readers (monitor/ranking,
+monitor/statistics). Numbers of better alternatives come from the similarity index; only changed
+ones are written.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from typing import Annotated, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import Field, NonNegativeInt, PositiveInt
-from pydantic.dataclasses import dataclass
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, Clock
 from tollgauge.core.calibration.calibration import Sums, sample
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
-from tollgauge.monitor import calibration, scoring
+from tollgauge.monitor import calibration, ranking, scoring, statistics
+from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.observe import SCORES, log
 from tollgauge.store import rows
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import endpoints, rated_endpoints
 from tollgauge.store.scores import forecasts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreSettings:
     """How many endpoints are scored together, and the maximum age of a score."""
 
@@ -56,7 +61,7 @@ async def run(
 BATCH_SIZE: Final = 50  # forecasts stored or compared per transaction
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationSettings:
     """How many forecasts are tested."""
 
@@ -95,3 +100,59 @@ async def _score_day(store: Store, day: int) -> int:
             sums.setdefault(version, Sums()).update(counted)
     await store.writing(forecasts.save_day, day, sums)
     return len(of_day)
+
+
+if TYPE_CHECKING:
+    from tollgauge.core.similarity.similarity_index import SimilarityIndex
+
+
+async def rank_endpoints(store: Store, *, clock: Clock) -> dict[str, object]:
+    """Compute ranking and statistics if they are due. The tally contains the ranked endpoints."""
+    now = clock()
+    if await store.reading(statistics.is_due, now=now):
+        await store.writing(statistics.keep, await store.reading(statistics.count, now=now))
+    if not await store.reading(ranking.is_due, now=now):
+        return {}
+    counted = await store.reading(ranking.count, now=now)
+    stored = await store.writing(ranking.keep, counted)
+    return {"ranked": counted.population.scored} if stored else {}
+
+
+SLICE: Final = 500  # endpoints per read of the database
+# Pause after a count as a multiple of its duration: 100,000 endpoints keep a core busy.
+REST_FACTOR: Final = 4
+
+
+@dataclass(slots=True)
+class CountingPause:
+    """The time before which the next count must not begin (ms UTC)."""
+
+    resting_until: int = 0
+
+
+async def count_alternatives(
+    store: Store, alternatives: Alternatives, *, pause: CountingPause, clock: Clock
+) -> dict[str, object]:
+    """Refresh the index and count alternatives. The tally contains the endpoints and the changed
+    counts.
+    """
+    began = clock()
+    if began < pause.resting_until:
+        return {}
+    index = await alternatives.refresh(store)
+    changed = 0
+    for first in range(0, index.size, SLICE):
+        changed += await _count_slice(store, index, first)
+    ended = clock()
+    pause.resting_until = ended + REST_FACTOR * (ended - began)
+    return {"counted": index.size, "changed": changed} if changed else {}
+
+
+async def _count_slice(store: Store, index: SimilarityIndex, first: int) -> int:
+    """Count one slice and store the changed counts."""
+    counts = dict(await asyncio.to_thread(index.counts, first, first + SLICE))
+    before = await store.reading(rated_endpoints.count_better, counts)
+    changed = {id_: better for id_, better in counts.items() if before.get(id_) != better}
+    if changed:
+        await store.writing(rated_endpoints.save_better, changed)
+    return len(changed)

@@ -16,8 +16,8 @@ import orjson
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, iso_seconds
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.endpoint.identity import page_url
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.watch import notice
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import Change

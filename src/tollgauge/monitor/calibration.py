@@ -16,7 +16,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
-from tollgauge.core.calibration.baselines import Baselines
+from tollgauge.core.calibration.baselines import Baselines, Outcomes
 from tollgauge.core.calibration.calibration import (
     DAY,
     DAY_NEAR_MS,
@@ -27,9 +27,7 @@ from tollgauge.core.calibration.calibration import (
     Sums,
     forecast_of,
 )
-from tollgauge.core.calibration.outcomes import Outcomes
-from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.spans import statement
+from tollgauge.core.probe.probe import ProbeResult, statement
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.scores import forecasts, scores

@@ -5,7 +5,7 @@
    402s carry information: it may answer 402 for unlisted paths, or sell the same at many endpoints.
 2. `Prober.attribute_failures`: decide who caused each failure, from other recent probes, the
    endpoint's earlier state, the operator's reference URLs (core/probe/attribution) and other
-   vantages (core/probe/vantage).
+   vantages (core/probe/attribution).
 3. `record`: store the result, the price, the changes (monitor/watched_changes), the next due time
    and the mark for scoring, and release the host, in one transaction.
 
@@ -29,17 +29,21 @@ from tollgauge.core.directory.lookalike import SAME_TERMS_MAX, SAMPLE
 from tollgauge.core.endpoint.identity import Endpoint, Resource
 from tollgauge.core.lint import lint
 from tollgauge.core.probe.attribution import (
+    ONE,
+    PARTLY_REACHABLE,
     RECENT_MS,
     LastUp,
     NetworkProbe,
+    Vantages,
     Wave,
     attribute_dns_failures,
+    attribute_network_login,
     attribute_to_this_machine,
+    exclude_minority_failure,
     exclude_unproven,
     find_cause,
     is_network_failure,
     is_suspicious,
-    network_login,
     sign,
 )
 from tollgauge.core.probe.exchange import Answer
@@ -53,7 +57,6 @@ from tollgauge.core.probe.schedule import (
     after_probe,
     pause_ms,
 )
-from tollgauge.core.probe.vantage import ONE, PARTLY_REACHABLE, Vantages, exclude_minority_failure
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery, terms
@@ -181,7 +184,7 @@ class Prober:
         if any(seen.result.outcome is Outcome.NETWORK_LOGIN for seen in observations):
             works = any(await self._probe_references()) if self.references else True
             observations = [
-                replace(seen, result=network_login(seen.result, works=works))
+                replace(seen, result=attribute_network_login(seen.result, works=works))
                 for seen in observations
             ]
         if self.vantages.several and self.vantages.is_primary:

@@ -2,8 +2,8 @@
 
 The leaderboard has at most SIZE endpoints, at most SITE_ROWS of them from one site, and only those
 with the advice to proceed (core/score/advice.LEADING). A ranking of more than COUNTED_MAX endpoints
-is stored by a worker (jobs/rank), recomputed after REFRESH_MS and used for USE_MS; a smaller one is
-computed per request. It contains endpoint IDs; their values are read for each response.
+is stored by a worker (jobs/score), recomputed after REFRESH_MS and used for USE_MS; a smaller one
+is computed per request. It contains endpoint IDs; their values are read for each response.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Distribution of scores, uptime, latency, prices and offers over all ranked endpoints.
 
-For a large population a worker computes them periodically (jobs/rank) and requests read the stored
+For a large population a worker computes them periodically (jobs/score) and requests read the stored
 result. For a small one each request computes them.
 """
 

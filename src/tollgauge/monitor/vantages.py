@@ -1,7 +1,7 @@
 """Claim and record probes of secondary vantages, and confirm failures with the primary vantage.
 
-Results of secondary vantages confirm or contradict the primary one (core/probe/vantage) and do not
-enter scores. monitor/probing owns the steps of a probe.
+Results of secondary vantages confirm or contradict the primary one (core/probe/attribution) and do
+not enter scores. monitor/probing owns the steps of a probe.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.probe.attribution import LastUp
+from tollgauge.core.probe.attribution import PARTLY_REACHABLE, LastUp
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import DRAW_RANGE, HOST_PAUSE_MAX_MS, Cadence, Draws, next_due
-from tollgauge.core.probe.vantage import PARTLY_REACHABLE
 from tollgauge.monitor.observation import Observation
 from tollgauge.store.probes import probes
 from tollgauge.store.probes import vantages as vantage_probes
@@ -27,7 +26,7 @@ from tollgauge.store.probes.vantages import VantageResult
 from tollgauge.store.schedule import hosts
 
 # After a failure at the primary vantage an endpoint is probed at the watched rate for this time,
-# so that this vantage's result is never older than core/probe/vantage.RECENT_MS.
+# so that this vantage's result is never older than core/probe/attribution.VALID_MS.
 ASKED_MS: Final = 2 * HOUR_MS
 _NEW_ROWS_BATCH: Final = 1_000
 

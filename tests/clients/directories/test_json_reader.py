@@ -11,9 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.clients.directories import json_reader
-from tollgauge.clients.directories.document import DEPTH_MAX, DirectoryError
-from tollgauge.clients.directories.json_reader import NotJsonError, read_items, read_outline
+from tollgauge.clients.directories import document
+from tollgauge.clients.directories.document import (
+    DEPTH_MAX,
+    DirectoryError,
+    NotJsonError,
+    read_items,
+    read_outline,
+)
 from tollgauge.core.directory.page import LISTS
 
 NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
@@ -111,13 +116,13 @@ def test_depth_is_limited(most: int) -> None:
     "text", ['{"a":"%s"}', '["%s"]', '{"items":[1,{"a":"%s"}]}', '{"items":[1,["%s"', '{"%s":1}']
 )
 def test_size_of_a_value_is_limited(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_reader, "VALUE_MAX", 200_000)
+    monkeypatch.setattr(document, "VALUE_MAX", 200_000)
     with pytest.raises(DirectoryError, match="more than 200000 bytes"):
         read_outline(io.BytesIO((text % ("x" * 400_000)).encode()))
 
 
 def test_list_longer_than_the_limit_of_a_value_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_reader, "VALUE_MAX", 200_000)
+    monkeypatch.setattr(document, "VALUE_MAX", 200_000)
     text = json.dumps({"items": ["https://a.dev/" + "x" * 1_000] * 1_000, "total": 1_000}).encode()
     outline = read_outline(io.BytesIO(text))
     assert (outline.counts["items"], outline.document["total"]) == (1_000, 1_000)

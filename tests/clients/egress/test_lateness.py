@@ -14,8 +14,7 @@ from tests.support.hostile_server import World, hostile_world
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.curl_loop import TICK_S, CurlLoop, Lateness
 from tollgauge.clients.egress.transfer import CurlTransfer, Plan
-from tollgauge.core.endpoint.finding import Lint
-from tollgauge.core.probe.exchange import Exchange, Fault
+from tollgauge.core.probe.exchange import Exchange, Fault, Lint
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import LATE_HERE, LATE_MS, ProbeResult, judge
 

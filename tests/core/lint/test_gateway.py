@@ -21,8 +21,8 @@ from tests.support.official_clients import ask_typescript, python_client, questi
 from x402.mechanisms.evm.eip712 import hash_eip3009_authorization
 from x402.mechanisms.evm.types import ExactEIP3009Authorization
 
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint.example import ANSWERS
+from tollgauge.core.probe.exchange import Severity
 
 ENTRY = "accepts.0."
 WALLET = "0x77777777Dcc4d5A8B6E418Fd04D8997ef11000eE"

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.endpoint.finding import Lint, Severity
 from tollgauge.core.lint import lint, terms_of_accepts
 from tollgauge.core.lint.diagnosis import diagnose
 from tollgauge.core.lint.reading import read
 from tollgauge.core.lint.schema import SchemaVerdict, evaluate, has_external_reference
-from tollgauge.core.probe.exchange import Answer, Exchange
+from tollgauge.core.probe.exchange import Answer, Exchange, Lint, Severity
 
 NAMES = """
 x402Version accepts resource extensions error scheme network amount asset payTo extra name type

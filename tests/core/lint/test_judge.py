@@ -25,11 +25,10 @@ from tests.support.lint_envelopes import (
     wheres,
 )
 
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import ALL_RULES, lint
 from tollgauge.core.lint.judge import FINDINGS_MAX
 from tollgauge.core.lint.parsing import ENTRIES_MAX
-from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind
+from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind, Severity
 
 
 def test_a_perfect_v2_answer_has_no_findings() -> None:

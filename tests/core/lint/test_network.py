@@ -27,8 +27,8 @@ from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS, V1_NETWORKS
 
 from tollgauge.core.base import units
 from tollgauge.core.base.units import ASSETS, SOLANA_NETWORKS, V1_NETWORKS_DIVIDED
-from tollgauge.core.endpoint.finding import Lint, Severity
 from tollgauge.core.lint.network import MEMO_MAX
+from tollgauge.core.probe.exchange import Lint, Severity
 
 ENTRY = "accepts.0."
 MAINNET = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"

@@ -25,9 +25,9 @@ from tests.support.official_clients import (
 from x402.mechanisms.tvm.default_assets import DEFAULT_ASSETS as TON_ASSETS
 
 from tollgauge.core.base.units import ASSETS, SOLANA_NETWORKS, TON_NETWORKS, V1_NETWORKS
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint.example import ANSWERS
 from tollgauge.core.lint.reading import SCHEMES
+from tollgauge.core.probe.exchange import Severity
 
 pytestmark = pytest.mark.node
 

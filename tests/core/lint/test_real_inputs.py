@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.support.recorded import FOLDER, needs_recorded_inputs
 
-from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.lint import lint
 from tollgauge.core.lint.capture import exchange_from_capture
 from tollgauge.core.lint.diagnosis import diagnose
+from tollgauge.core.probe.exchange import Lint
 
 CHALLENGES = FOLDER / "challenges"
 pytestmark = needs_recorded_inputs

@@ -30,10 +30,10 @@ from tests.support.official_clients import ask_typescript, python_client, python
 from x402.mechanisms.evm import constants
 from x402.mechanisms.evm.batch_settlement import constants as channels
 
-from tollgauge.core.endpoint.finding import Lint, Severity
 from tollgauge.core.lint import ALL_RULES
 from tollgauge.core.lint.scheme import ESCROWS, WITHDRAW_DELAY
 from tollgauge.core.lint.token import X402_CONTRACTS
+from tollgauge.core.probe.exchange import Lint, Severity
 
 Document = dict[str, Any]
 ENTRY = "accepts.0."

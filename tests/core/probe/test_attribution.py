@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.endpoint.finding import Lint
 from tollgauge.core.probe.attribution import (
     BASE_RATE,
     CHANCE,
@@ -26,16 +25,16 @@ from tollgauge.core.probe.attribution import (
     NetworkProbe,
     Wave,
     attribute_dns_failures,
+    attribute_network_login,
     attribute_to_this_machine,
     exclude_unproven,
     find_cause,
     is_network_failure,
     is_suspicious,
     min_suspicious_failures,
-    network_login,
     sign,
 )
-from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Lint, Timings
 from tollgauge.core.probe.outcome import Attribution, Sign
 from tollgauge.core.probe.probe import LATE_HERE, ProbeResult, judge
 
@@ -340,8 +339,8 @@ def test_a_standing_follows_the_scored_probes() -> None:
 @pytest.mark.parametrize("works", [True, False])
 def test_network_login_is_local_only_if_no_reference_answers(works: bool) -> None:
     login, other = seen(Answer(status=511)), seen(Answer(status=503))
-    assert network_login(login, works=works).scored is works
-    assert network_login(other, works=works) == other
+    assert attribute_network_login(login, works=works).scored is works
+    assert attribute_network_login(other, works=works) == other
 
 
 # Without references

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs.outcome_texts import OUTCOME_TEXTS
-from tollgauge.core.endpoint.finding import Lint
-from tollgauge.core.probe.exchange import Answer, Exchange, FaultKind
+from tollgauge.core.probe.exchange import Answer, Exchange, FaultKind, Lint
 from tollgauge.core.probe.outcome import (
     BOT_WALL_MARKERS,
     BOT_WALL_STATUSES,

@@ -8,9 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.endpoint.finding import Finding, Lint, Severity
 from tollgauge.core.endpoint.terms import Terms
-from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
+from tollgauge.core.probe.exchange import (
+    Answer,
+    Exchange,
+    Fault,
+    FaultKind,
+    Finding,
+    Lint,
+    Severity,
+    Timings,
+)
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import LATE_HERE, LATE_MS, ProbeResult, judge
 

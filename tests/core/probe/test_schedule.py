@@ -16,7 +16,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
 from tollgauge.core.probe.exchange import Answer, Fault, FaultKind, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
-from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult
+from tollgauge.core.probe.probe import HOLDS_MAX_MS, HOLDS_MIN_MS, ProbeResult, statement
 from tollgauge.core.probe.schedule import (
     ASKED_MS,
     DEAD_EVERY_MS,
@@ -32,7 +32,6 @@ from tollgauge.core.probe.schedule import (
     pause_ms,
     place_ms,
 )
-from tollgauge.core.probe.spans import HOLDS_MAX_MS, statement
 
 NOW = 1_795_000_000_000
 ENDPOINT = Endpoint(

@@ -13,9 +13,9 @@ from tests.support.timed_evidence import payable, unpaid_probe
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.probe.outcome import Outcome
-from tollgauge.core.probe.probe import HOLDS_MIN_MS
-from tollgauge.core.probe.spans import (
+from tollgauge.core.probe.probe import (
     HOLDS_MAX_MS,
+    HOLDS_MIN_MS,
     Spans,
     Statement,
     holds_ms,

@@ -7,16 +7,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tollgauge.core.probe.exchange import Timings
-from tollgauge.core.probe.outcome import Attribution, Outcome
-from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult
-from tollgauge.core.probe.vantage import (
+from tollgauge.core.probe.attribution import (
     PARTLY_REACHABLE,
-    RECENT_MS,
+    VALID_MS,
     VantageState,
     exclude_minority_failure,
     partly_reachable,
 )
+from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult
 
 NOW = 1_795_000_000_000
 FAILURE = ProbeResult(
@@ -61,8 +61,8 @@ def test_a_failure_that_more_than_half_see_is_the_endpoints() -> None:
 
 
 def test_old_and_local_results_of_a_vantage_are_ignored() -> None:
-    assert is_down(state(up=True, at=NOW - RECENT_MS - 1))
-    assert not is_down(state(up=True, at=NOW - RECENT_MS))
+    assert is_down(state(up=True, at=NOW - VALID_MS - 1))
+    assert not is_down(state(up=True, at=NOW - VALID_MS))
     assert is_down(replace(state(up=True), attribution=Attribution.LOCAL))
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.probe.probe import Spans
 from tollgauge.core.probe.rollup import Rollup
-from tollgauge.core.probe.spans import Spans
 from tollgauge.core.score.forecast import DAY_WEIGHTS, PresentState, forecast
 
 TODAY = 20_600

@@ -17,7 +17,7 @@ from tollgauge.core.score.evidence import Evidence
 from tollgauge.core.score.scoring import score
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.jobs import rank
+from tollgauge.jobs.score import rank_endpoints
 from tollgauge.monitor import ranking, scoring
 from tollgauge.monitor.ranking import MORE_MAX, PAGE, MoreOfSite
 from tollgauge.monitor.reports.overview import Leaderboard, leaderboard
@@ -151,7 +151,7 @@ async def test_stored_ranking_omits_endpoints_that_became_unpayable(
     for host, tenths in (("a.org", 990), ("b.org", 980), ("c.org", 970), ("d.org", 960)):
         await add(store, host, "/", tenths=tenths)
     await add(store, "shop.org", "/1", "/2", "/3", "/4", tenths=950)
-    assert await rank.run(store, clock=lambda: AS_OF) == {"ranked": 8}
+    assert await rank_endpoints(store, clock=lambda: AS_OF) == {"ranked": 8}
     await rescore(store, "https://a.org/", dead(), tenths=990)
     gone = await store.reading(endpoints.get, endpoint_id("https://b.org/"))
     assert gone is not None

@@ -14,7 +14,7 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.core.score.evidence import from_json
 from tollgauge.db.engine import Store
-from tollgauge.jobs import schedule
+from tollgauge.jobs import probe
 from tollgauge.monitor import scoring
 from tollgauge.monitor.reports.endpoint import view
 from tollgauge.monitor.reports.snapshots import Pace
@@ -49,7 +49,7 @@ async def test_interval_of_a_crowded_host_is_in_evidence_report_and_page(store: 
     crowd = [endpoint("big.com", number) for number in range(4_000)]
     alone = endpoint("small.com", 0)
     await store.writing(endpoints.insert, *crowd, alone)
-    await schedule.run(store, cadence=NORMAL, catch_up=2, clock=lambda: NOW)
+    await probe.plan_intervals(store, cadence=NORMAL, catch_up=2, clock=lambda: NOW)
     for one, pace in ((crowd[0], Pace(every_ms=4_210_527, sharing=4_000)), (alone, None)):
         await store.writing(probes.record_many, one.id, [replace(PROBE)])
         (row,) = (await scoring.score_and_save(store, [one.id], cadence=NORMAL, now=NOW)).rows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.support.score_rows import endpoint
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
+from tollgauge.core.probe.probe import Spans
 from tollgauge.core.probe.rollup import Rollup
-from tollgauge.core.probe.spans import Spans
 from tollgauge.core.score.window import ClosedDay
 from tollgauge.db.engine import Store
 from tollgauge.monitor.reports.endpoint import LEAST_DAYS, read_uptimes

@@ -6,10 +6,9 @@ import orjson
 import sqlalchemy as sa
 
 from tollgauge.core.base.units import MINUTE_MS
-from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.lint import ERROR_RULES, RuleSet
-from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.exchange import Finding, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch import change_state

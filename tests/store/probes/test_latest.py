@@ -7,11 +7,10 @@ from dataclasses import replace
 from tests.support.probe_rows import record_probe
 
 from tollgauge.core.base.units import DAY_MS, day_of
-from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lists.rated_endpoint import ScoreFigures
-from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.exchange import Finding, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.db.engine import Store

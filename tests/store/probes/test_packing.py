@@ -20,8 +20,7 @@ from tests.support.probe_archive import (
 )
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.endpoint.finding import Severity
-from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.exchange import Severity, Timings
 from tollgauge.store.probes.probe_rows import (
     pack,
     unpack,

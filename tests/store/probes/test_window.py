@@ -29,9 +29,8 @@ from tests.support.probe_archive import (
 from tests.support.probe_rows import record_probe, spans_by_day
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
-from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.probe import NO_SPANS, ProbeResult, Statement, spans, statement
 from tollgauge.core.probe.rollup import Rollup, rollup
-from tollgauge.core.probe.spans import NO_SPANS, Statement, spans, statement
 from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store

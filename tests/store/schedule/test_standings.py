@@ -14,7 +14,7 @@ from tollgauge.core.probe.budgets import ALL
 from tollgauge.core.probe.schedule import ASKED_MS, DEAD_MS, NORMAL, Standing, standing
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
-from tollgauge.jobs import schedule
+from tollgauge.jobs import probe
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.schedule import budgets, claims, hosts
 
@@ -42,7 +42,7 @@ async def claim(store: Store, *, now: int = NOW, limit: int = 128) -> list[str]:
 
 
 async def plan(store: Store, *, catch_up: int = 2) -> dict[str, object]:
-    return await schedule.run(store, cadence=NORMAL, catch_up=catch_up, clock=lambda: NOW)
+    return await probe.plan_intervals(store, cadence=NORMAL, catch_up=catch_up, clock=lambda: NOW)
 
 
 async def test_sql_standing_equals_the_schedule(store: Store) -> None:
@@ -189,7 +189,7 @@ async def test_pace_of_a_host_includes_probes_and_pauses(store: Store) -> None:
 
 
 async def test_alarm_is_raised_when_a_host_waits_too_long(store: Store) -> None:
-    lateness = schedule.LatenessMonitor(store=store, clock=lambda: NOW, late_ms=MINUTE_MS)
+    lateness = probe.LatenessMonitor(store=store, clock=lambda: NOW, late_ms=MINUTE_MS)
     await lateness.run()
     assert await store.reading(budgets.overdue_ms, now=NOW) == {"all": 0, "watched": 0}
     watched = replace(endpoint("b.com", due=-30 * SECOND_MS), watched_until=NOW + 1)

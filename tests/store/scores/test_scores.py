@@ -15,8 +15,8 @@ from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.outcome import OUTCOMES, Outcome
+from tollgauge.core.probe.probe import Spans
 from tollgauge.core.probe.rollup import Rollup
-from tollgauge.core.probe.spans import Spans
 from tollgauge.core.score.evidence import Evidence, LatestState, from_json
 from tollgauge.core.score.score import score_from_json
 from tollgauge.core.score.scoring import score

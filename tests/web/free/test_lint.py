@@ -23,10 +23,9 @@ from tests.support.http_service import (
 from tests.support.lint_envelopes import encode_envelope
 from tests.support.statements import fetch
 
-from tollgauge.core.endpoint.finding import Finding, Severity
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.lint.example import ANSWERS, EXAMPLES
-from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.exchange import Finding, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.monitor import discovery

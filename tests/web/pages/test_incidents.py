@@ -12,7 +12,7 @@ from tests.support.page_reader import BASE, HOSTILE, Reader
 from tests.support.watch_service import ID, QUOTE, RESOURCE, WatchService
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.watch import changes as core_changes
 from tollgauge.core.watch.changes import Change
 from tollgauge.monitor.reports.overview import PAGE_ROWS, Incidents, incidents

@@ -18,10 +18,9 @@ from tests.support.lint_envelopes import PAYEE, change_example
 from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader, view
 from tests.support.page_reader import NOW as SHOWN_AT
 
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import ALL_RULES
-from tollgauge.core.lint.example import ANSWERS, EXAMPLES, Example
-from tollgauge.core.lint.remedy import FRAMEWORKS, REMEDIES
+from tollgauge.core.lint.example import ANSWERS, EXAMPLES, FRAMEWORKS, REMEDIES, Example
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.flag import Flag
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import lint_pages as pages

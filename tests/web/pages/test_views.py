@@ -29,7 +29,7 @@ from tests.support.page_reader import (
 )
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
-from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import POLICY, Cap
 from tollgauge.core.score.score import Component

@@ -19,7 +19,7 @@ from tests.support.page_reader import (
 )
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.score.advice import summary
 from tollgauge.core.score.evidence import Evidence, LatestState

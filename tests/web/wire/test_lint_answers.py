@@ -10,8 +10,8 @@ import pytest
 from tests.support.lint_envelopes import V1, V2, change_envelope, exchange_with
 
 from docs.response_examples import sample_report
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import ALL_RULES, lint
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.flag import Flag
 from tollgauge.web.wire import lint_answers, trust
 from tollgauge.web.wire.lint_answers import BRIEF_BYTES, LintResponse, brief, rule_page, stored_lint

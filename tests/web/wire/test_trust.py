@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.support.examples import examples as count
 
 from docs.response_examples import sample_report
-from tollgauge.core.endpoint import finding
+from tollgauge.core.probe import exchange
 from tollgauge.web.wire import trust
 from tollgauge.web.wire.examples import BASE_URL
 from tollgauge.web.wire.response_model import dump
@@ -23,7 +23,7 @@ from tollgauge.web.wire.trust import (
 )
 
 WHOLE = trust.trust_report(sample_report(), base_url=BASE_URL)
-SEVERITIES = [severity.value for severity in finding.Severity]
+SEVERITIES = [severity.value for severity in exchange.Severity]
 FLAGS = st.lists(
     st.tuples(st.sampled_from(SEVERITIES), st.integers(0, 400), st.integers(0, 200)), max_size=70
 )

@@ -1,20 +1,31 @@
-"""What the directories share: a step of a crawl, the error of a source, and a careful JSON reader.
+"""Shared by directory clients: a step of a crawl, the error of a source, tolerant JSON readers.
 
-Rules: a directory is an untrusted source that must not stop a crawl with one odd text (lone
-surrogates, NaN, endless digits are read), nor hurt the reader (depth is counted before parsing).
-What the entries mean is core's reading.
+A directory is untrusted. One odd text (lone surrogates, NaN, very long numbers) must not stop a
+crawl, and depth is checked before parsing. Documents of any size are read with ijson: an outline
+first, then the items of one list. Memory is bounded by VALUE_MAX: only the first item of each list
+is held with the outline. A truncated document is read up to its end. Bytes that are not UTF-8
+become U+FFFD. core/directory interprets the entries.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any, BinaryIO, Final
+
+import ijson
+from ijson.common import ObjectBuilder
 
 from tollgauge.clients.egress.client import Egress, Request, RequestError
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import depth
-from tollgauge.core.directory.page import DirectoryPage
+from tollgauge.core.directory.declared import as_mapping
+from tollgauge.core.directory.page import LISTS, DirectoryPage, is_page, read_page
 from tollgauge.core.endpoint.identity import ResourceError
 from tollgauge.core.probe.exchange import Answer, Fault
 
@@ -71,3 +82,142 @@ def looks_like_json(data: bytes) -> bool:
 def integer(text: str) -> int | float:
     """The whole number of a text; infinity for one with more digits than Python reads at once."""
     return int(text) if len(text) <= _DIGITS_MAX else float("inf")
+
+
+VALUE_MAX: Final = 64 * 1024 * 1024  # bytes of one item, or of one member that is not a list
+_CHUNK: Final = 64 * 1024
+_PARTS: Final = frozenset({*LISTS, "paths"})  # members whose entries count without their end
+_STARTS: Final = frozenset({"start_map", "start_array"})
+_ENDS: Final = frozenset({"end_map", "end_array"})
+
+
+class NotJsonError(DirectoryError):
+    """A text that is not JSON, or is nested too deep."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """A JSON document in which each list of entries has only one item, the first by default.
+
+    `counts` are the items of each list, by the member's name; "" is the document itself. `ends_at`
+    is the line where the document ends early, `open_list` the list in whose item it does.
+    """
+
+    document: Any
+    counts: Counter[str]
+    ends_at: int | None = None
+    open_list: str | None = None
+
+
+def read_outline(file: BinaryIO, *, kept: int = 1) -> Outline:
+    """Read a document to its end, holding only the `kept`-th item of each list.
+
+    Raises:
+        NotJsonError: for a text that is not JSON, or is nested deeper than DEPTH_MAX.
+        DirectoryError: for a value of more than VALUE_MAX bytes.
+    """
+    text, builder = _JsonText(file, value_max=VALUE_MAX), ObjectBuilder()
+    counts: Counter[str] = Counter()
+    name, depth = "", 0
+    item_depth: int | None = None  # of the items of the list that is open
+    try:
+        # Without the paths of ijson.parse, whose size is quadratic in the depth.
+        for event, value in ijson.basic_parse(text, buf_size=_CHUNK):
+            depth -= event in _ENDS
+            if item_depth is not None and depth < item_depth:
+                item_depth = None
+            if depth == 1 and event == "map_key":
+                name = value
+                text.mark()
+            elif depth == item_depth and event not in _ENDS:
+                counts[name] += 1
+                text.mark()
+            if item_depth is None or counts[name] == kept:
+                builder.event(event, _to_plain(value))
+            depth += event in _STARTS
+            if depth > DEPTH_MAX:
+                raise NotJsonError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
+            if event == "start_array" and (depth == 1 or (depth == 2 and name in LISTS)):
+                item_depth = depth
+    except (ijson.JSONError, ValueError) as error:
+        if not text.ended or not depth:  # broken before its end
+            raise NotJsonError("The text is not JSON.") from error
+        _drop_open_entries(builder.containers)
+        in_item = item_depth is not None and depth > item_depth
+        return Outline(
+            document=builder.value,
+            counts=counts,
+            ends_at=text.line,
+            open_list=name if in_item else None,
+        )
+    return Outline(document=builder.value, counts=counts)
+
+
+def read_items(file: BinaryIO, name: str) -> Iterator[object]:
+    """The whole items of a list that `read_outline` found, which has checked all limits."""
+    text = _JsonText(file)
+    try:
+        for item in ijson.items(text, f"{name}.item" if name else "item", buf_size=_CHUNK):
+            yield _to_plain(item)
+    except ijson.JSONError:
+        return  # the end of the document is missing: the outline says so
+
+
+def _to_plain(value: Any) -> Any:
+    """A value with floats in place of the decimals of ijson."""
+    match value:
+        case Decimal():
+            return float(value)
+        case dict():
+            return {key: _to_plain(item) for key, item in value.items()}
+        case list():
+            return [_to_plain(item) for item in value]
+        case _:
+            return value
+
+
+def _drop_open_entries(containers: list[Any]) -> None:
+    """Remove what is not whole from the open containers of a document, outermost first.
+
+    The whole entries of an open list, of an object by paths and of a group stay.
+    """
+    for outer, inner in reversed(list(pairwise(containers))):
+        if isinstance(outer, dict):
+            if next(reversed(outer)) not in _PARTS:
+                outer.popitem()
+        elif not is_page(inner) or not read_page(inner).items or as_mapping(inner).get("accepts"):
+            outer.pop()
+
+
+class _JsonText:
+    """A file as ijson reads it: as UTF-8, with its lines counted and its values bounded."""
+
+    def __init__(self, file: BinaryIO, *, value_max: int | None = None) -> None:
+        self._file, self._value_max = file, value_max
+        self._decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
+        self._following = file.read(_CHUNK)
+        self._unmarked = 0
+        self.line = 1
+        self.ended = False
+
+    def mark(self) -> None:
+        """A value begins here."""
+        self._unmarked = 0
+
+    def read(self, size: int) -> bytes:
+        """The next bytes; empty at the end."""
+        text = ""
+        while size and not text and not self.ended:
+            data, self._following = self._following, self._file.read(_CHUNK)
+            self._unmarked += len(data)
+            if self._value_max is not None and self._unmarked > self._value_max:
+                raise DirectoryError(
+                    f"The JSON holds a value of more than {self._value_max} bytes.",
+                    hint="List each endpoint as an entry of its own.",
+                )
+            text = self._decoder.decode(data, final=not data)
+            if not self._following:
+                text = text.rstrip()  # a newline after the cut would be inside a string
+            self.ended = not data
+            self.line += text.count("\n")
+        return text.encode()

@@ -24,15 +24,13 @@ from typing import Any, Final
 from tollgauge.clients.directories import lines, openapi
 from tollgauge.clients.directories.document import (
     RECORDED_AT_ONCE,
+    VALUE_MAX,
     DirectoryError,
+    NotJsonError,
+    Outline,
     Step,
     looks_like_json,
     parse_document,
-)
-from tollgauge.clients.directories.json_reader import (
-    VALUE_MAX,
-    NotJsonError,
-    Outline,
     read_items,
     read_outline,
 )

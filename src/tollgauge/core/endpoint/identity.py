@@ -134,7 +134,7 @@ class Endpoint:
         asked_at: Last sale of a report or a live probe of it.
         listing_changed_at: Last change of its listing in a directory.
         down_since: First scored probe that found it down since it was last up; None while it is up.
-        payable: Result of the latest probe that counts for time (core/probe/spans), or None.
+        payable: Result of the latest probe that counts for time (core/probe/probe), or None.
         failing_since: First probe in the current series that found it not payable; None if payable.
         payable_since: Start of the latest period in which it was payable; None if it never was.
         unconfirmed_at: Time of a failure that is being confirmed; None otherwise.

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from tollgauge.core.endpoint.finding import Finding, Lint
 from tollgauge.core.lint.correction import (
     ABSENT,
     Correction,
@@ -24,7 +23,7 @@ from tollgauge.core.lint.example import EXAMPLES
 from tollgauge.core.lint.guide import explain
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.reading import Reading, read
-from tollgauge.core.probe.exchange import Exchange, Fault
+from tollgauge.core.probe.exchange import Exchange, Fault, Finding, Lint
 
 VALUE_MAX: Final = 100  # characters of a quoted value
 LINE_MAX: Final = 160  # characters of a displayed line of the envelope

@@ -8,11 +8,10 @@ from difflib import SequenceMatcher, get_close_matches
 from functools import cache
 from typing import Any, Final
 
-from tollgauge.core.endpoint.finding import Severity
-from tollgauge.core.lint.example import EXAMPLES, RuleExamples
+from tollgauge.core.lint.example import EXAMPLES, REMEDIES, Remedy, RuleExamples
 from tollgauge.core.lint.judge import ALL_RULES
-from tollgauge.core.lint.remedy import REMEDIES, Remedy
 from tollgauge.core.lint.rule import Rule
+from tollgauge.core.probe.exchange import Severity
 
 CONTEXT_LINES: Final = 2  # lines of an example that are shown before and after a difference
 HUNK_MAX: Final = 30  # lines of one difference that are shown

@@ -20,13 +20,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tollgauge.core.endpoint.finding import Finding, Lint, Severity
 from tollgauge.core.lint import envelope, extensions, resource, transport
 from tollgauge.core.lint.reading import AcceptsEntry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
 from tollgauge.core.lint.selection import ENTRY_RULES, SHAPE_RULES, TERM_RULES, is_payable
 from tollgauge.core.lint.signed_offer import HostKeys
-from tollgauge.core.probe.exchange import Exchange
+from tollgauge.core.probe.exchange import Exchange, Finding, Lint, Severity
 
 ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(transport, envelope, resource, extensions)
 """Every rule about the answer as a whole, in the order of the findings."""

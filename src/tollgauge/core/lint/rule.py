@@ -16,7 +16,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from tollgauge.core.endpoint.finding import Finding, Severity
+from tollgauge.core.probe.exchange import Finding, Severity
 
 Subject = TypeVar("Subject")
 Check = Callable[[Subject], Iterator[str]]

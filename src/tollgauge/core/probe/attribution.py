@@ -1,11 +1,10 @@
-"""Attribution across sites: who caused the failures of a minute (docs/methodology.md).
+"""Attribution: who caused the failures of a minute, over sites and vantages (docs/methodology.md).
 
 One target that does not answer is down. If many unrelated targets stop answering together, the
 cause may be on this side: the resolver, the route, trust anchors, the clock, or a local limit.
 
 - *Surprise, not majority.* A failure is surprising if its endpoint was up at its last scored probe,
-  less than SURPRISE_MS before. Endpoints already down for longer are not evidence, however many
-  share a minute.
+  less than SURPRISE_MS before. Endpoints already down for longer are not evidence.
 - *More than chance.* Of n unrelated sites of the minute that answered or failed surprisingly, k
   failed. The failures are suspicious if k >= SITES_MIN and P(X >= k) < CHANCE for a binomial X of n
   and BASE_RATE, exactly.
@@ -19,6 +18,9 @@ cause may be on this side: the resolver, the route, trust anchors, the clock, or
   resolver works, it is the target's fault (`attribute_dns_failures`).
 - *No reference.* Without references and answers, some failures are attributed to neither side
   (`exclude_unproven`).
+- *Several vantages.* The first configured vantage is the primary: its probes are the evidence of
+  scores. Of the others, the latest result of each endpoint counts for VALID_MS. An endpoint is down
+  only if it is down for more than half of them (`exclude_minority_failure`).
 
 An HTTP response, even a broken one, came from the target: its attribution never changes here.
 core/probe/probe attributes single exchanges, including the lateness of this machine.
@@ -38,7 +40,7 @@ from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import site
 from tollgauge.core.probe.exchange import FaultKind
 from tollgauge.core.probe.outcome import FAULTS, OUTCOMES, Attribution, Outcome, Sign
-from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.probe import HOLDS_MIN_MS, ProbeResult
 
 COMMON_MODE: Final = "common-mode"
 NO_CONNECTIVITY: Final = "no-connectivity"
@@ -62,8 +64,6 @@ without any answer in between, may be caused by local trust anchors or the local
 RECENT_MS: Final = 5 * MINUTE_MS
 """Without references, an answer within this period proves that the local network works."""
 _SHARED: Final = frozenset({COMMON_MODE, NO_CONNECTIVITY, NO_REFERENCE})
-
-
 _FAILURES: Final = frozenset({Sign.FAILED, Sign.TLS_FAILED})
 
 
@@ -201,9 +201,9 @@ def attribute_to_this_machine(
     )
 
 
-def network_login(result: ProbeResult, *, works: bool) -> ProbeResult:
-    """An HTTP 511 as its target's failure, or this network's if no reference site answers
-    (`works`): a captive portal of this network answers for every site.
+def attribute_network_login(result: ProbeResult, *, works: bool) -> ProbeResult:
+    """Attribute an HTTP 511 to this network unless a reference site answers (`works`): a captive
+    portal answers for every site.
     """
     if works or result.outcome is not Outcome.NETWORK_LOGIN:
         return result
@@ -258,11 +258,15 @@ def exclude_unproven(wave: Wave, *, recent: Iterable[NetworkProbe] = ()) -> tupl
             for other in recent
         )
 
+    def has_local_cause(result: ProbeResult) -> bool:
+        fault = FAULTS.get(result.reason)
+        return OUTCOMES[result.outcome].local_cause or (fault is not None and fault.local_cause)
+
     return tuple(
         replace(result, attribution=Attribution.UNKNOWN, reason=NO_REFERENCE)
         if is_network_failure(result)
         and (
-            (_has_local_cause(result) and not works(asked))
+            (has_local_cause(result) and not works(asked))
             or (doubt_all and not asked.dead)
             or (doubt_tls and not asked.dead and asked.sign is Sign.TLS_FAILED)
         )
@@ -311,7 +315,82 @@ def _silent(minute: Sequence[NetworkProbe]) -> bool:
     return max(runs.values(), default=0) >= SITES_MIN
 
 
-def _has_local_cause(result: ProbeResult) -> bool:
-    """Return whether a faulty local resolver, trust store or clock looks like this failure."""
-    fault = FAULTS.get(result.reason)
-    return OUTCOMES[result.outcome].local_cause or (fault is not None and fault.local_cause)
+DEFAULT: Final = "default"
+"""The name of the only vantage if the operator configures none."""
+NAME_PATTERN: Final = r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?"
+VALID_MS: Final = 10 * MINUTE_MS
+"""Validity of the latest result of another vantage."""
+PARTLY_REACHABLE: Final = "partly-reachable"
+"""The reason of a failure that most of the other vantages do not see."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vantages:
+    """The vantage of this process (`own`), and all vantages, the primary first; empty if there is
+    only one.
+    """
+
+    own: str = DEFAULT
+    all: tuple[str, ...] = ()
+
+    @property
+    def primary(self) -> str:
+        """The name of the vantage whose probes are scored."""
+        return self.all[0] if self.all else self.own
+
+    @property
+    def is_primary(self) -> bool:
+        """Whether this process probes from the primary vantage."""
+        return self.own == self.primary
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one."""
+        return len(self.all) > 1
+
+
+ONE: Final = Vantages()  # a service with one vantage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VantageState:
+    """The last result of a vantage for an endpoint, at a time in milliseconds UTC. `primary`: its
+    probes are scored. `latency_ms` is None if it was not up.
+    """
+
+    vantage: str
+    primary: bool
+    at: int
+    outcome: Outcome
+    attribution: Attribution
+    up: bool
+    payable: bool
+    latency_ms: int | None
+
+    def says(self, now: int, *, for_ms: int) -> bool:
+        """Return whether this describes the endpoint and is at most `for_ms` old."""
+        return self.attribution is Attribution.TARGET and now - self.at <= for_ms
+
+
+def exclude_minority_failure(result: ProbeResult, states: Iterable[VantageState]) -> ProbeResult:
+    """Return a result of the primary vantage, excluded if it is a failure that at most half of the
+    vantages see.
+
+    `states` are those before this probe.
+    """
+    if not result.scored or result.up:
+        return result
+    counted = [
+        state for state in states if not state.primary and state.says(result.at, for_ms=VALID_MS)
+    ]
+    down = 1 + sum(not state.up for state in counted)
+    if 2 * down > 1 + len(counted):
+        return result
+    return replace(result, attribution=Attribution.UNKNOWN, reason=PARTLY_REACHABLE)
+
+
+def partly_reachable(states: Iterable[VantageState], *, now: int) -> bool:
+    """Return whether an endpoint is up for some vantages and down for others, by their results of
+    the last HOLDS_MIN_MS.
+    """
+    return len({state.up for state in states if state.says(now, for_ms=HOLDS_MIN_MS)}) > 1

@@ -3,7 +3,7 @@
 Rollups merge exactly: counts and sums add, the latency histogram adds bucket by bucket, the
 half-hour slots of a day are a bitmap. Thirty of them give the exact 30-day statistics
 (docs/methodology.md, *arithmetic*). Probes that confirm a failure are in no count; they count in
-the spans, which depend on the probes before and after (core/probe/spans).
+the spans, which depend on the probes before and after (core/probe/probe).
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.probe import latency as latency_histogram
 from tollgauge.core.probe.latency import Histogram
 from tollgauge.core.probe.outcome import Outcome
-from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.spans import NO_SPANS, Spans, spans_sum
+from tollgauge.core.probe.probe import NO_SPANS, ProbeResult, Spans, spans_sum
 
 SLOT_MS: Final = 30 * MINUTE_MS
 Reasons = tuple[tuple[str, int], ...]

@@ -33,8 +33,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.probe.exchange import Answer, Fault, retry_after_ms
-from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.spans import holds_ms, statement
+from tollgauge.core.probe.probe import ProbeResult, holds_ms, statement
 
 RETRY_AFTER_MAX_MS: Final = 6 * HOUR_MS
 """Maximum pause of an endpoint that requests one: its state is unknown in the meantime."""

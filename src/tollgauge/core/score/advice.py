@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from tollgauge.core.base.rounding import Ratio, half_up, is_below
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
-from tollgauge.core.endpoint.finding import NOT_EVALUATED, is_lint
+from tollgauge.core.probe.exchange import NOT_EVALUATED, is_lint
 from tollgauge.core.score.facts import Facts
 from tollgauge.core.score.flag import Fired
 from tollgauge.core.score.policy import Cap

@@ -129,7 +129,7 @@ class ChainEvidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatestState:
-    """What the latest probe that speaks says (core/probe/spans): a scored one, a 429, or one that
+    """What the latest probe that speaks says (core/probe/probe): a scored one, a 429, or one that
     confirms a failure. `unconfirmed` says that it is the first failure of an endpoint that was
     payable, not probed again yet. `since` is the first of several failures in a row;
     `payable_since` when the latest time that it was payable began, None if it never was.

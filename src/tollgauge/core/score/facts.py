@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 from tollgauge.core.base.rounding import Ratio
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
-from tollgauge.core.endpoint.finding import NOT_EVALUATED, Severity
 from tollgauge.core.endpoint.terms import EIP3009
+from tollgauge.core.probe.exchange import NOT_EVALUATED, Severity
 from tollgauge.core.probe.latency import percentiles
 from tollgauge.core.probe.outcome import REFUSALS, Outcome
 from tollgauge.core.probe.rollup import Rollup, merge
@@ -41,7 +41,7 @@ UNPROBEABLE_DAYS: Final = 7
 
 class WeightedTime(NamedTuple):
     """Milliseconds `up` and `down`, and the sum of compliance x milliseconds, as in
-    core/probe/spans, each times the weight of its day.
+    core/probe/probe, each times the weight of its day.
     """
 
     up: int

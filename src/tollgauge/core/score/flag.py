@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from tollgauge.core.endpoint.finding import Severity
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.facts import Facts
 
 _SEVERITIES: Final = tuple(Severity)

@@ -19,11 +19,11 @@ from msgspec import structs
 
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
-from tollgauge.core.endpoint.finding import LINT_FLAG, Severity
+from tollgauge.core.probe.exchange import LINT_FLAG, Severity
 from tollgauge.core.probe.latency import bucket_of, merge, percentile
 from tollgauge.core.probe.outcome import Outcome
+from tollgauge.core.probe.probe import Spans
 from tollgauge.core.probe.rollup import SLOT_MS, Rollup
-from tollgauge.core.probe.spans import Spans
 from tollgauge.core.score.demand import MIN_OWNERS, WHOLE_WEIGHT
 from tollgauge.core.score.evidence import DemandEvidence, Evidence, LastProbe, LatestState
 from tollgauge.core.score.policy import POLICY, Policy

@@ -10,8 +10,8 @@ from __future__ import annotations
 from tollgauge.core.base.rounding import half_up, is_below
 from tollgauge.core.base.units import HOUR_MS, WINDOW_MS, dollars
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.endpoint.terms import form_text
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.facts import Facts
 from tollgauge.core.score.flag import Fired, flag_rule
 from tollgauge.core.score.prices import jumped_at

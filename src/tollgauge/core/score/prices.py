@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 from tollgauge.core.base.units import HOUR_MS, known_asset
 from tollgauge.core.endpoint.terms import Amount, Quote
-from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.spans import statement
+from tollgauge.core.probe.probe import ProbeResult, statement
 
 USD: Final = "USD"
 """The unit of prices in known stablecoins: 10^-18 dollars."""

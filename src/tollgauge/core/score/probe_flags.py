@@ -9,11 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
-from tollgauge.core.endpoint.finding import (
-    LINT_FLAG,
-    SIGNED_OFFER_MISMATCH,
-    Severity,
-)
+from tollgauge.core.probe.exchange import LINT_FLAG, SIGNED_OFFER_MISMATCH, Severity
 from tollgauge.core.probe.outcome import REFUSALS, Outcome, buyer_text
 from tollgauge.core.score.evidence import LastProbe
 from tollgauge.core.score.facts import Facts

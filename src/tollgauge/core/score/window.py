@@ -18,9 +18,8 @@ import msgspec
 
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.core.probe.outcome import Outcome
-from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.probe import NO_SPANS, ProbeResult, Statement, spans, statement
 from tollgauge.core.probe.rollup import Rollup, rollup
-from tollgauge.core.probe.spans import NO_SPANS, Statement, spans, statement
 from tollgauge.core.score.evidence import LastProbe, LatestState
 
 DAYS: Final = WINDOW_MS // DAY_MS + 1

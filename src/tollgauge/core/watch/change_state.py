@@ -25,9 +25,9 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint import ERROR_RULES, RuleSet
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch.changes import (

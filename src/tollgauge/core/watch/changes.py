@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from tollgauge.core.base.units import dollars
 from tollgauge.core.directory.discovery import same_asset
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.endpoint.terms import Advertised, Quote
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.probe import ProbeResult
 
 PAYTO: Final = "payto_change"

@@ -12,10 +12,10 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import ASSETS, WINDOW_MS, day_of, dollars
 from tollgauge.core.directory.discovery import PRICE_CHANGED
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
+from tollgauge.core.probe.attribution import VantageState
 from tollgauge.core.probe.latency import percentiles
 from tollgauge.core.probe.probe import HistoryRow
 from tollgauge.core.probe.rollup import Rollup
-from tollgauge.core.probe.vantage import VantageState
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import Cap
 from tollgauge.core.score.score import (

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from tollgauge.core.endpoint.finding import NOT_EVALUATED, Finding, Lint
 from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.lint.transport import no_answer
+from tollgauge.core.probe.exchange import NOT_EVALUATED, Finding, Lint
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.probes import probes

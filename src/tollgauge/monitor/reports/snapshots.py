@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
-from tollgauge.core.probe.vantage import VantageState, partly_reachable
+from tollgauge.core.probe.attribution import VantageState, partly_reachable
 from tollgauge.core.score.advice import UNPROBED, summary
 from tollgauge.core.score.evidence import from_stored
 from tollgauge.core.score.improvement import Improvement, improvements

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.attribution import VantageState, partly_reachable
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
-from tollgauge.core.probe.vantage import VantageState, partly_reachable
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.monitor import ranking, scoring

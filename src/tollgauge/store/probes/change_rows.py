@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
-from tollgauge.core.endpoint.finding import Severity
 from tollgauge.core.lint import RuleSet
+from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.watch import change_state

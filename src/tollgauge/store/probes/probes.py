@@ -25,9 +25,8 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.probe.attribution import LastUp, NetworkProbe, sign
 from tollgauge.core.probe.outcome import Attribution
-from tollgauge.core.probe.probe import HistoryRow, ProbeResult
+from tollgauge.core.probe.probe import NO_SPANS, HistoryRow, ProbeResult, statement
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
-from tollgauge.core.probe.spans import NO_SPANS, statement
 from tollgauge.db.codec import quote_fields, texts_to_json
 from tollgauge.db.schema import ForeignText, upsert
 from tollgauge.db.schema import endpoint as endpoint_table

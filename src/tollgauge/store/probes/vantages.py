@@ -15,10 +15,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing
-from tollgauge.core.probe.attribution import LastUp, NetworkProbe, sign
+from tollgauge.core.probe.attribution import LastUp, NetworkProbe, VantageState, sign
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.probe.vantage import VantageState
 from tollgauge.db.schema import ForeignText, metadata, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table

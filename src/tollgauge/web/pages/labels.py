@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars, is_test_network
-from tollgauge.core.endpoint.finding import is_lint
 from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint
+from tollgauge.core.probe.exchange import is_lint
 from tollgauge.core.probe.outcome import OUTCOMES
 from tollgauge.core.score.flag import Flag
 from tollgauge.web.wire.lint_answers import rule_page

@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from tollgauge.clients import webhooks
 from tollgauge.clients.webhooks import Sent, Signing, destination_context
-from tollgauge.core.endpoint.finding import Severity
-from tollgauge.core.probe.exchange import FaultKind
+from tollgauge.core.probe.exchange import FaultKind, Severity
 from tollgauge.core.watch import notice
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import Change

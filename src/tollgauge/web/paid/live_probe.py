@@ -27,9 +27,9 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, whole_seconds
 from tollgauge.core.endpoint.identity import Endpoint, Resource
+from tollgauge.core.probe.attribution import PARTLY_REACHABLE
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import ProbeResult, describes_target
-from tollgauge.core.probe.vantage import PARTLY_REACHABLE
 from tollgauge.monitor import probing
 from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.monitor.probing import Prober

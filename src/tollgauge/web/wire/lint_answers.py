@@ -6,10 +6,9 @@ from typing import Annotated, Any, Final
 
 import orjson
 
-from tollgauge.core.endpoint.finding import LINT_FLAG, Lint
 from tollgauge.core.lint.diagnosis import Detail, diagnose, stored_details
 from tollgauge.core.lint.guide import explain
-from tollgauge.core.probe.exchange import Exchange
+from tollgauge.core.probe.exchange import LINT_FLAG, Exchange, Lint
 from tollgauge.web.wire.response_model import (
     NULL_IF_EMPTY,
     Amount,

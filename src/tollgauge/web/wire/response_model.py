@@ -18,8 +18,8 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
 from tollgauge.core.base.units import DAY_MS, SECOND_MS, date_of
-from tollgauge.core.endpoint import finding
 from tollgauge.core.lists.rated_endpoint import GRADES
+from tollgauge.core.probe import exchange
 from tollgauge.core.score.advice import RECOMMENDATIONS
 
 
@@ -125,7 +125,7 @@ def _date(day_number: int) -> str:
 
 Grade = Annotated[str, OneOf(GRADES)]
 Recommendation = Annotated[str, OneOf(RECOMMENDATIONS)]
-Severity = Annotated[str, OneOf(finding.Severity)]
+Severity = Annotated[str, OneOf(exchange.Severity)]
 Percent = Annotated[float, Field(ge=0, le=100), BeforeValidator(tenths)]
 """0 to 100, from tenths."""
 Chance = Annotated[float, Field(ge=0, le=1), BeforeValidator(permille)]

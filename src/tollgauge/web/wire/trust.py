@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from tollgauge.core.base.text import shorten
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.endpoint.finding import Severity as FindingSeverity
-from tollgauge.core.endpoint.finding import is_lint
+from tollgauge.core.probe.exchange import Severity as FindingSeverity
+from tollgauge.core.probe.exchange import is_lint
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.web.wire.lint_answers import rule_page
 from tollgauge.web.wire.response_model import (

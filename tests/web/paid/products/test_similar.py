@@ -21,7 +21,7 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.score.evidence import Evidence
 from tollgauge.core.similarity.tokenizer import ProviderText, WeightedTerms, weigh_terms
 from tollgauge.db.engine import Store
-from tollgauge.jobs import rank as job
+from tollgauge.jobs import score as job
 from tollgauge.monitor import alternatives as module
 from tollgauge.monitor import scoring
 from tollgauge.monitor.alternatives import Alternatives, IndexBuilding
