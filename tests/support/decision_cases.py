@@ -41,7 +41,13 @@ def decide_case(case: dict[str, Any]) -> Decision:
             payee=_conduct(full["payToRecord"]),
             as_of=full["bundleAsOf"],
         ),
-        read_offer(full["offer"], full["resourceUrl"], full["x402Version"], extensions),
+        read_offer(
+            full["offer"],
+            full["resourceUrl"],
+            full["x402Version"],
+            extensions,
+            is_contradicted=full["contradicted"],
+        ),
         Asked(
             url=full["requestUrl"],
             hops=tuple(full["hops"]),

@@ -107,6 +107,8 @@ export interface Call {
   obstacle: string | null;
   /** The 402 that is being paid. */
   required: unknown;
+  /** The terms of its entries that a signed offer of the seller contradicts. */
+  contradicted: ReadonlySet<string>;
   bundle: Bundle | null;
   purchase: Purchase | null;
   /** Refusals of the offers that were removed in the selection, and whether any was left. */
@@ -133,6 +135,7 @@ export function newCall(options: CallOptions): Call {
     keys: null,
     obstacle: null,
     required: null,
+    contradicted: new Set(),
     bundle: null,
     purchase: null,
     dropped: [],

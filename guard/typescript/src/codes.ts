@@ -19,6 +19,8 @@ export const REMEDIES = {
   "payto-malformed": "The seller has to correct its offer.",
   /** The authorization would be valid for no time, or for longer than `maxValidity`. */
   "timeout-invalid": "Raise `maxValidity` of the policy.",
+  /** The 402 contains a signed offer of the seller that contradicts this one. */
+  "offer-contradicted": "Ask the seller which of its offers is right.",
   /** The host or the payTo is on the owner's deny list. */
   denied: "Remove the host or the payTo from `deny` of the policy.",
   /** The exposure is above `maxCall`, or above `maxAmount` of the call. */

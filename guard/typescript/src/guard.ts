@@ -10,6 +10,7 @@ import { type Event, type Payment, receiptTransaction } from "./payment-state.js
 import { accountId, givenKey } from "./purchase-key.js";
 import { resolvePayment } from "./purchase.js";
 import { describeQuote, fetchOffers, type Quote } from "./quote.js";
+import { checkOffers } from "./signed-offers.js";
 import { PAYMENT_HEADERS, payloadInHeader } from "./signed.js";
 import { CALLS, OPTIONS, PAID_ALREADY, PaymentSteps, UNREADABLE } from "./steps.js";
 import type { Header, IsAnswer, PayingClient, TransportGuard } from "./transport.js";
@@ -116,6 +117,7 @@ export class Guard<Client extends PayingClient = PayingClient>
     const call = newCall(OPTIONS.getStore() ?? {});
     call.bundle = await this.source.current(this.now());
     const offers = await fetchOffers(call, new Request(url, init), fetch);
+    call.contradicted = await checkOffers(call.required, call.url);
     call.purchase = this.judge.purchase(call);
     return offers.map((entry) => {
       const offer = this.judge.offer(call, entry);

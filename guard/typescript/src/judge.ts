@@ -10,6 +10,7 @@ import type { Payment } from "./payment-state.js";
 import type { Policy } from "./policy.js";
 import { accountId, givenKey, urlDigest } from "./purchase-key.js";
 import { parseResource } from "./resource.js";
+import { termsOf } from "./signed-offers.js";
 import type { BundleSource } from "./source.js";
 import { canSignFor, walletsOf } from "./wallet.js";
 
@@ -62,7 +63,8 @@ export class Judge {
     const names = signingExtensions(extensions).filter((name) =>
       canSignFor(this.#client, x402Version, entry, name),
     );
-    return readOffer(entry, isAlias ? call.url : url, x402Version, names);
+    const isContradicted = call.contradicted.has(termsOf(entry));
+    return readOffer(entry, isAlias ? call.url : url, x402Version, names, isContradicted);
   }
 
   /**

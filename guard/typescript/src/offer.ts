@@ -29,6 +29,8 @@ export interface Offer {
   readonly resourceUrl: unknown;
   /** Names of the extensions for which the wallet would sign something in addition. */
   readonly extensions: readonly string[];
+  /** The seller signed another offer. */
+  readonly isContradicted: boolean;
 }
 
 /** An offer that is well formed. */
@@ -76,6 +78,7 @@ export function readOffer(
   resourceUrl: unknown,
   version: unknown = 2,
   extensions: readonly string[] = [],
+  isContradicted = false,
 ): Offer {
   const fields = members(entry);
   const isV1 = version === 1;
@@ -90,6 +93,7 @@ export function readOffer(
     extra: fields["extra"],
     resourceUrl: isV1 ? fields["resource"] : resourceUrl,
     extensions,
+    isContradicted,
   };
 }
 
@@ -124,6 +128,10 @@ export function readTerms(offer: Offer, policy: Policy): Terms | BadOffer {
   if (signing.length > 0 && (method === "permit2" || method === "channel")) {
     const reason = `The wallet would also sign for ${signing.join(", ")}.`;
     return { code: "extension-signs", reason };
+  }
+  if (offer.isContradicted) {
+    const reason = "The seller signed another offer than this one.";
+    return { code: "offer-contradicted", reason };
   }
   const exposed = exposedOf(method, amount, extra);
   return {

@@ -34,6 +34,7 @@ import { type Policy, policyOf } from "./policy.js";
 import { accountId } from "./purchase-key.js";
 import { lossText, makeWay, type Payer, unresolved } from "./purchase.js";
 import { parseResource } from "./resource.js";
+import { checkOffers } from "./signed-offers.js";
 import { difference, headerOf, payloadInHeader, readSigned, paymentIdOf } from "./signed.js";
 import { BundleSource } from "./source.js";
 import type { PayingClient } from "./transport.js";
@@ -171,6 +172,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
     const refusal = call.obstacle;
     if (refusal !== null) throw new PaymentRefused(refuse("resource-mismatch", refusal));
     call.bundle = await this.source.current(this.now());
+    call.contradicted = await checkOffers(required, call.url);
     call.purchase = this.judge.purchase(call);
     if (call.purchase === null) return null; // the decision explains it
     const { accepts } = members(required);

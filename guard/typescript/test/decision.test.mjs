@@ -54,7 +54,7 @@ function decided(one) {
   };
   return decide(
     known,
-    readOffer(offer, merged.resourceUrl, merged.x402Version, merged.extensions),
+    readOffer(offer, merged.resourceUrl, merged.x402Version, merged.extensions, merged.contradicted),
     asked,
     policyFrom({ ...defaults.policy, ...one.policy }),
     merged.now,

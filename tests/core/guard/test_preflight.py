@@ -16,7 +16,7 @@ from tollgauge.core.guard.preflight import Code, Decision, PreflightOffer, decid
 
 _OF_A_CLIENT = {
     *("policy", "spent", "bundleAsOf", "requestUrl", "resourceUrl", "without", "now", "inherited"),
-    *("hostRecord", "payToRecord", "call", "stopped", "extensions", "hops"),
+    *("hostRecord", "payToRecord", "call", "stopped", "extensions", "contradicted", "hops"),
 }
 """Members of a case that need a client, its limits or its copy of the bundle."""
 _PLACES = 9  # of a record without its offers, which the preflight does not know

@@ -23,6 +23,8 @@ class Code(StrEnum):
     """The payTo is not an address of an account on its network, or is the token itself."""
     TIMEOUT_INVALID = "timeout-invalid"
     """The authorization would be valid for no time, or for longer than `max_validity`."""
+    OFFER_CONTRADICTED = "offer-contradicted"
+    """The 402 contains a signed offer of the seller that contradicts this one."""
     DENIED = "denied"
     """The host or the payTo is on the owner's deny list."""
     OVER_CALL_CAP = "over-call-cap"
@@ -92,6 +94,7 @@ REMEDIES: Final = {
     Code.AMOUNT_INVALID: "The seller has to correct its offer.",
     Code.PAYTO_MALFORMED: "The seller has to correct its offer.",
     Code.TIMEOUT_INVALID: "Raise `max_validity` of the policy.",
+    Code.OFFER_CONTRADICTED: "Ask the seller which of its offers is right.",
     Code.DENIED: "Remove the host or the payTo from `deny` of the policy.",
     Code.OVER_CALL_CAP: "Raise `max_call` of the policy, or `max_amount` of the call.",
     Code.PAYTO_UNEXPECTED: "Check `expect_pay_to` of the call with the seller.",

@@ -33,6 +33,13 @@ from tollgauge_guard.purchase import RefusedStepError, Steps, make_way
 from tollgauge_guard.purchase_key import legacy_key, request_key
 from tollgauge_guard.request import CURRENT, Attempt, PaymentRefusedError, to_error
 from tollgauge_guard.resource import ResourceError
+from tollgauge_guard.signed_offers import (
+    EXTENSION,
+    fetch_document,
+    find_contradicted,
+    needs_document,
+    read_terms,
+)
 from tollgauge_guard.telemetry import describe_payment, payment_span
 from tollgauge_guard.wallets import AnyClient, can_sign_for, find_payer, find_scheme, list_wallets
 
@@ -88,7 +95,22 @@ class Hooks:
         scheme = self._scheme(entry, version)
         names = signing_extensions(getattr(required, "extensions", None))
         names = tuple(name for name in names if can_sign_for(scheme, name))
-        return read_offer(entry.model_dump(by_alias=True), url, version, names)
+        fields = entry.model_dump(by_alias=True)
+        is_contradicted = read_terms(fields) in attempt.contradicted
+        return read_offer(fields, url, version, names, is_contradicted=is_contradicted)
+
+    def check_offers(self, attempt: Attempt, required: Required) -> None:
+        """Note which entries of a 402 a signed offer of the seller contradicts.
+
+        Blocks for at most three seconds.
+        """
+        extensions = getattr(required, "extensions", None) or {}
+        if EXTENSION not in extensions:
+            return
+        accepts = [entry.model_dump(by_alias=True) for entry in required.accepts]
+        url = attempt.url
+        document = fetch_document(url) if needs_document(extensions, url) else None
+        attempt.contradicted = find_contradicted(extensions, accepts, url, document)
 
     def judge(self, attempt: Attempt, offer: Offer, entry: object, version: int) -> Decision:
         """Decide about an offer that this client would sign."""

@@ -53,6 +53,7 @@ class GuardedHTTPClient(x402HTTPClient):
         guard = self.hooks.guard
         try:
             await self._load_bundle(attempt)
+            await asyncio.to_thread(self.hooks.check_offers, attempt, payment_required)
             while True:
                 required, steps = self.hooks.begin(attempt, payment_required)
                 if kept := await self._run(attempt, steps):
@@ -158,6 +159,7 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         guard = self.hooks.guard
         try:
             attempt.bundle = guard.bundles.current()
+            self.hooks.check_offers(attempt, payment_required)
             while True:
                 required, steps = self.hooks.begin(attempt, payment_required)
                 if kept := self._run(attempt, steps):

@@ -30,7 +30,8 @@ class Offer:
     """One entry of `accepts` as the seller wrote it: every field may hold any value.
 
     `resource_url` is the resource that the 402 names. `extensions` are the names of the extensions
-    for which the wallet would sign something in addition.
+    for which the wallet would sign something in addition. `is_contradicted`: the seller signed
+    another offer.
     """
 
     scheme: object
@@ -42,6 +43,7 @@ class Offer:
     extra: object
     resource_url: object
     extensions: tuple[str, ...] = ()
+    is_contradicted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +83,12 @@ class BadOffer:
 
 
 def read_offer(
-    entry: object, resource_url: object, version: int = 2, extensions: tuple[str, ...] = ()
+    entry: object,
+    resource_url: object,
+    version: int = 2,
+    extensions: tuple[str, ...] = (),
+    *,
+    is_contradicted: bool = False,
 ) -> Offer:
     """Read an entry of `accepts` from JSON. Never raises.
 
@@ -101,6 +108,7 @@ def read_offer(
         extra=fields.get("extra"),
         resource_url=fields.get("resource") if is_v1 else resource_url,
         extensions=extensions,
+        is_contradicted=is_contradicted,
     )
 
 
@@ -134,6 +142,8 @@ def read_terms(offer: Offer, policy: Policy) -> Terms | BadOffer:
         return BadOffer(
             Code.EXTENSION_SIGNS, f"The wallet would also sign for {', '.join(signing)}."
         )
+    if offer.is_contradicted:
+        return BadOffer(Code.OFFER_CONTRADICTED, "The seller signed another offer than this one.")
     name, version = _domain(extra, asset)
     exposed = _exposed(method, amount, extra)
     return Terms(

@@ -172,6 +172,7 @@ class Attempt:
     addresses of the client's wallets, `payer` the one that pays. `is_behind`: an unfinished payment
     of the same purchase was found while reserving. `refusal` is why nothing may leave. `owner` is
     the client that pays: hooks of another guard on the same x402 client ignore it.
+    `contradicted` are the terms of entries that a signed offer of the seller contradicts.
     `is_of_transport`: a transport knows the request and ends it; otherwise a hook saw its URL.
     """
 
@@ -196,6 +197,7 @@ class Attempt:
     header: str | None = None
     refusal: Refuse | None = None
     dropped: list[Refuse] = field(default_factory=list)
+    contradicted: frozenset[tuple[str, ...]] = frozenset()
 
     @property
     def resource(self) -> Resource:
