@@ -7,6 +7,7 @@ import html
 import json
 import os
 import re
+import shlex
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +31,7 @@ from tollgauge.web.paid.sale_settings import micro_usd
 from tollgauge.web.wire.watch_models import EXAMPLE_ID
 
 ROOT = Path(__file__).resolve().parents[2]
-ARTICLE = re.compile(
-    r'<article class="route chosen">.*?<span class="code">(.*?)</span>(.*?)</art', re.S
-)
+ARTICLE = re.compile(r'<article class="route">.*?<span class="code">(.*?)</span>(.*?)</art', re.S)
 FIGURE = re.compile(r"<figcaption>(\w+)</figcaption>\s*<pre[^>]*><code>(.*?)</code>", re.S)
 
 LARGER_TIERS = set(BULK.values()) - {BULK[10]}
@@ -46,15 +45,33 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Page:
-    """Return the programs of a page by route and language, and those for a lost response by
-    language.
+    """The snippets of the page: `programs` and `lost` by language, `routes` by path, then "curl"
+    or "MCP".
     """
 
     text: str
+    programs: Mapping[str, str]
     routes: Mapping[str, Mapping[str, str]]
     lost: Mapping[str, str]
-    trace: Mapping[str, str]
+    trace: str
     transaction: str
+
+    def program(self, language: str, url: str, order: str) -> str:
+        """Return the program for another route, edited as the page describes; with MCP `url` is the
+        tool and `order` its arguments.
+        """
+        names = {"TypeScript": ("const url", "const order"), "MCP": ("TOOL", "ARGUMENTS")}
+        url_name, order_name = names.get(language, ("URL", "ORDER"))
+        program = assign(self.programs[language], url_name, json.dumps(url))
+        return assign(program, order_name, order)
+
+
+def assign(program: str, name: str, value: str) -> str:
+    """Return a program with another value of a constant."""
+    before, _, rest = program.partition(f"\n{name} = ")
+    old, _, after = rest.partition("\n")
+    assert old, name
+    return f"{before}\n{name} = {value}{';' * old.endswith(';')}\n{after}"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -81,8 +98,11 @@ async def page(shop: Storefront) -> Page:
         text = (await http.get(f"{shop.url}/docs")).text
     await add_better_alternative(shop.service.store, WEATHER, now=shop.service.clock())
     lost, _, trace = text.partition('id="lost"')[2].partition('id="money"')
-    routes = {path: figures(rest) for path, rest in ARTICLE.findall(text)}
-    return Page(text, routes, figures(lost), figures(trace), bought.transaction)
+    paid = text.partition('id="paid"')[2].partition('id="lost"')[0]
+    routes = {path: figures(rest) for path, rest in ARTICLE.findall(paid)}
+    programs = figures(paid.partition("<article")[0])
+    trace = figures(trace)["curl"]
+    return Page(text, programs, routes, figures(lost), trace, bought.transaction)
 
 
 async def run(shop: Storefront, language: str, program: str, folder: Path, **more: str) -> str:
@@ -108,6 +128,12 @@ async def run(shop: Storefront, language: str, program: str, folder: Path, **mor
     return out.decode()
 
 
+def read_curl(command: str) -> tuple[str, str]:
+    """Return the URL and the body of a command."""
+    words = shlex.split(command.replace("\\\n", " "))
+    return words[2], words[-1]
+
+
 def fill_in(program: str, page: Page, watch_id: str) -> str:
     """Return a program with the values that its reader must enter: a transaction, a watch's ID."""
     program = program.replace(TRACE_EXAMPLE["txHash"], page.transaction)
@@ -116,25 +142,28 @@ def fill_in(program: str, page: Page, watch_id: str) -> str:
 
 async def test_every_paid_route_is_shown(page: Page) -> None:
     assert set(page.routes) == set(PRICES) - LARGER_TIERS
-    for programs in page.routes.values():
-        assert set(programs) == set(Language)
-    assert WEATHER in page.routes[TRUST][Language.PYTHON]
+    assert set(page.programs) == set(Language)
+    assert WEATHER in page.programs[Language.PYTHON]
 
 
-async def test_larger_tiers_are_listed_with_the_program_of_the_smallest(page: Page) -> None:
+async def test_larger_tiers_are_listed_with_the_smallest(page: Page) -> None:
     article = page.text.partition('id="post-v1-x402-trust-bulk-10"')[2].partition("</article>")[0]
     for path in LARGER_TIERS:
         assert f"{path}</span> <span" in article
 
 
 @pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT, Language.MCP])
-async def test_every_program_buys_its_route_at_its_price(
+async def test_program_buys_every_route_at_its_price(
     shop: Storefront, page: Page, tmp_path: Path, language: Language
 ) -> None:
     watch_id = ""
-    for path, programs in page.routes.items():
+    for path, snippets in page.routes.items():
         before = await shop.income()
-        program = fill_in(programs[language], page, watch_id)
+        if language == Language.MCP:
+            url, _, order = snippets["MCP"].partition(" ")
+        else:
+            url, order = read_curl(snippets["curl"])
+        program = fill_in(page.program(language, url, order), page, watch_id)
         answer: Any = json.loads(await run(shop, language, program, tmp_path))
         assert await shop.income() - before == micro_usd(PRICES[path]), path
         if path == TRUST:
@@ -151,8 +180,8 @@ async def test_curl_shows_the_terms_of_every_route_without_charge(
     shop: Storefront, page: Page, tmp_path: Path
 ) -> None:
     before = await shop.income()
-    for path, programs in page.routes.items():
-        terms = json.loads(await run(shop, Language.CURL, programs[Language.CURL], tmp_path))
+    for path, snippets in page.routes.items():
+        terms = json.loads(await run(shop, Language.CURL, snippets["curl"], tmp_path))
         assert terms["accepts"][0]["amount"] == str(micro_usd(PRICES[path]))
     assert await shop.income() == before
 
@@ -174,7 +203,8 @@ async def test_trace_of_a_signed_payment_states_the_purchase(
     shop: Storefront, page: Page, tmp_path: Path, language: Language
 ) -> None:
     (row,) = [row for row in await shop.settled() if row.transaction == page.transaction]
-    program = page.trace[language].replace(AUTHORIZATION["payer"], row.payer)
+    program = page.program(language, *read_curl(page.trace))
+    program = program.replace(AUTHORIZATION["payer"], row.payer)
     program = program.replace(AUTHORIZATION["nonce"], row.nonce)
     answer = json.loads(await run(shop, language, program, tmp_path))
     assert answer["authorization"]["used"]

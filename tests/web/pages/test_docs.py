@@ -1,4 +1,4 @@
-"""The page that says how to ask: programs to copy, that read without scripts and without styles."""
+"""`/docs`: commands and programs to copy; the page works without scripts and style sheets."""
 
 from __future__ import annotations
 
@@ -84,28 +84,28 @@ def docs(
 
 
 def programs(reader: Reader) -> list[tuple[str, str]]:
-    """Every snippet, with the name above it."""
+    """Return each snippet with its caption."""
     return list(zip(reader.pieces["figcaption"], reader.pieces["pre"], strict=True))
 
 
-def test_paid_routes_have_a_program_in_every_language_and_tiers_share_theirs() -> None:
+def test_one_program_per_language_pays_and_each_paid_route_has_its_command() -> None:
     page = docs()
     names = [name for name, _ in programs(page)]
     http = ["Python", "TypeScript", "curl"]
-    lost = ["shell", *http]
-    assert names == ["curl", *[*http, "MCP"] * 3, *lost, *http]
-    programs_of_tiers = [text for _, text in programs(page) if BULK[10] in text or "bulk" in text]
-    assert len(programs_of_tiers) == 4
+    assert names == ["curl", *http, "MCP", *["curl", "MCP"] * 3, "shell", *http, "curl"]
+    assert sum("import" in text for _, text in programs(page)) == 5
+    commands_of_tiers = [text for _, text in programs(page) if BULK[10] in text or "bulk" in text]
+    assert len(commands_of_tiers) == 2
     assert f"{BULK[50]} $0.05" in page.words
 
 
-def test_free_commands_are_read_by_a_shell_as_they_are_meant() -> None:
+def test_free_commands_are_valid_in_a_shell() -> None:
     free = programs(docs())[0][1]
     asked = parse_qs(urlsplit(shlex.split(free)[-1]).query)
     assert asked == {"resource": [KNOWN]}
 
 
-def test_the_guard_has_its_variables_to_copy_where_the_service_signs() -> None:
+def test_shows_the_guard_settings_of_a_service_that_signs() -> None:
     (_, commands), *_ = (row for row in programs(docs(fingerprint="-Ab9")) if row[0] == "shell")
     assert [shlex.split(line) for line in commands.splitlines()] == [
         ["pip", "install", "./guard/python[evm]"],
@@ -116,13 +116,13 @@ def test_the_guard_has_its_variables_to_copy_where_the_service_signs() -> None:
     assert "TOLLGAUGE_GUARD_KEY" not in docs().words
 
 
-def test_programs_ask_about_an_endpoint_that_is_there_and_deliver_nowhere() -> None:
-    meant = {"resource": KNOWN, "days": 7}
-    _, python, typescript, curl, mcp, *_ = (text for _, text in programs(docs()))
-    assert json.loads(shlex.split(curl.replace("\\\n", " "))[-1]) == meant
+def test_programs_request_a_monitored_endpoint_and_deliver_nowhere() -> None:
+    _, python, typescript, curl, mcp, route, *_ = (text for _, text in programs(docs()))
+    for command, meant in ((curl, {"resource": KNOWN}), (route, {"resource": KNOWN, "days": 7})):
+        assert json.loads(shlex.split(command.replace("\\\n", " "))[-1]) == meant
     order = re.search(r"^ORDER = (.*)$", python, re.MULTILINE)
     assert order is not None
-    assert json.loads(order[1]) == meant
+    assert json.loads(order[1]) == {"resource": KNOWN}
     assert f"const order = {order[1]};" in typescript
     assert json.dumps({"resource": KNOWN}) in mcp
     assert 'TOOL = "x402_trust_score"' in mcp
@@ -131,18 +131,20 @@ def test_programs_ask_about_an_endpoint_that_is_there_and_deliver_nowhere() -> N
         assert "__" not in program.replace("__name__", "")
 
 
-def test_without_a_known_endpoint_the_examples_are_invented() -> None:
+def test_examples_are_fictitious_without_a_monitored_endpoint() -> None:
     assert RESOURCE in programs(docs(resource=None))[0][1]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_hostile_resource_stays_text_in_every_program(text: str) -> None:
+def test_hostile_resource_is_escaped_in_every_program(text: str) -> None:
     reader = docs(resource=f"https://shop.dev/{text}")
     assert "canary" not in " ".join(name for _, attrs in reader.elements for name in attrs)
     orders = []
     for name, program in programs(reader):
         if name in ("curl", "shell"):
             assert shlex.split(program.replace("\\\n", " "), comments=True)
+        elif program.startswith("x402_"):
+            orders.append(json.loads(program.partition(" ")[2]))
         else:
             order = re.search(
                 r"^(?:ORDER|ARGUMENTS|const order) = (\{.*?\});?$",
@@ -151,10 +153,10 @@ def test_a_hostile_resource_stays_text_in_every_program(text: str) -> None:
             )
             assert order is not None
             orders.append(json.loads(order[1]))
-    assert sum("shop.dev" in order.get("resource", "") for order in orders) == 5
+    assert sum("shop.dev" in order.get("resource", "") for order in orders) == 6
 
 
-def test_a_server_that_sells_nothing_documents_what_is_free() -> None:
+def test_shows_only_free_routes_if_sales_are_not_configured() -> None:
     reader = docs(report=None)
     assert "Sales are not configured on this server" in reader.words
     assert [name for name, _ in programs(reader)] == ["curl"]
@@ -162,7 +164,7 @@ def test_a_server_that_sells_nothing_documents_what_is_free() -> None:
     assert not [attrs for attrs in reader.all("input") if attrs["type"] == "radio"]
 
 
-def test_the_languages_are_radio_buttons_with_one_chosen() -> None:
+def test_languages_are_radio_buttons_with_one_checked() -> None:
     radios = [attrs for attrs in docs().all("input") if attrs["type"] == "radio"]
     names = [f"in-{language.value.lower()}" for language in Language]
     assert [attrs["id"] for attrs in radios] == names
@@ -171,8 +173,8 @@ def test_the_languages_are_radio_buttons_with_one_chosen() -> None:
     assert {(attrs["type"], attrs["name"]) for attrs in radios} == {("radio", "language")}
 
 
-def test_the_retry_sends_what_was_signed() -> None:
-    shell, python, typescript, curl = (text for _, text in programs(docs())[-7:-3])
+def test_retry_sends_the_signed_payment() -> None:
+    shell, python, typescript, curl = (text for _, text in programs(docs())[-5:-1])
     assert shlex.split(shell) == [
         *("tollgauge", "buy", KNOWN, "--service", BASE),
         *("--network", "eip155:84532"),
@@ -182,7 +184,7 @@ def test_the_retry_sends_what_was_signed() -> None:
     assert "PAYMENT-SIGNATURE: $PAYMENT" in shlex.split(curl, comments=True)
 
 
-def test_links_within_the_page_lead_somewhere() -> None:
+def test_links_within_the_page_have_targets() -> None:
     reader = docs()
     ids = {attrs["id"] for _, attrs in reader.elements if "id" in attrs}
     links = {(attrs["href"] or "").removeprefix("#") for attrs in reader.all("a")}

@@ -1,4 +1,4 @@
-"""The docs page in a real browser: what a language shows, and what the copy button copies."""
+"""The language tabs and the copy buttons of `/docs` in a real browser."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tollgauge.demo.serving import serve
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
-WORDS_STAY = "window.setTimeout = () => 0"
-"""The page takes back what it says after two seconds; a busy machine may look later."""
+KEEP_MESSAGES = "window.setTimeout = () => 0"
+"""The page removes a message after two seconds; a busy machine may look later."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -32,31 +32,29 @@ async def browser() -> AsyncIterator[Browser]:
         await chromium.close()
 
 
-async def test_without_scripts_a_language_is_chosen_and_there_is_no_dead_button(
+async def test_language_tabs_work_without_scripts_and_no_button_is_shown(
     browser: Browser, docs_url: str
 ) -> None:
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
     await page.goto(docs_url)
-    route = page.locator("#paid ~ .route").first.locator("figure.snippet")
+    program = page.locator("#program figure.snippet")
     for language in ("Python", "TypeScript", "curl", "MCP"):
         await page.locator(".languages label", has_text=language).click()
-        figures = [figure for figure in await route.all() if await figure.is_visible()]
-        (program,) = [await figure.inner_text() for figure in figures]
-        assert program.startswith(language)
-        assert "/v1/x402-trust" in program or "x402_trust_score" in program
+        figures = [figure for figure in await program.all() if await figure.is_visible()]
+        (text,) = [await figure.inner_text() for figure in figures]
+        assert text.startswith(language)
+        assert "/v1/x402-trust" in text or "x402_trust_score" in text
     assert await page.locator("main button").count() == 0
     await context.close()
 
 
-async def test_the_copy_button_copies_the_program_and_says_so(
-    browser: Browser, docs_url: str
-) -> None:
+async def test_copy_button_copies_the_program_and_confirms(browser: Browser, docs_url: str) -> None:
     context = await browser.new_context(permissions=["clipboard-read", "clipboard-write"])
     page = await context.new_page()
-    await page.add_init_script(WORDS_STAY)
+    await page.add_init_script(KEEP_MESSAGES)
     await page.goto(docs_url)
-    figure = page.locator("#paid ~ .route").first.locator("figure.in-python")
+    figure = page.locator("#program figure.in-python")
     await figure.get_by_role("button", name="Copy").click()
     await expect(page.locator("#copied")).to_have_text("Copied")
     copied = await page.evaluate("navigator.clipboard.readText()")
@@ -65,15 +63,15 @@ async def test_the_copy_button_copies_the_program_and_says_so(
     await context.close()
 
 
-async def test_where_copying_is_refused_the_program_is_selected(
+async def test_copy_button_selects_the_program_if_copying_is_not_allowed(
     browser: Browser, docs_url: str
 ) -> None:
     context = await browser.new_context()
     page = await context.new_page()
     await page.add_init_script("delete Navigator.prototype.clipboard")
-    await page.add_init_script(WORDS_STAY)
+    await page.add_init_script(KEEP_MESSAGES)
     await page.goto(docs_url)
-    figure = page.locator("#paid ~ .route").first.locator("figure.in-python")
+    figure = page.locator("#program figure.in-python")
     await figure.get_by_role("button", name="Copy").click()
     await expect(page.locator("#copied")).to_have_text("Selected")
     selected = await page.evaluate("getSelection().toString()")

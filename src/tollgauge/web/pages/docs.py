@@ -1,14 +1,12 @@
-"""`GET /docs`: the API guide, with examples for every documented route.
+"""`GET /docs`: the API guide, with a curl command for every documented route.
 
-Free routes have a curl command, paid routes a program in each language of web/pages/snippets. Radio
-buttons and CSS select the language. A script (static/copy.js) adds copy buttons; the page works
-without it.
+One program pays for every paid route, in each language of web/pages/snippets: radio buttons and CSS
+select the language. A script (static/copy.js) adds copy buttons; the page works without it.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
@@ -23,7 +21,7 @@ from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.pages.snippets import Language
-from tollgauge.web.paid.products import similar, trace
+from tollgauge.web.paid.products import similar, trace, trust
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.examples import RESOURCE
 
@@ -36,17 +34,16 @@ _READERS_OWN: Final = frozenset({"delivery"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocsEntry:
-    """A route with its examples.
+    """A route with its curl command.
 
-    A free route has only `command`. `larger` lists the larger tiers of the same tool, which the
-    same programs can call.
+    A paid route also has the call of its MCP tool. `larger` lists the larger tiers of the tool.
     """
 
     route: DocumentedRoute
     anchor: str
+    command: str
+    tool_call: str = ""
     larger: tuple[DocumentedRoute, ...] = ()
-    command: str = ""
-    programs: tuple[tuple[Language, str], ...] = ()
 
 
 def docs_html(
@@ -72,29 +69,19 @@ def docs_html(
     network = report.network if report else ""
     free = [route for route in routes if route.micro_usd is None]
     sold = [route for route in routes if report and route.micro_usd is not None]
-    paid = [
-        _paid(tuple(group), base, about, network, replaceable=replaceable)
-        for _, group in groupby(sold, lambda route: route.tool)
-    ]
-    order = {"resource": about}
-    lost = [
-        (language, snippets.lost(language, report.resource, order, network=network))
-        for language in _OVER_HTTP
-        if report
-    ]
-    trace_url = base + trace.PRODUCT.path
-    tracing = [
-        (language, snippets.buy(language, trace_url, dict(AUTHORIZATION), network=network))
-        for language in _OVER_HTTP
-        if report
-    ]
+    paid = []
+    for _, tiers in groupby(sold, lambda route: route.tool):
+        smallest, *larger = tiers
+        subject = replaceable if smallest.path == similar.PRODUCT.path else None
+        paid.append(_entry(smallest, base, subject or about, larger=tuple(larger)))
     return render(
         "docs.html",
         base_url,
-        free=[_free(route, base, about) for route in free],
+        free=[_entry(route, base, about) for route in free],
         paid=paid,
-        lost=lost,
-        trace=tracing,
+        programs=_programs(report, base, about) if report else [],
+        lost=_lost_programs(report, about) if report else [],
+        trace=snippets.post(base + trace.PRODUCT.path, AUTHORIZATION),
         languages=tuple(Language),
         network=network,
         resource=resource,
@@ -120,46 +107,44 @@ def _guard(resource: str, base: str, fingerprint: str) -> str:
     return "\n".join(shlex.join(line) for line in lines)
 
 
-def _free(route: DocumentedRoute, base: str, resource: str) -> DocsEntry:
+def _entry(
+    route: DocumentedRoute, base: str, resource: str, *, larger: tuple[DocumentedRoute, ...] = ()
+) -> DocsEntry:
     if route.method == "GET":
         query = (route.example or "").replace(RESOURCE, quote(resource, safe="/:"))
         saving = f"-o {route.saved_as} " if route.saved_as else ""
         command = f"curl -s {saving}{shlex.quote(base + route.path + query)}"
     else:
         command = snippets.post(base + route.path, _body(route.example, resource))
-    return DocsEntry(route=route, anchor=_anchor(route), command=command)
+    arguments = orjson.dumps(_body(route.tool_example, resource)).decode()
+    return DocsEntry(
+        route=route,
+        anchor=_anchor(route),
+        command=command,
+        tool_call=f"{route.tool} {arguments}" if route.tool else "",
+        larger=larger,
+    )
 
 
-def _paid(
-    routes: tuple[DocumentedRoute, ...],
-    base: str,
-    resource: str,
-    network: str,
-    *,
-    replaceable: str | None,
-) -> DocsEntry:
-    """Build the entry of the routes that share a tool."""
-    route, *larger = routes
-    if route.path == similar.PRODUCT.path:
-        resource = replaceable or resource
-    programs = tuple(_programs(route, base, resource, network))
-    return DocsEntry(route=route, anchor=_anchor(route), larger=tuple(larger), programs=programs)
+def _programs(report: Offer, base: str, resource: str) -> list[tuple[Language, str]]:
+    """Return the program that buys a report, in each language."""
+    order, network, tool = {"resource": resource}, report.network, trust.PRODUCT.tool.name
+    mcp = snippets.buy(Language.MCP, base + MCP_PATH, order, network=network, tool=tool)
+    return [
+        *(
+            (language, snippets.buy(language, report.resource, order, network=network))
+            for language in _OVER_HTTP
+        ),
+        (Language.MCP, mcp),
+    ]
 
 
-def _programs(
-    route: DocumentedRoute, base: str, resource: str, network: str
-) -> Iterator[tuple[Language, str]]:
-    body = _body(route.example, resource)
-    for language in _OVER_HTTP:
-        yield language, snippets.buy(language, base + route.path, body, network=network)
-    if route.tool:
-        arguments = _body(route.tool_example, resource)
-        yield (
-            Language.MCP,
-            snippets.buy(
-                Language.MCP, base + MCP_PATH, arguments, network=network, tool=route.tool
-            ),
-        )
+def _lost_programs(report: Offer, resource: str) -> list[tuple[Language, str]]:
+    order = {"resource": resource}
+    return [
+        (language, snippets.lost(language, report.resource, order, network=report.network))
+        for language in _OVER_HTTP
+    ]
 
 
 def _anchor(route: DocumentedRoute) -> str:
