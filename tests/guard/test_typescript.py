@@ -99,7 +99,7 @@ def run(*command: str, text: str = "") -> str:
     program, *words = command
     path = require(program) if program in ("node", "npm") else program
     process = subprocess.run(
-        (path, *words), cwd=PACKAGE, input=text, capture_output=True, text=True, timeout=300
+        (path, *words), cwd=PACKAGE, input=text, capture_output=True, text=True, timeout=900
     )
     assert process.returncode == 0, process.stdout + process.stderr
     return process.stdout
