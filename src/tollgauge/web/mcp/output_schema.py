@@ -11,41 +11,23 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tollgauge.web.paid.product import Brief
+from tollgauge.web.wire.openapi import PAYMENT_REQUIRED_SCHEMA, PROBLEM_SCHEMA
 from tollgauge.web.wire.response_model import ResponseModel
 
 Schema = dict[str, Any]
 
 _DEPTH: Final = 2
 _KEPT: Final = ("type", "enum", "const", "anyOf", "items", "required", "additionalProperties")
-_TERMS: Final[Schema] = {
-    "type": "object",
-    "description": "x402 v2 PaymentRequired, with isError",
-    "required": ["x402Version", "error", "resource", "accepts"],
-    "properties": {
-        "x402Version": {"const": 2},
-        "error": {"type": "string"},
-        "resource": {"type": "object"},
-        "accepts": {"type": "array", "items": {"type": "object"}},
-        "extensions": {"type": "object"},
-    },
-}
-_PROBLEM: Final[Schema] = {
-    "type": "object",
-    "description": "RFC 9457 problem, with isError",
-    "required": ["type", "title", "status", "detail", "code"],
-    "properties": {
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-        "code": {"type": "string"},
-        "errors": {"type": "array", "items": {"type": "object"}},
-        "retryAfter": {"type": "integer", "description": "Seconds"},
-    },
-}
 
 
 def output_schema(answers: Iterable[Mapping[str, Any]], *, paid: bool) -> Schema:
     """Combine the schemas of a tool's results; a paid tool also returns payment terms."""
-    others = [_TERMS, _PROBLEM] if paid else [_PROBLEM]
+    terms = _pruned(PAYMENT_REQUIRED_SCHEMA, {}, 1)
+    problem = _pruned(PROBLEM_SCHEMA, {}, 1)
+    problem["properties"]["retryAfter"] = {"type": "integer", "description": "Seconds"}
+    terms["description"] = "x402 v2 PaymentRequired, with isError"
+    problem["description"] = "RFC 9457 problem, with isError"
+    others = [terms, problem] if paid else [problem]
     return {"type": "object", "anyOf": [*answers, *others]}
 
 

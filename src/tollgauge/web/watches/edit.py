@@ -32,9 +32,9 @@ from tollgauge.web.watches.watch_auth import (
     unknown_watch,
 )
 from tollgauge.web.wire import openapi
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.response_model import OneOf, from_attribute
 from tollgauge.web.wire.watch_models import (
-    EXAMPLE_ID,
     SnakeCaseResponse,
     WatchFields,
     WatchStateName,
@@ -234,24 +234,7 @@ def _ended() -> Problem:
     return Problem(422, "watch-ended", "This watch has ended and cannot be changed.")
 
 
-_EXAMPLE: Final = {
-    "watch_id": EXAMPLE_ID,
-    "state": "active",
-    "resource": "https://api.example.com/weather",
-    "created_at": "2026-01-01T00:00:00Z",
-    "expires_at": "2026-01-31T00:00:00Z",
-    "events": ["payto_change", "liveness_down"],
-    "liveness_sensitivity_n": 3,
-    "digest": False,
-    "destinations": [
-        {
-            "destination": "https://alerts.example.com/…",
-            "kind": "webhook",
-            "state": "active",
-            "reason": "",
-        }
-    ],
-}
+_EXAMPLE: Final = read_example("watch_state")
 EDIT: Final = "Edit the events and destinations of a watch"
 EDIT_REQUEST: Final = SECURITY | {"requestBody": EditRequest.body(_EDIT_EXAMPLE)}
 EDIT_ANSWERS: Final = openapi.free(

@@ -30,12 +30,11 @@ from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.watches.watch_auth import REFUSED, WatchId, answer, bearer, own_watch
 from tollgauge.web.wire import openapi
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.parameters import query
 from tollgauge.web.wire.request_model import invalid
 from tollgauge.web.wire.response_model import OneOf, Severity, UnixSeconds, from_attribute
 from tollgauge.web.wire.watch_models import (
-    EXAMPLE_BASE_URL,
-    EXAMPLE_ID,
     SnakeCaseResponse,
     WatchStateName,
     WholeSecond,
@@ -220,46 +219,8 @@ def _own_event(event: WatchEvent) -> WatchEventResponse:
     )
 
 
-_EXAMPLE: Final = {
-    "watch_id": EXAMPLE_ID,
-    "state": "active",
-    "resource": "https://api.example.com/weather",
-    "expires_at": "2026-01-31T00:00:00Z",
-    "events": [
-        {
-            "event_id": "evt_0123456789abcdef0123456789abcdef",
-            "type": "payto_change",
-            "severity": "error",
-            "observed_at": 1767225600,
-            "observed_at_iso": "2026-01-01T00:00:00Z",
-            "watch_id": EXAMPLE_ID,
-            "resource": "https://api.example.com/weather",
-            "reason": "Payments go to another address than before.",
-            "before": {"payTo": "0x1111111111111111111111111111111111111111"},
-            "after": {"payTo": "0x2222222222222222222222222222222222222222"},
-            "evidence": {"source": "probe"},
-            "endpoint_page": f"{EXAMPLE_BASE_URL}/endpoint/0123456789abcdef",
-        }
-    ],
-    "next_cursor": "17.1767225700000",
-    "watch_events": [
-        {
-            "event_id": "evt_fedcba9876543210fedcba9876543210",
-            "type": "created",
-            "observed_at": 1767225500,
-            "observed_at_iso": "2025-12-31T23:58:20Z",
-            "detail": {},
-        }
-    ],
-    "watch_events_cursor": "3",
-    "checkedTimes": 12,
-    "excludedTimes": 0,
-    "probesSinceCursor": 12,
-    "lastCheckedAt": "2026-01-01T00:00:00Z",
-    "nextCheckBy": "2026-01-01T00:06:00Z",
-}
 ANSWERS: Final = openapi.free(
     PollResponse,
-    _EXAMPLE,
+    read_example("watch_events"),
     REFUSED | {422: "A cursor is invalid, or a query parameter is unknown"},
 )

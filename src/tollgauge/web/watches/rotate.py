@@ -29,8 +29,9 @@ from tollgauge.web.edge.input import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.watches.watch_auth import WatchId, answer
 from tollgauge.web.wire import openapi
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestModel
-from tollgauge.web.wire.watch_models import EXAMPLE_BASE_URL, EXAMPLE_ID, SnakeCaseResponse, links
+from tollgauge.web.wire.watch_models import SnakeCaseResponse, links
 
 _KEEP: Final = "Store the secret: it is shown only once. The old secret is invalid now."
 VALID_S: Final = 600
@@ -148,17 +149,11 @@ def _watch_and_payer(tx: Connection, watch_id: str) -> tuple[Watch | None, tuple
 
 
 _EXAMPLE_BODY: Final = {"signed_at": 1767225600, "signature": "0x" + "1b" * 65}
-_EXAMPLE: Final = {
-    "watch_id": EXAMPLE_ID,
-    "secret": webhooks.new_secret(bytes(webhooks.SECRET_BYTES)),
-    **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url"),
-    "next_steps": [_KEEP],
-}
 ROTATE: Final = "Replace the secret of a watch with a signature of its payer"
 REQUEST: Final = {"requestBody": RotationRequest.body(_EXAMPLE_BODY)}
 ANSWERS: Final = openapi.free(
     RotatedResponse,
-    _EXAMPLE,
+    read_example("watch_rotation"),
     {
         400: "The body is not JSON",
         403: "The signature is not the payer's",

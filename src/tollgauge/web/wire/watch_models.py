@@ -29,7 +29,6 @@ ID: Final = re.compile(r"wat_[0-9a-f]{24}", re.ASCII)
 ID_PATTERN: Final = f"^{ID.pattern}$"
 """ID as a JSON Schema pattern."""
 EXAMPLE_ID: Final = "wat_0123456789abcdef01234567"
-EXAMPLE_BASE_URL: Final = "https://trust.example.com"
 
 WholeSecond = Annotated[str, BeforeValidator(iso_seconds)]
 """ISO 8601 without milliseconds, from milliseconds UTC."""

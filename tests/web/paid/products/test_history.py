@@ -432,4 +432,4 @@ async def test_the_402_describes_the_history_in_plain_words(shop: PaidServer) ->
 
 
 def test_the_documented_answer_is_one() -> None:
-    check_answer(HistoryResponse, history.ANSWER)
+    check_answer(HistoryResponse, history.PRODUCT.answer)

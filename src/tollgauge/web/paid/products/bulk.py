@@ -32,6 +32,7 @@ from tollgauge.store.scores import scores
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Brief, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import (
     RequestedResource,
     RequestModel,
@@ -121,37 +122,6 @@ class BulkResponse(ResponseModel):
 
     snake_limit = _snake("recompute_limit", int)
     snake_limit_hit = _snake("recompute_limit_hit", bool)
-
-
-ANSWER: Final = {
-    "recomputeLimit": RECOMPUTE_MAX,
-    "recomputeLimitHit": False,
-    "recompute_limit": RECOMPUTE_MAX,
-    "recompute_limit_hit": False,
-    "results": [
-        {
-            "resource": "https://api.example.com/weather",
-            "found": True,
-            "score": 84.2,
-            "grade": "A",
-            "recommendation": "proceed",
-            "reason": "It could be paid when it was last checked. Proceed: grade A (84.2 of 100). "
-            "Flawless: 100.0% up over 1,440 checks in 30 days, 158 ms on average.",
-            "payableNow": 0.999,
-            "payable24h": 0.995,
-            "confidence": 0.97,
-            "probedAt": "2025-12-31T23:59:00Z",
-            "computedAt": "2026-01-01T00:00:00Z",
-            "recomputed": True,
-            "scoreRange": {"low": 82.9, "point": 84.2, "high": 84.6},
-            "amountUsd": 0.01,
-            "payTo": "0x209693bc6afc0c5328ba36faf03c514ef312287c",
-            "flags": {},
-            "probed_at": "2025-12-31T23:59:00Z",
-            "computed_at": "2026-01-01T00:00:00Z",
-        }
-    ],
-}
 
 
 def _distinct(most: int, value: object, info: ValidationInfo[Perimeter]) -> tuple[Resource, ...]:
@@ -360,7 +330,7 @@ PRODUCTS: Final = tuple(
         "from stored observations; scores older than 15 minutes are recomputed.",
         request=_REQUESTS[tier],
         example=dict(EXAMPLE),
-        answer=dict(ANSWER),
+        answer=read_example("bulk"),
         response=BulkResponse,
         compute=_answer,
         tool=_TOOL,

@@ -29,47 +29,11 @@ from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Brief, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null, iso, micro_usd
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "days": 7}
-ANSWER: Final = {
-    "resource": "https://api.example.com/weather",
-    "from": "2025-12-25T00:00:00Z",
-    "to": "2026-01-01T00:00:00Z",
-    "days": 7,
-    "discovery": [
-        {
-            "ts": "2025-12-27T09:15:00Z",
-            "event": "price-changed",
-            "source": "probe",
-            "before": "5000",
-            "after": "10000",
-        }
-    ],
-    "payers": [
-        {
-            "payer": "0x7e5f4552091a69125d5dfcb7b8c2659029395bdf",
-            "transfers": 12,
-            "paidUsd": 0.06,
-            "returnedUsd": 0.0,
-        }
-    ],
-    "probes": [
-        {
-            "ts": "2025-12-31T23:59:00Z",
-            "outcome": "payment-required",
-            "up": True,
-            "status": 402,
-            "latencyMs": 158,
-            "amount": "10000",
-            "amountUsd": 0.01,
-            "compliant": True,
-            "attribution": "theirs",
-        }
-    ],
-    "truncated": False,
-}
 MAX_PAYERS: Final = 100
 _Shared = tuple[dict[str, Any], dict[str, Any]]
 """The fields of a probe before its latency, and after it."""
@@ -280,7 +244,7 @@ PRODUCT: Final = Product(
     "and network, and who paid most in the last 30 days.",
     request=HistoryRequest,
     example=dict(EXAMPLE),
-    answer=dict(ANSWER),
+    answer=read_example("history"),
     response=HistoryResponse,
     compute=_answer,
     tool=ToolSpec(

@@ -17,6 +17,7 @@ from tollgauge.monitor.alternatives import IndexBuilding, RankedAlternatives
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
 from tollgauge.web.wire.response_model import (
     Chance,
@@ -33,25 +34,6 @@ from tollgauge.web.wire.response_model import (
 )
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "limit": 5, "minScoreDelta": 5}
-ANSWER: Final = {
-    "resource": "https://api.example.com/weather",
-    "score": 61.4,
-    "alternatives": [
-        {
-            "resource": "https://weather.example.net/v1/current",
-            "score": 84.2,
-            "grade": "A",
-            "recommendation": "proceed",
-            "payable24h": 0.995,
-            "confidence": 0.97,
-            "similarity": 0.46,
-            "amountUsd": 0.004,
-            "cheaper": True,
-            "network": "eip155:8453",
-            "endpointPage": "https://tollgauge.example/endpoint/4f1c1e1d9a3b2c10",
-        }
-    ],
-}
 
 
 class AlternativeResponse(ResponseModel):
@@ -168,7 +150,7 @@ PRODUCT: Final = Product(
     "first.",
     request=SimilarRequest,
     example=dict(EXAMPLE),
-    answer=dict(ANSWER),
+    answer=read_example("similar"),
     response=SimilarResponse,
     compute=_answer,
     tool=ToolSpec(

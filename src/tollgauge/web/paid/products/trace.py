@@ -48,6 +48,7 @@ from tollgauge.store.ledger.reconciliation import Key, PaymentSummary, payment_o
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, camel, iso
 
@@ -56,45 +57,6 @@ DEADLINE_S: Final = 25.0
 _RETRY_S: Final = 5
 
 EXAMPLE: Final = {"txHash": "0x" + "5a" * 32, "network": "base-mainnet"}
-_PAID: Final[dict[str, Any]] = {
-    "payer": "0x857b06519e91e3a54538791bdbb0e22373e36b66",
-    "payee": "0x209693bc6afc0c5328ba36faf03c514ef312287c",
-    "amount": "10000",
-    "token": {
-        "address": "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
-        "symbol": "USDC",
-        "decimals": 6,
-    },
-}
-ANSWER: Final[dict[str, Any]] = {
-    "txHash": EXAMPLE["txHash"],
-    "network": "base-mainnet",
-    "chainId": 8453,
-    "status": "success",
-    "block": {
-        "number": 40_218_326,
-        "hash": "0x" + "b1" * 32,
-        "timestamp": "2026-01-01T00:00:00Z",
-        "finality": "finalized",
-    },
-    "submitter": "0xd407e409e34e0b9afb99ecceb609bdbcd5e7f1bf",
-    "decoder": "calldata",
-    "payments": [
-        _PAID
-        | {
-            "method": "transferWithAuthorization",
-            "amountUsd": 0.01,
-            "authorization": {
-                "nonce": "0x" + "4e" * 32,
-                "validAfter": "1767225540",
-                "validBefore": "1767225900",
-            },
-            "logIndex": 77,
-        }
-    ],
-    **_PAID,
-    "ledger": {"match": False},
-}
 
 
 class BlockResponse(ResponseModel):
@@ -366,7 +328,7 @@ PRODUCT: Final = Product(
     "payments.",
     request=TraceRequest,
     example=dict(EXAMPLE),
-    answer=dict(ANSWER),
+    answer=read_example("payment_trace"),
     response=PaymentTraceResponse,
     prepare=_prepare,
     compute=_answer,

@@ -32,8 +32,7 @@ from tollgauge.core.probe.exchange import FaultKind
 from tollgauge.core.probe.outcome import OUTCOMES
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.watch import watch_rules as rules
-from tollgauge.core.watch.changes import EVENTS
-from tollgauge.core.watch.watch_rules import DestinationKind, WatchRequest
+from tollgauge.core.watch.watch_rules import DestinationKind
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payer_limit
@@ -45,13 +44,13 @@ from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.paid.delivery_test import DeliveryTester
 from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
-from tollgauge.web.wire.response_model import OneOf
+from tollgauge.web.wire.response_model import OneOf, dump, from_attribute
 from tollgauge.web.wire.watch_models import (
-    EXAMPLE_BASE_URL,
-    EXAMPLE_ID,
     SnakeCaseResponse,
     WatchFields,
+    WholeSecond,
     links,
 )
 
@@ -96,13 +95,13 @@ class WatchResponse(SnakeCaseResponse):
     without the payment's ticket, and after a rotation.
     """
 
-    watch_id: str
+    watch_id: str = from_attribute("id")
     secret: str | None = None
     resource: str
-    created_at: str
-    expires_at: str
+    created_at: WholeSecond
+    expires_at: WholeSecond
     events: list[str]
-    liveness_sensitivity_n: int
+    liveness_sensitivity_n: int = from_attribute("sensitivity")
     digest: bool
     poll_url: str
     renew_url: str
@@ -192,12 +191,24 @@ async def _create(
     )
     destinations = tester.sealed(request.targets, watch_id=watch_id, now=now)
     await claim.writing(_add, request.watched, watch, destinations, payment_id=claim.payment_id)
-    document = watch_document(
-        watch, resource=request.watched.url, secret=secret, base_url=dependencies.base_url
+    names = ("poll_url", "renew_url", "rotate_url", "edit_url", "cancel_url")
+    urls = links(dependencies.base_url, watch_id, *names)
+    answer = WatchResponse.build(
+        watch,
+        watch.watch_request,
+        secret=secret,
+        resource=request.watched.url,
+        next_steps=[
+            *warnings,
+            _KEEP,
+            f"Poll with GET {urls['poll_url']} and the header Authorization: Bearer <secret>.",
+            "Verify deliveries with the secret and any Standard Webhooks library.",
+            f"Renew before {iso_seconds(watch.expires_at)} with a paid POST {urls['renew_url']}.",
+        ],
+        delivery=DeliveryResponse.build(connection_test=tested),
+        **urls,
     )
-    document["delivery"] = {"connection_test": tested}
-    document["next_steps"] = warnings + document["next_steps"]
-    sealed = dependencies.sealer.seal(orjson.dumps(document), context=_ANSWER_CONTEXT)
+    sealed = dependencies.sealer.seal(dump(answer), context=_ANSWER_CONTEXT)
     return _SEALED + sealed.hex().encode() + b'"}'
 
 
@@ -292,53 +303,6 @@ def _opened(dependencies: PaidDependencies, body: bytes) -> bytes:
         ) from error
 
 
-def watch_document(watch: Watch, *, resource: str, secret: str, base_url: str) -> dict[str, Any]:
-    """Return the answer to a new watch, without its destinations."""
-    names = ("poll_url", "renew_url", "rotate_url", "edit_url", "cancel_url")
-    urls = links(base_url, watch.id, *names)
-    return {
-        "watch_id": watch.id,
-        "secret": secret,
-        "resource": resource,
-        "created_at": iso_seconds(watch.created_at),
-        "expires_at": iso_seconds(watch.expires_at),
-        "events": list(watch.watch_request.events),
-        "liveness_sensitivity_n": watch.watch_request.sensitivity,
-        "digest": watch.watch_request.digest,
-        **urls,
-        "next_steps": [
-            _KEEP,
-            f"Poll with GET {urls['poll_url']} and the header Authorization: Bearer <secret>.",
-            "Verify deliveries with the secret and any Standard Webhooks library.",
-            f"Renew before {iso_seconds(watch.expires_at)} with a paid POST {urls['renew_url']}.",
-        ],
-    }
-
-
-def _example() -> dict[str, Any]:
-    watch = Watch(
-        id=EXAMPLE_ID,
-        secret_hash="",
-        endpoint_id="",
-        created_at=1_767_225_600_000,
-        expires_at=1_767_225_600_000 + rules.PERIOD_MS,
-        watch_request=WatchRequest(
-            events=tuple(event for event in EVENTS if event in EXAMPLE["events"])
-        ),
-    )
-    secret = webhooks.new_secret(bytes(webhooks.SECRET_BYTES))
-    resource = str(EXAMPLE["endpoint"])
-    answer = watch_document(watch, resource=resource, secret=secret, base_url=EXAMPLE_BASE_URL)
-    test = {
-        "destination": "https://alerts.example.com/…",
-        "kind": DestinationKind.JSON.value,
-        "ok": True,
-        "tries": 1,
-        "result": "ok",
-    }
-    return answer | {"delivery": {"connection_test": [test]}}
-
-
 PRODUCT: Final = Product(
     path="/v1/watch-endpoint-30d",
     position=60,
@@ -349,7 +313,7 @@ PRODUCT: Final = Product(
     "every 5 minutes; webhooks, Slack, Discord, or polling.",
     request=CreateRequest,
     example=dict(EXAMPLE),
-    answer=_example(),
+    answer=read_example("watch"),
     response=WatchResponse,
     prepare=_prepare,
     compute=_create,

@@ -14,10 +14,10 @@ from tollgauge.store.watches import watch_payments, watches
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
+from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestModel
 from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.watch_models import (
-    EXAMPLE_BASE_URL,
     EXAMPLE_ID,
     ID,
     ID_PATTERN,
@@ -101,12 +101,7 @@ PRODUCT: Final = Product(
     description="Renew a watch of a pay-per-call (x402) endpoint for 30 more days.",
     request=RenewalRequest,
     example={},
-    answer={
-        "watch_id": EXAMPLE_ID,
-        "resource": "https://api.example.com/weather",
-        "expires_at": "2026-03-02T00:00:00Z",
-        **links(EXAMPLE_BASE_URL, EXAMPLE_ID, "poll_url", "renew_url"),
-    },
+    answer=read_example("watch_renewal"),
     response=RenewedResponse,
     prepare=_prepare,
     compute=_renew,

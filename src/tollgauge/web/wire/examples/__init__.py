@@ -1,4 +1,4 @@
-"""Recorded answers, for the interface description. `docs/generate.py` writes the files."""
+"""Example answers, for OpenAPI. docs/response_examples.py records some of them."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ PUBLIC_KEY: Final = "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"
 
 @cache
 def read_example(name: str, base_url: str = BASE_URL) -> Any:
-    """A recorded answer as JSON value, with the URL of this service."""
+    """Return an example answer as a JSON value, with the URL of this service."""
     text = resources.files(__package__).joinpath(f"{name}.json").read_text(encoding="utf-8")
     return orjson.loads(text.replace(BASE_URL, base_url))
