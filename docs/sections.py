@@ -15,13 +15,12 @@ from mcp_types import Tool
 from docs.api import example_service
 from docs.markdown import table
 from docs.outcome_texts import OUTCOME_TEXTS
-from tollgauge.core.base.units import dollars
+from tollgauge.core.base.units import dollars, parse_dollars
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.web import routes
 from tollgauge.web.mcp.tools import PRICE, Tools
 from tollgauge.web.paid.product import Product
 from tollgauge.web.paid.products import all_products
-from tollgauge.web.paid.sale_settings import micro_usd
 
 _DOCS: Final = Path(__file__).parent
 _FREE_ROUTES: Final = {
@@ -102,7 +101,7 @@ def _tools(products: tuple[Product, ...], tools: list[Tool]) -> str:
     rows = []
     for tool in tools:
         amounts = (tool.meta or {})[PRICE]["amounts"]
-        prices = [dollars(micro_usd(amount)) for amount in amounts.values() if float(amount)]
+        prices = [dollars(parse_dollars(amount)) for amount in amounts.values() if float(amount)]
         same = sold.get(tool.name) or f"`{_FREE_ROUTES[tool.name]}`"
         rows.append((f"`{tool.name}`", _arguments(tool), ", ".join(prices) or "free", same))
     return table(("tool", "arguments", "price", "same as"), rows)
@@ -118,7 +117,7 @@ def _arguments(tool: Tool) -> str:
 
 
 def _price(product: Product) -> str:
-    return dollars(micro_usd(product.price))
+    return dollars(parse_dollars(product.price))
 
 
 def _paths(products: list[Product]) -> str:

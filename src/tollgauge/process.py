@@ -98,7 +98,7 @@ def _server(app: Any, settings: ServerSettings) -> _Server:
             ws="none",
             access_log=False,
             log_level="warning",
-            proxy_headers=False,  # web/edge/rate reads X-Forwarded-For from trusted proxies only
+            proxy_headers=False,  # web/edge/middleware reads X-Forwarded-For of trusted proxies
             # Longer than CountedProtocol's deadline, which replaces uvicorn's.
             timeout_keep_alive=settings.connections.idle_ms // SECOND_MS + 1,
             server_header=False,

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from tollgauge.clients.facilitator import (
+    SILENT,
     Facilitator,
     FacilitatorSettings,
     FacilitatorUnavailable,
@@ -25,7 +26,6 @@ from tollgauge.clients.facilitator import (
     Unclear,
     Verified,
 )
-from tollgauge.clients.peer import SILENT
 from tollgauge.core.sale.payment import Payment, decode
 from tollgauge.demo.serving import serve
 

@@ -31,8 +31,7 @@ from tests.support.ledger_chain import (
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.rpc import Node
-from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.clients.peer import Breaker
+from tollgauge.clients.facilitator import Breaker, Facilitator, FacilitatorSettings
 from tollgauge.core.sale.payment import Offer, canonical_body, decode, request_digest
 from tollgauge.db.engine import Store
 from tollgauge.store.ledger import payments

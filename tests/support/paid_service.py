@@ -23,9 +23,9 @@ from tests.support import http_service, prices
 from tests.support.http_service import PAY_TO
 
 from tollgauge.clients.facilitator import FacilitatorSettings
+from tollgauge.core.base.units import parse_dollars
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve
-from tollgauge.web.paid.sale_settings import micro_usd
 
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 
@@ -91,7 +91,7 @@ class PaidService:
 
     def payment(self, path: str) -> dict[str, Any]:
         """Return a new payment of the price of a route."""
-        price = micro_usd(prices.PRICES[path])
+        price = parse_dollars(prices.PRICES[path])
         return payment(next(self.nonces), value=price, now=self.running.clock())
 
     async def post(

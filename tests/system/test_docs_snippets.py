@@ -23,11 +23,11 @@ from tests.support.rated_endpoints import add_better_alternative
 from tests.support.storefront import WEATHER, Storefront, storefront
 
 from tollgauge.clients.peer import public_authorities
+from tollgauge.core.base.units import parse_dollars
 from tollgauge.demo.buyer import buy
 from tollgauge.web.pages.docs import AUTHORIZATION
 from tollgauge.web.pages.snippets import Language
 from tollgauge.web.paid.products.trace import EXAMPLE as TRACE_EXAMPLE
-from tollgauge.web.paid.sale_settings import micro_usd
 from tollgauge.web.wire.watch_models import EXAMPLE_ID
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,7 +165,7 @@ async def test_program_buys_every_route_at_its_price(
             url, order = read_curl(snippets["curl"])
         program = fill_in(page.program(language, url, order), page, watch_id)
         answer: Any = json.loads(await run(shop, language, program, tmp_path))
-        assert await shop.income() - before == micro_usd(PRICES[path]), path
+        assert await shop.income() - before == parse_dollars(PRICES[path]), path
         if path == TRUST:
             assert (answer["resource"], answer["score"] is None) == (WEATHER, False)
         if path == TRACE:
@@ -182,7 +182,7 @@ async def test_curl_shows_the_terms_of_every_route_without_charge(
     before = await shop.income()
     for path, snippets in page.routes.items():
         terms = json.loads(await run(shop, Language.CURL, snippets["curl"], tmp_path))
-        assert terms["accepts"][0]["amount"] == str(micro_usd(PRICES[path]))
+        assert terms["accepts"][0]["amount"] == str(parse_dollars(PRICES[path]))
     assert await shop.income() == before
 
 
@@ -195,7 +195,7 @@ async def test_client_that_stores_its_payment_pays_once_for_a_late_response(
     answer = json.loads(await run(shop, language, page.lost[language], tmp_path))
     assert answer["resource"] == WEATHER
     assert shop.stall.pending == 0
-    assert await shop.income() - before == micro_usd(PRICES[TRUST])
+    assert await shop.income() - before == parse_dollars(PRICES[TRUST])
 
 
 @pytest.mark.parametrize("language", [Language.PYTHON, Language.TYPESCRIPT])

@@ -32,7 +32,7 @@ from typer.main import get_command
 
 from tollgauge import app, cli
 from tollgauge.clients.peer import public_authorities
-from tollgauge.web.paid.sale_settings import micro_usd
+from tollgauge.core.base.units import parse_dollars
 
 USES_DATABASE: Final[dict[str, tuple[str, ...]]] = {
     "status": (),
@@ -142,7 +142,7 @@ class Service:
     async def sell(self) -> None:
         document = paid_service.payment(
             next(self.nonces),
-            value=micro_usd(prices.PRICES["/v1/x402-history"]),
+            value=parse_dollars(prices.PRICES["/v1/x402-history"]),
             now=app.now_ms(),
         )
         header = paid_service.header(document)

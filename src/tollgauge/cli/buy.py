@@ -29,7 +29,7 @@ from tollgauge.cli.terminal import (
     show,
 )
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.units import BASE, dollars
+from tollgauge.core.base.units import BASE, dollars, parse_dollars
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.clients.purchase import Order, Purchase
@@ -116,10 +116,9 @@ def check_resource(url: str) -> None:
 def limits_of(max_price: str, network: str) -> Limits:
     """Return the buyer's limits. Raises typer.BadParameter if the price is not a number."""
     from tollgauge.clients.spending import Limits
-    from tollgauge.web.paid.sale_settings import micro_usd
 
     try:
-        return Limits(network=network, max_amount=micro_usd(max_price))
+        return Limits(network=network, max_amount=parse_dollars(max_price))
     except ValueError as error:
         raise typer.BadParameter("Give dollars, such as 0.05.", param_hint="--max-price") from error
 

@@ -17,6 +17,7 @@ from tollgauge.cli.terminal import (
     show,
     with_service,
 )
+from tollgauge.core.base.units import DAY_MS, day_of, iso, iso_day
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from sqlalchemy import Connection
@@ -129,7 +130,6 @@ def _read_ledger(tx: Connection, *, limit: int) -> dict[str, Any]:
 
 def _read_books(tx: Connection, sale: SaleSettings, *, days: int, now: int) -> dict[str, Any]:
     """Load the newest days of each payment address, and older days that did not match."""
-    from tollgauge.core.base.units import day_of
     from tollgauge.core.sale.books import Account
     from tollgauge.store.ledger import reconciliation
 
@@ -154,24 +154,19 @@ def _read_books(tx: Connection, sale: SaleSettings, *, days: int, now: int) -> d
 
 
 def _account(account: Account) -> dict[str, Any]:
-    from tollgauge.web.wire.response_model import iso
-
     return {
         "network": account.network,
         "asset": account.asset,
         "payTo": account.address,
-        "readFrom": iso(account.read_from),
-        "readTo": iso(account.read_to),
+        "readFrom": None if account.read_from is None else iso(account.read_from),
+        "readTo": None if account.read_to is None else iso(account.read_to),
     }
 
 
 def _day(day: Day) -> dict[str, Any]:
     """Return a day of the reconciliation; amounts are decimal strings of atomic units."""
-    from tollgauge.core.base.units import DAY_MS
-    from tollgauge.web.wire.response_model import day as date_of
-
     return {
-        "day": date_of(day.day * DAY_MS),
+        "day": iso_day(day.day * DAY_MS),
         "network": day.account.network,
         "asset": day.account.asset,
         "payTo": day.account.address,
@@ -190,8 +185,6 @@ def _day(day: Day) -> dict[str, Any]:
 
 def _unattributed(deposit: UnattributedDeposit) -> dict[str, Any]:
     """Return a transfer that paid for nothing; `payment` is the one with its authorization."""
-    from tollgauge.web.wire.response_model import iso
-
     payment = {
         "paymentId": deposit.payment_id,
         "state": None if deposit.state is None else str(deposit.state),
@@ -214,7 +207,6 @@ def _unattributed(deposit: UnattributedDeposit) -> dict[str, Any]:
 def _payment(row: LedgerRow, attempts: tuple[Attempt, ...]) -> dict[str, Any]:
     """Return a payment without the signed payload and the purchased response."""
     from tollgauge.core.sale.payment_state import State
-    from tollgauge.web.wire.response_model import iso
 
     return {
         "paymentId": row.id,

@@ -35,7 +35,7 @@ from tollgauge.cli.terminal import (
     with_service,
 )
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.units import BASE
+from tollgauge.core.base.units import BASE, iso
 
 if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     import httpx
@@ -247,14 +247,13 @@ def watch_resend(
 def _watches(tx: Connection, *, limit: int) -> dict[str, Any]:
     from tollgauge.store.endpoints import endpoints
     from tollgauge.store.watches import outbox, watches
-    from tollgauge.web.wire.response_model import iso
 
     rows = watches.latest(tx, limit=limit)
     known = endpoints.get_many(tx, {row.endpoint_id for row in rows})
     depth = outbox.depth(tx)
     return {
         "queued": depth.queued,
-        "oldestDue": iso(depth.oldest_due),
+        "oldestDue": None if depth.oldest_due is None else iso(depth.oldest_due),
         "watches": [
             {
                 "watchId": row.id,
@@ -272,7 +271,6 @@ def _watch(tx: Connection, watch_id: str) -> dict[str, Any]:
     """Return a watch as the operator sees it. Raises TollgaugeError for an unknown ID."""
     from tollgauge.store.endpoints import endpoints
     from tollgauge.store.watches import destinations, outbox, watch_events, watches
-    from tollgauge.web.wire.response_model import iso
 
     watch = watches.get(tx, watch_id)
     if watch is None:
@@ -320,8 +318,6 @@ def _resend(tx: Connection, ids: list[str], *, now: int) -> int:
 
 def _delivery(delivery: outbox.OutboxDelivery) -> dict[str, Any]:
     """Return a delivery without its destination, which `watch show` lists."""
-    from tollgauge.web.wire.response_model import iso
-
     return {
         "id": delivery.alert.id,
         "watchId": delivery.alert.watch_id,

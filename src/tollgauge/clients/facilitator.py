@@ -19,12 +19,14 @@ from pydantic import BeforeValidator, Field, PositiveInt, ValidationError
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 from x402.schemas import SettleResponse, SupportedResponse, VerifyResponse
 
-from tollgauge.clients.peer import Breaker, WebUrl, public_authorities
+from tollgauge.clients.peer import WebUrl, public_authorities
 from tollgauge.core.base import strictjson
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import EVM_WORD_PATTERN
 from tollgauge.core.sale.payment import X402_VERSION, Payment
 
+SILENT: Final = 5
+TRIAL_S: Final = 2.0
 _REPLY_MAX: Final = 65_536
 _HEADERS: Final = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
 _TIMEOUT_MAX_S: Final = 80
@@ -95,6 +97,38 @@ class Unclear:
     transaction: str | None = None
 
 
+class Breaker:
+    """Circuit breaker of one kind of call, for a facilitator that does not respond.
+
+    After SILENT consecutive calls without a response it opens, and one call per TRIAL_S passes
+    until any response, good or bad, closes it. Errors do not open it: otherwise a buyer who can
+    cause an error could stop the sales of others. Times are seconds of a monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self._silent = 0
+        self._trial_at = 0.0
+
+    def passes(self, now_s: float) -> bool:
+        """Return whether a call may be made now. While it is open, that call is the trial."""
+        if self._silent < SILENT:
+            return True
+        if now_s < self._trial_at:
+            return False
+        self._trial_at = now_s + TRIAL_S
+        return True
+
+    def answered(self) -> None:
+        """Record a response."""
+        self._silent = 0
+
+    def stayed_silent(self, now_s: float) -> None:
+        """Record a call that ended without a response."""
+        self._silent += 1
+        if self._silent == SILENT:
+            self._trial_at = now_s + TRIAL_S
+
+
 class Facilitator:
     """A connection pool to one facilitator."""
 
@@ -117,7 +151,7 @@ class Facilitator:
 
     def takes_sales(self) -> bool:
         """Whether a new sale may begin: not while verify or settle does not respond, except for
-        occasional trials (clients/peer).
+        occasional trials.
         """
         now_s = asyncio.get_running_loop().time()
         return all(breaker.passes(now_s) for breaker in self._breakers.values())

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, Response
 
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.observe import log, place_of
-from tollgauge.web.edge.headers import accepts_page
+from tollgauge.web.edge.messages import accepts_page
 from tollgauge.web.edge.problem import Invalid, Problem, internal_error, store_unavailable
 from tollgauge.web.pages import views
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from fastapi import Depends, FastAPI, params
 from starlette.responses import Response
 
-from tollgauge.web.edge.input import query_check
+from tollgauge.web.edge.messages import query_check
 from tollgauge.web.wire import openapi
 
 INVALID_QUERY: Final = {422: "A query parameter is unknown or invalid"}

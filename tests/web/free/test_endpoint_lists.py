@@ -331,7 +331,7 @@ async def test_a_field_of_a_body_is_left_out_and_not_null(running: Running, name
 
 
 async def test_a_brief_answer_has_room_for_five_of_any_length() -> None:
-    row = lists.SearchRow(
+    row = lists.SearchRow.build(
         id="0" * 16,
         resource="https://api.example.com/" + "x" * 90,
         host="api.example.com",
@@ -339,20 +339,20 @@ async def test_a_brief_answer_has_room_for_five_of_any_length() -> None:
         down=None,
         recommendation="parameterize",
         grade="A",
-        score=99.9,
-        payable24h=0.999,
-        confidence=0.99,
-        uptime30d=99.9,
+        score=999,
+        payable24h=999,
+        confidence=99,
+        uptime30d=999,
         avg_latency_ms=12_345,
         demand=None,
-        amount_usd=0.123456,
+        amount_usd=123_456,
         network="eip155:8453",
-        first_seen="2026-01-01T00:00:00Z",
+        first_seen=1_767_225_600_000,
         last_probed=None,
         advertised_by=AdvertisedBy(service_name="n" * 80, description="d" * 500),
         endpoint_page="https://trust.example.com/endpoint/" + "0" * 16,
         simulated=False,
-        similarity=0.99,
+        similarity=99,
     )
     model = lists.SearchResponse(match="meaning", results=[row] * 5)
     brief = lists.brief_search(model, limit=5)

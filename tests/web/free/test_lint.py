@@ -23,6 +23,7 @@ from tests.support.http_service import (
 from tests.support.lint_envelopes import encode_envelope
 from tests.support.statements import fetch
 
+from tollgauge.core.base.units import iso
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.lint.example import ANSWERS, EXAMPLES
 from tollgauge.core.probe.exchange import Finding, Severity, Timings
@@ -30,7 +31,6 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.monitor import discovery
 from tollgauge.store.probes import probes
-from tollgauge.web.wire.response_model import iso
 
 GOOD = ANSWERS["v2"]
 pytestmark = pytest.mark.asyncio(loop_scope="module")

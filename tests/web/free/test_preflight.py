@@ -11,8 +11,7 @@ from tests.support.bundles import add, observe_pay_to, priced_endpoint, set_scor
 from tests.support.http_service import NOW, Running, configuration, open_service
 from tests.support.score_rows import endpoint
 
-from tollgauge.core.base.units import HOUR_MS
-from tollgauge.web.wire.response_model import iso
+from tollgauge.core.base.units import HOUR_MS, iso
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -18,8 +18,7 @@ from tests.support.gate_world import World, sale, settled_response
 from tests.support.signed_payments import sign_payment
 
 from tollgauge.clients import peer
-from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
-from tollgauge.clients.peer import SILENT
+from tollgauge.clients.facilitator import SILENT, Facilitator, FacilitatorSettings
 from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store
 from tollgauge.demo.serving import serve

@@ -24,11 +24,10 @@ from tests.support.http_service import BASE, Clock, Running, configuration, open
 from tests.support.paid_service import facilitator, header, payment
 
 from tollgauge.clients.directories import file
-from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.base.units import MINUTE_MS, parse_dollars
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.demo.serving import serve
 from tollgauge.monitor import discovery
-from tollgauge.web.paid.sale_settings import micro_usd
 from tollgauge.web.wire import examples
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -280,7 +279,7 @@ class Payer:
         await self.app(scope, receive, send)
 
     def _signed(self, price: str) -> bytes:
-        value = micro_usd(price)
+        value = parse_dollars(price)
         return header(payment(next(self.nonces), value=value, now=self.clock.now)).encode()
 
 

@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from functools import partial
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache, partial
 from typing import Final
 
 Clock = Callable[[], int]
@@ -259,6 +260,23 @@ def micro_usd(amount: int, decimals: int = 6) -> int:
     return (amount * 10**7 // int(10**decimals) + 5) // 10
 
 
+def usd(micro_usd: int) -> float:
+    """Convert millionths of a dollar to dollars, for JSON."""
+    return micro_usd / 1_000_000
+
+
+def parse_dollars(text: str) -> int:
+    """Return a price in dollars, such as `0.005`, in millionths of a dollar. Raises ValueError."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation as error:
+        raise ValueError(f"{text!r} is not an amount in dollars") from error
+    scaled = value * 10**6
+    if not value.is_finite() or scaled != scaled.to_integral_value() or scaled <= 0:
+        raise ValueError(f"{text!r} is not a positive amount with at most six decimals")
+    return int(scaled)
+
+
 def dollars(amount: int, decimals: int = 6) -> str:
     """Format an atomic amount of a dollar token with two to six decimals: `$5,000.00`, `$0.10`,
     `$0.005`. Rounds half up.
@@ -275,6 +293,25 @@ def hex_text(value: bytes) -> str:
 def iso_seconds(at: int) -> str:
     """Format a time as ISO 8601 UTC with `Z`, in whole seconds."""
     return datetime.fromtimestamp(at // SECOND_MS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def iso(at: int) -> str:
+    """Format a time as ISO 8601 UTC with `Z`, with milliseconds only if they are not zero."""
+    day, of_day = divmod(at, DAY_MS)
+    seconds, ms = divmod(of_day, SECOND_MS)
+    time = f"{seconds // 3_600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+    return f"{_iso_date(day)}T{time}.{ms:03d}Z" if ms else f"{_iso_date(day)}T{time}Z"
+
+
+def iso_day(at: int) -> str:
+    """Format the UTC date of a time: `2026-01-31`."""
+    return _iso_date(at // DAY_MS)
+
+
+@lru_cache(maxsize=1_024)
+def _iso_date(day: int) -> str:
+    # Cached: answers contain the same few days again and again.
+    return date_of(day).isoformat()
 
 
 def minute(at: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +14,6 @@ from tollgauge.core.directory.discovery import PRICE_CHANGED
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.attribution import VantageState
 from tollgauge.core.probe.latency import percentiles
-from tollgauge.core.probe.probe import HistoryRow
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import Cap
@@ -37,7 +36,7 @@ from tollgauge.monitor.reports.snapshots import (
 from tollgauge.store.endpoints import listings, rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
-from tollgauge.store.probes import probes, vantages, window
+from tollgauge.store.probes import vantages, window
 from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
@@ -239,12 +238,3 @@ def _dollars(text: str) -> str:
     decimals = next((known.decimals for known in ASSETS.values() if known.address == asset), None)
     has_decimals = decimals is not None or not asset
     return dollars(int(amount), decimals or 6) if has_decimals and amount.isdigit() else text
-
-
-def history(
-    tx: Connection, endpoint_id: str, *, since: int, until: int
-) -> Iterator[list[HistoryRow]]:
-    """Yield the probes with `since < at <= until`, oldest first, one list per UTC day. Each stored
-    day is read once, and only one is unpacked at a time.
-    """
-    return probes.history_rows(tx, endpoint_id, since=since, until=until)

@@ -19,7 +19,7 @@ from typing import Final
 
 from starlette.types import Message
 
-from tollgauge.web.edge.headers import EVERY_ANSWER, MIN_BYTES, gzipped, names_tag
+from tollgauge.web.edge.messages import EVERY_ANSWER, MIN_BYTES, gzipped, names_tag
 
 FRESH_SECONDS: Final = 5.0
 STALE_SECONDS: Final = 3_600.0

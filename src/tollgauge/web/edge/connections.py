@@ -27,7 +27,7 @@ from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
 from tollgauge.observe import log
-from tollgauge.web.edge.rate import address_key
+from tollgauge.web.edge.middleware import address_key
 
 TOTAL_MAX: Final = 16_384
 """Concurrent connections, even with more descriptors: each uses some kilobytes of memory."""

@@ -1,16 +1,19 @@
 """ASGI middleware in front of the routes.
 
-In order: the Host header, preflights, size limits, the rate limit (web/edge/rate), the whole body,
-and cached answers (web/edge/cache). It adds the CORS and security headers to every answer, and
+In order: the Host header, preflights, size limits, the rate limit, the whole body, and cached
+answers (web/edge/cache). It adds the CORS and security headers to every answer, and
 answers HEAD like GET without the body.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, PositiveInt
@@ -21,16 +24,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tollgauge.core.sale.payment import HEADER_MAX
 from tollgauge.observe import log
 from tollgauge.web.edge.cache import AnswerCache, CachedAnswer, Key, cached_answer
-from tollgauge.web.edge.headers import EVERY_ANSWER, PREFLIGHT, accepts_csv, accepts_gzip
-from tollgauge.web.edge.input import (
+from tollgauge.web.edge.messages import (
     BODY_MAX,
+    EVERY_ANSWER,
     HEADERS_MAX,
+    PREFLIGHT,
     URL_MAX,
+    accepts_csv,
+    accepts_gzip,
     body_too_large,
     payment_header_too_large,
 )
 from tollgauge.web.edge.problem import Problem, internal_error
-from tollgauge.web.edge.rate import Clients, RateLimit, parse_address
 
 HEALTH_ONLY: Final = "health_only"
 """Key in a request's state: its connection was accepted above a cap, only for health routes."""
@@ -38,6 +43,14 @@ HEALTH_ONLY: Final = "health_only"
 _PAYMENT_HEADERS: Final = frozenset({b"payment-signature", b"x-payment"})
 """Those of x402 version 2 and version 1."""
 _NO_BODY: Final[Message] = {"type": "http.response.body", "body": b""}
+
+
+CLIENTS_MAX: Final = 50_000
+"""Clients in memory; the least recent is dropped first."""
+MINUTE_NS: Final = 60_000_000_000
+_SECOND_NS: Final = 1_000_000_000
+_CACHED_HEADER_MAX: Final = 128
+"""Longer `X-Forwarded-For` headers are parsed each time, shorter ones are cached (bytes)."""
 
 
 def _ip_address(text: str) -> str:
@@ -272,3 +285,78 @@ def _completed(send: Send, *, head: bool) -> Send:
         await send(message)
 
     return complete
+
+
+class RateLimit:
+    """Allows `per_minute` requests per client, with a burst of a whole minute's requests, by the
+    generic cell rate algorithm (GCRA).
+
+    GCRA stores one timestamp per client: the time at which its requests so far are within the
+    allowed rate again (the theoretical arrival time, TAT). throttled-py was measured instead: it
+    computes with floats and grants one request too few at 474 of the quotas from 1 to 1,000 a
+    minute, takes 24 µs per request (5 µs here), and adds 0.4 s to the start.
+    """
+
+    def __init__(
+        self, per_minute: int, *, monotonic_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._interval_ns: Final = MINUTE_NS // per_minute
+        self._burst_ns: Final = self._interval_ns * per_minute
+        self._monotonic_ns: Final = monotonic_ns
+        self._tats: Final[OrderedDict[str, int]] = OrderedDict()
+
+    def take(self, client: str) -> int:
+        """Count a client's request and return 0, or the seconds until it may send the next one.
+        Refused requests do not count.
+        """
+        now, tats = self._monotonic_ns(), self._tats
+        tat = max(now, tats.get(client, now)) + self._interval_ns
+        excess_ns = tat - now - self._burst_ns
+        if excess_ns > 0:
+            return -(-excess_ns // _SECOND_NS)
+        tats[client] = tat
+        tats.move_to_end(client)
+        if len(tats) > CLIENTS_MAX:
+            tats.popitem(last=False)
+        return 0
+
+
+class Clients:
+    """Finds the client of a request. Only `proxies` are trusted to send `X-Forwarded-For`."""
+
+    def __init__(self, proxies: tuple[str, ...]) -> None:
+        self._proxies: Final = frozenset(parse_address(proxy) for proxy in proxies)
+        self._known: Final = lru_cache(maxsize=4_096)(self._find)
+
+    def key(self, peer: str, forwarded: bytes | None) -> str:
+        """Return the peer's address (IPv6: its /64), or behind a trusted proxy the last address in
+        the header, which the proxy itself saw.
+        """
+        if not forwarded or not self._proxies:
+            return self._known(peer, b"")
+        find = self._find if len(forwarded) > _CACHED_HEADER_MAX else self._known
+        return find(peer, forwarded)
+
+    def _find(self, peer: str, forwarded: bytes) -> str:
+        if forwarded and parse_address(peer) in self._proxies:
+            peer = forwarded.decode("latin-1").rpartition(",")[2].strip()
+        return address_key(peer)
+
+
+def address_key(text: str) -> str:
+    """Return an IPv4 address, the /64 of an IPv6 address, or `unknown` for anything else."""
+    address = parse_address(text)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return "unknown" if address is None else str(address)
+
+
+def parse_address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Parse an IP address; None for other texts. An IPv4-mapped IPv6 address, as dual-stack sockets
+    show it, is that IPv4 address.
+    """
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address

@@ -17,8 +17,7 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tollgauge.web.edge.connections import Admission, Connections, Phase
-from tollgauge.web.edge.middleware import HEALTH_ONLY
-from tollgauge.web.edge.rate import address_key
+from tollgauge.web.edge.middleware import HEALTH_ONLY, address_key
 
 _LATE: Final = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\n"

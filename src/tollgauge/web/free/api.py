@@ -15,7 +15,7 @@ from tollgauge.monitor.reports import overview, trust_reports
 from tollgauge.monitor.reports.snapshots import detailed
 from tollgauge.monitor.reports.trust_reports import evidence_of
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.input import read_body
+from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire import snapshots, statistics_answers, trust

@@ -22,7 +22,7 @@ from tollgauge.db.engine import StoreUnavailable
 from tollgauge.store.scores import bundles
 from tollgauge.store.scores.bundles import StoredBundle
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.headers import http_date, is_unmodified, requested_range
+from tollgauge.web.edge.messages import http_date, is_unmodified, requested_range
 from tollgauge.web.edge.problem import Problem
 
 PATH: Final = "/trust/bundle"

@@ -22,7 +22,7 @@ from xml.sax.saxutils import escape
 from starlette.responses import PlainTextResponse, Response
 
 from tollgauge.core.base.text import clean_text
-from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_seconds
+from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_day, iso_seconds
 from tollgauge.core.endpoint.identity import page_url
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.sale.answer_signature import HEADER, JWKS
@@ -39,7 +39,7 @@ from tollgauge.web.paid.product import PaidDependencies
 from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.lint_answers import RULES_PATH
 from tollgauge.web.wire.parameters import EndpointId, Host, IncidentType, SitemapPart
-from tollgauge.web.wire.response_model import ResponseModel, day
+from tollgauge.web.wire.response_model import ResponseModel
 
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"
@@ -214,7 +214,7 @@ class Sitemap:
             [
                 f"<url>{self._loc(path)}</url>"
                 if at is None
-                else f"<url>{self._loc(path)}<lastmod>{day(at)}</lastmod></url>"
+                else f"<url>{self._loc(path)}<lastmod>{iso_day(at)}</lastmod></url>"
                 for path, at in pages
             ],
         )

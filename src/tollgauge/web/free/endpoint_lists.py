@@ -24,8 +24,7 @@ from tollgauge.monitor import lists as endpoint_pages
 from tollgauge.monitor.alternatives import IndexBuilding
 from tollgauge.monitor.lists import LIST_ROWS, EndpointPage, Search
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.headers import accepts_csv
-from tollgauge.web.edge.input import read_body
+from tollgauge.web.edge.messages import accepts_csv, read_body
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.free.api import json_response
 from tollgauge.web.wire import lists

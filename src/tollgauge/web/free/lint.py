@@ -21,7 +21,7 @@ from tollgauge.core.lint.example import EXAMPLES
 from tollgauge.core.probe.exchange import Exchange
 from tollgauge.monitor.reports import lint_reports
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.input import BODY_MAX, read_body
+from tollgauge.web.edge.messages import BODY_MAX, read_body
 from tollgauge.web.edge.problem import Invalid, Problem
 from tollgauge.web.free.api import json_response
 from tollgauge.web.wire import lint_answers

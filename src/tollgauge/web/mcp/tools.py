@@ -24,7 +24,7 @@ from x402.extensions.bazaar import (
 )
 
 from tollgauge.core.base import strictjson
-from tollgauge.core.base.units import dollars
+from tollgauge.core.base.units import dollars, parse_dollars
 from tollgauge.core.sale import answer_signature
 from tollgauge.core.sale.payment import canonical_body, request_digest
 from tollgauge.db.engine import StoreUnavailable
@@ -37,7 +37,7 @@ from tollgauge.web.mcp.free_tools import FreeTool, FreeTools
 from tollgauge.web.paid.product import PaidDependencies, Product, first_fields
 from tollgauge.web.paid.request import payment_required, read_payment
 from tollgauge.web.paid.sale import Sale
-from tollgauge.web.paid.sale_settings import SaleSettings, micro_usd
+from tollgauge.web.paid.sale_settings import SaleSettings
 from tollgauge.web.wire.request_model import invalid
 
 PAYMENT: Final = "x402/payment"
@@ -283,7 +283,7 @@ def _free_tool(tool: FreeTool) -> Tool:
 def _price_text(dollars_by_tier: Mapping[str, str]) -> str:
     """Format the price: `$0.005 per call`, or `$0.045 for up to 10 resources, …`."""
     return ", ".join(
-        f"{dollars(micro_usd(price))} "
+        f"{dollars(parse_dollars(price))} "
         + ("per call" if tier == "call" else f"for up to {tier} resources")
         for tier, price in dollars_by_tier.items()
     )

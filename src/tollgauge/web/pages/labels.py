@@ -9,13 +9,19 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from tollgauge.core.base.text import clean_text
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, NETWORK_NAMES, dollars, is_test_network
+from tollgauge.core.base.units import (
+    DAY_MS,
+    HOUR_MS,
+    NETWORK_NAMES,
+    dollars,
+    is_test_network,
+    iso_day,
+)
 from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint
 from tollgauge.core.probe.exchange import is_lint
 from tollgauge.core.probe.outcome import OUTCOMES
 from tollgauge.core.score.flag import Flag
 from tollgauge.web.wire.lint_answers import rule_page
-from tollgauge.web.wire.response_model import day as iso_day
 
 if TYPE_CHECKING:
     from tollgauge.monitor.reports.snapshots import Snapshot

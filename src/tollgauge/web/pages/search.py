@@ -28,7 +28,7 @@ from tollgauge.web.dependencies import (
     unknown_pay_to,
     unknown_resource,
 )
-from tollgauge.web.edge.headers import accepts_page
+from tollgauge.web.edge.messages import accepts_page
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.endpoint_lists import (
     EndpointLists,

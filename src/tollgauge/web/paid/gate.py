@@ -48,7 +48,7 @@ from tollgauge.observe import alarm, log, place_of
 from tollgauge.store.ledger import attempts, payments
 from tollgauge.store.ledger.attempts import Attempt, StoredAnswer
 from tollgauge.store.ledger.payments import Claim, LedgerRow
-from tollgauge.web.edge.input import read_body
+from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import admission
 from tollgauge.web.paid.request import (

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.webhooks import Sealer
-from tollgauge.core.base.units import Clock, known_asset
+from tollgauge.core.base.units import Clock, known_asset, parse_dollars
 from tollgauge.core.endpoint.identity import Perimeter
 from tollgauge.core.sale.answer_signature import SigningKey, Typ
 from tollgauge.core.sale.payment import Offer
@@ -27,7 +27,7 @@ from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.admission import Waiting
 from tollgauge.web.paid.live_probe import LiveProbe
 from tollgauge.web.paid.sale import HeldClaim, Sale
-from tollgauge.web.paid.sale_settings import SaleSettings, micro_usd
+from tollgauge.web.paid.sale_settings import SaleSettings
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire.request_model import RequestModel
 from tollgauge.web.wire.response_model import ResponseModel
@@ -144,7 +144,7 @@ class Product:
 
     def micro_usd(self, settings: SaleSettings) -> int:
         """Return the configured price in millionths of a dollar."""
-        return micro_usd(settings.prices.get(self.path, self.price))
+        return parse_dollars(settings.prices.get(self.path, self.price))
 
     def dollars(self, settings: SaleSettings) -> str:
         """Return the configured price in dollars, with six decimals."""

@@ -38,8 +38,7 @@ from tollgauge.core.sale.payment import (
 from tollgauge.core.sale.payment_state import NEVER_PAID, State
 from tollgauge.observe import PAID_REQUESTS, log
 from tollgauge.store.ledger.payments import LedgerRow
-from tollgauge.web.edge.headers import compressed
-from tollgauge.web.edge.input import payment_header_too_large
+from tollgauge.web.edge.messages import compressed, payment_header_too_large
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.admission import pause_s
 from tollgauge.web.paid.product import Call, PaidDependencies, Product

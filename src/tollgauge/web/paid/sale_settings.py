@@ -6,25 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from decimal import Decimal, InvalidOperation
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
-from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, known_asset
-
-
-def micro_usd(text: str) -> int:
-    """Parse a price in dollars, and return it in millionths of a dollar. Raises ValueError."""
-    try:
-        value = Decimal(text)
-    except InvalidOperation as error:
-        raise ValueError(f"{text!r} is not an amount in dollars") from error
-    scaled = value * 10**6
-    if not value.is_finite() or scaled != scaled.to_integral_value() or scaled <= 0:
-        raise ValueError(f"{text!r} is not a positive amount with at most six decimals")
-    return int(scaled)
+from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, known_asset, parse_dollars
 
 
 def _pay_to(address: str) -> str:
@@ -43,7 +30,7 @@ def _prices(prices: Mapping[str, str]) -> Mapping[str, str]:
     for path, text in prices.items():
         if path not in paid:
             raise ValueError(f"{path} is not a paid route")
-        micro_usd(text)
+        parse_dollars(text)
     return prices
 
 

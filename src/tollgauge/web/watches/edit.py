@@ -19,7 +19,7 @@ from tollgauge.store.watches import destinations, outbox, watches
 from tollgauge.store.watches.destinations import Destination
 from tollgauge.store.watches.watches import Watch
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.edge.input import read_body
+from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.delivery_test import DeliveryTester
 from tollgauge.web.watches.watch_auth import (

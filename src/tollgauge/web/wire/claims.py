@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import orjson
 
+from tollgauge.core.base.units import iso
 from tollgauge.core.score import evidence as evidence_form
 from tollgauge.core.score.improvement import Improvement, improvements
 from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import recompute
-from tollgauge.web.wire.response_model import dump, iso
+from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.scores import score_alone
 
 WORDS: Final = frozenset({"message", "fix", "reason", "latencyVantage"})

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tollgauge.core.sale import answer_signature
 from tollgauge.core.sale.payment import HEADER_MAX
-from tollgauge.web.edge.input import BODY_MAX, HEADERS_MAX, URL_MAX
+from tollgauge.web.edge.messages import BODY_MAX, HEADERS_MAX, URL_MAX
 from tollgauge.web.wire.response_model import ResponseModel
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ _ANY_ROUTE: Final[Mapping[int, str]] = {
 }
 """Problems of every route."""
 QUERY: Final[dict[int, str]] = {422: "A query parameter is unknown"}
-"""Problem of `web/edge/input.query_check`, for routes without another 422."""
+"""Problem of `web/edge/messages.query_check`, for routes without another 422."""
 PROBLEM_SCHEMA: Final[dict[str, Any]] = {
     "title": "Problem",
     "type": "object",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, Self
 
 import orjson
@@ -17,7 +16,7 @@ from pydantic import AliasGenerator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, core_schema
 
-from tollgauge.core.base.units import DAY_MS, SECOND_MS, date_of
+from tollgauge.core.base.units import SECOND_MS, iso, usd
 from tollgauge.core.lists.rated_endpoint import GRADES
 from tollgauge.core.probe import exchange
 from tollgauge.core.score.advice import RECOMMENDATIONS
@@ -99,28 +98,7 @@ def permille(value: int | None) -> float | None:
 
 def micro_usd(value: int | None) -> Any:
     """Convert millionths of a dollar to dollars."""
-    return None if value is None else value / 1_000_000
-
-
-def iso(at: int | None) -> Any:
-    """Format a timestamp (ms UTC) as ISO 8601, with milliseconds only if they are not zero."""
-    if at is None:
-        return None
-    day_number, of_day = divmod(at, DAY_MS)
-    seconds, ms = divmod(of_day, 1_000)
-    time = f"{seconds // 3_600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
-    return f"{_date(day_number)}T{time}.{ms:03d}Z" if ms else f"{_date(day_number)}T{time}Z"
-
-
-def day(at: int) -> str:
-    """Format the UTC date of a timestamp (ms UTC)."""
-    return _date(at // DAY_MS)
-
-
-@lru_cache(maxsize=1_024)
-def _date(day_number: int) -> str:
-    # Cached: responses contain the same few days again and again.
-    return date_of(day_number).isoformat()
+    return None if value is None else usd(value)
 
 
 Grade = Annotated[str, OneOf(GRADES)]
@@ -132,7 +110,7 @@ Chance = Annotated[float, Field(ge=0, le=1), BeforeValidator(permille)]
 """0 to 1, from thousandths."""
 Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(lambda hundredths: hundredths / 100)]
 """0 to 1, from hundredths."""
-Dollars = Annotated[float, BeforeValidator(micro_usd)]
+Dollars = Annotated[float, BeforeValidator(usd)]
 """Dollars, from millionths."""
 Amount = Annotated[str, BeforeValidator(str)]
 """A decimal string of atomic units: JSON numbers lose digits above 2**53."""

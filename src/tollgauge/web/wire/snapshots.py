@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from tollgauge.core.base.units import HOUR_MS, is_test_network, minute
+from tollgauge.core.base.units import HOUR_MS, is_test_network, iso_day, minute
 from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.core.score.improvement import SHOWN
 from tollgauge.web.wire.response_model import (
@@ -18,7 +18,6 @@ from tollgauge.web.wire.response_model import (
     ResponseModel,
     Time,
     absent_if_null,
-    day,
     from_attribute,
     micro_usd,
 )
@@ -112,7 +111,7 @@ class SnapshotResponse(RatedResponse, _SnapshotHead):
     advertised_price_usd: float | _NotAdvertised
     price_stability: str
     network: str | None
-    first_seen: Annotated[str, BeforeValidator(day)]
+    first_seen: Annotated[str, BeforeValidator(iso_day)]
     last_probed: _Minute | None
     status: Annotated[str, OneOf(Listing)]
     snapshot_computed: _Minute = from_attribute("computed_at")

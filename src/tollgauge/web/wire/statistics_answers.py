@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS, iso, iso_day
 from tollgauge.core.calibration.calibration import (
     DAY,
     KEPT,
@@ -22,9 +22,7 @@ from tollgauge.core.calibration.calibration import (
 from tollgauge.web.wire.response_model import (
     Dollars,
     ResponseModel,
-    day,
     from_attribute,
-    iso,
     micro_usd,
     permille,
     tenths,
@@ -223,7 +221,7 @@ def _settlements(chain: ChainPeriods, *, measured: bool) -> NetworkSettlementsRe
 
     return NetworkSettlementsResponse(
         network=f"eip155:{chain.chain}",
-        last_day=day(chain.last_day * DAY_MS),
+        last_day=iso_day(chain.last_day * DAY_MS),
         periods=[
             PeriodResponse(
                 days=row.days,
@@ -233,7 +231,7 @@ def _settlements(chain: ChainPeriods, *, measured: bool) -> NetworkSettlementsRe
             for row in chain.comparisons
         ],
         by_day=[
-            SettlementDayResponse.build(one, day=day(one.day * DAY_MS), **unproven)
+            SettlementDayResponse.build(one, day=iso_day(one.day * DAY_MS), **unproven)
             for one in chain.by_day
         ],
     )
@@ -373,8 +371,8 @@ def calibration(report: Calibration, *, now: int) -> CalibrationResponse:
     first, last = report.first_day, report.last_day
     return CalibrationResponse(
         as_of=iso(now),
-        first_day=None if first is None else day(first * DAY_MS),
-        last_day=None if last is None else day(last * DAY_MS),
+        first_day=None if first is None else iso_day(first * DAY_MS),
+        last_day=None if last is None else iso_day(last * DAY_MS),
         policies=[figures(sums, version) for version, sums in sorted(report.sums.items())[::-1]],
     )
 

@@ -18,7 +18,7 @@ from tests.support.http_service import NOW
 from tests.support.paid_service import USDC, PaidService, open_paid_service
 from tests.support.probe_rows import record_probe
 
-from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS, iso, parse_dollars
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
@@ -35,8 +35,6 @@ from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web import routes as web
 from tollgauge.web.paid.products import bulk
-from tollgauge.web.paid.sale_settings import micro_usd
-from tollgauge.web.wire.response_model import iso
 
 QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "cc" * 20)
 FRESH = NOW - 15 * MINUTE_MS
@@ -358,7 +356,7 @@ async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: PaidServer)
         terms = payment_required.structured_content
         assert payment_required.is_error
         assert terms is not None
-        price = micro_usd(prices.PRICES[prices.BULK[tier]])
+        price = parse_dollars(prices.PRICES[prices.BULK[tier]])
         assert terms["accepts"][0]["amount"] == str(price), arguments
         assert terms["resource"]["url"] == f"mcp://tool/{TOOL}"
     over_http = await paid_server.buy(urls(11), tier=50)

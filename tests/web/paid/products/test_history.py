@@ -22,7 +22,7 @@ from tests.support.http_service import NOW
 from tests.support.paid_service import USDC, PaidService, header, open_paid_service
 from tests.support.schemas import check_answer
 
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
+from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of, iso
 from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.chain.settlement import Entry
 from tollgauge.core.endpoint.identity import parse_resource
@@ -36,10 +36,9 @@ from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import archive, probe_rows, probes
-from tollgauge.web.edge.headers import accepts_gzip
+from tollgauge.web.edge.messages import accepts_gzip
 from tollgauge.web.paid.products import history
 from tollgauge.web.paid.products.history import HistoryResponse
-from tollgauge.web.wire.response_model import iso
 
 RESOURCE = parse_resource("https://api.example.com/v1/weather")
 PATH = "/v1/x402-history"
@@ -159,7 +158,7 @@ async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
         | {"ts": iso(NOW - MINUTE_MS), "latencyMs": 161, "compliant": False}
         | {"amount": "1" + "0" * 30},
     ]
-    HistoryResponse.model_validate_json(answer.content)
+    check_answer(HistoryResponse, answer.json())
 
 
 async def test_only_a_history_that_was_made_up_says_so(shop: PaidServer) -> None:
@@ -171,7 +170,7 @@ async def test_only_a_history_that_was_made_up_says_so(shop: PaidServer) -> None
     made_up = await shop.ask({"resource": RESOURCE.url})
     assert "simulated" not in real.json()
     assert made_up.json()["simulated"] is True
-    HistoryResponse.model_validate_json(made_up.content)
+    check_answer(HistoryResponse, made_up.json())
 
 
 async def test_changes_of_listing_and_price_are_told_with_their_source(shop: PaidServer) -> None:
@@ -336,9 +335,10 @@ async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
     started = time.process_time()
     answer = await large.ask({"resource": RESOURCE.url, "days": 90})
     assert time.process_time() - started < 5  # CPU: the clock counts other programs too
-    got = HistoryResponse.model_validate_json(answer.content)
-    assert [row.ts for row in got.probes] == [iso(probe.at) for probe in watched(90)]
-    assert not got.truncated
+    got = answer.json()
+    check_answer(HistoryResponse, got | {"probes": got["probes"][:100]})
+    assert [row["ts"] for row in got["probes"]] == [iso(probe.at) for probe in watched(90)]
+    assert not got["truncated"]
     assert set(read.values()) == {1}, "a stored day is read once"
     assert len(read) >= 90
 

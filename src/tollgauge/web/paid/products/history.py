@@ -16,22 +16,22 @@ import orjson
 from pydantic import AfterValidator, Field
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import DAY_MS, chain_of
+from tollgauge.core.base.units import DAY_MS, chain_of, iso, usd
 from tollgauge.core.directory.discovery import EVENTS
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import HistoryRow, ProbeJudgement
-from tollgauge.monitor.reports.endpoint import history
 from tollgauge.store.chain import volumes
 from tollgauge.store.chain.volumes import PayerVolume
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints.listings import DiscoveryEvent
+from tollgauge.store.probes import probes
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Brief, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, without_fraction
-from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null, iso, micro_usd
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null
 
 EXAMPLE: Final = {"resource": "https://api.example.com/weather", "days": 7}
 MAX_PAYERS: Final = 100
@@ -174,9 +174,9 @@ def _stored(
         return None
     events = listings.events(tx, endpoint_id, since=since, until=until)
     shared: dict[ProbeJudgement, _Shared] = {}
-    days = history(tx, endpoint_id, since=since, until=until)
-    probes = orjson.dumps([_probe(row, shared) for day in days for row in day])
-    return endpoint, events, _payers(tx, endpoint, until=until), probes
+    days = probes.history_rows(tx, endpoint_id, since=since, until=until)
+    rows = orjson.dumps([_probe(row, shared) for day in days for row in day])
+    return endpoint, events, _payers(tx, endpoint, until=until), rows
 
 
 def _payers(tx: Connection, endpoint: Endpoint, *, until: int) -> tuple[PayerVolume, ...]:
@@ -193,8 +193,8 @@ def _payer(row: PayerVolume) -> dict[str, Any]:
     return {
         "payer": row.payer,
         "transfers": row.transfers,
-        "paidUsd": micro_usd(row.paid),
-        "returnedUsd": micro_usd(row.returned),
+        "paidUsd": usd(row.paid),
+        "returnedUsd": usd(row.returned),
     }
 
 
@@ -222,7 +222,7 @@ def _shared_fields(judgement: ProbeJudgement) -> _Shared:
     if judgement.quote is not None:
         price["amount"] = str(judgement.quote.amount)
         if judgement.quote.micro_usd is not None:
-            price["amountUsd"] = micro_usd(judgement.quote.micro_usd)
+            price["amountUsd"] = usd(judgement.quote.micro_usd)
     if judgement.confirms:
         price["confirms"] = True
     return verdict, price

@@ -26,7 +26,7 @@ from tollgauge.clients.chain.transactions import (
     NetworkNotConfiguredError,
     Transactions,
 )
-from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN, eip3009_assets
+from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN, eip3009_assets, iso
 from tollgauge.core.chain.trace.answer import trace_json
 from tollgauge.core.chain.trace.calldata import Method
 from tollgauge.core.chain.trace.decode import not_found
@@ -50,7 +50,7 @@ from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
-from tollgauge.web.wire.response_model import OneOf, ResponseModel, camel, iso
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, camel
 
 DEADLINE_S: Final = 25.0
 """Timeout of the nodes, well below the lease of a claim (web/paid/gate)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import Headers
 
-from tollgauge.web.edge.headers import http_date, is_unmodified, requested_range
+from tollgauge.web.edge.messages import http_date, is_unmodified, requested_range
 
 ETAG = '"abc"'
 MODIFIED = 784_111_777_000

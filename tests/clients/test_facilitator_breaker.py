@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tollgauge.clients.peer import SILENT, TRIAL_S, Breaker
+from tollgauge.clients.facilitator import SILENT, TRIAL_S, Breaker
 
 
 def open_breaker(at_s: float) -> Breaker:

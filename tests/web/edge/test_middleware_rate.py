@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tollgauge.web.edge.rate import CLIENTS_MAX, Clients, RateLimit
+from tollgauge.web.edge.middleware import CLIENTS_MAX, Clients, RateLimit
 
 SECOND = 1_000_000_000
 
