@@ -158,6 +158,14 @@ export function signingExtensions(declared: unknown): string[] {
   return GAS_EXTENSIONS.filter((name) => Object.hasOwn(members(declared), name));
 }
 
+/** The extensions for which a wallet signed something, rather than to repeat what was declared. */
+export function changedExtensions(payload: unknown, required: unknown): string[] {
+  const [sent, declared] = [payload, required].map((one) => members(members(one)["extensions"]));
+  const isEcho = (name: string): boolean =>
+    JSON.stringify(sent?.[name]) === JSON.stringify(declared?.[name]);
+  return signingExtensions(sent).filter((name) => !isEcho(name));
+}
+
 /** The 402 with an ID of the purchase, if it declares the extension `payment-identifier`. */
 export function withPaymentId(required: unknown, newId: () => string): unknown {
   const extensions = members(members(required)["extensions"]);
@@ -165,6 +173,11 @@ export function withPaymentId(required: unknown, newId: () => string): unknown {
   const declared = members(extensions[PAYMENT_ID]);
   const named = { ...declared, info: { ...members(declared["info"]), id: newId() } };
   return { ...members(required), extensions: { ...extensions, [PAYMENT_ID]: named } };
+}
+
+/** Micro-dollars of a part of what the terms expose (atomic units), rounded up. */
+export function partOfExposure({ exposure, exposed }: Terms, part: bigint): bigint {
+  return (exposure * part + exposed - 1n) / exposed;
 }
 
 /** How an offer is signed, or null if the guard has no rules of evidence for it. */

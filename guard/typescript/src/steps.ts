@@ -27,7 +27,7 @@ import { type Changes, Journal } from "./journal.js";
 import { members } from "./json.js";
 import { Judge } from "./judge.js";
 import { NodeReader } from "./nodes.js";
-import { type Offer, signingExtensions, type Terms, withPaymentId } from "./offer.js";
+import { changedExtensions, type Offer, partOfExposure, withPaymentId } from "./offer.js";
 import type { GuardOptions } from "./options.js";
 import type { Event, Payment } from "./payment-state.js";
 import { type Policy, policyOf } from "./policy.js";
@@ -35,8 +35,16 @@ import { accountId } from "./purchase-key.js";
 import { lossText, makeWay, type Payer, unresolved } from "./purchase.js";
 import { parseResource } from "./resource.js";
 import { checkOffers } from "./signed-offers.js";
-import { difference, headerOf, payloadInHeader, readSigned, paymentIdOf } from "./signed.js";
+import {
+  type Authorization,
+  difference,
+  headerOf,
+  payloadInHeader,
+  paymentIdOf,
+  readSigned,
+} from "./signed.js";
 import { BundleSource } from "./source.js";
+import { inSpan } from "./telemetry.js";
 import type { PayingClient } from "./transport.js";
 import { payerOf, walletsOf } from "./wallet.js";
 
@@ -144,6 +152,14 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
     if (call === null) {
       throw new PaymentRefused(refuse("resource-mismatch", NOT_CALLED));
     }
+    return inSpan(call, () => this.createIn(call, required, create));
+  }
+
+  protected async createIn(
+    call: Call,
+    required: unknown,
+    create: (required: unknown) => Promise<unknown>,
+  ): Promise<unknown> {
     try {
       for (;;) {
         const earlier = await this.begin(call, required);
@@ -209,8 +225,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
     const { call } = this;
     if (call === null) return new PaymentRefused(refuse("resource-mismatch", NOT_CALLED));
     const refusal = await this.reserve(call, requirements);
-    if (refusal === null) return null;
-    return this.fail(call, refusal);
+    return refusal === null ? null : this.fail(call, refusal);
   }
 
   protected async reserve(call: Call, requirements: unknown): Promise<Refuse | PaymentRefused | null> {
@@ -268,13 +283,13 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
       paymentId: paymentIdOf(payload),
       evidence: signed.evidence,
       ...(isSolana ? { validHeight: await this.nodes.lastValidHeight(terms.network) } : {}),
-      ...(signed.exposed === null ? {} : { settled: shareOf(terms, signed.exposed) }),
+      ...(signed.exposed === null ? {} : { settled: partOfExposure(terms, signed.exposed) }),
     };
     this.journal.sign(id, signed, value, this.now(), found);
     call.sealed = { id, handle, header: headerOf(payload), value, isNew: true };
   }
 
-  protected check({ payer, terms }: Attempt, payload: unknown): NonNullable<ReturnType<typeof readSigned>> {
+  protected check({ payer, terms }: Attempt, payload: unknown): Authorization {
     const signed = readSigned(payload);
     if (signed === null) throw this.differs(UNREADABLE);
     const other = difference(signed, terms, this.now());
@@ -284,14 +299,9 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
     if (signed.payer !== payer) {
       throw this.differs("It was signed by another account than was allowed.");
     }
-    const { extensions } = members(payload);
-    const declared = members(members(this.call?.required)["extensions"]);
-    for (const name of signingExtensions(extensions)) {
-      const isEcho = JSON.stringify(members(extensions)[name]) === JSON.stringify(declared[name]);
-      if (!isEcho && !this.policy.allowExtensions.includes(name)) {
-        throw this.differs(`The extension ${name} had the wallet sign more.`);
-      }
-    }
+    const more = changedExtensions(payload, this.call?.required);
+    const name = more.find((one) => !this.policy.allowExtensions.includes(one));
+    if (name !== undefined) throw this.differs(`The extension ${name} had the wallet sign more.`);
     return signed;
   }
 
@@ -359,13 +369,12 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
       CALLS.run(undefined, () =>
         OPTIONS.run({}, () => ask?.({ code, reason, url: call.url ?? "", terms })),
       );
-    const agreed = ask === undefined ? this.askQueue(question, call) : await outside();
+    const { purchase } = call;
+    const queued = (): boolean =>
+      purchase !== null &&
+      this.queue?.ask(question, purchase.host, purchase.account, this.now()) === true;
+    const agreed = ask === undefined ? queued() : await outside();
     return agreed === true ? null : refuse(code, `${reason} It was not approved.`);
-  }
-
-  protected askQueue(question: Ask, { purchase }: Call): boolean {
-    if (this.queue === null || purchase === null) return false;
-    return this.queue.ask(question, purchase.host, purchase.account, this.now());
   }
 
   protected differs(reason: string): PaymentRefused {
@@ -389,9 +398,4 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
       process.emitWarning(`onChange failed: ${String(error)}`, "TollgaugeGuard");
     }
   }
-}
-
-/** Micro-dollars of a part of what the terms expose, rounded up. */
-function shareOf({ exposure, exposed }: Terms, part: bigint): bigint {
-  return (exposure * part + exposed - 1n) / exposed;
 }
