@@ -1,8 +1,7 @@
 """docs/methodology.md: the page that explains the policy, generated from its table and its rules.
 
-Nothing here is written twice: numbers come from core/score/policy, questions and flag rules from
-the docstrings in core/score. A test says when the page is out of
-date.
+Numbers come from core/score/policy; the texts about components and flags are docstrings in
+core/score. tests/docs/test_methodology.py checks that the page is current.
 """
 
 from __future__ import annotations
@@ -28,52 +27,55 @@ from tollgauge.core.score.probe_flags import lint_flags
 from tollgauge.core.score.scoring import FLAG_RULES
 
 _DECISIONS: Final = """\
-- The state before is remembered for one day: the first probe after a whole UTC day without any
+- The previous state is kept for one day: the first probe after a complete UTC day without probes
   begins neither a failure nor a repair.
-- A failure whose target asked for a pause is not probed again early, and counts as confirmed.
-- Only changes of price and payTo that probes saw count: anyone can list an endpoint in a directory
-  with other terms.
-- A lint finding is an error only if a stock client could not pay by the last envelope; error
-  findings of an envelope that could be paid are warnings. It has no cap of its own: an endpoint
-  that cannot be paid has the caps of its forecast and of `down-now`.
-- An endpoint counts as payable before if any probe ever found it payable.
-- Time of refusals of an endpoint that was never payable is neither up nor down; without other time
-  it has no score.
-- The last 7 days of `unprobeable` are the current UTC day and the six before it.
-- HTTP 511 is excused only if none of the reference sites answers at that moment, 511 not counted.
-- The usual price counts time for which probes showed the price. With less than 24 hours of it, the
-  lowest usual price of the endpoint's other offers in the same unit is used, otherwise what little
-  there is, otherwise the price before. A change to a token that cannot be compared is an increase.
-- The first price, for counted changes, is the one before the first change of the window.
-- B of the forecast is the time not payable before the present outage; F includes its failure. For
-  an endpoint that was never payable, 72 hours are added to a. The chance in half an hour is limited
-  to 1/1000 ... 999/1000.
-- A seller is a site (registrable domain): the payTo addresses that it was first seen to advertise.
-  Demand is measured on each chain for itself. An anchor's addresses belong to its owner.
-- A payer is proven if it has net spending at any anchor that is not the seller's own, and net
-  spending of a cent or more at the seller.
+- If the target requested a pause, its failure is not probed again early and counts as confirmed.
+- Only changes of price and payTo that probes detected count: anyone can list an endpoint in a
+  directory with other terms.
+- A lint finding is an error only if official clients could not pay the last envelope; error
+  findings of a payable envelope are warnings. Lint errors have no separate cap: the caps of the
+  forecast and of `down-now` apply to an endpoint that is not payable.
+- An endpoint counts as previously payable if any probe has found it payable.
+- For an endpoint that was never payable, time of refusals is neither up nor down. Without other
+  time, it has no score.
+- The last 7 days of `unprobeable` are the current UTC day and the six days before it.
+- HTTP 511 is excluded only if no reference site responds at that time. A 511 of a reference site
+  is not a response.
+- The usual price counts the time in which probes observed the price. With less than 24 hours, the
+  lowest usual price of the endpoint's other offers in the same unit is used; if there is none, the
+  price of the available time; otherwise the previous price. A change to a token that cannot be
+  compared is an increase.
+- The first price, for counted changes, is the price before the first change of the window.
+- B of the forecast is the time not payable before the current outage; F includes its failure. For
+  an endpoint that was never payable, 72 hours are added to a. The probability in half an hour is
+  limited to 1/1000 ... 999/1000.
+- A seller is a site (registrable domain) with the payTo addresses that it advertised first. Demand
+  is measured separately on each chain. An anchor's addresses belong to its owner.
+- A payer is proven if it has net spending at an anchor of another owner than the seller, and net
+  spending of at least one cent at the seller.
 - Weights are rounded down to millionths for each payer and anchor.
-- A seller that is an anchor is added to the sellers that its payers are divided among.
-- Among alternatives are `proceed` and `caution`; the leaderboard has `proceed` only.
-- A leaderboard counts what it leaves out of a site up to 1,000.
-- Alternatives whose chance of being payable in 24 hours is 85 % or more come before all others,
-  then similarity, that chance, score and price decide. The chance alone would put what is barely
-  alike first for a thousandth.
-- A badge shows whole points, rounded down, and only with advice that allows payment; while the
-  endpoint is down it shows only the outage.
-- Flags state what to check when paying only if the advice allows payment.
-- `down` is an outage that had not ended at the last check: its first failure (`since`), what the
-  last check met (`reason`), and whether a second check confirmed it (`confirmed`). For an endpoint
-  that was ever payable every probe that finds it not payable is a failure; for others, a refusal
-  and an answer without a request for payment are not. Pages, badges, summaries and lists state it
-  first. An endpoint with a confirmed outage is not on the leaderboard, not among alternatives and
-  the best in no comparison, and `tollgauge buy` exits with 1.
+- A seller that is an anchor is one of the sellers among which the weights of its payers are
+  divided.
+- Alternatives are `proceed` or `caution`; the leaderboard contains only `proceed`.
+- A leaderboard counts omitted endpoints of a site up to 1,000.
+- Alternatives with a probability of at least 85 % of being payable in 24 hours are listed first.
+  Within both groups, the order is by similarity, that probability, score and price. Ordered only
+  by probability, a dissimilar service could be first because of a difference of 0.1 %.
+- A badge shows whole points, rounded down, if the advice allows payment; while the endpoint is
+  down it shows only the outage.
+- Flags recommend a check before payment only if the advice allows payment.
+- `down` is an outage that had not ended at the last check: its first failure (`since`), the result
+  of the last check (`reason`), and whether a second check confirmed it (`confirmed`). For an
+  endpoint that was ever payable, every probe that finds it not payable is a failure. For others,
+  refusals and responses without a request for payment are not failures. Pages, badges, summaries
+  and lists show `down` first. An endpoint with a confirmed outage is not on the leaderboard, not
+  an alternative and never the best of a comparison, and `tollgauge buy` exits with 1.
 """
-"""What was decided where the specification left room; the list grows."""
+"""Decisions about cases that the specification does not define."""
 
 
 def methodology(policy: Policy = POLICY) -> str:
-    """The page of the policy, in Markdown."""
+    """Return the page of the policy in Markdown."""
     sections = (
         _head(policy),
         whose_fault(),
@@ -90,29 +92,30 @@ def methodology(policy: Policy = POLICY) -> str:
         _recommendation(),
         _range(policy),
         _arithmetic(),
-        f"## Decided where the specification left room\n\n{_DECISIONS.rstrip()}",
+        f"## Details that the specification leaves open\n\n{_DECISIONS.rstrip()}",
     )
     return "\n\n".join(sections) + "\n"
 
 
 def _head(policy: Policy) -> str:
     return (
-        f"# How the score is made: policy {policy.version}\n\n"
+        f"# How the score is computed: policy {policy.version}\n\n"
         "<!-- Generated by docs/generate.py from core/score/policy and "
         "core/score/facts; do not edit. -->\n\n"
-        "The score is a number from 0 to 100 computed from evidence alone: exact integer "
-        "arithmetic, no language model, no judgement by hand. The same evidence gives the same "
-        "score on any machine, and `tollgauge score EVIDENCE.json` recomputes it.\n\n"
-        "Every probe has an attribution. Only what a target did itself (`theirs`) is scored; our "
-        "own faults and what cannot be told apart are excluded, counted and shown. "
-        "Our fault never lowers a score. Every score names the version of its policy."
+        "The score is a number from 0 to 100 that is computed only from evidence, with exact "
+        "integer arithmetic, without a language model or manual decisions. The same evidence gives "
+        "the same score on any machine, and `tollgauge score EVIDENCE.json` recomputes it.\n\n"
+        "Every probe has an attribution. Only results that the target caused (`theirs`) are "
+        "scored. Faults of this service and results with an unknown cause are excluded, counted "
+        "and shown. A fault of this service never lowers a score. Every score states the version "
+        "of its policy."
     )
 
 
 def _components(policy: Policy) -> str:
     rows = [(row.name, row.weight, row.measures, row.absent) for row in policy.rows]
     parts = ["## Components", table(("component", "weight", "subscore 0 to 100", "absence"), rows)]
-    parts += [f"**{row.name}.** {_words(SUBSCORES[row.name])}" for row in policy.rows]
+    parts += [f"**{row.name}.** {_docstring(SUBSCORES[row.name])}" for row in policy.rows]
     return "\n\n".join(parts)
 
 
@@ -120,7 +123,7 @@ def _tables(policy: Policy) -> str:
     return "\n\n".join(
         (
             "## Tables",
-            "Linear and exact between the points, flat outside.",
+            "Interpolation is linear and exact between the points, constant outside.",
             f"Latency (median, milliseconds): {_points(policy.latency)}.",
             f"Age (days): {_points(policy.age)}.",
             f"P (sum of the payers' weights): {_points(policy.payers)}.",
@@ -130,40 +133,41 @@ def _tables(policy: Policy) -> str:
 
 def _demand() -> str:
     return (
-        "## Demand: why wallets prove nothing\n\n"
-        "Wallets cost nothing. One owner can pay itself from a thousand of them, in circles of "
-        "shops or through a hub that returns the money, for no more than the network's fees. So "
-        "payers that are known only from payments to one seller prove nothing, however many there "
-        "are: only money that is spent where the seller cannot get it back proves a payer.\n\n"
+        "## Demand: why the number of wallets proves nothing\n\n"
+        "Wallets are free. One owner can pay itself from a thousand wallets, in circles of shops "
+        "or through a hub that returns the money, for the network's fees. Payers that are known "
+        "only from payments to one seller therefore prove nothing, independently of their number. "
+        "A payer is proven by money spent at sellers that cannot return it to this seller.\n\n"
         + (inspect.getdoc(measure_demand) or "").partition("\nArgs:")[0].rstrip()
-        + "\n\nWith anchors of fewer than two owners the component is 0 for everyone. The list, "
-        "its dates and its digest are part of the evidence and of the page `/methodology`. Volume "
-        "is shown and not scored. A payTo belongs to the site first seen to advertise it; other "
-        "sites get none of its demand. With own wallets only, 3 points need anchor spending of $44 "
-        "in a window and 10 points $333, for each seller, at each of two or more anchors. Nearly "
-        "all honest sellers stay within a point of 85 until their customers buy elsewhere too."
+        + "\n\nIf the anchors have fewer than two owners, the component is 0 for all sellers. The "
+        "list, its dates and its digest are part of the evidence and of the page `/methodology`. "
+        "Volume is shown but not scored. A payTo belongs to the first site that advertised it; "
+        "other sites get no demand from it. With only their own wallets, sellers need anchor "
+        "spending of $44 in a window for 3 points and $333 for 10 points, for each seller, at each "
+        "of at least two anchors. Nearly all honest sellers stay within a point of 85 until their "
+        "customers also buy elsewhere."
     )
 
 
 def _prices(policy: Policy) -> str:
     return (
         "## Usual price\n\n"
-        "Each price change keeps, at its time and for good, the lower time-weighted median of the "
-        "price of the same network and asset over the 31 days before it (the usual price) and the "
+        "Each price change permanently stores two values for the same network and asset over the "
+        "31 days before it: the lower time-weighted median of the price (the usual price) and the "
         "upper quartile. Known stablecoins are compared in dollars.\n\n"
         f"{inspect.getdoc(count_steps)}\n\n"
-        f"An increase takes {policy.price_increase} points off stability, another counted change "
-        f"{policy.price_change}, together at most {policy.price_max}."
+        f"An increase deducts {policy.price_increase} points from stability and any other counted "
+        f"change {policy.price_change}, at most {policy.price_max} together."
     )
 
 
 def _observations(policy: Policy) -> str:
-    """How many independent observations the range rests on, in words."""
+    """Describe the number of independent observations on which the range is based."""
     return (
         f"1/{policy.autocorrelation} + {policy.observations_a_day} x days / (1 + changes) "
-        "independent observations, where `days` is the time that probes speak for and `changes` "
-        "how often it became payable or ceased to be: failures come in clusters, so the more of "
-        "them there were, the less the past says of the week to come"
+        "independent observations; `days` is the time that scored probes cover, and `changes` the "
+        "number of times that the endpoint became payable or stopped being payable: failures occur "
+        "in clusters, so more changes make the history less informative about the next week"
     )
 
 
@@ -171,17 +175,17 @@ def _time(policy: Policy) -> str:
     weights = ", ".join(f"{weight:,}" for weight in policy.day_weights)
     return (
         "## Time, not counts\n\n"
-        "A scored probe holds from its time until the next scored probe of the endpoint, at most "
-        f"{HOLDS_MIN_MS // HOUR_MS} hours if it was payable, otherwise until one and a half times "
-        f"the interval to the next due time (at least {HOLDS_MIN_MS // HOUR_MS} and at most "
-        f"{HOLDS_MAX_MS // HOUR_MS} hours). So a target that answers 503 and asks for six hours of "
-        "silence is down for those hours, and a standstill of this service counts neither way. "
-        "Refusals (401, 403, 429 and bot walls) are not up from the first one; local and unknown "
-        "results do not count.\n\n"
-        "Each UTC day keeps its milliseconds up, payable and down, compliance x time, and how many "
-        "failures and repairs began; spans are split at midnight, so a closed day never changes. "
-        f"The window is the current UTC day and the {len(policy.day_weights) - 1} before it. Day k "
-        "days ago weighs round(1000 x 2^(-k/7)), k = 0 first: "
+        "A scored probe applies from its time until the next scored probe of the endpoint: at most "
+        f"{HOLDS_MIN_MS // HOUR_MS} hours if it was payable, otherwise at most one and a half "
+        f"times the interval to the next due time (at least {HOLDS_MIN_MS // HOUR_MS} and at most "
+        f"{HOLDS_MAX_MS // HOUR_MS} hours). A target that returns 503 with a Retry-After of six "
+        "hours is therefore down for these hours, while a stop of this service counts neither as "
+        "up nor as down. Refusals (401, 403, 429 and bot walls) are not up, from the first one; "
+        "local and unknown results do not count.\n\n"
+        "Each UTC day stores the milliseconds up, payable and down, compliance x time, and the "
+        "numbers of failures and repairs that began. Spans are split at midnight, so a closed day "
+        f"never changes. The window is the current UTC day and the {len(policy.day_weights) - 1} "
+        "days before it. The day k days ago has the weight round(1000 x 2^(-k/7)), from k = 0: "
         f"{weights}."
     )
 
@@ -199,10 +203,10 @@ def _forecast(policy: Policy) -> str:
     ]
     return (
         "## Forecast\n\n"
-        "`payableNow` is the chance that it can be paid in half an hour, `payable24h` in 24 hours; "
-        "both are published to three decimals.\n\n"
+        "`payableNow` is the probability that the endpoint is payable in half an hour, "
+        "`payable24h` in 24 hours. Both are published with three decimals.\n\n"
         + (inspect.getdoc(forecast) or "")
-        + "\n\nThe forecast limits the score; the lowest cap wins:\n\n"
+        + "\n\nThe forecast limits the score. The lowest cap applies:\n\n"
         + table(("payableNow", "payable24h", "cap", "code", "reason"), rows)
     )
 
@@ -210,25 +214,26 @@ def _forecast(policy: Policy) -> str:
 def _confirmation() -> str:
     return (
         "## Confirmation\n\n"
-        "The first failure of an endpoint that was payable is probed again after 40 to 80 seconds "
-        "and after 3 to 7 minutes, drawn at random. These probes count as time and are in no "
-        "count. Until one of them has a result, the caps use the state before the failure and the "
-        "advice is `caution`: a success makes the failure a span of a minute, a second failure "
-        "confirms it."
+        "After the first failure of an endpoint that was payable, two more probes follow at random "
+        "times: after 40 to 80 seconds and after 3 to 7 minutes. These probes contribute time but "
+        "are not counted as probes. Until one of them has a result, the caps use the state before "
+        "the failure and the advice is `caution`. A success limits the failure to a span of about "
+        "a minute; a second failure confirms it."
     )
 
 
 def _silence(policy: Policy) -> str:
     hours = policy.refusing_ms // HOUR_MS
     return (
-        "## Silence is not health\n\n"
-        f"An endpoint that has refused checks for {hours} hours is flagged `refuses-probes`. One "
-        "that was never payable and is behind a bot wall is `unprobeable` and has no score. "
+        "## Endpoints without results\n\n"
+        f"An endpoint that has refused probes for {hours} hours has the flag `refuses-probes`. An "
+        "endpoint that was never payable and is behind a bot wall is `unprobeable` and has no "
+        "score. "
         f"Without a scored probe for {policy.stale_ms // HOUR_MS} hours or "
         f"{policy.stale_intervals} intervals, whichever is longer, an endpoint is `stale`: its "
-        "advice is `unverified`, or `avoid` if the last scored probe was a failure. A pause that a "
-        "target asks "
-        "for is kept, for at most 6 hours, and its host's other endpoints wait at most 10 minutes."
+        "advice is `unverified`, or `avoid` if the last scored probe was a failure. Pauses that a "
+        "target requests are respected for at most 6 hours; the host's other endpoints wait at "
+        "most 10 minutes."
     )
 
 
@@ -242,8 +247,8 @@ def _grades(policy: Policy) -> str:
     return "\n\n".join(
         (
             "## Grades and caps",
-            f"{grades}, else F: the grade of the score as published, with one decimal.",
-            "A cap limits the score after the weighted sum; the lowest wins.",
+            f"{grades}, otherwise F. The grade is that of the published score with one decimal.",
+            "A cap limits the score after the weighted sum. The lowest cap applies.",
             table(("flag", "cap", "reason"), caps),
         )
     )
@@ -257,7 +262,8 @@ def _flags(policy: Policy) -> str:
         for rule in sorted(FLAG_RULES, key=lambda rule: rule.code)
         if rule.severity is severity
     ]
-    rows.append(("`lint:<rule>`", "the rule's", _words(lint_flags), limits.get("lint-error", "")))
+    text = _docstring(lint_flags)
+    rows.append(("`lint:<rule>`", "the rule's", text, limits.get("lint-error", "")))
     return "\n\n".join(("## Flags", table(("flag", "severity", "fires when", "cap"), rows)))
 
 
@@ -268,11 +274,11 @@ def _recommendation() -> str:
 def _range(policy: Policy) -> str:
     return (
         "## Confidence and range\n\n"
-        "Confidence is the number of hours that scored probes cover / "
-        f"{policy.hours_full}, at most 1.00. The range shows how far the score may be off: its low "
-        f"end takes uptime and compliance at the Wilson lower bound (z = {_decimal(policy.z)}, "
-        f"{_observations(policy)}), its high end at the upper bound; activity is at 0 and as "
-        "scored. Caps hold for both ends.\n\n" + _words(verdict)
+        "Confidence is the number of hours that scored probes cover, divided by "
+        f"{policy.hours_full}, at most 1.00. The range shows the uncertainty of the score. Its "
+        f"lower end uses the Wilson lower bounds of uptime and compliance (z = {_decimal(policy.z)}"
+        f", {_observations(policy)}) and an activity of 0; its upper end uses the upper bounds and "
+        "the scored activity. Caps apply to both ends.\n\n" + _docstring(verdict)
     )
 
 
@@ -280,15 +286,15 @@ def _arithmetic() -> str:
     return (
         "## Arithmetic\n\n"
         "The window is the current UTC day and the 30 before it (changes: "
-        "`asOf - 30 d < at <= asOf`), instants are integer milliseconds UTC. "
-        "Everything is an exact fraction until the end; score, subscores and range are then "
-        "rounded half up to one decimal, confidence to two. Latency comes from a histogram of "
-        "whole milliseconds: below 128 ms one bucket a millisecond, above it 64 equal buckets an "
-        "octave; a bucket stands for its lower bound, the p-th percentile is the bucket of the "
-        "ceil(p * n / 100)-th smallest. A change that several sources report counts once: the "
-        "largest count of any one source stands. The evidence is a JSON document "
-        "([schema](evidence.schema.json)); its RFC 8785 form has the SHA-256 digest that a report "
-        "names."
+        "`asOf - 30 d < at <= asOf`). Times are integer milliseconds UTC. "
+        "All values are exact fractions until the end; score, subscores and range are then rounded "
+        "half up to one decimal, confidence to two. Latency is computed from a histogram of "
+        "integer milliseconds: one bucket per millisecond below 128 ms, and 64 equal buckets per "
+        "octave above. The value of a bucket is its lower bound; the p-th percentile is the bucket "
+        "of the ceil(p * n / 100)-th smallest value. A change that several sources report counts "
+        "once: the largest count of a single source is used. The evidence is a JSON document "
+        "([schema](evidence.schema.json)). A report contains the SHA-256 digest of its RFC 8785 "
+        "form."
     )
 
 
@@ -301,5 +307,5 @@ def _decimal(value: Fraction) -> str:
     return f"{hundredths // 100}.{hundredths % 100:02d}"
 
 
-def _words(function: Callable[..., object]) -> str:
+def _docstring(function: Callable[..., object]) -> str:
     return " ".join((inspect.getdoc(function) or "").split())
