@@ -18,13 +18,13 @@ from tests.support.receivers import ALERTS, DISCORD, SLACK, Receivers, receivers
 from tollgauge.clients import webhooks
 from tollgauge.clients.egress.client import Egress
 from tollgauge.clients.webhooks import Sealer, SealError, Sent, Signing, WatchSettings
-from tollgauge.core.watch import changes, notice
+from tollgauge.core.watch import alert_text, changes
 from tollgauge.core.watch.watch_rules import DestinationKind
 
 KEY = bytes(range(32))
 SECRET = webhooks.new_secret(KEY)
 SIGNING = Signing(key=KEY, secret_hash=webhooks.secret_hash(SECRET))
-TOLD = notice.event(
+TOLD = alert_text.event(
     changes.delisting(at=1_795_000_000_000, source="cdp"),
     event_id="evt_0123",
     watch_id="wat_1",

@@ -215,7 +215,7 @@ kind = "file"
         "probe.cadence.watched_every_ms must be at least 1000",
         "egress.ports[1] must be a whole number",
         "egress.mapped.a.example.com[0]: 10.0.0.1 is not a loopback",
-        "facilitator.url: must be a http:// or https:// URL",
+        "facilitator.url: must be an http:// or https:// URL",
         "sources[0].kind must be one of 'bazaar', 'openapi' or 'file'",
         "sources[1].name is missing",
         "sources[1].location is missing",
@@ -391,12 +391,12 @@ def test_base_url_defaults_to_the_listening_address(
         (
             "",
             {"TOLLGAUGE_RPC_URL": "node.example.com"},
-            "rpc.url[0]: must be a http:// or https://",
+            "rpc.url[0]: must be an http:// or https://",
         ),
         (
             "",
             {"TOLLGAUGE_NETWORKS_POLYGON_MAINNET": "https://one.example.com,ws://secret"},
-            "networks.polygon_mainnet[1]: must be a http://",
+            "networks.polygon_mainnet[1]: must be an http://",
         ),
         (
             "",

@@ -24,7 +24,7 @@ def _web_url(url: str) -> str:
     except ValueError:  # its text may contain a part of the URL, which may be a secret
         valid = False
     if url and (not valid or url.split() != [url]):
-        raise ValueError("must be a http:// or https:// URL")
+        raise ValueError("must be an http:// or https:// URL")
     return url
 
 

@@ -1,16 +1,16 @@
-"""Webhooks: one attempt to deliver an event through egress, and the secrets that it needs.
+"""Webhooks: one attempt to deliver an event through egress, and encryption of watch secrets.
 
 Rules (docs/watching.md; standardwebhooks.com, specification 1.0):
-- a signed JSON delivery carries `webhook-id` (the same on every try), `webhook-timestamp` (of the
-  try) and `webhook-signature`, made with the watch's secret, and `x-signature: sha256=` with the
-  HMAC-SHA256 of the body keyed by the hex SHA-256 of the secret;
-- Slack and Discord get their own format and no signature;
-- only 2xx is success; 410 ends a destination, and so does 404 of Slack and Discord, and 401 or 403
-  of Discord, which bans addresses that go on;
-- the body of a receiver's answer is never shown, only its status and an error code;
-- secrets and URLs are sealed at rest with AES-256-GCM (NIST SP 800-38D) under a key from the
-  environment. The context, such as the row's ID, is authenticated too, so that a sealed text opens
-  only in its own place. Of several keys, separated by commas, the first seals and each opens.
+- a signed JSON delivery has `webhook-id` (equal in all attempts), `webhook-timestamp` (of the
+  attempt) and `webhook-signature`, made with the watch's secret, and `x-signature: sha256=` with
+  the HMAC-SHA256 of the body; its key is the hex SHA-256 of the secret;
+- Slack and Discord receive their own format and no signature;
+- only 2xx is success. 410 disables a destination, as do 404 from Slack or Discord, and 401 or 403
+  from Discord, which bans addresses that continue;
+- only the status of a receiver's response and an error code are shown, never its body;
+- secrets and URLs are stored encrypted with AES-256-GCM (NIST SP 800-38D) under a key from the
+  environment. The context, such as the row's ID, is authenticated, so a copy in another row cannot
+  be decrypted. Of several keys, separated by commas, the first encrypts and each decrypts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tollgauge.clients.egress.client import Egress, Request
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.endpoint.identity import ResourceError
 from tollgauge.core.probe.exchange import Answer, Fault, retry_after_ms
-from tollgauge.core.watch import notice
+from tollgauge.core.watch import alert_text
 from tollgauge.core.watch.watch_rules import DestinationKind
 
 SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the form of a secret, not one
@@ -161,33 +161,44 @@ async def send(
     signing: Signing | None,
     now: int,
 ) -> Sent:
-    """Make one attempt. `event` is what core/watch/notice made; JSON is signed with `signing`."""
-    request = prepared(url, kind, event, signing=signing, now=now)
+    """Make one attempt.
+
+    Args:
+        egress: Sends the request.
+        url: The destination.
+        kind: The destination's format.
+        event: The event, as from core/watch/alert_text.
+        signing: The watch's key; required for JSON.
+        now: Time of the attempt (milliseconds UTC).
+    """
+    request = build_request(url, kind, event, signing=signing, now=now)
     try:
         exchange = await egress.fetch(request, at=now)
     except ResourceError as error:
         return Sent(error=error.code)
-    return judged(exchange.result, kind, now=now)
+    return read_response(exchange.result, kind, now=now)
 
 
-def prepared(
+def build_request(
     url: str, kind: DestinationKind, event: Mapping[str, Any], *, signing: Signing | None, now: int
 ) -> Request:
-    """The request of an attempt. Raises ValueError for JSON without a signing key."""
+    """Return the request of an attempt. Raises ValueError for JSON without a signing key."""
     if kind is DestinationKind.JSON:
         if signing is None:
-            raise ValueError("a JSON delivery is signed")
+            raise ValueError("a JSON delivery must be signed")
         body = orjson.dumps(event)
-        headers = (_JSON, *signature(body, str(event["event_id"]), signing, now=now))
+        headers = (_JSON, *sign(body, str(event["event_id"]), signing, now=now))
         return Request(url=url, method="POST", headers=headers, body=body)
-    shape = notice.slack(event) if kind is DestinationKind.SLACK else notice.discord(event)
-    return Request(url=url, method="POST", headers=(_JSON,), body=orjson.dumps(shape))
+    message = (
+        alert_text.slack(event) if kind is DestinationKind.SLACK else alert_text.discord(event)
+    )
+    return Request(url=url, method="POST", headers=(_JSON,), body=orjson.dumps(message))
 
 
-def signature(
+def sign(
     body: bytes, message_id: str, signing: Signing, *, now: int
 ) -> tuple[tuple[str, str], ...]:
-    """The headers that prove that a delivery is ours. `now` is in milliseconds UTC."""
+    """Return the signature headers of a delivery at a time (milliseconds UTC)."""
     at = datetime.fromtimestamp(now // 1000, UTC)
     signed = Webhook(signing.key).sign(message_id, at, body.decode())
     digest = hmac.new(signing.secret_hash.encode(), body, hashlib.sha256).hexdigest()
@@ -199,8 +210,8 @@ def signature(
     )
 
 
-def judged(result: Answer | Fault, kind: DestinationKind, *, now: int) -> Sent:
-    """What a receiver's answer, or its absence, means for the delivery."""
+def read_response(result: Answer | Fault, kind: DestinationKind, *, now: int) -> Sent:
+    """Return the result of an attempt from the receiver's response or the fault."""
     if isinstance(result, Fault):
         return Sent(error=result.kind.value)
     if 200 <= result.status <= 299:
@@ -214,14 +225,16 @@ def judged(result: Answer | Fault, kind: DestinationKind, *, now: int) -> Sent:
 
 
 def new_secret(random: bytes) -> str:
-    """A watch's secret from 32 random bytes: the bearer, and what signatures are checked with."""
+    """Return a watch's secret from 32 random bytes. It is the bearer token, and the key of the
+    watch's signatures.
+    """
     if len(random) != SECRET_BYTES:
-        raise ValueError(f"a secret is {SECRET_BYTES} bytes")
+        raise ValueError(f"a secret must have {SECRET_BYTES} bytes")
     return SECRET_PREFIX + base64.b64encode(random).decode()
 
 
 def secret_key(secret: str) -> bytes | None:
-    """The key inside a secret, None for a text that is none of ours."""
+    """Return the key in a secret; None for any other text."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -230,20 +243,22 @@ def secret_key(secret: str) -> bytes | None:
 
 
 def secret_hash(secret: str) -> str:
-    """What is stored of a secret: the hex SHA-256. It has 256 random bits, so no salt is due."""
+    """Return the stored form of a secret, its hex SHA-256. A secret has 256 random bits, so no salt
+    is needed.
+    """
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def destination_context(destination_id: str) -> str:
-    """What a destination's URL is sealed for."""
+    """Return the context that a destination's URL is encrypted with."""
     return f"destination:{destination_id}"
 
 
 def watch_context(watch_id: str) -> str:
-    """What a watch's signing key is sealed for."""
+    """Return the context that a watch's signing key is encrypted with."""
     return f"watch:{watch_id}"
 
 
 def _mark(key: bytes) -> bytes:
-    """Which key sealed a secret, without saying anything of it."""
+    """Return a mark by which the key of a secret is found; it does not reveal the key."""
     return hashlib.sha256(b"mark:" + key).digest()[:_MARK]

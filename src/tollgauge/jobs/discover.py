@@ -24,7 +24,7 @@ from pydantic import AfterValidator, Field, NonNegativeInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.directories import bazaar, file, openapi
-from tollgauge.clients.directories.document import RECORDED_AT_ONCE, DirectoryError, Step
+from tollgauge.clients.directories.document import STEP_SIZE, DirectoryError, Step
 from tollgauge.clients.directories.file import DirectoryFile
 from tollgauge.clients.egress.client import Egress
 from tollgauge.core.base.text import clean_text
@@ -329,7 +329,7 @@ async def _record(
             async for step in steps:
                 count.take(entries(step.page), perimeter)
                 offset, whole = step.next_offset, step.page.complete is True
-                if offset - recorded >= RECORDED_AT_ONCE:
+                if offset - recorded >= STEP_SIZE:
                     await record()
                     recorded = offset
                 if progress is not None:

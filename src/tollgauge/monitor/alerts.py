@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import DAY_MS, iso_seconds
 from tollgauge.core.endpoint.identity import page_url
 from tollgauge.core.probe.exchange import Severity
-from tollgauge.core.watch import notice
+from tollgauge.core.watch import alert_text
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import Change
 from tollgauge.core.watch.watch_rules import WatchState
@@ -76,7 +76,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     for stored in undispatched:
         for watch in watches_by_endpoint.get(stored.endpoint_id, ()):
             if watched_changes.is_about(watch, stored, requests.get(watch.id, ())):
-                event = notice.event(
+                event = alert_text.event(
                     stored.change,
                     event_id=rules.message_id(watch.id, rules.change_event(stored.id)),
                     watch_id=watch.id,
@@ -112,7 +112,7 @@ def _events_of_watch(
     """Return the events of a watch that are due now and record them as sent."""
 
     def event(change: Change, mark: str) -> dict[str, object]:
-        return notice.event(
+        return alert_text.event(
             change,
             event_id=rules.message_id(watch.id, mark),
             watch_id=watch.id,

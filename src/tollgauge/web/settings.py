@@ -30,7 +30,7 @@ _BASE_URL: Final = re.compile(r"https?://[^\s/?#]+(/[^\s?#]*)?", re.ASCII)
 
 def _public_url(url: str) -> str:
     if not _BASE_URL.fullmatch(url):
-        raise ValueError("must be a http:// or https:// URL without a query")
+        raise ValueError("must be an http:// or https:// URL without a query")
     return url
 
 

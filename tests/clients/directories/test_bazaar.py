@@ -166,7 +166,7 @@ async def test_failing_source_states_the_reason(
 
 
 async def test_unreachable_source_is_reported(egress: Egress) -> None:
-    with pytest.raises(DirectoryError, match="cannot be asked"):
+    with pytest.raises(DirectoryError, match="is not allowed"):
         _ = [step async for step in bazaar.pages(egress, "http://directory.test", at=NOW)]
     with pytest.raises(DirectoryError, match="cannot be reached"):
         _ = [step async for step in bazaar.pages(egress, "https://127.0.0.1", at=NOW)]

@@ -128,7 +128,7 @@ def test_openapi_file_lists_its_paid_operations(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (on_disk(servers=[]), "names no server"),
+        (on_disk(servers=[]), "without a server"),
         (on_disk(paths={"/a": {"get": {}}}), "no operation is for sale"),
         ("openapi: 3.1.0\npaths: {}\n", "YAML"),
     ],

@@ -2,9 +2,9 @@
 
 An authorization is *paid* if one transaction contains `AuthorizationUsed` and, as the token's next
 event, the signed `Transfer`: one transfer cannot pay for two authorizations. It is *unused* if the
-token's `authorizationState` returns so as of a block whose time is in the result, so that a lagging
-node cannot make a payment look expired. Used without a visible log is unknown. Nodes are queried in
-order, and the first answer is used. Raises only RpcError.
+token's `authorizationState` is false as of a block whose time is in the result, so that a lagging
+node cannot make a payment look expired. If it is used, but no log shows how, the state is unknown.
+Nodes are queried in order, and the first answer is used. Raises only RpcError.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from tollgauge.clients.chain.rpc import (
     Node,
@@ -36,11 +36,11 @@ from tollgauge.core.sale.payment_state import Proof
 AUTHORIZATION_STATE: Final = "0xe94a0102"
 """Selector of `authorizationState(address,bytes32)`, EIP-3009."""
 SIGNATURE_ACCEPTED: Final = "0x1626ba7e"
-"""Selector of `isValidSignature(bytes32,bytes)`, and what it returns for a good one (ERC-1271)."""
+"""Selector of `isValidSignature(bytes32,bytes)`, which it returns for a valid one (ERC-1271)."""
 _NETWORK: Final = re.compile(r"eip155:(\d{1,18})", re.ASCII)
 DAY_S: Final = 86_400
 SEARCHED_S: Final = 90 * DAY_S
-"""How far back `transaction_of` searches."""
+"""Period that `find_transaction` searches."""
 _BLOCK_SECONDS: Final = 2
 """Block time of Base; on a faster chain the search continues to the same time."""
 _MARGIN_S: Final = 1200
@@ -48,29 +48,23 @@ _MARGIN_S: Final = 1200
 T = TypeVar("T")
 
 
-class Nonce(Protocol):
-    """An authorization's nonce: hex in lower case."""
+class NonceKey(NamedTuple):
+    """A nonce of a payer at a token, in lower-case hex."""
 
-    @property
-    def asset(self) -> str:
-        """The token's address."""
-
-    @property
-    def payer(self) -> str:
-        """Who signed."""
-
-    @property
-    def nonce(self) -> str:
-        """32 bytes."""
+    asset: str
+    payer: str
+    nonce: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainAnswer:
-    """A proof as of `head_s`, the time of the node's last block.
+    """A proof about an authorization.
 
-    `transaction` is the one that used or cancelled the authorization, `at_s` its block's time,
-    None while it is unused. Instants are unix seconds. The receipt of a hint is a proof by itself:
-    then neither time is asked for.
+    Attributes:
+        head_s: Time of the node's last block (Unix seconds); None if the receipt of a hint was
+            sufficient.
+        transaction: The transaction that used or cancelled it; None if it is unused.
+        at_s: Time of that transaction's block (Unix seconds); None as for the two above.
     """
 
     proof: Proof
@@ -80,7 +74,7 @@ class ChainAnswer:
 
 
 class Prover:
-    """The nodes of one chain, asked about single authorizations."""
+    """Queries the nodes of one chain about single authorizations."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes: Final = tuple(nodes)
@@ -92,16 +86,22 @@ class Prover:
             await node.close()
 
     async def proof(self, authorization: Authorization, *, hint: str | None = None) -> ChainAnswer:
-        """What became of an authorization. `hint` is a transaction that may have used it: if it
-        did, one exchange with the node is enough. Raises RpcError when no node can tell.
+        """Return the proof of an authorization's state.
+
+        Args:
+            authorization: The signed transfer.
+            hint: A transaction that may have used it: if it did, one request to the node is enough.
+
+        Raises:
+            RpcError: No node could answer.
         """
         return await self._first(
             authorization.network, lambda node: _proof(node, authorization, hint)
         )
 
     async def accepts(self, network: str, wallet: str, digest: bytes, signature: bytes) -> bool:
-        """Whether a contract wallet takes a signature of a digest for its own (ERC-1271); an
-        address without a contract takes none. Raises RpcError when no node can tell.
+        """Return whether a contract wallet accepts a signature of a digest (ERC-1271). An address
+        without a contract accepts none. Raises RpcError if no node could answer.
         """
         call = {"to": wallet, "data": _signature_call(digest, signature)}
 
@@ -115,7 +115,7 @@ class Prover:
         return await self._first(network, ask)
 
     async def _first(self, network: str, ask: Callable[[Node], Awaitable[T]]) -> T:
-        """What the first node of the network that can tell says. Raises RpcError."""
+        """Return the answer of the first node that gives one. Raises RpcError."""
         problem: RpcError = RpcUnavailable("There is no node.")
         for node in self._nodes:
             try:
@@ -130,12 +130,13 @@ class Prover:
             self._chains[node] = quantity(await node.call("eth_chainId"))
         named = _NETWORK.fullmatch(network)
         if named is None or int(named[1]) != self._chains[node]:
-            raise RpcUnavailable(f"{node.name} is no node of {network}.")
+            raise RpcUnavailable(f"{node.name} is not a node of {network}.")
 
 
-async def transaction_of(node: Node, nonce: Nonce) -> str | None:
-    """The transaction that used or cancelled a nonce, of which nothing else is known; None while it
-    is unused. Logs are searched for SEARCHED_S, the latest first. Raises RpcError.
+async def find_transaction(node: Node, nonce: NonceKey) -> str | None:
+    """Return the hash of the transaction that used or cancelled a nonce; None if it is unused.
+
+    The logs of the last SEARCHED_S seconds are searched, newest first. Raises RpcError.
     """
     head, head_s = await _latest(node)
     if not await _is_used(node, nonce, head):
@@ -146,16 +147,18 @@ async def transaction_of(node: Node, nonce: Nonce) -> str | None:
 
 
 async def _latest(node: Node) -> tuple[int, int]:
-    """The number and time of a node's last block."""
+    """Return the number and the time (Unix seconds) of a node's last block."""
     return _number_and_time(await node.call("eth_getBlockByNumber", "latest", False))  # noqa: FBT003 - wire
 
 
-async def _is_used(node: Node, nonce: Nonce, block: int) -> bool:
-    """What the token says of a nonce as of that very block: behind a balancer another node may
-    answer, one that lags.
-    """
-    call = {"to": nonce.asset, "data": _state_call(nonce)}
-    return _bool(await node.call("eth_call", call, hex(block)))
+async def _is_used(node: Node, nonce: NonceKey, block: int) -> bool:
+    """Return whether a nonce was used or cancelled as of a block."""
+    data = AUTHORIZATION_STATE + _topic(nonce.payer)[2:] + nonce.nonce[2:]
+    # The block is named because behind a load balancer a node that lags may answer.
+    state = _hash(await node.call("eth_call", {"to": nonce.asset, "data": data}, hex(block)))
+    if int(state, 16) > 1:  # a contract without the method returns nothing
+        raise RpcUnavailable("The token's answer is not a boolean.")
+    return state.endswith("1")
 
 
 async def _proof(node: Node, authorization: Authorization, hint: str | None) -> ChainAnswer:
@@ -164,16 +167,12 @@ async def _proof(node: Node, authorization: Authorization, hint: str | None) -> 
     ):
         return ChainAnswer(proof=Proof.PAID, transaction=hint)
     head, head_s = await _latest(node)
-    if not await _is_used(node, authorization, head):
+    nonce = NonceKey(authorization.asset, authorization.payer, authorization.nonce)
+    if not await _is_used(node, nonce, head):
         return ChainAnswer(proof=Proof.UNUSED, head_s=head_s)
-    return await _use(node, authorization, head=head, head_s=head_s)
-
-
-async def _use(node: Node, authorization: Authorization, *, head: int, head_s: int) -> ChainAnswer:
-    """What used the authorization, from the token's logs."""
     since_s = authorization.since_s - _MARGIN_S
     blocks = max(0, head_s - since_s) // _BLOCK_SECONDS
-    log = await _latest_log(node, authorization, head, blocks=blocks, since_s=since_s)
+    log = await _latest_log(node, nonce, head, blocks=blocks, since_s=since_s)
     transaction = _hash(log.get("transactionHash"))
     at_s = await _time(node, quantity(log.get("blockNumber")))
     proof = Proof.CANCELLED
@@ -182,16 +181,18 @@ async def _use(node: Node, authorization: Authorization, *, head: int, head_s: i
             await node.call("eth_getTransactionReceipt", transaction), authorization
         )
         if transferred is None:
-            raise RpcUnavailable(f"{node.name} has no receipt of a use that it showed.")
+            raise RpcUnavailable(f"{node.name} has no receipt for a log that it sent.")
         proof = Proof.PAID if transferred else Proof.OTHER
     return ChainAnswer(proof=proof, head_s=head_s, transaction=transaction, at_s=at_s)
 
 
 async def _latest_log(
-    node: Node, nonce: Nonce, head: int, *, blocks: int, since_s: int
+    node: Node, nonce: NonceKey, head: int, *, blocks: int, since_s: int
 ) -> dict[str, Any]:
-    """The log that used or cancelled a used nonce, searched from the last block back to an instant,
-    `blocks` first and twice as many each time.
+    """Return the log in which a nonce was used or cancelled.
+
+    The search goes back from block `head` to the time `since_s` (Unix seconds): `blocks` first,
+    then twice as many each time.
     """
     last = head
     while True:
@@ -199,14 +200,14 @@ async def _latest_log(
         if log := await _first_log(node, nonce, first, last):
             return log
         if first == 0 or await _time(node, first) <= since_s:
-            raise RpcUnavailable(f"{node.name} says that a nonce is used, but shows no log of it.")
+            raise RpcUnavailable(f"{node.name} returned no log of a used nonce.")
         last, blocks = first - 1, 2 * blocks
 
 
 async def _first_log(
-    node: Node, authorization: Nonce, first: int, last: int
+    node: Node, authorization: NonceKey, first: int, last: int
 ) -> dict[str, Any] | None:
-    """The log that used or cancelled the nonce, in ranges that the node takes."""
+    """Return the log of a nonce in a range of blocks, split into ranges that the node accepts."""
     topics = [
         [AUTHORIZATION_USED, AUTHORIZATION_CANCELED],
         _topic(authorization.payer),
@@ -224,12 +225,12 @@ async def _first_log(
         later = await _first_log(node, authorization, middle + 1, last)
         return later or await _first_log(node, authorization, first, middle)
     if not isinstance(logs, list) or not all(_is_use(log, authorization) for log in logs):
-        raise RpcUnavailable(f"{node.name} sent logs that nobody asked for.")
+        raise RpcUnavailable(f"{node.name} sent logs that were not requested.")
     return logs[0] if logs else None
 
 
-def _is_use(log: Any, authorization: Nonce) -> bool:
-    """Whether a log is of the wanted authorization: what a node sends is not believed unread."""
+def _is_use(log: Any, authorization: NonceKey) -> bool:
+    """Return whether a log is that of the requested nonce; nodes are not trusted."""
     if not isinstance(log, dict) or not isinstance(log.get("topics"), list) or log.get("removed"):
         return False
     topics = [str(topic).lower() for topic in log["topics"]]
@@ -243,8 +244,8 @@ def _is_use(log: Any, authorization: Nonce) -> bool:
 
 
 def _transfer(receipt: Any, authorization: Authorization) -> bool | None:
-    """Whether the authorization made the transfer that was signed, None where a receipt does not
-    hold the authorization at all.
+    """Return whether the authorization made the signed transfer; None if the receipt does not
+    contain the authorization.
     """
     logs = receipt.get("logs") if isinstance(receipt, dict) else None
     if not isinstance(logs, list):
@@ -266,12 +267,12 @@ def _transfer(receipt: Any, authorization: Authorization) -> bool | None:
 async def _time(node: Node, number: int) -> int:
     answered, at_s = _number_and_time(await node.call("eth_getBlockByNumber", hex(number), False))  # noqa: FBT003 - wire
     if answered != number:
-        raise RpcUnavailable(f"{node.name} sent a block that nobody asked for.")
+        raise RpcUnavailable(f"{node.name} sent a block that was not requested.")
     return at_s
 
 
 def _number_and_time(block: Any) -> tuple[int, int]:
-    """A block's number and time in unix seconds."""
+    """Return a block's number and its time (Unix seconds)."""
     if not isinstance(block, dict):
         raise RpcUnavailable("The node lacks a block that it named.")
     return quantity(block.get("number")), quantity(block.get("timestamp"))
@@ -279,23 +280,12 @@ def _number_and_time(block: Any) -> tuple[int, int]:
 
 def _hash(value: Any) -> str:
     if not isinstance(value, str) or not EVM_WORD_PATTERN.fullmatch(value):
-        raise RpcUnavailable("A hash of the node's is malformed.")
+        raise RpcUnavailable("A hash in the node's reply is malformed.")
     return value.lower()
 
 
-def _bool(value: Any) -> bool:
-    """The bool that a contract returned; a contract without the method returns nothing."""
-    if _hash(value) not in (f"0x{0:064x}", f"0x{1:064x}"):
-        raise RpcUnavailable("The token's answer is no bool.")
-    return int(value, 16) == 1
-
-
-def _state_call(authorization: Nonce) -> str:
-    return AUTHORIZATION_STATE + _topic(authorization.payer)[2:] + authorization.nonce[2:]
-
-
 def _signature_call(digest: bytes, signature: bytes) -> str:
-    """`isValidSignature(bytes32,bytes)` as call data."""
+    """Return the call data of `isValidSignature(bytes32,bytes)`."""
     size = len(signature)
     padded = signature.ljust(-(-size // 32) * 32, b"\0")
     words = digest + (64).to_bytes(32) + size.to_bytes(32) + padded

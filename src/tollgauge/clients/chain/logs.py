@@ -131,10 +131,11 @@ class ChainLogs:
     async def final(
         self, view: View, span: Span, watched: Watched, *, strict: bool = False
     ) -> Fetched:
-        """What happened in final blocks, with the headers of the span's ends.
+        """Return the transfers in final blocks, with the headers of the span's ends.
 
-        Under `strict` an answer that wants confirming and gets none is UnconfirmedError, where
-        there is another node at all.
+        Raises:
+            UnconfirmedError: With `strict`, if a response required confirmation, other nodes are
+                configured, and none confirmed it.
         """
         return await self._checked(
             view, lambda of: self._final(of, span, watched), last=span.last, strict=strict
@@ -172,9 +173,7 @@ class ChainLogs:
     async def _checked(
         self, view: View, fetch: Callable[[View], Awaitable[Fetched]], *, last: int, strict: bool
     ) -> Fetched:
-        """An answer, compared with another node's where it is empty, or is among the share that is
-        checked.
-        """
+        """Return a response, compared with another node's if it is empty or in the sample."""
         first = await fetch(view)
         if first.moves and self._random.random() >= self.settings.check:
             return first
@@ -245,7 +244,7 @@ class ChainLogs:
         times: dict[bytes, int],
         headers: dict[int, BlockHeader],
     ) -> Fetched:
-        """The transfers as entries of the wallets and as deposits to our addresses."""
+        """Return the transfers as entries of wallets and deposits to the service's addresses."""
         return Fetched(
             entries(transfers, watched.wallets, times),
             deposits(transfers, watched.own, times, token=self.token),
@@ -255,8 +254,8 @@ class ChainLogs:
     async def _transfers(
         self, node: Node, blocks: Sequence[Blocks], watched: Watched
     ) -> tuple[list[Transfer], dict[bytes, int]]:
-        """Transfers to the wallets and to us, and from the wallets, with what made them, in one
-        range of blocks or in single ones; and the times of blocks that the logs name.
+        """Return the transfers to the receivers and from the wallets, with their authorizations,
+        and the block times that the logs contain. `blocks` is one range, or single blocks.
         """
         reader = self._readers[node]
         collected = await reader.events(
@@ -286,7 +285,7 @@ class ChainLogs:
     async def _paired(
         self, node: Node, transfers: Collection[Transfer], used: Collection[Used]
     ) -> list[Transfer]:
-        """The transfers with their authorizations; what the logs leave open, receipts decide."""
+        """Return the transfers with their authorizations; receipts decide unclear ones."""
         try:
             pairing = matched(transfers, used)
             if not pairing.unclear:
@@ -307,10 +306,10 @@ class ChainLogs:
         stamps: dict[bytes, int],
         known: dict[int, BlockHeader],
     ) -> dict[bytes, int]:
-        """The times of the transfers' blocks; those that no log names are asked for."""
+        """Return the times of the transfers' blocks; those that no log contains are queried."""
         numbers = {transfer.block_hash: transfer.number for transfer in transfers}
         if len(set(numbers.values())) != len(numbers):
-            raise RpcUnavailable(f"{view.node.name} sent two blocks of one number.")
+            raise RpcUnavailable(f"{view.node.name} sent two blocks with the same number.")
         times = {block: stamps[block] for block in numbers if block in stamps}
         rest = [number for block, number in numbers.items() if block not in times]
         headers = {header.number: header for header in await self.nodes.headers(view, rest)} | known
@@ -334,7 +333,7 @@ def _deposit_key(deposit: Deposit) -> tuple[int, int]:
 
 
 def _same_blocks(first: Fetched, second: Fetched) -> bool:
-    """Whether two answers have the same hash for each block that both name."""
+    """Return whether two responses have the same hash for each block that both contain."""
     blocks = {number: header.hash for number, header in first.headers.items()}
     blocks |= {move.number: move.block_hash for move in first.moves}
     other_blocks = [(number, header.hash) for number, header in second.headers.items()]

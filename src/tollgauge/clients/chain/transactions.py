@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tollgauge.clients.chain.authorization import transaction_of
+from tollgauge.clients.chain.authorization import NonceKey, find_transaction
 from tollgauge.clients.chain.rpc import (
     Node,
     RpcCall,
@@ -146,8 +146,8 @@ class Transactions:
         for node in self._of(network):
             try:
                 for asset in eip3009_assets(network):
-                    key = _Nonce(asset=asset.address, payer=payer, nonce=nonce)
-                    if tx_hash := await transaction_of(node, key):
+                    key = NonceKey(asset.address, payer, nonce)
+                    if tx_hash := await find_transaction(node, key):
                         return tx_hash
             except RpcError as error:
                 failure = error
@@ -162,15 +162,6 @@ class Transactions:
                 "This network has no configured RPC node.", hint="The operator can add one."
             )
         return self._nodes[network]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Nonce:
-    """One authorization, as needed for chain queries."""
-
-    asset: str
-    payer: str
-    nonce: str
 
 
 async def _trace(node: Node, network: str, tx_hash: str, model: Model | None) -> TraceResult | None:

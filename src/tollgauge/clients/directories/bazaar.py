@@ -1,12 +1,12 @@
 """A Bazaar directory over HTTP: `GET {facilitator}/discovery/resources`, page by page.
 
 Rules (x402 specification, discovery):
-- polite: one request at a time with a pause between, `Retry-After` honoured up to a minute and
-  otherwise handed back as an error, so that the crawl goes on later where it stopped;
-- a page that does not fit the body cap, or is broken, is asked for again in halves, until the one
-  entry to blame is skipped and counted;
-- a directory moves while it is read: where pages overlap or the total grew, the head is read again;
-  a total that shrank means that entries may have been missed, so the listing is not complete.
+- requests are sequential with a pause between them. `Retry-After` is honoured up to a minute; a
+  longer one is an error, and the crawl continues later from the same offset;
+- a page that exceeds the body limit, or is broken, is requested again in halves, until the one bad
+  entry is skipped and counted;
+- a directory changes while it is read: if pages overlap or the total grew, its head is read again;
+  if the total shrank, entries may have been missed, so the listing is not complete.
 """
 
 from __future__ import annotations
@@ -50,9 +50,18 @@ async def pages(
     limit: int = LIMIT,
     pause_ms: int = PAUSE_MS,
 ) -> AsyncGenerator[Step, None]:
-    """The listing from `offset` on. `location` is the facilitator's base URL or the listing's own;
-    a query in it stays. `at` is the crawl's instant in milliseconds UTC. Raises DirectoryError
-    when the source fails or does not page.
+    """Yield the pages of a listing from `offset` on.
+
+    Args:
+        egress: Sends the requests.
+        location: The facilitator's base URL or that of the listing; its query is kept.
+        at: Start of the crawl (milliseconds UTC).
+        offset: Index of the first entry.
+        limit: Entries per page.
+        pause_ms: Pause between two requests.
+
+    Raises:
+        DirectoryError: The source fails or ignores paging.
     """
     reader = _Reader(egress, location, at=at, limit=limit, pause_ms=pause_ms)
     start, ended = offset, False
@@ -77,15 +86,16 @@ def _ended(page: DirectoryPage, offset: int, limit: int) -> bool:
         return True
     if page.total is not None:
         return offset >= page.total
-    return not _blame(page) and len(page.items) < min(limit, page.limit or limit)
+    return not _is_skipped(page) and len(page.items) < min(limit, page.limit or limit)
 
 
-def _blame(page: DirectoryPage) -> bool:
+def _is_skipped(page: DirectoryPage) -> bool:
+    """Return whether a page is one entry that could not be read."""
     return len(page.items) == 1 and isinstance(page.items[0], SkippedItem)
 
 
 def page_url(location: str, *, limit: int, offset: int) -> str:
-    """The URL of one page. Raises DirectoryError when `location` is no URL."""
+    """Return the URL of one page. Raises DirectoryError if `location` is not a URL."""
     try:
         parts = urlsplit(location)
     except ValueError as error:
@@ -98,10 +108,10 @@ def page_url(location: str, *, limit: int, offset: int) -> str:
 
 
 class _Reader:
-    """One crawl's requests and what they say of the listing.
+    """The requests of one crawl, and its observations about the listing.
 
-    `limit` shrinks to what fits, `moved` says that the listing changed under the crawl, and
-    `caught_up` that the head pass met what the crawl had already.
+    `limit` decreases to the page size that fits. `caught_up`: reading the head again reached
+    entries that the crawl already had.
     """
 
     def __init__(
@@ -126,30 +136,32 @@ class _Reader:
 
     @property
     def shrank(self) -> bool:
-        """Whether the total fell: what followed moved up, perhaps past us."""
+        """Whether the total fell: later entries moved up, so some may have been missed."""
         return any(after < before for before, after in pairwise(self._totals))
 
     def whole(self, offset: int) -> bool:
-        """Whether the entries up to an offset are all that the directory says it has."""
+        """Return whether the entries up to an offset are all, by the directory's total."""
         return not self._totals or offset >= self._totals[-1]
 
     def check(self, page: DirectoryPage, offset: int) -> None:
-        """Take note of a page at an offset. Raises DirectoryError when going on is no use."""
+        """Record a page at an offset. Raises DirectoryError if continuing is useless."""
         fresh = self.fresh(page)
-        self._skips = self._skips + 1 if _blame(page) else 0
+        self._skips = self._skips + 1 if _is_skipped(page) else 0
         self._stale = self._stale + 1 if page.items and not fresh else 0
         if self._skips > _IN_A_ROW:
             raise DirectoryError(f"No entry before {offset} could be read.")
         if self._stale > _IN_A_ROW or (self._stale and len(page.items) >= self.limit > 1):
-            raise DirectoryError(f"The page at {offset} repeats earlier ones: no paging.")
+            raise DirectoryError(
+                f"The page at {offset} repeats earlier ones: the source ignores paging."
+            )
         if offset + len(page.items) > ITEMS_MAX:
-            raise DirectoryError(f"The listing holds more than {ITEMS_MAX} entries.")
+            raise DirectoryError(f"The listing has more than {ITEMS_MAX} entries.")
         self._overlapped = self._overlapped or len(fresh) < len(page.items)
         if page.total is not None:
             self._totals.append(page.total)
 
     def fresh(self, page: DirectoryPage) -> tuple[object, ...]:
-        """The entries of a page that this crawl has not had before, now remembered."""
+        """Return the entries of a page that are new to this crawl, and remember them."""
         fresh: list[object] = []
         for item in page.items:
             key = hash(repr(item))
@@ -159,9 +171,9 @@ class _Reader:
         return tuple(fresh)
 
     async def page(self, offset: int) -> DirectoryPage:
-        """The page at an offset, as many entries as fit; at least one, which may be skipped.
+        """Return the page at an offset with as many entries as fit; a single one may be skipped.
 
-        What fits stays the measure, except after a single entry: the next may be small again.
+        The reduced limit is kept, except after a single entry: the next ones may be small again.
         """
         while True:
             url = page_url(self._location, limit=self.limit, offset=offset)
@@ -178,8 +190,8 @@ class _Reader:
             return DirectoryPage(items=(SkippedItem(reason=reason, excerpt=f"entry {offset}"),))
 
     async def head(self, *, pages_max: int) -> AsyncIterator[DirectoryPage]:
-        """The listing's head again, new entries only, until a page holds one that is known: what
-        moves while a directory is read moves to its head.
+        """Yield the new entries at the listing's head, up to a page with a known entry. Entries
+        that change while a directory is read move to its head.
         """
         offset = 0
         for _ in range(pages_max):
@@ -195,7 +207,7 @@ class _Reader:
         problem, wait = "", self._pause_ms if self._asked else 0
         for attempt in range(_TRIES):
             if wait > WAIT_MAX_MS:
-                raise DirectoryError(f"{problem} It asks to wait {wait // 1000} s.")
+                raise DirectoryError(f"{problem} It asks for a pause of {wait // 1000} s.")
             await asyncio.sleep(wait / 1_000)
             self._asked = True
             result = await ask(self._egress, url, at=self._at)
@@ -207,8 +219,8 @@ class _Reader:
 
 
 def _read(answer: Answer, offset: int) -> DirectoryPage | None:
-    """The page in an answer, None when it was cut or is broken JSON. Raises DirectoryError when
-    the answer is something else than a page, or another page than the one asked for.
+    """Return the page in a response; None if it was cut or is broken JSON. Raises DirectoryError if
+    the response is not a page, or not the requested one.
     """
     if answer.truncated:
         return None
@@ -227,8 +239,8 @@ def _read(answer: Answer, offset: int) -> DirectoryPage | None:
 
 
 def _problem(result: Answer | Fault, *, now: int) -> tuple[str, int]:
-    """What went wrong, and how many milliseconds the directory asks to wait before another try.
-    Raises DirectoryError when another try is useless.
+    """Return the problem of a response, and the pause that the directory requests (milliseconds).
+    Raises DirectoryError if another attempt is useless.
     """
     if isinstance(result, Fault):
         text, lasting = f"The source cannot be reached ({result.kind}).", result.kind in _LASTING

@@ -30,21 +30,21 @@ from tollgauge.core.endpoint.identity import ResourceError
 from tollgauge.core.probe.exchange import Answer, Fault
 
 DEPTH_MAX: Final = 200
-RECORDED_AT_ONCE: Final = 1_000
-"""How many entries are recorded in one transaction: fewer cost more, as most pages of a large
-database's indexes are written with each; more would hold up other writers.
+STEP_SIZE: Final = 1_000
+"""Entries per transaction. Each transaction writes most pages of a large database's indexes, so
+smaller ones cost more; larger ones would delay other writers.
 """
 _DIGITS_MAX: Final = 400
 
 
 class DirectoryError(TollgaugeError):
-    """A source that could not be read to its end. The message says where it failed and why."""
+    """A source could not be read completely. The message states where it failed and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One page of a crawl. A crawl that stops after it goes on at `next_offset`; the last step's
-    `page.complete` says whether the whole listing was read.
+    """One page of a crawl. A crawl that stops after it continues at `next_offset`; `page.complete`
+    of the last step states whether the whole listing was read.
     """
 
     page: DirectoryPage
@@ -52,19 +52,19 @@ class Step:
 
 
 async def ask(egress: Egress, url: str, *, at: int) -> Answer | Fault:
-    """What a GET of a directory's URL brings. Raises DirectoryError for a URL that egress does
-    not ask: directories are public https URLs too.
+    """Return the result of a GET of a directory's URL. Raises DirectoryError for a URL that egress
+    refuses, because directories must have public https URLs.
     """
     request = Request(url=url, method="GET", headers=(("accept", "application/json"),))
     try:
         return (await egress.fetch(request, at=at)).result
     except (ResourceError, RequestError) as error:
-        raise DirectoryError(f"The source's URL cannot be asked: {error}") from error
+        raise DirectoryError(f"The source's URL is not allowed: {error}") from error
 
 
 def parse_document(data: bytes) -> object:
-    """The value of a JSON text. Raises DirectoryError when it is none, or is nested deeper than
-    DEPTH_MAX.
+    """Return the value of a JSON text. Raises DirectoryError for any other text, or one nested
+    deeper than DEPTH_MAX.
     """
     if depth(data) > DEPTH_MAX:
         raise DirectoryError(f"The JSON is nested deeper than {DEPTH_MAX} levels.")
@@ -75,7 +75,7 @@ def parse_document(data: bytes) -> object:
 
 
 def looks_like_json(data: bytes) -> bool:
-    """Whether a text starts as a JSON object or array does."""
+    """Return whether a text starts like a JSON object or array."""
     return data[:64].removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")
 
 
@@ -154,17 +154,17 @@ def read_outline(file: BinaryIO, *, kept: int = 1) -> Outline:
 
 
 def read_items(file: BinaryIO, name: str) -> Iterator[object]:
-    """The whole items of a list that `read_outline` found, which has checked all limits."""
+    """Yield the complete items of a list in the outline; `read_outline` checks the limits."""
     text = _JsonText(file)
     try:
         for item in ijson.items(text, f"{name}.item" if name else "item", buf_size=_CHUNK):
             yield _to_plain(item)
     except ijson.JSONError:
-        return  # the end of the document is missing: the outline says so
+        return  # a truncated document; the outline states where it ends
 
 
 def _to_plain(value: Any) -> Any:
-    """A value with floats in place of the decimals of ijson."""
+    """Return a value with floats in place of ijson's decimals."""
     match value:
         case Decimal():
             return float(value)
@@ -177,9 +177,9 @@ def _to_plain(value: Any) -> Any:
 
 
 def _drop_open_entries(containers: list[Any]) -> None:
-    """Remove what is not whole from the open containers of a document, outermost first.
+    """Remove the incomplete entries from the open containers of a document, outermost first.
 
-    The whole entries of an open list, of an object by paths and of a group stay.
+    The complete entries of an open list, of an object by paths and of a group are kept.
     """
     for outer, inner in reversed(list(pairwise(containers))):
         if isinstance(outer, dict):
@@ -190,7 +190,7 @@ def _drop_open_entries(containers: list[Any]) -> None:
 
 
 class _JsonText:
-    """A file as ijson reads it: as UTF-8, with its lines counted and its values bounded."""
+    """A file for ijson: decoded as UTF-8, with a line count and a maximum size per value."""
 
     def __init__(self, file: BinaryIO, *, value_max: int | None = None) -> None:
         self._file, self._value_max = file, value_max
@@ -201,19 +201,19 @@ class _JsonText:
         self.ended = False
 
     def mark(self) -> None:
-        """A value begins here."""
+        """Record that a value begins here."""
         self._unmarked = 0
 
     def read(self, size: int) -> bytes:
-        """The next bytes; empty at the end."""
+        """Return the next bytes; empty at the end."""
         text = ""
         while size and not text and not self.ended:
             data, self._following = self._following, self._file.read(_CHUNK)
             self._unmarked += len(data)
             if self._value_max is not None and self._unmarked > self._value_max:
                 raise DirectoryError(
-                    f"The JSON holds a value of more than {self._value_max} bytes.",
-                    hint="List each endpoint as an entry of its own.",
+                    f"The JSON has a value of more than {self._value_max} bytes.",
+                    hint="List each endpoint as a separate entry.",
                 )
             text = self._decoder.decode(data, final=not data)
             if not self._following:

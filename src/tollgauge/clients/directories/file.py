@@ -1,11 +1,12 @@
 """A directory in a file: a crawl, a page or an OpenAPI document as JSON, or one of the texts that
-clients/directories/lines reads; all of them also gzipped.
+clients/directories/lines reads; each may be gzipped.
 
-Rules: the content decides the format, not the file's name; a line that cannot be read becomes an
-entry that says so; a file is whole unless it says `partial` or names a total that it does not hold.
-A list in JSON, and JSON lines, may be longer than memory: the file is read to its end to know what
-it is, and again when its entries are asked for. Of JSON whose end is missing, the whole entries
-are read.
+Rules:
+- the content determines the format, not the file's name;
+- a line that cannot be read becomes a SkippedItem;
+- a file is complete unless it states `partial` or a larger total than it contains;
+- a JSON list, and JSON lines, may be larger than memory: the file is read once to determine its
+  format, and again for its entries. Of truncated JSON, the complete entries are read.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Final
 
 from tollgauge.clients.directories import lines, openapi
 from tollgauge.clients.directories.document import (
-    RECORDED_AT_ONCE,
+    STEP_SIZE,
     VALUE_MAX,
     DirectoryError,
     NotJsonError,
@@ -40,7 +41,7 @@ from tollgauge.core.directory.listing import EXCERPT_MAX, SkippedItem
 from tollgauge.core.directory.page import LISTS, DirectoryPage, is_page, iterate_entries, read_page
 
 SIZE_MAX: Final = 1024 * 1024 * 1024
-"""The largest file that is read, unpacked, in bytes; of other texts than JSON VALUE_MAX is read."""
+"""Maximum unpacked size of a file in bytes; that of a text other than JSON is VALUE_MAX."""
 Stamp = tuple[int, ...]
 _Reopen = Callable[[], io.BufferedReader]
 _HEAD: Final = 1_024
@@ -49,11 +50,15 @@ _CHUNK: Final = 64 * 1_024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryFile:
-    """What a file lists: `count` entries, groups opened, and whether they are all that its
-    directory has. `items` may be gone through again and again. `origin` is the URL that the file
-    names as the place where it was read or under which its entries stand, `taken_at` the instant
-    (ms UTC) that it names for its content, None without one. `problem` states where a file ends
-    early, empty if it does not.
+    """The content of a directory file.
+
+    Attributes:
+        items: Its entries, groups opened; may be iterated repeatedly.
+        count: Number of entries.
+        complete: Whether they are all entries of its directory.
+        origin: The URL where the file states that it was read, or the base of its entries.
+        taken_at: The time that the file states for its content (ms UTC).
+        problem: Where a truncated file ends; empty otherwise.
     """
 
     items: Iterable[object]
@@ -66,7 +71,7 @@ class DirectoryFile:
 
 @dataclass(frozen=True, slots=True)
 class _Reread:
-    """Items that are read from a file each time they are gone through."""
+    """Items that are read from a file at each iteration."""
 
     read: Callable[[], Iterator[object]]
 
@@ -75,12 +80,12 @@ class _Reread:
 
 
 async def steps(listing: DirectoryFile) -> AsyncGenerator[Step, None]:
-    """A file's entries in steps of RECORDED_AT_ONCE, each with the count of all. Raises
-    DirectoryError if the file changed since it was read.
+    """Yield a file's entries in steps of STEP_SIZE, each with the total. Raises DirectoryError if
+    the file changed since it was read.
     """
     entries, count, end = iter(listing.items), listing.count, 0
     while True:
-        items = await asyncio.to_thread(lambda: tuple(islice(entries, RECORDED_AT_ONCE)))
+        items = await asyncio.to_thread(lambda: tuple(islice(entries, STEP_SIZE)))
         end += len(items)
         if end < count and not items:
             raise DirectoryError("The file changed while it was read.")
@@ -91,8 +96,8 @@ async def steps(listing: DirectoryFile) -> AsyncGenerator[Step, None]:
 
 
 def read(path: Path, *, size_max: int = SIZE_MAX) -> DirectoryFile:
-    """What a file lists. Raises DirectoryError when the file cannot be read, unpacks to more than
-    `size_max` bytes, or holds no list of entries.
+    """Return the content of a file. Raises DirectoryError if it cannot be read, unpacks to more
+    than `size_max` bytes, or has no list of entries.
     """
     stamp = _stamp(path)
     with _opened(path, size_max=size_max) as file:
@@ -118,12 +123,12 @@ def read(path: Path, *, size_max: int = SIZE_MAX) -> DirectoryFile:
 
 
 def _read_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFile:
-    """What a JSON document lists; of one that ends early, what is whole."""
+    """Return the content of a JSON document; of a truncated one, its complete entries."""
     if outline.ends_at is None:
         return _list_document(outline, name, reopen)
     cut = DirectoryError(
         f"The JSON ends early at line {outline.ends_at}.",
-        hint="Save the document again, to its end.",
+        hint="Save the whole document again.",
     )
     try:
         listing = _list_document(outline, name, reopen)
@@ -131,7 +136,7 @@ def _read_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFil
         raise cut from None
     if not listing.count:
         raise cut
-    problem = f"{cut} Its whole entries are listed; nothing is delisted."
+    problem = f"{cut} Its complete entries are listed; nothing is delisted."
     return replace(listing, complete=False, problem=problem)
 
 
@@ -144,7 +149,7 @@ def _list_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFil
             entries = tuple(iterate_entries((document,), base=""))
             return DirectoryFile(items=entries, count=len(entries), complete=True)
         raise DirectoryError(
-            f"The JSON of {name} holds no list of entries.",
+            f"The JSON of {name} has no list of entries.",
             hint=f"It should be an array, an object with one of {', '.join(LISTS)}, or OpenAPI.",
         )
     page = read_page(document)
@@ -168,10 +173,10 @@ def _list_document(outline: Outline, name: str, reopen: _Reopen) -> DirectoryFil
 
 
 def _entries(outline: Outline, name: str, base: str, reopen: _Reopen) -> Iterator[object]:
-    """The entries of a list of a JSON document, one after the other."""
+    """Yield the entries of a list of a JSON document."""
     with reopen() as file:
         yield from iterate_entries(read_items(file, name), base=base)
-    if outline.open_list == name:  # the group at its end may have whole entries
+    if outline.open_list == name:  # the group at its end may have complete entries
         with reopen() as file:
             last = read_outline(file, kept=outline.counts[name]).document
         group = last if isinstance(last, list) else last[name]
@@ -179,7 +184,7 @@ def _entries(outline: Outline, name: str, base: str, reopen: _Reopen) -> Iterato
 
 
 def _json_lines(path: Path, *, size_max: int, stamp: Stamp) -> Iterator[object]:
-    """The entries of one JSON object a line."""
+    """Yield the entries of JSON objects, one per line."""
     with _opened(path, size_max=size_max, stamp=stamp) as file:
         while text := file.readline(VALUE_MAX):
             for line in text.splitlines():
@@ -199,7 +204,7 @@ def _openapi(document: Mapping[str, object], *, name: str) -> DirectoryFile:
     origin = openapi.server_of(document)
     if origin is None:
         raise DirectoryError(
-            f"{name} is an OpenAPI document that names no server, so its paths are no URLs.",
+            f"{name} is an OpenAPI document without a server, so its paths have no host.",
             hint='Add the server: "servers": [{"url": "https://…"}].',
         )
     items = openapi.from_openapi(document, origin)
@@ -207,7 +212,7 @@ def _openapi(document: Mapping[str, object], *, name: str) -> DirectoryFile:
         raise DirectoryError(
             f"{name} is an OpenAPI document in which no operation is for sale "
             f"({len(items)} marked as free).",
-            hint="An operation for sale carries x-payment-info, or declares the answer 402.",
+            hint="An operation for sale has x-payment-info, or declares the response 402.",
         )
     whole, opened_items = openapi.is_whole(items), tuple(iterate_entries(items, base=""))
     return DirectoryFile(items=opened_items, count=len(opened_items), complete=whole, origin=origin)
@@ -221,8 +226,8 @@ def _text(file: io.BufferedReader, path: Path) -> bytes:
 
 
 def _opened(path: Path, *, size_max: int, stamp: Stamp | None = None) -> io.BufferedReader:
-    """A file to read, unpacked. Raises DirectoryError when it cannot be opened, or is not as it was
-    when it had that `stamp`; reading raises it too.
+    """Open a file, unpacked. Opening and reading raise DirectoryError; so does a file that changed
+    since it had the given `stamp`.
     """
     if stamp is not None and _stamp(path) != stamp:
         raise DirectoryError(f"{path.name} changed while it was read.")
@@ -236,7 +241,7 @@ def _opened(path: Path, *, size_max: int, stamp: Stamp | None = None) -> io.Buff
 
 
 def _stamp(path: Path) -> Stamp:
-    """What changes when a file is written. Raises DirectoryError."""
+    """Return values that change when a file is written. Raises DirectoryError."""
     try:
         stat = path.stat()
     except OSError as error:
@@ -245,7 +250,7 @@ def _stamp(path: Path) -> Stamp:
 
 
 class _Capped(io.RawIOBase):
-    """The bytes of a file of at most `size_max`. Reading raises DirectoryError."""
+    """The bytes of a file, at most `size_max`. Reading raises DirectoryError."""
 
     def __init__(self, source: Any, name: str, size_max: int) -> None:
         super().__init__()
@@ -253,7 +258,7 @@ class _Capped(io.RawIOBase):
         self._size_max = self._left = size_max
 
     def readable(self) -> bool:
-        """It is only read."""
+        """The file can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -261,7 +266,7 @@ class _Capped(io.RawIOBase):
         try:
             count: int = self._source.readinto(buffer)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise DirectoryError(f"{self._name} is not a whole gzip file.") from error
+            raise DirectoryError(f"{self._name} is not a complete gzip file.") from error
         except OSError as error:
             raise DirectoryError(f"{self._name} cannot be read: {error.strerror}.") from error
         self._left -= count

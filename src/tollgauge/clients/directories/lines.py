@@ -1,12 +1,12 @@
-"""A directory as text: one URL a line, CSV, or Markdown.
+"""A directory as text: one URL per line, CSV, or Markdown.
 
 Rules:
-- one URL a line: also as `METHOD url`, or with a comment after a comma; blank lines and lines that
-  start with `#` are no entries;
-- CSV (RFC 4180, one row a line; semicolons and tabs separate too) has a header with one of
+- one URL per line, also as `METHOD url`, or with a comment after a comma; blank lines and lines
+  that start with `#` are ignored;
+- CSV (RFC 4180, one row per line, separated by commas, semicolons or tabs) has a header with one of
   URL_COLUMNS;
-- Markdown (CommonMark, and GitHub's tables): links to https URLs, and https URLs that stand in a
-  list or a table; images and fenced code are no entries.
+- Markdown (CommonMark, and GitHub's tables): links to https URLs, and https URLs in lists and
+  tables; images and fenced code are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tollgauge.core.directory.declared import read_method
 from tollgauge.core.directory.listing import EXCERPT_MAX, SkippedItem
 
 URL_COLUMNS: Final = ("resource", "url", "endpoint", "uri", "link", "href")
-"""The names of the column that holds an entry's URL, the first that a header has counts."""
+"""Names of the column with an entry's URL; the first one in the header is used."""
 
 _SEPARATORS: Final = ",;\t"
 _FENCE: Final = re.compile(r"\s*(?:```|~~~)")
@@ -37,18 +37,18 @@ _YAML: Final = re.compile(r"^(?:openapi|swagger)\s*:", re.MULTILINE)
 
 
 def starts_with_link(data: bytes) -> bool:
-    """Whether a text that could be a JSON array starts with a Markdown link instead."""
+    """Return whether a text that could be a JSON array starts with a Markdown link instead."""
     return bool(_FIRST_LINK.match(data))
 
 
 def read(data: bytes, *, name: str) -> tuple[object, ...]:
-    """The entries of a text. Raises DirectoryError when it holds none, or is a CSV that does not
-    say which column holds the URL.
+    """Return the entries of a text. Raises DirectoryError if it has none, or is a CSV without a URL
+    column.
     """
     text = data.decode("utf-8-sig", "replace").replace("\x00", "")
     if _YAML.search(text[:4_096]):
         raise DirectoryError(
-            f"{name} is an OpenAPI document in YAML, which is not read here.",
+            f"{name} is an OpenAPI document in YAML, which is not supported.",
             hint="Convert it to JSON and load that.",
         )
     lines = [line for line in text.splitlines() if line.strip()]
@@ -61,17 +61,17 @@ def read(data: bytes, *, name: str) -> tuple[object, ...]:
     elif columns and not any(map(_starts_with_url, plain)):
         raise DirectoryError(
             f"{name} is a CSV without a URL column. Its columns: {', '.join(columns)}.",
-            hint="Call the column that holds the URL `url`.",
+            hint="Name the column with the URLs `url`.",
         )
     else:
         items = tuple(map(_line, plain))
     if not items:
-        raise DirectoryError(f"{name} holds no entries.", hint="Write one URL a line.")
+        raise DirectoryError(f"{name} has no entries.", hint="Write one URL per line.")
     return items
 
 
 def _header(lines: list[str]) -> tuple[str, ...]:
-    """The lower-case names in a CSV's first line; empty when it is no header."""
+    """Return the lower-case names in a CSV's first line; empty if it is not a header."""
     first = lines[0] if lines else ""
     if "://" in first or first.startswith("|"):
         return ()
@@ -89,7 +89,7 @@ def _separator(header: str) -> str:
 
 
 def _rows(lines: list[str], columns: tuple[str, ...]) -> Iterator[object]:
-    """CSV rows as entries: the URL column, and `method`, `description`, `service`, `tags`."""
+    """Yield CSV rows as entries: URL column, `method`, `description`, `service`, `tags`."""
     url = next(name for name in URL_COLUMNS if name in columns)
     separator = _separator(lines[0])
     for line in lines[1:]:
@@ -114,7 +114,7 @@ def _starts_with_url(line: str) -> bool:
 
 
 def _line(line: str) -> str:
-    """One URL a line, without what stands behind a comma."""
+    """Return the URL of a line, without a comment after a comma."""
     url = line.split(",", 1)[0].rstrip()
     return url if "://" in url else line
 
@@ -124,7 +124,7 @@ def _is_markdown(line: str) -> bool:
 
 
 def _links(lines: list[str]) -> Iterator[object]:
-    """The links of a Markdown text as entries, each with its text and the method beside it."""
+    """Yield the links of a Markdown text as entries, with the link's text and the line's method."""
     fenced = False
     for line in lines:
         if _FENCE.match(line):
@@ -132,15 +132,15 @@ def _links(lines: list[str]) -> Iterator[object]:
         elif not fenced:
             methods = set(_METHOD.findall(line))
             method = methods.pop() if len(methods) == 1 else None
-            for url, words in _urls(line):
-                yield {"resource": url, "method": method, "serviceName": words}
+            for url, text in _urls(line):
+                yield {"resource": url, "method": method, "serviceName": text}
 
 
 def _urls(line: str) -> Iterator[tuple[str, str]]:
-    """The URLs of a line with the words that name them."""
-    for image, words, url in _LINK.findall(line):
+    """Yield the URLs of a line with the texts of their links."""
+    for image, text, url in _LINK.findall(line):
         if not image:
-            yield url, "" if "](" in words or "://" in words else words.strip("`* ")
+            yield url, "" if "](" in text or "://" in text else text.strip("`* ")
     if _ROW.match(line):
         for url in _BARE.findall(_LINK.sub(" ", line)):
             yield url.rstrip(".,;:!*_"), ""

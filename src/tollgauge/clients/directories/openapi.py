@@ -1,12 +1,12 @@
-"""An origin's own directory: `/openapi.json` with `x-payment-info`, else `/.well-known/x402`.
+"""An origin's own directory: `/openapi.json` with `x-payment-info`, or `/.well-known/x402`.
 
 Rules (OpenAPI 3.1):
-- an origin lists itself only: a server or a resource on another host is left out;
-- an operation is listed when it carries `x-payment-info`, and skipped as free when that says so;
-- one without it that declares a 402 is listed as unverified: only a probe can show its terms;
-- its price has no payTo and no network there, so that it becomes no quote unless `accepts` stands
-  beside it, or `protocols` holds x402's terms;
-- parameter and body examples become the declared input; `$ref` never leaves the document.
+- an origin can only list itself: servers and resources on other hosts are ignored;
+- an operation is listed if it has `x-payment-info`, and skipped if that states that it is free;
+- an operation without it that declares a 402 is listed as unverified: only a probe shows its terms;
+- the price in `x-payment-info` has no payTo and no network, so it is a quote only if it also has
+  `accepts`, or x402 terms in `protocols`;
+- examples of parameters and bodies are the declared input; `$ref` never leaves the document.
 """
 
 from __future__ import annotations
@@ -27,12 +27,9 @@ from tollgauge.core.directory.page import DirectoryPage, entries, read_page
 from tollgauge.core.probe.exchange import Answer, Fault
 
 _REF_HOPS: Final = 8
-_REF_MAX: Final = 512
-"""Characters of a `$ref`; a longer one leads nowhere."""
-_LIST_MAX: Final = 256
-"""How many entries of a list are looked at. Thousands of operations may refer to the same one."""
-ITEMS_MAX: Final = 5_000
-"""How many entries of a document are read; a longer one is not read to its end."""
+_REF_MAX: Final = 512  # characters of a `$ref` that is followed
+_LIST_MAX: Final = 256  # entries of a list that are read; thousands of operations may refer to it
+ITEMS_MAX: Final = 5_000  # entries of a document that are read
 _OPENAPI: Final = "/openapi.json"
 _WELL_KNOWN: Final = "/.well-known/x402"
 
@@ -40,8 +37,8 @@ _Read = Callable[[Mapping[str, object], str], tuple[object, ...]]
 
 
 async def pages(egress: Egress, location: str, *, at: int) -> AsyncGenerator[Step, None]:
-    """The one page of an origin. `location` is its base URL, or either document's own URL.
-    Raises DirectoryError when neither document can be read.
+    """Yield the single page of an origin. `location` is its base URL or that of either document.
+    Raises DirectoryError if neither document can be read.
     """
     origin = origin_of(location)
     problems: list[str] = []
@@ -56,7 +53,7 @@ async def pages(egress: Egress, location: str, *, at: int) -> AsyncGenerator[Ste
 
 
 def _items(result: Answer | Fault, origin: str, read: _Read) -> tuple[tuple[object, ...], str]:
-    """The entries of a document, and what is wrong where none is for sale."""
+    """Return the entries of a document, and the reason if none is for sale."""
     if isinstance(result, Fault):
         return (), result.kind
     if result.status != 200 or result.truncated:
@@ -68,23 +65,25 @@ def _items(result: Answer | Fault, origin: str, read: _Read) -> tuple[tuple[obje
 
 
 def sells(items: tuple[object, ...]) -> bool:
-    """Whether any entry of a document is for sale."""
+    """Return whether any entry of a document is for sale."""
     return any(not isinstance(item, SkippedItem) for item in items)
 
 
 def is_whole(items: tuple[object, ...]) -> bool:
-    """Whether the entries of a document are fewer than are read, and so all that it has."""
+    """Return whether a document has fewer entries than the maximum, so that all were read."""
     return len(items) < ITEMS_MAX
 
 
 def is_openapi(document: object) -> bool:
-    """Whether a document is an OpenAPI description (3.x, or Swagger 2.0)."""
+    """Return whether a document is an OpenAPI description (3.x, or Swagger 2.0)."""
     fields = as_mapping(document)
     return isinstance(fields.get("paths"), dict) and bool({"openapi", "swagger"} & fields.keys())
 
 
 def server_of(document: Mapping[str, object]) -> str | None:
-    """The origin of the first server that an OpenAPI document names in full, None without one."""
+    """Return the origin of the first absolute server URL of an OpenAPI document; None without
+    one.
+    """
     urls = list(_server_urls(document))
     host = document.get("host")  # Swagger 2.0
     if isinstance(host, str) and host and "{" not in host:
@@ -97,7 +96,7 @@ def server_of(document: Mapping[str, object]) -> str | None:
 
 
 def _server_urls(document: Mapping[str, object]) -> Iterator[str]:
-    """The URLs of a document's servers, without those that hold a variable."""
+    """Yield the URLs of a document's servers, without those that contain a variable."""
     servers = document.get("servers")
     for server in servers if isinstance(servers, list) else ():
         url = as_mapping(server).get("url")
@@ -106,7 +105,7 @@ def _server_urls(document: Mapping[str, object]) -> Iterator[str]:
 
 
 def origin_of(location: str) -> str:
-    """Scheme and authority of a URL. Raises DirectoryError when there is none."""
+    """Return scheme and authority of a URL. Raises DirectoryError if it lacks either."""
     try:
         parts = urlsplit(location)
     except ValueError as error:
@@ -117,8 +116,8 @@ def origin_of(location: str) -> str:
 
 
 def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, ...]:
-    """The paid operations of an OpenAPI document as directory entries; what is marked as free is a
-    SkippedItem. Never raises.
+    """Return the paid operations of an OpenAPI document as directory entries; operations marked as
+    free are SkippedItems. Never raises.
     """
     base = _base(document, origin)
     service = as_mapping(document.get("info")).get("title")
@@ -140,9 +139,11 @@ def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, .
 def _paid(
     document: Mapping[str, object],
 ) -> Iterator[tuple[str, str, Mapping[str, object], Mapping[str, object]]]:
-    """Each operation with `x-payment-info` or a 402 among its answers: its path, its method in
-    upper case, the fields that the operations of the path share, and its own. Of a path, those with
-    `x-payment-info` come first, because an endpoint is listed as it is named first.
+    """Yield each operation with `x-payment-info` or a 402 response: its path, its method in upper
+    case, the fields that the operations of the path share, and its own.
+
+    Operations of a path with `x-payment-info` come first, because the first entry of an endpoint is
+    used.
     """
     for path, item in as_mapping(document.get("paths")).items():
         fields = _resolve(document, item)
@@ -158,11 +159,13 @@ def _paid(
 
 
 def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object, ...]:
-    """The entries of a `/.well-known/x402` document: absolute URLs of this origin, or paths, each
-    with or without a method before it, or objects (core/directory/page). Never raises.
+    """Return the entries of a `/.well-known/x402` document. Never raises.
+
+    An entry is an absolute URL of this origin or a path, possibly after a method, or an object
+    (core/directory/page).
     """
     page = read_page(document)
-    # A path under the base of another origin becomes a URL of that origin, which is left out.
+    # A path below the base of another origin becomes a URL of that origin, which is ignored.
     base = urljoin(origin + "/", page.base) if page.base else origin
     items: list[object] = []
     for item in entries(replace(page, base=base))[:ITEMS_MAX]:
@@ -181,7 +184,7 @@ def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object
 
 
 def _base(document: Mapping[str, object], origin: str) -> str:
-    """The server's base URL where the document names one of this origin, else the origin."""
+    """Return the base URL of the document's server if it is of this origin. Default: the origin."""
     for url in _server_urls(document):
         if own := _own(url, origin):
             return own.rstrip("/")
@@ -190,7 +193,7 @@ def _base(document: Mapping[str, object], origin: str) -> str:
 
 
 def _own(url: str, origin: str) -> str | None:
-    """A URL or path of this origin in full, None for another origin's."""
+    """Return the full URL of a URL or path; None if it is of another origin."""
     try:
         full = urljoin(origin + "/", url)
         same = urlsplit(full).netloc.lower() == urlsplit(origin).netloc.lower()
@@ -216,7 +219,7 @@ def _entry(
 
 
 def _protocol_terms(payment: Mapping[str, object]) -> list[object]:
-    """The terms that `protocols` holds for x402 (`[{"x402": {…}}]`)."""
+    """Return the x402 terms in `protocols` (`[{"x402": {…}}]`)."""
     protocols = payment.get("protocols")
     listed = protocols if isinstance(protocols, list) else [protocols]
     terms = (as_mapping(as_mapping(protocol).get("x402")) for protocol in listed[:_LIST_MAX])
@@ -226,7 +229,7 @@ def _protocol_terms(payment: Mapping[str, object]) -> list[object]:
 def _query_parameters(
     document: Mapping[str, object], lists: Iterable[object]
 ) -> Iterator[tuple[str, object]]:
-    """Each query parameter in some lists with a schema that holds its example."""
+    """Yield each query parameter of some lists with a schema that contains its example."""
     for listed in lists:
         for entry in listed[:_LIST_MAX] if isinstance(listed, list) else ():
             parameter = _resolve(document, entry)
@@ -237,7 +240,7 @@ def _query_parameters(
 
 
 def _body_schema(document: Mapping[str, object], operation: Mapping[str, object]) -> object:
-    """The JSON body's example where there is one, else its schema."""
+    """Return the JSON body's example, or its schema if it has none."""
     content = as_mapping(_resolve(document, operation.get("requestBody")).get("content"))
     media = as_mapping(content.get("application/json"))
     if isinstance(media.get("example"), dict):
@@ -249,14 +252,14 @@ def _body_schema(document: Mapping[str, object], operation: Mapping[str, object]
 
 
 def _read_keys(schema: Mapping[str, object]) -> dict[str, object]:
-    """The part of a schema that core/directory/declared reads: many operations may refer to a large
-    one, and each entry has a copy.
+    """Return the part of a schema that core/directory/declared reads. Many operations may refer to
+    one large schema, and each entry has a copy.
     """
     return {key: schema[key] for key in SCHEMA_KEYS if key in schema}
 
 
 def _resolve(document: Mapping[str, object], value: object) -> Mapping[str, object]:
-    """An object, with its own `$ref` followed inside the document; empty when it leads nowhere."""
+    """Return an object with its `$ref` resolved inside the document; empty if it is broken."""
     for _ in range(_REF_HOPS):
         ref = as_mapping(value).get("$ref")
         if not isinstance(ref, str):

@@ -16,8 +16,14 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, chain_of, day_of
-from tollgauge.core.sale.books import Account, Day, ReceivedTransfer, UnmatchedSale, books_of_day
 from tollgauge.core.sale.payment_state import State
+from tollgauge.core.sale.reconciliation import (
+    Account,
+    Day,
+    ReceivedTransfer,
+    UnmatchedSale,
+    reconcile_day,
+)
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain.cursors import chain_cursor
@@ -130,7 +136,7 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
         UnmatchedSale(int(sale.amount), sale.created_at, int(sale.valid_before))
         for sale in tx.execute(sales)
     ]
-    return books_of_day(book_account, day, deposits, unseen)
+    return reconcile_day(book_account, day, deposits, unseen)
 
 
 def unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ...]:

@@ -26,7 +26,7 @@ from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_day, iso_seco
 from tollgauge.core.endpoint.identity import page_url
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.sale.answer_signature import HEADER, JWKS
-from tollgauge.core.watch import notice
+from tollgauge.core.watch import alert_text
 from tollgauge.monitor import ranking
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.probes import change_rows as changes
@@ -273,7 +273,7 @@ class Feeds:
         """Return the feed of all endpoints, optionally of one type of incident."""
         read = partial(changes.public_since, since=0, kind=type, limit=ENTRIES)
         incidents = await self.dependencies.store.reading(read)
-        name = "all endpoints" if type is None else f"all endpoints: {notice.TITLES[type]}"
+        name = "all endpoints" if type is None else f"all endpoints: {alert_text.TITLES[type]}"
         query = "" if type is None else f"?type={type}"
         today = day_of(self.dependencies.clock()) * DAY_MS
         return self._feed("/incidents", name, today, incidents, query=query)
@@ -307,7 +307,7 @@ class Feeds:
         entry = ET.SubElement(feed, "entry")
         page = page_url(self.dependencies.base_url, incident.endpoint_id)
         _add(entry, "id", f"{page}#flip-{incident.id}")
-        title = notice.TITLES.get(change.type, change.type)
+        title = alert_text.TITLES.get(change.type, change.type)
         _add(entry, "title", f"{title}: {incident.resource}")
         _add(entry, "updated", iso_seconds(change.at))
         _add(entry, "published", iso_seconds(change.at))

@@ -15,7 +15,7 @@ from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_seconds
 from tollgauge.core.directory.search_text import with_scheme
 from tollgauge.core.endpoint.identity import ID_PATTERN, Perimeter, ResourceError, parse_resource
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
-from tollgauge.core.watch import changes, notice
+from tollgauge.core.watch import alert_text, changes
 from tollgauge.core.watch.watch_rules import CHANGES_MS
 from tollgauge.monitor.reports.endpoint import LEAST_DAYS, EndpointView, Uptimes
 from tollgauge.monitor.reports.overview import Ecosystem, Incidents
@@ -33,7 +33,7 @@ DAYS: Final = 7
 RULES_MAX: Final = 3
 """Number of violated rules listed per change."""
 _TEXT_MAX: Final = 200
-_KINDS: Final = tuple((kind, notice.TITLES[kind]) for kind in changes.EVENTS)
+_KINDS: Final = tuple((kind, alert_text.TITLES[kind]) for kind in changes.EVENTS)
 _SPANS: Final = ((1, "Today"), (DAYS, "7 days"), (30, "30 days"), (CHANGES_MS // DAY_MS, "90 days"))
 
 
@@ -52,7 +52,7 @@ def incidents_html(incidents: Incidents, *, base_url: str) -> bytes:
             (label, _query(name, days), name == kind) for name, label in ((None, "All"), *_KINDS)
         ],
         spans=[(label, _query(kind, number), number == days) for number, label in _SPANS],
-        title=None if kind is None else notice.TITLES[kind],
+        title=None if kind is None else alert_text.TITLES[kind],
         feed_query=_query(kind, DAYS),
         more=more,
     )
@@ -121,10 +121,10 @@ def _incident_row(incident: Incident) -> dict[str, object]:
         "endpoint_id": incident.endpoint_id,
         "resource": incident.resource,
         "at": change.at,
-        "title": notice.TITLES.get(change.type, change.type),
+        "title": alert_text.TITLES.get(change.type, change.type),
         "severity": change.severity.value,
-        "reason": clean_text(change.reason, notice.VALUE_MAX),
-        "differences": notice.differences(change.before, change.after),
+        "reason": clean_text(change.reason, alert_text.VALUE_MAX),
+        "differences": alert_text.differences(change.before, change.after),
         "evidence": _evidence(change.evidence),
         "rules": _rules(change.evidence),
     }

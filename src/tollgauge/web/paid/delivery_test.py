@@ -18,7 +18,7 @@ from typing import Any, Final
 from tollgauge.clients import webhooks
 from tollgauge.clients.webhooks import Sent, Signing, destination_context
 from tollgauge.core.probe.exchange import FaultKind, Severity
-from tollgauge.core.watch import notice
+from tollgauge.core.watch import alert_text
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import Change
 from tollgauge.core.watch.watch_rules import Target
@@ -133,7 +133,7 @@ class DeliveryTester:
             severity=Severity.INFO,
             reason="Changes of this endpoint will be sent here.",
         )
-        return notice.event(
+        return alert_text.event(
             test,
             event_id=rules.message_id(watch_id, f"test:{mark}:{self.dependencies.clock()}"),
             watch_id=watch_id,

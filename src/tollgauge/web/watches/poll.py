@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint, page_url
-from tollgauge.core.watch import notice
+from tollgauge.core.watch import alert_text
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.changes import EVENTS
 from tollgauge.core.watch.watch_rules import WatchState
@@ -161,7 +161,7 @@ class Polling:
 
     def _event(self, stored: StoredChange, watch: Watch, resource: str) -> EventResponse:
         return EventResponse(
-            **notice.event(
+            **alert_text.event(
                 stored.change,
                 event_id=rules.message_id(watch.id, rules.change_event(stored.id)),
                 watch_id=watch.id,
@@ -215,7 +215,7 @@ def _own_event(event: WatchEvent) -> WatchEventResponse:
     return WatchEventResponse.build(
         event,
         event_id=rules.message_id(event.watch_id, rules.own_event(event.id)),
-        detail=notice.instants(event.detail),
+        detail=alert_text.instants(event.detail),
     )
 
 

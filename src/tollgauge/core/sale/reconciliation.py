@@ -110,7 +110,7 @@ class Day:
         return self.complete and self.difference != 0
 
 
-def books_of_day(
+def reconcile_day(
     account: Account,
     day: int,
     received: Iterable[ReceivedTransfer],

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tollgauge.core.sale.books import Account, ReceivedTransfer, UnmatchedSale, books_of_day
+from tollgauge.core.sale.reconciliation import (
+    Account,
+    ReceivedTransfer,
+    UnmatchedSale,
+    reconcile_day,
+)
 
 DAY = 20_000
 BEGIN = DAY * DAY_MS
@@ -25,7 +30,7 @@ def unseen(created_at: int) -> UnmatchedSale:
 
 
 def test_three_sales_are_attributed_and_two_other_transfers_are_not() -> None:
-    day = books_of_day(
+    day = reconcile_day(
         READ, DAY, [SALE, SALE, SALE, ReceivedTransfer(700, None), ReceivedTransfer(40, None)], []
     )
     assert (day.sales, day.settled) == (3, 15_000)
@@ -35,44 +40,44 @@ def test_three_sales_are_attributed_and_two_other_transfers_are_not() -> None:
 
 
 def test_a_settled_sale_that_the_chain_never_showed_is_a_difference() -> None:
-    day = books_of_day(READ, DAY, [SALE], [unseen(BEGIN + HOUR_MS)])
+    day = reconcile_day(READ, DAY, [SALE], [unseen(BEGIN + HOUR_MS)])
     assert (day.sales, day.settled, day.received) == (2, 10_000, 5_000)
     assert (day.difference, day.awaited) == (-5_000, 0)
     assert day.unexplained
 
 
 def test_a_sale_that_the_chain_brought_another_sum_for_is_a_difference() -> None:
-    day = books_of_day(READ, DAY, [ReceivedTransfer(4_999, 5_000)], [])
+    day = reconcile_day(READ, DAY, [ReceivedTransfer(4_999, 5_000)], [])
     assert (day.difference, day.unexplained) == (-1, True)
 
 
 def test_a_sale_is_awaited_until_its_authorization_has_ended() -> None:
     late = unseen(END - MINUTE_MS)
     before = replace(READ, read_to=END + 2 * MINUTE_MS)
-    day = books_of_day(before, DAY, [SALE], [late])
+    day = reconcile_day(before, DAY, [SALE], [late])
     assert (day.awaited, day.difference) == (5_000, 0)
     assert not day.complete, "the transfer may be in a block of the next day"
     after = replace(READ, read_to=END + 4 * MINUTE_MS)
-    assert books_of_day(after, DAY, [SALE], [late]).unexplained
+    assert reconcile_day(after, DAY, [SALE], [late]).unexplained
 
 
 def test_a_day_is_complete_when_all_of_it_was_read() -> None:
-    assert books_of_day(READ, DAY, [], []).complete
-    assert not books_of_day(replace(READ, read_to=END - 1), DAY, [], []).complete
-    assert books_of_day(replace(READ, read_to=END), DAY, [], []).complete
+    assert reconcile_day(READ, DAY, [], []).complete
+    assert not reconcile_day(replace(READ, read_to=END - 1), DAY, [], []).complete
+    assert reconcile_day(replace(READ, read_to=END), DAY, [], []).complete
     # The first block that was read is of the day itself: others may be before it.
-    assert not books_of_day(replace(READ, read_from=BEGIN), DAY, [], []).complete
-    assert books_of_day(replace(READ, read_from=BEGIN - 1), DAY, [], []).complete
+    assert not reconcile_day(replace(READ, read_from=BEGIN), DAY, [], []).complete
+    assert reconcile_day(replace(READ, read_from=BEGIN - 1), DAY, [], []).complete
 
 
 def test_without_a_node_every_sale_is_awaited_and_nothing_is_judged() -> None:
     blind = replace(READ, read_from=None, read_to=None)
-    day = books_of_day(blind, DAY, [], [unseen(BEGIN), unseen(BEGIN + HOUR_MS)])
+    day = reconcile_day(blind, DAY, [], [unseen(BEGIN), unseen(BEGIN + HOUR_MS)])
     assert (day.settled, day.awaited, day.difference) == (10_000, 10_000, 0)
     assert not day.complete
 
 
 def test_a_sale_from_before_the_chain_was_read_is_not_missing() -> None:
     late_start = replace(READ, read_from=BEGIN + 2 * HOUR_MS)
-    day = books_of_day(late_start, DAY, [], [unseen(BEGIN + HOUR_MS)])
+    day = reconcile_day(late_start, DAY, [], [unseen(BEGIN + HOUR_MS)])
     assert (day.awaited, day.difference) == (5_000, 0)
