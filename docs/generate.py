@@ -18,7 +18,7 @@ from docs.methodology import methodology
 from docs.response_examples import recorded
 from docs.tables_sql import tables_sql
 from tollgauge.config.template import template
-from tollgauge.core.score.evidence_schema import schema_text
+from tollgauge.core.score.evidence_document import schema_text
 
 
 def pages() -> dict[str, str]:

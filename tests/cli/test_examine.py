@@ -20,8 +20,8 @@ from tests.support.tls_server import serve_documents
 from docs.response_examples import sample_evidence
 from tollgauge.cli.examine import _improvement_lines
 from tollgauge.core.lint.example import ANSWERS
-from tollgauge.core.score.evidence import digest as evidence_digest
-from tollgauge.core.score.evidence import from_json, to_json
+from tollgauge.core.score.evidence_document import digest as evidence_digest
+from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.core.score.improvement import Improvement
 from tollgauge.web.wire.examples import read_example
 

@@ -17,7 +17,7 @@ from tests.support.tls_server import serve_documents
 
 from docs.response_examples import sample_evidence
 from tollgauge.core.sale.answer_signature import PublicKey, SigningKey, Typ
-from tollgauge.core.score.evidence import to_json
+from tollgauge.core.score.evidence_document import to_json
 from tollgauge.web.wire.examples import read_example
 
 CASES = Path(__file__).resolve().parents[2] / "guard" / "cases"

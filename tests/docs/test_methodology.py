@@ -11,7 +11,7 @@ from tollgauge.core.probe.attribution import COMMON_MODE, NO_CONNECTIVITY, NO_RE
 from tollgauge.core.probe.exchange import FaultKind
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import LATE_HERE, LATE_MS
-from tollgauge.core.score.evidence_schema import schema_text
+from tollgauge.core.score.evidence_document import schema_text
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.scoring import FLAG_RULES
 

@@ -12,7 +12,7 @@ import json
 from tests.golden.cases import CASES
 from tests.golden.reference import VECTORS, reference
 
-from tollgauge.core.score.evidence import digest, from_json
+from tollgauge.core.score.evidence_document import digest, from_json
 
 
 def write() -> None:

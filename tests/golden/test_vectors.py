@@ -28,7 +28,7 @@ from tests.golden.reference import (
 )
 from tests.support.examples import examples
 
-from tollgauge.core.score.evidence import digest, from_json
+from tollgauge.core.score.evidence_document import digest, from_json
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.scoring import FLAG_RULES, recompute, score
 

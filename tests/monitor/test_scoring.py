@@ -15,7 +15,7 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL, Cadence
-from tollgauge.core.score.evidence import from_json, to_json
+from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.core.score.scoring import score
 from tollgauge.db.engine import Store
 from tollgauge.monitor import probing, scoring

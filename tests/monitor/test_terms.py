@@ -9,7 +9,8 @@ from tests.support.crawls import CENT, NOW, TWO, crawl, item, load_endpoint, ter
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.score.evidence import TermChange, from_json, to_json
+from tollgauge.core.score.evidence import TermChange
+from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, terms
 

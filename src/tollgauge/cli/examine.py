@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from tollgauge.config import Config
     from tollgauge.core.probe.exchange import Exchange, Lint
-    from tollgauge.core.score.evidence import EvidenceError
+    from tollgauge.core.score.evidence_document import EvidenceError
     from tollgauge.core.score.improvement import Improvement
     from tollgauge.core.score.score import Score
     from tollgauge.web.wire.claims import Difference
@@ -146,7 +146,7 @@ def score(
     or if the advice for an evidence document is to avoid the endpoint.
     """
     from tollgauge.core.score.advice import AVOIDED
-    from tollgauge.core.score.evidence import EvidenceError
+    from tollgauge.core.score.evidence_document import EvidenceError
     from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
     from tollgauge.web.wire.scores import ImprovementResponse
 

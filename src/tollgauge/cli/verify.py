@@ -216,7 +216,7 @@ def _report_checks(body: bytes, *, fetch: bool) -> tuple[Check, ...]:
 
 def _evidence_checks(report: bytes, *, fetch: bool) -> Iterator[Check]:
     """Check that a report's evidence has the named digest and results in its score."""
-    from tollgauge.core.score.evidence import EvidenceError
+    from tollgauge.core.score.evidence_document import EvidenceError
     from tollgauge.core.score.score import ScoreError
     from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
 

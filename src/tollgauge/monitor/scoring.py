@@ -22,14 +22,8 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lists.rated_endpoint import extract_figures
 from tollgauge.core.probe.outcome import Outcome, buyer_text
 from tollgauge.core.probe.schedule import NORMAL, Cadence, interval_ms
-from tollgauge.core.score.evidence import (
-    ChainEvidence,
-    DemandEvidence,
-    Evidence,
-    EvidenceError,
-    LatestState,
-    to_json,
-)
+from tollgauge.core.score.evidence import ChainEvidence, DemandEvidence, Evidence, LatestState
+from tollgauge.core.score.evidence_document import EvidenceError, to_json
 from tollgauge.core.score.score import Score, ScoreError, score_to_json
 from tollgauge.core.score.scoring import score
 from tollgauge.db.engine import Store

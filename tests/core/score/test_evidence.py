@@ -20,17 +20,19 @@ from tollgauge.core.score.evidence import (
     ChainEvidence,
     DemandEvidence,
     Evidence,
-    EvidenceError,
     LastProbe,
     LatestState,
     TermChange,
+)
+from tollgauge.core.score.evidence_document import (
+    EvidenceError,
     digest,
+    evidence_schema,
     from_json,
     from_stored,
     to_document,
     to_json,
 )
-from tollgauge.core.score.evidence_schema import EVIDENCE_SCHEMA
 from tollgauge.core.score.prices import Price
 
 AS_OF = 1_780_000_000_000
@@ -140,7 +142,7 @@ def test_amounts_are_decimal_strings() -> None:
 
 
 def test_the_schema_is_a_valid_schema() -> None:
-    Draft202012Validator.check_schema(EVIDENCE_SCHEMA)
+    Draft202012Validator.check_schema(evidence_schema())
 
 
 def with_value(path: str, value: Any) -> dict[str, Any]:

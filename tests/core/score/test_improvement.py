@@ -24,8 +24,8 @@ from tollgauge.core.score.evidence import (
     DemandEvidence,
     Evidence,
     TermChange,
-    from_json,
 )
+from tollgauge.core.score.evidence_document import from_json
 from tollgauge.core.score.improvement import (
     SHOWN,
     Improvement,

@@ -20,13 +20,10 @@ from tollgauge.core.score.evidence import (
     ChainEvidence,
     DemandEvidence,
     Evidence,
-    EvidenceError,
     LastProbe,
     TermChange,
-    digest,
-    to_document,
-    to_json,
 )
+from tollgauge.core.score.evidence_document import EvidenceError, digest, to_document, to_json
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.probe_flags import MISMATCH_RULE
 from tollgauge.core.score.score import Score, ScoreError, score_from_json

@@ -16,7 +16,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.score.evidence import from_json, to_json
+from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import score as score_under

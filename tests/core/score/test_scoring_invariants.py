@@ -14,7 +14,8 @@ from tests.support.evidences import EVIDENCE
 from tests.support.examples import examples
 
 from tollgauge.core.base.rounding import bounds, root
-from tollgauge.core.score.evidence import Evidence, from_json, to_json
+from tollgauge.core.score.evidence import Evidence
+from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.core.score.policy import POLICY, Table, interpolate
 from tollgauge.core.score.score import score_from_json, score_to_json
 from tollgauge.core.score.scoring import score

@@ -12,7 +12,7 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL
-from tollgauge.core.score.evidence import from_json
+from tollgauge.core.score.evidence_document import from_json
 from tollgauge.db.engine import Store
 from tollgauge.jobs import probe
 from tollgauge.monitor import scoring

@@ -17,7 +17,8 @@ from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.outcome import OUTCOMES, Outcome
 from tollgauge.core.probe.probe import Spans
 from tollgauge.core.probe.rollup import Rollup
-from tollgauge.core.score.evidence import Evidence, LatestState, from_json
+from tollgauge.core.score.evidence import Evidence, LatestState
+from tollgauge.core.score.evidence_document import from_json
 from tollgauge.core.score.score import score_from_json
 from tollgauge.core.score.scoring import score
 from tollgauge.core.score.window import ClosedDay, DayScore

@@ -16,11 +16,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
-from pydantic import PlainSerializer
+from pydantic import Field, PlainSerializer, WithJsonSchema
 
-from tollgauge.core.base.units import BASE, DAY_MS, NETWORK_NAMES, chain_of, known_asset, micro_usd
+from tollgauge.core.base.units import (
+    AMOUNT_PATTERN,
+    BASE,
+    DAY_MS,
+    NETWORK_NAMES,
+    chain_of,
+    known_asset,
+    micro_usd,
+)
 
-Amount = Annotated[int, PlainSerializer(str)]
+Text = Annotated[str, Field(max_length=4_096)]
+Amount = Annotated[
+    int,
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "pattern": f"^{AMOUNT_PATTERN.pattern}$"}),
+]
 """Atomic units of an asset; a string in JSON, because many parsers cannot represent a uint256 as a
 number.
 """
@@ -101,10 +114,14 @@ class Terms:
 class Quote:
     """An advertised price: amount, asset, network and payee. Hex is lower case."""
 
-    network: str
-    asset: str
+    network: Text
+    """CAIP-2 network, or as written if it could not be translated"""
+    asset: Text
+    """Token address"""
     amount: Amount
-    pay_to: str
+    """Atomic units of the asset"""
+    pay_to: Text
+    """Receiving address"""
 
     @property
     def decimals(self) -> int | None:

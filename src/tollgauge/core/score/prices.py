@@ -9,16 +9,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
+
+from pydantic import PlainSerializer, WithJsonSchema
 
 from tollgauge.core.base.units import HOUR_MS, known_asset
-from tollgauge.core.endpoint.terms import Amount, Quote
+from tollgauge.core.endpoint.terms import Quote, Text
 from tollgauge.core.probe.probe import ProbeResult, statement
 
 USD: Final = "USD"
 """The unit of prices in known stablecoins: 10^-18 dollars."""
 HISTORY_MIN_MS: Final = 24 * HOUR_MS
 """With less history, a network and asset has no usual price of its own."""
+_Scaled = Annotated[
+    int,
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string", "pattern": "^(0|[1-9][0-9]{0,119})$"}),
+]
 _DIGITS: Final = 18
 _JUMP: Final = 2
 _TOLERANCE: Final = 10
@@ -26,16 +33,18 @@ _TOLERANCE: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """A changed price in comparable amounts of `unit`: the price `before` (None in another unit)
-    and `after`, and what was `usual` at the time of the change with the `upper` quartile, None
-    where nothing comparable is known.
-    """
+    """A changed price and the usual price at the time of the change, in one unit."""
 
-    unit: str
-    before: Amount | None
-    after: Amount
-    usual: Amount | None
-    upper: Amount | None
+    unit: Text
+    """`USD` for 10^-18 dollars, otherwise network, space, asset"""
+    before: _Scaled | None
+    """The price before the change; null in another unit"""
+    after: _Scaled
+    """The new price"""
+    usual: _Scaled | None
+    """Time-weighted lower median of the 31 days before; null if nothing is comparable"""
+    upper: _Scaled | None
+    """Upper quartile of the same"""
 
     @property
     def is_increase(self) -> bool:

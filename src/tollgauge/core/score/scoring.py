@@ -22,10 +22,10 @@ from tollgauge.core.base.units import DAY_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.endpoint.terms import form_text
 from tollgauge.core.probe.latency import size
-from tollgauge.core.score import evidence as evidence_form
-from tollgauge.core.score import listing_flags, probe_flags
+from tollgauge.core.score import evidence_document, listing_flags, probe_flags
 from tollgauge.core.score.advice import PAYABLE, Judgement, advise, verdict
-from tollgauge.core.score.evidence import DemandEvidence, Evidence, EvidenceError, LatestState
+from tollgauge.core.score.evidence import DemandEvidence, Evidence, LatestState
+from tollgauge.core.score.evidence_document import EvidenceError
 from tollgauge.core.score.facts import SUBSCORES, Facts, facts_of
 from tollgauge.core.score.flag import RANKS, Fired, FlagRule, flag
 from tollgauge.core.score.forecast import Forecasts, PresentState, forecast
@@ -114,13 +114,13 @@ def recompute(document: bytes) -> Score:
 
     Raises EvidenceError for anything else, and ScoreError for a report of another policy.
     """
-    content = evidence_form.parse(document)
+    content = evidence_document.parse(document)
     if not isinstance(content, dict) or not content.keys() & {"evidence", "score"}:
-        return score(evidence_form.from_json(content))
+        return score(evidence_document.from_json(content))
     report = content.get("evidence")
     if not isinstance(report, dict) or "document" not in report:
         raise EvidenceError("evidence.document", "The report does not carry its evidence.")
-    evidence = evidence_form.from_json(report["document"])
+    evidence = evidence_document.from_json(report["document"])
     if report.get("policyVersion", POLICY.version) != POLICY.version:
         raise ScoreError(
             f"The report names another policy than {POLICY.version}, the one of this program.",

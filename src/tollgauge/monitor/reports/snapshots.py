@@ -16,7 +16,7 @@ from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.attribution import VantageState, partly_reachable
 from tollgauge.core.score.advice import UNPROBED, summary
-from tollgauge.core.score.evidence import from_stored
+from tollgauge.core.score.evidence_document import from_stored
 from tollgauge.core.score.improvement import Improvement, improvements
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score, score_from_json

@@ -20,7 +20,8 @@ from tollgauge.core.calibration.calibration import (
     qualities,
     reliability,
 )
-from tollgauge.core.score.evidence import Anchor, anchors_digest
+from tollgauge.core.score.evidence import Anchor
+from tollgauge.core.score.evidence_document import anchors_digest
 from tollgauge.core.score.flag import Flag, FlagRule
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.scoring import FLAG_RULES

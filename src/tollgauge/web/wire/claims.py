@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from tollgauge.core.base.units import iso
-from tollgauge.core.score import evidence as evidence_form
+from tollgauge.core.score import evidence_document
 from tollgauge.core.score.improvement import Improvement, improvements
 from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import recompute
@@ -55,16 +55,16 @@ def checked(document: bytes) -> Checked:
     """
     again = recompute(document)
     given = orjson.loads(dump(score_alone(again)))
-    report = evidence_form.parse(document)
+    report = evidence_document.parse(document)
     carried = report.get("evidence") if isinstance(report, dict) else None
     if not isinstance(report, dict) or not isinstance(carried, dict):
-        raising = improvements(evidence_form.from_json(report))
+        raising = improvements(evidence_document.from_json(report))
         return Checked(score=again, given=given, differences=None, improvements=raising)
-    evidence = evidence_form.from_json(carried["document"])
+    evidence = evidence_document.from_json(carried["document"])
     proof = {
         "policyVersion": again.policy_version,
         "asOf": iso(evidence.as_of),
-        "digest": evidence_form.digest(evidence),
+        "digest": evidence_document.digest(evidence),
     }
     whole = given | {"resource": evidence.resource, "evidence": proof}
     whole["verdict"] = {"recommendation": again.recommendation}
@@ -82,7 +82,7 @@ def evidence_url(document: bytes) -> str | None:
 
     Raises EvidenceError if the document is not JSON.
     """
-    report = evidence_form.parse(document)
+    report = evidence_document.parse(document)
     named = report.get("evidence") if isinstance(report, dict) else None
     if not isinstance(named, dict) or named.get("document") is not None:
         return None
@@ -92,8 +92,8 @@ def evidence_url(document: bytes) -> str | None:
 
 def with_evidence(document: bytes, evidence: bytes) -> bytes:
     """Add the evidence to a trust report. Raises EvidenceError if either is not JSON."""
-    report: Any = evidence_form.parse(document)
-    report["evidence"]["document"] = evidence_form.parse(evidence)
+    report: Any = evidence_document.parse(document)
+    report["evidence"]["document"] = evidence_document.parse(evidence)
     return orjson.dumps(report)
 
 

@@ -23,7 +23,7 @@ from tollgauge.core.base.units import MINUTE_MS, SECOND_MS, Clock
 from tollgauge.core.endpoint.identity import Perimeter, Resource
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.score.advice import summary
-from tollgauge.core.score.evidence import EvidenceError
+from tollgauge.core.score.evidence_document import EvidenceError
 from tollgauge.core.score.score import ScoreError
 from tollgauge.db.engine import ReadOnlyStore
 from tollgauge.monitor.reports.trust_reports import Scored, scored_again, scored_last
