@@ -86,7 +86,7 @@ export function guardAxios<Client extends PayingClient, Instance extends AxiosLi
           instance.interceptors.response.use(ok, (failure: AxiosFailure) =>
             guard.run(async () => {
               note(guard, failure, instance);
-              return failed(failure);
+              return (await askSignedIn(guard, failure, bare)) ?? failed(failure);
             }),
           ),
       },
@@ -186,18 +186,11 @@ async function pay<Client extends PayingClient>(
   bare: AxiosLike,
 ): Promise<AxiosAnswer> {
   const { call } = sent;
-  const paid = paidConfig(sent, config, bare);
-  let body: unknown;
-  // The body before axios turns it into an object.
-  const keep = (data: unknown): unknown => (body = data);
-  const { transformResponse = bare.defaults.transformResponse } = config;
-  if (guard.isAnswer !== null) {
-    Object.assign(paid, { transformResponse: [keep, ...[transformResponse ?? []].flat()] });
-  }
+  const { paid, kept } = keepBody(paidConfig(sent, config, bare), guard.isAnswer !== null, bare);
   try {
     const answer = await bare.request(paid);
     guard.name(answer, sent);
-    close(guard, sent, answer, config, body);
+    close(guard, sent, answer, config, kept.body);
     call.answer = () => answer;
     return answer;
   } catch (error) {
@@ -206,12 +199,47 @@ async function pay<Client extends PayingClient>(
     // A body that is cut is an error with the response as far as it came.
     if (response === undefined) guard.conclude(sent, "no-answer");
     else if (isCut(response)) guard.conclude(sent, "cut", response.status, headerOf(response));
-    else close(guard, sent, response, config, body);
+    else close(guard, sent, response, config, kept.body);
     call.answer = () => {
       throw error;
     };
     throw error;
   }
+}
+
+/** Asks for the answer to an earlier payment; null if the seller does not give it. */
+async function askSignedIn<Client extends PayingClient>(
+  guard: TransportGuard<Client>,
+  { config, response }: AxiosFailure,
+  bare: AxiosLike,
+): Promise<AxiosAnswer | null> {
+  const { call } = guard;
+  if (call === null || response?.status !== 402 || config === undefined) return null;
+  const signIn = await guard.signIn(call, headerOf(response)("payment-required"));
+  if (signIn === null) return null;
+  const isKept = guard.isAnswer !== null;
+  const { paid, kept } = keepBody(paidConfig(signIn, config, bare), isKept, bare);
+  try {
+    const answer = await bare.request({ ...paid, maxRedirects: 0 });
+    guard.name(answer, signIn);
+    close(guard, signIn, answer, config, kept.body);
+    return answer;
+  } catch {
+    return null; // The purchase goes on as without signing in.
+  }
+}
+
+/** Keeps the body of an answer before axios turns it into an object. */
+function keepBody(
+  config: AxiosConfig,
+  isKept: boolean,
+  bare: AxiosLike,
+): { readonly paid: AxiosConfig; readonly kept: { body?: unknown } } {
+  const kept: { body?: unknown } = {};
+  if (!isKept) return { paid: config, kept };
+  const keep = (data: unknown): unknown => (kept.body = data);
+  const { transformResponse = bare.defaults.transformResponse } = config;
+  return { paid: { ...config, transformResponse: [keep, ...[transformResponse ?? []].flat()] }, kept };
 }
 
 /** A request with a payment, to the URL that answered 402. */

@@ -6,7 +6,7 @@ import { isGoodStatus } from "./payment-state.js";
 import { requestKeys } from "./purchase-key.js";
 import { CREDENTIALS, isConditional, redirectObstacle } from "./request.js";
 import { PAYMENT_HEADERS } from "./signed.js";
-import { eventOf, type PayingClient, type TransportGuard } from "./transport.js";
+import { eventOf, type Header, type PayingClient, type TransportGuard } from "./transport.js";
 import { watchResponse } from "./watch.js";
 
 export type Fetch = typeof globalThis.fetch;
@@ -36,6 +36,7 @@ async function ask<Client extends PayingClient>(
 ): Promise<Response> {
   const { call } = guard;
   const spare = request.clone();
+  const another = request.clone();
   const { answer, hops } = await follow(request, fetch);
   if (answer.status === 402 && call !== null) {
     const body = new Uint8Array(await spare.arrayBuffer());
@@ -43,8 +44,48 @@ async function ask<Client extends PayingClient>(
     call.hops = hops;
     call.keys = requestKeys(request.method, request.url, (name) => request.headers.get(name), body);
     call.obstacle = redirectObstacle(request.method, request.url, answer.url);
+    const signIn = await guard.signIn(call, answer.headers.get("payment-required"));
+    const found = signIn === null ? null : await askSignedIn(guard, signIn, another, fetch);
+    if (found !== null) {
+      await answer.body?.cancel();
+      return found;
+    }
   }
   return answer;
+}
+
+/** Asks for the answer to an earlier payment; null if the seller does not give it. */
+async function askSignedIn<Client extends PayingClient>(
+  guard: TransportGuard<Client>,
+  signIn: SentPayment,
+  request: Request,
+  fetch: Fetch,
+): Promise<Response | null> {
+  try {
+    const answer = await fetch(paidRequest(signIn, request));
+    const header: Header = (name) => answer.headers.get(name);
+    if (isGoodStatus(answer.status)) return watch(guard, signIn, answer, header);
+    await answer.body?.cancel();
+  } catch {
+    // The purchase goes on as without signing in.
+  }
+  return null;
+}
+
+/** Records a good answer to a payment once all of it has come. */
+function watch<Client extends PayingClient>(
+  guard: TransportGuard<Client>,
+  sent: SentPayment,
+  answer: Response,
+  header: Header,
+): Response {
+  const { isAnswer } = guard;
+  const { status } = answer;
+  const end = (body: Uint8Array | null): void =>
+    guard.conclude(sent, eventOf(isAnswer, status, header, body), status, header);
+  const watched = watchResponse(answer, end, isAnswer !== null);
+  guard.name(watched, sent);
+  return watched;
 }
 
 /**
@@ -69,11 +110,8 @@ async function pay<Client extends PayingClient>(
     header = (name) => last.headers.get(name) ?? first.headers.get(name);
     const isNotModified = isConditional(paid.headers.keys());
     const isGood = isGoodStatus(last.status, isNotModified);
-    const { isAnswer } = guard;
-    const end = (body: Uint8Array | null): void =>
-      guard.conclude(sent, eventOf(isAnswer, last.status, header, body), last.status, header);
     if (!isGood) guard.conclude(sent, "error-answer", last.status, header);
-    const answer = isGood ? watchResponse(last, end, isAnswer !== null) : last;
+    const answer = isGood ? watch(guard, sent, last, header) : last;
     guard.name(answer, sent);
     sent.call.answer = () => answer;
     return answer;

@@ -10,6 +10,7 @@ import { type Event, type Payment, receiptTransaction } from "./payment-state.js
 import { accountId, givenKey } from "./purchase-key.js";
 import { resolvePayment } from "./purchase.js";
 import { describeQuote, fetchOffers, type Quote } from "./quote.js";
+import { readChallenge, SIGN_IN, signInHeader } from "./sign-in.js";
 import { checkOffers } from "./signed-offers.js";
 import { PAYMENT_HEADERS, payloadInHeader } from "./signed.js";
 import { CALLS, OPTIONS, PAID_ALREADY, PaymentSteps, UNREADABLE } from "./steps.js";
@@ -164,6 +165,26 @@ export class Guard<Client extends PayingClient = PayingClient>
     }
     call.sent = { ...sealed, call };
     return call.sent;
+  }
+
+  async signIn(call: Call, required: string | null): Promise<SentPayment | null> {
+    const { signIn: account } = this.options;
+    const purchase = call.obstacle === null ? this.judge.purchase(call) : null;
+    if (account === undefined || purchase === null || this.isStopped) return null;
+    try {
+      const payment = this.journal.unfinished(purchase);
+      const isPaid = payment?.state === "open" || payment?.state === "paid-unanswered";
+      const isSame = payment?.urlDigest === purchase.urlDigest;
+      const isOwn = payment?.payer === account.address.toLowerCase();
+      if (payment === null || !isPaid || !isSame || !isOwn) return null;
+      if (this.policy.deny.includes(purchase.host)) return null;
+      const challenge = readChallenge(required, call.url ?? "", account.address, payment.network);
+      if (challenge === null) return null;
+      const value = signInHeader(challenge, await account.signMessage(challenge));
+      return { id: payment.id, handle: payment.handle, header: SIGN_IN, value, isNew: false, call };
+    } catch {
+      return null;
+    }
   }
 
   conclude(

@@ -5,6 +5,7 @@ import type { Nodes } from "./nodes.js";
 import type { Terms } from "./offer.js";
 import type { Event, Payment } from "./payment-state.js";
 import type { Policy } from "./policy.js";
+import type { SignInAccount } from "./sign-in.js";
 import type { PinnedKey } from "./signature.js";
 import type { BundleLocation } from "./source.js";
 import type { IsAnswer } from "./transport.js";
@@ -37,6 +38,11 @@ export interface GuardOptions {
   readonly durable?: boolean;
   /** JSON-RPC URLs by network (CAIP-2): they show what happened to a payment without an answer. */
   readonly nodes?: Nodes;
+  /**
+   * The account that pays, if it may sign in (extension `sign-in-with-x`): the answer to a payment
+   * that was made is asked for in this way before anything else is tried.
+   */
+  readonly signIn?: SignInAccount;
   /** What answers a purchase, in addition to a complete 2xx. It stays open otherwise. */
   readonly isAnswer?: IsAnswer;
   /** Is called after each change of a payment's state. */

@@ -185,8 +185,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
     const earlier = call.sent ?? call.sealed ?? call.attempt;
     if (earlier !== null) throw new PaymentRefused(refuse("paid-already", PAID_ALREADY));
     Object.assign(call, { required, isBehind: false, refused: null, dropped: [], hasOffers: false });
-    const refusal = call.obstacle;
-    if (refusal !== null) throw new PaymentRefused(refuse("resource-mismatch", refusal));
+    if (call.obstacle !== null) throw new PaymentRefused(refuse("resource-mismatch", call.obstacle));
     call.bundle = await this.source.current(this.now());
     call.contradicted = await checkOffers(required, call.url);
     call.purchase = this.judge.purchase(call);
@@ -199,9 +198,9 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
       call.required = withPaymentId(required, () => this.journal.paymentId(call.purchase!));
       return null;
     }
+    const { id, handle } = payment;
     const value = String(payment.payload);
     const payload = payloadInHeader(value);
-    const { id, handle } = payment;
     call.sealed = { id, handle, header: headerOf(payload), value, isNew: false };
     return payload;
   }
@@ -246,7 +245,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
     }
     const { terms } = decision;
     const { purchase } = call;
-    if (purchase === null) return refuse("resource-mismatch", "The requested URL cannot be read.");
+    if (purchase === null) return refuse("resource-mismatch", "The URL cannot be read.");
     const reserved = this.journal.reserve(purchase, terms, payer, this.policy, this.now());
     if (reserved === null) {
       call.isBehind = true;

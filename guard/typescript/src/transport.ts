@@ -51,6 +51,12 @@ export interface TransportGuard<Client extends PayingClient> {
    */
   admit(header: Header): SentPayment | null;
 
+  /**
+   * How to ask for the answer to an earlier payment of the call's purchase, with the value of the
+   * 402's header; null if that is not possible or not allowed. Never throws.
+   */
+  signIn(call: Call, required: string | null): Promise<SentPayment | null>;
+
   /** Records what an answer is to a payment. Never throws. */
   conclude(sent: SentPayment, event: Event, status?: number | null, header?: Header): void;
 

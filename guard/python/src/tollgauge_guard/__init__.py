@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard, overload
 from x402 import x402Client, x402ClientSync
 
 from tollgauge_guard import defaults
-from tollgauge_guard.approval import ApprovalQueue
+from tollgauge_guard.approval import ApprovalQueue, AskFunction
 from tollgauge_guard.bundle import read_bundle
 from tollgauge_guard.bundle_source import BundleSource, FileBundle, FixedBundle, RemoteBundle
 from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Allow, Ask, Decision, Refuse, decide
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.guard import AskFunction, Guard, OnChange
+from tollgauge_guard.guard import Guard, OnChange
 from tollgauge_guard.httpx_client import GuardedClient
 from tollgauge_guard.journal import Journal
 from tollgauge_guard.journal_file import MEMORY
@@ -34,6 +34,7 @@ from tollgauge_guard.payment import PayAgain, Payment, State
 from tollgauge_guard.policy import CENT, DOLLAR, Policy, Trust, Unknown
 from tollgauge_guard.receipt import IsAnswer
 from tollgauge_guard.request import PaymentRefusedError, PaymentUnresolved, paying
+from tollgauge_guard.sign_in import SignInAccount
 from tollgauge_guard.signature import pin_keys
 from tollgauge_guard.units import Asset
 
@@ -84,6 +85,7 @@ def open_guard(
     nodes: Mapping[str, str | Sequence[str]] | None = None,
     is_answer: IsAnswer | None = None,
     on_change: OnChange | None = None,
+    sign_in: SignInAccount | None = None,
 ) -> Guard:
     """Open a guard.
 
@@ -103,6 +105,8 @@ def open_guard(
         is_answer: called with status, headers and body of a complete 2xx; False means that it does
             not answer the purchase.
         on_change: called after each change of a payment's state.
+        sign_in: the account that pays, if it may sign in (extension `sign-in-with-x`): the answer
+            to a payment that was made is asked for in this way before anything else is tried.
 
     Raises:
         GuardError: a key, a file, a URL or the journal cannot be used.
@@ -118,6 +122,7 @@ def open_guard(
         is_answer=is_answer,
         on_change=on_change,
         preflight=Preflight(bundle) if _is_url(bundle) else None,
+        account=sign_in,
     )
 
 

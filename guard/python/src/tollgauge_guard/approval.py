@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import sqlite3
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,8 @@ from tollgauge_guard.offer import Terms
 from tollgauge_guard.signature import decode_base64url, encode_base64url
 from tollgauge_guard.units import dollars
 
+AskFunction = Callable[[Ask, str], bool | Awaitable[bool]]
+"""Called with a question and the URL; only the answer True allows the payment."""
 VALID_S: Final = 600
 _CONTEXT: Final = "tollgauge-guard approval"
 _COLUMNS: Final = (

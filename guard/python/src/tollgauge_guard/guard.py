@@ -17,12 +17,12 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from x402.http.utils import decode_payment_signature_header, encode_payment_signature_header
 
-from tollgauge_guard.approval import ApprovalQueue
+from tollgauge_guard.approval import ApprovalQueue, AskFunction
 from tollgauge_guard.budget import Exposure
 from tollgauge_guard.bundle_source import BundleSource
 from tollgauge_guard.codes import Code
@@ -40,6 +40,7 @@ from tollgauge_guard.purchase_key import account_id
 from tollgauge_guard.receipt import Answer, IsAnswer, classify_answer, is_redirect
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
 from tollgauge_guard.resource import ResourceError
+from tollgauge_guard.sign_in import SignInAccount
 from tollgauge_guard.signed import (
     Authorization,
     Payload,
@@ -50,8 +51,6 @@ from tollgauge_guard.signed import (
 )
 from tollgauge_guard.wallets import AnyClient, list_wallets
 
-AskFunction = Callable[[Ask, str], bool | Awaitable[bool]]
-"""Called with a question and the URL; only the answer True allows the payment."""
 OnChange = Callable[[Payment, Event], None]
 """Called after each change of state, with the payment as it is now."""
 HANDLE: Final = "tollgauge_payment"
@@ -74,6 +73,7 @@ class Guard:
         is_answer: what answers a purchase, in addition to a complete 2xx.
         on_change: is called after each change of a payment's state.
         preflight: is asked about unknown endpoints if the policy wants a second opinion.
+        account: may sign in (extension `sign-in-with-x`) to ask for the answer to a payment.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class Guard:
         is_answer: IsAnswer | None = None,
         on_change: OnChange | None = None,
         preflight: Preflight | None = None,
+        account: SignInAccount | None = None,
     ) -> None:
         self.bundles, self.policy, self.journal = bundles, policy, journal
         self.ask, self.queue, self.nodes = ask, queue, nodes or NodeReader()
         self.clock, self.is_answer, self.on_change = clock, is_answer, on_change
-        self.preflight = preflight
-        self.session = secrets.token_urlsafe(12)
+        self.preflight, self.account, self.session = preflight, account, secrets.token_urlsafe(12)
         self.clients: list[AnyClient] = []
         self.is_stopped = False
 

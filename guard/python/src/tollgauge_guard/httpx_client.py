@@ -40,6 +40,7 @@ from tollgauge_guard.request import (
     drop_credentials,
     start_attempt,
 )
+from tollgauge_guard.sign_in import SIGN_IN, find_sign_in
 
 _OF_CONNECTIONS: Final = ("verify", "cert", "http1", "http2", "limits", "proxy")
 """Options of an httpx client that it passes to its own transport only."""
@@ -173,7 +174,8 @@ class _Gate(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         payments = find_payments(request.headers.multi_items())
         if not payments:
-            return await self._transport.handle_async_request(request)
+            answer = await self._transport.handle_async_request(request)
+            return await self._sign_in(request, answer) or answer
         attempt = self._guard.check_leaving(CURRENT.get(), str(request.url), payments)
         try:
             answer = await self._transport.handle_async_request(request)
@@ -181,6 +183,35 @@ class _Gate(httpx.AsyncBaseTransport):
             self._guard.unanswered(attempt, error)
             raise
         return await self._watch(attempt, answer, is_conditional=has_conditions(request.headers))
+
+    async def _sign_in(
+        self, request: httpx.Request, required: httpx.Response
+    ) -> httpx.Response | None:
+        """Ask for the answer to an earlier payment; None if the seller does not give it."""
+        attempt = CURRENT.get()
+        if attempt is None or required.status_code != httpx.codes.PAYMENT_REQUIRED:
+            return None
+        found = find_sign_in(self._guard, attempt, required.headers.get("payment-required"))
+        if found is None:
+            return None
+        payment, header = found
+        again = httpx.Request(
+            request.method,
+            request.url,
+            headers=[*request.headers.raw, (SIGN_IN.encode(), header.encode())],
+            content=request.content,
+            extensions=request.extensions,
+        )
+        try:
+            answer = await self._transport.handle_async_request(again)
+        except httpx.TransportError:
+            return None  # the purchase goes on as without signing in
+        if not answer.is_success:
+            await answer.aclose()
+            return None
+        await required.aclose()
+        attempt.payment, attempt.handle = payment.id, payment.handle
+        return await self._watch(attempt, answer, is_conditional=False)
 
     async def follow(self, request: httpx.Request, paid: Attempt) -> httpx.Response:
         """Follow the redirect that answered a payment, without it: its answer is the payment's."""

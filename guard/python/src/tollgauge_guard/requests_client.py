@@ -42,6 +42,7 @@ from tollgauge_guard.request import (
     drop_credentials,
     start_attempt,
 )
+from tollgauge_guard.sign_in import SIGN_IN, find_sign_in
 
 
 class RequestsPaymentRefusedError(PaymentRefusedError, PaymentError):
@@ -77,7 +78,8 @@ class _Gate(HTTPAdapter):
     def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> Any:
         payments = find_payments(request.headers.items())
         if not payments:
-            return super().send(request, *args, **kwargs)
+            answer = super().send(request, *args, **kwargs)
+            return self._sign_in(request, answer, *args, **kwargs) or answer
         attempt = self.guard.check_leaving(CURRENT.get(), request.url or "", payments)
         try:
             answer = super().send(request, *args, **kwargs)
@@ -85,6 +87,34 @@ class _Gate(HTTPAdapter):
             self.guard.unanswered(attempt, error)
             raise
         return self._watch(attempt, answer, is_conditional=has_conditions(request.headers))
+
+    def _sign_in(
+        self,
+        request: requests.PreparedRequest,
+        required: requests.Response,
+        *args: Any,
+        **kwargs: Any,
+    ) -> requests.Response | None:
+        """Ask for the answer to an earlier payment; None if the seller does not give it."""
+        attempt = CURRENT.get()
+        if attempt is None or required.status_code != requests.codes.payment_required:
+            return None
+        found = find_sign_in(self.guard, attempt, required.headers.get("payment-required"))
+        if found is None:
+            return None
+        payment, header = found
+        again = request.copy()
+        again.headers[SIGN_IN] = header
+        try:
+            answer = HTTPAdapter.send(self, again, *args, **kwargs)
+        except requests.RequestException:
+            return None  # the purchase goes on as without signing in
+        if answer.status_code // 100 != 2:
+            answer.close()
+            return None
+        required.close()
+        attempt.payment, attempt.handle = payment.id, payment.handle
+        return self._watch(attempt, answer)
 
     def follow(
         self, request: requests.PreparedRequest, paid: Attempt, **kwargs: Any

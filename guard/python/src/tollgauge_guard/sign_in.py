@@ -1,0 +1,168 @@
+"""sign-in-with-x: asks for the answer to a payment that was made, before anything is paid again.
+
+The message is the one of EIP-4361 and is bound to the origin that asks, so it pays nothing and
+opens no other site. The rules are cases in guard/cases/sign_in.json.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from tollgauge_guard.journal import Journal
+from tollgauge_guard.payment import Payment, State
+from tollgauge_guard.policy import Policy
+from tollgauge_guard.request import Attempt
+from tollgauge_guard.resource import ResourceError
+from tollgauge_guard.wallets import list_wallets
+
+SIGN_IN: Final = "sign-in-with-x"
+_TEXTS: Final = ("domain", "uri", "version", "nonce", "issuedAt")
+_OPTIONAL: Final = ("statement", "expirationTime", "notBefore", "requestId")
+_LABELS: Final = {
+    "expirationTime": "Expiration Time",
+    "notBefore": "Not Before",
+    "requestId": "Request ID",
+}
+_CHAIN: Final = re.compile(r"eip155:[1-9][0-9]{0,18}", re.ASCII)
+# EIP-4361: a line break would let a text look like another field.
+_LINE: Final = re.compile(r"[^\x00-\x1f\x7f]+")
+
+
+class SignInAccount(Protocol):
+    """The account that may sign in, such as one of eth-account."""
+
+    @property
+    def address(self) -> str:
+        """Its address with a checksum."""
+
+    def sign_message(self, message: Any) -> Any:
+        """Sign a message as EIP-191; `signature` of the result are its bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """What is signed, and the fields that are sent with the signature."""
+
+    message: str
+    fields: dict[str, object]
+
+    def sign(self, account: SignInAccount) -> str:
+        """Return the value of the header that carries the signed challenge."""
+        from eth_account.messages import encode_defunct  # installed with every EVM account
+
+        signature = account.sign_message(encode_defunct(text=self.message)).signature
+        document = self.fields | {"signature": f"0x{bytes(signature).hex()}"}
+        return base64.b64encode(json.dumps(document).encode()).decode()
+
+
+def read_challenge(header: str | None, url: str, address: str, network: str) -> Challenge | None:
+    """Return the challenge of a 402 (the value of its header) that came from a URL.
+
+    Returns None if there is none for an EVM account, or if it is not bound to that origin.
+    """
+    declared = _declaration(header)
+    info, chains = _members(declared.get("info")), declared.get("supportedChains")
+    fitting = [
+        chain
+        for chain in map(_members, chains if isinstance(chains, list) else [])
+        if chain.get("type") == "eip191" and _CHAIN.fullmatch(str(chain.get("chainId")))
+    ]
+    same = (chain for chain in fitting if chain["chainId"] == network)
+    chain = next(same, next(iter(fitting), None))
+    resources = info.get("resources", [])
+    is_whole = (
+        all(_is_line(info.get(name)) for name in _TEXTS)
+        and all(_is_line(info[name]) for name in _OPTIONAL if name in info)
+        and isinstance(resources, list)
+        and all(map(_is_line, resources))
+    )
+    if chain is None or not is_whole or not _is_bound(info, url):
+        return None
+    lines = [f"{info['domain']} wants you to sign in with your Ethereum account:", address, ""]
+    lines += [str(info["statement"])] if "statement" in info else []
+    lines += ["", f"URI: {info['uri']}", f"Version: {info['version']}"]
+    lines += [f"Chain ID: {str(chain['chainId']).removeprefix('eip155:')}"]
+    lines += [f"Nonce: {info['nonce']}", f"Issued At: {info['issuedAt']}"]
+    lines += [f"{label}: {info[name]}" for name, label in _LABELS.items() if name in info]
+    lines += ["Resources:", *(f"- {one}" for one in resources)] if resources else []
+    names = (*_TEXTS, *_OPTIONAL, "resources")
+    fields = {name: info[name] for name in names if name in info} | {"address": address}
+    fields |= {
+        name: chain[name] for name in ("chainId", "type", "signatureScheme") if name in chain
+    }
+    return Challenge("\n".join(lines), fields)
+
+
+class Payer(Protocol):
+    """What `find_sign_in` needs from the guard."""
+
+    journal: Journal
+    policy: Policy
+    session: str
+    account: SignInAccount | None
+    is_stopped: bool
+
+
+def find_sign_in(
+    guard: Payer, attempt: Attempt | None, required: str | None
+) -> tuple[Payment, str] | None:
+    """Return how to ask for the answer to an earlier payment of the same purchase.
+
+    Args:
+        guard: whose account may sign in.
+        attempt: the request that was answered with 402.
+        required: the value of the 402's header.
+
+    Returns:
+        The payment and the value of the header `sign-in-with-x`; None if there is no such payment,
+        or signing in is not possible or not allowed.
+    """
+    account, hooks = guard.account, getattr(attempt and attempt.owner, "hooks", None)
+    if attempt is None or account is None or hooks is None or guard.is_stopped:
+        return None
+    attempt.wallets = list_wallets(hooks.payer)
+    try:
+        purchase = attempt.purchase(guard.session)
+    except ResourceError:
+        return None
+    payment = guard.journal.unfinished(purchase)
+    if payment is None or payment.state not in (State.OPEN, State.PAID_UNANSWERED):
+        return None
+    is_same = payment.url_digest == purchase.url_digest
+    if not is_same or payment.payer != account.address.lower():
+        return None
+    challenge = read_challenge(required, attempt.url, account.address, payment.network)
+    if challenge is None or purchase.host in guard.policy.deny:
+        return None
+    return payment, challenge.sign(account)
+
+
+def _declaration(header: str | None) -> dict[str, Any]:
+    try:
+        required = json.loads(base64.b64decode(header or "", validate=True))
+    except (binascii.Error, ValueError, RecursionError):
+        return {}
+    return _members(_members(_members(required).get("extensions")).get(SIGN_IN))
+
+
+def _members(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _is_line(value: object) -> bool:
+    return isinstance(value, str) and _LINE.fullmatch(value) is not None
+
+
+def _is_bound(info: dict[str, Any], url: str) -> bool:
+    try:
+        asked, named = urlsplit(url), urlsplit(str(info["uri"]))
+    except ValueError:
+        return False
+    is_same = (named.scheme, named.netloc) == (asked.scheme, asked.netloc)
+    return is_same and info["domain"] == asked.netloc
