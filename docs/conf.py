@@ -26,6 +26,9 @@ html_theme = "furo"
 html_title = "tollgauge"
 html_copy_source = False
 templates_path = ["site"]
+html_static_path = ["site/static"]
+html_css_files = ["code.css"]
+html_js_files = [("code.js", {"defer": "defer"})]
 html_additional_pages = {"index": "redirect.html"}
 
 _SECTION = re.compile(r"^## (.+)$", re.MULTILINE)

@@ -12,6 +12,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from playwright.async_api import async_playwright, expect
+from tests.support.browser import launch
 
 ROOT = Path(__file__).parents[2]
 LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
@@ -112,3 +114,21 @@ def test_site_loads_nothing_from_elsewhere(site: BuiltSite) -> None:
     assert sheets
     for sheet in sheets:
         assert not _FETCHED.search(sheet.read_text(encoding="utf-8")), sheet
+
+
+@pytest.mark.browser
+@pytest.mark.asyncio
+async def test_examples_have_language_tabs_and_copy_buttons(site: BuiltSite) -> None:
+    async with async_playwright() as playwright:
+        browser = await launch(playwright)
+        page = await browser.new_page()
+        await page.goto((site.folder / "docs" / "clients.html").as_uri())
+        examples = page.locator("#python-and-typescript")
+        await expect(examples.locator(".highlight-ts")).to_be_hidden()
+        await examples.get_by_role("button", name="TypeScript").click()
+        await expect(examples.locator(".highlight-ts")).to_be_visible()
+        await expect(examples.locator(".highlight-python")).to_be_hidden()
+        await expect(page.locator("#buy-poll-and-renew-a-watch .highlight-ts")).to_be_visible()
+        await examples.locator(".highlight-ts").get_by_role("button").click()
+        await expect(examples.locator(".highlight-ts .code-copy")).not_to_have_text("Copy")
+        await browser.close()
