@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Prepare a checkout for a make target: scripts/setup.sh demo|test|bench [PYTHON]
-# or do one part of it: scripts/setup.sh venv DIR [PYTHON] | typescript_guard
+# or do one part of it: scripts/setup.sh venv DIR [PYTHON] | typescript_guard | purchases
 # A part that is already done is skipped. Programs come from Debian (scripts/programs.txt),
 # Python's packages from the hashed lock files, Node's from package-lock.json.
 set -euo pipefail
@@ -117,6 +117,25 @@ typescript_guard() {
   printf '%s' "$stamp" >"$built"
 }
 
+# The sellers and guards of `tollgauge bench pay-twice`, each with its own lock file. None of them is
+# part of the service or of its tests.
+purchases() {
+  local parts=bench/purchases name stamp python
+  python=$(default_python)
+  for name in guards tx402; do
+    stamp=$(sha256sum <$parts/$name.lock | cut -c1-64)
+    [ "$(cat "build/purchases/$name/.stamp" 2>/dev/null)" = "$stamp" ] && continue
+    say "building build/purchases/$name"
+    "$python" -m venv "build/purchases/$name"
+    .venv/bin/uv pip install --quiet --python "build/purchases/$name/bin/python" --require-hashes \
+      --only-binary :all: -r "$parts/$name.lock" || die "could not install $parts/$name.lock"
+    printf '%s' "$stamp" >"build/purchases/$name/.stamp"
+  done
+  say "installing the npm packages of $parts"
+  npm ci --prefix "$parts" --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null ||
+    die "npm ci failed in $parts"
+}
+
 target() {
   local target=$1 python=${2:-$(default_python)}
   command -v "$python" >/dev/null || die "$python not found: install Python 3.11 or newer"
@@ -135,5 +154,6 @@ case ${1:-} in
   demo | test | bench) target "$1" "${2:-}" ;;
   venv) venv "$2" "${3:-}" ;;
   typescript_guard) typescript_guard ;;
-  *) die "usage: setup.sh demo|test|bench [PYTHON] | venv DIR [PYTHON] | typescript_guard" ;;
+  purchases) purchases ;;
+  *) die "usage: setup.sh demo|test|bench [PYTHON] | venv DIR [PYTHON] | typescript_guard | purchases" ;;
 esac

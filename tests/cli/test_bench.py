@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import tollgauge
+from tests.support.command_line import Command
+
+import tollgauge as package
 from bench import BENCHES
 
-SOURCE = Path(tollgauge.__file__).resolve().parent
+SOURCE = Path(package.__file__).resolve().parent
 COMMAND = (sys.executable, "-c", "from tollgauge.cli import main; main()", "bench")
 
 
@@ -64,3 +66,17 @@ def test_benchmark_processes_start_from_any_folder(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) > 0
+
+
+def test_command_fails_for_a_client_that_signs_twice(tollgauge: Command) -> None:
+    program = SOURCE.parents[1] / "bench/purchases/official.py"
+    words = ["--seller", "fastapi", "--client", f"{sys.executable} {program} httpx"]
+    done = tollgauge("bench", "pay-twice", *words)
+    assert done.code == 1
+    assert "12 purchases" in done.out
+
+
+def test_unknown_seller_is_rejected(tollgauge: Command) -> None:
+    done = tollgauge("bench", "pay-twice", "--seller", "django")
+    assert done.code == 2
+    assert "No such seller: django." in done.err

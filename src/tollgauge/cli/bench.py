@@ -6,6 +6,7 @@ The measurements are in the folder `bench/` of a checkout; the installed package
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,6 +91,42 @@ def replay(
     with progress_bar() as progress:
         report = replay_files(files, progress, every=every, confirm=confirm, fill=fill)
     show(report.model_dump(by_alias=True), report_lines(report), as_json=as_json)
+
+
+@bench_app.command(name="pay-twice")
+def pay_twice(
+    client: Annotated[str, typer.Option(metavar="COMMAND", help="Measure only this program.")] = "",
+    seller: Annotated[
+        list[str] | None, typer.Option(help="Only this seller: fastapi, flask, express or hono.")
+    ] = None,
+    page: Annotated[bool, typer.Option("--page", help="Write docs/pay-twice.md.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Count how often clients pay for one purchase when something fails once.
+
+    Without --client, measures the official clients, the guards of this repository, and the guards
+    of others that are installed (`bash scripts/setup.sh purchases`). Exit 1 if the client, or a
+    guard of this repository, signed a second authorization.
+    """
+    _add_checkout_to_path()
+    from bench import pay_twice as measurement
+
+    clients = [measurement.client_of(client)] if client else measurement.list_clients()
+    if page and (client or seller):
+        raise typer.BadParameter("--page needs all clients and sellers.", param_hint="--page")
+    sellers = seller or measurement.SELLERS
+    if unknown := set(sellers) - set(measurement.SELLERS):
+        raise typer.BadParameter(f"No such seller: {', '.join(unknown)}.", param_hint="--seller")
+    results = measurement.measure(clients, sellers)
+    if page:
+        from bench.document import this_machine
+        from bench.pay_twice_page import PAGE, write_page
+
+        PAGE.write_text(write_page(results, clients, this_machine(datetime.now(UTC))))
+    show(results.document(), measurement.describe(results), as_json=as_json)
+    judged = [one.name for one in clients if client or one.is_ours]
+    is_safe = all(results.totals[name].signed_twice == 0 for name in judged)
+    sys.exit(GOOD if is_safe else BAD)
 
 
 def _add_checkout_to_path() -> None:
