@@ -3,7 +3,7 @@ PYTHON ?=
 VENV := .venv
 ARGS ?=
 
-.PHONY: bench demo test test-all setup setup-test clean docs docs-site
+.PHONY: bench demo test test-adapters test-all setup setup-test clean docs docs-site
 
 demo: setup  ## run the whole service on this machine until Ctrl-C
 	$(VENV)/bin/tollgauge demo --history-days 30 $(ARGS)
@@ -13,6 +13,9 @@ test: setup-test  ## run all checks: format, lint, types, layers, tests
 
 test-all: setup-test  ## the same with long schedules, then with the other supported Python versions
 	bash scripts/test.sh all
+
+test-adapters: setup  ## test the guard's adapters for agent frameworks, each in its own environment
+	bash scripts/test-adapters.sh $(ARGS)
 
 setup:  ## install the Python packages and the demo's npm packages from the lock files
 	bash scripts/setup.sh demo $(PYTHON)

@@ -24,13 +24,17 @@ README = (ROOT / "README.md").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PROVIDED = {
     "coincurve": {"coincurve"},
+    "crewai": {"crewai"},
     "cryptography": {"cryptography"},
     "eth-account": {"eth_account"},
     "eth-hash": {"eth_hash"},
     "h11": {"h11"},
     "httpx": {"httpx"},
     "idna": {"idna"},
+    "jsonschema": set(),
+    "langchain-core": {"langchain_core"},
     "mcp": {"mcp"},
+    "openai-agents": {"agents"},
     "opentelemetry-api": {"opentelemetry"},
     "requests": {"requests"},
     "x402": {"x402", "pydantic", "eth_keys", "eth_utils", "solders"},

@@ -14,7 +14,7 @@ import ipaddress
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http.cookiejar import Cookie, CookieJar
 from typing import Any, Final
@@ -26,8 +26,13 @@ import httpx
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import HANDLE
 from tollgauge_guard.httpx_client import GuardedClient
-from tollgauge_guard.receipt import PAYMENT_HEADERS
-from tollgauge_guard.request import CallOptions, PaymentRefusedError, PaymentUnresolved, paying
+from tollgauge_guard.request import (
+    CallOptions,
+    PaymentRefusedError,
+    PaymentUnresolved,
+    drop_headers,
+    paying,
+)
 
 METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"})
 MAX_HEAD: Final = 64 * 1_024
@@ -43,17 +48,6 @@ PAYMENT: Final = "tollgauge-payment"
 _TARGET: Final = re.compile(
     r"/(?P<scheme>https?)/(?P<host>[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?P<port>:\d{1,5})?(?P<rest>[/?].*)?"
 )
-_HOP_BY_HOP: Final = frozenset(
-    {
-        "connection",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "proxy-connection",
-    }
-)  # RFC 9110, section 7.6.1
 _OF_GATEWAY: Final = frozenset(
     {"host", "content-length", "expect", "proxy-authorization", "proxy-authenticate"}
     | {PURCHASE, MAX_AMOUNT, EXPECT_PAY_TO}
@@ -78,19 +72,6 @@ class Order:
     headers: list[tuple[str, str]]
     body: bytes
     options: CallOptions
-
-
-def drop_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return the headers without payments, and without those of one connection (RFC 9110)."""
-    kept = list(headers)
-    named = {
-        token.strip().lower()
-        for name, value in kept
-        if name.lower() == "connection"
-        for token in value.split(",")
-    }
-    dropped = _HOP_BY_HOP | PAYMENT_HEADERS | named | {"sign-in-with-x"}
-    return [(name, value) for name, value in kept if name.lower() not in dropped]
 
 
 class Gateway:

@@ -6,7 +6,7 @@ the hook of the HTTP client) puts the request into a context variable, and they 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -32,6 +32,12 @@ _CREDENTIALS: Final = frozenset(
     }
 )
 """Headers that never follow a redirect to another origin."""
+_HOP_BY_HOP: Final = frozenset(
+    {
+        *("connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"),
+        "proxy-connection",
+    }
+)  # RFC 9110, section 7.6.1
 
 
 class PaymentRefusedError(GuardError):
@@ -279,6 +285,19 @@ def drop_credentials(attempt: Attempt, headers: MutableMapping[str, Any]) -> Non
         return
     for name in [name for name in headers if name.lower() in _CREDENTIALS]:
         del headers[name]
+
+
+def drop_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the headers without payments, and without those of one connection (RFC 9110)."""
+    kept = list(headers)
+    named = {
+        token.strip().lower()
+        for name, value in kept
+        if name.lower() == "connection"
+        for token in value.split(",")
+    }
+    dropped = _HOP_BY_HOP | PAYMENT_HEADERS | named | {"sign-in-with-x"}
+    return [(name, value) for name, value in kept if name.lower() not in dropped]
 
 
 def start_attempt(
