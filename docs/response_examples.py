@@ -26,7 +26,7 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult, Spans
 from tollgauge.core.probe.rollup import rollup
-from tollgauge.core.score.demand import DaySum
+from tollgauge.core.score.demand import DaySum, Income
 from tollgauge.core.score.evidence import (
     Anchor,
     ChainEvidence,
@@ -45,9 +45,16 @@ from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
 from tollgauge.monitor.reports.snapshots import Snapshot, build_snapshot
 from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
+from tollgauge.monitor.reports.wallets import NetworkIncome, Wallet
 from tollgauge.monitor.scoring import score_evidence
 from tollgauge.monitor.statistics import HistogramBin, Statistics
-from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
+from tollgauge.store.chain.periods import (
+    ChainPeriods,
+    PayerShare,
+    PeriodComparison,
+    PeriodFigures,
+    StoredIncome,
+)
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.free.preflight import preflight as preflight_response
 from tollgauge.web.wire import lists, snapshots, statistics_answers, trust
@@ -59,6 +66,7 @@ from tollgauge.web.wire.statistics_answers import (
     ecosystem,
 )
 from tollgauge.web.wire.trust import short
+from tollgauge.web.wire.wallets import wallet_response
 
 AS_OF: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
@@ -247,6 +255,36 @@ def _statistics() -> Statistics:
     )
 
 
+def wallet() -> Any:
+    """Return the report on a payTo address."""
+    whole = Income(transfers=78, volume=780_000, payers=12, proven_payers=3, proven_volume=310_000)
+    income = StoredIncome(
+        chain=8453,
+        last_day=AS_OF // DAY_MS - 1,
+        incomes=((1, Income()), (7, whole._replace(transfers=20, volume=200_000)), (30, whole)),
+        top=(
+            PayerShare(payer="0x" + 40 * "1", transfers=30, paid=300_000, returned=0, proven=True),
+        ),
+    )
+    report = Wallet(
+        address=PAY_TO,
+        rows=(_listed(),),
+        more=False,
+        networks=(
+            NetworkIncome(
+                network="eip155:8453",
+                owner="example.com",
+                indexed=True,
+                measured=True,
+                income=income,
+            ),
+        ),
+        changes=(),
+        seller_files=(),
+    )
+    return _json(wallet_response(report, base_url=BASE_URL))
+
+
 def calibration() -> Any:
     """Return a calibration in which all forecasts are exact."""
     return _json(_calibration_response())
@@ -376,7 +414,7 @@ def recorded() -> dict[str, str]:
     """Return the files of web/wire/examples by their paths from this folder."""
     answers: tuple[Callable[[], Any], ...] = (
         *(trust_report, evidence, preview, leaderboard, snapshot, preflight, search),
-        *(endpoint_list, stats, calibration),
+        *(endpoint_list, stats, calibration, wallet),
     )
     return {
         f"../src/tollgauge/web/wire/examples/{answer.__name__}.json": orjson.dumps(

@@ -55,6 +55,8 @@ SOME_WATCHED: Final = sa.text(f"next_watched < {NEVER}")
 """The condition of a partial index. A literal, because a parameter would not match the index."""
 _OPEN: Final = sa.text("finished_at IS NULL")
 _ADOPTED: Final = sa.text("adopted")
+PAYTO_EVENT: Final = sa.text("event = 'payto-changed'")
+"""The condition of two partial indexes of `discovery_event`."""
 RANKED: Final = sa.text("status = 'listed' AND NOT adopted AND score_tenths IS NOT NULL")
 """The ranked population (store/endpoints/ranking). Literals, so that both databases use the partial
 index.
@@ -291,6 +293,17 @@ discovery_event = sa.Table(
     sa.Column("price", ForeignText),
     sa.Index("ix_discovery_event_endpoint_id_at", "endpoint_id", "at"),
     sa.Index("ix_discovery_event_at", "at"),
+    # Changes to and from a payTo, for its page.
+    *(
+        sa.Index(
+            f"ix_discovery_event_payto_{side}",
+            side,
+            "at",
+            sqlite_where=PAYTO_EVENT,
+            postgresql_where=PAYTO_EVENT,
+        )
+        for side in ("before", "after")
+    ),
 )
 
 probe = sa.Table(

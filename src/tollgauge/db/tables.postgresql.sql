@@ -347,6 +347,13 @@ CREATE TABLE wallet_demand (
   demand TEXT NOT NULL,
   CONSTRAINT pk_wallet_demand PRIMARY KEY (chain, wallet)
 );
+CREATE TABLE wallet_income (
+  chain BIGINT NOT NULL,
+  wallet BYTEA NOT NULL,
+  last_day INTEGER NOT NULL,
+  income TEXT NOT NULL,
+  CONSTRAINT pk_wallet_income PRIMARY KEY (chain, wallet)
+);
 CREATE TABLE watch_event (
   id BIGSERIAL NOT NULL,
   watch_id TEXT NOT NULL,
@@ -469,6 +476,8 @@ CREATE TABLE discovery_event (
 );
 CREATE INDEX ix_discovery_event_at ON discovery_event (at);
 CREATE INDEX ix_discovery_event_endpoint_id_at ON discovery_event (endpoint_id, at);
+CREATE INDEX ix_discovery_event_payto_after ON discovery_event (after, at) WHERE event = 'payto-changed';
+CREATE INDEX ix_discovery_event_payto_before ON discovery_event (before, at) WHERE event = 'payto-changed';
 CREATE TABLE flip (
   id BIGSERIAL NOT NULL,
   endpoint_id TEXT NOT NULL,

@@ -81,7 +81,11 @@ async def measure(store: Store, chain: int, *, now: int) -> None:
     await store.writing(volumes.publish, volume)
     measured = await store.reading(periods.measure, chain, as_of=now)
     if measured is not None:
-        await store.writing(periods.publish, measured)
+        last_day = measured.periods.last_day
+        for incomes in rows.chunks(measured.wallets, WALLETS_PER_WRITE):
+            await store.writing(periods.save_incomes, chain, incomes, last_day=last_day)
+        await store.writing(periods.drop_incomes, chain, before_day=last_day)
+        await store.writing(periods.publish, measured.periods)
     await forget(store, chain, now=now)
 
 

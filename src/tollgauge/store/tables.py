@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from tollgauge.db import meta
 from tollgauge.db.schema import metadata
 from tollgauge.store import backlog
-from tollgauge.store.chain import cursors, deposits, transfers, volumes, wallets
+from tollgauge.store.chain import cursors, deposits, periods, transfers, volumes, wallets
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.ledger import attempts, payments, reconciliation
@@ -28,6 +28,7 @@ from tollgauge.store.watches import destinations, outbox, watch_events, watch_pa
 _MODULES: Final = (
     *(meta, rated_endpoints, attempts, reconciliation, payments, cursors, deposits, transfers),
     *(
+        periods,
         volumes,
         wallets,
         changes,

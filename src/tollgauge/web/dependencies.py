@@ -65,6 +65,15 @@ def unknown_pay_to() -> Problem:
     return Problem(404, "unknown-payto", "No monitored endpoint has this payTo address.")
 
 
+def unknown_wallet() -> Problem:
+    """Return Problem 404 for an address that no public endpoint names or named."""
+    return Problem(
+        404,
+        "unknown-payto",
+        "No monitored endpoint names this address as its payTo, now or in the last 90 days.",
+    )
+
+
 def unknown_host() -> Problem:
     """Return Problem 404 for a host without endpoints."""
     return Problem(404, "unknown-host", "No endpoint of this host is known.")

@@ -45,7 +45,8 @@ async def test_robots_lead_to_the_sitemap(running: Running) -> None:
 async def test_every_page_of_the_sitemap_is_there_and_names_itself(running: Running) -> None:
     parts = await locations(running, "/sitemap.xml")
     assert parts == [
-        f"{BASE}/sitemap/{name}" for name in ("pages.xml", "endpoints.xml", "providers-1.xml")
+        f"{BASE}/sitemap/{name}"
+        for name in ("pages.xml", "endpoints.xml", "providers-1.xml", "wallets-1.xml")
     ]
     pages = [page for part in parts for page in await locations(running, part)]
     assert len(pages) == len(set(pages)) > 100

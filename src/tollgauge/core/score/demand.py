@@ -9,6 +9,7 @@ The flows are read once, one wallet at a time; only payers with payments to an a
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ points P = 66.7, which is 16.7. No single anchor is enough, because the smallest
 """
 MIN_NET_SPENDING: Final = 10_000
 """A payer that spent less than this at a seller (atomic USDC, one cent) has no weight there."""
+TOP_PAYERS: Final = 10
+"""The payers of a wallet that are stored by name."""
 MIN_OWNERS: Final = 2
 """With anchors of fewer owners, demand is not measured."""
 
@@ -123,6 +126,44 @@ class DaySum(NamedTuple):
     proven_volume: int
 
 
+class Income(NamedTuple):
+    """Payments of others to one wallet in a period (amounts in atomic USDC)."""
+
+    transfers: int = 0
+    volume: int = 0
+    payers: int = 0
+    proven_payers: int = 0
+    proven_volume: int = 0
+
+
+class TopPayer(NamedTuple):
+    """A payer of a wallet, with its payments and the amount returned to it (atomic USDC)."""
+
+    payer: bytes
+    transfers: int
+    paid: int
+    returned: int
+    proven: bool
+
+
+class WalletIncome(NamedTuple):
+    """The income of a wallet in each period that ends last, and its largest payers in the longest
+    of these.
+    """
+
+    wallet: bytes
+    incomes: tuple[Income, ...]
+    top: tuple[TopPayer, ...]
+
+
+class PeriodMeasurement(NamedTuple):
+    """The market of each period, and the days and wallets of the first period."""
+
+    markets: list[Measurement]
+    by_day: list[DaySum]
+    wallets: list[WalletIncome]
+
+
 DayFlows = Iterable[tuple[bytes, Iterable[tuple[int, bytes, Flow]]]]
 """Each wallet with its flows by UTC day and counterparty."""
 
@@ -134,8 +175,9 @@ def measure_periods(
     sellers: Mapping[bytes, str],
     anchors: Mapping[bytes, str],
     at_anchors: Mapping[int, Flows],
-) -> tuple[list[Measurement], list[DaySum]]:
-    """Measure several periods of a chain, and the days of the first period, in one pass.
+) -> PeriodMeasurement:
+    """Measure several periods of a chain in one pass, and the days and wallets of the first one,
+    which contains the others that end with it.
 
     The arguments are those of `measure_demand`, but `at_anchors` has the flows of the anchor
     addresses by the last day of the periods. They may cover more days than a period, so that short
@@ -149,6 +191,7 @@ def measure_periods(
         markets[0],
         {day: [0, 0, 0] for day in range(periods[0].first, periods[0].last + 1)},
     )
+    incomes: list[WalletIncome] = []
     for wallet, of_days in flows:
         sums: list[dict[bytes, Flow]] = [{} for _ in periods]
         for day, payer, flow in of_days:
@@ -163,8 +206,15 @@ def measure_periods(
                     days[day][2] += max(0, flow.paid - flow.returned)
         for market, by_payer in zip(markets, sums, strict=True):
             market.add(wallet, by_payer)
+        last = [
+            by_payer
+            for by_payer, period in zip(sums, periods, strict=True)
+            if period.last == periods[0].last
+        ]
+        if income := first.income(wallet, last):
+            incomes.append(income)
     by_day = [DaySum(day, *counts) for day, counts in days.items()]
-    return [market.measure() for market in markets], by_day
+    return PeriodMeasurement([market.measure() for market in markets], by_day, incomes)
 
 
 def sum_of_weights(weights: Iterable[tuple[str, int]], *, anchors: int, shares: int = 1) -> Ratio:
@@ -288,6 +338,33 @@ class _Market:
                 sums = buyer.at_sellers.setdefault(seller, [0, 0])
                 sums[0] += flow.paid
                 sums[1] += flow.returned
+
+    def income(
+        self, wallet: bytes, by_period: Sequence[Mapping[bytes, Flow]]
+    ) -> WalletIncome | None:
+        """Return the income of a wallet in several periods, longest first; None without any."""
+        seller = self.seller_of(wallet)
+        incomes: list[Income] = []
+        top: list[TopPayer] = []
+        for by_payer in by_period:
+            paying = [
+                TopPayer(payer, *flow, self.is_proven(payer, seller))
+                for payer, flow in by_payer.items()
+                if flow.transfers and not self.is_own(wallet, payer)
+            ]
+            proven = [one for one in paying if one.proven and one.paid > one.returned]
+            incomes.append(
+                Income(
+                    transfers=sum(one.transfers for one in paying),
+                    volume=sum(one.paid for one in paying),
+                    payers=len(paying),
+                    proven_payers=len(proven),
+                    proven_volume=sum(one.paid - one.returned for one in proven),
+                )
+            )
+            if len(incomes) == 1:
+                top = heapq.nsmallest(TOP_PAYERS, paying, key=lambda one: (-one.paid, one.payer))
+        return WalletIncome(wallet, tuple(incomes), tuple(top)) if top else None
 
     def weigh(self) -> int:
         """Add the weights of all payers to the accounts of the sellers that they pay; returns how

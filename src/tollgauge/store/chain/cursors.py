@@ -79,6 +79,13 @@ def cursor(tx: Connection, chain: int) -> Cursor | None:
     return None if row is None else rows.from_columns(Cursor, row)
 
 
+def chains(tx: Connection) -> tuple[int, ...]:
+    """Return the IDs of the indexed chains, in order."""
+    return tuple(
+        tx.execute(sa.select(chain_cursor.c.chain).order_by(chain_cursor.c.chain)).scalars()
+    )
+
+
 def start(tx: Connection, chain: int, header: BlockHeader) -> Cursor:
     """Start to index a chain after a final block.
 

@@ -1,12 +1,13 @@
-"""Settlement statistics of each chain over 1, 7 and 30 complete UTC days, with the days before.
+"""Settlements of each chain and wallet over 1, 7 and 30 complete UTC days.
 
 The index loop measures a chain together with the demand of its wallets (monitor/settlement) and
-stores the result; requests read only that row.
+stores the results: one row per chain, with the days before for comparison, and one per wallet.
+Requests read only these rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -16,14 +17,34 @@ import sqlalchemy as sa
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import day_of
-from tollgauge.core.score.demand import DaySum, Flow, Measurement, Period, measure_periods
+from tollgauge.core.base.units import day_of, hex_text
+from tollgauge.core.score.demand import (
+    DaySum,
+    Flow,
+    Income,
+    Measurement,
+    Period,
+    WalletIncome,
+    measure_periods,
+)
 from tollgauge.db import meta
+from tollgauge.db.schema import metadata
 from tollgauge.store import rows
-from tollgauge.store.chain import cursors as chains
-from tollgauge.store.chain import volumes
+from tollgauge.store.chain import cursors, volumes
 from tollgauge.store.chain import wallets as wallet_rows
 from tollgauge.store.chain.transfers import transfer_day
+
+wallet_income = sa.Table(
+    "wallet_income",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("wallet", sa.LargeBinary, primary_key=True),
+    # The last UTC day of the periods.
+    sa.Column("last_day", sa.Integer, nullable=False),
+    # StoredIncome as JSON.
+    sa.Column("income", sa.Text, nullable=False),
+    sqlite_with_rowid=False,
+)
 
 DAYS: Final = (1, 7, 30)
 """The lengths of the periods. The longest is the first one measured."""
@@ -73,17 +94,49 @@ class ChainPeriods:
     past: tuple[tuple[int, PeriodFigures], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainMeasurement:
+    """The periods of a chain, and the income of its wallets in them."""
+
+    periods: ChainPeriods
+    wallets: tuple[WalletIncome, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayerShare:
+    """A payer of a wallet, with its payments and the amount returned to it (atomic USDC)."""
+
+    payer: str
+    transfers: int
+    paid: int
+    returned: int
+    proven: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredIncome:
+    """The income of a wallet on a chain in the last complete UTC days: (days, income) in order of
+    DAYS, and its largest payers of the longest period.
+    """
+
+    chain: int
+    last_day: int
+    incomes: tuple[tuple[int, Income], ...]
+    top: tuple[PayerShare, ...]
+
+
 _PERIODS: Final = TypeAdapter(ChainPeriods)
+_INCOME: Final = TypeAdapter(StoredIncome)
 
 
-def measure(tx: Connection, chain: int, *, as_of: int) -> ChainPeriods | None:
-    """Measure the periods of a chain; None if no complete day is indexed.
+def measure(tx: Connection, chain: int, *, as_of: int) -> ChainMeasurement | None:
+    """Measure the periods of a chain and its wallets; None if no complete day is indexed.
 
     Reads every daily sum of 37 days once.
     """
-    # 2.6 million transfers (850,000 daily sums) take 3.4 s of CPU and 6 MB; a request that reads
-    # the published row takes 1.1 ms.
-    cursor = chains.cursor(tx, chain)
+    # 2.6 million transfers (850,000 daily sums) take 4.5 s of CPU and 13 MB; a request that reads
+    # the stored row of the chain or of a wallet takes 1 to 4 ms.
+    cursor = cursors.cursor(tx, chain)
     if cursor is None:
         return None
     last = day_of(min(cursor.at, as_of)) - 1
@@ -98,7 +151,7 @@ def measure(tx: Connection, chain: int, *, as_of: int) -> ChainPeriods | None:
     }
     first = min(period.last for period in periods) - _LONGEST + 1
     known = {wallet: list(flows) for wallet, flows in _flows(tx, chain, first, last, anchors)}
-    measured, by_day = measure_periods(
+    measured = measure_periods(
         _flows(tx, chain, min(period.first for period in periods), last),
         periods,
         sellers=wallet_rows.sites(tx, chain) | anchors,
@@ -111,11 +164,11 @@ def measure(tx: Connection, chain: int, *, as_of: int) -> ChainPeriods | None:
             for end in {period.last for period in periods}
         },
     )
-    figures = {period: _figures(one) for period, one in zip(periods, measured, strict=True)}
+    figures = {period: _figures(one) for period, one in zip(periods, measured.markets, strict=True)}
     stored = _read(tx, chain)
     past = {} if stored is None else dict(stored.past)
     past[last] = figures[periods[0]]
-    return ChainPeriods(
+    chain_periods = ChainPeriods(
         chain=chain,
         as_of=as_of,
         last_day=last,
@@ -128,14 +181,56 @@ def measure(tx: Connection, chain: int, *, as_of: int) -> ChainPeriods | None:
             )
             for days in DAYS
         ),
-        by_day=tuple(by_day),
+        by_day=tuple(measured.by_day),
         past=tuple(sorted((day, one) for day, one in past.items() if day >= last - _LONGEST)),
     )
+    return ChainMeasurement(periods=chain_periods, wallets=tuple(measured.wallets))
 
 
 def publish(tx: Connection, periods: ChainPeriods) -> None:
     """Store the periods of a chain."""
     meta.put(tx, f"{_META}{periods.chain}", _PERIODS.dump_json(periods).decode())
+
+
+def save_incomes(
+    tx: Connection, chain: int, computed: Sequence[WalletIncome], *, last_day: int
+) -> None:
+    """Store the income of wallets."""
+    values = []
+    for one in computed:
+        stored = StoredIncome(
+            chain=chain,
+            last_day=last_day,
+            incomes=tuple(zip(DAYS, one.incomes[::-1], strict=True)),
+            top=tuple(
+                PayerShare(
+                    payer=hex_text(top.payer),
+                    transfers=top.transfers,
+                    paid=top.paid,
+                    returned=top.returned,
+                    proven=top.proven,
+                )
+                for top in one.top
+            ),
+        )
+        text = _INCOME.dump_json(stored).decode()
+        values.append({"chain": chain, "wallet": one.wallet, "last_day": last_day, "income": text})
+    rows.put(tx, wallet_income, values)
+
+
+def drop_incomes(tx: Connection, chain: int, *, before_day: int) -> None:
+    """Delete rows that were not measured again."""
+    old = (wallet_income.c.chain == chain, wallet_income.c.last_day < before_day)
+    tx.execute(wallet_income.delete().where(*old))
+
+
+def income_of(tx: Connection, chain: int, address: str) -> StoredIncome | None:
+    """Return the income of an address on a chain, or None without any in its periods."""
+    query = sa.select(wallet_income.c.income).where(
+        wallet_income.c.chain == chain, wallet_income.c.wallet == bytes.fromhex(address[2:])
+    )
+    text = tx.execute(query).scalar_one_or_none()
+    return None if text is None else _INCOME.validate_json(text)
 
 
 def unpublish(tx: Connection, chain: int) -> None:
@@ -145,8 +240,7 @@ def unpublish(tx: Connection, chain: int) -> None:
 
 def published(tx: Connection) -> tuple[ChainPeriods, ...]:
     """Return the stored periods of each chain, in order of chain IDs."""
-    cursors = sa.select(chains.chain_cursor.c.chain).order_by(chains.chain_cursor.c.chain)
-    found = (_read(tx, chain) for chain in tx.execute(cursors).scalars().all())
+    found = (_read(tx, chain) for chain in cursors.chains(tx))
     return tuple(periods for periods in found if periods is not None)
 
 

@@ -307,9 +307,8 @@ def unpublish(tx: Connection, chain: int) -> None:
 
 def published(tx: Connection) -> tuple[ChainVolume, ...]:
     """Return the latest stored volume of each chain, in order of chain IDs."""
-    cursors = sa.select(chains.chain_cursor.c.chain).order_by(chains.chain_cursor.c.chain)
     volumes = []
-    for chain in tx.execute(cursors).scalars().all():
+    for chain in chains.chains(tx):
         text = meta.get(tx, f"{_META}{chain}")
         if text is not None:
             row: dict[str, Any] = orjson.loads(text)

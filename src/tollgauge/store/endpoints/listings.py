@@ -23,10 +23,12 @@ from tollgauge.core.score.prices import Price
 from tollgauge.core.watch.watch_rules import DISCOVERY_EVENTS_MS
 from tollgauge.db import schema
 from tollgauge.db.codec import terms_from_json, terms_to_json
+from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows
 from tollgauge.store.endpoint_rows import from_row, to_row
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.crawls import Crawl
+from tollgauge.store.endpoints.endpoints import PUBLIC
 
 # Taken by all transactions that add or delete endpoints or change listings.
 LISTINGS_TURN: Final = "listings"
@@ -229,6 +231,38 @@ def events_of(
         event = rows.from_columns(DiscoveryEvent, row, price=_price_from_json(row.price))
         events.setdefault(row.endpoint_id, []).append(event)
     return events
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PayToChange:
+    """A change of the payTo of a public endpoint."""
+
+    endpoint_id: str
+    resource: str
+    host: str
+    at: int
+    source: str
+    before: str
+    after: str
+    announced: bool
+
+
+def payto_changes(tx: Connection, address: str, *, limit: int) -> tuple[PayToChange, ...]:
+    """Return the latest changes to or from a payTo at public endpoints, newest first."""
+    found: list[PayToChange] = []
+    for side in (_event.c.before, _event.c.after):
+        query = (
+            sa.select(
+                *_event.c["endpoint_id", "at", "source", "before", "after", "announced"],
+                *endpoint_table.c["resource", "host"],
+            )
+            .join(endpoint_table, endpoint_table.c.id == _event.c.endpoint_id)
+            .where(schema.PAYTO_EVENT, side == address, PUBLIC)
+            .order_by(_event.c.at.desc())
+            .limit(limit)
+        )
+        found += [rows.from_columns(PayToChange, row) for row in tx.execute(query)]
+    return tuple(sorted(set(found), key=lambda one: (-one.at, one.endpoint_id))[:limit])
 
 
 def _price_to_json(price: Price | None) -> str | None:

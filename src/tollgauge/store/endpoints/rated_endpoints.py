@@ -112,6 +112,19 @@ def ids_of_pay_to(tx: Connection, pay_to: str, *, limit: int) -> tuple[str, ...]
     return tuple(tx.execute(query).scalars())
 
 
+def pay_tos(tx: Connection, *, offset: int, limit: int) -> tuple[str, ...]:
+    """Return a page of the payTo addresses of public endpoints, in order."""
+    column = endpoint_table.c.quote_pay_to
+    query = sa.select(column).distinct().where(column.is_not(None), PUBLIC).order_by(column)
+    return tuple(tx.execute(query.offset(offset).limit(limit)).scalars())
+
+
+def count_pay_tos(tx: Connection) -> int:
+    """Count the payTo addresses of all endpoints, public or not."""
+    query = sa.select(sa.func.count(endpoint_table.c.quote_pay_to.distinct()))
+    return tx.execute(query).scalar_one()
+
+
 def with_prefix(tx: Connection, prefix: str, *, limit: int) -> tuple[tuple[str, int | None], ...]:
     """Return public endpoints whose ID starts with some hex digits, each with the time of its
     latest score (ms UTC) or None.

@@ -9,22 +9,25 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tollgauge.core.chain.trace.result import DECODERS, NETWORKS, Model
+from tollgauge.core.lint.parsing import evm_address, solana_key
 from tollgauge.core.sale.answer_signature import Typ
 from tollgauge.monitor import calibration, statistics
 from tollgauge.monitor.reports import overview, trust_reports
 from tollgauge.monitor.reports.snapshots import detailed
 from tollgauge.monitor.reports.trust_reports import evidence_of
-from tollgauge.web.dependencies import Dependencies
+from tollgauge.monitor.reports.wallets import Wallet, read_wallet
+from tollgauge.web.dependencies import Dependencies, unknown_wallet
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire import snapshots, statistics_answers, trust
-from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery
+from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery, WalletAddress
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump
 from tollgauge.web.wire.snapshots import LeaderboardResponse
 from tollgauge.web.wire.statistics_answers import EcosystemResponse, ecosystem
 from tollgauge.web.wire.trust import PreviewResponse
+from tollgauge.web.wire.wallets import wallet_response
 
 PREVIEW_PATH: Final = "/v1/x402-trust-preview"
 PREVIEW: Final = "Get three sample reports: best, median and worst endpoint"
@@ -80,6 +83,11 @@ class FreeApi:
         report = await self.dependencies.read_now(calibration.report)
         return json_response(statistics_answers.calibration(report, now=self.dependencies.clock()))
 
+    async def wallet(self, address: WalletAddress) -> Response:
+        """Return the report on a payTo address."""
+        report = await read_known_wallet(self.dependencies, address)
+        return json_response(wallet_response(report, base_url=self.dependencies.base_url))
+
     async def snapshot(self, resource: ResourceQuery) -> Response:
         """Return a snapshot by URL; its query is ignored, because the identity is host and path."""
         return await self.snapshot_by_id(resource_of(resource, self.dependencies.perimeter).id)
@@ -112,6 +120,21 @@ class FreeApi:
         now = self.dependencies.clock()
         response.headers.update(signature_header(key, bytes(response.body), typ, now))
         return response
+
+
+async def read_known_wallet(dependencies: Dependencies, address: str) -> Wallet:
+    """Read the report on a payTo address.
+
+    Raises:
+        Problem: 404 if the text is not an address, or if no public endpoint names or named it.
+    """
+    canonical = evm_address(address) or solana_key(address)
+    if canonical is None:
+        raise unknown_wallet()
+    report = await dependencies.store.reading(read_wallet, canonical)
+    if report is None:
+        raise unknown_wallet()
+    return report
 
 
 def json_response(model: ResponseModel) -> Response:

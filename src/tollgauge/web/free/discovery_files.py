@@ -40,6 +40,7 @@ from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.lint_answers import RULES_PATH
 from tollgauge.web.wire.parameters import EndpointId, Host, IncidentType, SitemapPart
 from tollgauge.web.wire.response_model import ResponseModel
+from tollgauge.web.wire.wallets import wallet_path
 
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"
@@ -152,6 +153,7 @@ PART_SIZE: Final = 1_000
 _DIGITS: Final = "0123456789abcdef"
 _ENDPOINTS: Final = re.compile(r"endpoints(?:-([0-9a-f]{1,4}))?\.xml", re.ASCII)
 _PROVIDERS: Final = re.compile(r"providers-([1-9][0-9]{0,5})\.xml", re.ASCII)
+_WALLETS: Final = re.compile(r"wallets-([1-9][0-9]{0,5})\.xml", re.ASCII)
 _PAGES: Final = "pages.xml"
 _SCHEMA: Final = "http://www.sitemaps.org/schemas/sitemap/0.9"
 PATHS: Final = (
@@ -185,10 +187,12 @@ class Sitemap:
         """Return the index of the sitemap."""
         counted = await self.dependencies.read_now(ranking.current)
         known = await self.dependencies.store.reading(rated_endpoints.count_hosts)
+        pay_tos = await self.dependencies.store.reading(rated_endpoints.count_pay_tos)
         names = [
             _PAGES,
             *_endpoint_parts(counted.listed + counted.delisted),
             *(f"providers-{number + 1}.xml" for number in range(-(-known // PART_MAX))),
+            *(f"wallets-{number + 1}.xml" for number in range(-(-pay_tos // PART_MAX))),
         ]
         parts = [f"<sitemap>{self._loc(f'/sitemap/{name}')}</sitemap>" for name in names]
         return _document("sitemapindex", parts)
@@ -205,6 +209,11 @@ class Sitemap:
             offset = (int(match[1]) - 1) * PART_MAX
             providers = await reading(rated_endpoints.hosts, offset=offset, limit=PART_MAX)
             return self._urls((f"/provider/{quote(host)}", None) for host in providers)
+        if (match := _WALLETS.fullmatch(name)) is not None:
+            offset = (int(match[1]) - 1) * PART_MAX
+            pay_tos = await reading(rated_endpoints.pay_tos, offset=offset, limit=PART_MAX)
+            paths = filter(None, map(wallet_path, pay_tos))
+            return self._urls((path, None) for path in paths)
         raise Problem(404, "unknown-part", "The sitemap has no part with this name.")
 
     def _urls(self, pages: Iterable[tuple[str, int | None]]) -> Response:

@@ -48,6 +48,7 @@ from tollgauge.web.wire.lint_answers import LintResponse
 from tollgauge.web.wire.snapshots import LeaderboardResponse, SnapshotResponse
 from tollgauge.web.wire.statistics_answers import CalibrationResponse, EcosystemResponse
 from tollgauge.web.wire.trust import PreviewResponse
+from tollgauge.web.wire.wallets import WalletResponse
 
 _UNKNOWN: Final = {404: "This resource is not monitored"}
 _UNKNOWN_EVIDENCE: Final = {404: "No report of the last 90 days has this evidence"}
@@ -83,6 +84,8 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     query = f"?resource={examples.RESOURCE}"
     best = "Get the leaderboard of the 25 best endpoints"
     known = "Get statistics of all known endpoints"
+    paid_to = "Get the endpoints, income and changes of a payTo address"
+    wallet = openapi.free(WalletResponse, read_example("wallet"), {404: "Unknown payTo address"})
     decoding = "List the decoders for payment traces"
     calibrated = "Get the accuracy of forecasts by policy"
     get = partial(Route, "GET", tag="free", cached=True)
@@ -91,6 +94,7 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         ("/trust/stats", known, api.stats, counts, ""),
         ("/trust/snapshot", "Get the snapshot of an endpoint", api.snapshot, by_url, query),
         ("/trust/snapshot/{id}", "Get a snapshot by ID", api.snapshot_by_id, by_id, None),
+        ("/trust/wallet/{address}", paid_to, api.wallet, wallet, None),
         (PREVIEW_PATH, PREVIEW, api.preview, samples, ""),
         ("/calibration.json", calibrated, api.calibration, calibration, ""),
         ("/evidence/{digest}", "Get the evidence of a score", api.evidence, document, None),

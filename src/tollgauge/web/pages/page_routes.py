@@ -29,6 +29,7 @@ def page_routes(
     site, badges = Site(dependencies, documented), Badges(dependencies)
     page, known = openapi.page(), openapi.page(own=UNKNOWN_PAGE)
     asked = openapi.page(own={422: "A query parameter is invalid"})
+    wallet = openapi.page(own={404: "No endpoint names or named this address"})
     policies = openapi.page(own={404: "No policy with this version"})
     badge = openapi.page("image/svg+xml", own=UNKNOWN_PAGE)
     paying = "Buy a live report with a browser wallet"
@@ -37,6 +38,12 @@ def page_routes(
         ("/", "Home page", site.home, page),
         ("/leaderboard", "Leaderboard (HTML)", site.leaderboard, page),
         ("/provider/{host}", "Endpoints of a host (HTML)", site.provider, known),
+        (
+            "/wallet/{address}",
+            "Endpoints and income of a payTo address (HTML)",
+            site.wallet,
+            wallet,
+        ),
         ("/methodology", "Scoring methodology", site.methodology, page),
         ("/methodology/{version}", "Methodology of a policy", site.methodology_of, policies),
         ("/calibration", "Forecasts compared with outcomes (HTML)", site.calibration, page),

@@ -23,6 +23,7 @@ from tollgauge.core.base.units import minute
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts.days import uptime_strip
+from tollgauge.web.wire.wallets import wallet_path
 
 
 def render(name: str, base_url: str, **values: object) -> bytes:
@@ -91,6 +92,7 @@ def _engine() -> Environment:
         "chip": _chip,
         "recommendation": _recommendation,
         "ticked": _ticked,
+        "wallet_path": wallet_path,
     }
     engine.globals |= {"asset": _asset, "dash": labels.DASH, "meanings": labels.RECOMMENDATIONS}
     engine.globals |= {"more_max": MORE_MAX, "site_rows": SITE_ROWS}

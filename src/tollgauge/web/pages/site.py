@@ -16,6 +16,7 @@ from tollgauge.store.chain import volumes
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.web.dependencies import Dependencies, unknown_host
 from tollgauge.web.edge.problem import Problem
+from tollgauge.web.free.api import read_known_wallet
 from tollgauge.web.pages import views
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.overview_pages import (
@@ -25,6 +26,7 @@ from tollgauge.web.pages.overview_pages import (
     parse_columns,
     provider_html,
     statistics_html,
+    wallet_html,
 )
 from tollgauge.web.pages.render import ASSETS
 from tollgauge.web.pages.search import find_offer, report_offer
@@ -41,6 +43,7 @@ from tollgauge.web.wire.parameters import (
     IncidentType,
     PolicyVersion,
     UnmeasuredResource,
+    WalletAddress,
 )
 from tollgauge.web.wire.request_model import invalid, resource_of
 
@@ -82,6 +85,13 @@ class Site:
         ids = [row.id for row in provider.rows]
         uptimes = await self.dependencies.read_now(reports_endpoint.read_uptimes, ids)
         return HTMLResponse(provider_html(provider, uptimes, base_url=self.dependencies.base_url))
+
+    async def wallet(self, address: WalletAddress) -> Response:
+        """Render the page of a payTo address."""
+        wallet = await read_known_wallet(self.dependencies, address)
+        ids = [row.id for row in wallet.rows]
+        uptimes = await self.dependencies.read_now(reports_endpoint.read_uptimes, ids)
+        return HTMLResponse(wallet_html(wallet, uptimes, base_url=self.dependencies.base_url))
 
     async def methodology(self) -> Response:
         """Render the methodology of the current policy."""

@@ -59,6 +59,7 @@ Digest = Annotated[
     ),
 ]
 Host = Annotated[str, path("Host name", "api.example.com")]
+WalletAddress = Annotated[str, path("payTo address: EVM hex or a Solana key", examples.PAY_TO)]
 AfterEndpoint = Annotated[
     str | None,
     query(
