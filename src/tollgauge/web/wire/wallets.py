@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.base.units import DAY_MS, iso_day
 from tollgauge.core.endpoint.identity import page_url
 from tollgauge.core.lint.parsing import evm_address, solana_key
 from tollgauge.monitor.reports.wallets import NetworkIncome, Wallet
@@ -12,7 +12,6 @@ from tollgauge.web.wire.response_model import (
     Recommendation,
     ResponseModel,
     Time,
-    day,
     from_attribute,
 )
 from tollgauge.web.wire.snapshots import ProviderStatementResponse
@@ -133,7 +132,7 @@ def _network(network: NetworkIncome) -> NetworkIncomeResponse:
         network=network.network,
         site=network.owner,
         indexed=network.indexed,
-        last_day=day(income.last_day * DAY_MS) if income else None,
+        last_day=iso_day(income.last_day * DAY_MS) if income else None,
         periods=[
             IncomeResponse.build(one, days=days, **unproven)
             for days, one in (income.incomes if income else ())
