@@ -8,7 +8,7 @@ from tollgauge.core.score.score import Down
 from tollgauge.web.pages.badge import badge_response, badge_svg
 
 
-def test_a_badge_is_a_file_of_its_own_and_names_the_advice() -> None:
+def test_badge_is_a_standalone_file_with_the_recommendation() -> None:
     text = badge_svg("proceed", "A", 911).decode()
     assert "tollgauge: A 91 \N{MIDDLE DOT} proceed" in text
     assert "class=" not in text
@@ -16,30 +16,30 @@ def test_a_badge_is_a_file_of_its_own_and_names_the_advice() -> None:
     assert "tollgauge: unverified<" in badge_svg("unverified", None, None).decode()
 
 
-def test_a_badge_praises_nothing_that_is_not_to_be_paid() -> None:
+def test_badge_shows_a_good_grade_only_with_a_payable_recommendation() -> None:
     for advice in ("avoid", "not-payable", "unverified", "parameterize"):
         assert f"tollgauge: {advice}<" in badge_svg(advice, "A", 911).decode()
 
 
-def test_a_badge_of_what_to_avoid_says_how_bad_it_is() -> None:
+def test_badge_of_an_endpoint_to_avoid_shows_its_grade() -> None:
     assert "tollgauge: D 41 \N{MIDDLE DOT} avoid<" in badge_svg("avoid", "D", 419).decode()
 
 
-def test_a_badge_names_itself_to_those_who_do_not_see_it() -> None:
+def test_badge_has_an_accessible_name() -> None:
     text = badge_svg("caution", "C", 555).decode()
     assert 'role="img"' in text
     assert "<title>tollgauge: C 55 \N{MIDDLE DOT} caution</title>" in text
 
 
 @pytest.mark.parametrize("advice", ["proceed", "caution", "avoid", "unverified"])
-def test_the_json_of_a_badge_says_what_the_picture_says(advice: str) -> None:
+def test_json_of_a_badge_matches_the_picture(advice: str) -> None:
     shown = (advice, "D", 419)
     shield = badge_response(*shown)
     assert f"<title>tollgauge: {shield.message}</title>" in badge_svg(*shown).decode()
     assert f'fill="#{shield.color}"' in badge_svg(*shown).decode()
 
 
-def test_a_badges_points_never_reach_into_a_better_grade() -> None:
+def test_points_of_a_badge_are_not_rounded_into_a_better_grade() -> None:
     assert "B 80 \N{MIDDLE DOT} caution" in badge_svg("caution", "B", 809).decode()
 
 

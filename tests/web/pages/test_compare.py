@@ -1,4 +1,4 @@
-"""Endpoints side by side: what is known of each, what is best, and what cannot be compared."""
+"""`/compare`: the figures of each endpoint, the best of each, and invalid input."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def running(
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_endpoints_are_compared_by_address_or_by_id(running: Running) -> None:
+async def test_compares_endpoints_by_address_or_id(running: Running) -> None:
     board = (await running.get("/trust/leaderboard")).json()
     resources = [row["resource"] for row in board["endpoints"]]
     other = next(endpoint_id(url) for url in resources if url != WEATHER)
@@ -69,7 +69,7 @@ async def test_endpoints_are_compared_by_address_or_by_id(running: Running) -> N
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_what_is_unknown_or_no_address_is_said_in_its_column(running: Running) -> None:
+async def test_column_explains_an_unknown_or_invalid_address(running: Running) -> None:
     answer = await running.get("/compare", params={"a": "ftp://x", "b": "0" * 16, "c": WEATHER})
     words = Reader(answer.content).words
     assert "ftp://x The resource must start with https://." in words
@@ -77,7 +77,7 @@ async def test_what_is_unknown_or_no_address_is_said_in_its_column(running: Runn
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_the_form_of_an_endpoints_page_leads_to_the_comparison(running: Running) -> None:
+async def test_form_of_an_endpoint_page_opens_the_comparison(running: Running) -> None:
     text = (await running.get(f"/endpoint/{WEATHER_ID}")).text
     form = re.search(r'<form class="ask" action="([^"]+)" method="get">', text)
     assert form is not None
@@ -86,7 +86,7 @@ async def test_the_form_of_an_endpoints_page_leads_to_the_comparison(running: Ru
     assert answer.status_code == 200
 
 
-def test_the_best_of_each_figure_is_marked_where_they_differ() -> None:
+def test_marks_the_best_of_each_figure_that_differs() -> None:
     reader = page(
         seen(0, score_tenths=900, latency_ms=80, price_micro_usd=5_000),
         seen(1, score_tenths=700, latency_ms=40, price_micro_usd=5_000),
@@ -101,7 +101,7 @@ def test_the_best_of_each_figure_is_marked_where_they_differ() -> None:
     assert "99.5% best" not in words
 
 
-def test_settlements_are_shown_where_they_are_known() -> None:
+def test_shows_settlements_if_measured() -> None:
     shown = ShownDemand(payers=17, volume=2_000_000, proven_payers=3, proven_volume=500_000)
     known = replace(seen(0), settlement=SETTLED, demand=shown)
     words = page(known, replace(seen(1), demand=None)).words
@@ -111,13 +111,13 @@ def test_settlements_are_shown_where_they_are_known() -> None:
     assert "Settled in 30 days — Wallets that paid — Also buy elsewhere —" in words
 
 
-def test_an_endpoint_without_a_score_is_compared_in_words() -> None:
+def test_endpoint_without_a_score_shows_the_reason() -> None:
     words = page(unmeasured_view(), seen(1)).words
     assert "not scored yet" in words
     assert "not advertised" in words
 
 
-def test_without_endpoints_it_asks_for_them() -> None:
+def test_form_without_input_asks_for_endpoints() -> None:
     reader = Reader(compare_html((), {}, base_url=BASE))
     assert "Put up to four endpoints side by side" in reader.words
     names = [attrs["name"] for attrs in reader.all("input")]
@@ -126,7 +126,7 @@ def test_without_endpoints_it_asks_for_them() -> None:
     assert labelled == {attrs["id"] for attrs in reader.all("input")}
 
 
-def test_what_is_asked_for_twice_is_shown_once_and_empty_fields_not_at_all() -> None:
+def test_duplicates_are_shown_once_and_empty_fields_are_skipped() -> None:
     url = "https://api.example.com/a"
     (one,) = parse_columns((url, " ", None, f" {url}?x=1 "), PUBLIC)
     assert (one.text, one.problem) == (url, "")
@@ -135,7 +135,7 @@ def test_what_is_asked_for_twice_is_shown_once_and_empty_fields_not_at_all() -> 
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_input_stays_text(text: str) -> None:
+def test_escapes_hostile_input(text: str) -> None:
     asked = parse_columns((text, None, None, None), PUBLIC)
     reader = Reader(compare_html(asked, {}, base_url=BASE))
     assert "1337" not in reader.words
@@ -144,7 +144,7 @@ def test_hostile_input_stays_text(text: str) -> None:
     assert not {"script", "img"} & {tag for tag, _ in shown.elements}
 
 
-def test_four_endpoints_with_ninety_days_each_stay_small() -> None:
+def test_comparison_of_four_endpoints_with_ninety_days_stays_small() -> None:
     days = tuple(replace(view().days[0], day=20_000 + number) for number in range(90))
     shown = [replace(seen(number), days=days) for number in range(4)]
     asked = [Column(text=one.snapshot.resource, id=one.snapshot.id) for one in shown]

@@ -1,5 +1,5 @@
-"""Every page in a real browser: axe-core finds nothing, nothing is wider than the window, no page
-is heavy, and none loads anything from elsewhere or breaks the content security policy.
+"""Every page in a real browser: accessible, not wider than the window, small, and without foreign
+requests or violations of the content security policy.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def paths(running: Running) -> list[str]:
-    """A page of each route: of the best and the worst endpoint where a route needs one."""
+    """Return a page of each route, with the best and the worst endpoint if it needs one."""
     board = (await running.get("/v1/x402-trust-preview")).json()["samples"]
     endpoints = [sample["report"]["resource"] for sample in (board[0], board[-1])]
     table = [row for row in routes.table(running.service.server()) if row.tag == "pages"]
@@ -74,12 +74,12 @@ async def paths(running: Running) -> list[str]:
 
 
 NO_PAGES = frozenset({"/endpoint", "/endpoint/{id}/badge.svg"})
-"""A redirect, and a picture."""
+"""A redirect and a picture."""
 
 
 @contextlib.asynccontextmanager
 async def with_axe(browser: Browser, *, theme: str, width: int) -> AsyncIterator[Page]:
-    """A window that has axe-core in every page that it opens."""
+    """Open a window that runs axe-core in every page."""
     context = await browser.new_context(
         color_scheme=theme,  # type: ignore[arg-type]
         viewport={"width": width, "height": 900},
@@ -89,15 +89,15 @@ async def with_axe(browser: Browser, *, theme: str, width: int) -> AsyncIterator
     await context.close()
 
 
-async def test_every_page_is_accessible_and_loads_only_its_own(
+async def test_every_page_is_accessible_and_loads_nothing_from_elsewhere(
     browser: Browser, base_url: str, paths: list[str]
 ) -> None:
-    """On a phone in light colours and on a desk in dark ones; no page is wider than its window."""
+    """On phones in light colours and on desktops in dark ones."""
     wrong: list[str] = []
     for theme, widths in (("light", WIDTHS[:2]), ("dark", WIDTHS[2:])):
         async with with_axe(browser, theme=theme, width=widths[0]) as page:
             page.on(
-                "console", lambda message: wrong.append(message.text) if told(message) else None
+                "console", lambda message: wrong.append(message.text) if is_error(message) else None
             )
             page.on("pageerror", lambda error: wrong.append(str(error)))
             page.on("request", lambda request: wrong.extend(foreign(request.url, base_url)))
@@ -113,16 +113,16 @@ async def test_every_page_is_accessible_and_loads_only_its_own(
     assert wrong == [], "\n".join(wrong)
 
 
-def told(message: Any) -> bool:
-    """Whether the browser complains of anything but the page that is not there."""
+def is_error(message: Any) -> bool:
+    """Return whether a message is an error other than that of the missing page."""
     return message.type == "error" and "404" not in message.text
 
 
 def foreign(url: str, base_url: str) -> list[str]:
-    """The URL, if it is not the service's own."""
+    """Return the URL if it is not of this service."""
     return [] if url.startswith((base_url, "data:", "blob:")) else [url]
 
 
-async def test_every_page_is_light(running: Running, paths: list[str]) -> None:
+async def test_every_page_is_small(running: Running, paths: list[str]) -> None:
     sizes = {path: len((await running.get(path)).content) for path in paths}
     assert {path: size for path, size in sizes.items() if size >= PAGE_BYTES} == {}

@@ -71,7 +71,7 @@ async def get(service: WatchService, path: str) -> str:
     return html.unescape(answer.text)
 
 
-async def test_an_incident_is_shown_with_what_was_seen(watch_service: WatchService) -> None:
+async def test_incident_is_shown_with_its_evidence(watch_service: WatchService) -> None:
     await changed(watch_service)
     shown = await get(watch_service, "/incidents")
     words = Reader(shown.encode()).words
@@ -83,7 +83,7 @@ async def test_an_incident_is_shown_with_what_was_seen(watch_service: WatchServi
     assert RESOURCE in words
 
 
-async def test_incidents_of_one_type_are_a_link_away(watch_service: WatchService) -> None:
+async def test_links_filter_incidents_by_type(watch_service: WatchService) -> None:
     await changed(watch_service)
     links = re.findall(r'href="(/incidents\?type=[^"]*)"', await get(watch_service, "/incidents"))
     assert {link.partition("=")[2] for link in links} == set(core_changes.EVENTS)
@@ -103,7 +103,7 @@ async def test_todays_incidents_end_at_midnight(watch_service: WatchService) -> 
     assert "Payments go to another" in await get(watch_service, "/incidents")
 
 
-async def test_pages_follow_one_another_to_the_last_incident(watch_service: WatchService) -> None:
+async def test_pages_reach_the_last_incident(watch_service: WatchService) -> None:
     await changed(watch_service)
     now, count = watch_service.clock(), 2 * PAGE_ROWS + 3
     new = [(ID, change(at=now - number, text=f"<{number}>")) for number in range(count)]
@@ -118,7 +118,7 @@ async def test_pages_follow_one_another_to_the_last_incident(watch_service: Watc
     assert [int(number) for number in seen] == list(range(count))
 
 
-async def test_a_query_that_means_nothing_is_refused(watch_service: WatchService) -> None:
+async def test_rejects_invalid_queries(watch_service: WatchService) -> None:
     for query in ("type=none", "days=0", "days=91", "days=x", "after=0"):
         answer = await watch_service.running.get(f"/incidents?{query}")
         assert answer.status_code == 422, query
@@ -128,7 +128,7 @@ async def test_a_query_that_means_nothing_is_refused(watch_service: WatchService
     assert detail.startswith("type must be 'payto_change', ")
 
 
-async def test_an_unlisted_endpoint_that_never_sold_has_no_public_incident(
+async def test_unlisted_endpoint_that_never_sold_has_no_public_incident(
     watch_service: WatchService,
 ) -> None:
     await watch_service.buy()
@@ -139,7 +139,7 @@ async def test_an_unlisted_endpoint_that_never_sold_has_no_public_incident(
     assert [row.change.reason for row in shown.rows] == ["It changed: 0xab"]
 
 
-async def test_the_feed_of_all_has_what_the_page_has(watch_service: WatchService) -> None:
+async def test_feed_has_the_incidents_of_the_page(watch_service: WatchService) -> None:
     await changed(watch_service)
     atom = "{http://www.w3.org/2005/Atom}"
     for query, whose, kinds in (
@@ -165,7 +165,7 @@ async def test_the_feed_of_all_has_what_the_page_has(watch_service: WatchService
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_texts_of_an_incident_stay_text(text: str) -> None:
+def test_escapes_hostile_texts_of_an_incident(text: str) -> None:
     reader = page(incident(text=text))
     assert "1337" not in reader.words
     for tag, attrs in reader.elements:
@@ -174,12 +174,12 @@ def test_hostile_texts_of_an_incident_stay_text(text: str) -> None:
     assert f"/endpoint/{ID}" in {attrs.get("href") for attrs in reader.all("a")}
 
 
-def test_no_incident_is_said_in_words() -> None:
+def test_page_without_incidents_explains_it() -> None:
     assert "No incidents since 2026-11-12" in page().words
     assert "No incidents of this type since" in page(kind="delisting").words
 
 
-def test_a_full_page_stays_small() -> None:
+def test_full_page_stays_small() -> None:
     rows = tuple(incident(number, text="0x" + "ab" * 20) for number in range(PAGE_ROWS))
     shown = Incidents(today=NOW // DAY_MS, days=7, kind=None, rows=rows, next_after=1)
     assert len(incidents_html(shown, base_url=BASE)) < 60_000

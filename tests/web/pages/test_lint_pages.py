@@ -1,4 +1,4 @@
-"""The linter's pages: they work without a script, and show what was pasted as text only."""
+"""The linter's pages: they work without scripts and show pasted input only as text."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def plain(page: str) -> str:
     return html.unescape(re.sub(r"<[^>]*>", "", page))
 
 
-async def test_the_empty_form_says_what_it_takes_and_leads_to_an_example(running: Running) -> None:
+async def test_empty_form_describes_its_input_and_links_to_an_example(running: Running) -> None:
     page = (await running.get("/lint")).text
     structure(page)
     assert "Terms as a client reads them" not in page
@@ -82,7 +82,7 @@ async def test_the_empty_form_says_what_it_takes_and_leads_to_an_example(running
 
 
 @pytest.mark.parametrize("rule", [rule.slug for rule in ALL_RULES])
-async def test_every_rule_has_a_page_and_its_example_can_be_loaded_and_checked(
+async def test_every_rule_has_a_page_with_an_example_that_triggers_it(
     running: Running, rule: str
 ) -> None:
     page = (await running.get(f"/lint/rules/{rule}")).text
@@ -108,7 +108,7 @@ async def test_every_rule_has_a_page_and_its_example_can_be_loaded_and_checked(
     assert f'href="/lint/rules/{rule}"' in checked.text
 
 
-async def test_the_index_leads_to_every_rule_by_the_kind_of_its_fix(running: Running) -> None:
+async def test_index_links_to_every_rule_grouped_by_fix(running: Running) -> None:
     page = (await running.get("/lint/rules")).text
     structure(page)
     for rule in ALL_RULES:
@@ -117,14 +117,14 @@ async def test_the_index_leads_to_every_rule_by_the_kind_of_its_fix(running: Run
         assert f'<h2 id="{kind}">{html.escape(remedy.title)}</h2>' in page
 
 
-async def test_an_unknown_rule_is_no_page(running: Running) -> None:
+async def test_returns_404_for_an_unknown_rule(running: Running) -> None:
     for path in ("/lint/rules/no-such-rule", "/lint?example=no-such-rule"):
         response = await running.get(path, headers={"Accept": "text/html"})
         assert response.status_code == 404
         assert "No linter rule with this name." in plain(response.text)
 
 
-async def test_the_result_has_the_verdict_the_worst_finding_first_and_the_terms(
+async def test_result_shows_verdict_findings_by_severity_and_terms(
     running: Running,
 ) -> None:
     two = change_example(
@@ -150,14 +150,14 @@ async def test_the_result_has_the_verdict_the_worst_finding_first_and_the_terms(
         (ANSWERS["stellar"], "10000 atomic units of the token CCW6"),
     ],
 )
-async def test_terms_are_said_in_words(running: Running, example: object, words: str) -> None:
+async def test_describes_terms_in_a_sentence(running: Running, example: object, words: str) -> None:
     assert isinstance(example, Example)
     page = (await posted(running, capture=example.capture() or "")).text
     assert words in plain(page)
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_what_is_pasted_stays_text(running: Running, text: str) -> None:
+async def test_escapes_pasted_input(running: Running, text: str) -> None:
     bad = change_example(change_example(GOOD, "accepts.0.payTo", text), "accepts.0.network", text)
     for capture in (text, bad.capture() or "", f"HTTP/1.1 402\nx: {text}\n\n{text}"):
         page = (await posted(running, capture=capture)).text
@@ -167,7 +167,7 @@ async def test_what_is_pasted_stays_text(running: Running, text: str) -> None:
         assert "\x1b" not in page
 
 
-async def test_what_was_pasted_is_there_again_as_it_was(running: Running) -> None:
+async def test_form_keeps_the_pasted_input_unchanged(running: Running) -> None:
     text = '{\n\t"status": 402,\r\n   "body": "</textarea>é' + "x" * 5_000 + '"\n}'
     page = (await posted(running, capture=text)).text
     field = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", page, re.DOTALL)
@@ -193,7 +193,7 @@ async def test_what_was_pasted_is_there_again_as_it_was(running: Running) -> Non
         (b"\xff=%ff", 422, "one field"),
     ],
 )
-async def test_what_cannot_be_checked_is_said_on_the_page(
+async def test_page_explains_input_that_cannot_be_checked(
     running: Running, body: bytes, status: int, words: str
 ) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -204,7 +204,7 @@ async def test_what_cannot_be_checked_is_said_on_the_page(
     assert "Terms as a client reads them" not in response.text
 
 
-async def test_a_pasted_url_is_looked_up_among_the_monitored_endpoints(running: Running) -> None:
+async def test_pasted_url_shows_the_last_result_of_a_monitored_endpoint(running: Running) -> None:
     by_form = await posted(running, capture=f" {WEATHER}\n")
     without_scheme = await posted(running, capture=WEATHER.removeprefix("https://"))
     by_link = await running.get(f"/lint?endpoint={WEATHER_ID}")
@@ -214,7 +214,7 @@ async def test_a_pasted_url_is_looked_up_among_the_monitored_endpoints(running: 
         assert "the response is not" in plain(page.text)
 
 
-async def test_the_envelope_is_shown_with_the_wrong_line_marked_and_a_corrected_one(
+async def test_marks_the_wrong_line_and_shows_a_corrected_envelope(
     running: Running,
 ) -> None:
     wrong = change_example(GOOD, "accepts.0.amount", 0.01)
@@ -231,7 +231,7 @@ async def test_the_envelope_is_shown_with_the_wrong_line_marked_and_a_corrected_
     assert json.loads(header)["accepts"][0]["amount"] == "10000"
 
 
-async def test_the_form_is_answered_and_never_cached(running: Running) -> None:
+async def test_form_results_are_not_cached(running: Running) -> None:
     one = await posted(running, capture="hello")
     other = await posted(running, capture=GOOD.capture() or "")
     assert (one.status_code, other.status_code) == (422, 200)
@@ -246,14 +246,14 @@ async def test_pages_work_below_a_path_prefix() -> None:
     assert b'action="/gauge/lint"' in pages.lint_html("", base_url=base)
 
 
-async def test_a_problem_of_the_service_is_shown_too() -> None:
+async def test_page_shows_errors_of_the_service() -> None:
     problem = Problem(503, "store-unavailable", "Our database cannot serve now.", retry_after=5)
     page = pages.lint_html(WEATHER, problem=problem, base_url=BASE).decode()
     structure(page)
     assert "Our database cannot serve now." in page
 
 
-async def test_a_lint_flag_of_an_endpoint_leads_to_its_rule() -> None:
+async def test_lint_flag_links_to_its_rule() -> None:
     flags = tuple(
         Flag(code=code, severity=Severity.WARN, message="m")
         for code in ("lint:domain-wrong", "lint:retired-rule", "down-now")
@@ -266,7 +266,7 @@ async def test_a_lint_flag_of_an_endpoint_leads_to_its_rule() -> None:
     assert '<span class="code">down-now</span>' in page
 
 
-async def test_an_endpoints_page_leads_to_its_findings(running: Running) -> None:
+async def test_endpoint_page_links_to_its_findings(running: Running) -> None:
     page = (await running.get(f"/endpoint/{WEATHER_ID}")).text
     assert f'href="/lint?endpoint={WEATHER_ID}"' in page
     for id_ in ("0123456789abcdef", "x"):

@@ -55,7 +55,7 @@ def links(answer: httpx.Response) -> set[str]:
     return {link.partition("#")[0].removeprefix(BASE) for link in hrefs if link.startswith("/")}
 
 
-async def test_every_listed_endpoint_and_every_provider_is_linked_from_the_first_page(
+async def test_crawl_from_home_reaches_every_listed_endpoint_and_provider(
     running: Running,
 ) -> None:
     seen, queue = {"/"}, ["/"]
@@ -75,7 +75,7 @@ async def test_every_listed_endpoint_and_every_provider_is_linked_from_the_first
     assert {f"/provider/{row.host}" for row in rows} <= seen
 
 
-async def test_a_list_is_filtered_by_a_form_that_shows_what_was_chosen(running: Running) -> None:
+async def test_list_form_filters_rows_and_keeps_the_selection(running: Running) -> None:
     empty = {"grade": "", "network": "", "host": "", "maxAmountUsd": ""}
     answer = await read(
         running, "/endpoints", **(empty | {"sort": "price", "recommendation": "proceed"})
@@ -97,7 +97,7 @@ async def test_a_list_is_filtered_by_a_form_that_shows_what_was_chosen(running: 
     assert "maxAmountUsd must be a number from 0 to 1000000" in refused.text
 
 
-async def test_a_page_leads_to_the_next_and_back(running: Running) -> None:
+async def test_list_pages_link_to_the_next_and_previous_page(running: Running) -> None:
     first = await read(running, "/endpoints", sort="name")
     (following,) = (link for link in links(first) if "cursor=" in link)
     second = await read(running, following)
@@ -120,12 +120,14 @@ async def test_a_page_leads_to_the_next_and_back(running: Running) -> None:
         ("https://weather.example", "/provider/weather.example"),
     ],
 )
-async def test_what_is_known_leads_to_its_page(running: Running, text: str, page: str) -> None:
+async def test_search_for_a_known_url_or_host_redirects_to_its_page(
+    running: Running, text: str, page: str
+) -> None:
     answer = await read(running, "/search", q=text)
     assert (answer.status_code, answer.headers["location"]) == (307, f"{BASE}{page}")
 
 
-async def test_a_pay_to_address_leads_to_its_endpoints(running: Running) -> None:
+async def test_search_for_a_pay_to_address_lists_its_endpoints(running: Running) -> None:
     query = sa.text("SELECT quote_pay_to FROM endpoint WHERE id = :id")
     address = (await fetch(running.service.store, query, {"id": WEATHER_ID})).scalar_one()
     answer = await read(running, "/search", q=address)
@@ -142,7 +144,9 @@ async def test_a_pay_to_address_leads_to_its_endpoints(running: Running) -> None
     assert (machine.status_code, machine.json()["code"]) == (404, "unknown-payto")
 
 
-async def test_words_lead_to_endpoints_with_what_their_providers_say(running: Running) -> None:
+async def test_search_for_keywords_shows_endpoints_with_descriptions(
+    running: Running,
+) -> None:
     answer = await read(running, "/search", q="weather forecast")
     words = Reader(answer.content).words
     assert "barometer.example" in words
@@ -163,7 +167,7 @@ async def test_words_lead_to_endpoints_with_what_their_providers_say(running: Ru
         ("x" * 301, 422, "query must be a string"),
     ],
 )
-async def test_what_leads_nowhere_says_why_beside_the_box(
+async def test_search_without_results_shows_the_reason(
     running: Running, text: str, status: int, words: str
 ) -> None:
     answer = await read(running, "/search", q=text)
@@ -176,7 +180,7 @@ async def test_what_leads_nowhere_says_why_beside_the_box(
 @pytest.mark.parametrize(
     "path", [f"/endpoint?resource={UNKNOWN}", f"/search?q={UNKNOWN}", f"/search?q={UNKNOWN[8:]}"]
 )
-async def test_an_unknown_url_is_offered_to_be_probed_now(running: Running, path: str) -> None:
+async def test_unknown_url_offers_a_live_probe(running: Running, path: str) -> None:
     answer = await read(running, path)
     reader = Reader(answer.content)
     assert answer.status_code == 200
@@ -192,7 +196,7 @@ async def test_an_unknown_url_is_offered_to_be_probed_now(running: Running, path
     assert deal["amount"] == "5000"
 
 
-async def test_machines_get_a_problem_for_what_is_unknown(running: Running) -> None:
+async def test_returns_problem_404_to_clients_that_are_not_browsers(running: Running) -> None:
     for path, code in (
         (f"/endpoint?resource={UNKNOWN}", "unknown-resource"),
         (f"/search?q={UNKNOWN}", "unknown-resource"),
@@ -202,14 +206,14 @@ async def test_machines_get_a_problem_for_what_is_unknown(running: Running) -> N
         assert (answer.status_code, answer.json()["code"]) == (404, code)
 
 
-async def test_the_wallet_page_takes_no_other_url_than_that_of_its_id(running: Running) -> None:
+async def test_wallet_page_rejects_a_url_of_another_id(running: Running) -> None:
     for resource in ("https://api.other.com/", "http://127.0.0.1/"):
         path = f"/endpoint/{endpoint_id(UNKNOWN)}/upgrade"
         answer = await running.get(path, params={"resource": resource})
         assert answer.status_code == 422
 
 
-async def test_what_only_its_buyer_may_see_is_as_unknown_as_ever(running: Running) -> None:
+async def test_unlisted_endpoint_that_never_sold_remains_unknown(running: Running) -> None:
     secret = parse_resource("https://api.private-seller.com/v1/secret")
     store = running.service.store
     await store.writing(discovery.adopt, secret, source="request", now=running.clock())
@@ -221,7 +225,7 @@ async def test_what_only_its_buyer_may_see_is_as_unknown_as_ever(running: Runnin
     assert answer.json() == {"match": "provider", "results": []}
 
 
-async def test_a_server_that_sells_nothing_offers_no_probe() -> None:
+async def test_offers_no_probe_if_sales_are_not_configured() -> None:
     config = replace(configuration(), sale=SaleSettings())
     async with open_service(config) as empty:
         answer = await read(empty, "/endpoint", resource=UNKNOWN)
@@ -229,7 +233,7 @@ async def test_a_server_that_sells_nothing_offers_no_probe() -> None:
     assert not [link for link in links(answer) if "/upgrade" in link]
 
 
-async def test_an_empty_server_has_pages_that_say_so() -> None:
+async def test_pages_of_an_empty_server_explain_the_missing_endpoints() -> None:
     async with open_service(configuration()) as empty:
         endpoints = await read(empty, "/endpoints")
         search = await read(empty, "/search", q="weather")
@@ -240,13 +244,13 @@ async def test_an_empty_server_has_pages_that_say_so() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_hostile_text_in_a_search_stays_text(text: str) -> None:
+async def test_escapes_hostile_search_text(text: str) -> None:
     reader = Reader(search_html(text, None, {}, message=text, base_url=BASE))
     assert not reader.all("script")
     assert "canary" not in " ".join(name for _, attrs in reader.elements for name in attrs)
 
 
-async def test_a_command_is_quoted_for_a_shell() -> None:
+async def test_command_is_quoted_for_a_shell() -> None:
     resource = parse_resource("https://api.example.com/it's;$(id)")
     offer = Offer(
         route="",

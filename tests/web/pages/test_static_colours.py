@@ -1,4 +1,4 @@
-"""Colours: text and grades keep their contrast in light and in dark (WCAG 2.2, 1.4.3, 1.4.11)."""
+"""Contrast of texts and charts in light and dark colours (WCAG 2.2, 1.4.3 and 1.4.11)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def contrast(one: str, other: str) -> float:
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
-def test_text_can_be_read(mode: str) -> None:
+def test_text_meets_the_contrast_minimum(mode: str) -> None:
     colours = palettes()[mode]
     pairs = [
         (text, ground)
@@ -54,7 +54,7 @@ def test_text_can_be_read(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
-def test_pictures_can_be_told_from_their_ground(mode: str) -> None:
+def test_charts_meet_the_contrast_minimum(mode: str) -> None:
     colours = palettes()[mode]
     marks = ("up", "down", "p50", "p95", "a", "b", "f", "none", "stripe")
     low = {
@@ -65,6 +65,6 @@ def test_pictures_can_be_told_from_their_ground(mode: str) -> None:
     assert not low
 
 
-def test_badges_can_be_read() -> None:
+def test_badges_meet_the_contrast_minimum() -> None:
     for ground, ink in (*badge._COLOURS.values(), badge._NOT_KNOWN, badge._DOWN):
         assert contrast(ground, ink) >= TEXT

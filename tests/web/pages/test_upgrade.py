@@ -44,7 +44,7 @@ def script(reader: Reader) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("offer", [OFFER, None], ids=["for sale", "not for sale"])
-def test_the_page_is_well_formed_with_one_script_of_our_own(offer: Offer | None) -> None:
+def test_page_is_well_formed_and_loads_only_its_script(offer: Offer | None) -> None:
     reader = Reader(page(offer=offer))
     ids = [attrs["id"] for _, attrs in reader.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -61,7 +61,7 @@ def test_the_page_is_well_formed_with_one_script_of_our_own(offer: Offer | None)
     assert not "".join(reader.pieces.get("script", [])).strip()
 
 
-def test_the_script_is_told_the_deal_that_a_person_reads() -> None:
+def test_script_receives_the_terms_that_the_page_shows() -> None:
     reader = Reader(page())
     attrs = script(reader)
     digest = ASSETS["upgrade.js"].digest
@@ -85,7 +85,7 @@ def test_the_script_is_told_the_deal_that_a_person_reads() -> None:
         assert words in reader.words
 
 
-def test_a_network_that_wallets_cannot_be_told_of_is_only_switched_to() -> None:
+def test_network_without_wallet_parameters_can_only_be_selected() -> None:
     asset = "0x3600000000000000000000000000000000000000"
     reader = Reader(page(offer=replace(OFFER, network="eip155:5042002", asset=asset)))
     deal = json.loads(script(reader)["data-deal"] or "")
@@ -93,7 +93,7 @@ def test_a_network_that_wallets_cannot_be_told_of_is_only_switched_to() -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_stays_text_and_the_deal_stays_json(text: str) -> None:
+def test_escapes_hostile_text_and_keeps_the_terms_valid_json(text: str) -> None:
     shown = snapshot(resource=f"https://api.example.com/{text}", host=text, summary=text)
     html = page(shown)
     reader = Reader(html)
@@ -104,14 +104,14 @@ def test_hostile_text_stays_text_and_the_deal_stays_json(text: str) -> None:
         assert char not in html.decode()
 
 
-def test_the_page_works_below_a_path_prefix() -> None:
+def test_page_works_below_a_path_prefix() -> None:
     reader = Reader(page(base=f"{BASE}/gauge/"))
     attrs = script(reader)
     assert (attrs["data-api"] or "").startswith("/gauge/v1/")
     assert (attrs["src"] or "").startswith("/gauge/static/")
 
 
-async def test_the_page_is_served_for_what_is_known_and_nothing_else() -> None:
+async def test_serves_the_page_only_for_known_endpoints() -> None:
     async with http_service.open_service(http_service.configuration()) as running:
         path = f"/endpoint/{RESOURCE.id}/upgrade"
         for unknown in (path, "/endpoint/NOT-AN-ID/upgrade"):
@@ -131,7 +131,7 @@ async def test_the_page_is_served_for_what_is_known_and_nothing_else() -> None:
         assert asset.headers["content-type"] == "text/javascript; charset=utf-8"
 
 
-async def test_a_server_that_sells_nothing_says_so_and_offers_no_button() -> None:
+async def test_shows_no_button_if_sales_are_not_configured() -> None:
     config = replace(http_service.configuration(), sale=SaleSettings())
     async with http_service.open_service(config) as running:
         await running.service.store.writing(

@@ -1,4 +1,4 @@
-"""The pages as a browser reads them: well formed, escaped, self-contained, and with every label."""
+"""The HTML of the pages: well formed, escaped, self-contained, and complete."""
 
 from __future__ import annotations
 
@@ -81,14 +81,14 @@ PAGES: dict[str, Callable[[], bytes]] = {
 
 
 def facts(page: bytes) -> dict[str, str]:
-    """The labelled figures of an endpoint page."""
+    """Return the labelled figures of an endpoint page."""
     pairs = re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", page.decode(), re.DOTALL)
     plain = re.compile(r"<[^>]*>")
     return {name: html.unescape(plain.sub("", value)) for name, value in pairs}
 
 
 def hostile_view(text: str) -> EndpointView:
-    """A view with a text in every field that a provider or a directory writes."""
+    """Return a view with a text in every field that a provider or a directory writes."""
     shown = snapshot(
         resource=f"https://api.example.com/{text}",
         host=text,
@@ -124,7 +124,7 @@ def hostile_pages(text: str) -> list[bytes]:
 
 
 def check_structure(page: bytes) -> Reader:
-    """No script, no inline style, no handler, nothing loaded or linked from elsewhere."""
+    """Check that a page has no script, inline style or handler and loads nothing foreign."""
     reader = Reader(page)
     ids = [attrs["id"] for _, attrs in reader.elements if "id" in attrs]
     assert len(ids) == len(set(ids))
@@ -174,12 +174,12 @@ def test_every_picture_has_a_name_or_is_hidden_and_every_column_a_header(name: s
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_no_page_depends_on_anything_but_its_view(name: str) -> None:
+def test_same_view_gives_the_same_page(name: str) -> None:
     assert PAGES[name]() == PAGES[name]()
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_provider_text_stays_text_on_every_page(text: str) -> None:
+def test_escapes_hostile_provider_text_on_every_page(text: str) -> None:
     for page in hostile_pages(text):
         reader = check_structure(page)
         assert "canary" not in " ".join(name for _, attrs in reader.elements for name in attrs)
@@ -189,7 +189,7 @@ def test_hostile_provider_text_stays_text_on_every_page(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_no_link_is_made_from_provider_text(text: str) -> None:
+def test_provider_text_never_becomes_a_link(text: str) -> None:
     for page in hostile_pages(text):
         for attrs in check_structure(page).all("a"):
             link = attrs["href"] or ""
@@ -207,7 +207,7 @@ def test_provider_text_is_quoted_and_marked_unverified() -> None:
     assert "own words" not in check_structure(endpoint(unmeasured_view())).words
 
 
-def test_the_command_to_buy_survives_a_shell_whatever_the_resource_holds() -> None:
+def test_command_to_buy_is_quoted_for_any_resource() -> None:
     resource = "https://api.example.com/it's;$(touch%20x)`id`"
     reader = check_structure(endpoint(view(snapshot(resource=resource))))
     typed = shlex.split(reader.pieces["pre"][0].replace("\\\n", " "))
@@ -216,7 +216,7 @@ def test_the_command_to_buy_survives_a_shell_whatever_the_resource_holds() -> No
     assert "$0.005" in reader.words
 
 
-def test_an_endpoint_page_has_every_label_of_the_snapshot() -> None:
+def test_endpoint_page_has_every_label_of_the_snapshot() -> None:
     facts_shown = facts(endpoint(view()))
     wanted = {
         "30-day uptime": "99.5%",
@@ -234,7 +234,7 @@ def test_an_endpoint_page_has_every_label_of_the_snapshot() -> None:
     assert {name: facts_shown.get(name) for name in wanted} == wanted
 
 
-def test_number_of_better_alternatives_leads_to_where_they_are_sold() -> None:
+def test_number_of_better_alternatives_links_to_their_offer() -> None:
     page = views.endpoint_html(
         view(), now=NOW, base_url=BASE, report_micro_usd=5_000, similar_micro_usd=7_000
     )
@@ -251,7 +251,7 @@ def test_number_of_better_alternatives_leads_to_where_they_are_sold() -> None:
     assert facts(endpoint(view(snapshot(better_alternatives=0))))["Better alternatives"] == "0"
 
 
-def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
+def test_unmeasured_endpoint_shows_dashes_and_no_zeros() -> None:
     page = endpoint(unmeasured_view())
     facts_shown = facts(page)
     assert "Not scored yet" in check_structure(page).words
@@ -295,35 +295,35 @@ def test_an_unmeasured_endpoint_shows_words_and_dashes_never_zeros() -> None:
         ({"computed_at": NOW - HOUR_MS}, "Snapshot computed", "2025-11-24 15:00 UTC 1 hour old"),
     ],
 )
-def test_figures_are_written_as_specified(changes: dict[str, Any], label: str, shown: str) -> None:
+def test_formats_figures(changes: dict[str, Any], label: str, shown: str) -> None:
     assert facts(endpoint(view(snapshot(**changes))))[label] == shown
 
 
-def test_the_breakdown_adds_up_to_the_sum_and_names_caps_and_policy() -> None:
+def test_breakdown_adds_up_and_names_caps_and_policy() -> None:
     words = check_structure(endpoint(view())).words
     assert "Sum 100 90.00" in words
     assert "Cap down-now No probe of the last 3 hours was answered. ≤ 49" in words
     assert "Policy 1" in words
 
 
-def test_the_worst_flags_come_first_with_their_advice() -> None:
+def test_worst_flags_come_first() -> None:
     words = check_structure(endpoint(view())).words
     places = [words.index(code) for code in ("Use an alternative.", "It changed.", "Few half")]
     assert places == sorted(places)
 
 
-def test_changes_are_listed_with_their_source_and_without_noise() -> None:
+def test_changes_are_listed_with_their_source() -> None:
     words = check_structure(endpoint(view())).words
     assert "2025-11-15 price-changed $0.005 → became $0.01 seen by probe" in words
 
 
-def test_probes_left_out_are_counted_with_their_reason() -> None:
+def test_excluded_probes_are_counted_by_reason() -> None:
     words = check_structure(endpoint(view())).words
     assert "4: failure of our network, or our own limits" in words
     assert "3: common mode" in words
 
 
-def test_an_endpoint_page_leads_to_json_badge_and_provider() -> None:
+def test_endpoint_page_links_to_json_badge_and_provider() -> None:
     page = endpoint(view())
     reader = check_structure(page)
     links = {attrs["href"] for attrs in reader.all("a")}
@@ -332,7 +332,7 @@ def test_an_endpoint_page_leads_to_json_badge_and_provider() -> None:
     assert f"{BASE}/endpoint/0123456789abcdef/badge.svg" in reader.pieces["pre"][1]
 
 
-def test_a_page_of_a_provider_leads_to_the_next_one_while_there_is_one() -> None:
+def test_provider_page_links_to_the_next_page_if_any() -> None:
     first = Provider(host="api.example.com", rows=(snapshot(),), next_after=snapshot().id)
     reader = check_structure(provider_html(first, {}, base_url=BASE))
     (link,) = [attrs for attrs in reader.all("a") if attrs.get("rel") == "next"]
@@ -344,7 +344,7 @@ def test_a_page_of_a_provider_leads_to_the_next_one_while_there_is_one() -> None
     assert "1 more monitored endpoint on this host." in reader.words
 
 
-def test_a_page_of_a_provider_counts_the_advice_and_names_endpoints_by_their_paths() -> None:
+def test_provider_page_counts_recommendations_and_shows_paths() -> None:
     rows = (
         snapshot(recommendation="avoid", id="1"),
         snapshot(id="2"),
@@ -357,7 +357,7 @@ def test_a_page_of_a_provider_counts_the_advice_and_names_endpoints_by_their_pat
     assert "api.example.com:8443 /other Grade A" in words
 
 
-def test_a_page_draws_the_scores_of_days_from_the_second_one_on() -> None:
+def test_page_draws_daily_scores_from_the_second_day() -> None:
     days = view().days
     today = replace(days[-1], score=DayScore(831, 1))
     for kept, said in (
@@ -372,7 +372,7 @@ def test_a_page_draws_the_scores_of_days_from_the_second_one_on() -> None:
 
 
 @pytest.mark.parametrize("name", ["home", "leaderboard"])
-def test_a_row_of_the_leaderboard_has_every_figure(name: str) -> None:
+def test_leaderboard_row_has_every_figure(name: str) -> None:
     reader = check_structure(PAGES[name]())
     assert (
         "1 api.example.com /v1/weather Grade A 83.1 proceed "
@@ -382,13 +382,13 @@ def test_a_row_of_the_leaderboard_has_every_figure(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["home-empty", "leaderboard-empty"])
-def test_an_empty_leaderboard_says_so_in_words(name: str) -> None:
+def test_empty_leaderboard_explains_missing_scores(name: str) -> None:
     reader = check_structure(PAGES[name]())
     assert "No scores yet" in reader.words
     assert not reader.all("table")
 
 
-def test_a_server_without_endpoints_says_where_they_come_from() -> None:
+def test_server_without_endpoints_names_their_sources() -> None:
     nothing = stats(grades=(), listed=0, delisted=0, monitored=0)
     for page in (
         views.board_html("home.html", board(), nothing, {}, base_url=BASE),
@@ -399,14 +399,14 @@ def test_a_server_without_endpoints_says_where_they_come_from() -> None:
         assert "tollgauge discover" in words
 
 
-def test_a_server_that_sells_nothing_offers_nothing() -> None:
+def test_shows_no_offer_if_sales_are_not_configured() -> None:
     sold = views.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=5_000)
     free = views.endpoint_html(view(), now=NOW, base_url=BASE, report_micro_usd=None)
     assert "Buy a live report" in check_structure(sold).words
     assert "Buy a live report" not in check_structure(free).words
 
 
-def test_a_simulated_past_is_announced_and_a_real_one_is_not() -> None:
+def test_simulated_data_is_announced() -> None:
     words = "Part of this history is simulated."
     marked = snapshot(simulated=True)
     for page in (
@@ -421,7 +421,7 @@ def test_a_simulated_past_is_announced_and_a_real_one_is_not() -> None:
         assert words not in check_structure(real()).words
 
 
-def test_the_methodology_names_every_number_of_the_policy() -> None:
+def test_methodology_contains_every_number_of_the_policy() -> None:
     reader = check_structure(views.methodology_html(base_url=BASE))
     for row in POLICY.rows:
         assert f"{row.name} {row.weight}" in reader.words
@@ -434,7 +434,7 @@ def test_the_methodology_names_every_number_of_the_policy() -> None:
     assert f"policy {POLICY.version}" in reader.words
 
 
-def test_the_calibration_page_shows_what_was_forecast_and_what_came() -> None:
+def test_calibration_page_compares_forecasts_with_outcomes() -> None:
     text = PAGES["calibration"]().decode()
     words = check_structure(PAGES["calibration"]()).words
     assert "Policy 2" in words
@@ -447,14 +447,14 @@ def test_the_calibration_page_shows_what_was_forecast_and_what_came() -> None:
     assert text.count('class="diagonal"') == 4
 
 
-def test_an_empty_calibration_page_says_when_there_will_be_figures() -> None:
+def test_empty_calibration_page_announces_the_first_results() -> None:
     words = check_structure(PAGES["calibration-empty"]()).words
     assert "No forecast has been evaluated yet." in words
     assert "Policy" not in words.replace("policy", "").replace("policies", "")
 
 
 @pytest.mark.parametrize("status", [400, 404, 413, 422, 429, 500, 503])
-def test_every_error_page_says_what_to_do(status: int) -> None:
+def test_every_error_page_has_a_next_step(status: int) -> None:
     page = error(Problem(status, "no", "It failed."))
     reader = check_structure(page)
     assert re.search(r"What to do [A-Z][a-z]+", reader.words)
@@ -462,13 +462,13 @@ def test_every_error_page_says_what_to_do(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 405, 409, 413, 414, 431])
-def test_nobody_is_told_to_send_a_request_again_that_would_be_refused_again(status: int) -> None:
+def test_error_page_suggests_a_retry_only_if_it_can_succeed(status: int) -> None:
     words = check_structure(error(Problem(status, "no", "It failed."))).words
     assert "Try again" not in words
     assert "an unchanged request fails again" in words
 
 
-def test_what_is_not_there_can_be_searched_for() -> None:
+def test_page_for_404_has_a_search_form() -> None:
     """The leaderboard has the best few only."""
     reader = check_structure(error(Problem(404, "unknown-host", "No endpoint of this host.")))
     assert "search for the endpoint, its host or keywords" in reader.words
@@ -476,7 +476,7 @@ def test_what_is_not_there_can_be_searched_for() -> None:
 
 
 @pytest.mark.parametrize("code", ["invalid-input", "unknown-parameter"])
-def test_a_wrong_parameter_is_not_mistaken_for_a_wrong_endpoint(code: str) -> None:
+def test_invalid_parameter_has_its_own_next_step(code: str) -> None:
     words = check_structure(error(Problem(422, code, "grade must be one of A, B, C, D, F."))).words
     assert "Correct the query parameter" in words
     assert "address of a public endpoint" not in words
@@ -490,7 +490,7 @@ def test_pages_work_below_a_path_prefix() -> None:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_is_described_once_for_search_engines_and_for_chats(name: str) -> None:
+def test_every_page_has_one_description_for_search_engines_and_chats(name: str) -> None:
     reader = check_structure(PAGES[name]())
     named = {attrs.get("property") or attrs.get("name"): attrs for attrs in reader.all("meta")}
     (title,) = {text for text in reader.pieces["title"] if "tollgauge" in text}
@@ -516,7 +516,7 @@ def test_no_heading_skips_a_level(name: str) -> None:
     assert all(below <= above + 1 for above, below in pairwise(levels))
 
 
-def test_a_large_page_stays_small() -> None:
+def test_page_with_many_rows_stays_small() -> None:
     rows = tuple(snapshot(id=f"{n:016x}") for n in range(25))
     assert (
         len(views.board_html("leaderboard.html", board(*rows), stats(), {}, base_url=BASE)) < 64_000
@@ -531,7 +531,7 @@ def test_assets_load_nothing_and_two_pages_have_a_script() -> None:
         assert not re.search(r"url\(|@import|https?:|<script|<style|style=", text)
 
 
-def test_an_endpoint_with_ninety_days_and_many_changes_is_still_a_light_page() -> None:
+def test_page_with_ninety_days_and_many_changes_stays_small() -> None:
     days = tuple(
         DayBar(
             day=day_of(NOW) - back,
@@ -565,7 +565,7 @@ def test_an_endpoint_with_ninety_days_and_many_changes_is_still_a_light_page() -
     assert sum("2025-" in words for words in reader.pieces["th"]) == len(days)
 
 
-def test_changes_of_one_kind_are_shown_as_one_with_the_earlier_ones_folded() -> None:
+def test_changes_of_one_kind_are_grouped() -> None:
     times = [NOW - hours * HOUR_MS for hours in (50, 40, 30, 20, 10)]
     events = [
         TimelineEvent(at=at, kind=kind, source="probe", before="old", after=f"new{number}")

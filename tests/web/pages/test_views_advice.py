@@ -1,4 +1,4 @@
-"""What pages say of an endpoint that is not to be paid, and of how likely others are payable."""
+"""Outages, caps and forecasts on the pages."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def words(shown: EndpointView) -> str:
     return Reader(views.endpoint_html(shown, now=NOW, base_url=BASE, report_micro_usd=5_000)).words
 
 
-def judged(evidence: Evidence) -> EndpointView:
-    """The page's view of an endpoint as policy 2 judges it."""
+def scored_view(evidence: Evidence) -> EndpointView:
+    """Return the view of an endpoint with the score of its evidence."""
     result = score(evidence, POLICY)
     shown = snapshot(
         recommendation=result.recommendation,
@@ -58,17 +58,17 @@ def judged(evidence: Evidence) -> EndpointView:
 @pytest.mark.parametrize(
     "evidence", [dead(), dead(outcome=Outcome.THROTTLED), payable(wildcard=True)], ids=str
 )
-def test_the_page_of_what_is_not_to_be_paid_tells_nobody_how_to_pay_it(evidence: Evidence) -> None:
-    said = words(judged(evidence))
+def test_page_of_an_endpoint_to_avoid_has_no_payment_instructions(evidence: Evidence) -> None:
+    said = words(scored_view(evidence))
     assert "avoid Do not pay this endpoint now." in said
     for advice in ("small payment", "Set a limit", "Raise their limit", "first buyers"):
         assert advice not in said
     assert "The payment goes to tollgauge, not to the seller" in said
-    assert "small payment" in words(judged(payable()))
+    assert "small payment" in words(scored_view(payable()))
 
 
-def test_the_page_of_a_dead_seller_says_so_first_and_limits_the_score() -> None:
-    shown = judged(dead())
+def test_page_of_a_dead_endpoint_states_the_outage_first_and_the_cap() -> None:
+    shown = scored_view(dead())
     said = words(shown)
     assert shown.snapshot.down is not None
     first = said.index(shown.snapshot.down.text)
@@ -79,7 +79,7 @@ def test_the_page_of_a_dead_seller_says_so_first_and_limits_the_score() -> None:
     assert "flawless" not in said.lower()
 
 
-def test_a_cap_is_shown_with_its_decimal() -> None:
+def test_cap_is_shown_with_its_decimal() -> None:
     dead_for_good = Cap(code="dead", limit_tenths=349, reason="It is not payable.")
     assert "dead It is not payable. ≤ 34.9" in words(view(caps=(dead_for_good,)))
 
@@ -97,7 +97,7 @@ def test_forecasts_are_shares_and_never_certain() -> None:
 
 
 @pytest.mark.parametrize(("count", "text"), [(12, "and 12 more"), (1_000, "and 1,000+ more")])
-def test_a_leaderboard_counts_what_it_leaves_out_of_a_site(count: int, text: str) -> None:
+def test_leaderboard_counts_hidden_endpoints_of_a_site(count: int, text: str) -> None:
     row = snapshot()
     shown = board(row, more={row.id: MoreOfSite("<i>.example.com", count)})
     for page in (
@@ -108,11 +108,11 @@ def test_a_leaderboard_counts_what_it_leaves_out_of_a_site(count: int, text: str
         assert html.escape("<i>.example.com") in page.decode()
 
 
-def test_a_seller_that_just_died_is_not_praised_as_one_to_buy_from() -> None:
+def test_endpoint_that_just_failed_is_not_recommended() -> None:
     failed = LatestState(
         at=AS_OF, outcome=Outcome.SERVER_ERROR, up=False, payable=False, unconfirmed=True
     )
-    shown = judged(payable(state=failed))
+    shown = scored_view(payable(state=failed))
     assert shown.snapshot.recommendation == "caution"
     said = words(shown)
     assert "It could not be paid when it was last checked" in said
@@ -121,7 +121,7 @@ def test_a_seller_that_just_died_is_not_praised_as_one_to_buy_from() -> None:
     assert "Flawless" not in shown.snapshot.summary
 
 
-def test_a_flag_of_the_last_check_is_not_said_to_hold_since_then() -> None:
+def test_flag_of_the_last_check_shows_no_start_time() -> None:
     since = NOW - 5 * DAY_MS
     flags = [
         Flag(code=code, severity=Severity.WARN, message="It is so.", since=since)
@@ -134,7 +134,7 @@ def test_a_flag_of_the_last_check_is_not_said_to_hold_since_then() -> None:
     assert f"price-changed since {day}" in said
 
 
-def test_a_placeholder_is_shown_with_its_braces() -> None:
+def test_placeholder_is_shown_with_its_braces() -> None:
     shown = snapshot(resource="https://api.example.com/v1/%7Bid%7D/price")
     for said in (
         words(view(shown)),
@@ -151,7 +151,7 @@ def test_pages_state_an_outage_first_and_in_red(unconfirmed: bool) -> None:
     failed = LatestState(
         at=AS_OF, outcome=Outcome.SERVER_ERROR, up=False, payable=False, unconfirmed=unconfirmed
     )
-    shown = judged(payable(state=failed))
+    shown = scored_view(payable(state=failed))
     down = shown.snapshot.down
     assert down is not None
     page = views.endpoint_html(shown, now=NOW, base_url=BASE, report_micro_usd=None)
@@ -165,7 +165,7 @@ def test_pages_state_an_outage_first_and_in_red(unconfirmed: bool) -> None:
         views.board_html("leaderboard.html", board(shown.snapshot), stats(), {}, base_url=BASE)
     )
     assert down.text in row.words
-    up = views.endpoint_html(judged(payable()), now=NOW, base_url=BASE, report_micro_usd=None)
+    up = views.endpoint_html(scored_view(payable()), now=NOW, base_url=BASE, report_micro_usd=None)
     assert b"is-down" not in up
     assert b"outage" not in up
 

@@ -1,4 +1,4 @@
-"""What an endpoint's page has for its seller."""
+"""Parts of the endpoint page for its seller: statement, announced changes, improvements, badge."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def of_provider(file: StoredSellerFile) -> Reader:
 
 
 @pytest.mark.parametrize("page", [of_endpoint, of_provider])
-def test_the_providers_statement_is_shown_as_his_own_words(
+def test_shows_the_statement_of_the_provider_as_unverified(
     page: Callable[[StoredSellerFile], Reader],
 ) -> None:
     said = page(FILE).words
@@ -57,18 +57,16 @@ def test_the_providers_statement_is_shown_as_his_own_words(
 
 @pytest.mark.parametrize("page", [of_endpoint, of_provider])
 @pytest.mark.parametrize("text", HOSTILE)
-def test_a_statement_is_text_and_nothing_else(
-    page: Callable[[StoredSellerFile], Reader], text: str
-) -> None:
+def test_escapes_hostile_statements(page: Callable[[StoredSellerFile], Reader], text: str) -> None:
     plain, hostile = page(FILE), page(replace(FILE, statement=text, contact=text))
     assert [tag for tag, _ in hostile.elements] == [tag for tag, _ in plain.elements]
 
 
-def test_without_a_file_nothing_is_said_of_one() -> None:
+def test_shows_no_statement_without_a_seller_file() -> None:
     assert "provider's statement" not in endpoint(view()).words
 
 
-def test_the_timeline_says_which_change_was_announced() -> None:
+def test_timeline_marks_announced_changes() -> None:
     change = TimelineEvent(
         at=NOW, kind="payto-changed", source="probe", before="0x1", after="0x2", announced=True
     )
@@ -77,7 +75,7 @@ def test_the_timeline_says_which_change_was_announced() -> None:
     assert said.count("seen by probe") == 2
 
 
-def test_an_endpoint_page_says_what_would_raise_the_score() -> None:
+def test_endpoint_page_lists_improvements() -> None:
     row = Improvement(
         code="lint:asset-known",
         points_tenths=415,
@@ -94,7 +92,7 @@ def test_an_endpoint_page_says_what_would_raise_the_score() -> None:
     assert "How to raise this score" not in endpoint(view()).words
 
 
-def test_a_badge_can_be_embedded_in_markdown_and_html() -> None:
+def test_badge_can_be_embedded_in_markdown_and_html() -> None:
     snippets = endpoint(view()).pieces["pre"]
     page = f"{BASE}/endpoint/0123456789abcdef"
     assert f"[![tollgauge]({page}/badge.svg)]({page})" in snippets

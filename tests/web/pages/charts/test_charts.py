@@ -1,4 +1,4 @@
-"""Charts: any data gives a picture; what was not measured is not drawn as measured."""
+"""Charts: any data gives a valid picture, and missing data is not drawn as measured."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def columns(tree: ET.Element, kind: str) -> list[tuple[float, float]]:
 
 
 def covers(tree: ET.Element) -> list[float]:
-    """How long the line under each day is."""
+    """Return the length of the line under each day."""
     paths = "".join(node.attrib["d"] for node in all_of(tree, "cover"))
     return [float(length) for length in re.findall(r"h([\d.]+)", paths)]
 
@@ -145,7 +145,7 @@ def test_any_days_give_a_valid_picture_of_uptime(days: tuple[DayBar, ...]) -> No
 
 
 @pytest.mark.parametrize("number", [1, 7, 30, 60, 90])
-def test_the_bars_of_any_number_of_days_fill_the_chart_and_do_not_overlap(number: int) -> None:
+def test_bars_fill_the_chart_without_overlap(number: int) -> None:
     first = DayBar(
         day=0, up_ms=DAY_MS, down_ms=0, scored=48, up=48, excluded=0, p50_ms=None, p95_ms=None
     )
@@ -180,7 +180,7 @@ def test_any_days_give_a_valid_picture_of_scores(days: tuple[DayBar, ...]) -> No
         assert all(14 <= float(y) <= 144 for _, y in places)
 
 
-def test_a_change_of_policy_breaks_the_line_of_scores() -> None:
+def test_line_of_scores_breaks_at_a_new_policy() -> None:
     rows = tuple(
         replace(day(), day=number, score=DayScore(800, 1 if number < 3 else 2))
         for number in range(6)
@@ -193,7 +193,7 @@ def test_a_change_of_policy_breaks_the_line_of_scores() -> None:
     assert len(all_of(parsed(score_line(same)), "line")) == 1
 
 
-def test_days_without_a_kept_score_say_so() -> None:
+def test_chart_without_stored_scores_explains_it() -> None:
     assert "No score of these days is kept." in titles(parsed(score_line((day(),)))) + [
         node.text for node in parsed(score_line((day(),))).iter("desc")
     ]
@@ -258,7 +258,7 @@ def test_any_advice_gives_a_valid_badge(advice: str, grade: str | None, tenths: 
 
 
 @given(st.integers(min_value=0, max_value=10**9))
-def test_the_scale_reaches_the_largest_latency_in_few_round_steps(largest: int) -> None:
+def test_scale_reaches_the_largest_latency_in_few_round_steps(largest: int) -> None:
     marks = ticks(largest)
     assert marks[0] == 0
     assert marks[-1] >= largest
@@ -267,20 +267,20 @@ def test_the_scale_reaches_the_largest_latency_in_few_round_steps(largest: int) 
 
 
 @given(st.text(), st.text())
-def test_no_text_leaves_its_place_in_an_element(text: str, other: str) -> None:
+def test_escapes_text_in_elements(text: str, other: str) -> None:
     tree = ET.fromstring(element("rect", class_=text, aria_label=other))
     assert set(tree.attrib) == {"class", "aria-label"}
     assert not list(tree)
 
 
-def test_a_day_without_probes_is_neither_up_nor_down() -> None:
+def test_day_without_probes_is_neither_up_nor_down() -> None:
     tree = parsed(uptime_bars((day(0, 0, p50=None, p95=None),)))
     assert not all_of(tree, "up")
     assert not all_of(tree, "down")
     assert tooltips(tree) == ["2024-10-04: no data"]
 
 
-def test_a_single_miss_of_many_is_visible_and_never_reads_100_percent() -> None:
+def test_single_failure_is_visible_and_never_rounded_to_100_percent() -> None:
     bar = day(100_000, 99_999)
     tree = parsed(uptime_bars((bar,)))
     assert columns(tree, "down")[0][1] >= 4
@@ -288,18 +288,18 @@ def test_a_single_miss_of_many_is_visible_and_never_reads_100_percent() -> None:
     assert "99.9% up" in uptime_text(bar)
 
 
-def test_a_part_of_a_day_says_how_long_it_was_and_its_cover_is_shorter() -> None:
+def test_partly_measured_day_shows_its_duration_and_a_shorter_line() -> None:
     (whole,), (part,) = (covers(parsed(uptime_bars((bar,)))) for bar in (day(48, 48), day(12, 12)))
     assert part == pytest.approx(whole / 4, abs=0.02)
     assert uptime_text(day(12, 12)).endswith("up of 6.0 h")
 
 
-def test_probes_left_out_are_named_on_a_day_without_data() -> None:
+def test_excluded_probes_are_named_on_a_day_without_data() -> None:
     bar = replace(day(0, 0), excluded=7)
     assert uptime_text(bar) == "2024-10-04: no data, 7 left out"
 
 
-def test_a_day_of_refusals_is_down_although_no_probe_of_it_is_scored() -> None:
+def test_day_of_refusals_is_down_without_scored_probes() -> None:
     bar = replace(day(0, 0), down_ms=DAY_MS, excluded=48)
     tree = parsed(uptime_bars((bar,)))
     assert len(all_of(tree, "down")) == 1
@@ -307,28 +307,28 @@ def test_a_day_of_refusals_is_down_although_no_probe_of_it_is_scored() -> None:
     assert uptime_text(bar) == "2024-10-04: 0.0% up of 24.0 h, 48 left out"
 
 
-def test_a_line_has_a_gap_where_nothing_was_measured() -> None:
+def test_line_has_a_gap_for_days_without_data() -> None:
     rows = [day(), day(), day(p50=None, p95=None), day(), day(), day()]
     tree = parsed(latency_lines(tuple(rows)))
     lines = [node for node in all_of(tree, "p50") if node.tag == "polyline"]
     assert [len(line.attrib["points"].split()) for line in lines] == [2, 3]
 
 
-def test_a_day_between_two_gaps_is_a_dot_without_a_line() -> None:
+def test_day_between_two_gaps_is_a_dot() -> None:
     none = day(p50=None, p95=None)
     tree = parsed(latency_lines((none, day(), none)))
     assert not list(tree.iter("polyline"))
     assert len(all_of(tree, "dot")) == 2
 
 
-def test_latency_without_any_success_says_so() -> None:
+def test_latency_chart_without_successful_probes_explains_it() -> None:
     tree = parsed(latency_lines((day(p50=None, p95=None),)))
     assert "No probe succeeded" in "".join(tree.itertext())
     unseen = parsed(latency_lines((day(scored=0, up=0, p50=None, p95=None),)))
     assert "Nothing was measured" in "".join(unseen.itertext())
 
 
-def test_the_barrier_is_shut_at_zero_and_upright_at_one_hundred() -> None:
+def test_barrier_is_shut_at_zero_and_upright_at_one_hundred() -> None:
     shut = all_of(parsed(gauge(GRADES, score=0, grade="F")), "boom")[0].attrib
     upright = all_of(parsed(gauge(GRADES, score=1_000, grade="A")), "boom")[0].attrib
     assert shut["y1"] == shut["y2"]
@@ -346,7 +346,7 @@ def test_barrier_of_a_down_endpoint_is_shut_whatever_its_score() -> None:
     assert (title.text or "").startswith("Down since 1970-01-01 00:00 UTC: it answered")
 
 
-def test_the_barrier_says_score_grade_and_range_in_words() -> None:
+def test_barrier_has_score_grade_and_range_as_text() -> None:
     tree = parsed(gauge(GRADES, score=831, grade="A", low=800, high=852))
     assert tree.find("title") is not None
     words = " ".join(tree.itertext())
@@ -354,7 +354,7 @@ def test_the_barrier_says_score_grade_and_range_in_words() -> None:
     assert "between 80.0 and 85.2" in words
 
 
-def test_a_coordinate_that_is_not_finite_is_refused() -> None:
+def test_rejects_a_coordinate_that_is_not_finite() -> None:
     for value in (math.nan, math.inf, -math.inf):
         with pytest.raises(ValueError, match="finite"):
             number(value)

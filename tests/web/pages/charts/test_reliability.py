@@ -1,4 +1,4 @@
-"""The reliability diagram: points where there is data, and where they belong."""
+"""The reliability diagram: its points and their positions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def full(permille: int, came_true: int) -> Bin:
     )
 
 
-def test_a_forecast_that_is_right_lies_on_the_diagonal() -> None:
+def test_accurate_forecast_lies_on_the_diagonal() -> None:
     picture = drawn(full(300, 300))
     (line,), (dot,) = of("diagonal", picture), of("dot", picture)
     x1, y1, x2, y2 = (float(line.get(name, "")) for name in ("x1", "y1", "x2", "y2"))
@@ -36,19 +36,19 @@ def test_a_forecast_that_is_right_lies_on_the_diagonal() -> None:
     assert abs(y - (y1 + (y2 - y1) * (x - x1) / (x2 - x1))) < 0.01
 
 
-def test_a_forecast_that_was_too_low_lies_above_it() -> None:
+def test_forecast_that_was_too_low_lies_above_the_diagonal() -> None:
     (right,), (low,) = of("dot", drawn(full(300, 300))), of("dot", drawn(full(300, 600)))
     assert right.get("cx") == low.get("cx")
     assert float(low.get("cy", "")) < float(right.get("cy", ""))
 
 
-def test_the_interval_holds_the_point() -> None:
+def test_interval_contains_the_point() -> None:
     picture = drawn(full(900, 950))
     (line,), (dot,) = of("interval", picture), of("dot", picture)
     assert float(line.get("y2", "")) <= float(dot.get("cy", "")) <= float(line.get("y1", ""))
 
 
-def test_a_bin_without_enough_data_has_no_point() -> None:
+def test_bin_without_enough_data_has_no_point() -> None:
     picture = drawn(full(900, 950), Bin(low=0, high=100, count=199))
     assert len(of("dot", picture)) == 1
     empty = drawn(Bin(low=0, high=100, count=199))

@@ -34,7 +34,7 @@ def gauge(
     high: int | None = None,
     down: Down | None = None,
 ) -> Markup:
-    """The barrier for a score in tenths; `grades` are (letter, least tenths), best first."""
+    """Draw the barrier of a score in tenths; `grades` are (letter, least tenths), best first."""
     name = "No trust score yet"
     if score is not None:
         name = f"Trust score {tenths(score)} of 100, grade {grade or 'none'}"
@@ -62,7 +62,7 @@ def gauge(
 
 @lru_cache(maxsize=16)
 def _bands(grades: tuple[tuple[str, int], ...]) -> tuple[Markup, ...]:
-    """One arc a grade, with its letter on it."""
+    """Draw one arc per grade with its letter."""
     elements: list[Markup] = []
     top = 1_000
     for letter, least in grades:
@@ -90,7 +90,6 @@ def _ticks() -> tuple[Markup, ...]:
 
 
 def _barrier(score: int | None) -> list[Markup]:
-    """Post, arm and pivot."""
     x, y = _PIVOT
     x2, y2 = _at(_BOOM, 0 if score is None else score)
     arms = ("boom-none",) if score is None else ("boom-edge", "boom", "boom-stripes")
@@ -104,7 +103,7 @@ def _barrier(score: int | None) -> list[Markup]:
 
 
 def _at(radius: float, value: float) -> tuple[float, float]:
-    """The point of the scale at a value in tenths."""
+    """Return the point of the scale at a value in tenths."""
     angle = math.pi / 2 * min(1_000.0, max(0.0, value)) / 1_000
     return (_PIVOT[0] + radius * math.cos(angle), _PIVOT[1] - radius * math.sin(angle))
 

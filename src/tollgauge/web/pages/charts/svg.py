@@ -16,8 +16,8 @@ from tollgauge.web.pages.labels import plain
 
 
 def element(name: str, *children: Markup, **attributes: object) -> Markup:
-    """One element. Attribute names: a trailing underscore is dropped (`class_`), others become
-    hyphens (`stroke_width`). Attributes that are None are left out.
+    """Return an element. In attribute names, a trailing underscore is dropped (`class_`) and others
+    become hyphens (`stroke_width`). Attributes that are None are omitted.
     """
     written = "".join(
         [
@@ -32,18 +32,18 @@ def element(name: str, *children: Markup, **attributes: object) -> Markup:
 
 
 def words(text: str) -> Markup:
-    """A text as a child of an element."""
+    """Return a text as a child of an element."""
     return escape(plain(text))
 
 
 def title(text: str) -> Markup:
-    """The tooltip of the element it is put into."""
+    """Return a tooltip for the parent element."""
     return element("title", words(text))
 
 
 @lru_cache(maxsize=1_024)
 def label(text: str, x: float, y: float, *, anchor: str = "start", kind: str = "tick") -> Markup:
-    """A written label at a point."""
+    """Draw a text at a point."""
     return element("text", words(text), x=x, y=y, text_anchor=anchor, class_=kind)
 
 
@@ -58,7 +58,7 @@ def tooltips(texts: Iterable[str]) -> Markup:
 
 
 def dots(pairs: Iterable[tuple[float, float]], *, radius: float, kind: str) -> Markup:
-    """A circle at each point."""
+    """Draw a circle at each point."""
     end = f'r="{number(radius)}" class="{_escaped(kind)}"/>'
     parts = [f'<circle cx="{number(x)}" cy="{number(y)}" {end}' for x, y in pairs]
     return Markup("".join(parts))  # noqa: S704 - the values are escaped above
@@ -67,7 +67,7 @@ def dots(pairs: Iterable[tuple[float, float]], *, radius: float, kind: str) -> M
 def picture(
     key: str, name: str, description: str, size: tuple[int, int], *body: Markup, kind: str = "chart"
 ) -> Markup:
-    """A whole picture with its accessible name and description; `key` is unique in the page."""
+    """Return a picture with its accessible name and description; `key` is unique on the page."""
     return element(
         "svg",
         element("title", words(name), id=f"{key}-title"),
@@ -93,7 +93,7 @@ def number(value: float) -> str:
 
 
 def points(pairs: list[tuple[float, float]]) -> str:
-    """The `points` of a polyline."""
+    """Return the `points` of a polyline."""
     return " ".join(f"{number(x)},{number(y)}" for x, y in pairs)
 
 
@@ -103,11 +103,11 @@ def _attribute_name(key: str) -> str:
 
 
 def _value(value: object) -> str:
-    """An attribute's value, escaped."""
+    """Return the escaped value of an attribute."""
     return number(value) if isinstance(value, int | float) else _escaped(str(value))
 
 
 @lru_cache(maxsize=512)
 def _escaped(text: str) -> str:
-    """A text, escaped. Most attributes have one of a few values, such as a class."""
+    """Escape a text. Cached: most attributes have one of a few values, such as a class."""
     return str(escape(plain(text)))
