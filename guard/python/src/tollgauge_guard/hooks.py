@@ -29,7 +29,8 @@ from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Allow, Ask, Decision, Refuse
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.offer import Offer, Terms, read_offer, signing_extensions
-from tollgauge_guard.purchase import RefusedStepError, Steps, make_way
+from tollgauge_guard.payment import Payment
+from tollgauge_guard.purchase import Caller, RefusedStepError, make_way
 from tollgauge_guard.purchase_key import legacy_key, request_key
 from tollgauge_guard.request import CURRENT, Attempt, PaymentRefusedError, to_error
 from tollgauge_guard.resource import ResourceError
@@ -73,17 +74,26 @@ class Hooks:
             raise PaymentRefusedError(_BLIND)
         return owner is self
 
-    def begin(self, attempt: Attempt, required: Required) -> tuple[Required, Steps]:
-        """Start to pay; returns the 402 to sign for, and the steps before that."""
+    def begin(self, attempt: Attempt, required: Required) -> Required:
+        """Start to pay; returns the 402 to sign for."""
         self.guard.begin(attempt)
         attempt.wallets = list_wallets(self.payer)
         try:
             purchase = attempt.purchase(self.guard.session)
         except ResourceError:
-            return required, _no_steps()  # the decision explains it
+            return required  # the decision explains it
+        return self._with_payment_id(attempt, required, purchase.key, purchase.account)
+
+    async def make_way(
+        self, attempt: Attempt, required: Required, caller: Caller
+    ) -> Payment | None:
+        """Deal with the earlier payment of the same purchase; return one that is sent again."""
+        try:
+            purchase = attempt.purchase(self.guard.session)
+        except ResourceError:
+            return None
         offers = [self.read(attempt, entry, required) for entry in required.accepts]
-        named = self._with_payment_id(attempt, required, purchase.key, purchase.account)
-        return named, make_way(self.guard, purchase, offers)
+        return await make_way(self.guard, caller, purchase, offers)
 
     def read(self, attempt: Attempt, entry: BaseModel, required: Required) -> Offer:
         """Read an entry of a 402, which may call the request by its alias."""
@@ -272,8 +282,3 @@ def _is_own(error: Exception, attempt: Attempt) -> bool:
     """Whether an error means the guard's refusal, and not another failure after it."""
     is_filtered = type(error).__name__ == "NoMatchingRequirementsError" and bool(attempt.dropped)
     return is_filtered or isinstance(error, (RefusedStepError, PaymentAbortedError))
-
-
-def _no_steps() -> Steps:
-    yield from ()
-    return None

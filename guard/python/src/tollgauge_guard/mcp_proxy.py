@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tollgauge_guard.codes import Code
-from tollgauge_guard.decision import Ask, Refuse
+from tollgauge_guard.decision import Ask, Decision, Refuse
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.hooks import Required
@@ -32,9 +32,10 @@ from tollgauge_guard.mcp_messages import (
     read_result,
     tool_url,
 )
+from tollgauge_guard.nodes import Reading
 from tollgauge_guard.offer import Offer, read_offer
 from tollgauge_guard.payment import SETTLE_MARGIN_S, UNFINISHED, Event, Payment, State
-from tollgauge_guard.purchase import ReadChain, RefusedStepError, make_way, unresolved
+from tollgauge_guard.purchase import RefusedStepError, make_way, run_blocking, unresolved
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage, to_error
 from tollgauge_guard.signed import Authorization, Payload, read_signed
 
@@ -174,17 +175,9 @@ class ToolGate:
 
         The proxy does not sign: the earlier payment is sent again if the client sends it again.
         """
-        guard, answer = self._guard, None
-        purchase = attempt.purchase(guard.session)
-        steps = make_way(guard, purchase, ())
+        guard, purchase = self._guard, attempt.purchase(self._guard.session)
         try:
-            while True:
-                step = steps.send(answer)
-                if not isinstance(step, ReadChain):
-                    raise to_error(unresolved(guard.journal, purchase.resource, None))
-                answer = guard.nodes.read(step.payment)
-        except StopIteration:
-            return
+            run_blocking(make_way(guard, _ChainReader(guard, purchase.resource), purchase, ()))
         except RefusedStepError as error:
             attempt.refusal = error.refusal
             raise to_error(error.refusal) from error
@@ -278,6 +271,28 @@ async def _standard_input() -> asyncio.StreamReader:
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     return reader
+
+
+class _ChainReader:
+    """A caller that only reads the chain: a proxy neither waits nor signs."""
+
+    def __init__(self, guard: Guard, resource: str) -> None:
+        self._guard, self._resource = guard, resource
+
+    async def read_chain(self, payment: Payment) -> Reading:
+        return self._guard.nodes.read(payment)
+
+    async def sleep(self, _seconds: float) -> None:
+        raise self._refused()
+
+    async def judge_again(self, _offer: Offer, _payment: Payment) -> Decision:
+        raise self._refused()
+
+    async def ask_again(self, _question: Ask) -> bool:
+        raise self._refused()
+
+    def _refused(self) -> PaymentRefusedError:
+        return to_error(unresolved(self._guard.journal, self._resource, None))
 
 
 def _print(line: bytes) -> None:

@@ -7,9 +7,8 @@ purchase has ended, or the owner decided. The steps are those of guard/cases/pay
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from tollgauge_guard import defaults
 from tollgauge_guard.codes import Code
@@ -33,6 +32,7 @@ from tollgauge_guard.policy import Policy
 from tollgauge_guard.request import Unresolved
 from tollgauge_guard.units import dollars
 
+_T = TypeVar("_T")
 QUEUE_S: Final = 30.0  # how long a call waits for an identical one
 POLL_S: Final = 0.05
 _EVENTS: Final = {
@@ -40,38 +40,6 @@ _EVENTS: Final = {
     Step.LAPSE: Event.WINDOW_OVER,
     Step.PAY_AGAIN: Event.PAY_AGAIN,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Wait for some seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """Decide again about an offer that an open payment pays. Answer: a Decision."""
-
-    offer: Offer
-    payment: Payment
-
-
-@dataclass(frozen=True, slots=True)
-class ReadChain:
-    """Read a payment from the owner's nodes. Answer: a Reading."""
-
-    payment: Payment
-
-
-@dataclass(frozen=True, slots=True)
-class AskOwner:
-    """Ask whether to pay a purchase again. Answer: True or False."""
-
-    question: Ask
-
-
-Steps = Generator[Sleep | Judge | ReadChain | AskOwner, Any, "Payment | None"]
 
 
 class Payer(Protocol):
@@ -93,6 +61,22 @@ class Payer(Protocol):
         """Apply an event to a payment that still has the state that was read."""
 
 
+class Caller(Protocol):
+    """What `make_way` waits for, as the client does."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for some seconds."""
+
+    async def read_chain(self, payment: Payment) -> Reading:
+        """Read a payment from the owner's nodes."""
+
+    async def judge_again(self, offer: Offer, payment: Payment) -> Decision:
+        """Decide about an offer that an open payment pays."""
+
+    async def ask_again(self, question: Ask) -> bool:
+        """Ask whether to pay a purchase again."""
+
+
 class RefusedStepError(Exception):
     """The call must not pay; `refusal` says why."""
 
@@ -101,11 +85,14 @@ class RefusedStepError(Exception):
         self.refusal = refusal
 
 
-def make_way(guard: Payer, purchase: Purchase, offers: Sequence[Offer]) -> Steps:
-    """Run the steps before a purchase is paid; synchronous and asynchronous clients drive them.
+async def make_way(
+    guard: Payer, caller: Caller, purchase: Purchase, offers: Sequence[Offer]
+) -> Payment | None:
+    """Run the steps before a purchase is paid.
 
     Args:
         guard: the guard that pays.
+        caller: waits for what the steps need.
         purchase: what is bought.
         offers: the entries of the new 402.
 
@@ -128,9 +115,9 @@ def make_way(guard: Payer, purchase: Purchase, offers: Sequence[Offer]) -> Steps
         )
         match next_step(situation):
             case Step.WAIT:
-                yield Sleep(POLL_S)
+                await caller.sleep(POLL_S)
             case Step.RESEND if offer is not None:
-                decision: Decision = yield Judge(offer, payment)
+                decision = await caller.judge_again(offer, payment)
                 if isinstance(decision, Ask):
                     decision = Refuse(decision.code, f"{decision.reason} It was not approved.")
                 if not isinstance(decision, Allow):
@@ -138,13 +125,13 @@ def make_way(guard: Payer, purchase: Purchase, offers: Sequence[Offer]) -> Steps
                 if guard.change(payment, Event.SEND):
                     return payment
             case Step.READ_CHAIN:
-                reading: Reading = yield ReadChain(payment)
+                reading = await caller.read_chain(payment)
                 readings[payment.id] = reading.evidence
                 apply_reading(guard, payment, reading)
             case (Step.DIED | Step.LAPSE | Step.PAY_AGAIN) as step:
                 guard.change(payment, _EVENTS[step])
             case Step.ASK_OWNER:
-                if (yield AskOwner(_question(payment))) is not True:
+                if not await caller.ask_again(_question(payment)):
                     raise RefusedStepError(unresolved(guard.journal, purchase.resource, payment))
                 guard.change(payment, Event.PAY_AGAIN)
             case _:
@@ -152,6 +139,17 @@ def make_way(guard: Payer, purchase: Purchase, offers: Sequence[Offer]) -> Steps
                 shown = None if payment.nonce is None else payment
                 raise RefusedStepError(unresolved(guard.journal, purchase.resource, shown))
     return None
+
+
+def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run a coroutine that waits only by blocking."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        result: _T = end.value
+        return result
+    work.close()
+    raise RuntimeError("The coroutine waits for an event loop.")
 
 
 def apply_reading(guard: Payer, payment: Payment, reading: Reading) -> None:
