@@ -1,6 +1,5 @@
-"""Writes resources.json: URLs and their canonical resource as the service computes it, null for a
-text that is none. Run it again after a change of the rules in
-src/tollgauge/core/endpoint/identity.py.
+"""Writes resources.json: texts and their canonical resource as the service computes it (null for
+invalid URLs). Run it again after a change of the rules in src/tollgauge/core/endpoint/identity.py.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-// Writes signed.json: payments as the official TypeScript clients sign them, what they authorize, and
-// changed ones that authorize nothing. Run it again after an upgrade of these clients:
+// Writes signed.json: payments as the official TypeScript clients sign them, their authorizations, and
+// modified payments without an authorization. Run it again after an upgrade of these clients:
 // node guard/cases/signed_cases.mjs
 import { createPrivateKey, sign } from "node:crypto";
 import { writeFileSync } from "node:fs";

@@ -22,7 +22,7 @@ def ask(question: Ask, url: str) -> bool:
 
 
 async def main() -> None:
-    """Request each URL, and print what was paid and what was refused."""
+    """Request each URL, and print payments and refusals."""
     client, env = x402Client(), os.environ
     register_exact_evm_client(client, Account.from_key(env["PRIVATE_KEY"]))
     bundle, key = env["TOLLGAUGE_GUARD_BUNDLE"], env["TOLLGAUGE_GUARD_KEY"]

@@ -13,7 +13,7 @@ from tollgauge_guard import PaymentRefusedError, guarded
 
 
 async def main() -> None:
-    """Ask each URL, and say what was paid and what was refused."""
+    """Request each URL, and print payments and refusals."""
     client = x402Client()
     register_exact_evm_client(client, Account.from_key(os.environ["PRIVATE_KEY"]))
     async with guarded(

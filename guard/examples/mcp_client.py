@@ -16,7 +16,7 @@ from tollgauge_guard.mcp_client import GuardedTools
 
 
 async def main() -> None:
-    """Call each tool with its arguments (JSON), and say what was paid and what was refused."""
+    """Call each tool with its arguments (JSON), and print payments and refusals."""
     url, *calls = sys.argv[1:]
     payer = x402Client()
     register_exact_evm_client(payer, Account.from_key(os.environ["PRIVATE_KEY"]))

@@ -91,7 +91,7 @@ def open_guard(
 
     Args:
         bundle: a URL, the path of a file whose signature is in the file with the suffix `.jws`, a
-            pair of bytes and signature, or a source of your own.
+            pair of bytes and signature, or your own source.
         key: the public JWK that signs bundles, or its fingerprint; one or several.
         policy: the owner's rules. Default: `Policy()`.
         journal: a file, or `MEMORY`. Default: one file per user.
@@ -101,7 +101,7 @@ def open_guard(
             if there is no `ask`.
         cache: the folder for downloaded bundles. Default: one per user.
         nodes: URLs of JSON-RPC nodes by network, such as `{"eip155:8453": "https://…"}`: they show
-            what became of a payment without an answer. Without one, no payment is assumed dead.
+            the state of a payment without an answer. Without one, no payment is assumed dead.
         is_answer: called with status, headers and body of a complete 2xx; False means that it does
             not answer the purchase.
         on_change: called after each change of a payment's state.
@@ -135,7 +135,7 @@ def guarded(client: x402ClientSync, **options: Any) -> GuardedSession: ...
 
 
 def guarded(client: x402Client | x402ClientSync, **options: Any) -> GuardedClient | GuardedSession:
-    """Return an HTTP client that pays with an x402 client, and only what the guard allows.
+    """Return an HTTP client that pays with an x402 client if the guard allows it.
 
     An `x402Client` becomes an `httpx.AsyncClient`, an `x402ClientSync` a `requests.Session`.
 

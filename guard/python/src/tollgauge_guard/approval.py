@@ -51,7 +51,7 @@ class Approval:
     signature: str | None
 
     def message(self, answer: str) -> bytes:
-        """Return what the approver signs."""
+        """Return the bytes that the approver signs."""
         parts = (_CONTEXT, self.id, self.account, self.offer, self.code, str(self.expires_at))
         return "\n".join((*parts, answer)).encode()
 

@@ -1,7 +1,7 @@
 """Budgets: sums of exposure per account, network and asset, in buckets of five minutes.
 
-A payment counts from its reservation on. What the chain proves dead is given back to the bucket
-from which it was taken. The cases are in guard/cases/budgets.json.
+A payment counts from its reservation on. A payment that the chain proves dead is returned to its
+bucket. The cases are in guard/cases/budgets.json.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def add_exposure(rows: sqlite3.Connection, where: Exposure, micro_usd: int) -> N
 
 
 def load_spent(rows: sqlite3.Connection, where: Exposure) -> Spent:
-    """Return what counts as spent at `where.at`, at most 290 rows per budget."""
+    """Return the spent amounts at `where.at`, from at most 290 rows per budget."""
     now, account = where.at, (where.account, where.network, where.asset)
     first = first_bucket(now)
 
@@ -74,5 +74,5 @@ def load_spent(rows: sqlite3.Connection, where: Exposure) -> Spent:
 
 
 def first_bucket(now: int) -> int:
-    """Return the oldest bucket of which a part is less than 24 hours old."""
+    """Return the oldest bucket that is at least partly less than 24 hours old."""
     return (now - DAY_S) // BUCKET_S if now >= DAY_S else 0

@@ -1,4 +1,4 @@
-"""The bundle: what the service knows about all endpoints, signed, as one file.
+"""The bundle: a signed file with the service's records of all endpoints.
 
 A bundle is one zstd frame of lines of JSON: a header, then one array per endpoint, host or payTo,
 sorted by key. Unknown members of the header and unknown trailing places of a record are ignored.
@@ -55,7 +55,7 @@ class Bundle:
         """Return the record of a resource, None if the bundle has none.
 
         A resource that was requested by plain `http` is looked up as `https`, because anyone on the
-        line can change what it contains.
+        network path can change its content.
         """
         url = resource.url
         if resource.scheme == "http" and resource.port == DEFAULT_PORTS["http"]:
@@ -127,7 +127,7 @@ def _decompressed(body: bytes) -> bytes:
             body, max_output_size=size, allow_extra_data=False
         )
     except zstandard.ZstdError as error:
-        raise BundleError("The bundle is no complete zstd frame.") from error
+        raise BundleError("The bundle is not a complete zstd frame.") from error
 
 
 def _check_order(bundle: Bundle) -> None:

@@ -136,8 +136,8 @@ class _Download:
 
 
 class RemoteBundle:
-    """The bundle of a URL. It is asked again once an hour, in a thread of its own, and kept in a
-    file, from which it is used when the service cannot be reached.
+    """The bundle of a URL. A separate thread requests it every hour and keeps it in a file, which
+    is used if the service cannot be reached.
 
     A payment waits for it at most `timeout` seconds, and only if there is none or a stale one.
     `verify` is httpx's: the authorities that the TLS connection is checked with.
@@ -246,7 +246,7 @@ class RemoteBundle:
         self._key = self._key.follow(document, int(self._clock()), is_known=is_known)
 
     def _use(self, download: _Download) -> bool:
-        """Use what was downloaded, unless what is in use is newer."""
+        """Use a download, unless the current bundle is newer."""
         now = int(self._clock())
         read = read_bundle(download.body, download.signature, self._key, now=now)
         bundle = _as_named(read, self._url)

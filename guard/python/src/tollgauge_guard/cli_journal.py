@@ -1,4 +1,4 @@
-"""The commands of `tollgauge-guard` that read the journal, and resolve what has no answer."""
+"""The commands of `tollgauge-guard` that read the journal and resolve unanswered payments."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _add_approve(commands: Commands[argparse.ArgumentParser]) -> None:
 def _add_report(commands: Commands[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "report",
-        help="a signed statement about what a payment brought",
+        help="a signed statement about the outcome of a payment",
         description=f"Print a statement (EIP-712) signed with the key in {PAYER_KEY}.",
     )
     command.add_argument("payment", metavar="PAYMENT", help="its handle or number in the journal")
@@ -249,7 +249,7 @@ def approve(options: argparse.Namespace) -> int:
 
 
 def report(options: argparse.Namespace) -> int:
-    """Print a signed statement about a payment, and send it if that is asked."""
+    """Print a signed statement about a payment, and send it with `--send`."""
     kept = _journal(options)
     is_number = options.payment.isdecimal()
     payment = kept.payment(int(options.payment)) if is_number else kept.find(options.payment)
@@ -287,7 +287,7 @@ def _row(payment: Payment) -> dict[str, Any]:
 
 
 def _evidence(payment: Payment) -> dict[str, object]:
-    """Return what a seller needs to find a payment: nothing in it lets anyone take money."""
+    """Return the data by which a seller finds a payment. Nothing in it lets anyone take money."""
     return {
         "resource": payment.resource,
         "requestDigest": payment.purchase,

@@ -14,7 +14,7 @@ class Code(StrEnum):
     RESOURCE_MISMATCH = "resource-mismatch"
     """The 402 names another host than the requested one, and payTo or price are not known."""
     SCHEME_UNSUPPORTED = "scheme-unsupported"
-    """The guard cannot prove what became of a payment by this scheme."""
+    """The guard cannot prove the state of a payment by this scheme."""
     ASSET_UNKNOWN = "asset-unknown"
     """The token is neither the network's USDC nor allowed by the policy."""
     AMOUNT_INVALID = "amount-invalid"
@@ -78,7 +78,7 @@ class Code(StrEnum):
     PAID_ALREADY = "paid-already"
     """The request was paid already, and is not paid a second time."""
     SIGNED_DIFFERS = "signed-differs"
-    """What was signed, or is about to be sent, is not what was allowed."""
+    """The signed or outgoing payment differs from the allowed one."""
     PAYMENT_UNRESOLVED = "payment-unresolved"
     """An earlier payment of the same purchase has no answer, and may still be taken or was."""
 
@@ -124,4 +124,4 @@ REMEDIES: Final = {
     Code.SIGNED_DIFFERS: "Find the hook, extension or redirect that changes the payment.",
     Code.PAYMENT_UNRESOLVED: "See `tollgauge-guard unresolved`.",
 }
-"""What the owner can change about a refusal."""
+"""Remedies: how the owner can allow a refused payment."""

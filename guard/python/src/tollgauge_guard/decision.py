@@ -66,7 +66,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What the bundle contains about a request.
+    """The bundle's records for a request.
 
     `inherited` are the records of the URLs that redirected here and of variants of its path: they
     refuse and ask, and permit nothing. `host` and `payee` are the records of the host and of the
@@ -95,7 +95,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What counts as spent, in micro-dollars: at the host and in all within 24 hours, in this
+    """Spent amounts in micro-dollars: at the host and in total within 24 hours, in this
     session, and ever. `lost` and `losses` are the sum and number of unanswered payments at the
     host within 24 hours.
     """

@@ -1,4 +1,4 @@
-"""Errors of the guard. Each states what is wrong and what to do."""
+"""Errors of the guard. Each states the problem and a remedy."""
 
 from __future__ import annotations
 

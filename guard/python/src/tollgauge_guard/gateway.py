@@ -291,7 +291,7 @@ class _Connection:
         return bytes(body)
 
     async def closed(self) -> None:
-        """Wait until the caller closes its side. What it sends meanwhile is ignored."""
+        """Wait until the caller closes its side. Data that it sends until then is ignored."""
         with contextlib.suppress(OSError):
             while await self._reader.read(4_096):
                 pass
@@ -353,7 +353,7 @@ class _Connection:
 
 
 def _exact(headers: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return headers without the defaults that httpx would add for a program of its own."""
+    """Return headers without the defaults of httpx."""
     names = {name.lower() for name, _ in headers}
     usual = (("accept", "*/*"), ("accept-encoding", "identity"))
     return [*headers, *(pair for pair in usual if pair[0] not in names)]

@@ -1,4 +1,4 @@
-"""The guard: decides about each payment, reserves it, and checks what was signed and what leaves.
+"""The guard: decides about each payment, reserves it, and checks the signed and sent payload.
 
 The steps of one payment, in order; each raises or refuses if anything is not as it must be:
 
@@ -6,10 +6,10 @@ The steps of one payment, in order; each raises or refuses if anything is not as
 2. `purchase.make_way`: no earlier payment of the same purchase may still be taken
 3. `judge`: may this offer be paid? (before it is signed)
 4. `reserve`: the exposure is reserved in the journal and exceeds no budget (before it is signed)
-5. `check_signed`: what was signed is what was allowed (after it is signed)
+5. `check_signed`: the signed payment is the allowed one (after it is signed)
 6. `seal`: the payload that will be sent is still the one that was checked, and is recorded
 7. `check_leaving`: the header of a request that leaves is the one that was sealed
-8. `answered`, `unanswered` or `give_up`: what became of it
+8. `answered`, `unanswered` or `give_up`: the outcome
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _WARNED: Final = frozenset({State.OPEN, State.PAID_UNANSWERED, State.LAPSED, Sta
 
 
 class Guard:
-    """Stands between the wallets of an agent and the sellers that it meets.
+    """Guards the payments of an agent's wallets.
 
     Args:
         bundles: source of the bundle.
@@ -71,9 +71,9 @@ class Guard:
         nodes: reads what happened to a payment from the owner's nodes.
         clock: returns unix seconds.
         is_answer: what answers a purchase, in addition to a complete 2xx.
-        on_change: is called after each change of a payment's state.
-        preflight: is asked about unknown endpoints if the policy wants a second opinion.
-        account: may sign in (extension `sign-in-with-x`) to ask for the answer to a payment.
+        on_change: called after each change of a payment's state.
+        preflight: queried about unknown endpoints if the policy requires a second opinion.
+        account: may sign in (extension `sign-in-with-x`) to request the answer to a payment.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Guard:
         Args:
             handle: of the payment, or its nonce.
             write_off: the owner's consent to pay for the same purchase again, if the payment is
-                still unresolved afterwards. Its exposure stays counted.
+                still unresolved after that. Its exposure stays counted.
 
         Raises:
             GuardError: there is no such payment, or a running call waits for its answer.
@@ -216,15 +216,15 @@ class Guard:
         return None
 
     def check_signed(self, attempt: Attempt, payload: Payload, declared: object) -> None:
-        """Raise PaymentRefusedError unless what was signed is what was allowed.
+        """Raise PaymentRefusedError unless the signed payment is the allowed one.
 
         `declared` are the extensions of the 402: nothing may be signed for them in addition.
         """
         terms, signed = attempt.terms, _read(payload)
         if terms is None or signed is None or attempt.stage is not Stage.RESERVED:
-            raise self.refusal(attempt, "What was signed cannot be read, or nothing was allowed.")
+            raise self.refusal(attempt, "The signed payment cannot be read, or none was allowed.")
         if other := difference(signed, terms, self.now):
-            raise self.refusal(attempt, f"What was signed has another {other} than was allowed.")
+            raise self.refusal(attempt, f"The signed payment has another {other} than allowed.")
         if signed.payer != attempt.payer:
             raise self.refusal(attempt, "It was signed by another account than was allowed.")
         if not self.policy.is_contract_wallet and find_signer(signed, terms) != signed.payer:
@@ -239,8 +239,8 @@ class Guard:
     def seal(self, attempt: Attempt, payload: Payload) -> None:
         """Record the payment, and fix the header that may leave.
 
-        Raises PaymentRefusedError unless the payload still contains what was checked when it was
-        signed: extensions and other hooks may have changed it since.
+        Raises PaymentRefusedError unless the payload is still the one that was checked after
+        signing: extensions and other hooks may have changed it since.
         """
         signed, terms = attempt.signed, attempt.terms
         if attempt.payment is None or signed is None or terms is None or _read(payload) != signed:
@@ -330,7 +330,7 @@ class Guard:
             attempt.stage, attempt.payment, attempt.header = Stage.ASKED, None, None
 
     def refusal(self, attempt: Attempt | None, reason: str) -> PaymentRefusedError:
-        """Return the error for something that is not what was allowed; it ends the attempt."""
+        """Return the error for a payment that differs from the allowed one. It ends the attempt."""
         return self._refuse(attempt, Refuse(Code.SIGNED_DIFFERS, reason))
 
     def record(self, attempt: Attempt, refusal: Refuse | Ask, offer: Offer | None = None) -> None:
@@ -393,7 +393,7 @@ class Guard:
 
 
 def _read(payload: Payload) -> Authorization | None:
-    """Return what a payload authorizes, None if it cannot be read."""
+    """Return the authorization in a payload, None if it cannot be read."""
     try:
         return read_signed(payload)
     except GuardError:

@@ -1,8 +1,8 @@
-"""Hooks: how a guard stands inside the official x402 client (Python SDK 2.25).
+"""Hooks of the guard in the official x402 client (Python SDK 2.25).
 
 The SDK selects an offer, runs the hooks before signing, signs, runs the hooks after signing, lets
 its extensions enrich the payload, and sends it. A later hook may change the offer in place, a hook
-of a failure may bring a payload of its own, and an extension may change the payload. So the guard
+of a failure may return another payload, and an extension may change the payload. So the guard
 filters the offers in the selection, decides before signing, compares after signing, and compares
 once more in `create_payment_payload`, through which every transport of the SDK gets its payload.
 """
@@ -54,7 +54,7 @@ _BLIND: Final = Refuse(
 
 
 class Hooks:
-    """What the synchronous and the asynchronous client have in common."""
+    """The hooks that the synchronous and the asynchronous client share."""
 
     def __init__(self, guard: Guard, client: AnyClient) -> None:
         self.guard, self.payer = guard, client
@@ -128,7 +128,7 @@ class Hooks:
         return self.guard.judge(attempt, offer, payer)
 
     def conclude(self, attempt: Attempt, decision: Decision) -> AbortResult | None:
-        """Reserve what is allowed; otherwise abort."""
+        """Reserve an allowed payment; otherwise abort."""
         refusal: Refuse | None = None
         match decision:
             case Allow(terms=Terms() as terms):
@@ -149,13 +149,13 @@ class Hooks:
         return self.guard.judge(attempt, self.read(attempt, selected, required), attempt.payer)
 
     def after(self, context: PaymentCreatedContext) -> None:
-        """Compare what was signed with what was allowed."""
+        """Compare the signed payment with the allowed one."""
         if self.is_judged_here(attempt := current()):
             declared = getattr(context.payment_required, "extensions", None)
             self.guard.check_signed(attempt, context.payment_payload, declared)
 
     def failed(self, _context: PaymentCreationFailureContext) -> None:
-        """Give back what was reserved."""
+        """Release the reservation."""
         if self.is_judged_here(attempt := current()):
             self.guard.give_up(attempt)
 
@@ -255,7 +255,7 @@ def ask_service(guard: Guard, attempt: Attempt, question: Ask) -> Decision:
 
 
 def ask_queue(guard: Guard, attempt: Attempt, question: Ask) -> Decision:
-    """Put a question into the queue, or return what the approver answered there."""
+    """Put a question into the queue, or return the approver's answer."""
     if guard.queue is None:
         return question
     purchase = attempt.purchase(guard.session)

@@ -2,7 +2,7 @@
 
 Each request passes `GuardedTransport`, then the SDK's `x402AsyncTransport`, then `_Gate`, then the
 network. The outer one remembers the request; the gate lets no payment leave that was not sealed
-for it, and writes down what was answered. A redirect is a request of its own and passes all of it.
+for it, and records the answer. A redirect is a separate request and passes all of it.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _leaving(*, trust_env: bool, **options: Any) -> httpx.AsyncBaseTransport:
 class _ByEnvironment(httpx.AsyncBaseTransport):
     """Sends a request by the proxy that the environment names for its URL.
 
-    httpx looks for one only in a client without a transport of its own.
+    httpx looks for one only in a client without a custom transport.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -129,7 +129,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         self._paying = x402AsyncTransport(self._payer, self._gate)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, and pay for it if that is asked and allowed.
+        """Send a request, and pay for it if payment is requested and allowed.
 
         Redirects of the call after a payment are followed without it.
 
@@ -139,7 +139,7 @@ class GuardedTransport(httpx.AsyncBaseTransport):
             PaymentError: the SDK fails.
             httpx.TransportError: the request failed; its `tollgauge_payment` names the payment.
         """
-        # A redirect is a request of its own, to which httpx copies the extensions of the first.
+        # A redirect is a separate request, to which httpx copies the extensions of the first.
         call = request.extensions.setdefault(_CALL, Call())
         url, body = str(request.url), await request.aread()
         attempt = start_attempt(self._payer, call, request.method, url, request.headers, body)
@@ -229,7 +229,7 @@ class _Gate(httpx.AsyncBaseTransport):
         *,
         is_conditional: bool,
     ) -> httpx.Response:
-        """Record what became of a payment once the body of the answer has come."""
+        """Record the outcome of a payment when the body of the answer is complete."""
         answer.extensions[HANDLE] = attempt.handle
         read = read_answer(answer.status_code, answer.headers.get)
         event = classify_answer(read, is_conditional=is_conditional)

@@ -45,7 +45,7 @@ ORDER BY id DESC LIMIT 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purchase:
-    """What is bought: the request, by keys that do not contain its query or body.
+    """A purchase: the request, identified by keys that do not contain its query or body.
 
     `wallets` are the addresses of the client's wallets, `account` is their digest. `legacy` is the
     key that earlier versions used for the same request.
@@ -145,7 +145,7 @@ class Journal:
     def sign(
         self, payment: int, signed: Authorization, payload: str, now: int, **found: Any
     ) -> None:
-        """Record what was signed, before it leaves.
+        """Record the signed payment before it leaves.
 
         Args:
             payment: row ID of the reservation.
@@ -236,7 +236,7 @@ class Journal:
             return next(_unfinished(rows, purchase), None)
 
     def spent(self, where: Exposure) -> Spent:
-        """Return what counts as spent at `where.at`."""
+        """Return the spent amounts at `where.at`."""
         with self.file.reading() as rows:
             return load_spent(rows, where)
 
@@ -365,7 +365,7 @@ def _is_channel_busy(rows: sqlite3.Connection, terms: Terms, payer: str) -> bool
 
 
 def _release_dead(rows: sqlite3.Connection) -> None:
-    """Delete the reservations of processes that died: what they signed did not leave."""
+    """Delete the reservations of processes that died: their payments did not leave."""
     for payment in _read(rows.execute("SELECT * FROM payments WHERE state = 'reserved'")):
         if not is_alive(payment.owner):
             add_exposure(rows, _where(payment), -payment.exposure)
@@ -375,7 +375,7 @@ def _release_dead(rows: sqlite3.Connection) -> None:
 def _unfinished(rows: sqlite3.Connection, purchase: Purchase) -> Iterator[Payment]:
     """Yield the payments that block a purchase.
 
-    A reservation of a process that died does not: what it signed was not recorded and did not
+    A reservation of a process that died does not: its payment was not recorded and did not
     leave.
     """
     values = {

@@ -30,7 +30,7 @@ _SCHEMA: Final = files("tollgauge_guard").joinpath("journal.sql").read_text(enco
 
 
 class JournalError(GuardError):
-    """The journal cannot do what it was asked."""
+    """The journal cannot be used."""
 
 
 class JournalFile:

@@ -17,7 +17,7 @@ from tollgauge_guard.resource import Resource, ResourceError, parse, variants
 def look_up(
     bundle: Bundle | None, resource: Resource, hops: Iterable[str], pay_to: object
 ) -> Known:
-    """Return what a bundle contains about a resource, its hops and a payTo."""
+    """Return a bundle's records for a resource, its hops and a payTo."""
     if bundle is None:
         return Known()
     others: dict[Resource, None] = {}

@@ -53,8 +53,8 @@ class Context(Protocol):
 class GuardedTools:
     """The tools of one MCP server.
 
-    `url` is the server's address, by which the bundle may know it; without one (a server on stdio)
-    each tool is a resource of its own that the bundle does not know.
+    `url` is the server's address, under which the bundle may list it. Without one (a server on
+    stdio), each tool is a separate resource that the bundle does not list.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class GuardedTools:
     async def call_tool(
         self, name: str, arguments: dict[str, Any] | None = None, **options: Any
     ) -> BaseModel:
-        """Return the result of a tool, paid for if that is asked and allowed.
+        """Return the result of a tool, paid for if payment is requested and allowed.
 
         `options` are those of the session. Raises PaymentRefusedError if the guard refuses, and
         PaymentUnresolved if an earlier payment of the same call has no answer.
@@ -139,6 +139,6 @@ class Elicitation:
 
 
 class _Consent(BaseModel):
-    """What the user answers."""
+    """The user's answer."""
 
     allow: bool

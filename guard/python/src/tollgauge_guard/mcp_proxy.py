@@ -1,9 +1,9 @@
 """A stdio MCP server that guards the paid tools of another one.
 
 It starts the other server, passes the messages of both sides on, and remembers which 402 a tool
-answered. A call that carries a payment is passed on only where the payment is for such a 402 and
-the decision allows it; else the client gets an error result that says why. The client has signed by
-then, but what does not reach the server cannot be taken.
+answered. A call with a payment is forwarded only if the payment is for such a 402 and the decision
+allows it; otherwise the client gets an error result with the reason. The client has signed by then,
+but a payment that does not reach the server cannot be taken.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ToolGate:
         return None
 
     def to_client(self, message: object) -> None:
-        """Record what a tool costs and what became of a payment, from a message of the server."""
+        """Record the price of a tool and the outcome of a payment from a server's message."""
         if not isinstance(message, dict) or "method" in message:
             return
         call = self._calls.pop(_key(message.get("id")), None)
@@ -195,7 +195,7 @@ class ToolGate:
             raise PaymentRefusedError(
                 Refuse(Code.RESOURCE_MISMATCH, reason, remedy="Call without a payment first.")
             )
-        # If it pays another account than any of them names, the check of what was signed fails.
+        # If it pays an account that none of them names, the check of the signed payment fails.
         of_payee = (offer for offer in paid if str(offer.pay_to).lower() == signed.pay_to)
         return next(of_payee, paid[0]), getattr(required, "extensions", None)
 
@@ -214,7 +214,7 @@ async def run(guard: Guard, command: Sequence[str], url: str | None = None) -> i
         raise GuardError(f"{command[0]} cannot be started ({error.strerror}).") from error
     try:
         await _passing_on(gate, server)
-    except ValueError as error:  # what asyncio's streams say of a line without an end
+    except ValueError as error:  # raised by asyncio's streams for a line that is too long
         raise GuardError(f"A message is longer than {LINE_MAX >> 20} MB.") from error
     finally:
         gate.close()

@@ -41,7 +41,7 @@ _SOLANA: Final = "solana:"
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the nodes prove, and the settled amount (atomic units) if they show one."""
+    """The evidence of the nodes, and the settled amount (atomic units) if they show one."""
 
     evidence: Evidence
     settled: int | None = None
@@ -89,11 +89,11 @@ class NodeReader:
         readings = [self._read(url, payment) for url in self._nodes.get(payment.network, ())]
         amounts = (reading.settled for reading in readings if reading.settled is not None)
         evidence = combine(reading.evidence for reading in readings)
-        # The highest amount: a node must not shrink what counts as spent.
+        # The highest amount: a node must not reduce the spent amount.
         return Reading(evidence, max(amounts, default=None))
 
     def last_valid_height(self, network: str) -> int | None:
-        """Return a Solana height above which what is signed now is not accepted, None if unknown.
+        """Return the Solana height until which a payment signed now is valid, None if unknown.
 
         Several nodes: the highest, because it is an upper bound.
         """

@@ -1,4 +1,4 @@
-"""Offers: what a seller asks to be paid, and the terms that the guard reads from it. Pure."""
+"""Offers: a seller's payment terms, and how the guard reads them. Pure."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class BadOffer:
-    """An offer that is refused whatever is known of its seller."""
+    """An offer that is refused regardless of its seller's record."""
 
     code: Code
     reason: str
@@ -93,7 +93,7 @@ def read_offer(
     """Read an entry of `accepts` from JSON. Never raises.
 
     The version of the 402 decides which fields count: those of the other version may be present,
-    and are not what is signed.
+    and are not signed.
     """
     fields = entry if isinstance(entry, dict) else {}
     is_v1 = version == 1

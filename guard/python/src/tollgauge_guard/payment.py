@@ -55,7 +55,7 @@ class Event(StrEnum):
 
 
 class Evidence(StrEnum):
-    """What the chain proves about a payment."""
+    """The chain's evidence about a payment."""
 
     USED = "used"
     DEAD = "dead"
@@ -64,7 +64,7 @@ class Evidence(StrEnum):
 
 
 class Step(StrEnum):
-    """What a call does about the latest unfinished payment of its purchase."""
+    """The next step of a call with an unfinished payment of its purchase."""
 
     SIGN = "sign"
     WAIT = "wait"
@@ -159,7 +159,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Event], Transition]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """What a call knows about the unfinished payment of its purchase.
+    """The state of the unfinished payment of a purchase, as a call sees it.
 
     `evidence` is None until the chain was read during this call. `may_resend` requires the same
     URL, the payload, and the offer in the new 402; `seconds_left` is the remaining validity.
@@ -179,7 +179,7 @@ class Situation:
 
 
 def next_step(now: Situation) -> Step:
-    """Return what a call does next; only `SIGN` lets it sign another authorization."""
+    """Return the next step of a call. Only `SIGN` lets it sign another authorization."""
     if now.state not in (*_BEING_PAID, State.OPEN, State.PAID_UNANSWERED):
         return Step.SIGN
     if now.state in _BEING_PAID:

@@ -1,4 +1,4 @@
-"""Policy: what the owner of a wallet lets its software pay."""
+"""Policy: the payments that the owner of a wallet allows its software."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Policy:
         trust: hosts that the owner trusts, by name.
         deny: hosts and payTo addresses that are never paid.
         allow_extensions: extensions whose additional signatures are allowed.
-        loss_budget, loss_count: what a host may take without an answer within 24 hours, as a sum
-            and as a number; beyond it, payments to the host ask.
+        loss_budget, loss_count: limits of a host's unanswered payments within 24 hours, as a sum
+            and as a number; above them, payments to the host ask.
         pay_again: whether a purchase whose payment got no answer may be paid again.
         pay_again_max: limit of `PayAgain.AUTO_UP_TO`.
         fail_open: without any bundle, treat every endpoint as unknown instead of refusing.

@@ -57,7 +57,7 @@ def read_answer(status: int, header: Callable[[str], str | None]) -> Answer:
 
 
 def classify_answer(answer: Answer, *, is_conditional: bool = False) -> Event:
-    """Return what a complete answer is to its payment.
+    """Return the event that a complete answer is for its payment.
 
     Only a 2xx answers a purchase, and a 304 if the request was conditional; the seller of any other
     answer may still take the payment.

@@ -1,4 +1,4 @@
-"""Records: what the bundle contains about an endpoint, a host or a payTo.
+"""Records of the bundle about endpoints, hosts and payTo addresses.
 
 Unknown trailing places of a record are ignored, so that the service can add some.
 """

@@ -1,4 +1,4 @@
-"""The request that is being paid: its URL, its purchase, and what was allowed and signed for it.
+"""The request that is being paid: its URL, its purchase, and the allowed and signed payment.
 
 The hooks of the x402 client see an offer but not the request, so the transport (or, without one,
 the hook of the HTTP client) puts the request into a context variable, and they take it from there.
@@ -43,7 +43,7 @@ _HOP_BY_HOP: Final = frozenset(
 class PaymentRefusedError(GuardError):
     """The guard refused a payment, and nothing left the process.
 
-    `code` is the rule that decided, `remedy` what the owner can change.
+    `code` is the rule that decided, `remedy` tells the owner how to allow the payment.
     """
 
     def __init__(self, refusal: Refuse) -> None:
@@ -53,7 +53,7 @@ class PaymentRefusedError(GuardError):
         self.remedy = refusal.remedy
 
     def for_model(self) -> dict[str, object]:
-        """Return what a language model may read: no addresses, and no setting that loosens."""
+        """Return the refusal for a language model, without addresses and settings that loosen."""
         return {"error": "payment-refused", "code": str(self.code)}
 
 
@@ -71,8 +71,8 @@ class PaymentUnresolved(PaymentRefusedError):  # noqa: N818  # the name in every
         handle: names the payment for `guard.resolve` and the commands; None while it is being
             signed by another call.
         state: `open`, or `paid-unanswered` if the chain shows that it was taken.
-        retry_until: until when the same call sends the same payment again (unix seconds).
-        remedy: what the owner can do.
+        retry_until: time until which the same call sends the same payment again (unix seconds).
+        remedy: the owner's options.
         nonce, network, payer, resource: of the payment.
     """
 
@@ -102,7 +102,7 @@ def to_error(refusal: Refuse) -> PaymentRefusedError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """What the owner's code says about one call. The values only tighten the policy."""
+    """The owner's options for one call. The values only tighten the policy."""
 
     purchase: str | None = None
     max_amount: int | None = None
@@ -116,7 +116,7 @@ OPTIONS: Final[ContextVar[CallOptions]] = ContextVar("tollgauge_guard", default=
 def paying(
     *, purchase: str | None = None, max_amount: int | None = None, expect_pay_to: str | None = None
 ) -> Iterator[None]:
-    """Name the purchase of the calls inside, or tighten what they may pay.
+    """Name the purchase of the calls inside, or tighten the policy for them.
 
     Args:
         purchase: the caller's key of the purchase, for example an order number. It never ends.
@@ -139,7 +139,7 @@ def paying(
 
 
 class Stage(Enum):
-    """How far the payment of an attempt has come."""
+    """The progress of an attempt's payment."""
 
     ASKED = auto()
     """Nothing is reserved."""
@@ -159,7 +159,7 @@ class Call:
 
     `keys` are the purchase keys of its first request: a seller chooses where redirects lead.
     `hops` are the URLs of its requests. `redirected` is the payment that was answered by a
-    redirect: the answer to the call decides what became of it.
+    redirect: the answer to the call decides its outcome.
     """
 
     keys: tuple[str, str] | None = None
@@ -173,8 +173,8 @@ class Attempt:
     """One request that may have to be paid.
 
     `keys` are its purchase key and its legacy key. `alias` is another name by which the 402 may
-    call it. `terms` are what was allowed, `payment` is the ID of the journal's row, `signed` what
-    was signed and checked, `header` the only text that may leave as the payment. `wallets` are the
+    call it. `terms` are the allowed terms, `payment` is the ID of the journal's row, `signed` the
+    checked authorization, `header` the only text that may leave as the payment. `wallets` are the
     addresses of the client's wallets, `payer` the one that pays. `is_behind`: an unfinished payment
     of the same purchase was found while reserving. `refusal` is why nothing may leave. `owner` is
     the client that pays: hooks of another guard on the same x402 client ignore it.
@@ -259,7 +259,7 @@ def calling() -> Iterator[None]:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Run code that is not part of the current call: what it pays is another payment."""
+    """Run code that is not part of the current call: it pays separately."""
     call, attempt, options = CALL.set(None), CURRENT.set(None), OPTIONS.set(CallOptions())
     try:
         yield
@@ -321,8 +321,8 @@ def start_attempt(
 def _is_same_origin(first: str, other: str) -> bool:
     """Whether two URLs have one origin.
 
-    From `http` to `https` on the default ports is no change: whoever reads the second could read
-    the first.
+    From `http` to `https` on the default ports is not a change: a party that can read the second
+    could read the first.
     """
     try:
         asked, landed = parse(first), parse(other)

@@ -1,6 +1,6 @@
 """requests: a session that pays, with a guard around and inside of the SDK's adapter.
 
-The SDK's adapter sends by `super().send`, so the gate stands between it and `HTTPAdapter` in the
+The SDK's adapter sends by `super().send`, so the gate is between it and `HTTPAdapter` in the
 order of the classes: `GuardedAdapter`, the SDK's `x402HTTPAdapter`, `_Gate`, `HTTPAdapter`.
 """
 
@@ -128,7 +128,7 @@ class _Gate(HTTPAdapter):
     def _watch(
         self, attempt: Attempt, answer: requests.Response, *, is_conditional: bool = False
     ) -> requests.Response:
-        """Record what became of a payment once the body of the answer has come."""
+        """Record the outcome of a payment when the body of the answer is complete."""
         setattr(answer, HANDLE, attempt.handle)
         read = read_answer(answer.status_code, answer.headers.get)
         event = classify_answer(read, is_conditional=is_conditional)
@@ -192,7 +192,7 @@ class GuardedAdapter(x402HTTPAdapter, _Gate):
     def send(
         self, request: requests.PreparedRequest, *args: Any, **kwargs: Any
     ) -> requests.Response:
-        """Send a request, and pay for it if that is asked and allowed.
+        """Send a request, and pay for it if payment is requested and allowed.
 
         Redirects of the call after a payment are followed without it.
 

@@ -1,10 +1,10 @@
 """Resource: a URL in the one form by which the bundle knows it.
 
-The canonical form is scheme, host (lower case, IDNA A-label, no trailing dot), port where it is not
+The canonical form is scheme, host (lower case, IDNA A-label, no trailing dot), port if it is not
 the scheme's default, and path (percent-encoding normalised, dot segments removed, case kept); no
-query and no fragment (RFC 3986 section 6.2, IDNA 2008 with UTS 46). For public https URLs it is
-what the service computes, which guard/cases/resources.json holds both to. Addresses, single labels
-and `http` are read as well: the bundle does not know them, but a request may go there.
+query and no fragment (RFC 3986 section 6.2, IDNA 2008 with UTS 46). For public https URLs it equals
+the service's, as guard/cases/resources.json checks for both. Addresses, single labels and `http`
+are read as well: the bundle does not list them, but a request may go there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Signatures: whether a bundle is what the holder of an accepted key signed.
+"""Signatures: verifies that the holder of an accepted key signed a bundle.
 
 The header `Tollgauge-Signature` is a detached JWS (RFC 7515 appendix F) with EdDSA (RFC 8037) and
-without base64 (RFC 7797) over the 32 bytes of the body's SHA-256. Its protected header must say
-`tollgauge-bundle`, so that nothing else that the service signs is taken for a bundle.
+without base64 (RFC 7797) over the 32 bytes of the body's SHA-256. Its protected header must contain
+`tollgauge-bundle`, so that other texts that the service signs are not accepted as bundles.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _list_keys(document: object) -> Iterator[PublicKey]:
 
 
 def _complete(key: PublicKey, listed: Mapping[str, PublicKey]) -> PublicKey:
-    """Add what the service lists about a key: the key itself, and when it was retired."""
+    """Add the service's data about a key: the key itself, and the time when it was retired."""
     found = listed.get(key.fingerprint)
     if found is None:
         return key

@@ -1,4 +1,4 @@
-"""Signed payments: what a payload authorizes, and whether that is what was allowed."""
+"""Signed payments: reads the authorization in a payload and compares it with the allowed terms."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SignedError(GuardError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorization:
-    """What a payload authorizes. EVM values are lower-case hex, times unix seconds.
+    """The authorization in a payload. EVM values are lower-case hex, times unix seconds.
 
     `asset` is None in x402 version 1, whose payload does not name it. `nonce` identifies the
     authorization among those of its payer. `evidence` is JSON for the reader of the chain.
@@ -57,7 +57,7 @@ class Authorization:
 
 
 def read_signed(payload: Payload) -> Authorization:
-    """Return what a payload authorizes. Raises SignedError for anything it cannot read whole."""
+    """Return the authorization in a payload. Raises SignedError if any part cannot be read."""
     inner = payload.payload
     if payload.get_network().startswith("solana:"):
         from tollgauge_guard import signed_solana  # solders is an optional dependency
@@ -73,7 +73,7 @@ def read_signed(payload: Payload) -> Authorization:
 
 
 def difference(signed: Authorization, terms: Terms, now: int) -> str | None:
-    """Return in what an authorization differs from the terms that were allowed."""
+    """Return the name of the first field that differs from the allowed terms, None if all agree."""
     latest = now + terms.timeout + CLOCK_SLACK_S
     # A Solana transaction ends with its blockhash, a voucher without a deposit never.
     is_timed = signed.method in (EIP_3009, PERMIT2) or signed.valid_before > 0

@@ -25,10 +25,10 @@ _COLLECTOR: Final = PERMIT2_DEPOSIT_COLLECTOR_ADDRESS.lower()
 
 
 def read_channel(payload: Payload) -> Authorization:
-    """Return what a payment of a channel authorizes.
+    """Return the authorization in a payment of a channel.
 
-    Its `value` is the price of the offer, `exposed` the deposit: a voucher takes only from what was
-    deposited before. Raises SignedError.
+    Its `value` is the price of the offer, `exposed` the deposit: a voucher can only take earlier
+    deposits. Raises SignedError.
     """
     inner, common = payload.payload, common_fields(payload)
     config, voucher = inner.get("channelConfig"), inner.get("voucher")
@@ -70,7 +70,7 @@ def read_channel(payload: Payload) -> Authorization:
 
 
 def _read_deposit(deposit: object, token: str | None) -> tuple[int, int]:
-    """Return what a deposit moves into the channel (atomic units) and until when it is valid.
+    """Return the amount of a deposit (atomic units) and the time until which it is valid.
 
     Both are 0 without a deposit.
     """

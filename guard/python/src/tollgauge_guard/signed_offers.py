@@ -88,7 +88,7 @@ def fetch_document(url: str) -> object:
 
 
 def read_terms(fields: Mapping[str, object]) -> Terms:
-    """Return what is sold in a comparable form."""
+    """Return the terms of an offer in a comparable form."""
     values = (str(fields.get(name)) for name in _TERMS)
     return tuple(value.lower() if value.startswith("0x") else value for value in values)
 
@@ -109,7 +109,7 @@ def _did(url: str) -> str:
 def _read_offer(
     offer: Mapping[str, Any], did: str, document: object
 ) -> tuple[dict[str, object] | None, bool | None]:
-    """Return what was signed, and whether a known signer signed it.
+    """Return the signed offer, and whether a known signer signed it.
 
     None: the signer is unknown. False: it is not the signature of the key that it names.
     """

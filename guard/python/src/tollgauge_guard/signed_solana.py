@@ -43,7 +43,7 @@ _ALL_BPS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What an instruction takes from the payer's token account.
+    """The transfer of an instruction from the payer's token account.
 
     `facilitator` decides the amount that is settled (`upto`).
     """
@@ -56,7 +56,7 @@ class _Taken:
 
 
 def read_transaction(payload: Payload) -> Authorization:
-    """Return what a Solana transaction authorizes.
+    """Return the authorization in a Solana transaction.
 
     Raises SignedError unless it is exactly one transfer to the payTo, or one deposit that only the
     payTo can get, next to compute budget and memo instructions, and signed by the payer.

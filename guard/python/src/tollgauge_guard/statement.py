@@ -29,7 +29,7 @@ TYPES: Final = {
 
 
 class Delivery(StrEnum):
-    """What the payer got."""
+    """The payer's result."""
 
     DELIVERED = "delivered"
     NOT_MATCHING = "delivered-not-matching"
@@ -62,7 +62,7 @@ class Statement:
 
 
 def guess_delivery(payment: Payment) -> Delivery:
-    """Return what the journal suggests about a delivery; the payer saw the answer."""
+    """Return the likely outcome from the journal. The payer, who saw the answer, decides."""
     if payment.status == _PAYMENT_REQUIRED:
         return Delivery.ASKED_AGAIN
     if payment.status is None:
@@ -84,14 +84,14 @@ def sign_statement(payment: Payment, outcome: Delivery, private_key: str) -> Sta
         raise StatementError("Only payments on EVM chains can be reported.")
     try:
         account = Account.from_key(private_key)
-    except Exception:  # noqa: BLE001  # the library's own words may show the key
+    except Exception:  # noqa: BLE001  # the library's message may contain the key
         raise StatementError(
             "The private key cannot be read.", hint="It is 32 bytes of hex."
         ) from None
     if account.address.lower() != payment.payer:
         raise StatementError(
             f"The key is that of {account.address.lower()}, and {payment.payer} paid.",
-            hint="Only the account that paid can say what it got.",
+            hint="Only the account that paid can state the outcome.",
         )
     message = {
         "resource": payment.resource,

@@ -38,7 +38,7 @@ def find_payer(scheme: object) -> str | None:
 
 
 def can_sign_for(scheme: object, extension: str) -> bool:
-    """Whether a wallet is able to sign what a gas sponsoring extension asks for."""
+    """Return whether a wallet is able to sign for a gas sponsoring extension."""
     needed = {
         "eip2612GasSponsoring": "read_contract",
         "erc20ApprovalGasSponsoring": "sign_transaction",
