@@ -341,13 +341,13 @@ def _read_python(file: Path, source: str) -> Iterator[Text]:
 
 def _read_script(file: Path, source: str) -> Iterator[Text]:
     for match in _SCRIPT_COMMENT.finditer(source):
-        yield Text(DOCSTRING, file, _line_of(source, match), match.group())
+        yield Text(DOCSTRING, file, _line_of(match), match.group())
     if "tests" in file.parts or ".test." in file.name or "test" in file.parts:
         return
     # Comments may contain an apostrophe, which would open a string.
     for match in _SCRIPT_STRING.finditer(_SCRIPT_COMMENT.sub(_blank_comment, source)):
         if _SENTENCE.search(match.group()):
-            yield Text(MESSAGE, file, _line_of(source, match), match.group().strip("`"))
+            yield Text(MESSAGE, file, _line_of(match), match.group().strip("`"))
 
 
 def _blank_comment(match: re.Match[str]) -> str:
@@ -362,8 +362,8 @@ def _read_comments(file: Path, source: str, kind: str, *, skipped: set[int]) -> 
             yield Text(kind, file, number, match[1])
 
 
-def _line_of(source: str, match: re.Match[str]) -> int:
-    return source.count("\n", 0, match.start()) + 1
+def _line_of(match: re.Match[str]) -> int:
+    return match.string.count("\n", 0, match.start()) + 1
 
 
 def _print_rates(texts: Iterable[Text]) -> None:

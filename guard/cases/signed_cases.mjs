@@ -136,7 +136,7 @@ async function exactCases() {
       const bytes = Buffer.from(one.payload.transaction, "base64");
       one.payload.transaction = bytes.subarray(0, -1).toString("base64");
     })],
-    ["a transaction that is none", changed(good, (one) => (one.payload.transaction = "AAAA"))],
+    ["an invalid transaction", changed(good, (one) => (one.payload.transaction = "AAAA"))],
     ["the payer pays the fee", own],
   ].map(([name, payment, authorization = null]) => ({ name: `Solana exact: ${name}`, payment, authorization }));
 }

@@ -61,9 +61,9 @@ async function cases() {
     ["an index that is not in the 402", one, [await byAccount(payee, 7, { amount: "1" })], null, [0]],
     ["an unknown signer contradicts nothing", moved, [await byAccount(hosted, 0)], null, []],
     ["an account of the host is known", moved, [await byAccount(hosted, 0)], host, [0]],
-    ["an account of the host signed what is offered", one, [await byAccount(hosted, 0)], host, []],
-    ["a signature that recovers to nobody known", one, [{ ...good, signature: `${good.signature.slice(0, -4)}001b` }], null, []],
-    ["a signature that is none", moved, [{ ...good, signature: "0x" }], null, []],
+    ["an account of the host signed the offer", one, [await byAccount(hosted, 0)], host, []],
+    ["a signature that recovers to an unknown account", one, [{ ...good, signature: `${good.signature.slice(0, -4)}001b` }], null, []],
+    ["an invalid signature", moved, [{ ...good, signature: "0x" }], null, []],
     ["a payload that was changed after it was signed", moved, [{ ...good, payload: { ...good.payload, payTo: thief.address } }], null, []],
     ["signed by a key of the host", one, [await byKey(own, kid, 0)], host, []],
     ["a key of the host contradicts", moved, [await byKey(own, kid, 0)], host, [0]],
@@ -72,8 +72,8 @@ async function cases() {
     ["a key that the host does not publish", moved, [await byKey(other, `${DID}#key-2`, 0)], host, []],
     ["the host publishes no keys", moved, [await byKey(own, kid, 0)], null, []],
     ["a key of another host", moved, [await byKey(own, "did:web:evil.example.net#key-1", 0)], host, []],
-    ["a document that is none", moved, [await byKey(own, kid, 0)], { verificationMethod: 7 }, []],
-    ["offers that are none", one, [7, null, {}, { format: "jws", signature: "a.b" }, { format: "eip712" }], host, []],
+    ["an invalid document", moved, [await byKey(own, kid, 0)], { verificationMethod: 7 }, []],
+    ["invalid offers", one, [7, null, {}, { format: "jws", signature: "a.b" }, { format: "eip712" }], host, []],
   ].map(([name, accepts, offers, did, contradicted]) => ({ name, url: URL_ASKED, accepts, offers, did, contradicted }));
 }
 

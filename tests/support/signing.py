@@ -59,7 +59,7 @@ def verify(text: str, body: bytes, typ: Typ, keys: Iterable[PublicKey]) -> Signa
     """
     signature = read(text)
     if signature.typ != typ:
-        raise SignatureError(f"What was signed is a {signature.typ}, not a {typ}.")
+        raise SignatureError(f"The signed document is a {signature.typ}, not a {typ}.")
     own = [key for key in keys if key.fingerprint == signature.kid]
     if not own:
         raise SignatureError("It was signed by a key that is not known.")

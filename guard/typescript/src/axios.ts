@@ -76,7 +76,7 @@ export function guardAxios<Client extends PayingClient, Instance extends AxiosLi
 ): Instance {
   // An instance without interceptors: none may change a payment after the last look.
   const bare = instance.create();
-  // The request that was answered with 402 holds them already; and what is deleted stays deleted.
+  // The request that got the 402 contains them already, and deleted defaults stay deleted.
   Object.assign(bare.defaults, { headers: {}, params: undefined, auth: undefined });
   // All that the wrapper gets of the instance: whatever else it would use fails, and pays nothing.
   const seam: Seam = {
@@ -162,7 +162,7 @@ function note<Client extends PayingClient>(
   } else call.obstacle = redirectObstacle(method, asked, answered);
 }
 
-/** The URL of an answer after redirects, which the http adapter alone keeps, or null. */
+/** The URL of an answer after redirects, which only the http adapter keeps, or null. */
 function landedAt(response: AxiosAnswer, config: AxiosConfig): string | null {
   const { res } = (response.request ?? {}) as { res?: { responseUrl?: unknown } };
   return typeof res?.responseUrl === "string" ? withoutAuth(res.responseUrl, config) : null;
@@ -176,8 +176,8 @@ function withoutAuth(text: string, { auth }: AxiosConfig): string {
 }
 
 /**
- * Sends a payment to the URL that was judged. A redirect is followed without it, and what is
- * answered there is the payment's answer.
+ * Sends a payment to the URL of the decision. A redirect is followed without the payment, and the
+ * answer there is the payment's answer.
  */
 async function pay<Client extends PayingClient>(
   guard: TransportGuard<Client>,

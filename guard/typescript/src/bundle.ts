@@ -1,5 +1,5 @@
 /**
- * A bundle: what the service knows about all endpoints, signed, so that look-ups are local. One zstd
+ * A bundle: the service's records of all endpoints, signed, so that look-ups are local. One zstd
  * frame of newline-delimited JSON: a header, then one array per endpoint, host or payTo, sorted by
  * key. Unknown members of the header and unknown trailing places of a record are ignored. A record is
  * found by bisection, and only its own line is parsed.
@@ -22,7 +22,7 @@ const KEY_LENGTH = 22;
 const LINE_MIN = 2 + KEY_LENGTH + 2;
 const NEWLINE = 0x0a;
 
-/** Bytes that are not a bundle; the message says why. */
+/** Bytes that are not a bundle; the message states the reason. */
 export class BundleError extends Error {
   override readonly name = "BundleError";
 }

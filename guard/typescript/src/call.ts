@@ -9,7 +9,7 @@ import type { Terms } from "./offer.js";
 import { type Payment, retryUntil } from "./payment-state.js";
 import type { RequestKeys } from "./purchase-key.js";
 
-/** What the owner's code says about one call. The values only tighten the policy. */
+/** The owner's options for one call. The values only tighten the policy. */
 export interface CallOptions {
   /** The caller's key of the purchase, for example an order number. It never ends. */
   readonly purchase?: string;
@@ -19,13 +19,13 @@ export interface CallOptions {
   readonly expectPayTo?: string;
 }
 
-/** A payment that was not made: nothing was signed, or what was signed did not leave. */
+/** A payment that was not made: nothing was signed, or the signed payment did not leave. */
 export class PaymentRefused extends Error {
   override readonly name: string = "PaymentRefused";
   /** The rule that decided. */
   readonly code: Code;
   readonly reason: string;
-  /** What the owner can change. */
+  /** How the owner can allow the payment. */
   readonly remedy: string;
 
   constructor({ code, reason, remedy }: Pick<Refuse, "code" | "reason" | "remedy">) {
@@ -92,14 +92,14 @@ export interface SentPayment extends Sealed {
   readonly call: Call;
 }
 
-/** What the transport sees of a request, and the client's hooks do not. */
+/** The part of a request that the transport sees and the client's hooks do not. */
 export interface Call {
   readonly options: CallOptions;
   /** The URL that answered 402, after redirects; null before one did. */
   url: string | null;
   /** The URLs that redirected there. */
   hops: readonly string[];
-  /** Another name by which the 402 may call what was requested. */
+  /** Another name that the 402 may use for the requested resource. */
   alias: string | null;
   /** The keys of the request that the program made. */
   keys: RequestKeys | null;
@@ -120,7 +120,7 @@ export interface Call {
   sealed: Sealed | null;
   /** The payment that left: a call is paid once. */
   sent: SentPayment | null;
-  /** Returns or throws what the payment was answered with. */
+  /** Returns or throws the answer to the payment. */
   answer: (() => unknown) | null;
   /** Why nothing was signed or sent. */
   refused: PaymentRefused | JournalError | null;

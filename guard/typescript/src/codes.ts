@@ -1,4 +1,4 @@
-/** Codes of decisions, in the order in which the rules are checked, and what the owner can change. */
+/** Codes of decisions, in the order in which the rules are checked, with the owner's remedies. */
 
 const ASK = "Give the guard an approver (`ask`, or the queue of `tollgauge-guard approve`)";
 const TRUST = "or name the host and its payTo in `trust` of the policy";
@@ -73,7 +73,7 @@ export const REMEDIES = {
   "sdk-refused": "Check the schemes, policies and spend controls of the x402 client.",
   /** The request was paid already, and is not paid a second time. */
   "paid-already": "Find the hook that asks for a second payment.",
-  /** What was signed, or is about to be sent, is not what was allowed. */
+  /** The signed or outgoing payment differs from the allowed one. */
   "signed-differs": "Find the hook, extension or redirect that changes the payment.",
   /** An earlier payment of the same purchase has no answer, and may still be taken or was. */
   "payment-unresolved": "See `guard.unresolved()`.",

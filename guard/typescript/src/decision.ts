@@ -46,7 +46,7 @@ export interface Ask {
 
 export type Decision = Allow | Refuse | Ask;
 
-/** What the bundle contains about a request. */
+/** The bundle's records for a request. */
 export interface Known {
   readonly record: EndpointRecord | null;
   /**
@@ -72,7 +72,7 @@ export interface Asked {
   readonly isStopped: boolean;
 }
 
-/** What counts as spent, in micro-dollars. */
+/** Spent amounts in micro-dollars. */
 export interface Spent {
   /** At the host within 24 hours. */
   readonly host: bigint;
@@ -85,7 +85,7 @@ export interface Spent {
   readonly losses: number;
 }
 
-/** An older bundle vouches for no endpoint; what it refuses stays refused. */
+/** An older bundle permits no endpoint. Its refusals stay valid. */
 export const STALE_S = 48 * 3600;
 /** An older bundle limits payments to `unknownMax`. */
 const OLD_S = 7 * 24 * 3600;

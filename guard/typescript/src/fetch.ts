@@ -89,8 +89,8 @@ function watch<Client extends PayingClient>(
 }
 
 /**
- * Sends a payment to the URL that was judged. A redirect is followed without it, and what is
- * answered there is the payment's answer.
+ * Sends a payment to the URL of the decision. A redirect is followed without the payment, and the
+ * answer there is the payment's answer.
  */
 async function pay<Client extends PayingClient>(
   guard: TransportGuard<Client>,

@@ -3,8 +3,8 @@
 import { types } from "node:util";
 
 /**
- * Freezes a value from JSON, with all that it holds. False, and perhaps half frozen, for what is
- * not plain data: a proxy, an accessor or an object of a class may say something else next time.
+ * Freezes a value from JSON and its members. Returns false for values that are not plain data, which
+ * may then be partly frozen: a proxy, an accessor or an object of a class may change its value.
  */
 export function freeze(value: unknown): boolean {
   if (typeof value === "function") return false;

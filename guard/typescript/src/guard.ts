@@ -29,7 +29,7 @@ export function guarded<Client extends PayingClient>(
 }
 
 /**
- * Names the purchase of the calls in `work`, or tightens what they may pay. Throws TypeError for
+ * Names the purchase of the calls in `work`, or tightens the policy for them. Throws TypeError for
  * options that are not valid.
  */
 export function paying<T>(options: CallOptions, work: () => T): T {
@@ -49,12 +49,12 @@ export class Guard<Client extends PayingClient = PayingClient>
   /** Handles of payments by the response or error that a caller got. */
   readonly #named = new WeakMap<object, string>();
 
-  /** A `fetch` that pays what the guard allows: `guard.fetch(wrapFetchWithPayment)`. */
+  /** A `fetch` that makes allowed payments: `guard.fetch(wrapFetchWithPayment)`. */
   fetch(wrap: WrapFetch<Client>, fetch: Fetch = globalThis.fetch): Fetch {
     return guardFetch(this, wrap, fetch);
   }
 
-  /** The instance, which pays what the guard allows: `guard.axios(wrapAxiosWithPayment, axios)`. */
+  /** The instance, which makes allowed payments: `guard.axios(wrapAxiosWithPayment, axios)`. */
   axios<Instance extends AxiosLike>(
     wrap: WrapAxios<Client, Instance>,
     instance: Instance,
@@ -63,8 +63,8 @@ export class Guard<Client extends PayingClient = PayingClient>
   }
 
   /**
-   * `callTool` of an MCP client that pays what the guard allows: `guard.mcp(client, serverUrl)`.
-   * `server` is null for one that has no URL; then the bundle does not know it.
+   * `callTool` of an MCP client that makes allowed payments: `guard.mcp(client, serverUrl)`.
+   * `server` is null for a server without a URL, which the bundle does not list.
    */
   mcp<Mcp extends McpLike>(client: Mcp, server: string | null): Mcp["callTool"] {
     return guardMcp(this, client, server);
@@ -126,7 +126,7 @@ export class Guard<Client extends PayingClient = PayingClient>
     });
   }
 
-  /** Closes the journal; nothing can be paid afterwards. */
+  /** Closes the journal. After that, nothing can be paid. */
   close(): void {
     this.stop();
     this.journal.file.close();
@@ -137,7 +137,7 @@ export class Guard<Client extends PayingClient = PayingClient>
     try {
       return await CALLS.run({ guard: this, call }, () => work(call));
     } catch (error) {
-      // The client tried to pay a second time: its caller gets what the seller answered.
+      // The client tried to pay a second time: its caller gets the seller's answer.
       if (call.answer !== null && call.refused !== null) return call.answer() as T;
       throw call.refused ?? error;
     } finally {

@@ -104,7 +104,7 @@ function insert(file: JournalFile, entry: Fields, header: unknown, outcome: Fiel
   }
 }
 
-/** Whether a file holds something, and not an SQLite database. */
+/** Whether a file is neither empty nor an SQLite database. */
 function isLines(path: string): boolean {
   let file: number;
   try {

@@ -29,7 +29,7 @@ const KEEP_S = 90 * DAY_S;
 const KEEP_REFUSALS_S = 30 * DAY_S;
 const MAX_REFUSALS = 100_000;
 
-/** What is bought: the request, by keys that do not contain its query or body. */
+/** A purchase: the request, identified by keys that do not contain its query or body. */
 export interface Purchase {
   readonly account: string;
   readonly wallets: readonly string[];
@@ -150,7 +150,7 @@ export class Journal {
   }
 
   /**
-   * Records what was signed, before it leaves; `payload` is the value of its header. Throws
+   * Records the signed payment before it leaves; `payload` is the value of its header. Throws
    * JournalError if the reservation is gone, or if the same authorization was recorded before: then
    * the payment must not leave.
    */
@@ -216,8 +216,8 @@ export class Journal {
   }
 
   /**
-   * The first unfinished payment of a purchase. A reservation of a process that died is none: what
-   * it signed was not recorded and did not leave.
+   * The first unfinished payment of a purchase. A reservation of a process that died does not count:
+   * its payment was not recorded and did not leave.
    */
   unfinished({ key, legacy, account, wallets }: Purchase): Payment | null {
     const rows = this.#select(
@@ -228,7 +228,7 @@ export class Journal {
     return rows.find(({ state, owner }) => state !== "reserved" || isAlive(owner)) ?? null;
   }
 
-  /** What counts as spent at `where.at`, at most 290 rows per budget. */
+  /** The spent amounts at `where.at`, from at most 290 rows per budget. */
   spent(where: Exposure): Spent {
     const { account, network, asset, host, session, at } = where;
     const first = at >= DAY_S ? Math.floor((at - DAY_S) / BUCKET_S) : 0;
@@ -341,7 +341,7 @@ export class Journal {
     return found.some(({ state, owner }) => state !== "reserved" || isAlive(owner));
   }
 
-  /** Deletes the reservations of processes that died: what they signed did not leave. */
+  /** Deletes the reservations of processes that died: their payments did not leave. */
   #releaseDead(): void {
     for (const payment of this.#select("state = 'reserved'")) {
       if (isAlive(payment.owner)) continue;

@@ -1,4 +1,4 @@
-/** Judges the offers of a call: reads them, looks up what is known, and decides. */
+/** Judges the offers of a call: reads them, looks up the records, and decides. */
 
 import type { Call } from "./call.js";
 import { decide, type Decision, type Refuse, type Spent } from "./decision.js";
@@ -37,7 +37,7 @@ export class Judge {
     this.#session = session;
   }
 
-  /** What a call buys; null if its URL cannot be read, which the decision explains. */
+  /** The purchase of a call; null if its URL cannot be read, which the decision explains. */
   purchase({ url, keys, options }: Call): Purchase | null {
     const resource = parseResource(url);
     if (resource === null || keys === null || url === null) return null;

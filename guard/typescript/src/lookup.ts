@@ -9,7 +9,7 @@ import type { Known } from "./decision.js";
 import type { Conduct } from "./record.js";
 import { parseResource, type Resource, variants } from "./resource.js";
 
-/** What a bundle contains about a URL, its hops and a payTo. Throws RecordError. */
+/** A bundle's records for a URL, its hops and a payTo. Throws RecordError. */
 export function lookUp(
   bundle: Bundle | null,
   url: unknown,

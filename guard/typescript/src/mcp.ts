@@ -27,8 +27,8 @@ const PAYMENT = "x402/payment";
 const RECEIPT = "x402/payment-response";
 
 /**
- * `callTool` of the client, which pays what the guard allows. `server` is the URL of the server,
- * by which the bundle knows it; null for one that has no URL.
+ * `callTool` of the client, which makes allowed payments. `server` is the URL under which the bundle
+ * lists the server; null for a server without a URL.
  */
 export function guardMcp<Client extends PayingClient, Mcp extends McpLike>(
   guard: TransportGuard<Client>,

@@ -19,7 +19,7 @@ import type { Evidence, Payment } from "./payment-state.js";
 /** JSON-RPC URLs by network (CAIP-2); with several, all of them must show a payment dead. */
 export type Nodes = Readonly<Record<string, string | readonly string[]>>;
 
-/** What the nodes prove, and the settled amount (atomic units) if they show one. */
+/** The evidence of the nodes, and the settled amount (atomic units) if they show one. */
 export interface Reading {
   readonly evidence: Evidence;
   readonly settled: bigint | null;
@@ -63,7 +63,7 @@ export class NodeReader {
     const urls = url === undefined ? (this.#nodes.get(payment.network) ?? []) : [url];
     const readings = await Promise.all(urls.map((one) => readNode(one, payment)));
     const amounts = readings.map(({ settled }) => settled).filter((one) => one !== null);
-    // The highest amount: a node must not shrink what counts as spent.
+    // The highest amount: a node must not reduce the spent amount.
     const settled = amounts.reduce<bigint | null>(
       (most, one) => (most === null || one > most ? one : most),
       null,
@@ -72,7 +72,7 @@ export class NodeReader {
   }
 
   /**
-   * A Solana height above which what is signed now is not accepted; null if it is not known. Of
+   * The Solana height until which a payment signed now is valid; null if it is not known. Of
    * several nodes the highest, because it is an upper bound. Never throws.
    */
   async lastValidHeight(network: string): Promise<number | null> {

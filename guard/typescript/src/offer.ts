@@ -1,4 +1,4 @@
-/** What a seller asks to be paid, and the terms that the guard reads from it. Pure. */
+/** A seller's payment terms, and how the guard reads them. Pure. */
 
 import { parseAccount, parseAddress } from "./address.js";
 import type { Code } from "./codes.js";
@@ -25,7 +25,7 @@ export interface Offer {
   readonly payTo: unknown;
   readonly timeout: unknown;
   readonly extra: unknown;
-  /** What the 402 names as its resource. */
+  /** The resource in the 402. */
   readonly resourceUrl: unknown;
   /** Names of the extensions for which the wallet would sign something in addition. */
   readonly extensions: readonly string[];
@@ -71,7 +71,7 @@ export interface BadOffer {
 
 /**
  * The offer in an entry of `accepts` from JSON. The version of the 402 decides which fields count:
- * those of the other version may be present, and are not what is signed. Never throws.
+ * those of the other version may be present and are not signed. Never throws.
  */
 export function readOffer(
   entry: unknown,
@@ -158,7 +158,7 @@ export function signingExtensions(declared: unknown): string[] {
   return GAS_EXTENSIONS.filter((name) => Object.hasOwn(members(declared), name));
 }
 
-/** The extensions for which a wallet signed something, rather than to repeat what was declared. */
+/** The extensions for which a wallet signed something instead of repeating the declaration. */
 export function changedExtensions(payload: unknown, required: unknown): string[] {
   const [sent, declared] = [payload, required].map((one) => members(members(one)["extensions"]));
   const isEcho = (name: string): boolean =>
@@ -175,7 +175,7 @@ export function withPaymentId(required: unknown, newId: () => string): unknown {
   return { ...members(required), extensions: { ...extensions, [PAYMENT_ID]: named } };
 }
 
-/** Micro-dollars of a part of what the terms expose (atomic units), rounded up. */
+/** Micro-dollars of a part of the terms' exposure (atomic units), rounded up. */
 export function partOfExposure({ exposure, exposed }: Terms, part: bigint): bigint {
   return (exposure * part + exposed - 1n) / exposed;
 }

@@ -1,4 +1,4 @@
-/** What the owner of a wallet gives its guard. */
+/** The options that the owner of a wallet gives its guard. */
 
 import type { Code } from "./codes.js";
 import type { Nodes } from "./nodes.js";
@@ -25,7 +25,7 @@ export interface GuardOptions {
   readonly key: PinnedKey | readonly PinnedKey[];
   /** What differs from `DEFAULT_POLICY`. */
   readonly policy?: Partial<Policy>;
-  /** Is asked; without it, a payment that needs consent is refused. Only `true` allows it. */
+  /** Called for consent; without it, a payment that needs consent is refused. Only `true` allows it. */
   readonly ask?: (question: Question) => boolean | Promise<boolean>;
   /**
    * The Ed25519 public key (base64url) of an approver: without `ask`, questions wait in the journal

@@ -51,10 +51,10 @@ export type Event =
   | "pay-again"
   | "write-off";
 
-/** What the chain proves about a payment. */
+/** The chain's evidence about a payment. */
 export type Evidence = "used" | "dead" | "unused" | "unknown";
 
-/** What a call does about the unfinished payment of its purchase. */
+/** The next step of a call with an unfinished payment of its purchase. */
 export type Step =
   | "sign"
   | "wait"
@@ -128,7 +128,7 @@ export const TRANSITIONS: Readonly<Record<State, Partial<Record<Event, Transitio
   dead: {},
 };
 
-/** What a call knows about the unfinished payment of its purchase. */
+/** The state of the unfinished payment of a purchase, as a call sees it. */
 export interface PurchaseSituation {
   /** Null: there is no unfinished payment. */
   readonly state: State | null;

@@ -1,4 +1,4 @@
-/** What the owner of a wallet lets its software pay. */
+/** The payments that the owner of a wallet allows its software. */
 
 import { parseAccount } from "./address.js";
 import { members } from "./json.js";
@@ -53,7 +53,7 @@ export interface Policy {
   readonly deny: readonly string[];
   /** Extensions whose additional signatures are allowed. */
   readonly allowExtensions: readonly string[];
-  /** What a host may take without an answer within 24 hours; beyond it, payments there ask. */
+  /** Limit of a host's unanswered payments within 24 hours; above it, payments there ask. */
   readonly lossBudget: bigint;
   /** How many unanswered payments a host may take within 24 hours. */
   readonly lossCount: number;

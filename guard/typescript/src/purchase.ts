@@ -23,7 +23,7 @@ import {
 import type { Policy } from "./policy.js";
 import { dollars, findAsset, microUsd } from "./units.js";
 
-/** How long a call waits for an identical one. */
+/** Waiting time for an identical call. */
 const QUEUE_MS = 30_000;
 const POLL_MS = 50;
 
@@ -96,8 +96,8 @@ export async function makeWay(
 }
 
 /**
- * Reads a payment from the owner's nodes, or from `node`, and records what they show. If it is still
- * unresolved afterwards, `close` records the owner's decision. Throws JournalError.
+ * Reads a payment from the owner's nodes, or from `node`, and records the result. If it is still
+ * unresolved after that, `close` records the owner's decision. Throws JournalError.
  */
 export async function resolvePayment(
   guard: Payer,

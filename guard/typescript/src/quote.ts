@@ -1,4 +1,4 @@
-/** Quotes: what the guard decides about the offers of a URL, without paying. */
+/** Quotes: the guard's decisions about the offers of a URL, without paying. */
 
 import type { Call } from "./call.js";
 import type { Code } from "./codes.js";

@@ -1,6 +1,6 @@
 /**
- * What the bundle contains about an endpoint, a host or a payTo. Unknown trailing places of a record
- * are ignored, so that the service can add some.
+ * The bundle's record of an endpoint, a host or a payTo. Unknown trailing places of a record are
+ * ignored, so that the service can add some.
  */
 
 /** The grades, best first. */

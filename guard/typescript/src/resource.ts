@@ -1,6 +1,6 @@
 /**
  * A URL in the one form by which the bundle knows it: scheme, host (lower case, IDNA A-labels, no
- * trailing dot), the port where it is not the scheme's default, and path (percent-encoding
+ * trailing dot), the port if it is not the scheme's default, and path (percent-encoding
  * normalised, dot segments removed, case kept); no query and no fragment (RFC 3986 section 6.2).
  * guard/cases/resources.json holds cases that the service and both guards agree on.
  */
@@ -11,9 +11,9 @@ export interface Resource {
   readonly scheme: "https" | "http" | "mcp";
   readonly host: string;
   readonly port: number;
-  /** Scheme, host, and the port where it is not the scheme's default. */
+  /** Scheme, host, and the port if it is not the scheme's default. */
   readonly origin: string;
-  /** The canonical text, of which a bundle holds a hash. */
+  /** The canonical text. A bundle contains its hash. */
   readonly url: string;
 }
 
@@ -22,17 +22,17 @@ const URL_MAX = 8192;
 const DEFAULT_PORTS = { https: 443, http: 80, mcp: 0 };
 /** A scheme, and an authority that holds no user information and no escape. */
 const FORM = /^(https?|mcp):\/\/[^/?#@%]+(?:[/?#]|$)/i;
-/** Spaces, controls, backslashes, and what is invisible (Default_Ignorable_Code_Point). */
+/** Spaces, controls, backslashes, and invisible characters (Default_Ignorable_Code_Point). */
 const BAD_CHARACTER = /[\x00-\x20\x7f-\xa0\\\p{Z}\p{Surrogate}\p{Default_Ignorable_Code_Point}]/u;
 /** RFC 3986 section 2.3. */
 const UNRESERVED = /^[A-Za-z0-9._~-]$/;
 const ESCAPE = /(%[0-9A-Fa-f]{2})/;
 /** Escapes of delimiters, which some servers decode before they route a request. */
 const ESCAPED_DELIMITER = /%(?:23|25|2F|3B|3F)/g;
-/** What stands escaped in a path: all but `pchar` of RFC 3986 section 3.3, and "/". */
+/** Characters that are escaped in a path: all except `pchar` of RFC 3986 section 3.3 and "/". */
 const NOT_IN_A_PATH = /[^A-Za-z0-9/:@!$&'()*+,;=._~-]/gu;
 
-/** The canonical form of a URL, or null for a text that is no URL of the three schemes. */
+/** The canonical form of a URL, or null for a text that is not a URL of the three schemes. */
 export function parseResource(text: unknown): Resource | null {
   if (typeof text !== "string" || text.length > URL_MAX) return null;
   if (BAD_CHARACTER.test(text) || !FORM.test(text) || !URL.canParse(text)) return null;
@@ -76,7 +76,7 @@ function plainPath(path: string): string {
 
 /**
  * Whether both are at one host and port. An `http` URL on its default port counts as `https`:
- * sellers behind a TLS proxy do not know that they are asked by TLS.
+ * sellers behind a TLS proxy do not know that the client uses TLS.
  */
 export function namesHostOf(claimed: Resource, asked: Resource): boolean {
   if (claimed.host !== asked.host) return false;
@@ -97,7 +97,7 @@ function securedPort(resource: Resource): number {
   return isPlain(resource) ? DEFAULT_PORTS.https : resource.port;
 }
 
-/** RFC 3986 section 6.2.2.2; the parser has removed dot segments and escaped what is not ASCII. */
+/** RFC 3986 section 6.2.2.2. The parser has removed dot segments and escaped non-ASCII characters. */
 function canonicalPath(path: string): string {
   return path
     .split(ESCAPE)

@@ -8,7 +8,7 @@ export interface PublicKey {
   readonly kty: "OKP";
   readonly crv: "Ed25519";
   readonly x: string;
-  /** Unix seconds; what a retired key signed is not accepted later. */
+  /** Unix seconds; later signatures of a retired key are not accepted. */
   readonly exp?: number;
 }
 
@@ -20,7 +20,7 @@ const HINT = "Give the operator's public JWK, or its fingerprint (RFC 7638) of 4
 const KEY_BYTES = /^[A-Za-z0-9_-]{43}$/;
 const FORM = /^([A-Za-z0-9_-]{1,4096})\.\.([A-Za-z0-9_-]{86})$/;
 
-/** A signature, or a key, that cannot be trusted; the message says why. */
+/** A signature, or a key, that cannot be trusted; the message states the reason. */
 export class SignatureError extends Error {
   override readonly name = "SignatureError";
 }
@@ -48,7 +48,7 @@ export class Keyring {
     this.#keys = keys;
   }
 
-  /** The keys that the owner pinned. Throws SignatureError for what is not a key. */
+  /** The keys that the owner pinned. Throws SignatureError for values that are not keys. */
   static pin(keys: PinnedKey | readonly PinnedKey[]): Keyring {
     const listed: readonly PinnedKey[] = Array.isArray(keys) ? keys : [keys as PinnedKey];
     if (listed.length === 0) throw new SignatureError(`No key was pinned. ${HINT}`);
@@ -147,7 +147,7 @@ function pinOne(key: PinnedKey): [string, PublicKey | null] {
   }
 }
 
-/** A key with what the service publishes about it: the key itself, and when it was retired. */
+/** A key with the service's data about it: the key itself, and the time when it was retired. */
 function completed(key: PublicKey | null, listed: PublicKey | undefined): PublicKey | null {
   if (listed === undefined) return key;
   return { ...listed, ...key, ...(listed.exp === undefined ? {} : { exp: listed.exp }) };

@@ -17,8 +17,8 @@ const EVM = /^eip155:[1-9][0-9]{0,18}$/;
 const BYTES32 = /^0x[0-9a-fA-F]{64}$/;
 
 /**
- * What a payment of a channel authorizes, or null. Its `value` is the price of the offer, `exposed`
- * the deposit: a voucher takes only from what was deposited before.
+ * The authorization in a payment of a channel, or null. Its `value` is the price of the offer,
+ * `exposed` the deposit: a voucher can only take earlier deposits.
  */
 export function readChannel(
   { scheme, network, asset, accepted }: Common,
@@ -50,7 +50,7 @@ export function readChannel(
 type Deposit = Pick<Authorization, "validBefore"> & { readonly exposed: bigint };
 const NO_DEPOSIT: Deposit = { exposed: 0n, validBefore: 0 };
 
-/** What a deposit moves into the channel and until when it is valid, or null. */
+/** The amount of a deposit and the time until which it is valid, or null. */
 function readDeposit(deposit: unknown, token: string): Deposit | null {
   const { amount, authorization } = members(deposit);
   const { erc3009Authorization: transfer, permit2Authorization: permit, ...others } =

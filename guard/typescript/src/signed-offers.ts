@@ -32,7 +32,7 @@ interface Viem {
 type Fields = Readonly<Record<string, unknown>>;
 
 /**
- * What was signed, and whether a known signer signed it. Null: the signer is unknown. False: it is
+ * The signed offer, and whether a known signer signed it. Null: the signer is unknown. False: it is
  * not the signature of the key that it names.
  */
 interface ReadOffer {
@@ -41,7 +41,7 @@ interface ReadOffer {
 }
 const UNKNOWN: ReadOffer = { payload: {}, isKnown: null };
 
-/** What an entry of `accepts` sells, in a comparable form. */
+/** The terms of an entry of `accepts` in a comparable form. */
 export function termsOf(entry: unknown): string {
   const fields = members(entry);
   const values = TERMS.map((name) => String(fields[name]));

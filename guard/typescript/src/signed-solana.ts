@@ -52,7 +52,7 @@ interface Transaction {
   readonly instructions: readonly Instruction[];
 }
 
-/** What an instruction takes from the payer's token account. */
+/** The transfer of an instruction from the payer's token account. */
 interface Payment {
   readonly owner: string;
   readonly mint: string;
@@ -63,7 +63,7 @@ interface Payment {
 }
 
 /**
- * What a Solana payload authorizes. Null unless it is exactly one transfer to the payTo, or one
+ * The authorization in a Solana payload. Null unless it is exactly one transfer to the payTo, or one
  * deposit that only the payTo can get, next to compute budget and memo instructions.
  */
 export function readSolana(

@@ -1,4 +1,4 @@
-/** Signed payments: what a payload authorizes, and whether that is what was allowed. */
+/** Signed payments: reads the authorization in a payload and compares it with the allowed terms. */
 
 import { lowerAddress } from "./address.js";
 import { decoded, members } from "./json.js";
@@ -7,7 +7,7 @@ import { readChannel } from "./signed-channel.js";
 import { readSolana } from "./signed-solana.js";
 import { parseAmount, V1_NETWORKS } from "./units.js";
 
-/** What a payload authorizes. EVM values are lower-case hex, times unix seconds. */
+/** The authorization in a payload. EVM values are lower-case hex, times unix seconds. */
 export interface Authorization {
   readonly scheme: string;
   readonly method: Method;
@@ -56,7 +56,7 @@ export function headerOf(payload: unknown): string {
   return members(payload)["x402Version"] === 1 ? "x-payment" : "payment-signature";
 }
 
-/** What a payload authorizes, or null for anything that cannot be read whole. */
+/** The authorization in a payload, or null if any part cannot be read. */
 export function readSigned(payload: unknown): Authorization | null {
   const common = readCommon(payload);
   const inner = members(members(payload)["payload"]);
@@ -79,7 +79,7 @@ export function paymentIdOf(payload: unknown): string | null {
   return typeof id === "string" ? id : null;
 }
 
-/** In what an authorization differs from the terms that were allowed, or null. */
+/** The name of the first field that differs from the allowed terms, or null if all agree. */
 export function difference(signed: Authorization, terms: Terms, now: number): string | null {
   const latest = now + terms.timeout + CLOCK_SLACK_S;
   // A Solana transaction ends with its blockhash, a voucher without a deposit never.
@@ -169,7 +169,7 @@ function readPermit2(
   };
 }
 
-/** Whether `accepted`, by which the seller finds its offer, says what was signed. */
+/** Whether `accepted`, by which the seller finds its offer, agrees with the signed payment. */
 function isAccepted(accepted: Common["accepted"], payTo: string, value: bigint): boolean {
   if (accepted === null) return true;
   return lowerAddress(accepted["payTo"]) === payTo && parseAmount(accepted["amount"]) === value;

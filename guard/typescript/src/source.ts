@@ -32,7 +32,7 @@ export class BundleSource {
   problem: string | null = null;
   #bundle: Bundle | null = null;
   #etag = "";
-  /** The clock may be set back: then it is asked again as well. */
+  /** If the clock was set back, the service is also queried again. */
   #triedAt = 0;
   #pause = 0;
   #loading: Promise<void> | null = null;
@@ -44,8 +44,8 @@ export class BundleSource {
   readonly #timeoutMs: number;
 
   /**
-   * `cache` is a file that keeps what was downloaded from a URL.
-   * Throws SignatureError for what is not a key, and TypeError for a fingerprint without a URL.
+   * `cache` is a file that keeps the download of a URL.
+   * Throws SignatureError for values that are not keys, and TypeError for a fingerprint without a URL.
    */
   constructor(
     location: BundleLocation,
@@ -147,7 +147,7 @@ export class BundleSource {
     return isNewer;
   }
 
-  /** Uses what was kept; a file that is broken or of another key counts as missing. */
+  /** Uses the cached file. A file that is broken or of another key counts as missing. */
   async #loadCache(): Promise<void> {
     try {
       if (this.#cache === null) return;
@@ -161,7 +161,7 @@ export class BundleSource {
   }
 }
 
-/** The variant that the name of a bundle says; null for bytes, which have none. */
+/** The variant in the name of a bundle; null for bytes, which have no name. */
 function variantAt(location: BundleLocation): "all" | "avoid" | null {
   const path = location instanceof URL ? location.pathname : location;
   if (typeof path !== "string") return null;

@@ -1,6 +1,6 @@
 /**
- * The guard of one x402 client: decides about each payment, reserves it, and checks what was signed
- * and what leaves.
+ * The guard of one x402 client: decides about each payment, reserves it, and checks the signed and
+ * the outgoing payload.
  *
  * The client's hooks see an offer and not the URL; other hooks may change the offer later; a hook of
  * failures may replace the payment. So the URL comes from the transport (AsyncLocalStorage ties it to
@@ -9,10 +9,10 @@
  * 1. `makeWay`: no earlier payment of the same purchase may still be taken
  * 2. `#filter`: offers that would be refused are removed from the client's selection
  * 3. `#before`: the selected offer is decided once more, and its exposure is reserved
- * 4. `#after`: what was signed is what was allowed
+ * 4. `#after`: the signed payment is the allowed one
  * 5. `#seal`: the payload is still the one that was checked, and is recorded
- * 6. `admit`: what leaves is what was sealed, and is recorded as in flight
- * 7. `conclude`: what happened to it
+ * 6. `admit`: the outgoing payment is the sealed one, and is recorded as in flight
+ * 7. `conclude`: the outcome
  */
 
 import { AsyncLocalStorage } from "node:async_hooks";
@@ -57,7 +57,7 @@ const NOT_CALLED = "The client was not called through the guard.";
 export const UNREADABLE = "The payment is not one that the guard can read.";
 export const PAID_ALREADY = "The call was paid already, and is not paid a second time.";
 
-/** What the hooks of an x402 client and the steps of a payment have in common with a guard. */
+/** The part of a guard that the hooks of an x402 client and the steps of a payment share. */
 export abstract class PaymentSteps<Client extends PayingClient> implements Payer {
   readonly client: Client;
   readonly policy: Policy;
@@ -257,7 +257,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
     return null;
   }
 
-  /** Compares what was signed with what was allowed. */
+  /** Compares the signed payment with the allowed one. */
   protected after(payload: unknown): void {
     const attempt = this.call?.attempt ?? null;
     if (attempt === null) throw this.differs("The guard did not allow this payment.");
@@ -293,7 +293,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
     if (signed === null) throw this.differs(UNREADABLE);
     const other = difference(signed, terms, this.now());
     if (other !== null) {
-      throw this.differs(`What was signed has another ${other} than was allowed.`);
+      throw this.differs(`The signed payment has another ${other} than allowed.`);
     }
     if (signed.payer !== payer) {
       throw this.differs("It was signed by another account than was allowed.");
@@ -363,7 +363,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
   protected async consent(question: Ask, call: Call): Promise<Refuse | null> {
     const { code, reason, terms } = question;
     const { ask } = this.options;
-    // The approver runs outside the call: what it pays is another payment.
+    // The approver runs outside the call: it pays separately.
     const outside = (): unknown =>
       CALLS.run(undefined, () =>
         OPTIONS.run({}, () => ask?.({ code, reason, url: call.url ?? "", terms })),

@@ -1,4 +1,4 @@
-/** What the wrappers of transports (`fetch`, axios, MCP) and the guard know about each other. */
+/** The interface between the wrappers of transports (`fetch`, axios, MCP) and the guard. */
 
 import type { Call, SentPayment } from "./call.js";
 import type { Event } from "./payment-state.js";
@@ -52,12 +52,12 @@ export interface TransportGuard<Client extends PayingClient> {
   admit(header: Header): SentPayment | null;
 
   /**
-   * How to ask for the answer to an earlier payment of the call's purchase, with the value of the
+   * How to request the answer to an earlier payment of the call's purchase, with the value of the
    * 402's header; null if that is not possible or not allowed. Never throws.
    */
   signIn(call: Call, required: string | null): Promise<SentPayment | null>;
 
-  /** Records what an answer is to a payment. Never throws. */
+  /** Records the event that an answer is for a payment. Never throws. */
   conclude(sent: SentPayment, event: Event, status?: number | null, header?: Header): void;
 
   /** Remembers which payment a response or an error belongs to. */

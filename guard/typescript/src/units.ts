@@ -109,7 +109,7 @@ export function parseAmount(text: unknown): bigint | null {
   return amount <= UINT256_MAX ? amount : null;
 }
 
-/** Micro-dollars as people read them: two decimals, and more of the six where they matter. */
+/** Micro-dollars as text with two decimals, and up to six if they are not zero. */
 export function dollars(micro: bigint): string {
   const rest = (micro % 1_000_000n).toString().padStart(6, "0");
   const cents = rest.replace(/0+$/, "").padEnd(2, "0");

@@ -22,7 +22,7 @@ export function payerOf(client: object, version: unknown, entry: unknown): strin
   return addressOf(schemeOf(client, version, entry));
 }
 
-/** Whether a wallet is able to sign what a gas sponsoring extension asks for. */
+/** Whether a wallet is able to sign for a gas sponsoring extension. */
 export function canSignFor(
   client: object,
   version: unknown,

@@ -5,21 +5,21 @@ import { Decompress } from "fzstd";
 const MAGIC = 0xfd2fb528;
 
 /**
- * The content of one zstd frame that says its size.
- * Throws RangeError for a frame that says more than `limit` bytes or needs a larger window, and
- * Error for one that is broken, says no size, or holds more or less than it says.
+ * The content of one zstd frame that declares its size.
+ * Throws RangeError for a frame that declares more than `limit` bytes or needs a larger window, and
+ * Error for one that is broken, declares no size, or has another size than it declares.
  */
 export function decompress(frame: Uint8Array, limit: number): Buffer {
   const size = contentSize(frame, limit);
   const content = Buffer.alloc(size);
   let filled = 0;
   const stream = new Decompress((chunk) => {
-    if (filled + chunk.length > size) throw new Error("The zstd frame holds more than it says.");
+    if (filled + chunk.length > size) throw new Error("The zstd frame is longer than it declares.");
     content.set(chunk, filled);
     filled += chunk.length;
   });
   stream.push(frame, true);
-  if (filled !== size) throw new Error("The zstd frame holds less than it says.");
+  if (filled !== size) throw new Error("The zstd frame is shorter than it declares.");
   return content;
 }
 

@@ -1,4 +1,4 @@
-// What answers a purchase, and what the guard decides about a URL without paying.
+// Answers to a purchase, and decisions about a URL without paying.
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
 import { wrapAxiosWithPayment } from "@x402/axios";

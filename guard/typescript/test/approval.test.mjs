@@ -1,4 +1,4 @@
-// Questions that wait in the journal for an approver with a secret of its own.
+// Questions that wait in the journal for an approver with its own secret.
 import assert from "node:assert/strict";
 import { generateKeyPairSync, sign } from "node:crypto";
 import { after, before, beforeEach, test } from "node:test";

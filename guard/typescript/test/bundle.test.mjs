@@ -68,7 +68,7 @@ test("a bundle with one bit changed is refused, in its body and in its signature
   fc.assert(
     fc.property(bits(jws.length), (flip) => {
       const changed = Buffer.from(flipped(jws, flip)).toString("latin1");
-      // The last character of a signature holds 2 bits that say nothing.
+      // The last character of a signature has 2 unused bits.
       fc.pre(
         !Buffer.from(changed.split(".")[2] ?? "", "base64url").equals(
           Buffer.from(good.signature.split(".")[2], "base64url"),

@@ -62,7 +62,7 @@ function decided(one) {
   );
 }
 
-/** Codes that depend on earlier payments or on what was signed. */
+/** Codes that depend on earlier payments or on the signature. */
 const LATER = ["pay-again", "sdk-refused", "paid-already", "signed-differs", "payment-unresolved"];
 
 test("every rule has a case", () => {

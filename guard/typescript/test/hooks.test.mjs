@@ -1,4 +1,4 @@
-// Other hooks of the client, which change what is paid: none of it leaves.
+// Other hooks of the client that change the payment: no changed payment leaves.
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
 import { guarded } from "@tollgauge/guard";

@@ -1,4 +1,4 @@
-// The journal on disk: what it says after a crash, a full disk, and a second start.
+// The journal on disk after a crash, with a full disk, and after a second start.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";

@@ -20,7 +20,7 @@ let shop;
 let node;
 let folder;
 let isDelivering = false;
-/** Seconds that the clock of the program is ahead of its start; it stands still otherwise. */
+/** Seconds by which the clock of the program is ahead of its start; it does not advance otherwise. */
 let ahead = 0;
 const realNow = Date.now;
 const startedAt = Date.now();

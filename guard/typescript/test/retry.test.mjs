@@ -1,4 +1,4 @@
-// What becomes of a payment that got no answer, and of the next call for the same request.
+// The outcome of a payment without an answer, and of the next call for the same request.
 import assert from "node:assert/strict";
 import { after, before, beforeEach, test } from "node:test";
 import { wrapFetchWithPayment } from "@x402/fetch";
@@ -11,7 +11,7 @@ let times = 0;
 const next = () => `/moody?${(times += 1)}`;
 /** Where the seller leads those who ask. */
 let lead = "/moody";
-/** What the seller does with its next payments. */
+/** The seller's behaviour for its next payments. */
 let moods = [];
 
 before(async () => {

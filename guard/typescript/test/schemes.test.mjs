@@ -1,4 +1,4 @@
-// Payments by Permit2 (exact and upto): what is signed, what counts, and what the chain proves.
+// Payments by Permit2 (exact and upto): signatures, spent amounts, and evidence of the chain.
 import assert from "node:assert/strict";
 import { after, afterEach, before, beforeEach, test } from "node:test";
 import { UptoEvmScheme } from "@x402/evm/upto/client";

@@ -1,4 +1,4 @@
-// What a signed payment authorizes: the shared cases of guard/cases/signed.json.
+// The authorization of a signed payment: the shared cases of guard/cases/signed.json.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";

@@ -119,7 +119,7 @@ for (const [path, scheme, method, exposure] of [
   });
 }
 
-/** What the node shows of the token account of a payment. */
+/** The node's data about the token account of a payment. */
 function shows({ evidence, nonce }, finalized, found) {
   const { account } = JSON.parse(evidence);
   node.say.getBlockHeight = ([{ commitment }]) => (commitment === "finalized" ? finalized : 0);

@@ -17,7 +17,7 @@ const now = () => Math.floor(Date.now() / 1000);
 let shop;
 let service;
 let folder;
-/** What the service answers on its paths, and what it was asked. */
+/** The service's answers by path, and the requests that it received. */
 let answers;
 let asked;
 

@@ -53,7 +53,7 @@ def rows(heading: str) -> list[list[str]]:
 
 
 def test_the_table_of_decisions_names_every_rule_in_its_order() -> None:
-    assert [row[0].strip("`") for row in rows("What it decides")] == [*Code]
+    assert [row[0].strip("`") for row in rows("Decisions")] == [*Code]
 
 
 def test_the_table_of_the_policy_names_every_setting_with_its_default() -> None:

@@ -40,12 +40,12 @@ export function row(
   ];
 }
 
-/** What a bundle contains about a host (`host:<host>`) or a payTo (`payto:<address>`). */
+/** A bundle's record of a host (`host:<host>`) or a payTo (`payto:<address>`). */
 export function conductRow(name, { endpoints = 3, abusive = 0, unavailable = 0 } = {}) {
   return [keyOf(name), endpoints, abusive, unavailable];
 }
 
-/** A frame that says the size of its content, or the size that it is told to say. */
+/** A frame that declares the size of its content, or the given size. */
 export function zstdFrame(content, size = content.length) {
   const header = Buffer.alloc(13);
   header.writeUInt32LE(0xfd2fb528, 0);

@@ -1,4 +1,4 @@
-// The official client, with a guard that knows what a test says of its sellers.
+// The official client, with a guard whose bundle contains a test's records of its sellers.
 import assert from "node:assert/strict";
 import { guarded, PaymentRefused } from "@tollgauge/guard";
 import { x402Client } from "@x402/core/client";
@@ -9,7 +9,7 @@ import { newKey, signedBundle } from "./bundles.mjs";
 const account = privateKeyToAccount(`0x${"11".repeat(32)}`);
 export const key = newKey();
 
-/** A wallet that counts what it signs; `delay` is awaited before each signature. */
+/** A wallet that counts its signatures; `delay` is awaited before each signature. */
 export function countingSigner(secret = "11", delay = async () => undefined) {
   const wallet = privateKeyToAccount(`0x${secret.repeat(32)}`);
   const counting = {

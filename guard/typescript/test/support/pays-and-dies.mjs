@@ -1,4 +1,4 @@
-// A process that pays URL with the journal FILE. The seller never answers, so somebody ends it.
+// A process that pays URL with the journal FILE. The seller never answers, so the test ends it.
 import { wrapFetchWithPayment } from "@x402/fetch";
 import { paying } from "./client.mjs";
 

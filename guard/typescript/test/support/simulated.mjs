@@ -76,7 +76,7 @@ export class SimulatedChain {
 export const MOODS = ["honest", "silent", "lagging", "other chain", "garbage", "lying"];
 const hex = (number) => `0x${number.toString(16)}`;
 
-/** What a node answers to a JSON-RPC request. */
+/** A node's answer to a JSON-RPC request. */
 export function nodeAnswer(chain, mood, { method, params }) {
   if (mood === "silent") throw new TypeError("no node");
   if (mood === "garbage") return "0x";
