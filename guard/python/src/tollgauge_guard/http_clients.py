@@ -185,7 +185,7 @@ class GuardedHTTPClient(x402HTTPClient):
         self._steps.add_hooks(client, self._steps.before)
 
     async def create_payment_payload(self, payment_required: Required) -> Payload:
-        """Return a payload that may leave. Raises PaymentRefusedError, or what the SDK raises."""
+        """Return a checked payload. Raises PaymentRefusedError and the errors of the SDK."""
         return await self._steps.create(payment_required, super().create_payment_payload)
 
     async def process_payment_result(
@@ -211,7 +211,7 @@ class GuardedHTTPClientSync(x402HTTPClientSync):
         self._steps.add_hooks(client, lambda context: run_blocking(self._steps.before(context)))
 
     def create_payment_payload(self, payment_required: Required) -> Payload:
-        """Return a payload that may leave. Raises PaymentRefusedError, or what the SDK raises."""
+        """Return a checked payload. Raises PaymentRefusedError and the errors of the SDK."""
         create = super().create_payment_payload
 
         async def sign(required: Required) -> Payload:

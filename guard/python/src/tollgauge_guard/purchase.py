@@ -33,7 +33,7 @@ from tollgauge_guard.request import Unresolved
 from tollgauge_guard.units import dollars
 
 _T = TypeVar("_T")
-QUEUE_S: Final = 30.0  # how long a call waits for an identical one
+QUEUE_S: Final = 30.0  # waiting time for an identical call
 POLL_S: Final = 0.05
 _EVENTS: Final = {
     Step.DIED: Event.PROCESS_DIED,
@@ -93,7 +93,7 @@ async def make_way(
     Args:
         guard: the guard that pays.
         caller: waits for what the steps need.
-        purchase: what is bought.
+        purchase: the request that is paid for.
         offers: the entries of the new 402.
 
     Returns:
@@ -153,7 +153,7 @@ def run_blocking(work: Coroutine[Any, Any, _T]) -> _T:
 
 
 def apply_reading(guard: Payer, payment: Payment, reading: Reading) -> None:
-    """Record what the chain shows of a payment."""
+    """Record the chain's evidence about a payment."""
     settled = None
     asset = find_asset(payment.network, payment.asset, guard.policy)
     if reading.settled is not None and asset is not None:
@@ -162,12 +162,12 @@ def apply_reading(guard: Payer, payment: Payment, reading: Reading) -> None:
 
 
 def resolve(guard: Payer, handle: str, *, write_off: bool = False) -> Payment:
-    """Read a payment from the owner's nodes and record what they show.
+    """Read a payment from the owner's nodes and record the result.
 
     Args:
         guard: whose journal and nodes are used.
         handle: of the payment, or its nonce.
-        write_off: close the payment if it is unresolved afterwards.
+        write_off: close the payment if it is still unresolved after that.
 
     Raises:
         GuardError: there is no such payment, or a running call waits for its answer.
