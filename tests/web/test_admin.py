@@ -32,7 +32,7 @@ def figure(name: str, **labels: str) -> float | None:
     return REGISTRY.get_sample_value(name, labels)
 
 
-async def test_it_tells_what_the_command_tells_and_measures_it(running: Running) -> None:
+async def test_readyz_equals_the_status_command_and_sets_the_gauges(running: Running) -> None:
     service = running.service
     printed: list[Status] = []
     await add(service.store, priced_endpoint("/1"))
@@ -58,7 +58,7 @@ async def test_it_tells_what_the_command_tells_and_measures_it(running: Running)
     assert figure("tollgauge_attention") == len(ready.json()["attention"])
 
 
-async def test_metrics_are_told_when_the_database_tells_nothing(
+async def test_metrics_respond_without_the_database(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(admin, "EVERY_S", 0.0)
@@ -81,7 +81,7 @@ async def test_metrics_are_told_when_the_database_tells_nothing(
     assert figure("tollgauge_queue_due", queue="probes") is None
 
 
-async def test_however_many_ask_the_database_is_asked_once(running: Running) -> None:
+async def test_concurrent_requests_read_the_database_once(running: Running) -> None:
     asked: list[int] = []
 
     async def look() -> Status:
@@ -104,7 +104,7 @@ async def test_however_many_ask_the_database_is_asked_once(running: Running) -> 
         *(("rebound.example:8403", 400), ("localhost.rebound.example", 400), ("", 400)),
     ],
 )
-async def test_it_answers_to_names_of_loopback_and_configured_ones_only(
+async def test_only_loopback_and_configured_hosts_are_answered(
     running: Running, host: str, status: int
 ) -> None:
     async def look() -> Status:

@@ -41,7 +41,7 @@ def problem(tmp_path: Path, text: str, **environment: str) -> str:
     return words
 
 
-def test_an_answer_that_cannot_be_signed_leaves_without_its_signature(
+def test_answer_that_cannot_be_signed_is_sent_unsigned(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     body = b'{"count":9007199254740993}'  # beyond what has a canonical form
@@ -51,7 +51,7 @@ def test_an_answer_that_cannot_be_signed_leaves_without_its_signature(
     assert "answer.unsigned" in printed.out + printed.err
 
 
-def test_an_answer_is_signed_where_there_is_a_key() -> None:
+def test_answer_is_signed_if_a_key_is_configured() -> None:
     assert signature_header(None, b"{}", "tollgauge-snapshot", 0) == {}
     header = signature_header(KEY, b"{}", "tollgauge-snapshot", 0, payer="0x1")
     signed = verify(header[HEADER], b"{}", "tollgauge-snapshot", [KEY.public])
@@ -59,14 +59,14 @@ def test_an_answer_is_signed_where_there_is_a_key() -> None:
 
 
 @pytest.mark.parametrize("environment", [{}, {"TOLLGAUGE_SIGNING_KEY": " \n"}], ids=str)
-def test_without_a_key_nothing_is_signed(environment: dict[str, str]) -> None:
+def test_answers_are_not_signed_without_a_key(environment: dict[str, str]) -> None:
     signing = load(None, environment).signing
 
     assert signing.signing_key is None
     assert signing.public_keys == ()
 
 
-def test_the_key_comes_from_the_environment_or_a_file_that_it_names(tmp_path: Path) -> None:
+def test_key_is_read_from_the_environment_or_its_file(tmp_path: Path) -> None:
     path = tmp_path / "signing-key.json"
     path.write_text(PRIVATE_JWK + "\n")
 
@@ -79,7 +79,7 @@ def test_the_key_comes_from_the_environment_or_a_file_that_it_names(tmp_path: Pa
         assert signing.public_keys == (KEY.public,)
 
 
-def test_a_text_that_is_no_key_is_refused_at_the_start_and_never_shown(tmp_path: Path) -> None:
+def test_invalid_key_is_rejected_at_startup_and_not_shown(tmp_path: Path) -> None:
     secret = json.loads(PRIVATE_JWK)["d"]
     for text in (secret, PRIVATE_JWK[:-2], f"-----BEGIN PRIVATE KEY-----\n{secret}\n-----END"):
         words = problem(tmp_path, "", TOLLGAUGE_SIGNING_KEY=text)
@@ -88,13 +88,13 @@ def test_a_text_that_is_no_key_is_refused_at_the_start_and_never_shown(tmp_path:
         assert secret[:8] not in words
 
 
-def test_the_configuration_shows_no_part_of_the_key() -> None:
+def test_configuration_does_not_show_the_key() -> None:
     config = load(None, {"TOLLGAUGE_SIGNING_KEY": PRIVATE_JWK})
 
     assert json.loads(PRIVATE_JWK)["d"] not in repr(config)
 
 
-async def test_neither_the_service_nor_its_log_shows_any_part_of_the_key(
+async def test_service_and_log_do_not_show_the_key(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     secret = json.loads(PRIVATE_JWK)["d"]
@@ -107,7 +107,7 @@ async def test_neither_the_service_nor_its_log_shows_any_part_of_the_key(
     assert secret[:12] not in shown + printed.out + printed.err
 
 
-def test_retired_keys_are_public_after_the_one_that_signs(tmp_path: Path) -> None:
+def test_retired_keys_follow_the_current_key(tmp_path: Path) -> None:
     text = retired(OTHER_X)
 
     both = loaded(tmp_path, text, TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK).signing
@@ -130,7 +130,5 @@ def test_retired_keys_are_public_after_the_one_that_signs(tmp_path: Path) -> Non
         (retired(KEY_X), "signing: key is one of the retired keys: make a new one"),
     ],
 )
-def test_a_retired_key_that_cannot_be_used_is_refused(
-    tmp_path: Path, text: str, expected: str
-) -> None:
+def test_invalid_retired_key_is_rejected(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in problem(tmp_path, text, TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK)

@@ -20,7 +20,7 @@ from tests.support.unsigned_payment import payment
 from tollgauge.web.edge.connections import ConnectionSettings
 
 
-async def test_a_connection_without_a_request_is_closed_at_the_deadline_of_the_head() -> None:
+async def test_connection_without_a_request_is_closed_at_the_head_deadline() -> None:
     async with run_edge(settings(head_ms=SHORT_MS)) as server:
         silent, half = await server.client(), await server.client()
         half.send(b"GET /healthz HTTP/1.1\r\nhost: t\r\n")
@@ -28,7 +28,7 @@ async def test_a_connection_without_a_request_is_closed_at_the_deadline_of_the_h
         assert (await half.until_closed()).startswith(b"HTTP/1.1 408 Request Timeout\r\n")
 
 
-async def test_a_head_that_drips_has_no_longer() -> None:
+async def test_slow_head_does_not_extend_its_deadline() -> None:
     async with run_edge(settings(head_ms=SHORT_MS)) as server:
         client = await server.client()
         client.send(b"GET /healthz HTTP/1.1\r\nhost: t\r\nx: ")
@@ -43,7 +43,7 @@ async def test_a_head_that_drips_has_no_longer() -> None:
         dripping.cancel()
 
 
-async def test_a_body_has_its_own_deadline() -> None:
+async def test_body_has_a_separate_deadline() -> None:
     async with run_edge(settings(body_ms=SHORT_MS)) as server:
         client = await server.client()
         client.send(
@@ -52,7 +52,7 @@ async def test_a_body_has_its_own_deadline() -> None:
         assert (await client.until_closed()).startswith(b"HTTP/1.1 408")
 
 
-async def test_the_rest_of_a_body_that_was_refused_has_the_same_deadline() -> None:
+async def test_rest_of_a_rejected_body_has_the_body_deadline() -> None:
     async with run_edge(settings(body_ms=SHORT_MS)) as server:
         client = await server.client()
         client.send(b"POST /v1/x402-trust HTTP/1.1\r\nhost: t\r\ncontent-length: 99999\r\n\r\n{")
@@ -61,7 +61,7 @@ async def test_the_rest_of_a_body_that_was_refused_has_the_same_deadline() -> No
         assert b"HTTP/1.1 408" not in seen, "one answer a request"
 
 
-async def test_a_kept_connection_may_be_idle_only_so_long() -> None:
+async def test_idle_connection_is_closed_at_its_deadline() -> None:
     async with run_edge(settings(idle_ms=SHORT_MS)) as server:
         client = await server.client()
         for _ in range(3):
@@ -69,7 +69,7 @@ async def test_a_kept_connection_may_be_idle_only_so_long() -> None:
         assert await client.until_closed() == b""
 
 
-async def test_a_kept_connection_is_not_kept_by_empty_lines() -> None:
+async def test_empty_lines_do_not_extend_the_idle_deadline() -> None:
     async with run_edge(settings(head_ms=SHORT_MS)) as server:
         client = await server.client()
         await client.ask(HEALTH)
@@ -77,7 +77,7 @@ async def test_a_kept_connection_is_not_kept_by_empty_lines() -> None:
         assert (await client.until_closed()).startswith(b"HTTP/1.1 408")
 
 
-async def test_each_request_on_a_kept_connection_has_the_deadline_of_a_head() -> None:
+async def test_each_request_on_a_kept_connection_has_a_head_deadline() -> None:
     async with run_edge(settings(head_ms=SHORT_MS)) as server:
         client = await server.client()
         for _ in range(3):  # in all longer than the deadline of one
@@ -87,7 +87,7 @@ async def test_each_request_on_a_kept_connection_has_the_deadline_of_a_head() ->
         assert (await client.until_closed()).startswith(b"HTTP/1.1 408")
 
 
-async def test_a_client_that_does_not_read_is_closed() -> None:
+async def test_client_that_does_not_read_is_disconnected() -> None:
     async with run_edge(settings(idle_ms=SHORT_MS)) as server:
         with socket.socket() as deaf:
             deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -109,7 +109,7 @@ def read_all(connection: socket.socket) -> bytes:
     return received
 
 
-async def test_a_request_that_is_answered_slowly_has_no_deadline_of_ours() -> None:
+async def test_slow_response_has_no_connection_deadline() -> None:
     async with silent_facilitator() as facilitator:
         short = ConnectionSettings(head_ms=SHORT_MS, body_ms=SHORT_MS, idle_ms=SHORT_MS)
         async with run_edge(short, facilitator=facilitator) as server:
@@ -117,7 +117,7 @@ async def test_a_request_that_is_answered_slowly_has_no_deadline_of_ours() -> No
             assert (await client.ask(sale())).startswith(b"HTTP/1.1 503")
 
 
-async def test_at_the_cap_of_an_address_the_connection_that_waits_longest_is_closed(
+async def test_longest_waiting_connection_is_closed_at_the_address_cap(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     async with run_edge(settings(per_address=4)) as server:
@@ -135,14 +135,14 @@ async def test_at_the_cap_of_an_address_the_connection_that_waits_longest_is_clo
     assert "127.0.0.2" in logged
 
 
-async def test_a_trusted_proxy_has_no_cap_of_its_own() -> None:
+async def test_trusted_proxy_has_no_address_cap() -> None:
     async with run_edge(settings(per_address=4), proxies=("127.0.0.2",)) as server:
         crowd = [await server.client("127.0.0.2") for _ in range(10)]
         for client in crowd:
             assert (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
 
 
-async def test_a_connection_that_left_is_not_counted() -> None:
+async def test_closed_connection_is_not_counted() -> None:
     async with run_edge(settings(per_address=2)) as server:
         for _ in range(10):
             kept = await server.client()
@@ -157,7 +157,7 @@ async def test_a_connection_that_left_is_not_counted() -> None:
             assert (await client.ask(HEALTH)).startswith(b"HTTP/1.1 200")
 
 
-async def test_where_all_are_being_answered_health_still_is() -> None:
+async def test_health_routes_respond_while_all_connections_are_busy() -> None:
     async with (
         silent_facilitator() as facilitator,
         run_edge(settings(per_address=2), facilitator=facilitator) as server,
@@ -250,7 +250,7 @@ async def process(tmp_path: Path, **environment: str) -> AsyncIterator[tuple[int
 
 
 @pytest.mark.parametrize("addresses", [1, 100])
-async def test_more_half_open_connections_than_descriptors_leave_the_service_alive(
+async def test_service_survives_more_half_open_connections_than_descriptors(
     tmp_path: Path, addresses: int
 ) -> None:
     async with process(tmp_path) as (port, log), contextlib.AsyncExitStack() as stack:

@@ -50,12 +50,12 @@ async def ask(running: Running, method: str, *params: Any) -> Any:
     return answer.json()
 
 
-async def test_the_demo_wallet_has_one_account_on_the_chain_of_the_sale(demo: Running) -> None:
+async def test_demo_wallet_has_one_account_on_the_chain_of_the_sale(demo: Running) -> None:
     assert await ask(demo, "eth_requestAccounts") == {"result": [BUYER.address]}
     assert await ask(demo, "eth_chainId") == {"result": "0x2105"}
 
 
-async def test_the_demo_wallet_signs_what_it_is_asked_to(demo: Running) -> None:
+async def test_demo_wallet_signs_typed_data(demo: Running) -> None:
     reply = await ask(demo, "eth_signTypedData_v4", BUYER.address, json.dumps(TYPED))
     message = encode_typed_data(full_message=TYPED)
     assert Account.recover_message(message, signature=reply["result"]) == BUYER.address
@@ -73,14 +73,14 @@ async def test_the_demo_wallet_signs_what_it_is_asked_to(demo: Running) -> None:
         (b"no JSON", -32602),
     ],
 )
-async def test_a_call_that_the_demo_wallet_cannot_do_gets_the_code_of_wallets(
+async def test_unsupported_call_to_the_demo_wallet_returns_eip_1193_code(
     demo: Running, body: bytes, code: int
 ) -> None:
     answer = await demo.http.post("/demo/wallet", content=body)
     assert answer.json()["error"]["code"] == code
 
 
-async def test_no_other_service_has_anything_of_the_demo_wallet(service: Running) -> None:
+async def test_other_services_do_not_serve_the_demo_wallet(service: Running) -> None:
     await fill(service, days=1)
     assert (await service.http.post("/demo/wallet", json={})).status_code == 404
     assert (await service.get("/demo/wallet.js")).status_code == 404
@@ -93,7 +93,7 @@ async def test_no_other_service_has_anything_of_the_demo_wallet(service: Running
     assert "Base <span" in page
 
 
-async def test_the_demo_s_page_names_its_own_chain_and_no_node_of_another(demo: Running) -> None:
+async def test_demo_page_contains_only_its_own_chain(demo: Running) -> None:
     await fill(demo, days=1)
     page = (await demo.get(f"/endpoint/{WEATHER_ID}/upgrade")).text
     assert "tollgauge demo chain" in page
@@ -104,7 +104,7 @@ async def test_the_demo_s_page_names_its_own_chain_and_no_node_of_another(demo: 
         assert node not in page
 
 
-async def test_pages_say_how_much_of_the_past_is_loaded_and_load_again(demo: Running) -> None:
+async def test_pages_show_loading_progress_and_refresh(demo: Running) -> None:
     await fill(demo, days=1)
     loading = demo.service.loading
     loading.days, loading.percent = 30, 42
@@ -116,7 +116,7 @@ async def test_pages_say_how_much_of_the_past_is_loaded_and_load_again(demo: Run
     assert (await demo.get("/readyz")).json() == {"status": "ready", "loadingPercent": 42}
 
 
-async def test_pages_of_what_is_loaded_say_nothing_of_it(demo: Running) -> None:
+async def test_pages_omit_the_progress_after_loading(demo: Running) -> None:
     for path in ("/", "/leaderboard"):
         page = (await demo.get(path)).text
         assert "loading" not in page

@@ -76,7 +76,7 @@ async def counts(running: Running) -> list[int]:
     return [number.scalar_one() for number in numbers]
 
 
-async def test_a_database_that_takes_a_sale_is_ready_and_keeps_nothing_of_the_try(
+async def test_readiness_check_rolls_back_its_writes(
     running: Running,
 ) -> None:
     for _ in range(3):
@@ -84,7 +84,7 @@ async def test_a_database_that_takes_a_sale_is_ready_and_keeps_nothing_of_the_tr
     assert await counts(running) == [0, 0]
 
 
-async def test_many_who_ask_share_one_try(
+async def test_concurrent_requests_share_one_readiness_check(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = 0
@@ -107,7 +107,7 @@ async def test_many_who_ask_share_one_try(
     assert tried == 2
 
 
-async def test_probes_that_are_late_are_named_and_hinder_no_sale(running: Running) -> None:
+async def test_late_probes_are_reported_and_do_not_prevent_sales(running: Running) -> None:
     running.clock.now += 2 * EVERY_MS
     assert (await running.get("/readyz")).json() == {"status": "ready"}
     late = new_endpoint(
@@ -126,7 +126,7 @@ async def test_probes_that_are_late_are_named_and_hinder_no_sale(running: Runnin
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], indirect=True
 )
-async def test_an_answer_does_not_wait_for_a_server_that_hangs_behind_the_try(
+async def test_readiness_does_not_wait_for_a_database_that_hangs_after_the_check(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would come half a minute later, when the server ends the statement, as a failure."""
@@ -140,7 +140,7 @@ async def test_an_answer_does_not_wait_for_a_server_that_hangs_behind_the_try(
     assert await ready(running) == "ready"
 
 
-async def test_a_damaged_file_is_corrupt(
+async def test_damaged_file_is_corrupt(
     on_file: tuple[Running, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     running, path = on_file
@@ -169,7 +169,7 @@ async def test_service_with_a_damaged_database_sells_nothing(
         assert service.asked == {"/verify": 1, "/settle": 1}
 
 
-async def test_damage_that_a_read_met_makes_the_file_corrupt(
+async def test_damage_found_by_a_read_marks_the_file_corrupt(
     tmp_path: Path, market_database: Callable[[Path], str]
 ) -> None:
     """Damage deep inside, where a try does not come by."""
@@ -195,7 +195,7 @@ async def test_damage_that_a_read_met_makes_the_file_corrupt(
         assert await ready(running) == "corrupt"
 
 
-async def test_a_file_that_another_program_writes_to_is_locked(
+async def test_file_with_another_writer_is_locked(
     on_file: tuple[Running, Path],
 ) -> None:
     running, path = on_file
@@ -217,7 +217,7 @@ def files_no_larger_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_a_limit_on_the_size_of_files_is_full(
+async def test_file_size_limit_counts_as_full_disk(
     on_file: tuple[Running, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     running, path = on_file
@@ -267,7 +267,7 @@ def own_mounts() -> bool:
 
 
 @pytest.mark.skipif(not own_mounts(), reason="needs unshare -m and mount: a small disk of its own")
-def test_a_full_disk_is_full_until_there_is_room(tmp_path: Path) -> None:
+def test_full_disk_recovers_after_space_is_freed(tmp_path: Path) -> None:
     ran = subprocess.run(
         prepared_command("-c", FULL_DISK, str(tmp_path)),
         cwd=Path(__file__).parents[3],
@@ -280,7 +280,7 @@ def test_a_full_disk_is_full_until_there_is_room(tmp_path: Path) -> None:
     assert json.loads(ran.stdout.splitlines()[-1]) == ["ready", "full", "ready"]
 
 
-async def test_tables_of_another_version_are_named(
+async def test_tables_of_another_version_are_reported(
     on_file: tuple[Running, Path],
 ) -> None:
     running, path = on_file
@@ -291,7 +291,7 @@ async def test_tables_of_another_version_are_named(
 
 
 @pytest.mark.parametrize("what", ["tables", "file", "another file"])
-async def test_nothing_is_served_from_tables_or_a_file_that_are_gone(
+async def test_missing_tables_or_file_prevent_service(
     tmp_path: Path, empty_sqlite: Path, what: str
 ) -> None:
     """An unlinked file would take every sale: they would be gone with the process."""
@@ -326,7 +326,7 @@ def own_server(postgres_data: Path) -> Iterator[Server]:
 
 
 @pytest.mark.postgres
-async def test_a_stopped_postgresql_is_unreachable(
+async def test_stopped_postgresql_is_unreachable(
     own_server: Server,
 ) -> None:
     postgres, process = own_server.postgres, own_server.process
@@ -339,7 +339,7 @@ async def test_a_stopped_postgresql_is_unreachable(
 
 
 @pytest.mark.postgres
-async def test_a_postgresql_that_only_reads_says_so(
+async def test_read_only_postgresql_is_reported(
     own_server: Server,
 ) -> None:
     postgres = own_server.postgres
@@ -354,7 +354,7 @@ async def test_a_postgresql_that_only_reads_says_so(
 
 
 @pytest.mark.postgres
-async def test_a_database_whose_table_another_holds_is_not_waited_for_long(
+async def test_readiness_check_of_a_locked_table_times_out(
     own_server: Server,
 ) -> None:
     postgres = own_server.postgres

@@ -18,7 +18,7 @@ def asked(value: str, if_range: str | None = None) -> range | None:
     return requested_range(Headers(headers), SIZE, etag=ETAG, modified=MODIFIED)
 
 
-def test_a_date_is_written_as_http_has_it() -> None:
+def test_date_is_formatted_for_http() -> None:
     assert http_date(MODIFIED + 999) == DATE
 
 
@@ -35,12 +35,12 @@ def test_a_date_is_written_as_http_has_it() -> None:
         ("bytes=0-", range(10_000)),
     ],
 )
-def test_a_range_of_the_file_is_given(value: str, part: range) -> None:
+def test_valid_range_is_parsed(value: str, part: range) -> None:
     assert asked(value) == part
 
 
 @pytest.mark.parametrize("value", ["bytes=10000-", "bytes=10000-10001", "bytes=-0"])
-def test_a_range_beyond_the_file_is_empty(value: str) -> None:
+def test_range_beyond_the_file_is_empty(value: str) -> None:
     assert asked(value) == range(0)
 
 
@@ -51,7 +51,7 @@ def test_a_range_beyond_the_file_is_empty(value: str) -> None:
         *("bytes 0-1", "bytes=0x1-2", "bytes=+1-2", f"bytes=0-{'9' * 30}"),
     ],
 )
-def test_a_range_that_cannot_be_read_is_ignored(value: str) -> None:
+def test_invalid_range_is_ignored(value: str) -> None:
     assert asked(value) is None
 
 
@@ -62,7 +62,7 @@ def test_a_range_that_cannot_be_read_is_ignored(value: str) -> None:
         *(("Sun, 06 Nov 1994 08:49:38 GMT", None), ("", None)),
     ],
 )
-def test_a_range_of_another_version_is_ignored(if_range: str, part: range | None) -> None:
+def test_range_of_another_version_is_ignored(if_range: str, part: range | None) -> None:
     assert asked("bytes=0-4", if_range) == part
 
 
@@ -82,5 +82,5 @@ def test_a_range_of_another_version_is_ignored(if_range: str, part: range | None
         ({"if-none-match": '"other"', "if-modified-since": DATE}, False),
     ],
 )
-def test_who_has_the_newest_need_not_get_it(headers: dict[str, str], unmodified: bool) -> None:
+def test_current_version_is_unmodified(headers: dict[str, str], unmodified: bool) -> None:
     assert is_unmodified(Headers(headers), etag=ETAG, modified=MODIFIED) is unmodified

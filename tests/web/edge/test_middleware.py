@@ -59,7 +59,7 @@ async def running(
         yield service
 
 
-async def test_free_routes_carry_an_etag_and_may_be_kept_a_minute(running: Running) -> None:
+async def test_free_routes_have_an_etag_and_a_max_age_of_one_minute(running: Running) -> None:
     for path in JSON_ROUTES + PAGES:
         answer = await running.get(path)
         assert answer.status_code == 200, path
@@ -69,7 +69,7 @@ async def test_free_routes_carry_an_etag_and_may_be_kept_a_minute(running: Runni
         assert again.headers["etag"] == answer.headers["etag"]
 
 
-async def test_who_has_it_gets_304_without_a_body(running: Running) -> None:
+async def test_matching_etag_returns_304_without_body(running: Running) -> None:
     for path in JSON_ROUTES + PAGES:
         etag = (await running.get(path)).headers["etag"]
         for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
@@ -82,7 +82,7 @@ async def test_who_has_it_gets_304_without_a_body(running: Running) -> None:
             assert (await running.get(path, headers={"if-none-match": known})).status_code == 200
 
 
-async def test_the_leaderboard_is_the_same_until_a_score_changes(running: Running) -> None:
+async def test_leaderboard_is_unchanged_until_a_score_changes(running: Running) -> None:
     now = running.clock()
     first, later = [
         await running.service.store.reading(leaderboard, now=now + wait) for wait in (0, 60_000)
@@ -101,7 +101,7 @@ async def test_the_leaderboard_is_the_same_until_a_score_changes(running: Runnin
         ("/trust/stats?" + "a" * 4_096, [], 414),
     ],
 )
-async def test_a_ready_answer_is_not_given_past_a_rule(
+async def test_cached_answer_does_not_bypass_request_checks(
     running: Running, target: str, headers: list[tuple[str, str]], status: int
 ) -> None:
     for _ in range(2):
@@ -109,12 +109,12 @@ async def test_a_ready_answer_is_not_given_past_a_rule(
     assert (await running.get(target, headers=headers)).status_code == status
 
 
-async def test_the_query_and_the_path_are_not_mistaken_for_each_other(running: Running) -> None:
+async def test_cache_key_separates_path_and_query(running: Running) -> None:
     assert (await running.get(f"/endpoint/{WEATHER_ID}?x?")).status_code == 200
     assert (await running.get(f"/endpoint/{WEATHER_ID}%3Fx")).status_code == 404
 
 
-async def test_a_ready_answer_is_gzipped_only_for_who_can_read_it(running: Running) -> None:
+async def test_cached_answer_is_gzipped_only_if_accepted(running: Running) -> None:
     path = f"/endpoint/{WEATHER_ID}"
     for _ in range(2):
         plain = await running.get(path, headers={"accept-encoding": "identity"})
@@ -126,7 +126,7 @@ async def test_a_ready_answer_is_gzipped_only_for_who_can_read_it(running: Runni
         assert plain.headers["etag"] != packed.headers["etag"]
 
 
-async def test_head_is_get_without_its_body(running: Running) -> None:
+async def test_head_returns_the_headers_of_get(running: Running) -> None:
     for path in (*JSON_ROUTES, *PAGES, "/healthz", "/readyz", "/nothing"):
         get, head = await running.get(path), await running.http.head(path)
         assert head.status_code == get.status_code, path
@@ -134,7 +134,7 @@ async def test_head_is_get_without_its_body(running: Running) -> None:
         assert head.headers == get.headers
 
 
-async def test_health_is_never_kept(running: Running) -> None:
+async def test_health_responses_are_not_cached(running: Running) -> None:
     for path in ("/healthz", "/readyz"):
         answer = await running.get(path)
         assert answer.status_code == 200
@@ -176,7 +176,7 @@ async def test_every_answer_carries_security_and_cors_headers(running: Running) 
         assert "server" not in headers
 
 
-async def test_a_preflight_allows_any_origin_to_pay(running: Running) -> None:
+async def test_preflight_allows_payments_from_any_origin(running: Running) -> None:
     answer = await running.http.options(
         "/v1/x402-trust",
         headers={
@@ -192,7 +192,7 @@ async def test_a_preflight_allows_any_origin_to_pay(running: Running) -> None:
     assert answer.content == b""
 
 
-async def test_a_method_that_is_not_allowed_is_405_with_allow(running: Running) -> None:
+async def test_unsupported_method_returns_405_with_allow(running: Running) -> None:
     for method, path, allowed in (
         ("POST", "/trust/leaderboard", "GET"),
         ("GET", "/mcp", "POST"),
@@ -205,7 +205,7 @@ async def test_a_method_that_is_not_allowed_is_405_with_allow(running: Running) 
         assert answer.headers["allow"] == allowed
 
 
-async def test_a_body_over_64_kb_is_413_before_anything_reads_it(running: Running) -> None:
+async def test_body_over_64_kb_returns_413_before_it_is_read(running: Running) -> None:
     header = {"PAYMENT-SIGNATURE": "e30="}
     for path in ("/v1/x402-trust", "/v1/x402-trust-preview"):
         answer = await running.http.post(path, content=b"x" * 65_537, headers=header)
@@ -216,7 +216,7 @@ async def test_a_body_over_64_kb_is_413_before_anything_reads_it(running: Runnin
     assert lying.status_code == 413
 
 
-async def test_a_body_without_a_length_is_413_where_it_passes_the_cap(running: Running) -> None:
+async def test_body_without_length_returns_413_at_the_limit(running: Running) -> None:
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -230,20 +230,20 @@ async def test_a_body_without_a_length_is_413_where_it_passes_the_cap(running: R
     assert (answer.status_code, answer.json()["code"]) == (413, "body-too-large")
 
 
-async def test_the_largest_body_that_is_allowed_passes(running: Running) -> None:
+async def test_body_of_maximum_size_is_accepted(running: Running) -> None:
     body = b"{}" + b" " * (65_536 - 2)
     answer = await running.http.post("/v1/x402-trust-preview", content=body)
     assert answer.status_code == 200
 
 
-async def test_a_url_over_4_kb_is_414(running: Running) -> None:
+async def test_url_over_4_kb_returns_414(running: Running) -> None:
     for path in ("/" + "a" * 4_096, "/trust/snapshot?resource=" + "a" * 4_096):
         answer = await running.get(path)
         assert (answer.status_code, answer.json()["code"]) == (414, "url-too-long")
     assert (await running.get("/" + "a" * 4_000)).status_code == 404
 
 
-async def test_a_browser_gets_a_page_of_what_is_refused_before_any_route(running: Running) -> None:
+async def test_browser_receives_an_error_page_for_a_rejected_request(running: Running) -> None:
     for path, more, status in (
         ("/" + "a" * 4_096, {}, 414),
         ("/lint", {"content-length": "65537"}, 413),
@@ -257,7 +257,7 @@ async def test_a_browser_gets_a_page_of_what_is_refused_before_any_route(running
         assert f"Status {status}" in answer.text
 
 
-async def test_headers_that_are_too_large_are_431(running: Running) -> None:
+async def test_oversized_headers_return_431(running: Running) -> None:
     for name in ("PAYMENT-SIGNATURE", "X-PAYMENT"):
         answer = await running.http.post("/v1/x402-trust", headers={name: "A" * 16_385})
         assert (answer.status_code, answer.json()["code"]) == (431, "payment-header-too-large")
@@ -268,14 +268,14 @@ async def test_headers_that_are_too_large_are_431(running: Running) -> None:
     assert (answer.status_code, answer.json()["code"]) == (431, "headers-too-large")
 
 
-async def test_a_request_names_exactly_one_host(running: Running) -> None:
+async def test_request_must_have_exactly_one_host_header(running: Running) -> None:
     for hosts in (["trust.test", "other.test"], ["trust.test", "trust.test"]):
         answer = await running.get("/trust/stats", headers=[("host", host) for host in hosts])
         assert (answer.status_code, answer.json()["code"]) == (400, "host-invalid")
         assert "access-control-allow-origin" in answer.headers
 
 
-async def test_the_rate_limit_answers_429_and_when_to_come_back() -> None:
+async def test_rate_limit_returns_429_with_retry_after() -> None:
     async with open_service(with_edge(configuration(), free_per_minute=3)) as limited:
         answers = [await limited.get("/trust/stats") for _ in range(5)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
@@ -287,7 +287,7 @@ async def test_the_rate_limit_answers_429_and_when_to_come_back() -> None:
         assert (await limited.http.options("/trust/stats")).status_code == 204
 
 
-async def test_a_crowd_of_addresses_leaves_no_work_behind() -> None:
+async def test_rate_limit_forgets_old_addresses() -> None:
     settings = with_edge(configuration(), trusted_proxies=("127.0.0.1",))
     async with open_service(settings) as crowded:
         before = (asyncio.all_tasks(), threading.active_count())
@@ -298,7 +298,7 @@ async def test_a_crowd_of_addresses_leaves_no_work_behind() -> None:
         assert (asyncio.all_tasks(), threading.active_count()) == before
 
 
-async def test_a_forwarded_address_counts_only_behind_a_trusted_proxy() -> None:
+async def test_forwarded_address_is_used_only_behind_a_trusted_proxy() -> None:
     async def ask(running: Running, address: str) -> int:
         return (await running.get("/trust/stats", headers={"x-forwarded-for": address})).status_code
 
@@ -315,12 +315,12 @@ async def test_a_forwarded_address_counts_only_behind_a_trusted_proxy() -> None:
 @pytest.mark.parametrize(
     "limits", [{"free_per_minute": 0}, {"trusted_proxies": ("proxy.internal",)}]
 )
-async def test_limits_that_make_no_sense_are_refused(limits: dict[str, Any]) -> None:
+async def test_invalid_limits_are_rejected(limits: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(limits))):
         EdgeSettings(**limits)
 
 
-async def test_a_route_that_dies_without_an_answer_is_500() -> None:
+async def test_route_that_ends_without_an_answer_returns_500() -> None:
     async def dies(scope: Scope, receive: Any, send: Any) -> None:
         raise RuntimeError("a text that nobody should see")
 
@@ -406,13 +406,13 @@ def ask(route: Route) -> Asked:
     return Asked(Edge(route, EdgeSettings(free_per_minute=10_000), cached_under=("/kept/",)))
 
 
-async def test_a_hot_answer_is_made_once_in_five_seconds(route: Route, ask: Asked) -> None:
+async def test_popular_answer_is_built_once_in_five_seconds(route: Route, ask: Asked) -> None:
     assert [await ask() for _ in range(3)] == [(200, b"1")] * 3
     grow_old(ask.edge, FRESH_SECONDS)
     assert await ask() == (200, b"2")
 
 
-async def test_an_answer_goes_on_when_it_cannot_be_made_anew(route: Route, ask: Asked) -> None:
+async def test_stale_answer_is_served_while_the_route_fails(route: Route, ask: Asked) -> None:
     await ask()
     route.status = 503
     grow_old(ask.edge, FRESH_SECONDS)
@@ -422,14 +422,14 @@ async def test_an_answer_goes_on_when_it_cannot_be_made_anew(route: Route, ask: 
     assert (await ask())[0] == 503, "an hour is enough"
 
 
-async def test_an_answer_that_is_gone_is_forgotten(route: Route, ask: Asked) -> None:
+async def test_answer_that_is_not_found_leaves_the_cache(route: Route, ask: Asked) -> None:
     await ask()
     route.status = 404
     grow_old(ask.edge, FRESH_SECONDS)
     assert (await ask())[0] == 404
 
 
-async def test_the_cache_holds_no_more_than_its_bytes(route: Route, ask: Asked) -> None:
+async def test_cache_size_is_limited(route: Route, ask: Asked) -> None:
     route.size = 400_000
     for number in range(200):
         await ask(f"/kept/{number}")

@@ -24,13 +24,13 @@ def hand() -> Hand:
     return Hand()
 
 
-def test_a_whole_minutes_requests_may_come_at_once(hand: Hand) -> None:
+def test_burst_of_one_minute_is_allowed(hand: Hand) -> None:
     limit = RateLimit(7, monotonic_ns=hand)
     assert [limit.take("a") for _ in range(9)] == [0] * 7 + [9, 9]
     assert limit.take("b") == 0, "each client has its own"
 
 
-def test_after_that_one_may_come_in_its_time(hand: Hand) -> None:
+def test_requests_after_a_burst_are_allowed_at_the_rate(hand: Hand) -> None:
     limit = RateLimit(3, monotonic_ns=hand)
     for _ in range(3):
         limit.take("a")
@@ -42,7 +42,7 @@ def test_after_that_one_may_come_in_its_time(hand: Hand) -> None:
     assert [limit.take("a") for _ in range(4)] == [0, 0, 0, 20], "no more for a long rest"
 
 
-def test_a_crowd_takes_no_more_memory_than_its_share(hand: Hand) -> None:
+def test_number_of_stored_clients_is_limited(hand: Hand) -> None:
     limit = RateLimit(1, monotonic_ns=hand)
     for number in range(CLIENTS_MAX + 1):
         limit.take(str(number))
@@ -68,7 +68,7 @@ def test_a_crowd_takes_no_more_memory_than_its_share(hand: Hand) -> None:
         ("192.0.2.1", b"<script>", ("192.0.2.1",), "unknown"),
     ],
 )
-def test_whom_the_limit_counts(
+def test_client_key_is_the_peer_or_the_forwarded_address(
     peer: str, forwarded: bytes | None, proxies: tuple[str, ...], key: str
 ) -> None:
     assert Clients(proxies).key(peer, forwarded) == key

@@ -44,7 +44,7 @@ def age_the_cache(running: Running) -> None:
         (PREVIEW, "tollgauge-report"),
     ],
 )
-async def test_the_answer_is_signed(running: Running, path: str, typ: str) -> None:
+async def test_signed_routes_have_a_valid_signature(running: Running, path: str, typ: str) -> None:
     answer = await running.get(path)
 
     header = header_of(answer.headers[HEADER], canonical(answer.content))
@@ -58,23 +58,21 @@ async def test_the_answer_is_signed(running: Running, path: str, typ: str) -> No
     }
 
 
-async def test_the_preview_by_post_is_signed_as_well(running: Running) -> None:
+async def test_preview_by_post_is_signed(running: Running) -> None:
     answer = await running.http.post(PREVIEW, json={})
 
     verify(answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public])
 
 
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
-async def test_a_compressed_answer_has_a_signature_of_what_it_unpacks_to(
-    running: Running, encoding: str
-) -> None:
+async def test_signature_covers_the_uncompressed_answer(running: Running, encoding: str) -> None:
     answer = await running.get(PREVIEW, headers={"Accept-Encoding": encoding})
 
     assert answer.headers.get("Content-Encoding", "identity") == encoding
     verify(answer.headers[HEADER], answer.content, "tollgauge-report", [KEY.public])
 
 
-async def test_a_cached_answer_is_signed_once(running: Running) -> None:
+async def test_cached_answer_is_signed_once(running: Running) -> None:
     age_the_cache(running)
     first = await running.get(SNAPSHOT)
     running.clock.now += 2_000
@@ -84,7 +82,7 @@ async def test_a_cached_answer_is_signed_once(running: Running) -> None:
     assert read(again.headers[HEADER]).iat == running.clock() // 1000 - 2
 
 
-async def test_an_answer_that_was_not_modified_has_a_signature_of_what_the_client_has(
+async def test_not_modified_response_has_the_signature_of_the_cached_body(
     running: Running,
 ) -> None:
     age_the_cache(running)
@@ -98,7 +96,7 @@ async def test_an_answer_that_was_not_modified_has_a_signature_of_what_the_clien
     verify(again.headers[HEADER], first.content, "tollgauge-report", [KEY.public])
 
 
-async def test_the_answer_to_head_has_the_signature_of_the_answer_to_get(running: Running) -> None:
+async def test_head_has_the_signature_of_get(running: Running) -> None:
     age_the_cache(running)
     head: httpx.Response = await running.http.head(SNAPSHOT)
 
@@ -106,14 +104,14 @@ async def test_the_answer_to_head_has_the_signature_of_the_answer_to_get(running
     verify(head.headers[HEADER], body, "tollgauge-snapshot", [KEY.public])
 
 
-async def test_a_page_of_another_origin_may_read_the_signature(running: Running) -> None:
+async def test_cors_exposes_the_signature(running: Running) -> None:
     answer = await running.get(SNAPSHOT)
 
     exposed = answer.headers["Access-Control-Expose-Headers"].split(", ")
     assert HEADER in exposed
 
 
-async def test_a_snapshot_does_not_pass_for_a_report(running: Running) -> None:
+async def test_signature_type_separates_snapshots_and_reports(running: Running) -> None:
     answer = await running.get(SNAPSHOT)
 
     with pytest.raises(SignatureError, match="tollgauge-snapshot, not a tollgauge-report"):
@@ -123,11 +121,11 @@ async def test_a_snapshot_does_not_pass_for_a_report(running: Running) -> None:
 @pytest.mark.parametrize(
     "path", ["/trust/leaderboard", "/trust/stats", f"/endpoint/{WEATHER_ID}/badge.json", "/nowhere"]
 )
-async def test_other_answers_are_not_signed(running: Running, path: str) -> None:
+async def test_other_routes_are_not_signed(running: Running, path: str) -> None:
     assert HEADER not in (await running.get(path)).headers
 
 
-async def test_without_a_key_nothing_is_signed() -> None:
+async def test_answers_are_not_signed_without_a_key() -> None:
     config = replace(http_service.configuration(), signing=SigningSettings())
     async with http_service.open_service(config) as running:
         answer = await running.get(PREVIEW)
@@ -136,7 +134,7 @@ async def test_without_a_key_nothing_is_signed() -> None:
     assert HEADER not in answer.headers
 
 
-async def test_the_interface_description_says_which_answers_are_signed(running: Running) -> None:
+async def test_openapi_declares_signed_responses(running: Running) -> None:
     paths = (await running.get("/openapi.json")).json()["paths"]
     signed = {
         (method, path, status)

@@ -58,7 +58,7 @@ async def client(running: Running) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
-async def test_the_whole_file_is_sent_as_it_is(client: httpx.AsyncClient) -> None:
+async def test_complete_file_is_sent_unchanged(client: httpx.AsyncClient) -> None:
     answer = await client.get("/trust/bundle")
     assert (answer.status_code, answer.content) == (200, LARGE)
     headers = answer.headers
@@ -74,7 +74,7 @@ async def test_the_whole_file_is_sent_as_it_is(client: httpx.AsyncClient) -> Non
     assert {"Tollgauge-Signature", "ETag", "Accept-Ranges", "Content-Range"} <= set(exposed)
 
 
-async def test_a_download_goes_on_where_it_broke_off(client: httpx.AsyncClient) -> None:
+async def test_interrupted_download_can_be_resumed(client: httpx.AsyncClient) -> None:
     async with client.stream("GET", "/trust/bundle") as answer:
         begun = b""
         async for piece in answer.aiter_raw():
@@ -90,26 +90,28 @@ async def test_a_download_goes_on_where_it_broke_off(client: httpx.AsyncClient) 
     assert rest.headers["tollgauge-signature"] == "header..signature"
 
 
-async def test_a_part_in_the_middle_is_given_alone(client: httpx.AsyncClient) -> None:
+async def test_middle_range_is_sent(client: httpx.AsyncClient) -> None:
     answer = await client.get("/trust/bundle", headers={"range": "bytes=70000-169999"})
     assert (answer.status_code, answer.content) == (206, LARGE[70_000:170_000])
     assert answer.headers["content-length"] == "100000"
 
 
-async def test_a_part_of_another_version_is_not_given(client: httpx.AsyncClient) -> None:
+async def test_range_of_another_version_returns_the_complete_file(
+    client: httpx.AsyncClient,
+) -> None:
     asked = {"range": "bytes=10-", "if-range": '"an older one"'}
     answer = await client.get("/trust/bundle", headers=asked)
     assert (answer.status_code, answer.content) == (200, LARGE)
 
 
-async def test_a_part_that_is_not_there_is_refused(client: httpx.AsyncClient) -> None:
+async def test_range_outside_the_file_returns_416(client: httpx.AsyncClient) -> None:
     answer = await client.get("/trust/bundle", headers={"range": f"bytes={len(LARGE)}-"})
     assert answer.status_code == 416
     assert answer.headers["content-range"] == f"bytes */{len(LARGE)}"
     assert answer.json()["code"] == "range-not-satisfiable"
 
 
-async def test_who_has_it_gets_304_without_a_body(client: httpx.AsyncClient) -> None:
+async def test_matching_etag_returns_304_without_body(client: httpx.AsyncClient) -> None:
     for known in ({"if-none-match": ETAG}, {"if-modified-since": "Wed, 18 Nov 2026 11:06:40 GMT"}):
         answer = await client.get("/trust/bundle", headers=known | {"range": "bytes=0-9"})
         assert (answer.status_code, answer.content) == (304, b"")
@@ -117,7 +119,7 @@ async def test_who_has_it_gets_304_without_a_body(client: httpx.AsyncClient) -> 
         assert answer.headers["tollgauge-signature"] == "header..signature"
 
 
-async def test_head_says_what_get_would(client: httpx.AsyncClient) -> None:
+async def test_head_of_the_bundle_equals_get(client: httpx.AsyncClient) -> None:
     # A range is one of GET alone (RFC 9110 section 14.2).
     answer = await client.head("/trust/bundle", headers={"range": "bytes=0-9"})
     assert (answer.status_code, answer.content) == (200, b"")
@@ -126,11 +128,11 @@ async def test_head_says_what_get_would(client: httpx.AsyncClient) -> None:
     assert again.content == LARGE
 
 
-async def test_a_parameter_is_refused(running: Running) -> None:
+async def test_query_parameter_is_rejected(running: Running) -> None:
     assert (await running.get("/trust/bundle?format=json")).status_code == 422
 
 
-async def test_before_the_first_bundle_a_client_is_told_when_to_ask_again() -> None:
+async def test_missing_bundle_returns_503_with_retry_after() -> None:
     async with open_service(configuration()) as empty:
         for path in ("/trust/bundle", "/trust/bundle/avoid"):
             answer = await empty.get(path)
@@ -138,7 +140,7 @@ async def test_before_the_first_bundle_a_client_is_told_when_to_ask_again() -> N
             assert answer.json()["code"] == "bundle-unavailable"
 
 
-async def test_the_signature_is_that_of_the_bytes() -> None:
+async def test_signature_covers_the_file() -> None:
     config = replace(configuration(), signing=SigningSettings(key=PRIVATE_JWK))
     async with open_service(config) as signing:
         await add(signing.service.store, priced_endpoint("/1"))
@@ -149,7 +151,7 @@ async def test_the_signature_is_that_of_the_bytes() -> None:
             verify(signature, answer.content, "tollgauge-bundle", [KEY.public])
 
 
-async def test_without_a_key_it_is_not_signed() -> None:
+async def test_bundle_is_not_signed_without_a_key() -> None:
     config = replace(configuration(), signing=SigningSettings())
     async with open_service(config) as unsigned:
         await add(unsigned.service.store, priced_endpoint("/1"))
@@ -159,7 +161,7 @@ async def test_without_a_key_it_is_not_signed() -> None:
         assert "tollgauge-signature" not in answer.headers
 
 
-async def test_the_bundle_in_memory_is_served_while_the_database_cannot(
+async def test_bundle_in_memory_is_served_without_the_database(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with open_service(configuration()) as service:

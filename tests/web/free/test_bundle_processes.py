@@ -20,7 +20,7 @@ async def processes(database: str) -> AsyncIterator[tuple[Running, Running]]:
         yield one, other
 
 
-async def test_every_process_serves_the_same_bytes_and_soon_the_newest(
+async def test_all_processes_serve_the_newest_bundle(
     processes: tuple[Running, Running],
 ) -> None:
     one, other = processes

@@ -36,7 +36,7 @@ async def links(running: Running) -> dict[str, tuple[str, str]]:
     return {text: (address, words) for text, address, words in LINK.findall(answer.text)}
 
 
-async def test_everything_that_is_sold_is_listed_and_asks_to_be_paid(running: Running) -> None:
+async def test_all_paid_routes_are_listed_and_return_402(running: Running) -> None:
     answer = await running.get("/.well-known/x402")
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
@@ -54,7 +54,7 @@ async def test_everything_that_is_sold_is_listed_and_asks_to_be_paid(running: Ru
     assert {urlsplit(url).path for _, url in listed} == {p for p in sold if "{" not in p}
 
 
-async def test_the_words_name_every_paid_route_with_the_price_that_is_asked(
+async def test_llms_txt_lists_paid_routes_with_their_prices(
     running: Running,
 ) -> None:
     hrefs = await links(running)
@@ -68,7 +68,7 @@ async def test_the_words_name_every_paid_route_with_the_price_that_is_asked(
         assert f"`{terms['network']}`" in (await running.get("/llms.txt")).text
 
 
-async def test_an_indexer_is_told_the_terms_however_it_asks(running: Running) -> None:
+async def test_get_and_post_return_the_terms(running: Running) -> None:
     asked: tuple[tuple[str, dict[str, Any]], ...] = (
         ("GET", {}),
         ("HEAD", {}),
@@ -88,13 +88,13 @@ async def test_an_indexer_is_told_the_terms_however_it_asks(running: Running) ->
         assert terms[0].json() == documents[0]
 
 
-async def test_nothing_is_sold_by_get(running: Running) -> None:
+async def test_payment_by_get_is_rejected(running: Running) -> None:
     answer = await running.get("/v1/x402-trust", headers={"PAYMENT-SIGNATURE": "e30="})
     assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
     assert "Nothing was charged" in answer.json()["detail"]
 
 
-async def test_an_offer_and_the_payment_that_repeats_it_fit_the_headers_of_proxies(
+async def test_offer_and_payment_fit_into_proxy_header_limits(
     running: Running,
 ) -> None:
     """Many take 8 KB a header; a signed payment adds about 1.2 KB to what it repeats."""
@@ -106,7 +106,7 @@ async def test_an_offer_and_the_payment_that_repeats_it_fit_the_headers_of_proxi
         assert listed["info"]["output"]["example"], resource
 
 
-async def test_every_free_address_in_the_words_answers(running: Running) -> None:
+async def test_free_urls_in_llms_txt_respond(running: Running) -> None:
     await add(running.service.store, priced_endpoint("/1"))
     await running.service.round("bundle")
     for text, (address, _) in (await links(running)).items():
@@ -118,7 +118,7 @@ async def test_every_free_address_in_the_words_answers(running: Running) -> None
         assert answer.status_code == expected, address
 
 
-async def test_the_words_are_plain_markdown_and_are_kept_ready(running: Running) -> None:
+async def test_llms_txt_is_cached_markdown(running: Running) -> None:
     answer = await running.get("/llms.txt")
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
     assert answer.text.startswith("# tollgauge\n\n> ")
@@ -129,7 +129,7 @@ async def test_the_words_are_plain_markdown_and_are_kept_ready(running: Running)
     assert again.status_code == 304
 
 
-async def test_the_operator_s_prices_are_the_ones_that_are_told() -> None:
+async def test_configured_prices_are_published() -> None:
     config = http_service.configuration()
     dear = replace(config.sale, prices=dict.fromkeys(PRICES, "1.25"))
     async with http_service.open_service(replace(config, sale=dear)) as running:
@@ -138,7 +138,7 @@ async def test_the_operator_s_prices_are_the_ones_that_are_told() -> None:
             assert sold == words.startswith("$1.25")
 
 
-async def test_a_server_that_sells_nothing_says_so() -> None:
+async def test_service_without_pay_to_states_that_it_sells_nothing() -> None:
     config = replace(http_service.configuration(), sale=SaleSettings())
     async with http_service.open_service(config) as running:
         assert (await running.get("/.well-known/x402")).json()["resources"] == []

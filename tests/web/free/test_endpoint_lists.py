@@ -94,7 +94,7 @@ async def hosts(running: Running, path: str, **parameters: Any) -> list[str]:
     return [row["host"].partition(".")[0] for row in rows]
 
 
-async def test_words_find_listed_endpoints_best_first(running: Running) -> None:
+async def test_keywords_find_listed_endpoints_best_first(running: Running) -> None:
     names = await hosts(running, "/trust/search", q="weather forecast")
     assert names == ["good", "unpriced", "cheap", "bad", "new"]
     assert await hosts(running, "/v1/semantic-search", q="weather forecast") == names
@@ -116,13 +116,13 @@ async def test_words_find_listed_endpoints_best_first(running: Running) -> None:
         ({"network": "eip155:1"}, []),
     ],
 )
-async def test_a_search_is_filtered(
+async def test_search_results_are_filtered(
     running: Running, parameters: dict[str, str], wanted: list[str]
 ) -> None:
     assert await hosts(running, "/trust/search", q="weather", **parameters) == wanted
 
 
-async def test_a_pay_to_address_finds_its_endpoints_before_there_is_an_index(
+async def test_pay_to_search_works_without_the_index(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     address = "0x" + "ab" * 20
@@ -155,7 +155,7 @@ async def test_a_pay_to_address_finds_its_endpoints_before_there_is_an_index(
     assert other == {"match": "payto", "results": []}
 
 
-async def test_a_server_that_has_no_index_yet_finds_urls_and_hosts(
+async def test_url_and_host_searches_work_without_the_index(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alternatives, "FIRST_S", 0.0)
@@ -171,7 +171,7 @@ async def _no_index(*_: object) -> None:
     raise alternatives.IndexBuilding("There is none.")
 
 
-async def test_a_url_finds_its_endpoint_and_a_host_its_provider_listed_or_not(
+async def test_url_and_host_searches_find_unlisted_endpoints(
     running: Running,
 ) -> None:
     for text, match in (
@@ -187,7 +187,7 @@ async def test_a_url_finds_its_endpoint_and_a_host_its_provider_listed_or_not(
     assert unknown.json() == {"match": "endpoint", "results": []}
 
 
-async def test_a_result_has_the_figures_of_its_snapshot(running: Running) -> None:
+async def test_search_result_equals_the_snapshot(running: Running) -> None:
     (row,) = (await running.get("/trust/search", params={"q": "good.example.com"})).json()[
         "results"
     ]
@@ -223,7 +223,7 @@ async def test_a_result_has_the_figures_of_its_snapshot(running: Running) -> Non
     }
 
 
-async def test_an_answer_shows_what_is_true_now_whatever_the_index_says(running: Running) -> None:
+async def test_search_results_show_current_figures(running: Running) -> None:
     assert "cheap" in await hosts(running, "/trust/search", q="weather", recommendation="caution")
     gone = endpoint("good", "Weather forecast", status=Listing.DELISTED)
     await running.service.store.writing(endpoints.update, gone)
@@ -244,13 +244,13 @@ async def test_an_answer_shows_what_is_true_now_whatever_the_index_says(running:
         ({"maxAmountUsd": "0.0009"}, ["bad"]),
     ],
 )
-async def test_a_list_is_sorted_and_filtered(
+async def test_list_is_sorted_and_filtered(
     running: Running, parameters: dict[str, str], wanted: list[str]
 ) -> None:
     assert await hosts(running, "/trust/endpoints", **parameters) == wanted
 
 
-async def test_csv_has_the_fields_of_json_and_no_formula(running: Running) -> None:
+async def test_csv_has_the_fields_of_json_without_formulas(running: Running) -> None:
     document = (await running.get("/trust/endpoints")).json()
     by_accept = await running.get("/trust/endpoints", headers={"Accept": "text/csv"})
     by_path = await running.get("/trust/endpoints.csv")
@@ -270,14 +270,14 @@ async def test_csv_has_the_fields_of_json_and_no_formula(running: Running) -> No
 
 
 @pytest.mark.parametrize("path", ["/trust/endpoints?", "/trust/search?q=weather&"])
-async def test_proven_payers_are_a_filter(running: Running, path: str) -> None:
+async def test_list_is_filtered_by_proven_payers(running: Running, path: str) -> None:
     for least, found in ((1, ["good.example.com"]), (12, ["good.example.com"]), (13, [])):
         document = (await running.get(f"{path}minProvenPayers={least}")).json()
         rows = document.get("endpoints", document.get("results"))
         assert [row["host"] for row in rows] == found
 
 
-async def test_pages_follow_each_other_to_the_end(running: Running) -> None:
+async def test_list_pages_cover_all_endpoints(running: Running) -> None:
     many = [endpoint(f"h{number:03}", "Anything", status=Listing.DELISTED) for number in range(249)]
     await running.service.store.writing(endpoints.insert, *many)
     seen: list[str] = []
@@ -314,7 +314,7 @@ async def test_pages_follow_each_other_to_the_end(running: Running) -> None:
         ("/trust/endpoints?cursor=zzz", "Send nextCursor"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_in_words(
+async def test_invalid_parameters_are_rejected_with_a_message(
     running: Running, path: str, message: str
 ) -> None:
     answer = await running.get(path)
@@ -323,14 +323,14 @@ async def test_what_cannot_be_meant_is_refused_in_words(
 
 
 @pytest.mark.parametrize("name", ["minGrade", "network", "recommendation", "maxAmountUsd", "limit"])
-async def test_a_field_of_a_body_is_left_out_and_not_null(running: Running, name: str) -> None:
+async def test_null_fields_in_a_body_are_rejected(running: Running, name: str) -> None:
     body = {"query": "weather", name: None}
     answer = await running.http.post("/v1/semantic-search", json=body)
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["path"] == name
 
 
-async def test_a_brief_answer_has_room_for_five_of_any_length() -> None:
+async def test_brief_search_limits_the_size_of_results() -> None:
     row = lists.SearchRow.build(
         id="0" * 16,
         resource="https://api.example.com/" + "x" * 90,

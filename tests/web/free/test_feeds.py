@@ -39,7 +39,7 @@ async def test_feeds_show_public_incidents(watch_service: WatchService) -> None:
         assert (await watch_service.running.get(url)).status_code == 404
 
 
-async def test_feeds_are_found_from_their_pages(watch_service: WatchService) -> None:
+async def test_pages_link_their_feeds(watch_service: WatchService) -> None:
     await watch_service.buy()
     await watch_service.list_it()
     for page in (f"/endpoint/{ID}", "/provider/api.example.com"):

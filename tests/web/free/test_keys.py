@@ -26,7 +26,7 @@ async def answers(signing: SigningSettings, *paths: str) -> list[Any]:
         return [await running.get(path) for path in paths]
 
 
-async def test_the_key_set_has_the_key_that_signs_and_the_retired_ones() -> None:
+async def test_key_set_contains_current_and_retired_keys() -> None:
     signing = SigningSettings(key=PRIVATE_JWK, retired=(RETIRED,))
     (answer,) = await answers(signing, JWKS)
 
@@ -41,7 +41,7 @@ async def test_the_key_set_has_the_key_that_signs_and_the_retired_ones() -> None
     assert [key.thumbprint() for key in keys] == [KEY.fingerprint, OTHER_KEY.fingerprint]
 
 
-async def test_the_did_document_asserts_with_the_key_that_signs_alone() -> None:
+async def test_did_document_asserts_only_with_the_current_key() -> None:
     signing = SigningSettings(key=PRIVATE_JWK, retired=(RETIRED,))
     (answer,) = await answers(signing, DID)
 
@@ -64,11 +64,11 @@ async def test_the_did_document_asserts_with_the_key_that_signs_alone() -> None:
         ("http://127.0.0.1:8402", "did:web:127.0.0.1%3A8402"),
     ],
 )
-def test_a_did_names_the_host_and_its_port(base_url: str, expected: str) -> None:
+def test_did_contains_host_and_port(base_url: str, expected: str) -> None:
     assert did(base_url, (KEY.public,), (KEY.public,)).id == expected
 
 
-async def test_without_a_key_the_set_is_empty_and_there_is_no_did() -> None:
+async def test_key_set_is_empty_and_did_is_404_without_a_key() -> None:
     jwks, did_document, ready = await answers(SigningSettings(), JWKS, DID, "/readyz")
 
     assert (jwks.status_code, jwks.json()) == (200, {"keys": []})
@@ -79,7 +79,7 @@ async def test_without_a_key_the_set_is_empty_and_there_is_no_did() -> None:
     assert ready.json()["detail"].startswith("Nothing is signed")
 
 
-async def test_keys_that_were_retired_stay_known_when_nothing_is_signed_any_more() -> None:
+async def test_retired_keys_remain_published_without_a_current_key() -> None:
     jwks, did_document = await answers(SigningSettings(retired=(RETIRED,)), JWKS, DID)
 
     assert [key["kid"] for key in jwks.json()["keys"]] == [OTHER_KEY.fingerprint]
@@ -87,7 +87,7 @@ async def test_keys_that_were_retired_stay_known_when_nothing_is_signed_any_more
     assert did_document.json()["assertionMethod"] == []
 
 
-async def test_the_keys_are_cached_with_an_etag() -> None:
+async def test_key_files_are_cached_with_an_etag() -> None:
     config = http_service.configuration()
     async with http_service.open_service(config) as running:
         first = await running.get(JWKS)
@@ -97,7 +97,7 @@ async def test_the_keys_are_cached_with_an_etag() -> None:
     assert (again.status_code, again.content) == (304, b"")
 
 
-async def test_what_was_signed_before_a_change_of_key_is_verified_with_the_keys_of_now() -> None:
+async def test_old_signature_is_verified_after_a_key_change() -> None:
     before = KEY.sign_document(b"{}", "tollgauge-report", 1_500_000_000_000)
     stolen = KEY.sign_document(b"{}", "tollgauge-report", 1_500_000_001_000)
     x = str(KEY.public_jwk["x"])

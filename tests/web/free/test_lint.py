@@ -51,7 +51,7 @@ async def linted(running: Running, body: Any, *, status: int = 200) -> Any:
     return response.json()
 
 
-async def test_a_captured_answer_is_judged_with_what_to_mend_and_where_to_read_more(
+async def test_captured_response_returns_fixes_and_rule_pages(
     running: Running,
 ) -> None:
     answer = await linted(running, {"capture": EXAMPLES["domain-wrong"].wrong.capture()})
@@ -79,12 +79,12 @@ async def test_a_captured_answer_is_judged_with_what_to_mend_and_where_to_read_m
         GOOD.capture(),
     ],
 )
-async def test_every_form_of_an_answer_is_read(running: Running, capture: str) -> None:
+async def test_all_capture_formats_are_accepted(running: Running, capture: str) -> None:
     answer = await linted(running, {"capture": capture})
     assert (answer["payable"], answer["compliant"]) == (True, True)
 
 
-async def test_findings_come_worst_first(running: Running) -> None:
+async def test_findings_are_ordered_by_severity(running: Running) -> None:
     wrong = json.loads(json.dumps(GOOD.envelope))
     wrong["resource"]["description"] = ""
     wrong["accepts"][0] |= {"amount": 1, "maxTimeoutSeconds": 8}
@@ -110,7 +110,7 @@ async def test_findings_come_worst_first(running: Running) -> None:
         ([], "invalid-input", ""),
     ],
 )
-async def test_what_is_no_request_is_refused_with_a_reason(
+async def test_invalid_lint_requests_are_rejected_with_a_reason(
     running: Running, body: Any, code: str, path: str
 ) -> None:
     problem = await linted(running, body, status=422)
@@ -118,12 +118,12 @@ async def test_what_is_no_request_is_refused_with_a_reason(
     assert [error["path"] for error in problem["errors"]] == [path]
 
 
-async def test_an_unreadable_capture_is_told_the_forms(running: Running) -> None:
+async def test_unreadable_capture_returns_the_accepted_formats(running: Running) -> None:
     problem = await linted(running, {"capture": "hello"}, status=422)
     assert "curl -i" in problem["detail"]
 
 
-async def test_sizes_queries_and_the_rate_are_those_of_every_route(running: Running) -> None:
+async def test_general_request_limits_apply(running: Running) -> None:
     large = await running.http.post("/v1/lint", json={"capture": "x" * 70_000})
     assert large.status_code == 413
     assert (await running.http.post("/v1/lint?a=b", json={"capture": "{}"})).status_code == 422
@@ -136,7 +136,7 @@ async def test_sizes_queries_and_the_rate_are_those_of_every_route(running: Runn
     assert statuses == [200, 200, 429]
 
 
-async def test_the_last_probe_of_a_monitored_endpoint_is_shown_and_nothing_is_asked(
+async def test_stored_probe_is_linted_without_a_request(
     running: Running,
 ) -> None:
     before = await fetch(running.service.store, sa.text("SELECT count(*) FROM probe"))
@@ -153,7 +153,7 @@ async def test_the_last_probe_of_a_monitored_endpoint_is_shown_and_nothing_is_as
     assert {"scheme", "maxTimeoutSeconds"}.isdisjoint(terms)
 
 
-async def test_an_unknown_resource_and_one_that_was_not_probed_are_404() -> None:
+async def test_unknown_and_unprobed_resources_return_404() -> None:
     resource = "https://new.example.com/fog"
     async with open_service(configuration()) as fresh:
         unknown = await linted(fresh, {"resource": resource}, status=404)
@@ -165,9 +165,7 @@ async def test_an_unknown_resource_and_one_that_was_not_probed_are_404() -> None
 
 
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.PAYMENT_REQUIRED])
-async def test_what_is_stored_of_a_probe_is_what_is_said(
-    running: Running, outcome: Outcome
-) -> None:
+async def test_stored_lint_equals_the_lint_of_the_probe(running: Running, outcome: Outcome) -> None:
     """A fault has no findings of its own, and a rule of an older version no page."""
     answered = outcome is Outcome.PAYMENT_REQUIRED
     retired = Finding(rule="retired", severity=Severity.WARN, message="Mend it.", where="body")
@@ -193,7 +191,7 @@ async def test_what_is_stored_of_a_probe_is_what_is_said(
         assert (finding["rule"], answer["payable"]) == ("no-answer", False)
 
 
-async def test_a_hostile_schema_holds_up_nobody(running: Running) -> None:
+async def test_hostile_schema_does_not_block_other_requests(running: Running) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for depth in range(6):
         schema = {"anyOf": [schema, {"properties": {str(depth): schema}}]}

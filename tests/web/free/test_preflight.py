@@ -40,7 +40,7 @@ async def asked(running: Running, **offer: str) -> Any:
     return answer.json()
 
 
-async def test_an_offer_that_fits_is_allowed_with_all_that_is_known(running: Running) -> None:
+async def test_matching_offer_is_allowed_with_the_stored_state(running: Running) -> None:
     upper = NEW.upper().replace("X", "x")
     answer = await asked(running, payTo=upper, amount="10000", network="base")
     assert answer.pop("reason").endswith(".")
@@ -74,14 +74,14 @@ async def test_an_offer_that_fits_is_allowed_with_all_that_is_known(running: Run
         ({"resource": "https://api.seller.dev/new"}, "ask", "unknown-resource"),
     ],
 )
-async def test_an_offer_is_judged_by_what_is_said_of_it(
+async def test_omitted_offer_fields_are_not_checked(
     running: Running, offer: dict[str, str], decision: str, code: str | None
 ) -> None:
     answer = await asked(running, **offer)
     assert (answer["decision"], answer["code"]) == (decision, code)
 
 
-async def test_nothing_is_known_of_an_unknown_resource(running: Running) -> None:
+async def test_unknown_resource_has_null_state(running: Running) -> None:
     answer = await asked(running, resource="https://api.seller.dev/new?x=1", payTo=OLD)
     assert answer["resource"] == "https://api.seller.dev/new"
     unknown = ("recommendation", "grade", "score", "knownAmount", "knownNetwork", "asOf")
@@ -99,8 +99,6 @@ async def test_nothing_is_known_of_an_unknown_resource(running: Running) -> None
         (f"resource={RESOURCE}&payto={OLD}", "unknown-parameter"),
     ],
 )
-async def test_a_request_that_means_nothing_is_refused(
-    running: Running, query: str, code: str
-) -> None:
+async def test_invalid_preflight_is_rejected(running: Running, query: str, code: str) -> None:
     answer = await running.get(f"/trust/preflight?{query}")
     assert (answer.status_code, answer.json()["code"]) == (422, code)

@@ -37,12 +37,12 @@ async def locations(running: Running, path: str) -> list[str]:
     return [str(loc.text) for loc in ET.fromstring(answer.content).iter(f"{_XML}loc")]
 
 
-async def test_robots_lead_to_the_sitemap(running: Running) -> None:
+async def test_robots_txt_links_the_sitemap(running: Running) -> None:
     text = (await running.get("/robots.txt")).text
     assert f"Sitemap: {BASE}/sitemap.xml" in text.splitlines()
 
 
-async def test_every_page_of_the_sitemap_is_there_and_names_itself(running: Running) -> None:
+async def test_sitemap_pages_exist_and_are_canonical(running: Running) -> None:
     parts = await locations(running, "/sitemap.xml")
     assert parts == [
         f"{BASE}/sitemap/{name}"
@@ -56,7 +56,7 @@ async def test_every_page_of_the_sitemap_is_there_and_names_itself(running: Runn
         assert f'<link rel="canonical" href="{page}">' in answer.text
 
 
-async def test_no_page_that_may_be_indexed_is_left_out(running: Running) -> None:
+async def test_sitemap_contains_all_indexable_pages(running: Running) -> None:
     pages = await locations(running, "/sitemap/pages.xml")
     named = [row for row in routes.table(running.service.server()) if row.tag == "pages"]
     for row in named:
@@ -67,12 +67,12 @@ async def test_no_page_that_may_be_indexed_is_left_out(running: Running) -> None
     assert {f"{BASE}/lint/rules/{rule.slug}" for rule in ALL_RULES} <= set(pages)
 
 
-async def test_an_unknown_part_is_not_found(running: Running) -> None:
+async def test_unknown_sitemap_part_returns_404(running: Running) -> None:
     for name in ("x.xml", "endpoints-g.xml", "providers-0.xml", "endpoints-00000.xml", "pages"):
         assert (await running.get(f"/sitemap/{name}")).status_code == 404
 
 
-async def test_many_endpoints_are_spread_over_parts_that_hold_each_once(
+async def test_sitemap_parts_contain_each_endpoint_once(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (whole,) = [await locations(running, "/sitemap/endpoints.xml")]
@@ -85,7 +85,7 @@ async def test_many_endpoints_are_spread_over_parts_that_hold_each_once(
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_what_is_not_public_is_in_no_part(store: Store) -> None:
+async def test_sitemap_omits_endpoints_that_are_not_public(store: Store) -> None:
     await store.writing(endpoints.insert, endpoint("/listed"))
     await store.writing(endpoints.insert, endpoint("/asked", host="b.com"), adopted=True)
     listed = endpoint("/listed")

@@ -169,7 +169,7 @@ def problem(result: CallToolResult) -> tuple[int, str]:
     return document["status"], document["code"]
 
 
-async def test_a_paid_call_holds_the_answer_and_the_receipt(sold: Sold) -> None:
+async def test_paid_call_returns_answer_and_receipt(sold: Sold) -> None:
     result = await sold.call(sold.payment())
     assert not result.is_error
     assert said(result) == {"grade": "A"}
@@ -184,7 +184,7 @@ async def test_a_paid_call_holds_the_answer_and_the_receipt(sold: Sold) -> None:
     assert (await sold.row(sold.payment())).state is State.SETTLED
 
 
-async def test_a_paid_call_has_the_signature_of_its_text(sold: Sold) -> None:
+async def test_paid_call_returns_the_signature_of_its_text(sold: Sold) -> None:
     payment = sold.payment()
     result = await sold.call(payment)
     assert result.meta is not None
@@ -197,13 +197,13 @@ async def test_a_paid_call_has_the_signature_of_its_text(sold: Sold) -> None:
     assert header["requestDigest"] == request_digest("MCP", resource, canonical_body(ARGUMENTS))
 
 
-async def test_the_terms_of_a_tool_are_not_signed(sold: Sold) -> None:
+async def test_terms_of_a_tool_are_not_signed(sold: Sold) -> None:
     result = await sold.call(None)
     assert result.is_error
     assert SIGNATURE not in (result.meta or {})
 
 
-async def test_the_same_payment_serves_the_same_answer_again_and_pays_once(sold: Sold) -> None:
+async def test_repeated_payment_returns_the_stored_answer(sold: Sold) -> None:
     first = await sold.call(sold.payment())
     turned = dict(reversed(list(ARGUMENTS.items())))
     again = await sold.call(dict(reversed(list(sold.payment().items()))), turned)
@@ -212,7 +212,7 @@ async def test_the_same_payment_serves_the_same_answer_again_and_pays_once(sold:
     assert sold.world.calls == {"verify": 1, "compute": 1, "settle": 1}
 
 
-async def test_copies_at_once_run_once_settle_once_and_all_are_answered(
+async def test_concurrent_copies_settle_once_and_are_all_answered(
     sold: Sold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gate, "WAITS_S", (0.1,) * 600)  # a busy machine is no news here
@@ -222,7 +222,7 @@ async def test_copies_at_once_run_once_settle_once_and_all_are_answered(
     assert sold.world.calls == {"verify": 1, "compute": 1, "settle": 1}
 
 
-async def test_a_payment_pays_one_tool_with_one_set_of_arguments(sold: Sold) -> None:
+async def test_payment_is_bound_to_tool_and_arguments(sold: Sold) -> None:
     await sold.call(sold.payment())
     other = await sold.call(sold.payment(), {"resource": WEATHER + "/other"})
     assert problem(other) == (409, "payment-reused")
@@ -231,14 +231,14 @@ async def test_a_payment_pays_one_tool_with_one_set_of_arguments(sold: Sold) -> 
     assert sold.world.calls["settle"] == 1
 
 
-async def test_a_payment_of_a_route_does_not_pay_a_tool(sold: Sold) -> None:
+async def test_tool_rejects_the_payment_of_a_route(sold: Sold) -> None:
     answer = await sold.running.buy({"resource": WEATHER}, as_header(sold.payment()))
     assert answer.status_code == 200, answer.text
     reused = await sold.call(sold.payment(), {"resource": WEATHER})
     assert problem(reused) == (409, "payment-reused")
 
 
-async def test_an_unknown_settlement_tells_the_agent_not_to_pay_again(sold: Sold) -> None:
+async def test_unknown_settlement_advises_not_to_pay_again(sold: Sold) -> None:
     sold.world.settle = lambda: Response("bad gateway", status_code=502)
     pending = await sold.call(sold.payment())
     assert problem(pending) == (503, "payment-pending")
@@ -250,7 +250,7 @@ async def test_an_unknown_settlement_tells_the_agent_not_to_pay_again(sold: Sold
     assert not (pending.meta or {}).get(RECEIPT)
 
 
-async def test_what_the_facilitator_refuses_gets_the_terms_and_the_reason(sold: Sold) -> None:
+async def test_payment_rejected_by_the_facilitator_returns_terms_and_reason(sold: Sold) -> None:
     sold.world.verify = lambda: JSONResponse(
         {"isValid": False, "invalidReason": "insufficient_funds"}
     )
@@ -269,7 +269,7 @@ async def test_what_the_facilitator_refuses_gets_the_terms_and_the_reason(sold: 
         ({"validBefore": str(NOW // 1000 - 1)}, "expired"),
     ],
 )
-async def test_what_was_signed_is_compared_before_anyone_is_asked(
+async def test_signed_payment_is_compared_before_verification(
     sold: Sold, signed: dict[str, str], reason: str
 ) -> None:
     assert said(await sold.call(sold.payment(**signed)))["error"] == reason
@@ -285,7 +285,7 @@ async def test_what_was_signed_is_compared_before_anyone_is_asked(
         ({"resource": "https://169.254.169.254/latest"}, "resource-not-public"),
     ],
 )
-async def test_bad_arguments_cost_nothing_and_keep_the_payment_good(
+async def test_invalid_arguments_are_not_charged(
     sold: Sold, arguments: dict[str, object], code: str
 ) -> None:
     assert problem(await sold.call(sold.payment(), arguments)) == (422, code)
@@ -293,7 +293,7 @@ async def test_bad_arguments_cost_nothing_and_keep_the_payment_good(
     assert not (await sold.call(sold.payment())).is_error
 
 
-async def test_a_misspelt_field_is_named_before_anything_is_charged(sold: Sold) -> None:
+async def test_misspelled_argument_is_rejected_without_a_charge(sold: Sold) -> None:
     misspelt = {"resuorce": WEATHER}
     over_http = await sold.running.buy(misspelt, as_header(sold.payment()))
     document = said(await sold.call(sold.payment(), misspelt))
@@ -305,7 +305,7 @@ async def test_a_misspelt_field_is_named_before_anything_is_charged(sold: Sold) 
     assert not (await sold.call(sold.payment())).is_error, "its `why` is ignored"
 
 
-async def test_a_number_that_no_json_has_is_refused(sold: Sold) -> None:
+async def test_number_outside_json_is_rejected(sold: Sold) -> None:
     for odd in (float("nan"), float("inf"), "\ud800"):
         arguments = {"resource": WEATHER, "odd": odd}
         result = await sold.tools.call(TOOL, arguments, {PAYMENT: sold.payment()})
@@ -326,7 +326,7 @@ async def test_a_number_that_no_json_has_is_refused(sold: Sold) -> None:
     ],
     ids=["base64", "list", "number", "empty", "v1", "bool", "no-payload", "large"],
 )
-async def test_what_is_no_payment_is_told_so_and_asks_nobody(sold: Sold, bad: object) -> None:
+async def test_invalid_payment_is_rejected_without_verification(sold: Sold, bad: object) -> None:
     result = await sold.call(bad)
     assert result.is_error
     assert said(result)["code"] in (
@@ -337,7 +337,7 @@ async def test_what_is_no_payment_is_told_so_and_asks_nobody(sold: Sold, bad: ob
     assert not sold.world.calls
 
 
-async def test_our_own_faults_are_problems_without_a_foreign_word(sold: Sold) -> None:
+async def test_internal_errors_do_not_show_exception_texts(sold: Sold) -> None:
     def fails() -> bytes:
         raise RuntimeError("s3cret of a library")
 
@@ -358,7 +358,7 @@ async def test_our_own_faults_are_problems_without_a_foreign_word(sold: Sold) ->
     assert sold.world.calls["settle"] == 1
 
 
-async def test_a_caller_that_goes_away_does_not_stop_a_sale(
+async def test_sale_continues_after_its_caller_disconnects(
     tmp_path: Path, empty_sqlite: Path
 ) -> None:
     """Also when the whole service is asked to stop meanwhile."""

@@ -234,16 +234,14 @@ async def test_history_fits_an_agent_and_every_probe_can_be_read_for_one_payment
     "answer_id",
     ["", "x", "0" * 32, f"{'0' * 32}.{'A' * 22}", "é.é", 7, None],
 )
-async def test_an_answer_id_that_no_answer_has_gets_nothing(
-    shop: PaidService, answer_id: object
-) -> None:
+async def test_unknown_answer_id_returns_404(shop: PaidService, answer_id: object) -> None:
     result = await call(shop, BULK, {"answerId": answer_id})
     assert result.is_error
     assert result.structured_content is not None
     assert result.structured_content["status"] in (404, 422)
 
 
-async def test_an_answer_id_opens_only_the_answer_of_its_own_tool(shop: PaidService) -> None:
+async def test_answer_id_is_valid_only_for_its_tool(shop: PaidService) -> None:
     arguments = {"resources": urls(2)}
     bought = body(await call(shop, BULK, arguments, shop.payment(prices.BULK[10])))
     other = await call(shop, HISTORY, {"answerId": bought["answerId"]})
@@ -260,7 +258,7 @@ async def test_an_answer_id_opens_only_the_answer_of_its_own_tool(shop: PaidServ
         assert refused.structured_content["status"] == 422, bad
 
 
-async def test_no_text_of_a_tool_can_be_read_as_caution_alone(shop: PaidService) -> None:
+async def test_tool_texts_name_both_recommendations_to_pay(shop: PaidService) -> None:
     async with Client(web.mcp_server(shop.running.service.server()), mode="legacy") as client:
         texts = json.dumps(
             [tool.model_dump() for tool in (await client.list_tools()).tools],
@@ -269,7 +267,7 @@ async def test_no_text_of_a_tool_can_be_read_as_caution_alone(shop: PaidService)
     assert "Pay only if `recommendation` is `proceed` or `caution`." in texts
 
 
-async def test_payment_of_a_tool_is_not_taken_by_the_route(shop: PaidService) -> None:
+async def test_route_rejects_the_payment_of_a_tool(shop: PaidService) -> None:
     payment = shop.payment(prices.HISTORY)
     body(await call(shop, HISTORY, {"resource": RESOURCE}, payment))
     reused = await shop.post(prices.HISTORY, {"resource": RESOURCE}, paid=header(payment))

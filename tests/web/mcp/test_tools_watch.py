@@ -75,7 +75,7 @@ def owned(bought: Any, **more: str) -> dict[str, str]:
     return {name: bought[name] for name in ("watch_id", "secret")} | more
 
 
-async def test_the_tool_reads_what_the_route_reads_and_from_the_same_cursors(
+async def test_watch_tool_equals_the_route_with_the_same_cursors(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy()
@@ -92,20 +92,20 @@ async def test_the_tool_reads_what_the_route_reads_and_from_the_same_cursors(
     assert second == await watch_service.poll(bought, **cursors)
 
 
-async def test_a_watch_whose_payment_just_settled_can_be_read_at_once(
+async def test_watch_is_readable_immediately_after_settlement(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy()
     assert said(await call(watch_service, owned(bought)))["state"] == "active"
 
 
-async def test_a_cancelled_watch_stays_readable(watch_service: WatchService) -> None:
+async def test_canceled_watch_stays_readable(watch_service: WatchService) -> None:
     bought = await watch_service.buy()
     await watch_service.cancel(bought)
     assert said(await call(watch_service, owned(bought)))["state"] == "cancelled"
 
 
-async def test_what_the_route_refuses_the_tool_refuses_with_the_same_code(
+async def test_tool_and_route_reject_with_the_same_code(
     watch_service: WatchService,
 ) -> None:
     mine, other = await watch_service.buy(), await watch_service.buy()
@@ -130,7 +130,7 @@ def bearer(bought: Any) -> dict[str, str]:
     return {"Authorization": f"Bearer {bought['secret']}"}
 
 
-async def test_arguments_of_the_wrong_kind_are_refused_by_name(watch_service: WatchService) -> None:
+async def test_arguments_of_wrong_type_are_rejected_by_name(watch_service: WatchService) -> None:
     bought = await watch_service.buy()
     rows: tuple[tuple[dict[str, Any], int, list[str]], ...] = (
         ({"watch_id": None}, 422, ["watch_id"]),
@@ -151,7 +151,7 @@ async def test_arguments_of_the_wrong_kind_are_refused_by_name(watch_service: Wa
             assert "from the purchase answer" in document["detail"]
 
 
-async def test_the_secret_is_in_no_log_and_in_no_answer(
+async def test_secret_is_not_logged_or_returned(
     watch_service: WatchService,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -198,7 +198,7 @@ def environment(watch_service: WatchService) -> dict[str, str]:
     }
 
 
-async def test_over_stdio_it_is_the_same_watch_and_nothing_is_told_to_standard_error(
+async def test_stdio_reads_the_same_watch_and_leaves_stderr_empty(
     watch_service: WatchService, environment: dict[str, str], tmp_path: Path
 ) -> None:
     bought = await watch_service.buy()
@@ -220,7 +220,7 @@ async def test_over_stdio_it_is_the_same_watch_and_nothing_is_told_to_standard_e
 
 @pytest.mark.node
 @pytest.mark.parametrize("over", ["http", "stdio"])
-async def test_the_typescript_client_reads_a_watch(
+async def test_typescript_client_reads_a_watch(
     watch_service: WatchService, environment: dict[str, str], over: str
 ) -> None:
     bought = await watch_service.buy()
@@ -243,7 +243,7 @@ async def test_the_typescript_client_reads_a_watch(
     assert watched["structuredContent"]["state"] == "active"
 
 
-async def test_guesses_of_secrets_count_against_the_rate_limit(watch_service: WatchService) -> None:
+async def test_secret_guesses_count_against_the_rate_limit(watch_service: WatchService) -> None:
     limited = Edge(watch_service.running.app.app, EdgeSettings(free_per_minute=5))
     params = {"name": TOOL, "arguments": {"watch_id": "wat_0", "secret": "whsec_0"}}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
@@ -269,7 +269,7 @@ def signed(watch_service: WatchService, **more: Any) -> Any:
     return json.loads(base64.b64decode(watch_service.payment(**more)))
 
 
-async def test_a_watch_is_bought_renewed_changed_and_cancelled_with_tools_only(
+async def test_tools_can_buy_renew_edit_and_cancel_a_watch(
     watch_service: WatchService,
 ) -> None:
     before = watch_service.asked["/settle"]

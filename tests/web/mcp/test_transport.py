@@ -97,7 +97,7 @@ def body_of(result: CallToolResult) -> Any:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_official_client_lists_and_calls_tools_in_both_eras(
+async def test_official_client_lists_and_calls_tools_in_both_revisions(
     served: Served, mode: str
 ) -> None:
     async with Client(served.url, mode=mode) as client:
@@ -117,7 +117,7 @@ AGENT_BYTES = 8_000
 """An agent reads all that it is given: text and structured content together."""
 
 
-async def test_free_tools_answer_what_the_routes_answer(served: Served) -> None:
+async def test_free_tools_return_the_answers_of_their_routes(served: Served) -> None:
     http = {
         path: (await served.running.get(path)).json()
         for path in ("/trust/leaderboard", "/trust/stats", "/v1/x402-trust-preview")
@@ -144,14 +144,14 @@ async def test_free_tools_answer_what_the_routes_answer(served: Served) -> None:
         assert set(short["report"]["flags"]) == set(sample["report"]["flags"])
 
 
-async def test_what_a_free_tool_answers_leaves_room_in_an_agents_context(served: Served) -> None:
+async def test_free_tool_answers_are_short(served: Served) -> None:
     async with Client(served.url) as client:
         for name in (*FREE, SEARCH):
             result = await client.call_tool(name, {"query": "data"} if name == SEARCH else {})
             assert len(result.model_dump_json(by_alias=True).encode()) < AGENT_BYTES, name
 
 
-async def test_a_search_finds_in_short_what_the_route_finds(served: Served) -> None:
+async def test_search_tool_returns_brief_results_of_the_route(served: Served) -> None:
     asked: dict[str, Any] = {"query": "weather forecast for a city", "maxAmountUsd": 0.01}
     over_http = (await served.running.http.post("/v1/semantic-search", json=asked)).json()
     async with Client(served.url) as client:
@@ -166,7 +166,7 @@ async def test_a_search_finds_in_short_what_the_route_finds(served: Served) -> N
     assert body_of(refused)["status"] == 422
 
 
-async def test_the_preflight_of_an_agent_is_that_of_the_route(served: Served) -> None:
+async def test_preflight_tool_equals_the_route(served: Served) -> None:
     offer = {"resource": WEATHER, "payTo": PAY_TO, "amount": "1000", "network": "base"}
     over_http = (await served.running.get("/trust/preflight", params=offer)).json()
     async with Client(served.url) as client:
@@ -180,9 +180,7 @@ async def test_the_preflight_of_an_agent_is_that_of_the_route(served: Served) ->
 
 
 @pytest.mark.parametrize("slug", ["domain-wrong", "accepts-many", "schema-too-complex"])
-async def test_the_linter_judges_what_an_agent_passes_and_stays_short(
-    served: Served, slug: str
-) -> None:
+async def test_lint_tool_returns_brief_results(served: Served, slug: str) -> None:
     capture = EXAMPLES[slug].wrong.capture()
     whole = (await served.running.http.post("/v1/lint", json={"capture": capture})).json()
     async with Client(served.url) as client:
@@ -201,7 +199,7 @@ async def test_the_linter_judges_what_an_agent_passes_and_stays_short(
     assert body_of(missing)["code"] == "invalid-input"
 
 
-async def test_unpaid_terms_are_those_of_the_route_with_the_tool_as_resource(
+async def test_tool_terms_equal_the_route_terms_except_the_resource(
     served: Served,
 ) -> None:
     over_http = (await served.running.http.post(TRUST)).json()
@@ -214,7 +212,7 @@ async def test_unpaid_terms_are_those_of_the_route_with_the_tool_as_resource(
     assert (listed["type"], listed["toolName"]) == ("mcp", "x402_trust_score")
 
 
-async def test_what_an_agent_reads_of_the_tools_is_pinned(served: Served) -> None:
+async def test_tool_list_is_pinned(served: Served) -> None:
     async with Client(served.url, mode="legacy") as client:
         tools = (await client.list_tools()).tools
         words = client.instructions
@@ -225,7 +223,7 @@ async def test_what_an_agent_reads_of_the_tools_is_pinned(served: Served) -> Non
     assert digest(words) == PINNED_INSTRUCTIONS
 
 
-async def test_only_the_configured_price_reaches_the_words_of_a_tool() -> None:
+async def test_tool_descriptions_contain_only_the_configured_price() -> None:
     listings = []
     for price, base_url in (("0.005000", BASE), ("0.700000", "https://other.example")):
         config = configuration()
@@ -246,7 +244,7 @@ async def test_only_the_configured_price_reaches_the_words_of_a_tool() -> None:
     assert same.replace('"0.005000"', '"0.700000"', 1) == listings[1]
 
 
-async def test_an_injection_stays_within_the_fields_that_are_called_unverified(
+async def test_injected_text_stays_in_unverified_fields(
     served: Served,
 ) -> None:
     rows = await fetch(
@@ -267,14 +265,14 @@ def without(value: Any, key: str) -> Any:
     return [without(item, key) for item in value] if isinstance(value, list) else value
 
 
-async def test_a_tool_that_is_not_there_is_an_error_of_the_protocol(served: Served) -> None:
+async def test_unknown_tool_returns_a_protocol_error(served: Served) -> None:
     async with Client(served.url) as client:
         with pytest.raises(MCPError) as caught:
             await client.call_tool("x402_drain_wallet", {})
     assert caught.value.code == INVALID_PARAMS
 
 
-async def test_while_nothing_is_for_sale_a_paid_tool_says_so() -> None:
+async def test_paid_tool_without_pay_to_returns_not_for_sale() -> None:
     config = replace(configuration(), sale=SaleSettings())
     async with (
         open_service(config) as running,
@@ -294,14 +292,14 @@ async def test_while_nothing_is_for_sale_a_paid_tool_says_so() -> None:
     "host",
     ["trust.test", "127.0.0.1:8402", "localhost", "localhost:1", "[::1]:8402"],
 )
-async def test_hosts_of_ours_and_of_this_machine_are_answered(served: Served, host: str) -> None:
+async def test_public_and_local_hosts_are_accepted(served: Served, host: str) -> None:
     assert (await served.post(PING, Host=host)).json()["result"] == {}
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example", "trust.test.evil.example", "localhost.evil.example", "trust.test:81"]
 )
-async def test_other_hosts_are_refused(served: Served, host: str) -> None:
+async def test_other_hosts_are_rejected(served: Served, host: str) -> None:
     answer = await served.post(PING, Host=host)
     assert (answer.status_code, answer.json()["code"]) == (421, "host-not-allowed")
     assert host not in answer.text
@@ -318,7 +316,7 @@ async def test_other_hosts_are_refused(served: Served, host: str) -> None:
         ("null", 403),
     ],
 )
-async def test_pages_of_other_origins_are_refused(served: Served, origin: str, status: int) -> None:
+async def test_other_origins_are_rejected(served: Served, origin: str, status: int) -> None:
     answer = await served.post(PING, Origin=origin)
     assert answer.status_code == status
     if status != 200:
@@ -344,7 +342,7 @@ async def test_pages_of_other_origins_are_refused(served: Served, origin: str, s
         (b'{"jsonrpc":"2.0","id":1,"method":"resources/list"}', 200, -32601),
     ],
 )
-async def test_what_is_no_message_is_refused_without_a_parser_speaking(
+async def test_invalid_message_is_rejected_without_parser_text(
     served: Served, body: bytes, status: int, code: int
 ) -> None:
     for version in ({}, {"MCP-Protocol-Version": "2025-06-18"}):
@@ -354,7 +352,7 @@ async def test_what_is_no_message_is_refused_without_a_parser_speaking(
         assert "pydantic" not in answer.text
 
 
-async def test_sizes_methods_and_media_types_are_those_of_every_route(served: Served) -> None:
+async def test_general_limits_apply_to_mcp(served: Served) -> None:
     http = served.running.http
     large = await served.post(b'"' + b"x" * 70_000 + b'"')
     assert (large.status_code, large.json()["code"]) == (413, "body-too-large")
@@ -372,7 +370,7 @@ async def test_sizes_methods_and_media_types_are_those_of_every_route(served: Se
     assert "mcp-session-id" not in good.headers
 
 
-async def test_a_notification_has_no_answer_and_an_unknown_revision_is_told_ours(
+async def test_notification_has_no_response_and_unknown_revision_returns_supported_one(
     served: Served,
 ) -> None:
     note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -383,7 +381,7 @@ async def test_a_notification_has_no_answer_and_an_unknown_revision_is_told_ours
     assert "2026-07-28" in future.text
 
 
-async def test_a_hundred_calls_at_once_leave_nothing_behind(served: Served) -> None:
+async def test_concurrent_calls_leave_no_tasks(served: Served) -> None:
     call = PING | {"method": "tools/call", "params": {"name": "x402_ecosystem_stats"}}
     before = asyncio.all_tasks()
     answers = await asyncio.gather(*(served.post(call | {"id": n}) for n in range(100)))

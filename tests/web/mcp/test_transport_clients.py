@@ -84,7 +84,7 @@ def check(seen: Any) -> None:
 
 
 @pytest.mark.node
-async def test_the_typescript_client_lists_calls_and_is_told_the_price_over_http(
+async def test_typescript_client_lists_and_calls_tools_over_http(
     tmp_path: Path, market_database: Callable[[Path], str]
 ) -> None:
     url = market_database(tmp_path / "service.db")
@@ -93,11 +93,13 @@ async def test_the_typescript_client_lists_calls_and_is_told_the_price_over_http
 
 
 @pytest.mark.node
-async def test_the_typescript_client_does_so_over_stdio(environment: dict[str, str]) -> None:
+async def test_typescript_client_lists_and_calls_tools_over_stdio(
+    environment: dict[str, str],
+) -> None:
     check(await typescript(*prepared_command("tollgauge", "mcp"), env=environment))
 
 
-async def test_the_python_client_speaks_to_the_command(environment: dict[str, str]) -> None:
+async def test_python_client_uses_the_command(environment: dict[str, str]) -> None:
     tollgauge, *words = prepared_command("tollgauge", "mcp")
     started = StdioServerParameters(command=tollgauge, args=words, env=environment)
     # Its own default is the standard error of when it was imported.
@@ -138,14 +140,14 @@ async def started(environment: dict[str, str]) -> asyncio.subprocess.Process:
     return process
 
 
-async def test_the_command_ends_with_its_input(environment: dict[str, str]) -> None:
+async def test_command_ends_with_its_input(environment: dict[str, str]) -> None:
     process = await started(environment)
     out, err = await asyncio.wait_for(process.communicate(b""), 60)
     assert (process.returncode, out) == (0, b"")
     assert b"Traceback" not in err
 
 
-async def test_the_command_ends_at_ctrl_c(environment: dict[str, str]) -> None:
+async def test_command_ends_at_ctrl_c(environment: dict[str, str]) -> None:
     process = await started(environment)
     process.send_signal(signal.SIGINT)
     assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGINT

@@ -102,7 +102,7 @@ async def opened(store: Store) -> AsyncIterator[HeldGate]:
         await asked.close()
 
 
-async def test_a_payer_has_a_share_of_the_sales_in_work_and_others_go_on(
+async def test_payer_is_limited_to_a_share_of_concurrent_sales(
     gate_client: HeldGate,
 ) -> None:
     await gate_client.in_work(*(sign_payment(1, nonce) for nonce in range(SHARE)))
@@ -115,7 +115,7 @@ async def test_a_payer_has_a_share_of_the_sales_in_work_and_others_go_on(
     assert (await gate_client.buy(sign_payment(1, SHARE))).status_code == 200
 
 
-async def test_those_who_are_refused_at_once_are_told_to_come_back_at_different_times(
+async def test_retry_times_of_rejected_payments_are_spread(
     gate_client: HeldGate,
 ) -> None:
     await gate_client.in_work(*(sign_payment(1, nonce) for nonce in range(SHARE)))
@@ -128,7 +128,7 @@ async def test_those_who_are_refused_at_once_are_told_to_come_back_at_different_
     assert await gate_client.answers() == {200}
 
 
-async def test_whoever_names_another_payer_takes_nothing_of_his_share(
+async def test_forged_payer_does_not_use_the_share_of_another(
     gate_client: HeldGate,
 ) -> None:
     await gate_client.in_work(*(sign_payment(1, nonce, by=9) for nonce in range(SHARE)))
@@ -139,7 +139,7 @@ async def test_whoever_names_another_payer_takes_nothing_of_his_share(
     assert await gate_client.answers() == {200}
 
 
-async def test_unproven_payers_leave_a_part_of_all_to_the_others(gate_client: HeldGate) -> None:
+async def test_unproven_payers_are_limited_to_a_part_of_all_sales(gate_client: HeldGate) -> None:
     """A contract wallet's first payment is served beside half of all, and blamed for nothing."""
     unproven = SLOTS // 2 + SHARE
     await gate_client.in_work(*(sign_payment(10 + number, 1, by=9) for number in range(unproven)))
@@ -153,7 +153,7 @@ async def test_unproven_payers_leave_a_part_of_all_to_the_others(gate_client: He
     assert await gate_client.answers() == {200}
 
 
-async def test_a_copy_of_a_sale_in_work_is_no_new_sale(gate_client: HeldGate) -> None:
+async def test_copy_of_a_running_sale_is_not_a_new_sale(gate_client: HeldGate) -> None:
     await gate_client.in_work(*(sign_payment(1, nonce) for nonce in range(SHARE)))
     copy = asyncio.create_task(gate_client.buy(sign_payment(1, 0)))
     gate_client.speaks.set()
@@ -163,7 +163,7 @@ async def test_a_copy_of_a_sale_in_work_is_no_new_sale(gate_client: HeldGate) ->
     assert gate_client.world.computed == SHARE
 
 
-async def test_a_host_that_makes_work_vain_is_left_alone_whoever_asks(
+async def test_host_that_wastes_work_is_paused_for_all_payers(
     gate_client: HeldGate,
 ) -> None:
     async def in_vain() -> None:
@@ -188,7 +188,7 @@ async def test_a_host_that_makes_work_vain_is_left_alone_whoever_asks(
     assert gate_client.world.computed == computed + 2
 
 
-async def test_a_few_payers_close_no_host_to_others(gate_client: HeldGate) -> None:
+async def test_few_payers_cannot_pause_a_host(gate_client: HeldGate) -> None:
     async def in_vain() -> None:
         raise Problem(503, "host-busy", "It asks for silence.", host="slow.example")
 
@@ -201,7 +201,7 @@ async def test_a_few_payers_close_no_host_to_others(gate_client: HeldGate) -> No
     assert gate_client.world.computed == computed + 1
 
 
-async def test_work_that_was_done_for_nothing_counts_for_its_payer(gate_client: HeldGate) -> None:
+async def test_wasted_work_counts_against_its_payer(gate_client: HeldGate) -> None:
     async def in_vain() -> None:
         raise Problem(503, "probe-failed-here", "Nobody can tell.", wasted=True)
 
@@ -212,7 +212,7 @@ async def test_work_that_was_done_for_nothing_counts_for_its_payer(gate_client: 
     assert [answer.status_code for answer in buys] == [503] * payer_limit.MAX_UNPAID + [429]
 
 
-async def test_what_a_host_makes_vain_counts_for_its_payer_too(gate_client: HeldGate) -> None:
+async def test_work_wasted_by_a_host_counts_against_the_payer(gate_client: HeldGate) -> None:
     async def in_vain() -> None:
         raise Problem(503, "host-busy", "It asks for silence.", host="slow.example")
 

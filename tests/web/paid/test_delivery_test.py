@@ -28,7 +28,7 @@ from tollgauge.store.ledger import payer_limit
 from tollgauge.store.watches import watches
 
 
-async def test_every_destination_is_tested_and_told_in_its_own_format(
+async def test_destinations_are_tested_in_their_formats(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
@@ -67,7 +67,7 @@ def stamp(headers: dict[str, str]) -> Any:
     return dt.datetime.fromtimestamp(int(headers["webhook-timestamp"]), dt.UTC)
 
 
-async def test_a_destination_that_fails_its_test_costs_nothing(watch_service: WatchService) -> None:
+async def test_failed_destination_test_is_not_charged(watch_service: WatchService) -> None:
     watch_service.receivers.answers[ALERTS] = [500, 404, 302]
     body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
     signed = watch_service.payment()
@@ -85,7 +85,7 @@ async def test_a_destination_that_fails_its_test_costs_nothing(watch_service: Wa
     assert watch_service.asked["/settle"] == 1
 
 
-async def test_a_destination_that_never_answers_is_left_alone_whoever_names_it(
+async def test_silent_destination_host_is_paused_for_all_payers(
     tmp_path: Path, empty_sqlite: Path
 ) -> None:
     database = shutil.copy(empty_sqlite, tmp_path / "watch_service.db")
@@ -114,9 +114,7 @@ async def test_a_destination_that_never_answers_is_left_alone_whoever_names_it(
         assert (await ask(902)).status_code == 200
 
 
-async def test_silent_destinations_hold_few_sales_and_the_shop_sells_on(
-    database: str, tmp_path: Path
-) -> None:
+async def test_silent_destinations_do_not_block_other_sales(database: str, tmp_path: Path) -> None:
     """Many wallets, whose payments never settle, name hosts of one domain that never answer."""
     async with open_watch_service(
         database, tmp_path, sales_at_once=32, deadline_ms=4_000

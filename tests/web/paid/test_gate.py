@@ -39,7 +39,7 @@ async def client(store: Store) -> AsyncIterator[GateClient]:
         yield opened_client
 
 
-async def test_a_request_without_payment_is_told_the_terms_whatever_its_body(
+async def test_unpaid_request_returns_the_terms_for_any_body(
     client: GateClient,
 ) -> None:
     for content in (b"", b"{", b'{"q": 1}', b"\xff"):
@@ -52,13 +52,13 @@ async def test_a_request_without_payment_is_told_the_terms_whatever_its_body(
     assert not client.world.calls
 
 
-async def test_a_v1_client_is_told_that_this_is_v2(client: GateClient) -> None:
+async def test_v1_client_receives_a_hint_about_v2(client: GateClient) -> None:
     answer = await client.http.post("/v1/a", headers={"X-PAYMENT": "e30="})
     assert answer.status_code == 402
     assert "version 2" in answer.json()["error"]
 
 
-async def test_a_paid_answer_carries_its_receipt(client: GateClient) -> None:
+async def test_paid_answer_has_a_receipt(client: GateClient) -> None:
     answer = await client.buy(payment())
     assert answer.status_code == 200
     assert answer.json() == {"answer": 1}
@@ -69,7 +69,7 @@ async def test_a_paid_answer_carries_its_receipt(client: GateClient) -> None:
     assert (await client.row(payment())).state is State.SETTLED
 
 
-async def test_the_same_payment_gets_the_stored_answer_again(client: GateClient) -> None:
+async def test_repeated_payment_returns_the_stored_answer(client: GateClient) -> None:
     first = await client.buy(payment())
     client.world.now += 20 * 86_400_000
     again = await client.buy(payment(), body={"q": 1})
@@ -79,7 +79,7 @@ async def test_the_same_payment_gets_the_stored_answer_again(client: GateClient)
     assert client.world.calls["settle"] == 1
 
 
-async def test_the_same_payment_for_another_request_is_refused(client: GateClient) -> None:
+async def test_payment_for_another_request_is_rejected(client: GateClient) -> None:
     await client.buy(payment())
     for answer in (
         await client.buy(payment(), body={"q": 2}),
@@ -90,7 +90,7 @@ async def test_the_same_payment_for_another_request_is_refused(client: GateClien
     assert client.world.computed == 1
 
 
-async def test_what_can_be_read_on_the_chain_does_not_fetch_the_stored_answer(
+async def test_payment_copied_from_the_chain_does_not_return_the_stored_answer(
     client: GateClient,
 ) -> None:
     """Whoever reads a settled transaction knows all of the payment but its ticket."""
@@ -106,7 +106,7 @@ async def test_what_can_be_read_on_the_chain_does_not_fetch_the_stored_answer(
     assert client.world.calls["settle"] == 1
 
 
-async def test_many_copies_of_one_payment_run_the_handler_once(
+async def test_copies_of_one_payment_run_the_handler_once(
     client: GateClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def slowly() -> None:
@@ -121,7 +121,7 @@ async def test_many_copies_of_one_payment_run_the_handler_once(
     assert client.world.calls["settle"] == 1
 
 
-async def test_invalid_input_is_refused_before_any_claim(client: GateClient) -> None:
+async def test_invalid_input_is_rejected_before_the_claim(client: GateClient) -> None:
     for body, status in (("{", 400), ("[1]", 422), ('{"x": 1}', 422)):
         answer = await client.http.post(
             "/v1/a", content=body, headers={"PAYMENT-SIGNATURE": payment()}
@@ -131,7 +131,7 @@ async def test_invalid_input_is_refused_before_any_claim(client: GateClient) -> 
     assert await client.store.reading(payments.latest, limit=5) == ()
 
 
-async def test_a_junk_payment_header_is_400(client: GateClient) -> None:
+async def test_invalid_payment_header_returns_400(client: GateClient) -> None:
     for junk in ("x", "e30=", base64.b64encode(b"[" * 9_000).decode()):
         assert (await client.buy(junk)).status_code == 400
     assert not client.world.calls
@@ -145,7 +145,7 @@ def unaccepted(nonce: int = 1, **changes: Any) -> str:
     return base64.b64encode(json.dumps(document).encode()).decode()
 
 
-async def test_a_payment_without_accepted_pays_the_offer_of_its_scheme_and_network(
+async def test_payment_without_accepted_pays_the_matching_offer(
     client: GateClient,
 ) -> None:
     asked: list[Any] = []
@@ -169,7 +169,7 @@ async def test_a_payment_without_accepted_pays_the_offer_of_its_scheme_and_netwo
         assert sent["paymentRequirements"] == offer
 
 
-async def test_with_and_without_accepted_it_is_one_payment(client: GateClient) -> None:
+async def test_payment_with_and_without_accepted_has_one_id(client: GateClient) -> None:
     first = await client.buy(unaccepted())
     again = await client.buy(payment())
     assert (again.status_code, again.content) == (200, first.content)
@@ -179,7 +179,7 @@ async def test_with_and_without_accepted_it_is_one_payment(client: GateClient) -
 @pytest.mark.parametrize(
     "changes", [{"network": "eip155:1"}, {"scheme": "upto"}, {"network": None}, {"scheme": 1}]
 )
-async def test_a_payment_without_accepted_that_names_no_offer_is_400(
+async def test_payment_without_accepted_or_matching_offer_returns_400(
     client: GateClient, changes: dict[str, Any]
 ) -> None:
     answer = await client.buy(unaccepted(**changes))
@@ -188,7 +188,7 @@ async def test_a_payment_without_accepted_that_names_no_offer_is_400(
     assert not client.world.calls
 
 
-async def test_what_was_signed_without_accepted_is_compared_as_always(client: GateClient) -> None:
+async def test_payment_without_accepted_is_compared_with_the_offer(client: GateClient) -> None:
     document = json.loads(base64.b64decode(unaccepted()))
     document["payload"]["authorization"]["value"] = "1"
     header = base64.b64encode(json.dumps(document).encode()).decode()
@@ -197,7 +197,7 @@ async def test_what_was_signed_without_accepted_is_compared_as_always(client: Ga
     assert not client.world.calls
 
 
-async def test_two_payments_in_one_request_are_400(client: GateClient) -> None:
+async def test_two_payments_in_one_request_return_400(client: GateClient) -> None:
     """Which of them pays would be a matter of taste."""
     two = [("PAYMENT-SIGNATURE", payment(1)), ("PAYMENT-SIGNATURE", payment(2))]
     answer = await client.http.post("/v1/a", content='{"q": 1}', headers=two)
@@ -206,7 +206,7 @@ async def test_two_payments_in_one_request_are_400(client: GateClient) -> None:
 
 
 @pytest.mark.parametrize("field", ["to", "value", "validBefore"])
-async def test_a_payment_that_does_not_pay_the_offer_is_402_unasked(
+async def test_payment_that_does_not_match_returns_402_without_verification(
     client: GateClient, field: str
 ) -> None:
     wrong = {"to": "0x" + "11" * 20, "value": "1", "validBefore": str(NOW // 1000)}[field]
@@ -216,7 +216,7 @@ async def test_a_payment_that_does_not_pay_the_offer_is_402_unasked(
     assert not client.world.calls
 
 
-async def test_a_refused_payment_gives_its_claim_back(client: GateClient) -> None:
+async def test_rejected_payment_releases_its_claim(client: GateClient) -> None:
     client.world.verify = lambda: JSONResponse(
         {"isValid": False, "invalidReason": "insufficient_funds"}
     )
@@ -228,7 +228,7 @@ async def test_a_refused_payment_gives_its_claim_back(client: GateClient) -> Non
     assert (await client.buy(payment(), body={"q": 5})).json() == {"answer": 5}
 
 
-async def test_a_nonce_that_is_signed_again_is_held_to_what_is_signed_now(
+async def test_nonce_signed_again_is_compared_with_the_new_signature(
     client: GateClient,
 ) -> None:
     """A chain that is asked about the terms of before would call the payment another transfer."""
@@ -242,7 +242,7 @@ async def test_a_nonce_that_is_signed_again_is_held_to_what_is_signed_now(
     assert (row.authorization.value, row.valid_before_s, row.amount) == (20_000, until, 20_000)
 
 
-async def test_of_a_rejected_payment_no_header_is_kept_and_after_a_day_nothing(
+async def test_rejected_payment_is_deleted_after_a_day(
     client: GateClient,
 ) -> None:
     """Anyone may send any number of them, of 16 KB each."""

@@ -43,7 +43,7 @@ async def client(store: Store) -> AsyncIterator[GateClient]:
         yield opened_client
 
 
-async def test_a_silent_facilitator_is_our_fault_and_costs_nothing(client: GateClient) -> None:
+async def test_silent_facilitator_returns_503_without_charge(client: GateClient) -> None:
     client.world.verify = lambda: Response("<html>", status_code=502)
     answer = await client.buy(payment())
     assert answer.status_code == 503
@@ -53,7 +53,7 @@ async def test_a_silent_facilitator_is_our_fault_and_costs_nothing(client: GateC
     assert (await client.buy(payment())).status_code == 200
 
 
-async def test_a_handler_that_fails_charges_nothing_and_frees_the_payment(
+async def test_failed_handler_releases_the_payment_without_charge(
     client: GateClient,
 ) -> None:
     async def fail() -> None:
@@ -66,7 +66,7 @@ async def test_a_handler_that_fails_charges_nothing_and_frees_the_payment(
     assert (await client.buy(payment())).status_code == 200
 
 
-async def test_a_handler_that_crashes_charges_nothing_and_frees_the_payment(
+async def test_crashed_handler_releases_the_payment_without_charge(
     client: GateClient,
 ) -> None:
     async def crash() -> None:
@@ -79,7 +79,7 @@ async def test_a_handler_that_crashes_charges_nothing_and_frees_the_payment(
     assert (await client.buy(payment())).status_code == 200
 
 
-async def test_an_answer_that_cannot_be_stored_charges_nothing_and_frees_the_payment(
+async def test_unstored_answer_releases_the_payment_without_charge(
     client: GateClient,
 ) -> None:
     def crash(_tx: Connection) -> None:
@@ -105,12 +105,12 @@ UNCLEAR = {
 
 
 @pytest.mark.parametrize("kind", UNCLEAR)
-async def test_an_unclear_settlement_is_503_and_never_402(client: GateClient, kind: str) -> None:
+async def test_unclear_settlement_returns_503(client: GateClient, kind: str) -> None:
     client.world.settle = UNCLEAR[kind]
     await is_unclear(client)
 
 
-async def test_a_settlement_that_is_not_answered_in_time_is_503_and_never_402(
+async def test_settlement_timeout_returns_503(
     store: Store,
 ) -> None:
     async def late() -> Response:
@@ -137,14 +137,14 @@ async def is_unclear(client: GateClient) -> None:
     assert client.world.computed == 1
 
 
-async def test_a_payment_that_a_dead_worker_claimed_is_taken_over(client: GateClient) -> None:
+async def test_claim_of_a_dead_worker_is_taken_over(client: GateClient) -> None:
     await abandon(client, State.CLAIMED)
     assert (await client.buy(payment())).status_code == 503, "its lease still runs"
     client.world.now += LEASE_MS + 1
     assert (await client.buy(payment())).json() == {"answer": 1}
 
 
-async def test_a_settlement_that_a_dead_worker_began_is_asked_about_again(
+async def test_settlement_of_a_dead_worker_is_checked_again(
     client: GateClient,
 ) -> None:
     await abandon(client, State.SETTLING)
@@ -154,7 +154,7 @@ async def test_a_settlement_that_a_dead_worker_began_is_asked_about_again(
     assert client.world.computed == 0
 
 
-async def test_a_payer_whose_answers_stay_unpaid_is_made_no_more_of_them(
+async def test_payer_with_unpaid_answers_is_limited(
     client: GateClient,
 ) -> None:
     client.world.settle = UNCLEAR["says no"]
@@ -171,7 +171,7 @@ async def test_a_payer_whose_answers_stay_unpaid_is_made_no_more_of_them(
     assert (await client.buy(payment(99))).status_code == 200, "and then there is room again"
 
 
-async def test_an_unpaid_answer_counts_for_an_hour(client: GateClient) -> None:
+async def test_unpaid_answer_counts_for_one_hour(client: GateClient) -> None:
     client.world.settle = UNCLEAR["says no"]
     for nonce in range(payer_limit.MAX_UNPAID):
         await client.buy(payment(nonce))
@@ -183,7 +183,7 @@ async def test_an_unpaid_answer_counts_for_an_hour(client: GateClient) -> None:
 
 
 @pytest.mark.parametrize(("status", "last"), [(422, 429), (404, 404), (503, 503)])
-async def test_work_that_a_request_makes_vain_counts_and_ours_does_not(
+async def test_only_work_wasted_by_the_request_counts(
     client: GateClient, status: int, last: int
 ) -> None:
     async def fail() -> None:
@@ -195,7 +195,7 @@ async def test_work_that_a_request_makes_vain_counts_and_ours_does_not(
     assert (await client.buy(payment())).status_code == last
 
 
-async def test_a_caller_waits_no_longer_than_a_proxy_does(
+async def test_caller_waits_at_most_the_response_timeout(
     client: GateClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the sale that they waited for goes on."""
@@ -213,7 +213,7 @@ async def test_a_caller_waits_no_longer_than_a_proxy_does(
 
 
 @pytest.mark.parametrize("ends", [State.SETTLED, State.UNKNOWN])
-async def test_a_copy_that_waits_is_not_given_the_answer_of_another_request(
+async def test_waiting_copy_does_not_receive_the_answer_of_another_request(
     client: GateClient, monkeypatch: pytest.MonkeyPatch, ends: State
 ) -> None:
     """The payment that it waits for is rejected, and then pays for something else. The copy does
@@ -283,7 +283,7 @@ async def abandon(client: GateClient, state: State) -> None:
     assert row.state is state
 
 
-async def test_nothing_is_settled_before_its_answer_is_stored(client: GateClient) -> None:
+async def test_answer_is_stored_before_settlement(client: GateClient) -> None:
     await abandon(client, State.CLAIMED)
     held = await client.store.reading(payments.get, decode(payment()).id)
     assert held is not None
@@ -291,7 +291,7 @@ async def test_nothing_is_settled_before_its_answer_is_stored(client: GateClient
         await client.store.writing(payments.move, held, State.SETTLING, now=NOW)
 
 
-async def test_a_worker_that_lost_its_lease_cannot_write(client: GateClient) -> None:
+async def test_worker_that_lost_its_lease_cannot_write(client: GateClient) -> None:
     await abandon(client, State.CLAIMED)
     stale = await client.row(payment())
     client.world.now += LEASE_MS + 1
@@ -303,14 +303,14 @@ async def test_a_worker_that_lost_its_lease_cannot_write(client: GateClient) -> 
     assert (await client.row(payment())).state is State.SETTLED
 
 
-async def test_no_move_leaves_the_table_of_states(client: GateClient) -> None:
+async def test_all_moves_follow_the_table_of_states(client: GateClient) -> None:
     await abandon(client, State.CLAIMED)
     row = await client.row(payment())
     with pytest.raises(ValueError, match="cannot go"):
         await client.store.writing(payments.move, row, State.SETTLED, now=NOW)
 
 
-async def test_every_attempt_is_recorded(client: GateClient) -> None:
+async def test_all_attempts_are_recorded(client: GateClient) -> None:
     client.world.settle = UNCLEAR["500"]
     await client.buy(payment())
     client.world.settle = None
@@ -343,7 +343,7 @@ async def turn(postgres: Postgres, store: Store, value: str) -> None:
 
 
 @pytest.mark.postgres
-async def test_a_postgresql_that_only_reads_sells_nothing_and_gives_out_what_was_paid(
+async def test_read_only_postgresql_sells_nothing_and_returns_paid_answers(
     own_server: Server,
 ) -> None:
     """As after a failover to a standby. What only needs a read is read."""

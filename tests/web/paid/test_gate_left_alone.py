@@ -64,7 +64,7 @@ async def client(store: Store) -> AsyncIterator[GateClient]:
         yield opened_client
 
 
-async def test_a_refusal_whose_caller_has_gone_is_no_error_in_the_log(client: GateClient) -> None:
+async def test_rejection_after_a_disconnect_is_not_logged_as_error(client: GateClient) -> None:
     sale = FailingSale(Problem(503, "probe-failed-here", "ours"), client)
     await sale.lose_its_caller()
     with capture_logs() as lines:
@@ -73,7 +73,7 @@ async def test_a_refusal_whose_caller_has_gone_is_no_error_in_the_log(client: Ga
     assert (await client.row(payment())).state is State.REJECTED
 
 
-async def test_a_refusal_that_its_caller_no_longer_waits_for_is_no_error_in_the_log(
+async def test_rejection_after_the_response_timeout_is_not_logged_as_error(
     client: GateClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = FailingSale(Problem(503, "probe-failed-here", "ours"), client)
@@ -84,7 +84,7 @@ async def test_a_refusal_that_its_caller_no_longer_waits_for_is_no_error_in_the_
     assert (sale.unread, lines) == ([], [])
 
 
-async def test_a_fault_of_ours_is_logged_though_its_caller_has_gone(client: GateClient) -> None:
+async def test_internal_error_is_logged_after_a_disconnect(client: GateClient) -> None:
     sale = FailingSale(RuntimeError("a text that nobody may read"), client)
     await sale.lose_its_caller()
     with capture_logs() as lines:

@@ -95,7 +95,7 @@ async def opened(store: Store, **waits: Any) -> AsyncIterator[SilentFacilitatorG
 
 
 @pytest.mark.parametrize("verb", ["verify", "settle"])
-async def test_after_repeated_silence_a_new_payment_is_refused_before_it_is_claimed(
+async def test_new_payment_is_rejected_before_its_claim_while_the_facilitator_is_silent(
     store: Store, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peer, "TRIAL_S", 1_000.0)
@@ -113,7 +113,7 @@ async def test_after_repeated_silence_a_new_payment_is_refused_before_it_is_clai
         assert await client.states() == rows
 
 
-async def test_what_was_paid_is_handed_out_while_the_facilitator_is_silent(
+async def test_paid_answers_are_returned_while_the_facilitator_is_silent(
     client: SilentFacilitatorGate,
 ) -> None:
     bought = await client.buy(1)
@@ -123,7 +123,7 @@ async def test_what_was_paid_is_handed_out_while_the_facilitator_is_silent(
     assert (again.status_code, again.content) == (200, bought.content)
 
 
-async def test_a_facilitator_that_answers_again_is_found_by_a_trial(
+async def test_trial_call_detects_a_recovered_facilitator(
     client: SilentFacilitatorGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.has_stayed_silent()
@@ -132,7 +132,7 @@ async def test_a_facilitator_that_answers_again_is_found_by_a_trial(
     assert [(await client.buy(nonce)).status_code for nonce in (97, 98)] == [200, 200]
 
 
-async def test_more_sales_than_there_is_room_for_are_told_to_come_back_unclaimed(
+async def test_excess_sales_are_rejected_without_a_claim(
     client: SilentFacilitatorGate,
 ) -> None:
     client.silent.add("verify")

@@ -150,7 +150,7 @@ def refused(error: pytest.ExceptionInfo[Problem]) -> tuple[int, str]:
     return error.value.status, error.value.code
 
 
-async def test_a_live_probe_that_fails_as_the_references_do_costs_nothing(tmp_path: Path) -> None:
+async def test_probe_that_fails_with_the_references_is_not_charged(tmp_path: Path) -> None:
     async with ours(tmp_path, ca="wrong", references=(REFERENCE,)) as here:
         with pytest.raises(Problem) as error:
             await here.look(SHOP)
@@ -161,7 +161,7 @@ async def test_a_live_probe_that_fails_as_the_references_do_costs_nothing(tmp_pa
 
 
 @pytest.mark.parametrize("known", [None, UP, LONG_DEAD])
-async def test_a_live_probe_that_fails_in_a_minute_of_shared_failures_costs_nothing(
+async def test_probe_that_fails_with_other_sites_is_not_charged(
     tmp_path: Path, known: ProbeResult | None
 ) -> None:
     """Nobody to ask: what the workers saw within the last minute speaks."""
@@ -176,7 +176,7 @@ async def test_a_live_probe_that_fails_in_a_minute_of_shared_failures_costs_noth
     assert (result.attribution, result.reason) == (Attribution.LOCAL, "common-mode")
 
 
-async def test_a_bad_certificate_that_nobody_can_vouch_for_is_not_sold(tmp_path: Path) -> None:
+async def test_certificate_error_without_a_reference_is_not_charged(tmp_path: Path) -> None:
     """It may be a clock or trust anchors of ours."""
     async with ours(tmp_path, ca="wrong") as here:
         with pytest.raises(Problem) as error:
@@ -186,7 +186,7 @@ async def test_a_bad_certificate_that_nobody_can_vouch_for_is_not_sold(tmp_path:
     assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.UNKNOWN)
 
 
-async def test_a_result_of_our_own_fault_is_not_shared_with_the_next_caller(
+async def test_result_of_a_local_fault_is_not_shared(
     tmp_path: Path,
 ) -> None:
     async with ours(tmp_path, ca="wrong", references=(REFERENCE,)) as here:
@@ -200,9 +200,7 @@ async def test_a_result_of_our_own_fault_is_not_shared_with_the_next_caller(
 
 
 @pytest.mark.parametrize("answer", ["private", "not found"])
-async def test_a_name_that_nobody_can_vouch_for_is_asked_anew_for_the_next_caller(
-    tmp_path: Path, answer: str
-) -> None:
+async def test_name_error_without_a_reference_is_probed_again(tmp_path: Path, answer: str) -> None:
     asked = []
 
     def resolver(host: str) -> Sequence[str]:
@@ -221,7 +219,7 @@ async def test_a_name_that_nobody_can_vouch_for_is_asked_anew_for_the_next_calle
     assert {result.attribution for result in history} == {Attribution.UNKNOWN}
 
 
-async def test_a_private_address_is_the_host_s_own_while_a_reference_answers(
+async def test_private_address_is_attributed_to_the_host_if_a_reference_responds(
     tmp_path: Path,
 ) -> None:
     async with ours(
@@ -231,7 +229,7 @@ async def test_a_private_address_is_the_host_s_own_while_a_reference_answers(
     assert (result.attribution, result.reason) == (Attribution.TARGET, "address-not-public")
 
 
-async def test_a_result_that_tells_of_the_target_is_shared(tmp_path: Path) -> None:
+async def test_result_about_the_target_is_shared(tmp_path: Path) -> None:
     async with ours(tmp_path) as here:
         one, other = await asyncio.gather(here.look(SHOP), here.look(SHOP))
         history = await here.history(SHOP)

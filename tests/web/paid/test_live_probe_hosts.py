@@ -32,7 +32,7 @@ async def report(watch_service: WatchService, url: str, *, payer: int = 1) -> ht
     return await watch_service.ask(TRUST, {"resource": url}, payment=header)
 
 
-async def test_an_endpoint_on_hold_is_refused_at_once_with_the_time_it_asked_for(
+async def test_endpoint_on_hold_is_rejected_with_its_retry_after(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
@@ -54,7 +54,7 @@ async def test_an_endpoint_on_hold_is_refused_at_once_with_the_time_it_asked_for
     assert (await report(watch_service, f"https://{SELLER}/a")).status_code == 200
 
 
-async def test_what_was_seen_within_ten_minutes_stands_for_a_host_on_hold(
+async def test_result_of_ten_minutes_replaces_a_probe_of_a_host_on_hold(
     watch_service: WatchService,
 ) -> None:
     watch_service.receivers.seller = silence
@@ -66,7 +66,7 @@ async def test_what_was_seen_within_ten_minutes_stands_for_a_host_on_hold(
     assert len(watch_service.receivers.visits) == 1
 
 
-async def test_loops_on_a_host_on_hold_turn_nobody_else_away(watch_service: WatchService) -> None:
+async def test_requests_for_a_host_on_hold_do_not_block_others(watch_service: WatchService) -> None:
     """One payer asks for what nobody can have, again and again."""
     watch_service.receivers.seller = silence
     await report(watch_service, f"https://{SELLER}/a")
@@ -82,7 +82,7 @@ async def test_loops_on_a_host_on_hold_turn_nobody_else_away(watch_service: Watc
     assert {answer.json()["code"] for answer in answers} <= {"host-busy", "payer-busy"}
 
 
-async def test_callers_of_one_resource_share_one_probe_however_many_they_are(
+async def test_callers_of_one_resource_share_one_probe(
     watch_service: WatchService,
 ) -> None:
     many = 3 * live_probe.WAITING_MAX
@@ -93,7 +93,7 @@ async def test_callers_of_one_resource_share_one_probe_however_many_they_are(
     assert watch_service.receivers.visits.count("/a") == 1
 
 
-async def test_a_few_resources_wait_for_a_host_and_more_are_refused_at_once(
+async def test_number_of_resources_that_wait_for_a_host_is_limited(
     watch_service: WatchService,
 ) -> None:
     """Each holds a sale that others need."""
@@ -125,7 +125,7 @@ async def finished(tasks: set[asyncio.Task[httpx.Response]]) -> set[asyncio.Task
     return done
 
 
-async def test_a_hold_that_is_met_after_the_claim_counts_for_payer_and_host(
+async def test_hold_found_after_the_claim_counts_against_payer_and_host(
     watch_service: WatchService,
 ) -> None:
     """It began while the sale waited for its turn: work was done for it, and none can be sold."""
@@ -152,7 +152,7 @@ async def test_a_hold_that_is_met_after_the_claim_counts_for_payer_and_host(
     assert [(row["outcome"], row["host"]) for row in wasted] == [("host-busy", f"probe:{SELLER}")]
 
 
-async def test_a_name_server_that_does_not_answer_costs_its_payer_and_no_one_else(
+async def test_silent_name_server_counts_against_the_payer(
     watch_service: WatchService,
 ) -> None:
     """Nobody can tell whose fault it is, so nothing is charged; nor is it done without end."""
@@ -166,7 +166,7 @@ async def test_a_name_server_that_does_not_answer_costs_its_payer_and_no_one_els
 
 
 @pytest.mark.parametrize("depth", ["/api/this-seller-steals", "/api/this-seller-steals/weather"])
-async def test_a_path_of_a_catch_all_is_shown_to_nobody(
+async def test_path_of_a_wildcard_host_is_not_public(
     watch_service: WatchService, depth: str
 ) -> None:
     def below_api(request: Request) -> Response:

@@ -66,7 +66,7 @@ async def shared(store: Store, *, probe: ProbeResult = PROBE, **changes: Any) ->
     return await store.reading(read)
 
 
-async def test_the_next_caller_gets_the_same(store: Store, sold: TrustReport) -> None:
+async def test_next_caller_receives_the_same_report(store: Store, sold: TrustReport) -> None:
     again = await shared(store)
     assert again is not None
     assert (again.score, again.row, again.probe) == (sold.score, sold.row, sold.probe)
@@ -74,11 +74,11 @@ async def test_the_next_caller_gets_the_same(store: Store, sold: TrustReport) ->
     assert dump(one) == dump(other)
 
 
-async def test_a_later_probe_is_not_in_it(store: Store, sold: TrustReport) -> None:
+async def test_shared_report_excludes_later_probes(store: Store, sold: TrustReport) -> None:
     assert await shared(store, probe=replace(PROBE, at=PROBE.at + 1)) is None
 
 
-async def test_what_a_directory_or_a_probe_told_since_is_not_in_it(
+async def test_shared_report_excludes_later_listings_and_probes(
     store: Store, sold: TrustReport
 ) -> None:
     since = sold.row.as_of + 1
@@ -86,7 +86,7 @@ async def test_what_a_directory_or_a_probe_told_since_is_not_in_it(
     assert await shared(store, quote_at=since) is None
 
 
-async def test_a_score_of_another_policy_is_made_anew(store: Store, sold: TrustReport) -> None:
+async def test_score_of_another_policy_is_recomputed(store: Store, sold: TrustReport) -> None:
     def older(tx: Connection) -> None:
         tx.execute(schema.score.update().values(policy_version=0, result=b'{"old": 1}'))
 

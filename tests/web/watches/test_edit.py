@@ -24,7 +24,7 @@ def stamp(headers: dict[str, str]) -> Any:
     return dt.datetime.fromtimestamp(int(headers["webhook-timestamp"]), dt.UTC)
 
 
-async def test_an_edit_changes_what_is_told_and_where_to(
+async def test_edit_changes_events_and_destinations(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
@@ -56,7 +56,9 @@ async def test_an_edit_changes_what_is_told_and_where_to(
     assert len(kept.json()["destinations"]) == 2
 
 
-async def test_an_edit_with_a_bad_destination_changes_nothing(watch_service: WatchService) -> None:
+async def test_edit_with_an_invalid_destination_changes_nothing(
+    watch_service: WatchService,
+) -> None:
     bought = await watch_service.buy()
     watch_service.receivers.answers[ALERTS] = [500] * 3
     body = {"events": ["delisting"], "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
@@ -67,7 +69,7 @@ async def test_an_edit_with_a_bad_destination_changes_nothing(watch_service: Wat
     assert state["destinations"] == []
 
 
-async def test_a_watch_without_signed_destinations_can_get_one_later(
+async def test_signed_destination_can_be_added_later(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy()
@@ -82,7 +84,7 @@ async def test_a_watch_without_signed_destinations_can_get_one_later(
     assert len(watch_service.receivers.events()) == 1
 
 
-async def test_a_cancelled_watch_tells_nothing_more_and_stays_readable(
+async def test_canceled_watch_sends_no_alerts_and_stays_readable(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
@@ -103,7 +105,9 @@ async def test_a_cancelled_watch_tells_nothing_more_and_stays_readable(
     assert (renewed.status_code, renewed.json()["code"]) == (422, "watch-cancelled")
 
 
-async def test_an_endpoint_falls_back_when_its_last_watch_ends(watch_service: WatchService) -> None:
+async def test_endpoint_is_probed_normally_after_its_last_watch(
+    watch_service: WatchService,
+) -> None:
     one, two = await watch_service.buy(), await watch_service.buy()
     await watch_service.alert()
     await watch_service.cancel(one)
@@ -112,7 +116,7 @@ async def test_an_endpoint_falls_back_when_its_last_watch_ends(watch_service: Wa
     assert (await watch_service.endpoint()).watched_until == 0
 
 
-async def test_an_edit_that_is_misspelt_is_refused_instead_of_ignored(
+async def test_misspelled_edit_is_rejected(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy()
@@ -129,7 +133,7 @@ async def test_an_edit_that_is_misspelt_is_refused_instead_of_ignored(
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"salt": "ignored"}'])
-async def test_an_edit_that_changes_nothing_is_told_what_can_be_changed(
+async def test_empty_edit_is_rejected_with_the_editable_fields(
     watch_service: WatchService, body: bytes
 ) -> None:
     bought = await watch_service.buy()

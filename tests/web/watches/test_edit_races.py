@@ -68,7 +68,7 @@ async def happens(watch_service: WatchService, amount: int) -> None:
 
 
 @ON_SQLITE
-async def test_letters_to_a_removed_destination_are_not_sent_and_do_not_wait(
+async def test_deliveries_to_a_removed_destination_are_dropped(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": [A, B]})
@@ -82,7 +82,7 @@ async def test_letters_to_a_removed_destination_are_not_sent_and_do_not_wait(
     assert (await depth(watch_service)).queued == 0
 
 
-async def test_a_letter_on_its_way_to_a_removed_destination_is_not_tried_again(
+async def test_delivery_in_flight_to_a_removed_destination_is_not_retried(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
@@ -102,7 +102,7 @@ async def test_a_letter_on_its_way_to_a_removed_destination_is_not_tried_again(
     assert (await depth(watch_service)) == outbox.Depth(queued=0, oldest_due=None, dead=0)
 
 
-async def test_what_was_queued_while_a_watch_was_cancelled_is_dropped(
+async def test_deliveries_queued_during_a_cancel_are_dropped(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
@@ -117,7 +117,7 @@ async def test_what_was_queued_while_a_watch_was_cancelled_is_dropped(
 
 
 @ON_SQLITE
-async def test_what_was_queued_while_a_destination_was_disabled_is_a_dead_letter(
+async def test_deliveries_to_a_disabled_destination_fail(
     watch_service: WatchService,
 ) -> None:
     await watch_service.buy(delivery={"webhook_url": A})
@@ -130,7 +130,7 @@ async def test_what_was_queued_while_a_destination_was_disabled_is_a_dead_letter
 
 
 @ON_SQLITE
-async def test_the_operator_cannot_send_what_the_owner_removed(watch_service: WatchService) -> None:
+async def test_operator_cannot_resend_removed_deliveries(watch_service: WatchService) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
     await happens(watch_service, 1)
     watch_service.receivers.answers[ALERTS] = [410]
@@ -146,7 +146,7 @@ async def test_the_operator_cannot_send_what_the_owner_removed(watch_service: Wa
     assert (await depth(watch_service)).queued == 0
 
 
-async def test_two_workers_tell_everything_once(watch_service: WatchService) -> None:
+async def test_two_workers_deliver_each_alert_once(watch_service: WatchService) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": [A, B]}, digest=True)
     for amount in range(1, 3):
         await happens(watch_service, amount)
@@ -168,7 +168,7 @@ async def test_two_workers_tell_everything_once(watch_service: WatchService) -> 
 
 
 @ON_SQLITE
-async def test_a_lifecycle_event_has_one_id_in_polls_and_deliveries(
+async def test_lifecycle_event_has_one_id_in_polls_and_deliveries(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
@@ -184,7 +184,7 @@ async def test_a_lifecycle_event_has_one_id_in_polls_and_deliveries(
 
 
 @ON_SQLITE
-async def test_what_happened_just_before_the_end_is_still_delivered(
+async def test_events_before_the_end_are_delivered(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
@@ -202,7 +202,7 @@ async def test_what_happened_just_before_the_end_is_still_delivered(
     ]
 
 
-async def test_a_renewal_that_settles_after_a_cancel_does_not_start_the_watch_again(
+async def test_renewal_settled_after_a_cancel_does_not_restart_the_watch(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
@@ -224,7 +224,7 @@ async def test_a_renewal_that_settles_after_a_cancel_does_not_start_the_watch_ag
     assert (await watch_service.endpoint()).watched_until == 0
 
 
-async def test_a_renewal_at_the_very_end_goes_on_from_the_end(watch_service: WatchService) -> None:
+async def test_renewal_at_the_end_extends_the_period(watch_service: WatchService) -> None:
     """Asked for before the end, settled after the loop had ended the watch."""
     bought = await watch_service.buy(delivery={"webhook_url": A})
     watch_service.clock.now = NOW + PERIOD_MS - SECOND_MS
@@ -244,7 +244,7 @@ async def test_a_renewal_at_the_very_end_goes_on_from_the_end(watch_service: Wat
     assert (await watch_service.endpoint()).watched_until == NOW + 2 * PERIOD_MS
 
 
-async def test_a_watch_whose_renewal_is_in_flight_is_not_forgotten(
+async def test_watch_with_a_pending_renewal_is_not_deleted(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy()
@@ -263,7 +263,7 @@ async def test_a_watch_whose_renewal_is_in_flight_is_not_forgotten(
     assert (await watch_service.poll(bought))["state"] == "active"
 
 
-async def test_payments_that_nobody_knows_hold_up_no_other(watch_service: WatchService) -> None:
+async def test_unknown_payments_do_not_block_others(watch_service: WatchService) -> None:
     bought = await watch_service.buy()
     ids = [f"pay_{number}" for number in range(520)]
     row = {"watch_id": bought["watch_id"], "kind": watch_payments.RENEW, "at": 1, "applied": False}
@@ -283,7 +283,7 @@ async def test_payments_that_nobody_knows_hold_up_no_other(watch_service: WatchS
 
 
 @ON_SQLITE
-async def test_an_edit_takes_nothing_away_that_was_there_to_be_read(
+async def test_edit_keeps_earlier_events_readable(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy(liveness_sensitivity_n=3)
@@ -307,7 +307,7 @@ async def test_an_edit_takes_nothing_away_that_was_there_to_be_read(
 
 
 @ON_SQLITE
-async def test_an_edit_counts_from_when_it_was_made_for_deliveries_too(
+async def test_edit_applies_to_deliveries_from_its_time(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
@@ -319,7 +319,7 @@ async def test_an_edit_counts_from_when_it_was_made_for_deliveries_too(
     assert watch_service.receivers.events() == (await watch_service.poll(bought))["events"]
 
 
-async def test_of_two_edits_at_once_neither_is_lost(watch_service: WatchService) -> None:
+async def test_concurrent_edits_are_both_applied(watch_service: WatchService) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
     watch_service.receivers.delay = 0.2
     both = {"webhook_url": [A, B]}
@@ -334,14 +334,14 @@ async def test_of_two_edits_at_once_neither_is_lost(watch_service: WatchService)
     assert len(state["destinations"]) == 2
 
 
-async def test_all_requests_that_come_at_once_after_the_sale_find_the_watch(
+async def test_concurrent_requests_after_the_sale_find_the_watch(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy()
     await asyncio.gather(*(watch_service.poll(bought) for _ in range(12)))
 
 
-async def test_an_edit_that_meets_a_cancel_changes_nothing(watch_service: WatchService) -> None:
+async def test_edit_after_a_concurrent_cancel_changes_nothing(watch_service: WatchService) -> None:
     bought = await watch_service.buy()
     watch_service.receivers.stuck.add(ALERTS)
     editing = asyncio.create_task(watch_service.patch(bought, {"delivery": {"webhook_url": A}}))
@@ -356,7 +356,7 @@ async def test_an_edit_that_meets_a_cancel_changes_nothing(watch_service: WatchS
 
 
 @ON_SQLITE
-async def test_a_destination_can_change_its_format(watch_service: WatchService) -> None:
+async def test_destination_can_change_its_format(watch_service: WatchService) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": A})
     edited = await watch_service.patch(bought, {"delivery": {"slack_url": A}})
     assert [destination["kind"] for destination in edited.json()["destinations"]] == ["slack"]
@@ -367,7 +367,7 @@ async def test_a_destination_can_change_its_format(watch_service: WatchService) 
 
 
 @ON_SQLITE
-async def test_an_edit_of_one_field_of_delivery_keeps_the_other(
+async def test_edit_of_one_delivery_field_keeps_the_other(
     watch_service: WatchService,
 ) -> None:
     """As published clients promise (a merge patch, RFC 7396): no alert is lost silently."""
@@ -384,7 +384,7 @@ async def test_an_edit_of_one_field_of_delivery_keeps_the_other(
 
 
 @ON_SQLITE
-async def test_edits_come_to_no_more_destinations_than_a_watch_may_have(
+async def test_edits_cannot_exceed_the_number_of_destinations(
     watch_service: WatchService,
 ) -> None:
     """Of ten Slack URLs five were named as webhooks."""
@@ -401,7 +401,7 @@ async def test_edits_come_to_no_more_destinations_than_a_watch_may_have(
 
 
 @ON_SQLITE
-async def test_a_destination_that_took_long_to_fail_is_not_tried_again(
+async def test_slow_destination_is_not_retried(
     watch_service: WatchService,
 ) -> None:
     """Published clients give up after 20 seconds, and would not see the secret."""
@@ -425,7 +425,7 @@ async def places(watch_service: WatchService, bought: Any) -> set[tuple[str, str
 
 
 @ON_SQLITE
-async def test_cursors_of_another_place_are_refused_and_others_watches_stay_unread(
+async def test_foreign_cursors_are_rejected(
     watch_service: WatchService,
 ) -> None:
     one, two = await watch_service.buy(), await watch_service.buy(events=["delisting"])
@@ -451,7 +451,7 @@ async def test_cursors_of_another_place_are_refused_and_others_watches_stay_unre
 
 
 @ON_SQLITE
-async def test_a_cancelled_watch_counts_no_later_checks(watch_service: WatchService) -> None:
+async def test_canceled_watch_does_not_count_later_checks(watch_service: WatchService) -> None:
     bought = await watch_service.buy()
     watch_service.clock.now += 2 * DAY_MS
     for _ in range(3):
@@ -464,7 +464,7 @@ async def test_a_cancelled_watch_counts_no_later_checks(watch_service: WatchServ
 
 
 @ON_SQLITE
-async def test_a_slack_channel_that_is_gone_does_not_hold_up_the_others(
+async def test_deleted_slack_channel_does_not_delay_other_destinations(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy(
@@ -482,7 +482,7 @@ async def test_a_slack_channel_that_is_gone_does_not_hold_up_the_others(
     assert path(bought)
 
 
-async def test_a_host_that_never_answers_delays_no_other(watch_service: WatchService) -> None:
+async def test_silent_host_does_not_delay_others(watch_service: WatchService) -> None:
     """Thirty destinations of one host fill no more than their half of the eight slots."""
     slow = [f"https://{OTHER}/{number}" for number in range(10)]
     for _ in range(3):

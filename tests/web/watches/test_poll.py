@@ -18,7 +18,7 @@ from tests.support.watch_service import (
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 
 
-async def test_a_watch_is_bought_and_probed_every_five_minutes_on_average(
+async def test_watched_endpoint_is_probed_every_five_minutes_on_average(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
@@ -65,7 +65,9 @@ async def test_changes_are_polled_once_with_their_evidence(
     assert everything["events"] == polled["events"]
 
 
-async def test_silence_is_evidence(watch_service_on_each_database: WatchService) -> None:
+async def test_poll_without_events_counts_checks(
+    watch_service_on_each_database: WatchService,
+) -> None:
     watch_service = watch_service_on_each_database
     bought = await watch_service.buy()
     for _ in range(3):
@@ -83,7 +85,7 @@ async def test_silence_is_evidence(watch_service_on_each_database: WatchService)
     assert second["nextCheckBy"] > second["lastCheckedAt"]
 
 
-async def test_our_own_faults_are_nobodys_news(watch_service: WatchService) -> None:
+async def test_faults_of_this_service_raise_no_events(watch_service: WatchService) -> None:
     bought = await watch_service.buy(delivery={"webhook_url": f"https://{ALERTS}/a"})
     await watch_service.probe()
     for _ in range(10):
@@ -96,7 +98,7 @@ async def test_our_own_faults_are_nobodys_news(watch_service: WatchService) -> N
     assert watch_service.receivers.events() == []
 
 
-async def test_bearers_open_their_own_watch_only(
+async def test_secret_opens_only_its_watch(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
@@ -121,7 +123,7 @@ async def test_bearers_open_their_own_watch_only(
     assert (await watch_service.poll(one))["state"] == "active"
 
 
-async def test_cursors_that_no_poll_gave_are_422(watch_service: WatchService) -> None:
+async def test_invalid_cursors_return_422(watch_service: WatchService) -> None:
     bought = await watch_service.buy()
     for query in ({"since": "x"}, {"watch_since": "-1"}, {"since": "1.2.3"}, {"since": ""}):
         await watch_service.poll(bought, status=422, **query)

@@ -42,7 +42,7 @@ async def rotate(
     return await watch_service.running.http.post(path(bought, "/rotate"), json=body)
 
 
-async def test_without_a_ticket_the_secret_is_in_the_first_answer_only(
+async def test_secret_is_shown_once_without_a_ticket(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
@@ -60,14 +60,14 @@ async def test_without_a_ticket_the_secret_is_in_the_first_answer_only(
     assert (await watch_service.poll(first))["state"] == "active"
 
 
-async def test_with_its_ticket_a_copy_shows_the_secret_again(watch_service: WatchService) -> None:
+async def test_secret_is_shown_again_with_the_ticket(watch_service: WatchService) -> None:
     header = signed(watch_service, ticket=True)
     first = await watch_service.ask(CREATE, BODY, payment=header)
     again = await watch_service.ask(CREATE, BODY, payment=header)
     assert (again.status_code, again.content) == (200, first.content)
 
 
-async def test_a_copy_cannot_be_faster_than_the_request_that_buys(
+async def test_copied_payment_cannot_overtake_the_buyer(
     watch_service: WatchService,
 ) -> None:
     """Who reads a settlement on the chain as it happens has the payment while the buyer waits."""
@@ -80,7 +80,7 @@ async def test_a_copy_cannot_be_faster_than_the_request_that_buys(
     assert {answer.status_code for answer in answers} <= {200, 503}
 
 
-async def test_the_first_answer_after_an_unclear_settlement_shows_the_secret(
+async def test_first_answer_after_an_unclear_settlement_shows_the_secret(
     watch_service: WatchService,
 ) -> None:
     header = signed(watch_service)
@@ -90,7 +90,7 @@ async def test_the_first_answer_after_an_unclear_settlement_shows_the_secret(
     assert "secret" not in (await watch_service.ask(CREATE, BODY, payment=header)).json()
 
 
-async def test_the_payer_rotates_the_secret(watch_service_on_each_database: WatchService) -> None:
+async def test_payer_can_rotate_the_secret(watch_service_on_each_database: WatchService) -> None:
     watch_service = watch_service_on_each_database
     header = signed(watch_service, ticket=True)
     body = BODY | {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}
@@ -125,7 +125,7 @@ async def test_deliveries_are_signed_with_the_new_secret(watch_service: WatchSer
     assert delivery.headers["x-signature"] == f"sha256={signature}"
 
 
-async def test_nobody_but_the_payer_rotates(watch_service: WatchService) -> None:
+async def test_only_the_payer_can_rotate(watch_service: WatchService) -> None:
     bought = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
     other = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
     now_s = watch_service.clock() // 1000
@@ -148,7 +148,9 @@ async def test_nobody_but_the_payer_rotates(watch_service: WatchService) -> None
     assert (await watch_service.poll(other))["state"] == "active"
 
 
-async def test_a_signature_rotates_once(watch_service_on_each_database: WatchService) -> None:
+async def test_rotation_signature_is_valid_once(
+    watch_service_on_each_database: WatchService,
+) -> None:
     watch_service = watch_service_on_each_database
     bought = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
     answers = await asyncio.gather(*(rotate(watch_service, bought) for _ in range(4)))
@@ -159,7 +161,7 @@ async def test_a_signature_rotates_once(watch_service_on_each_database: WatchSer
     assert (await rotate(watch_service, bought)).status_code == 200
 
 
-async def test_the_wallet_of_a_contract_signs_as_the_chain_says(
+async def test_contract_wallet_signature_is_verified_on_chain(
     watch_service: WatchService,
 ) -> None:
     """ERC-1271: an externally owned account's check fails, and the node is asked."""

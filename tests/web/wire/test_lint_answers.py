@@ -29,7 +29,7 @@ def brief_of(envelope: Any, body: Any = None) -> tuple[LintResponse, Any]:
     return model, json.loads(text)
 
 
-def test_a_small_lint_is_whole_in_short() -> None:
+def test_brief_lint_keeps_a_small_result_complete() -> None:
     model, short = brief_of(change_envelope(V2, "accepts.0.extra.name", "USDC"))
     (row,) = short["findings"]
     assert row == {
@@ -45,7 +45,7 @@ def test_a_small_lint_is_whole_in_short() -> None:
     assert {"moreFindings", "moreTerms", "envelope"}.isdisjoint(short)
 
 
-def test_of_too_much_the_worst_is_kept_and_the_rest_is_counted() -> None:
+def test_brief_lint_keeps_the_worst_findings_and_counts_the_rest() -> None:
     bad = {"scheme": "Exact", "network": "base", "amount": 1, "asset": "USDC", "payTo": "me"}
     envelope = {"x402Version": "2", "error": 5, "resource": "x", "extensions": []}
     model, short = brief_of(envelope | {"accepts": [*[bad] * 9, *V2["accepts"] * 9]}, V1)
@@ -57,7 +57,7 @@ def test_of_too_much_the_worst_is_kept_and_the_rest_is_counted() -> None:
     assert short["moreTerms"] == len(model.terms) - len(short["terms"]) > 0
 
 
-def test_a_stored_lint_has_no_answer_to_quote() -> None:
+def test_stored_lint_has_no_found_values() -> None:
     exchange = exchange_with(change_envelope(V2, "accepts.0.extra.name", "USDC"), None)
     stored = stored_lint(lint(exchange), base_url=BASE, resource="https://a.example", at=0)
     (row,) = stored.model_dump(by_alias=True)["findings"]
@@ -67,12 +67,12 @@ def test_a_stored_lint_has_no_answer_to_quote() -> None:
 
 
 @pytest.mark.parametrize("length", [10, 250, 2_000, 60_000])
-def test_the_words_of_others_do_not_pass_the_limit(length: int) -> None:
+def test_brief_lint_limits_foreign_texts(length: int) -> None:
     entry = V2["accepts"][0] | {"payTo": "a" * length, "asset": '"' * length}
     brief_of(change_envelope(V2, "accepts", [entry] * 5))
 
 
-def test_only_flags_and_slugs_of_rules_have_a_page() -> None:
+def test_only_lint_rules_have_a_page() -> None:
     for slug in (ALL_RULES[0].slug, ALL_RULES[-1].slug):
         page = f"https://gauge.example.org/lint/rules/{slug}"
         assert rule_page(slug, BASE) == rule_page(f"lint:{slug}", BASE) == page
@@ -80,7 +80,7 @@ def test_only_flags_and_slugs_of_rules_have_a_page() -> None:
     assert rule_page("down-now", BASE) is None
 
 
-def test_a_report_leads_from_a_lint_flag_to_its_rule_and_a_short_one_where_there_is_room() -> None:
+def test_report_links_lint_flags_to_their_rules_if_there_is_room() -> None:
     flags = tuple(
         Flag(code=code, severity=Severity.WARN, message="m")
         for code in ("lint:domain-wrong", "lint:retired-rule", "down-now")

@@ -110,13 +110,13 @@ async def test_it_is_openapi_3_1_of_interface_version_2(document: Any) -> None:
     assert document["info"]["title"] == "tollgauge"
 
 
-async def test_every_route_is_in_it(document: Any) -> None:
+async def test_openapi_contains_every_route(document: Any) -> None:
     methods = {path: set(row) for path, row in document["paths"].items()}
     for path, wanted in ROUTES.items():
         assert methods.get(path) == set(wanted.split()), path
 
 
-async def test_every_json_body_in_it_has_an_example_that_fits_its_schema(document: Any) -> None:
+async def test_json_bodies_have_examples_that_match_their_schemas(document: Any) -> None:
     seen = 0
     for where, body in json_bodies(document):
         assert "example" in body, where
@@ -126,7 +126,7 @@ async def test_every_json_body_in_it_has_an_example_that_fits_its_schema(documen
     assert seen > 80
 
 
-async def test_parameters_have_examples_and_operations_have_words(document: Any) -> None:
+async def test_parameters_have_examples_and_operations_have_summaries(document: Any) -> None:
     names = []
     for path, row in document["paths"].items():
         for operation in row.values():
@@ -139,7 +139,7 @@ async def test_parameters_have_examples_and_operations_have_words(document: Any)
     assert len(names) == len(set(names))
 
 
-async def test_paid_routes_carry_their_price_and_a_402(document: Any) -> None:
+async def test_paid_routes_have_a_price_and_a_402_response(document: Any) -> None:
     operation = document["paths"]["/v1/x402-trust"]["post"]
     assert operation["x-payment-info"] == {
         "price": {"mode": "fixed", "currency": "USD", "amount": "0.005000"},
@@ -157,9 +157,7 @@ async def test_paid_routes_carry_their_price_and_a_402(document: Any) -> None:
     )
 
 
-async def test_it_names_its_server_so_that_a_copy_on_disk_lists_the_paid_routes(
-    document: Any, tmp_path: Path
-) -> None:
+async def test_openapi_contains_the_server_url(document: Any, tmp_path: Path) -> None:
     assert document["servers"] == [{"url": BASE}]
     path = tmp_path / "openapi.json"
     path.write_text(json.dumps(document))
@@ -167,7 +165,7 @@ async def test_it_names_its_server_so_that_a_copy_on_disk_lists_the_paid_routes(
     assert listed == {BASE + path for path in prices.PRICES}
 
 
-async def test_generators_of_clients_find_one_name_for_each_schema(document: Any) -> None:
+async def test_schemas_have_unique_names_for_client_generators(document: Any) -> None:
     schemas = document["components"]["schemas"]
     names = [*schemas, *(schema["title"] for schema in schemas.values())]
     assert not [name for name in names if not re.fullmatch("[A-Z][A-Za-z0-9]*", name)]
@@ -175,13 +173,13 @@ async def test_generators_of_clients_find_one_name_for_each_schema(document: Any
     assert len({name.lower() for name in schemas}) == len(schemas) > 40
 
 
-async def test_every_reference_in_it_leads_somewhere(document: Any) -> None:
+async def test_all_references_resolve(document: Any) -> None:
     names = set(references(document))
     assert names <= {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert len(names) > 40
 
 
-async def test_every_paid_route_describes_what_it_sells(document: Any) -> None:
+async def test_paid_routes_describe_their_responses(document: Any) -> None:
     described = {
         path: row["post"]["responses"]["200"]["content"]["application/json"]["schema"]
         for path, row in document["paths"].items()
@@ -193,7 +191,7 @@ async def test_every_paid_route_describes_what_it_sells(document: Any) -> None:
         assert document["components"]["schemas"][name]["properties"]
 
 
-async def test_every_refusal_in_it_is_the_same_class_of_a_generated_client(document: Any) -> None:
+async def test_problems_share_one_schema(document: Any) -> None:
     bodies = [
         (media_type, status, body["schema"])
         for row in document["paths"].values()
@@ -210,7 +208,7 @@ async def test_every_refusal_in_it_is_the_same_class_of_a_generated_client(docum
     )
 
 
-async def test_a_number_may_stand_where_a_word_may(document: Any) -> None:
+async def test_union_of_number_and_text_has_no_const(document: Any) -> None:
     """Generators that find a `const` among alternatives refuse every other one."""
     snapshot = document["components"]["schemas"]["SnapshotResponse"]["properties"]
     either = snapshot["advertisedPriceUsd"]["anyOf"]
@@ -219,7 +217,7 @@ async def test_a_number_may_stand_where_a_word_may(document: Any) -> None:
     assert "const" not in either[1]
 
 
-async def test_it_is_compressed_for_who_can_read_that(running: Running) -> None:
+async def test_openapi_is_compressed_if_accepted(running: Running) -> None:
     plain = await running.get("/openapi.json", headers={"accept-encoding": "identity"})
     zipped = await running.get("/openapi.json", headers={"accept-encoding": "br, gzip"})
     assert "content-encoding" not in plain.headers
@@ -232,7 +230,7 @@ async def test_it_is_compressed_for_who_can_read_that(running: Running) -> None:
         assert "public" in answer.headers["cache-control"]
 
 
-async def test_each_form_of_it_has_an_entity_tag_of_its_own(running: Running) -> None:
+async def test_each_encoding_has_a_separate_etag(running: Running) -> None:
     tags = {}
     for coding in ("identity", "gzip"):
         headers = {"accept-encoding": coding}
@@ -246,13 +244,13 @@ async def test_each_form_of_it_has_an_entity_tag_of_its_own(running: Running) ->
         assert (await running.get("/openapi.json", headers=headers)).status_code == 200
 
 
-async def test_what_is_small_stays_plain(running: Running) -> None:
+async def test_small_answer_is_not_compressed(running: Running) -> None:
     answer = await running.get("/trust/stats", headers={"accept-encoding": "gzip"})
     assert "content-encoding" not in answer.headers
     assert "vary" not in answer.headers
 
 
-async def test_a_fuzzer_that_reads_it_finds_nothing(running: Running, tmp_path: Path) -> None:
+async def test_fuzzer_finds_no_undocumented_response(running: Running, tmp_path: Path) -> None:
     await fuzz(running.app, tmp_path, FUZZER)
 
 
@@ -283,7 +281,7 @@ class Payer:
         return header(payment(next(self.nonces), value=value, now=self.clock.now)).encode()
 
 
-async def test_a_fuzzer_with_money_finds_nothing(
+async def test_paying_fuzzer_finds_no_undocumented_response(
     tmp_path: Path, market_database: Callable[[Path], str]
 ) -> None:
     """Its payments are good as far as the facilitator tells, so that answers leave."""

@@ -39,7 +39,7 @@ def refused(document: object, request: type[RequestModel]) -> Problem:
         (watch.CreateRequest, "livenessSensitivityN", "liveness_sensitivity_n"),
     ],
 )
-def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(
+def test_misspelled_field_is_rejected_with_the_intended_name(
     request_model: type[RequestModel], name: str, meant: str
 ) -> None:
     required = request_model.json_schema().get("required", ["endpoint"])
@@ -49,7 +49,7 @@ def test_a_misspelt_field_is_refused_with_the_name_that_was_meant(
 
 
 @pytest.mark.parametrize("name", ["webhook_url", "slack_url"])
-def test_a_destination_beside_delivery_is_refused(name: str) -> None:
+def test_destination_outside_delivery_is_rejected(name: str) -> None:
     """The watch would be sold, and tell nobody."""
     problem = refused(
         {"endpoint": RESOURCE, name: "https://hooks.example.com/x"}, watch.CreateRequest
@@ -69,27 +69,27 @@ def test_a_destination_beside_delivery_is_refused(name: str) -> None:
         (watch_renewal.RenewalRequest, {"watch_id": EXAMPLE_ID, "days": 30}),
     ],
 )
-def test_what_is_near_no_field_that_is_left_out_is_ignored(
+def test_unknown_field_unlike_any_omitted_field_is_ignored(
     request_model: type[RequestModel], more: dict[str, Any]
 ) -> None:
     request_model.read({"resource": RESOURCE, **more})
 
 
 @pytest.mark.parametrize("document", [None, [], 7, "resource", {}])
-def test_what_has_no_fields_has_no_misspelt_ones(document: object) -> None:
+def test_model_without_fields_ignores_all_names(document: object) -> None:
     with pytest.raises(Problem) as caught:
         trust.TrustRequest.read(document)
     assert (caught.value.status, caught.value.code) == (422, "invalid-input")
 
 
-def test_hostile_names_are_cut_and_cleaned() -> None:
+def test_hostile_field_names_are_shortened_and_cleaned() -> None:
     for name in ("re\u202esource", "resource\ud800", "resource\x00", "days\n"):
         problem = refused({name: 1}, history.HistoryRequest)
         document = orjson.loads(bytes(problem.response().body))
         assert document["errors"][0]["path"] in ("resource", "days")
 
 
-def test_the_number_of_names_that_are_compared_has_an_end() -> None:
+def test_number_of_compared_names_is_limited() -> None:
     trust.TrustRequest.check_names({f"x{number}": 0 for number in range(50)} | {"resourcee": 1})
     refused({f"x{number}": 0 for number in range(49)} | {"resourcee": 1}, trust.TrustRequest)
     trust.TrustRequest.check_names({"resource" * 8_000: 1})
@@ -113,7 +113,7 @@ def test_the_number_of_names_that_are_compared_has_an_end() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said_in_the_words_of_the_schema(
+def test_errors_describe_the_accepted_values(
     request_model: type[RequestModel], wrong: dict[str, Any], words: str
 ) -> None:
     given = {"resource": RESOURCE}
@@ -127,7 +127,7 @@ def test_what_is_wrong_is_said_in_the_words_of_the_schema(
     assert error.message.startswith(words)
 
 
-def test_every_invalid_field_is_named() -> None:
+def test_all_invalid_fields_are_reported() -> None:
     with pytest.raises(Problem) as caught:
         similar.SimilarRequest.read({"resource": "http://x.com", "limit": 0, "minScoreDelta": "5"})
     assert caught.value.code == "resource-not-https"
@@ -135,7 +135,7 @@ def test_every_invalid_field_is_named() -> None:
     assert paths == ["resource", "limit", "minScoreDelta"]
 
 
-def test_a_hostile_delivery_is_refused_with_few_words() -> None:
+def test_hostile_delivery_is_rejected_with_a_short_message() -> None:
     names = {f"x{number}\ud800": 0 for number in range(5_000)}
     with pytest.raises(Problem) as caught:
         watch.CreateRequest.read({"resource": RESOURCE, "delivery": names})
@@ -143,7 +143,7 @@ def test_a_hostile_delivery_is_refused_with_few_words() -> None:
     assert len(bytes(caught.value.response().body)) < 1_000
 
 
-def test_what_is_published_has_no_titles_nulls_or_references() -> None:
+def test_published_schema_has_no_titles_nulls_or_references() -> None:
     text = orjson.dumps(watch.CreateRequest.json_schema()).decode()
     for word in ('"title"', "null", "$ref", "$defs"):
         assert word not in text

@@ -83,7 +83,7 @@ def has(value: dict[str, Any], names: str, *, beside: str = "") -> bool:
     return True
 
 
-async def test_the_leaderboard_has_the_fields_of_the_contract(running: Running) -> None:
+async def test_leaderboard_has_the_fields_of_the_contract(running: Running) -> None:
     board = (await running.get("/trust/leaderboard")).json()
     has(board, "asOf policyVersion endpoints", beside="simulated")
     assert ISO.fullmatch(board["asOf"])
@@ -102,7 +102,7 @@ async def test_the_leaderboard_has_the_fields_of_the_contract(running: Running) 
         assert (await running.get(row["endpointPage"])).status_code == 200
 
 
-async def test_the_preview_holds_best_median_and_worst_as_full_reports(
+async def test_preview_contains_best_median_and_worst_reports(
     running: Running, samples: list[dict[str, Any]]
 ) -> None:
     assert [sample["role"] for sample in samples] == ["best", "median", "worst"]
@@ -116,7 +116,7 @@ async def test_the_preview_holds_best_median_and_worst_as_full_reports(
         has(sample, "role populationRank report")
 
 
-async def test_post_of_the_preview_is_the_same_as_get(running: Running) -> None:
+async def test_post_of_the_preview_equals_get(running: Running) -> None:
     wanted = (await running.get("/v1/x402-trust-preview")).json()
     for body in (b"", b"{}", b" {} ", b'{"ignored": 1}'):
         answer = await running.http.post("/v1/x402-trust-preview", content=body)
@@ -127,7 +127,7 @@ async def test_post_of_the_preview_is_the_same_as_get(running: Running) -> None:
         assert answer.status_code == status
 
 
-async def test_a_report_has_the_fields_of_the_contract(samples: list[dict[str, Any]]) -> None:
+async def test_report_has_the_fields_of_the_contract(samples: list[dict[str, Any]]) -> None:
     for sample in samples:
         report = sample["report"]
         wanted = set(REPORT.split())
@@ -155,14 +155,14 @@ async def test_a_report_has_the_fields_of_the_contract(samples: list[dict[str, A
         assert report["stats"]["latencyVantage"].startswith("single EU vantage point;")
 
 
-async def test_a_report_of_what_really_happened_has_no_mark(running: Running) -> None:
+async def test_report_of_real_observations_is_not_marked_simulated(running: Running) -> None:
     best = (await running.service.store.reading(preview, now=NOW))[0].report
     marked, real = best, replace(best, endpoint=replace(best.endpoint, simulated=False))
     assert json.loads(dump(trust_report(marked, base_url=examples.BASE_URL)))["simulated"] is True
     assert "simulated" not in json.loads(dump(trust_report(real, base_url=examples.BASE_URL)))
 
 
-async def test_flags_come_as_an_object_and_as_rows_that_agree(
+async def test_flags_and_flags_detailed_agree(
     samples: list[dict[str, Any]],
 ) -> None:
     flagged = 0
@@ -192,7 +192,7 @@ async def test_advertised_and_settlement_have_the_fields_of_the_contract(
     assert best["settlement"]["level"] in ("endpoint", "wallet")
 
 
-async def test_the_live_probe_has_the_fields_of_the_contract(
+async def test_live_probe_has_the_fields_of_the_contract(
     samples: list[dict[str, Any]],
 ) -> None:
     for sample in samples:
@@ -207,7 +207,7 @@ async def test_the_live_probe_has_the_fields_of_the_contract(
             assert "message" in finding or flags[f"lint:{finding['rule']}"]["message"]
 
 
-async def test_a_report_can_be_recomputed_from_the_evidence_that_it_names(
+async def test_report_can_be_recomputed_from_its_evidence(
     running: Running, samples: list[dict[str, Any]]
 ) -> None:
     for sample in samples:
@@ -220,7 +220,7 @@ async def test_a_report_can_be_recomputed_from_the_evidence_that_it_names(
         assert again.grade == sample["report"]["grade"]
 
 
-async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> None:
+async def test_snapshot_has_the_fields_of_the_contract(running: Running) -> None:
     document = (await running.get(f"/trust/snapshot/{WEATHER_ID}")).json()
     has(document, SNAPSHOT, beside="id resource endpointPage simulated testNetwork improvements")
     assert document["resource"] == WEATHER
@@ -236,7 +236,7 @@ async def test_the_snapshot_has_the_fields_of_the_contract(running: Running) -> 
     assert document["simulated"] is True, "what demo.past wrote is marked"
 
 
-async def test_what_no_directory_lists_is_not_called_listed(running: Running) -> None:
+async def test_endpoint_without_a_directory_is_unlisted(running: Running) -> None:
     resource = parse_resource("https://asked-for.dev/v1/quote")
     asked = await running.service.store.writing(
         discovery.adopt, resource, source="request", now=running.clock()
@@ -255,7 +255,7 @@ async def test_what_no_directory_lists_is_not_called_listed(running: Running) ->
     assert "No directory lists this endpoint" in page
 
 
-async def test_a_snapshot_is_found_by_any_spelling_of_its_resource(running: Running) -> None:
+async def test_snapshot_is_found_by_any_spelling_of_its_resource(running: Running) -> None:
     by_id = (await running.get(f"/trust/snapshot/{WEATHER_ID}")).json()
     for spelling in (
         WEATHER,
@@ -268,7 +268,7 @@ async def test_a_snapshot_is_found_by_any_spelling_of_its_resource(running: Runn
         assert answer.json() == by_id
 
 
-async def test_prices_that_change_are_counted_in_the_snapshot(running: Running) -> None:
+async def test_snapshot_counts_price_changes(running: Running) -> None:
     stabilities = set()
     for row in (await running.get("/trust/leaderboard")).json()["endpoints"]:
         answer = await running.get("/trust/snapshot", params={"resource": row["resource"]})
@@ -277,7 +277,7 @@ async def test_prices_that_change_are_counted_in_the_snapshot(running: Running) 
     assert all(re.fullmatch(r"stable|\d+ change\(s\)", stability) for stability in stabilities)
 
 
-async def test_the_stats_count_what_is_known(running: Running) -> None:
+async def test_stats_count_known_endpoints(running: Running) -> None:
     document = (await running.get("/trust/stats")).json()
     chain = "volumeUsd30d demand provenShare receivers30d payers30d indexedShare"
     counts = "asOf listed delisted active reachableShare compliantShare grades simulated"
@@ -289,14 +289,14 @@ async def test_the_stats_count_what_is_known(running: Running) -> None:
     assert 0 < document["reachableShare"] <= 1
 
 
-async def test_the_example_of_the_docs_page_is_answered(running: Running) -> None:
+async def test_example_of_the_docs_page_works(running: Running) -> None:
     page = html.unescape((await running.get("/docs")).text)
     match = re.search(rf"{BASE}(/trust/snapshot\?resource=[^'\s]+)", page)
     assert match is not None
     assert (await running.get(match[1])).status_code == 200
 
 
-async def test_an_unknown_resource_is_404_and_says_what_to_do(running: Running) -> None:
+async def test_unknown_resource_returns_404_with_a_hint(running: Running) -> None:
     for path in (
         "/trust/snapshot/0123456789abcdef",
         "/trust/snapshot/zzz",
@@ -313,7 +313,7 @@ async def test_an_unknown_resource_is_404_and_says_what_to_do(running: Running) 
         assert "/v1/x402-trust" in problem["detail"]
 
 
-async def test_a_browser_gets_a_page_for_what_is_not_there(running: Running) -> None:
+async def test_browser_receives_an_error_page_for_404(running: Running) -> None:
     accept = {"accept": "text/html,application/xhtml+xml;q=0.9"}
     for path in ("/endpoint/0123456789abcdef", "/nothing/here", "/provider/unknown.example"):
         answer = await running.get(path, headers=accept)
@@ -323,7 +323,7 @@ async def test_a_browser_gets_a_page_for_what_is_not_there(running: Running) -> 
         assert "<html" in answer.text
 
 
-async def test_a_bad_resource_is_422_with_a_code_and_its_path(running: Running) -> None:
+async def test_invalid_resource_returns_422_with_code_and_path(running: Running) -> None:
     cases = (
         ("", "resource-invalid"),
         ("not a url", "resource-invalid"),
@@ -344,7 +344,7 @@ async def test_a_bad_resource_is_422_with_a_code_and_its_path(running: Running) 
             assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_missing_resource_is_a_problem_like_any_other(running: Running) -> None:
+async def test_missing_resource_returns_a_problem(running: Running) -> None:
     for path in ("/trust/snapshot", "/endpoint"):
         answer = await running.get(path)
         assert (answer.status_code, answer.json()["code"]) == (422, "invalid-input")
@@ -364,7 +364,7 @@ async def test_a_missing_resource_is_a_problem_like_any_other(running: Running) 
         (f"/v1/watch/{WATCH}/events", ("since", "watch_since")),
     ],
 )
-async def test_an_unknown_query_parameter_is_told_the_known_ones(
+async def test_unknown_query_parameter_is_rejected_with_the_known_ones(
     running: Running, path: str, known: tuple[str, ...]
 ) -> None:
     answer = await running.get(path, params={"resource_url": WEATHER})
@@ -376,7 +376,7 @@ async def test_an_unknown_query_parameter_is_told_the_known_ones(
 
 
 @pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
-async def test_a_change_takes_no_query_parameters(running: Running, method: str) -> None:
+async def test_changes_reject_query_parameters(running: Running, method: str) -> None:
     """A field that was put into the query would be lost."""
     paths = {"POST": f"/v1/watch/{WATCH}/rotate"}
     answer = await running.http.request(
@@ -385,13 +385,13 @@ async def test_a_change_takes_no_query_parameters(running: Running, method: str)
     assert (answer.status_code, answer.json()["code"]) == (422, "unknown-parameter")
 
 
-async def test_a_resource_whose_query_was_not_encoded_is_told_so(running: Running) -> None:
+async def test_resource_with_unencoded_query_is_rejected_with_a_hint(running: Running) -> None:
     answer = await running.get(f"/trust/snapshot?resource={WEATHER}?city=Oslo&unit=c")
     assert answer.json()["errors"][0]["path"] == "unit"
     assert "%26" in answer.json()["detail"]
 
 
-async def test_pages_and_paid_routes_ignore_parameters_of_others(running: Running) -> None:
+async def test_pages_and_paid_routes_ignore_unknown_parameters(running: Running) -> None:
     """Links get them from whoever passes them on, and an unpaid request is 402 whatever it is."""
     pages = ("/", "/statistics", "/incidents", "/compare", "/lint", "/lint/rules/domain-wrong")
     for path in (*pages, f"/endpoint/{WEATHER_ID}", "/llms.txt"):
@@ -400,7 +400,7 @@ async def test_pages_and_paid_routes_ignore_parameters_of_others(running: Runnin
     assert unpaid.status_code == 402
 
 
-async def test_a_resource_leads_to_its_page(running: Running) -> None:
+async def test_resource_redirects_to_its_page(running: Running) -> None:
     answer = await running.get("/endpoint", params={"resource": WEATHER})
     assert answer.status_code == 307
     assert answer.headers["location"] == f"{BASE}/endpoint/{WEATHER_ID}"
@@ -415,7 +415,7 @@ async def test_a_resource_leads_to_its_page(running: Running) -> None:
     assert f"tollgauge: {shield['message']}<" in badge.text
 
 
-async def test_an_unpaid_report_is_402_whatever_the_body_is(running: Running) -> None:
+async def test_unpaid_request_returns_402_for_any_body(running: Running) -> None:
     for body in (b"", b"{", b"[]", b'{"resource": 7}'):
         answer = await running.http.post("/v1/x402-trust", content=body)
         assert answer.status_code == 402

@@ -11,7 +11,7 @@ from tollgauge.web.wire import snapshots
 from tollgauge.web.wire.response_model import dump
 
 
-def test_the_providers_words_stand_apart_and_are_left_out_where_there_are_none() -> None:
+def test_provider_statement_is_a_separate_field_and_absent_if_empty() -> None:
     file = StoredSellerFile(
         host="api.example.com",
         read_at=1_767_225_600_000,
@@ -31,7 +31,7 @@ def test_the_providers_words_stand_apart_and_are_left_out_where_there_are_none()
     assert b"providerStatement" not in without
 
 
-def test_what_would_raise_the_score_has_points_score_grade_and_fix() -> None:
+def test_improvements_have_points_score_grade_and_fix() -> None:
     row = Improvement(
         code="down-now",
         points_tenths=415,

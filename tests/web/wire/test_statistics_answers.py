@@ -11,7 +11,7 @@ from tollgauge.web.wire.statistics_answers import brief_ecosystem
 AGENT_BYTES = 8_000
 
 
-def test_statistics_for_agents_are_short_with_long_names_too() -> None:
+def test_statistics_for_agents_are_short_with_long_names() -> None:
     names = tuple((f"{number:x}" * 64, 10**6) for number in range(13))
     whole = ecosystem_response(
         networks=names, offered_networks=names, extensions=names, sources=names

@@ -57,7 +57,7 @@ def report_with(flags: list[tuple[str, int, int]], description: str = "") -> Tru
 
 @settings(max_examples=count(100), deadline=None)
 @given(flags=FLAGS, description=st.text(max_size=500))
-def test_a_short_report_has_at_most_4_kb_and_names_the_worst(
+def test_short_report_has_at_most_4_kb_and_keeps_the_worst_flags(
     flags: list[tuple[str, int, int]], description: str
 ) -> None:
     whole = report_with(flags, description)
@@ -72,19 +72,19 @@ def test_a_short_report_has_at_most_4_kb_and_names_the_worst(
     assert len(short.live_probe.findings) + (short.live_probe.more_findings or 0) == len(codes)
 
 
-def test_texts_are_left_out_only_where_there_is_no_room() -> None:
+def test_texts_are_dropped_only_if_the_report_is_too_long() -> None:
     short = trust.short(report_with([("warn", 80, 60)] * 3))
     assert all(flag.message and flag.fix for flag in short.flags.values())
     assert all(row.message for row in short.flags_detailed)
 
 
-def test_the_message_of_an_error_is_the_last_text_to_go() -> None:
+def test_message_of_an_error_is_dropped_last() -> None:
     short = trust.short(report_with([("error", 300, 100), *[("info", 300, 100)] * 11]))
     assert short.flags_detailed[0].message
     assert not short.flags_detailed[-1].message
 
 
-def test_an_outline_of_three_reports_leaves_room_in_an_agents_context() -> None:
+def test_outline_of_three_reports_is_below_8_kb() -> None:
     report = report_with([("warn", 200, 100)] * 12)
     sample = SampleResponse(role="best", population_rank=1, report=report)
     text = outline(PreviewResponse(samples=[sample] * 3))

@@ -128,7 +128,7 @@ async def saved(store: Store, number: int) -> ScoreRow | None:
     return await store.reading(scores.get, endpoint_id(url(number)))
 
 
-async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request(
+async def test_bulk_rows_follow_the_order_of_the_request(
     each_shop: PaidServer,
 ) -> None:
     paid_server = each_shop
@@ -168,7 +168,7 @@ async def test_an_answer_has_a_row_for_each_resource_in_the_order_of_the_request
     assert paid_server.asked == {"/verify": 1, "/settle": 1}
 
 
-async def test_what_nobody_knows_is_paid_and_not_found(paid_server: PaidServer) -> None:
+async def test_unknown_resource_is_charged_and_not_found(paid_server: PaidServer) -> None:
     got = await paid_server.buy([url(1)])
     assert got["results"] == [
         {
@@ -195,7 +195,7 @@ async def test_what_nobody_knows_is_paid_and_not_found(paid_server: PaidServer) 
     assert paid_server.asked["/settle"] == 1
 
 
-async def test_who_names_an_endpoint_that_is_not_public_gets_its_score(
+async def test_endpoint_that_is_not_public_is_scored(
     paid_server: PaidServer,
 ) -> None:
     resource = parse_resource(url(1))
@@ -207,7 +207,7 @@ async def test_who_names_an_endpoint_that_is_not_public_gets_its_score(
     assert row["score"] is not None
 
 
-async def test_a_resource_that_is_named_twice_counts_once(paid_server: PaidServer) -> None:
+async def test_duplicate_resource_counts_once(paid_server: PaidServer) -> None:
     await known(paid_server.store, (0,), scored_at=FRESH)
     same = [url(0), f"{url(0)}?city=Oslo", url(0).replace("seller0", "SELLER0")]
     got = await paid_server.buy([*urls(10), *same])
@@ -215,7 +215,7 @@ async def test_a_resource_that_is_named_twice_counts_once(paid_server: PaidServe
 
 
 @pytest.mark.parametrize("tier", prices.BULK)
-async def test_each_tier_takes_as_many_as_its_name_says(paid_server: PaidServer, tier: int) -> None:
+async def test_tier_limits_the_number_of_resources(paid_server: PaidServer, tier: int) -> None:
     payment_required = await paid_server.running.http.post(f"/v1/x402-trust-bulk-{tier}")
     assert payment_required.status_code == 402
     prices = {10: "45000", 50: "200000", 100: "325000", 200: "400000", 500: "500000"}
@@ -246,7 +246,7 @@ async def test_each_tier_takes_as_many_as_its_name_says(paid_server: PaidServer,
         ({"resources": [""] * 1_000}, [f"resources[{index}]" for index in range(20)]),
     ],
 )
-async def test_invalid_input_is_422_by_its_place_and_costs_nothing(
+async def test_invalid_resources_return_422_with_their_indexes(
     paid_server: PaidServer, body: object, paths: list[str]
 ) -> None:
     answer = await paid_server.send(body)
@@ -255,7 +255,7 @@ async def test_invalid_input_is_422_by_its_place_and_costs_nothing(
     assert not paid_server.asked
 
 
-async def test_a_score_of_more_than_15_minutes_is_computed_again_and_kept(
+async def test_score_older_than_15_minutes_is_recomputed_and_stored(
     each_shop: PaidServer,
 ) -> None:
     paid_server = each_shop
@@ -277,7 +277,7 @@ async def test_a_score_of_more_than_15_minutes_is_computed_again_and_kept(
     assert again["results"][0]["recomputed"] is False
 
 
-async def test_nothing_is_probed(paid_server: PaidServer) -> None:
+async def test_bulk_request_sends_no_probes(paid_server: PaidServer) -> None:
     await known(paid_server.store, (1,), scored_at=STALE)
     await paid_server.buy([url(1), url(2)])
     endpoints_by_id = await paid_server.store.reading(
@@ -290,7 +290,7 @@ async def test_nothing_is_probed(paid_server: PaidServer) -> None:
     assert len(kept) == 1
 
 
-async def test_at_most_50_are_computed_again_those_without_a_score_and_the_oldest_first(
+async def test_at_most_50_scores_are_recomputed_oldest_first(
     each_shop: PaidServer,
 ) -> None:
     paid_server = each_shop
@@ -307,7 +307,7 @@ async def test_at_most_50_are_computed_again_those_without_a_score_and_the_oldes
     assert again["recomputeLimitHit"] is False
 
 
-async def test_an_endpoint_whose_turn_never_came_is_found_without_a_score(
+async def test_endpoint_beyond_the_recompute_limit_has_no_score(
     paid_server: PaidServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "RECOMPUTE_MS", 0)
@@ -319,7 +319,7 @@ async def test_an_endpoint_whose_turn_never_came_is_found_without_a_score(
     assert got["recomputeLimitHit"] is True
 
 
-async def test_after_8_seconds_no_further_score_is_computed(store: Store) -> None:
+async def test_recomputation_stops_after_8_seconds(store: Store) -> None:
     await known(store, range(12))
     stale = [Scored(endpoint=endpoint(number), score=None) for number in range(12)]
     ticks = itertools.count(NOW, SECOND_MS)
@@ -328,7 +328,7 @@ async def test_after_8_seconds_no_further_score_is_computed(store: Store) -> Non
     assert [one.endpoint.resource for one in again] == urls(7)
 
 
-async def test_evidence_that_cannot_be_scored_leaves_the_last_score(
+async def test_invalid_evidence_keeps_the_last_score(
     paid_server: PaidServer,
 ) -> None:
     await known(paid_server.store, (1, 2), scored_at=STALE)
@@ -340,7 +340,7 @@ async def test_evidence_that_cannot_be_scored_leaves_the_last_score(
     assert got["recomputeLimitHit"] is False
 
 
-async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: PaidServer) -> None:
+async def test_tool_sells_the_smallest_sufficient_tier(each_shop: PaidServer) -> None:
     paid_server = each_shop
     await known(paid_server.store, (1,), scored_at=FRESH)
     for arguments, tier in (
@@ -389,7 +389,7 @@ async def test_the_tool_sells_the_smallest_tier_that_fits(each_shop: PaidServer)
         ({"resources": [url(1), "ftp://a"]}, "resources[1]"),
     ],
 )
-async def test_the_tool_refuses_arguments_that_fit_no_tier_before_it_asks_for_money(
+async def test_tool_rejects_too_many_resources_before_payment(
     paid_server: PaidServer, arguments: dict[str, Any], path: str
 ) -> None:
     result = await paid_server.call(arguments)
@@ -399,7 +399,7 @@ async def test_the_tool_refuses_arguments_that_fit_no_tier_before_it_asks_for_mo
     assert [row["path"] for row in result.structured_content["errors"]] == [path]
 
 
-async def test_a_tool_call_with_a_misspelt_tier_costs_nothing(paid_server: PaidServer) -> None:
+async def test_misspelled_tier_is_not_charged(paid_server: PaidServer) -> None:
     result = await paid_server.call(
         {"resources": urls(1), "tiers": 50}, paid_server.payment(prices.BULK[10])
     )

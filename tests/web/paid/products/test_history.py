@@ -116,7 +116,7 @@ def watched(days: int, *, seed: int = 1) -> list[ProbeResult]:
     ]
 
 
-async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
+async def test_history_contains_every_probe_oldest_first(
     shop: PaidServer,
 ) -> None:
     ours = probe(NOW - HOUR_MS, attribution=Attribution.LOCAL, outcome=Outcome.THROTTLED, up=False)
@@ -161,7 +161,7 @@ async def test_the_answer_has_every_probe_oldest_first_with_what_was_measured(
     check_answer(HistoryResponse, answer.json())
 
 
-async def test_only_a_history_that_was_made_up_says_so(shop: PaidServer) -> None:
+async def test_only_simulated_history_is_marked(shop: PaidServer) -> None:
     await shop.live([probe(NOW - HOUR_MS)])
     real = await shop.ask({"resource": RESOURCE.url})
     known = await shop.store.writing(endpoints.get, RESOURCE.id)
@@ -173,7 +173,9 @@ async def test_only_a_history_that_was_made_up_says_so(shop: PaidServer) -> None
     check_answer(HistoryResponse, made_up.json())
 
 
-async def test_changes_of_listing_and_price_are_told_with_their_source(shop: PaidServer) -> None:
+async def test_history_contains_listing_and_price_changes_with_their_source(
+    shop: PaidServer,
+) -> None:
     await shop.live([probe(NOW - 5 * DAY_MS)])
     for days_ago, quote in ((5, QUOTE), (2, replace(QUOTE, amount=20_000))):
         known = await shop.store.writing(endpoints.get, RESOURCE.id)
@@ -193,7 +195,7 @@ async def test_changes_of_listing_and_price_are_told_with_their_source(shop: Pai
     check_answer(HistoryResponse, got)
 
 
-async def test_a_change_of_pay_to_says_whether_the_seller_announced_it(shop: PaidServer) -> None:
+async def test_pay_to_change_shows_whether_it_was_announced(shop: PaidServer) -> None:
     await shop.live([probe(NOW - 5 * DAY_MS)])
     change = DiscoveryEvent(
         at=NOW - DAY_MS, event="payto-changed", source="probe", before="0xaa", after="0xbb"
@@ -207,7 +209,7 @@ async def test_a_change_of_pay_to_says_whether_the_seller_announced_it(shop: Pai
     check_answer(HistoryResponse, got)
 
 
-async def test_the_payers_are_those_who_paid_most_and_a_hundred_at_most(shop: PaidServer) -> None:
+async def test_history_contains_at_most_100_largest_payers(shop: PaidServer) -> None:
     await shop.live([probe(NOW - 5 * DAY_MS)])
     await shop.store.writing(terms.observe_quotes, {RESOURCE.id: (QUOTE, NOW - DAY_MS)})
     assert (await shop.ask({"resource": RESOURCE.url})).json()["payers"] == []
@@ -236,7 +238,7 @@ def _paid_by(tx: Connection, payers: int) -> None:
     cursors.advance(tx, before, [block], entries, finalized=1)
 
 
-async def test_the_window_is_exact_and_thirty_days_by_default(shop: PaidServer) -> None:
+async def test_history_window_is_exact_and_30_days_by_default(shop: PaidServer) -> None:
     asked: tuple[tuple[dict[str, Any], float], ...] = (
         ({}, 30),
         ({"days": 1}, 1),
@@ -256,7 +258,7 @@ async def test_the_window_is_exact_and_thirty_days_by_default(shop: PaidServer) 
         assert (got["days"], got["from"]) == (days, iso(begin))
 
 
-async def test_days_that_are_no_number_from_1_to_90_are_422_and_cost_nothing(
+async def test_invalid_days_return_422_without_charge(
     shop: PaidServer,
 ) -> None:
     wrong: tuple[object, ...] = (0, 0.999, 90.001, 91, -1, 10**400, True, False)
@@ -267,7 +269,7 @@ async def test_days_that_are_no_number_from_1_to_90_are_422_and_cost_nothing(
     assert not shop.asked
 
 
-async def test_infinite_days_are_refused(shop: PaidServer) -> None:
+async def test_infinite_days_are_rejected(shop: PaidServer) -> None:
     for text in ("1e999", "NaN", "-Infinity"):
         answer = await shop.running.http.post(
             "/v1/x402-history",
@@ -278,7 +280,7 @@ async def test_infinite_days_are_refused(shop: PaidServer) -> None:
     assert not shop.asked
 
 
-async def test_an_unknown_resource_is_404_uncharged_and_the_payment_stays_good(
+async def test_unknown_resource_returns_404_and_keeps_the_payment_unused(
     shop: PaidServer,
 ) -> None:
     await shop.live([probe(NOW - HOUR_MS)])
@@ -291,7 +293,7 @@ async def test_an_unknown_resource_is_404_uncharged_and_the_payment_stays_good(
     assert shop.asked["/settle"] == 1
 
 
-async def test_an_endpoint_that_nobody_probed_yet_has_an_empty_history(shop: PaidServer) -> None:
+async def test_unprobed_endpoint_has_an_empty_history(shop: PaidServer) -> None:
     await shop.store.writing(discovery.adopt, RESOURCE, source="test", now=NOW)
     answer = await shop.ask({"resource": RESOURCE.url})
     assert answer.status_code == 200
@@ -320,7 +322,7 @@ async def large(large_file: Path, tmp_path: Path) -> AsyncIterator[PaidServer]:
         yield server
 
 
-async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
+async def test_ninety_days_of_a_watched_endpoint_are_complete_and_fast(
     large: PaidServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: Counter[int] = Counter()
@@ -343,7 +345,7 @@ async def test_ninety_days_of_a_watched_endpoint_are_whole_and_quick(
     assert len(read) >= 90
 
 
-async def test_the_text_of_probes_is_what_a_json_writer_makes_of_their_fields(
+async def test_probe_json_equals_the_json_of_its_fields(
     shop: PaidServer,
 ) -> None:
     unpriced = replace(QUOTE, asset="0x" + "99" * 20, amount=2**256 - 1)
@@ -379,7 +381,7 @@ async def test_the_text_of_probes_is_what_a_json_writer_makes_of_their_fields(
     assert b'"probes":' + orjson.dumps(rows) + b',"truncated"' in answer.content
 
 
-async def test_a_large_answer_is_compressed_for_who_asks_and_stored_plain(
+async def test_large_answer_is_compressed_on_request_and_stored_plain(
     large: PaidServer,
 ) -> None:
     payment, body = large.header(), {"resource": RESOURCE.url, "days": 90}
@@ -420,16 +422,16 @@ async def test_a_large_answer_is_compressed_for_who_asks_and_stored_plain(
         ("br", False),
     ],
 )
-def test_gzip_is_sent_only_to_who_accepts_it(header: str, accepted: bool) -> None:
+def test_gzip_is_sent_only_if_accepted(header: str, accepted: bool) -> None:
     assert accepts_gzip(header.encode()) is accepted
 
 
-async def test_the_402_describes_the_history_in_plain_words(shop: PaidServer) -> None:
+async def test_terms_describe_the_history(shop: PaidServer) -> None:
     terms = await shop.running.http.get(PATH)
     described = terms.json()["resource"]["description"]
     assert described.startswith("Observation history of a pay-per-call (x402) endpoint")
     assert not re.search(r"\b[A-Z][a-z]+[A-Z]", described)  # no class of the program
 
 
-def test_the_documented_answer_is_one() -> None:
+def test_documented_history_matches_its_schema() -> None:
     check_answer(HistoryResponse, history.PRODUCT.answer)

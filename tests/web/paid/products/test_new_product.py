@@ -53,7 +53,7 @@ def _new_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     products.all_products.cache_clear()
 
 
-async def test_a_new_module_is_sold_and_documented_everywhere() -> None:
+async def test_new_product_module_is_sold_and_documented() -> None:
     async with open_service(configuration()) as running:
         terms = await running.http.post("/v1/new", json={"resource": "https://a.example/"})
         assert (terms.status_code, terms.json()["accepts"][0]["amount"]) == (402, "123000")

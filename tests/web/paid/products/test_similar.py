@@ -118,7 +118,7 @@ async def shop() -> AsyncIterator[PaidServer]:
         yield server
 
 
-async def test_the_answer_ranks_better_endpoints_of_the_same_purpose(shop: PaidServer) -> None:
+async def test_better_endpoints_of_the_same_purpose_are_ranked(shop: PaidServer) -> None:
     known = await market(shop.store)
     answer = await shop.ask(resource=known["asked"].resource)
     assert answer.status_code == 200, answer.text
@@ -147,7 +147,7 @@ async def test_the_answer_ranks_better_endpoints_of_the_same_purpose(shop: PaidS
     assert (cousin["amountUsd"], cousin["cheaper"], cousin["network"]) == (None, False, None)
 
 
-async def test_the_least_difference_and_the_number_of_answers_are_the_callers(
+async def test_caller_sets_minimum_difference_and_limit(
     shop: PaidServer,
 ) -> None:
     known = await market(shop.store)
@@ -165,7 +165,7 @@ async def test_the_least_difference_and_the_number_of_answers_are_the_callers(
     assert await names(limit=25.0) == ["twin", "cousin"]
 
 
-async def test_what_is_expected_to_be_payable_tomorrow_comes_first(shop: PaidServer) -> None:
+async def test_endpoints_expected_to_be_payable_come_first(shop: PaidServer) -> None:
     known = await market(shop.store)
     await add(shop.store, endpoint("sure", quote=None), 560, payable_24h_permille=997)
     await add(shop.store, endpoint("shaky"), 990, payable_24h_permille=400)
@@ -197,7 +197,7 @@ async def test_what_is_expected_to_be_payable_tomorrow_comes_first(shop: PaidSer
         ({"minScoreDelta": "5"}, "minScoreDelta"),
     ],
 )
-async def test_invalid_input_is_422_and_costs_nothing(
+async def test_invalid_input_returns_422_without_charge(
     shop: PaidServer, body: dict[str, object], path: str
 ) -> None:
     whole = body if path == "resource" else {"resource": "https://a.example.com/", **body}
@@ -207,12 +207,12 @@ async def test_invalid_input_is_422_and_costs_nothing(
     assert not shop.asked
 
 
-async def test_a_body_that_is_no_object_is_422(shop: PaidServer) -> None:
+async def test_body_that_is_not_an_object_returns_422(shop: PaidServer) -> None:
     assert (await shop.send([1])).status_code == 422
     assert not shop.asked
 
 
-async def test_an_unknown_resource_is_404_and_costs_nothing(shop: PaidServer) -> None:
+async def test_unknown_resource_returns_404_without_charge(shop: PaidServer) -> None:
     answer = await shop.ask(resource="https://nobody.example.com/x")
     assert answer.status_code == 404
     assert answer.json()["code"] == "unknown-resource"
@@ -227,7 +227,7 @@ async def test_an_unknown_resource_is_404_and_costs_nothing(shop: PaidServer) ->
         ("other", {}, "nothing-similar"),
     ],
 )
-async def test_no_alternatives_cost_nothing_and_the_answer_says_why(
+async def test_missing_alternatives_return_a_reason_without_charge(
     shop: PaidServer, name: str, body: dict[str, object], reason: str
 ) -> None:
     known = await market(shop.store)
@@ -252,7 +252,7 @@ async def test_payment_that_bought_no_alternatives_buys_others(shop: PaidServer)
     assert shop.asked["/settle"] == 1
 
 
-async def test_an_endpoint_that_was_never_measured_counts_as_score_zero(shop: PaidServer) -> None:
+async def test_unmeasured_endpoint_counts_as_score_zero(shop: PaidServer) -> None:
     known = await market(shop.store)
     got = (await shop.ask(resource=known["unmeasured"].resource)).json()
     assert got["score"] is None
@@ -261,7 +261,7 @@ async def test_an_endpoint_that_was_never_measured_counts_as_score_zero(shop: Pa
     assert len(hosts) == 5
 
 
-async def test_an_index_that_is_not_ready_is_503_and_costs_nothing(
+async def test_index_that_is_not_ready_returns_503_without_charge(
     shop: PaidServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = await market(shop.store)
@@ -275,7 +275,7 @@ async def test_an_index_that_is_not_ready_is_503_and_costs_nothing(
     assert (await shop.ask(resource=known["asked"].resource)).status_code == 200
 
 
-async def test_an_answer_never_names_what_changed_since_the_index_was_built(store: Store) -> None:
+async def test_alternatives_exclude_endpoints_changed_since_the_index(store: Store) -> None:
     known = await market(store)
     alternatives = Alternatives()
     asking = {"limit": 5, "delta_tenths": 50}
@@ -294,7 +294,7 @@ async def scored_again(store: Store, one: Endpoint, tenths: int, **changes: obje
     await store.writing(scores.save, score(one, tenths, as_of=NOW + 1, **changes))
 
 
-async def test_what_is_new_is_found_after_a_refresh_and_only_what_changed_is_read_again(
+async def test_refresh_adds_new_endpoints_and_reads_only_changes(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await market(store)
@@ -329,7 +329,7 @@ async def test_many_callers_share_one_refresh(store: Store) -> None:
     assert all(answer == answers[0] for answer in answers)
 
 
-async def test_a_search_does_not_wait_for_a_refresh_that_takes_longer_than_it_may(
+async def test_search_does_not_wait_for_a_slow_refresh(
     store: Store,
 ) -> None:
     await market(store)
@@ -342,7 +342,7 @@ async def test_a_search_does_not_wait_for_a_refresh_that_takes_longer_than_it_ma
     assert await alternatives.fresh(store) is not old
 
 
-async def test_a_search_waits_for_a_refresh_that_takes_a_moment(store: Store) -> None:
+async def test_search_waits_for_a_fast_refresh(store: Store) -> None:
     await market(store)
     alternatives = Alternatives()
     old = await alternatives.refresh(store)
@@ -351,7 +351,7 @@ async def test_a_search_waits_for_a_refresh_that_takes_a_moment(store: Store) ->
     assert await alternatives.fresh(store) is not old
 
 
-async def test_there_is_no_answer_before_there_is_an_index(
+async def test_search_fails_before_the_index_exists(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = await market(store)
@@ -362,7 +362,7 @@ async def test_there_is_no_answer_before_there_is_an_index(
     await alternatives.refresh(store)
 
 
-async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
+async def test_snapshot_shows_the_number_of_better_alternatives(
     store: Store,
 ) -> None:
     known = await market(store)
@@ -386,7 +386,7 @@ async def test_the_free_snapshot_shows_how_many_better_alternatives_there_are(
     assert again == {}
 
 
-async def test_the_count_is_the_number_of_what_is_sold_and_at_most_ten(store: Store) -> None:
+async def test_count_of_alternatives_equals_the_sold_list_up_to_ten(store: Store) -> None:
     await add(store, endpoint("asked"), 100)
     for number in range(12):
         await add(store, endpoint(f"better{number}"), 150 + number)
@@ -402,7 +402,7 @@ async def test_the_count_is_the_number_of_what_is_sold_and_at_most_ten(store: St
     assert len(sold.alternatives) == 12
 
 
-async def test_the_count_rests_after_work(store: Store) -> None:
+async def test_counting_of_alternatives_pauses_after_work(store: Store) -> None:
     await market(store)
     ticks = iter((NOW, NOW + 1_000, NOW + 2_000))
     pause = job.CountingPause()
@@ -412,7 +412,7 @@ async def test_the_count_rests_after_work(store: Store) -> None:
     assert await job.count_alternatives(store, shared, pause=pause, clock=lambda: next(ticks)) == {}
 
 
-async def test_a_server_begins_with_the_index_at_its_start(store: Store) -> None:
+async def test_index_is_built_at_startup(store: Store) -> None:
     known = await market(store)
     alternatives = Alternatives()
     alternatives.begin(store)
@@ -422,7 +422,7 @@ async def test_a_server_begins_with_the_index_at_its_start(store: Store) -> None
     await alternatives.close()
 
 
-async def test_an_index_that_could_not_be_built_at_the_start_is_built_when_asked_for() -> None:
+async def test_index_that_failed_at_startup_is_built_on_demand() -> None:
     store = Store.open("sqlite://")
     alternatives = Alternatives()
     alternatives.begin(store)  # before the tables are there
@@ -437,7 +437,7 @@ async def test_an_index_that_could_not_be_built_at_the_start_is_built_when_asked
     await store.close()
 
 
-async def test_a_refresh_that_nobody_waits_for_fails_in_silence() -> None:
+async def test_failed_background_refresh_is_ignored() -> None:
     """The next search begins another; a traceback in the log would say nothing more."""
     unheard: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))

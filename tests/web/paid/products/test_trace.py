@@ -138,7 +138,7 @@ def problem(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
-async def test_a_payment_buys_the_trace_of_a_transaction(trace_client: TraceClient) -> None:
+async def test_payment_buys_the_trace_of_a_transaction(trace_client: TraceClient) -> None:
     signed = trace_client.world.sign("Transfer", trace_client.world.sender(3), 10_000)
     tx_hash = await trace_client.world.send(USDC, signed.call("transfer", "vrs"))
     unpaid = await trace_client.http.post("/", content=b"")
@@ -158,7 +158,7 @@ async def test_a_payment_buys_the_trace_of_a_transaction(trace_client: TraceClie
     assert len(trace_client.settled) == trace_client.nonces
 
 
-async def test_payer_and_nonce_find_the_payment_of_who_lost_the_answer(
+async def test_payer_and_nonce_find_the_payment(
     trace_client: TraceClient,
 ) -> None:
     signed = trace_client.world.sign("Transfer", trace_client.world.sender(3), 10_000)
@@ -174,7 +174,7 @@ async def test_payer_and_nonce_find_the_payment_of_who_lost_the_answer(
     assert used == await trace_client.traced(tx_hash) | {"authorization": used["authorization"]}
 
 
-async def test_a_cancelled_authorization_is_used_and_paid_nothing(
+async def test_canceled_authorization_is_used_without_a_payment(
     trace_client: TraceClient,
 ) -> None:
     world = trace_client.world
@@ -192,7 +192,7 @@ async def test_a_cancelled_authorization_is_used_and_paid_nothing(
     assert (answer["status"], answer["payments"]) == ("success", [])
 
 
-async def test_a_transaction_without_a_payment_is_an_answer_with_a_reason(
+async def test_transaction_without_a_payment_returns_a_reason(
     trace_client: TraceClient,
 ) -> None:
     data = encode_call("transfer(address,uint256)", trace_client.world.sender(3), 0)
@@ -203,7 +203,7 @@ async def test_a_transaction_without_a_payment_is_an_answer_with_a_reason(
     assert trace["reason"]
 
 
-async def test_a_pending_transaction_is_an_answer_with_its_status(
+async def test_pending_transaction_returns_its_status(
     trace_client: TraceClient,
 ) -> None:
     signed = trace_client.world.sign("Transfer", trace_client.world.sender(3), 71)
@@ -246,7 +246,7 @@ async def test_a_pending_transaction_is_an_answer_with_its_status(
         ([], ""),
     ],
 )
-async def test_an_invalid_request_is_refused_before_a_payment_is_taken(
+async def test_invalid_trace_request_is_rejected_before_payment(
     trace_client: TraceClient, body: Any, path: str
 ) -> None:
     before = len(trace_client.settled)
@@ -257,7 +257,7 @@ async def test_an_invalid_request_is_refused_before_a_payment_is_taken(
     assert len(await trace_client.store.reading(payments.latest, limit=1_000)) == before
 
 
-async def test_a_network_without_a_node_is_refused_before_a_payment_is_taken(
+async def test_network_without_a_node_is_rejected_before_payment(
     trace_client: TraceClient,
 ) -> None:
     before = len(trace_client.settled)
@@ -269,7 +269,7 @@ async def test_a_network_without_a_node_is_refused_before_a_payment_is_taken(
     assert len(await trace_client.store.reading(payments.latest, limit=1_000)) == before
 
 
-async def test_an_unknown_hash_and_a_dead_node_cost_nothing(trace_client: TraceClient) -> None:
+async def test_unknown_hash_and_failed_node_are_not_charged(trace_client: TraceClient) -> None:
     answer = await trace_client.buy({"txHash": UNKNOWN})
     assert problem(answer) == (404, "unknown-transaction")
     dead = Transactions({NETWORK: [Node("http://127.0.0.1:9", timeout_s=1)]})
@@ -285,7 +285,7 @@ async def test_an_unknown_hash_and_a_dead_node_cost_nothing(trace_client: TraceC
     assert rejected == {"unknown-transaction", "rpc-unavailable"}
 
 
-async def test_a_hint_says_whether_the_payment_fits_the_advertised_terms(
+async def test_hint_compares_the_payment_with_the_advertised_terms(
     trace_client: TraceClient,
 ) -> None:
     payee = trace_client.world.sender(3)
@@ -325,7 +325,7 @@ async def test_a_hint_says_whether_the_payment_fits_the_advertised_terms(
         assert (shown["payToMatches"], shown["amountMatches"]) == expected
 
 
-async def test_a_payment_to_this_service_is_found_in_its_ledger(trace_client: TraceClient) -> None:
+async def test_payment_to_this_service_is_found_in_its_ledger(trace_client: TraceClient) -> None:
     signed = trace_client.world.sign("Transfer", trace_client.world.sender(3), 5_000)
     tx_hash = await trace_client.world.send(USDC, signed.call("transfer", "vrs"))
     document = {
@@ -380,7 +380,7 @@ async def claimed(store: Store, header: str, *, route: str = prices.TRUST) -> pa
 
 
 @pytest.mark.asyncio(loop_scope="function")
-async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> None:
+async def test_ledger_is_searched_by_key_and_by_transaction(store: Store) -> None:
     """On both databases; what a key finds goes before what a facilitator named."""
     rows = []
     for nonce in (1, 2):
@@ -426,7 +426,7 @@ async def test_the_ledger_is_asked_by_key_and_by_transaction(store: Store) -> No
     assert await route(others, transaction="0x" + "00" * 32) is None
 
 
-async def test_the_catalogue_of_models_is_free() -> None:
+async def test_catalogue_of_models_is_free() -> None:
     answer = orjson.loads((await models()).body)
     check_answer(ModelsResponse, answer)
     ids = [model["id"] for model in answer["models"]]
@@ -436,6 +436,6 @@ async def test_the_catalogue_of_models_is_free() -> None:
     assert answer["networks"] == list(NETWORKS)
 
 
-async def test_the_products_example_fits_its_own_schemas() -> None:
+async def test_trace_example_matches_its_schemas() -> None:
     assert trace.PRODUCT.request.read(trace.PRODUCT.example)
     check_answer(trace.PaymentTraceResponse, trace.PRODUCT.answer)

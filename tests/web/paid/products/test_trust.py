@@ -90,12 +90,12 @@ async def sold_before(running: Running) -> bytes:
     return dump(short(trust_report(report, base_url=running.service.base_url)))
 
 
-async def test_the_report_that_the_claim_saw_is_the_answer(running: Running) -> None:
+async def test_report_read_with_the_claim_is_returned(running: Running) -> None:
     before = orjson.loads(await sold_before(running))
     assert await answered(running, verified_after_ms=SHARE_MS - 2_000) == before
 
 
-async def test_a_probe_that_grew_old_while_the_payment_was_verified_is_made_anew(
+async def test_probe_that_expired_during_verification_is_repeated(
     running: Running,
 ) -> None:
     before = orjson.loads(await sold_before(running))
@@ -111,7 +111,7 @@ async def shop(database: str) -> AsyncIterator[PaidService]:
         yield service
 
 
-async def test_a_paid_report_is_signed_and_bound_to_its_payment(shop: PaidService) -> None:
+async def test_paid_report_is_signed_and_bound_to_its_payment(shop: PaidService) -> None:
     payment = shop.payment(TRUST)
     answer = await shop.post(TRUST, ORDER, paid=header(payment))
 
@@ -133,7 +133,7 @@ async def test_a_paid_report_is_signed_and_bound_to_its_payment(shop: PaidServic
     }
 
 
-async def test_the_same_payment_gets_the_same_report_with_a_signature(shop: PaidService) -> None:
+async def test_repeated_payment_returns_the_same_signed_report(shop: PaidService) -> None:
     paid = header(shop.payment(TRUST))
     first = await shop.post(TRUST, ORDER, paid=paid)
     shop.running.clock.now += 60_000
@@ -145,7 +145,7 @@ async def test_the_same_payment_gets_the_same_report_with_a_signature(shop: Paid
     assert one == other
 
 
-async def test_a_report_that_was_sold_under_another_key_is_signed_by_the_one_of_now(
+async def test_report_sold_under_an_old_key_is_signed_by_the_current_key(
     shop: PaidService,
 ) -> None:
     paid = header(shop.payment(TRUST))
@@ -158,7 +158,7 @@ async def test_a_report_that_was_sold_under_another_key_is_signed_by_the_one_of_
     header_of(again.headers[HEADER], canonical(again.content), OTHER_KEY)
 
 
-async def test_what_is_not_paid_is_not_signed(shop: PaidService) -> None:
+async def test_unpaid_responses_are_not_signed(shop: PaidService) -> None:
     unpaid = await shop.running.http.post(TRUST, json=ORDER)
     invalid = await shop.post(TRUST, {})
 
@@ -167,7 +167,7 @@ async def test_what_is_not_paid_is_not_signed(shop: PaidService) -> None:
     assert HEADER not in invalid.headers
 
 
-async def test_without_a_key_a_report_is_sold_unsigned(shop: PaidService) -> None:
+async def test_report_is_sold_unsigned_without_a_key(shop: PaidService) -> None:
     unsigned = replace(shop.running.service.server(), signing_key=None)
     async with http_service.client(routes.create(unsigned)) as http:
         paid = header(shop.payment(TRUST))
@@ -177,7 +177,7 @@ async def test_without_a_key_a_report_is_sold_unsigned(shop: PaidService) -> Non
     assert HEADER not in answer.headers
 
 
-async def test_a_paid_answer_that_cannot_be_signed_leaves_unsigned(shop: PaidService) -> None:
+async def test_paid_answer_that_cannot_be_signed_is_sent_unsigned(shop: PaidService) -> None:
     paid = header(shop.payment(TRUST))
     assert (await shop.post(TRUST, ORDER, paid=paid)).status_code == 200
     body = b'{"count":9007199254740993}'  # beyond what has a canonical form

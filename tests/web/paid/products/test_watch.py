@@ -48,7 +48,7 @@ async def sold(watch_service: WatchService) -> int:
     return len(await watch_service.store.reading(watches.latest, limit=9))
 
 
-async def test_an_endpoint_that_nobody_knew_is_probed_and_adopted_before_the_charge(
+async def test_unknown_endpoint_is_probed_and_adopted_before_the_charge(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy()
@@ -63,7 +63,7 @@ async def test_an_endpoint_that_nobody_knew_is_probed_and_adopted_before_the_cha
     assert len(watch_service.receivers.visits) == visits  # known by now
 
 
-async def test_the_first_change_after_the_sale_is_told(watch_service: WatchService) -> None:
+async def test_first_change_after_the_sale_is_reported(watch_service: WatchService) -> None:
     bought = await watch_service.buy()
     await watch_service.probe(quote=replace(QUOTE, amount=20_000))
     (event,) = (await watch_service.poll(bought))["events"]
@@ -71,7 +71,7 @@ async def test_the_first_change_after_the_sale_is_told(watch_service: WatchServi
 
 
 @pytest.mark.parametrize("status", [200, 204, 301, 404, 405, 410])
-async def test_what_answers_and_asks_for_no_payment_is_refused_uncharged(
+async def test_endpoint_without_a_payment_challenge_is_rejected_without_charge(
     watch_service: WatchService, status: int
 ) -> None:
     watch_service.receivers.seller = answering(status)
@@ -102,7 +102,7 @@ async def test_what_answers_and_asks_for_no_payment_is_refused_uncharged(
         (402, "readable payment terms"),
     ],
 )
-async def test_what_is_down_or_shows_no_terms_yet_is_sold_and_the_answer_says_so(
+async def test_watch_of_a_failing_endpoint_is_sold_with_a_warning(
     watch_service: WatchService, status: int, words: str
 ) -> None:
     watch_service.receivers.seller = answering(status)
@@ -112,7 +112,9 @@ async def test_what_is_down_or_shows_no_terms_yet_is_sold_and_the_answer_says_so
     assert await known(watch_service)
 
 
-async def test_a_watch_of_what_is_down_tells_when_it_is_up(watch_service: WatchService) -> None:
+async def test_watch_of_a_failing_endpoint_reports_its_recovery(
+    watch_service: WatchService,
+) -> None:
     watch_service.receivers.seller = answering(502)
     bought = await watch_service.buy()
     await watch_service.probe(up=False)
@@ -125,7 +127,7 @@ async def test_a_watch_of_what_is_down_tells_when_it_is_up(watch_service: WatchS
     ]
 
 
-async def test_an_endpoint_of_a_directory_is_watched_whatever_it_answers(
+async def test_listed_endpoint_can_be_watched_with_any_response(
     watch_service: WatchService,
 ) -> None:
     await listed(watch_service)
@@ -148,7 +150,7 @@ async def listed(watch_service: WatchService) -> None:
     )
 
 
-async def test_a_known_endpoint_that_fails_now_is_sold_with_a_note(
+async def test_watch_of_a_known_failing_endpoint_is_sold_with_a_warning(
     watch_service: WatchService,
 ) -> None:
     await watch_service.buy()
@@ -160,7 +162,7 @@ async def test_a_known_endpoint_that_fails_now_is_sold_with_a_note(
     assert len(watch_service.receivers.visits) == visits
 
 
-async def test_when_we_cannot_probe_nothing_is_charged_and_no_watch_is_made(
+async def test_failed_probe_is_not_charged_and_creates_no_watch(
     watch_service: WatchService,
 ) -> None:
     """No name server answers for it here: whose fault that is cannot be told."""

@@ -21,7 +21,7 @@ from tests.support.watch_service import (
 from tollgauge.store.watches import watches
 
 
-async def test_nothing_is_sent_anywhere_before_a_payment_is_verified(
+async def test_destinations_receive_nothing_before_verification(
     watch_service: WatchService,
 ) -> None:
     body = {"endpoint": RESOURCE, "delivery": {"webhook_url": f"https://{ALERTS}/a"}}
@@ -65,7 +65,7 @@ async def test_invalid_requests_are_422_before_any_charge(watch_service: WatchSe
     assert not watch_service.asked
 
 
-async def test_without_a_key_no_watch_is_sold_and_old_ones_go_on(tmp_path: Path) -> None:
+async def test_watches_are_not_sold_without_a_key_and_old_ones_continue(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'watch_service.db'}"
     async with open_watch_service(url, tmp_path) as watch_service:
         bought = await watch_service.buy()
@@ -83,7 +83,7 @@ async def test_without_a_key_no_watch_is_sold_and_old_ones_go_on(tmp_path: Path)
         assert (await watch_service.ask(path(bought, "/renew"), {})).status_code == 200
 
 
-async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(
+async def test_secrets_are_stored_hashed_and_urls_encrypted(
     watch_service: WatchService,
 ) -> None:
     url = f"https://{SLACK}/services/T/B/verysecretpath"
@@ -109,7 +109,7 @@ async def test_secrets_and_urls_lie_in_the_database_hashed_and_sealed(
     assert watch_service.asked["/settle"] == 1
 
 
-async def test_a_payment_that_does_not_settle_starts_no_watch(watch_service: WatchService) -> None:
+async def test_unsettled_payment_does_not_start_a_watch(watch_service: WatchService) -> None:
     watch_service.settles.append(False)
     answer = await watch_service.ask(CREATE, {"endpoint": RESOURCE})
     assert answer.status_code in (402, 503)

@@ -12,7 +12,7 @@ from tests.support.watch_service import (
 from tollgauge.core.base.units import DAY_MS
 
 
-async def test_a_renewal_needs_no_body(watch_service: WatchService) -> None:
+async def test_renewal_needs_no_body(watch_service: WatchService) -> None:
     bought = await watch_service.buy()
     payment = watch_service.payment()
     first = await watch_service.ask(path(bought, "/renew"), None, payment=payment)
@@ -21,7 +21,7 @@ async def test_a_renewal_needs_no_body(watch_service: WatchService) -> None:
     assert again.content == first.content
 
 
-async def test_a_watch_says_when_it_ends_and_is_renewed_with_the_same_secret(
+async def test_renewal_extends_the_watch_with_the_same_secret(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
@@ -60,7 +60,7 @@ async def test_a_watch_says_when_it_ends_and_is_renewed_with_the_same_secret(
     assert (await watch_service.poll(bought))["state"] == "active"
 
 
-async def test_a_renewal_is_bound_to_its_watch_and_unknown_ones_cost_nothing(
+async def test_renewal_is_bound_to_its_watch(
     watch_service: WatchService,
 ) -> None:
     one, two = await watch_service.buy(), await watch_service.buy()
