@@ -1,4 +1,4 @@
-"""The admin port: figures of the database beside the metrics."""
+"""The admin port: metrics, including figures of the database."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def problem(tmp_path: Path, text: str, **environment: str) -> str:
 def test_answer_that_cannot_be_signed_is_sent_unsigned(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    body = b'{"count":9007199254740993}'  # beyond what has a canonical form
+    body = b'{"count":9007199254740993}'  # has no canonical form
 
     assert signature_header(KEY, body, "tollgauge-snapshot", 0) == {}
     printed = capsys.readouterr()

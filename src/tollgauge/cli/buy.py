@@ -156,7 +156,7 @@ def buy_answer(order: Order, limits: Limits, output: str, *, config: Path | None
 
 
 def useless(bought: str, purchase: Purchase, output: str) -> TollgaugeError:
-    """Return the error for a response that is not what was `bought`."""
+    """Return the error for a response that is not a `bought` product."""
     where = "printed" if output == _STANDARD_OUTPUT else f"in {output}"
     return TollgaugeError(
         f"The purchased response is not a {bought}.",

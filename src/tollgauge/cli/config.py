@@ -106,7 +106,7 @@ def advised(config: Config) -> list[str]:
 
 
 def _summary(config: Config) -> dict[str, object]:
-    """Summarise what the service does with this configuration, without secrets."""
+    """Summarize the configuration without secrets."""
     return {
         "serves": config.server.base_url,
         "stores": config.store.url.split("://", 1)[0],

@@ -82,8 +82,8 @@ def lint(
     body, url?, method?}, or the value of a PAYMENT-REQUIRED header, or an
     envelope's JSON.
 
-    --explain prints what a rule checks, its source, a response that breaks
-    it and one that does not, and the fix for each framework.
+    --explain prints a rule's description, its source, an invalid and a valid
+    response, and the fix for each framework.
     """
     from tollgauge.web.wire import lint_answers
 

@@ -242,7 +242,7 @@ def _evidence_checks(report: bytes, *, fetch: bool) -> Iterator[Check]:
 
 
 def _differ(fields: Sequence[str]) -> str:
-    """Describe what the evidence contradicts; empty if nothing."""
+    """Describe the contradicted fields; empty if there are no contradictions."""
     return f"the evidence gives another {', '.join(fields)}" if fields else ""
 
 

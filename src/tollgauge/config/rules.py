@@ -1,7 +1,7 @@
 """Rules across sections, and advice about valid settings with unwanted consequences.
 
 Contradicting settings are errors. Advice is printed by `tollgauge config check` and logged once per
-start. Each section declares the limits of its own values.
+start. Each section declares the limits of its values.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Answers the outside over HTTP."""
+"""HTTP: routes, pages and MCP tools."""

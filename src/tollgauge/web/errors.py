@@ -1,7 +1,7 @@
-"""The table of errors: which answer the caller gets for an exception of a handler.
+"""Converts the exceptions of handlers to responses.
 
-A caller gets an `application/problem+json` document (RFC 9457), or a page if a browser asked for
-one. No answer ever holds a traceback or the text of a foreign exception.
+Clients receive an `application/problem+json` document (RFC 9457), browsers a page. No response
+contains a traceback or the text of a foreign exception.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_ROUTE: Final = {
 
 
 def add_error_handlers(app: FastAPI, *, base_url: str) -> None:
-    """Answer every exception of the routes of `app`."""
+    """Convert all exceptions of the routes of `app` to responses."""
 
     async def respond(request: Request, error: Exception) -> Response:
         accepts = request.headers.get("accept", "")
@@ -42,7 +42,7 @@ def add_error_handlers(app: FastAPI, *, base_url: str) -> None:
 
 
 def error_response(problem: Problem, accepts: str, *, base_url: str) -> Response:
-    """Return the answer to a problem: a page if the client `accepts` one, or the document."""
+    """Return the response to a problem: a page if the client `accepts` one, otherwise JSON."""
     if not accepts_page(accepts):
         return problem.response()
     html = views.error_html(problem, base_url=base_url)
@@ -50,7 +50,7 @@ def error_response(problem: Problem, accepts: str, *, base_url: str) -> Response
 
 
 def _problem(request: Request, error: Exception) -> Problem:
-    """The answer to an exception; an unexpected one is logged."""
+    """Return the problem of an exception; an unexpected one is logged."""
     match error:
         case Problem():
             return error
@@ -77,7 +77,7 @@ def _problem(request: Request, error: Exception) -> Problem:
 
 
 def _what(detail: Mapping[str, Any]) -> str:
-    """What is wrong with a parameter, in words that follow its name."""
+    """Describe the error of a parameter; the text follows its name."""
     if detail["type"] == "missing":
         return "is missing"
     _, _, takes = detail["msg"].partition(" should be ")

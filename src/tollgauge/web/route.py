@@ -82,7 +82,7 @@ def serve(app: FastAPI, route: Route) -> None:
 
 
 def describe(app: FastAPI, route: Route) -> None:
-    """Add a row to the application that the interface description is made of."""
+    """Add a route to the application from which the OpenAPI document is generated."""
     answers = route.answers
     if route.strict_query:
         answers = openapi.problems(openapi.QUERY) | answers
@@ -102,7 +102,7 @@ def describe(app: FastAPI, route: Route) -> None:
 
 
 def _checks(route: Route) -> list[params.Depends]:
-    """What a request passes before its handler."""
+    """Return the checks that run before the handler."""
     if not route.strict_query:
         return []
     described = route.request.get("parameters", ())

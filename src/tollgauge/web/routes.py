@@ -36,14 +36,12 @@ from tollgauge.web.watches.watch_auth import SECURITY
 from tollgauge.web.wire import openapi
 
 VERSION: Final = "2.2.0"
-"""Of the interface, as openapi.json names it."""
+"""Version of the interface in openapi.json."""
 _LIST_TOOLS: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
 
 
 def table(dependencies: Dependencies) -> tuple[Route, ...]:
-    """Every route of the service. Where two rows have one path, the first names the method that a
-    405 allows.
-    """
+    """Return all routes. If two rows have the same path, a 405 names the method of the first."""
     described = (
         *free_routes(dependencies),
         _interface_route(dependencies),
@@ -62,7 +60,7 @@ def table(dependencies: Dependencies) -> tuple[Route, ...]:
 
 
 def create(dependencies: Dependencies) -> Edge:
-    """The whole ASGI application."""
+    """Build the ASGI application."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     routes = table(dependencies)
     # Routes are tried one after the other. Most requests for a cached answer end before this, so
@@ -82,13 +80,13 @@ def create(dependencies: Dependencies) -> Edge:
 
 
 def mcp_server(dependencies: Dependencies) -> Server[Any]:
-    """Everything that is sold or free, as tools for agents."""
+    """Build the MCP server with all paid and free tools."""
     tools = Tools(products=all_products(), dependencies=dependencies)
     return transport.server(tools, version=metadata.version("tollgauge"))
 
 
 def _tool_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """The tools for agents."""
+    """Yield the MCP route."""
     server = mcp_server(dependencies)
     yield Route(
         "POST",
@@ -124,7 +122,7 @@ def _paid_routes(dependencies: Dependencies) -> Iterable[Route]:
         yield Route(
             "GET",
             product.path,
-            "What the same path asks by POST",
+            "Get the payment terms of a paid route",
             request.show_terms(product, dependencies),
             f"get_{request.operation_suffix(product)}",
             request.terms_answers(product, dependencies),
@@ -140,12 +138,12 @@ def _tool_arguments(product: Product) -> dict[str, Any]:
 
 
 def _watch_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """What the owner of a watch reads and changes."""
+    """Yield the routes for the owner of a watch."""
     watch, events = "/v1/watch/{id}", poll.Polling(dependencies).poll
     watching, rotation = edit.Watching(dependencies), rotate.Rotation(dependencies)
     row = partial(Route, tag="watch", strict_query=True)
     for method, path, summary, handler, answers, body in (
-        ("GET", f"{watch}/events", "What a watch has seen", events, poll.ANSWERS, SECURITY),
+        ("GET", f"{watch}/events", "Poll the events of a watch", events, poll.ANSWERS, SECURITY),
         ("PATCH", watch, edit.EDIT, watching.edit, edit.EDIT_ANSWERS, edit.EDIT_REQUEST),
         ("DELETE", watch, edit.CANCEL, watching.cancel, edit.CANCEL_ANSWERS, SECURITY),
         ("POST", f"{watch}/rotate", rotate.ROTATE, rotation.rotate, rotate.ANSWERS, rotate.REQUEST),
@@ -155,8 +153,8 @@ def _watch_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 
 def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """What load balancers ask."""
-    ready = "Whether it can sell: its database takes what a sale writes"
+    """Yield the routes for load balancers."""
+    ready = "Check that the service can sell: its database accepts the writes of a sale"
     readyz = Readiness(
         dependencies.store,
         dependencies.clock,
@@ -165,7 +163,7 @@ def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
         loading=dependencies.loading,
     ).readyz
     for path, summary, handler, answers in (
-        ("/healthz", "Whether the process lives", healthz, openapi.health("ok")),
+        ("/healthz", "Check that the process is running", healthz, openapi.health("ok")),
         ("/readyz", ready, readyz, openapi.health("ready", openapi.READY)),
     ):
         id_ = f"get_{handler.__name__}"
@@ -173,7 +171,7 @@ def _health_routes(dependencies: Dependencies) -> Iterable[Route]:
 
 
 def _demo_routes(dependencies: Dependencies) -> Iterable[Route]:
-    """The wallet of `tollgauge demo`, which no other service has."""
+    """Yield the routes of the wallet of `tollgauge demo`."""
     if not dependencies.demo.buyer_key:
         return
     wallet = demo.DemoWallet(dependencies.demo, dependencies.settings.network)
@@ -188,7 +186,7 @@ def _interface_route(dependencies: Dependencies) -> Route:
     return Route(
         "GET",
         "/openapi.json",
-        "The interface description",
+        "Get the OpenAPI document",
         Interface(dependencies).answer,
         "get_openapi",
         {},
@@ -200,15 +198,15 @@ def _interface_route(dependencies: Dependencies) -> Route:
 
 
 class Interface:
-    """The interface description. The routes that serve know nothing of it; it is made when it is
-    first asked for, since that takes ten times as long as to make the application.
+    """The OpenAPI document. It is built at the first request, because this takes ten times as long
+    as building the application.
     """
 
     def __init__(self, dependencies: Dependencies) -> None:
         self._dependencies = dependencies
 
     async def answer(self) -> Response:
-        """The description as JSON."""
+        """Return the document as JSON."""
         return Response(
             await asyncio.to_thread(lambda: self._document), media_type="application/json"
         )

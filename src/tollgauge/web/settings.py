@@ -76,7 +76,7 @@ class ListenError(TollgaugeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
-    """Listening sockets: for the routes and for the metrics, each may be absent."""
+    """The listening sockets for the routes and for the metrics; each may be absent."""
 
     public: socket.socket | None
     admin: socket.socket | None
@@ -115,7 +115,7 @@ def listening(
 
 
 def _bound(host: str, port: int, setting: str) -> socket.socket:
-    """A listening socket at an address of this machine. Raises ListenError.
+    """Return a listening socket at an address of this machine. Raises ListenError.
 
     The protocol is set to TCP, because asyncio disables Nagle's algorithm only for sockets that
     name it. The socket listens immediately, because Linux lets several sockets bind an address on
@@ -139,7 +139,7 @@ def _bound(host: str, port: int, setting: str) -> socket.socket:
 
 
 def _advice(port: int, setting: str, error: OSError) -> str:
-    """What is wrong with an address, and what to do."""
+    """Describe the error of an address, and how to fix it."""
     if isinstance(error, socket.gaierror):
         return "this name has no address; set server.host to an address of this machine"
     match error.errno:

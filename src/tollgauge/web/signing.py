@@ -1,8 +1,8 @@
-"""The key that signs answers, and those that did: the `signing` section of the configuration; and
-the header of a signed answer.
+"""The `signing` section of the configuration: the current signing key and the retired keys; and the
+header of a signed response.
 
-How an answer is signed is core/sale/answer_signature's; docs/signatures.md says what is signed, and
-how a key is retired.
+Signatures are computed in core/sale/answer_signature. docs/signatures.md lists the signed responses
+and explains how to retire a key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tollgauge.observe import log
 
 
 def new_key(*, pem: bool = False) -> str:
-    """The text of a new private key, a JWK of one line or a PEM (PKCS #8)."""
+    """Create a private key, and return it as a one-line JWK or as PEM (PKCS #8)."""
     key = Ed25519PrivateKey.generate()
     if pem:
         return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
@@ -38,9 +38,11 @@ def new_key(*, pem: bool = False) -> str:
 def signature_header(
     key: SigningKey | None, body: bytes, typ: Typ, now: int, **bound: str
 ) -> dict[str, str]:
-    """The header with the signature of an answer as of now (milliseconds UTC), nothing without a
-    key. An answer that cannot be signed leaves without, because it is worth more than its
-    signature; the log says so.
+    """Return the header with the signature of a response; empty without a key.
+
+    `now` is the time of the signature (ms UTC), `bound` are further signed values such as the
+    payer. A response that cannot be signed is sent unsigned, because it is worth more than its
+    signature; the failure is logged.
     """
     if key is None:
         return {}
@@ -59,8 +61,8 @@ def _usable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetiredKey:
-    """A key that signs no more, as `tollgauge keys retire` prints it: a public JWK (RFC 8037) that
-    counts for what was signed from `nbf` until `exp` (unix seconds).
+    """An old key, as `tollgauge keys retire` prints it: a public JWK (RFC 8037) that is valid for
+    signatures from `nbf` until `exp` (unix seconds).
     """
 
     kty: Literal["OKP"]
@@ -76,7 +78,7 @@ class RetiredKey:
 
     @property
     def public(self) -> PublicKey:
-        """The key."""
+        """The public key."""
         jwk = {"kty": self.kty, "crv": self.crv, "x": self.x, "nbf": self.nbf, "exp": self.exp}
         return PublicKey.of(jwk)
 
@@ -98,12 +100,12 @@ class SigningSettings:
 
     @property
     def signing_key(self) -> SigningKey | None:
-        """The key that signs, None without one."""
+        """The current key; None if responses are not signed."""
         return SigningKey.of(self.key) if self.key.strip() else None
 
     @property
     def public_keys(self) -> tuple[PublicKey, ...]:
-        """What clients check signatures with, the key that signs first."""
+        """The keys that verify signatures, the current one first."""
         current = (self.signing_key.public,) if self.signing_key else ()
         return (*current, *(key.public for key in self.retired))
 

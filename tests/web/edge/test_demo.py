@@ -1,4 +1,4 @@
-"""What only the demo's service has: a wallet, and how far its past is loaded."""
+"""Parts that only the demo serves: its wallet, and the progress of loading its history."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_other_services_do_not_serve_the_demo_wallet(service: Running) -> 
     assert (await service.get("/demo/wallet.js")).status_code == 404
     assert (await service.get("/static/demo_wallet.js")).status_code == 404
     page = (await service.get(f"/endpoint/{WEATHER_ID}/upgrade")).text
-    # The data of this test is the demo's past, so the page must have the notice that says so.
+    # The test uses the demo's simulated data, so the page must have its notice.
     page, notices = re.subn(r'<aside [^>]*aria-label="Simulated">.*?</aside>', "", page)
     assert notices == 1
     assert "demo" not in page.lower()

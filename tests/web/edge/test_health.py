@@ -1,4 +1,4 @@
-"""`/readyz` with databases that really cannot: it says so and names the cause, as the log does."""
+"""`/readyz` with databases that really fail: the response and the log contain the cause."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def overwrite(path: Path, size: int) -> None:
 
 
 async def counts(running: Running) -> list[int]:
-    """How many rows there are of what a sale writes."""
+    """Count the rows of the tables that a sale writes."""
     numbers = [
         await fetch(running.service.store, sa.select(sa.func.count()).select_from(table))
         for table in (payment, payment_answer)
@@ -261,7 +261,7 @@ sys.stdout.write("\\n" + json.dumps(asyncio.run(main(Path(sys.argv[1])))))
 
 
 def own_mounts() -> bool:
-    """Whether a file system of our own can be mounted."""
+    """Return whether this process may mount a file system."""
     tried = ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
     return subprocess.run(tried, capture_output=True, check=False).returncode == 0
 
@@ -306,7 +306,7 @@ async def test_missing_tables_or_file_prevent_service(
                 ).fetchall():
                     direct.execute(f"DROP TABLE {table}")
         else:
-            os.unlink(path)  # noqa: PTH108 - at once
+            os.unlink(path)  # noqa: PTH108 - blocking is fine in this test
         if what == "another file":
             shutil.copy(empty_sqlite, path)
         refused = await service.post(route, body)

@@ -1,4 +1,4 @@
-"""What stands in front of every route: caps, rate limit, cache, CORS and security headers."""
+"""The middleware in front of all routes: limits, rate limit, cache, CORS and security headers."""
 
 from __future__ import annotations
 
@@ -359,7 +359,7 @@ async def test_route_never_runs_for_clients_that_hang_up_within_the_body(
 
 
 class Route:
-    """An ASGI app that counts its calls and answers what it is told."""
+    """An ASGI app that counts its calls and returns a configured answer."""
 
     def __init__(self) -> None:
         self.status = 200

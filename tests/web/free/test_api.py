@@ -30,7 +30,7 @@ async def running() -> AsyncIterator[Running]:
 
 
 def age_the_cache(running: Running) -> None:
-    """Let every cached answer be built anew."""
+    """Empty the cache of answers."""
     answers = running.app.cache.answers
     for key, answer in answers.items():
         answers[key] = replace(answer, fresh_until=answer.fresh_until - FRESH_SECONDS)

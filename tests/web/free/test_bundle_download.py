@@ -24,7 +24,7 @@ from tollgauge.web.signing import SigningSettings
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LARGE = hashlib.shake_128(b"a bundle").digest(300_000)
-"""More than is sent at once."""
+"""Larger than one chunk of a response."""
 STORED = StoredBundle(
     variant=Variant.ALL,
     as_of=NOW,
@@ -120,7 +120,7 @@ async def test_matching_etag_returns_304_without_body(client: httpx.AsyncClient)
 
 
 async def test_head_of_the_bundle_equals_get(client: httpx.AsyncClient) -> None:
-    # A range is one of GET alone (RFC 9110 section 14.2).
+    # Only GET has ranges (RFC 9110 section 14.2).
     answer = await client.head("/trust/bundle", headers={"range": "bytes=0-9"})
     assert (answer.status_code, answer.content) == (200, b"")
     assert answer.headers["content-length"] == str(len(LARGE))

@@ -1,4 +1,4 @@
-"""What a machine finds at the doors, and that it leads somewhere."""
+"""The discovery files, and the routes that they link."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def running() -> AsyncIterator[Running]:
 
 
 async def links(running: Running) -> dict[str, tuple[str, str]]:
-    """The links of llms.txt by their text: address and words."""
+    """Return the links of llms.txt by their labels, each with its URL and description."""
     answer = await running.get("/llms.txt")
     assert answer.status_code == 200
     return {text: (address, words) for text, address, words in LINK.findall(answer.text)}
@@ -97,7 +97,7 @@ async def test_payment_by_get_is_rejected(running: Running) -> None:
 async def test_offer_and_payment_fit_into_proxy_header_limits(
     running: Running,
 ) -> None:
-    """Many take 8 KB a header; a signed payment adds about 1.2 KB to what it repeats."""
+    """Many proxies accept headers of 8 KB; a signed payment adds about 1.2 KB to the offer."""
     for resource in (await running.get("/.well-known/x402")).json()["resources"]:
         payment_required = await running.http.post(resource.split(" ", 1)[1])
         assert len(payment_required.headers["payment-required"]) < 5_200, resource

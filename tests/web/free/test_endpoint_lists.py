@@ -1,4 +1,4 @@
-"""Search and lists over HTTP: what they find, in which order and form, and what they refuse."""
+"""Search and lists over HTTP: results, order, formats and rejected requests."""
 
 from __future__ import annotations
 

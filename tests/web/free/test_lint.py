@@ -1,4 +1,4 @@
-"""`POST /v1/lint`: what is sent along is judged, what is stored of an endpoint is shown."""
+"""`POST /v1/lint`: lints the response in the request, or the stored probe of an endpoint."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ async def test_unknown_and_unprobed_resources_return_404() -> None:
 
 @pytest.mark.parametrize("outcome", [Outcome.TIMEOUT, Outcome.PAYMENT_REQUIRED])
 async def test_stored_lint_equals_the_lint_of_the_probe(running: Running, outcome: Outcome) -> None:
-    """A fault has no findings of its own, and a rule of an older version no page."""
+    """A fault has no findings, and a rule of an older version has no page."""
     answered = outcome is Outcome.PAYMENT_REQUIRED
     retired = Finding(rule="retired", severity=Severity.WARN, message="Mend it.", where="body")
     running.clock.now += 60_000

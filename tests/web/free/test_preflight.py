@@ -1,4 +1,4 @@
-"""The preflight over HTTP, as JSON about what is known."""
+"""The preflight over HTTP: the decision and the stored state of the endpoint."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Payment in `_meta`: the paid routes' gate and ledger behind the tools, against a facilitator that
-tests may bend. The tool is real but for its answer, which needs no probe.
+"""Payment in `_meta`: the tools use the gate and the ledger of the paid routes. Tests configure the
+facilitator. The tool is real except for its answer, which needs no probe.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def settled() -> Response:
 
 @dataclass
 class World:
-    """What the facilitator and the answer do; both count how often they were asked."""
+    """The behavior of the facilitator and of the answer; both count their calls."""
 
     calls: Counter[str] = field(default_factory=Counter)
     verify: Callable[[], Response] = lambda: JSONResponse({"isValid": True})
@@ -133,7 +133,7 @@ async def service(
 
 @pytest.fixture
 def sold(service: Sold) -> Sold:
-    """The service in a world as it was, and a payment that nobody has seen."""
+    """A service with the default behavior, and a new payment."""
     vars(service.world).update(vars(World()))
     service.nonce += 1
     return service
@@ -215,7 +215,7 @@ async def test_repeated_payment_returns_the_stored_answer(sold: Sold) -> None:
 async def test_concurrent_copies_settle_once_and_are_all_answered(
     sold: Sold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "WAITS_S", (0.1,) * 600)  # a busy machine is no news here
+    monkeypatch.setattr(gate, "WAITS_S", (0.1,) * 600)  # also on a busy machine
     sold.world.settle_s = 0.1
     results = await asyncio.gather(*(sold.call(sold.payment()) for _ in range(20)))
     assert all(said(result) == {"grade": "A"} for result in results)
@@ -361,7 +361,7 @@ async def test_internal_errors_do_not_show_exception_texts(sold: Sold) -> None:
 async def test_sale_continues_after_its_caller_disconnects(
     tmp_path: Path, empty_sqlite: Path
 ) -> None:
-    """Also when the whole service is asked to stop meanwhile."""
+    """Also if the service is stopped in the meantime."""
     ledger = Path(shutil.copy(empty_sqlite, tmp_path / "ledger.db"))
     world = World(settle_s=0.5)
     async with selling(ledger, world) as sold:

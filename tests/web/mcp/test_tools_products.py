@@ -1,5 +1,5 @@
-"""Everything that is sold over HTTP is a tool: its price, its schemas, and long answers in pages.
-The facilitator says yes; nothing else is replaced.
+"""All products are tools: price, schemas, and pages of long answers. Only the facilitator, which
+accepts every payment, is simulated.
 """
 
 from __future__ import annotations

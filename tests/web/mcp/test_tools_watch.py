@@ -1,5 +1,5 @@
-"""The tools of a watch: what their routes answer, to whom they answer, and what they keep to
-themselves. The watches are bought through the gate, with probes and alerts as in test_watch_routes.
+"""The tools of a watch: answers, authentication and secrecy. The watches are bought through the
+gate, with probes and alerts.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ async def test_stdio_reads_the_same_watch_and_leaves_stderr_empty(
         assert bought["secret"] not in errors.read()
     assert refused["status"] == 401
     for answer in (read, polled):
-        del answer["next_cursor"]  # it holds the instant
+        del answer["next_cursor"]  # it contains the time
     assert read == polled
 
 

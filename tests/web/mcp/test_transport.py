@@ -56,7 +56,7 @@ PINNED = {
     "x402_watch_edit": "81fef070f22be484e8f62fd333f0b637587239d4370ff5efadd9798a1f68d3a4",
     "x402_watch_cancel": "d3577620d74db0b8c124819db404efb6a3801a6a634595b32126099ff9737b76",
 }
-"""SHA-256 of what an agent reads of each tool. It changes only when someone means it to."""
+"""SHA-256 of the texts and schemas of each tool. A change must be intended."""
 PINNED_INSTRUCTIONS = "c46af4d429ee31eab9ac212e4ce12bc19517656919e40f359ea3550c63ca1911"
 HEADERS = {"Accept": "application/json, text/event-stream", "Host": "trust.test"}
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

@@ -1,4 +1,4 @@
-"""Which sales are begun: a payer has a share of what is in work, and a host may not use it up.
+"""Admission of sales: a payer is limited to a share of the concurrent sales, and so is a host.
 
 Payments are signed with real keys, because a share belongs to the key and not to the name.
 """
@@ -35,7 +35,7 @@ SHARE = SLOTS // PAYER_SHARE
 
 @dataclass
 class HeldGate:
-    """A gate whose answers are made when `speaks` is set."""
+    """A gate whose facilitator responds after `speaks` is set."""
 
     world: World
     store: Store
@@ -140,7 +140,7 @@ async def test_forged_payer_does_not_use_the_share_of_another(
 
 
 async def test_unproven_payers_are_limited_to_a_part_of_all_sales(gate_client: HeldGate) -> None:
-    """A contract wallet's first payment is served beside half of all, and blamed for nothing."""
+    """The first payment of a contract wallet is served while half of all sales are in use."""
     unproven = SLOTS // 2 + SHARE
     await gate_client.in_work(*(sign_payment(10 + number, 1, by=9) for number in range(unproven)))
     refused = await gate_client.buy(sign_payment(60, 1, by=9))

@@ -101,7 +101,10 @@ async def test_silent_destination_host_is_paused_for_all_payers(
             )
 
         payers = range(1, 1 + payer_limit.HOST_MAX_FAILED)
-        for some in (payers[::2], payers[1::2]):  # more at once are refused before their tests
+        for some in (
+            payers[::2],
+            payers[1::2],
+        ):  # more concurrent ones are rejected before their tests
             answers = await asyncio.gather(*map(ask, some))
             assert {answer.json()["code"] for answer in answers} == {"destination-failed"}
         verified = watch_service.asked["/verify"]

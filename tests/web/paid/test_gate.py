@@ -1,7 +1,7 @@
-"""The payment gate on both databases, against a facilitator that can be bent.
+"""The payment gate on both databases, with a facilitator whose answers a test configures.
 
-The facilitator is a real HTTP server on loopback; what it answers is the only thing that is
-played. Signatures are not looked at here: the real chain is met in tests/system/test_purchase.py.
+The facilitator is a real HTTP server on loopback; only its answers are simulated. Signatures are
+not verified here: tests/system/test_purchase.py uses a real chain.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ async def test_payment_for_another_request_is_rejected(client: GateClient) -> No
 async def test_payment_copied_from_the_chain_does_not_return_the_stored_answer(
     client: GateClient,
 ) -> None:
-    """Whoever reads a settled transaction knows all of the payment but its ticket."""
+    """A settled transaction reveals all of the payment except its ticket."""
     asked = (await client.buy()).json()["extensions"]
     other = (await client.buy()).json()["extensions"]
     bought = await client.buy(payment(extensions=asked))
@@ -112,7 +112,7 @@ async def test_copies_of_one_payment_run_the_handler_once(
     async def slowly() -> None:
         await asyncio.sleep(0.1)
 
-    monkeypatch.setattr(gate_module, "WAITS_S", (0.1,) * 600)  # a busy machine is no news here
+    monkeypatch.setattr(gate_module, "WAITS_S", (0.1,) * 600)  # also on a busy machine
     client.world.compute = slowly
     answers = await asyncio.gather(*(client.buy(payment()) for _ in range(30)))
     assert {answer.status_code for answer in answers} == {200}
@@ -231,7 +231,7 @@ async def test_rejected_payment_releases_its_claim(client: GateClient) -> None:
 async def test_nonce_signed_again_is_compared_with_the_new_signature(
     client: GateClient,
 ) -> None:
-    """A chain that is asked about the terms of before would call the payment another transfer."""
+    """With the earlier terms, the chain would report another transfer."""
     client.world.verify = lambda: JSONResponse({"isValid": False})
     assert (await client.buy(payment())).status_code == 402
     client.world.verify = None

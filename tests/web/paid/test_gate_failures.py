@@ -123,7 +123,7 @@ async def test_settlement_timeout_returns_503(
 
 
 async def is_unclear(client: GateClient) -> None:
-    """A purchase whose settlement says nothing; it is paid once the facilitator speaks again."""
+    """A purchase without a settlement response; it is paid when the facilitator responds again."""
     answer = await client.buy(payment())
     assert answer.status_code == 503
     assert answer.json()["code"] == "payment-pending"
@@ -234,7 +234,7 @@ async def test_waiting_copy_does_not_receive_the_answer_of_another_request(
     assert held is not None
 
     def pays_for_another(tx: Connection) -> Any:
-        """At once, or the copy would meet the rejected payment between the two."""
+        """In one transaction; otherwise the copy could see the rejected payment."""
         payments.move(tx, held, State.REJECTED, now=NOW)
         return payments.claim(
             tx,
@@ -327,7 +327,7 @@ async def test_all_attempts_are_recorded(client: GateClient) -> None:
 
 @pytest.fixture
 def own_server(postgres_data: Path) -> Iterator[Server]:
-    """A PostgreSQL server of this test alone."""
+    """A separate PostgreSQL server for this test."""
     with server(postgres_data) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""A sale goes on when nobody waits for it any more. What it raises then, the gate itself reads."""
+"""A sale continues after its caller disconnected; the gate handles its exceptions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tollgauge.web.paid import gate as gate_module
 
 @dataclass
 class FailingSale:
-    """A sale that fails with `error` as soon as it `goes_on`. `unread` is what the event loop says
-    of exceptions that nobody read.
+    """A sale that fails with `error` as soon as it `goes_on`. `unread` contains the event loop's
+    reports of unhandled exceptions.
     """
 
     error: Exception

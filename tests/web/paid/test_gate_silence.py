@@ -31,7 +31,7 @@ AT_ONCE = SILENT + 1
 
 @dataclass
 class SilentFacilitatorGate:
-    """A gate whose facilitator can be silenced, by verb, until `speaks` is set."""
+    """A gate whose facilitator does not respond to selected verbs until `speaks` is set."""
 
     store: Store
     http: httpx.AsyncClient
@@ -47,7 +47,7 @@ class SilentFacilitatorGate:
         return [row.state for row in await self.store.reading(payments.latest, limit=100)]
 
     def has_stayed_silent(self) -> None:
-        """As after so many time-outs in a row."""
+        """Set the state after SILENT consecutive timeouts."""
         for _ in range(SILENT):
             self.facilitator._breakers["verify"].stayed_silent(asyncio.get_running_loop().time())
 

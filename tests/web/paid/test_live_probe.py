@@ -56,7 +56,7 @@ LONG_DEAD = replace(
 
 @dataclass
 class Clock:
-    """A clock that goes on by a second each time that it is asked."""
+    """A clock that advances by one second per call."""
 
     now: int = START
 
@@ -95,7 +95,7 @@ class Ours:
         return result
 
     async def wave(self, urls: Sequence[str], *, was: ProbeResult | None = None) -> None:
-        """Endpoints are added and probed; `was` is what was seen of each of them before."""
+        """Add endpoints and probe them; `was` contains their earlier results."""
         for url in urls:
             await self.know(url, was)
         await probe.run(self.prober, settings=ProbeSettings(), owner="worker")
@@ -164,7 +164,7 @@ async def test_probe_that_fails_with_the_references_is_not_charged(tmp_path: Pat
 async def test_probe_that_fails_with_other_sites_is_not_charged(
     tmp_path: Path, known: ProbeResult | None
 ) -> None:
-    """Nobody to ask: what the workers saw within the last minute speaks."""
+    """Without a reference, the workers' results of the last minute decide."""
     async with ours(tmp_path, ca="wrong") as here:
         await here.wave(SITES, was=UP)
         if known is not None:
@@ -177,7 +177,7 @@ async def test_probe_that_fails_with_other_sites_is_not_charged(
 
 
 async def test_certificate_error_without_a_reference_is_not_charged(tmp_path: Path) -> None:
-    """It may be a clock or trust anchors of ours."""
+    """The cause may be this machine's clock or trust anchors."""
     async with ours(tmp_path, ca="wrong") as here:
         with pytest.raises(Problem) as error:
             await here.look(SHOP)

@@ -1,4 +1,4 @@
-"""Reports on hosts that want silence or answer slowly: nobody waits long, and others buy on."""
+"""Reports on hosts on hold and on slow hosts: waits are short, and other sales continue."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_result_of_ten_minutes_replaces_a_probe_of_a_host_on_hold(
 
 
 async def test_requests_for_a_host_on_hold_do_not_block_others(watch_service: WatchService) -> None:
-    """One payer asks for what nobody can have, again and again."""
+    """One payer repeats a request that cannot be served."""
     watch_service.receivers.seller = silence
     await report(watch_service, f"https://{SELLER}/a")
     watch_service.clock.now += HOUR_MS
@@ -155,7 +155,7 @@ async def test_hold_found_after_the_claim_counts_against_payer_and_host(
 async def test_silent_name_server_counts_against_the_payer(
     watch_service: WatchService,
 ) -> None:
-    """Nobody can tell whose fault it is, so nothing is charged; nor is it done without end."""
+    """The cause is unknown, so nothing is charged; the number of attempts is limited."""
     codes = Counter(
         [
             (await report(watch_service, f"https://h{number}.example.com/x")).json()["code"]

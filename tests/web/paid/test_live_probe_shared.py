@@ -54,7 +54,7 @@ async def sold(store: Store) -> TrustReport:
 
 
 async def shared(store: Store, *, probe: ProbeResult = PROBE, **changes: Any) -> TrustReport | None:
-    """The report that can be shared, of an endpoint of which something else has changed."""
+    """The shared report of an endpoint that has changed otherwise."""
 
     def read(tx: Connection) -> TrustReport | None:
         known = latest.of(tx, parse_resource(ENDPOINT.resource))

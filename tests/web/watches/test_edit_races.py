@@ -1,5 +1,5 @@
-"""Where two things about a watch happen at once: edits, cancels and renewals against deliveries,
-the edge of its period, cursors that are not its own. On both databases.
+"""Concurrent changes of a watch: edits, cancels and renewals during deliveries, the end of its
+period, foreign cursors. On both databases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the owner of a watch reads, and who else does not."""
+"""Events that the owner of a watch reads, and authentication."""
 
 from __future__ import annotations
 

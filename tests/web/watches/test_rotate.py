@@ -1,4 +1,4 @@
-"""Who gets to see a watch's secret: its buyer, once, and whoever the payer signs a new one for."""
+"""A watch's secret is shown once to its buyer; a signature of the payer replaces it."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ async def test_rotation_signature_is_valid_once(
 async def test_contract_wallet_signature_is_verified_on_chain(
     watch_service: WatchService,
 ) -> None:
-    """ERC-1271: an externally owned account's check fails, and the node is asked."""
+    """ERC-1271: the check of an externally owned account fails, so the node is queried."""
     bought = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
     asked: list[Any] = []
 

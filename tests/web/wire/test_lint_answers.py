@@ -1,4 +1,4 @@
-"""A lint in short keeps what matters most, and says what it leaves out."""
+"""Brief lint results keep the most severe findings and count the omitted ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface description: complete, valid, and true, as a fuzzer that reads it finds."""
+"""The OpenAPI document is complete, valid and true; a fuzzer checks it."""
 
 from __future__ import annotations
 
@@ -256,9 +256,9 @@ async def test_fuzzer_finds_no_undocumented_response(running: Running, tmp_path:
 
 @dataclass
 class Payer:
-    """Pays for every request to a paid route that comes without a payment, each time anew.
+    """Pays for every unpaid request to a paid route, each time with a new payment.
 
-    Ten minutes pass before each: a host that was just probed is not asked again at once.
+    Ten minutes pass before each request, because a host is not probed twice in quick succession.
     """
 
     app: Any
@@ -289,7 +289,7 @@ async def test_paying_fuzzer_finds_no_undocumented_response(
     async with facilitator(asked) as settings:
         url = market_database(tmp_path / "service.db")
         config = replace(configuration(store_url=url), facilitator=settings)
-        # What no seller of the market has: that such a name is unknown is said at once.
+        # No seller of the market has this name, so its lookup fails immediately.
         config = replace(config, egress=replace(config.egress, resolver=unknown))
         async with open_service(config) as running:
             resource, now = parse_resource(examples.RESOURCE), running.clock()
@@ -313,7 +313,7 @@ def unknown(host: str) -> tuple[str, ...]:
 
 
 async def fuzz(app: Any, folder: Path, settings: str, *options: str) -> None:
-    """Let the fuzzer read the description and try what it says."""
+    """Run the fuzzer against the OpenAPI document."""
     config = folder / "schemathesis.toml"
     config.write_text(settings)
     async with serve(app) as port:
@@ -354,7 +354,7 @@ def references(node: Any) -> Iterator[str]:
 
 
 def json_bodies(document: Any) -> Iterator[tuple[str, Any]]:
-    """Every JSON request and response body, with where it stands."""
+    """Yield every JSON request and response body with its location."""
     for path, row in document["paths"].items():
         for method, operation in row.items():
             parts = {"request": operation.get("requestBody", {})} | operation["responses"]

@@ -1,6 +1,5 @@
-"""Models of requests: what is invalid is refused by its place, in the words of the published
-schema; of the fields that a route does not know misspelt ones are refused, others are nobody's
-business.
+"""Models of requests: invalid fields are reported with their paths and the accepted values of the
+published schema. Misspelled unknown fields are rejected, other unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def test_misspelled_field_is_rejected_with_the_intended_name(
 
 @pytest.mark.parametrize("name", ["webhook_url", "slack_url"])
 def test_destination_outside_delivery_is_rejected(name: str) -> None:
-    """The watch would be sold, and tell nobody."""
+    """Otherwise a watch without destinations would be sold."""
     problem = refused(
         {"endpoint": RESOURCE, name: "https://hooks.example.com/x"}, watch.CreateRequest
     )

@@ -77,15 +77,15 @@ async def samples(running: Running) -> list[dict[str, Any]]:
     return document
 
 
-def has(value: dict[str, Any], names: str, *, beside: str = "") -> bool:
-    """Whether an object has exactly these fields, and those that we add beside them."""
-    assert set(value) == set(names.split()) | set(beside.split())
+def has(value: dict[str, Any], names: str, *, additional: str = "") -> bool:
+    """Check that an object has exactly these fields and the additional ones."""
+    assert set(value) == set(names.split()) | set(additional.split())
     return True
 
 
 async def test_leaderboard_has_the_fields_of_the_contract(running: Running) -> None:
     board = (await running.get("/trust/leaderboard")).json()
-    has(board, "asOf policyVersion endpoints", beside="simulated")
+    has(board, "asOf policyVersion endpoints", additional="simulated")
     assert ISO.fullmatch(board["asOf"])
     assert board["policyVersion"] == POLICY.version
     rows = board["endpoints"]
@@ -148,7 +148,7 @@ async def test_report_has_the_fields_of_the_contract(samples: list[dict[str, Any
         has(report["policy"]["gradeThresholds"], "A B C D")
         assert sum(report["policy"]["weights"].values()) == 100
         has(report["confidenceDetail"], "observation economic")
-        has(report["stats"], STATS, beside="payable30d")
+        has(report["stats"], STATS, additional="payable30d")
         has(report["advertisedBy"], "serviceName description")
         has(report["evidence"], "digest url policyVersion asOf")
         assert ISO.fullmatch(report["stats"]["firstSeen"])
@@ -197,7 +197,7 @@ async def test_live_probe_has_the_fields_of_the_contract(
 ) -> None:
     for sample in samples:
         live = sample["report"]["liveProbe"]
-        has(live, "at outcome status latencyMs envelope findings", beside="attribution")
+        has(live, "at outcome status latencyMs envelope findings", additional="attribution")
         has(live["latencyMs"], "dns connect tls ttfb total")
         assert live["envelope"] in ("v1", "v2", None)
         for finding in live["findings"]:
@@ -222,7 +222,9 @@ async def test_report_can_be_recomputed_from_its_evidence(
 
 async def test_snapshot_has_the_fields_of_the_contract(running: Running) -> None:
     document = (await running.get(f"/trust/snapshot/{WEATHER_ID}")).json()
-    has(document, SNAPSHOT, beside="id resource endpointPage simulated testNetwork improvements")
+    has(
+        document, SNAPSHOT, additional="id resource endpointPage simulated testNetwork improvements"
+    )
     assert document["resource"] == WEATHER
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", document["firstSeen"])
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", document["lastProbed"])
@@ -281,7 +283,7 @@ async def test_stats_count_known_endpoints(running: Running) -> None:
     document = (await running.get("/trust/stats")).json()
     chain = "volumeUsd30d demand provenShare receivers30d payers30d indexedShare"
     counts = "asOf listed delisted active reachableShare compliantShare grades simulated"
-    has(document, counts, beside=f"{chain} settlements distributions")
+    has(document, counts, additional=f"{chain} settlements distributions")
     assert all(document[name] is None for name in chain.split())  # no chain is indexed here
     assert document["settlements"] == []
     assert document["listed"] > 40
@@ -392,7 +394,7 @@ async def test_resource_with_unencoded_query_is_rejected_with_a_hint(running: Ru
 
 
 async def test_pages_and_paid_routes_ignore_unknown_parameters(running: Running) -> None:
-    """Links get them from whoever passes them on, and an unpaid request is 402 whatever it is."""
+    """Links get such parameters when they are shared, and every unpaid request returns 402."""
     pages = ("/", "/statistics", "/incidents", "/compare", "/lint", "/lint/rules/domain-wrong")
     for path in (*pages, f"/endpoint/{WEATHER_ID}", "/llms.txt"):
         assert (await running.get(path, params={"utm_source": "a"})).status_code == 200, path

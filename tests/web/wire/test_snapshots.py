@@ -1,4 +1,4 @@
-"""What a snapshot has for and of its seller, as JSON."""
+"""JSON of snapshots: improvements and the provider's statement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Short reports: what they leave out, and how long they are."""
+"""Short reports: omitted fields and maximum size."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What every request passes: connections, limits, sizes, cached bytes, headers, errors."""
+"""The front of all routes: connections, limits, cache, headers and problems."""

@@ -98,7 +98,7 @@ class AnswerCache:
     """Bytes of all keys and answers."""
 
     def fresh(self, key: Key, now: float) -> CachedAnswer | None:
-        """Return an answer that may be sent without asking its route."""
+        """Return an answer that may be sent without calling its route."""
         answer = self.answers.get(key)
         if answer is None or now >= answer.fresh_until:
             return None
@@ -106,8 +106,8 @@ class AnswerCache:
         return answer
 
     def stale(self, key: Key, now: float) -> CachedAnswer | None:
-        """Return the old answer for the caller, which builds a new one. It counts as fresh for
-        other requests meanwhile.
+        """Return the old answer for the caller, which builds a new one. In the meantime it
+        counts as fresh for other requests.
         """
         answer = self.answers.get(key)
         if answer is None or now >= answer.stale_until:

@@ -70,7 +70,7 @@ class Phase(Enum):
     UNREAD = auto()
     """An answer cannot go on, because the client does not read it."""
     CLOSING = auto()
-    """Closed by us, until the client has read what was written."""
+    """Closed by this service; the client may still read the last bytes."""
 
 
 class Held(Protocol):
@@ -84,13 +84,13 @@ class Held(Protocol):
 
 
 _ByWait = OrderedDict[Held, None]
-"""Connections by how long they have waited for their clients, longest first. Those that are being
-answered keep their position and are not closed in favour of another.
+"""Connections in the order of their wait for the client, longest first. Connections that are being
+answered keep their position and are not closed in favor of another.
 """
 
 
 class Admission(Enum):
-    """What a new connection may do."""
+    """The requests that a new connection may send."""
 
     ANYTHING = auto()
     HEALTH_ONLY = auto()

@@ -1,8 +1,8 @@
 """Parts of `tollgauge demo`: a wallet in its pages, and the progress of loading its history.
 
 Rules:
-- nothing of the wallet is served unless the configuration names the demo's buyer, which
-  config/rules refuses for a service that others reach;
+- the wallet is served only if the configuration contains the demo's buyer, which config/rules
+  rejects for a service that others can reach;
 - the wallet has one account of the local chain. Everyone knows its key, which is worth nothing on
   any other chain, so the server signs for every caller;
 - pages of the demo refuse every other wallet: the local chain has the number of a real one, and a
@@ -35,7 +35,7 @@ _INVALID: Final = -32602
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class DemoSettings:
-    """What the running demo tells its visitors; empty in any other service."""
+    """Settings of the running demo; empty in any other service."""
 
     buyer_key: Annotated[str, StringConstraints(pattern=r"^(0x[0-9a-f]{64})?$")] = ""
     """Private key of an account that has money on the local chain. It is public, and worthless
@@ -71,18 +71,18 @@ class UnsupportedMethodError(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class DemoWallet:
-    """A wallet that is asked by JSON-RPC (EIP-1193): its account, its chain, its signature."""
+    """A JSON-RPC wallet (EIP-1193): accounts, chain and signatures."""
 
     settings: DemoSettings
     network: str
 
     async def script(self) -> Response:
-        """The script that announces the wallet to the page (EIP-6963)."""
+        """Return the script that announces the wallet to the page (EIP-6963)."""
         script = resources.files("tollgauge.web.pages").joinpath("demo_wallet.js").read_bytes()
         return Response(script, media_type="text/javascript; charset=utf-8")
 
     async def answer(self, request: Request) -> Response:
-        """The result of one call, or its error with a code of EIP-1193 or EIP-1474."""
+        """Return the result of one call, or its error with a code of EIP-1193 or EIP-1474."""
         try:
             call = orjson.loads(await request.body())
             return JSONResponse({"result": self._result(call["method"], call.get("params", []))})

@@ -28,9 +28,9 @@ from tollgauge.web.edge.problem import Problem
 
 EVERY_MS: Final = 5 * SECOND_MS
 TRY_SECONDS: Final = 4.0
-"""How long a try may take; health checks rarely wait longer."""
+"""Timeout of a check; load balancers rarely wait longer."""
 LATE_SECONDS: Final = 1.0
-"""How long reading the delay of probes may take; otherwise the last result is reported."""
+"""Timeout for reading the delay of probes; after it, the last result is reported."""
 
 UNSIGNED: Final = "Nothing is signed: there is no signing key (TOLLGAUGE_SIGNING_KEY)."
 CAUSES: Final[dict[Cause, str]] = {
@@ -41,7 +41,7 @@ CAUSES: Final[dict[Cause, str]] = {
     Cause.TABLES: "The database's tables are not those of this version: run tollgauge migrate.",
     Cause.UNREACHABLE: "The database cannot be reached: it is down, or its place is gone.",
 }
-"""What each cause means to an operator, in one sentence."""
+"""The message for the operator per cause."""
 
 
 async def healthz() -> Response:

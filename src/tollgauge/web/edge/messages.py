@@ -67,8 +67,8 @@ async def read_body(request: Request, *, bodyless: bool = False) -> object:
 
 
 def query_check(read_by_handler: Sequence[str] = ()) -> Callable[[Request], None]:
-    """Make a FastAPI dependency that refuses query parameters that the route does not take: an
-    answer that ignores one would not be what the caller asked for.
+    """Make a FastAPI dependency that rejects unknown query parameters. If they were ignored, the
+    caller would receive another response than intended.
 
     `read_by_handler` are parameters that the handler reads from the request; the others are those
     of its signature. The dependency raises Problem 422.

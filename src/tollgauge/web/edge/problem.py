@@ -19,7 +19,7 @@ _AGAIN: Final = "Send the same request again; a payment that came with it is nev
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invalid:
-    """One invalid part of the input: a path such as `resource`, and what is wrong with it."""
+    """One invalid part of the input: its path, such as `resource`, and the error."""
 
     path: str
     message: str

@@ -1,7 +1,7 @@
 """uvicorn's HTTP/1.1 connection with deadlines for slow clients and connection limits.
 
-uvicorn only limits how long a connection idles between two requests. Here every wait for the client
-has a deadline (web/edge/connections): a late request gets 408 (RFC 9110 section 15.5.9), and a
+uvicorn only limits the idle time between two requests. Here every wait for the client has a
+deadline (web/edge/connections): a late request gets 408 (RFC 9110 section 15.5.9), and a
 connection without a request is closed.
 
 uvicorn has no hook for this, so `CountedProtocol` extends its protocol class: it overrides the

@@ -1,1 +1,1 @@
-"""The free routes that machines read."""
+"""Free JSON routes and files for machines."""

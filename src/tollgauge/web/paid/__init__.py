@@ -1,1 +1,1 @@
-"""Paid routes: the gate between a request with a payment and its answer, and what is sold."""
+"""Paid routes: the gate between a request with a payment and its answer, and the products."""

@@ -185,7 +185,7 @@ class Gate:
 
     async def _refuse(self, sale: Sale, payment: Payment, reason: str) -> Response:
         """402 for a payment that does not pay the offer and that the ledger does not know, unless
-        the chain shows that it has paid us (409) or cannot be asked (503).
+        the chain shows that it has paid us (409) or cannot be queried (503).
         """
         signed = signed_transfer(payment, sale.offer, now_s=self.clock() // 1000)
         answer = await self.settlement.ask_chain_about(signed)
@@ -318,8 +318,8 @@ class Gate:
         return StoredAnswer(status=200, body=body)
 
     async def _store(self, held: HeldClaim, answer: StoredAnswer, verified: Attempt) -> LedgerRow:
-        """Store the answer with the intent to settle, and what the product writes with it. Any
-        failure gives the claim back.
+        """Store the answer with the intent to settle, and the rows that the product writes with it.
+        Any failure gives the claim back.
         """
         try:
             return await self.settlement.store_intent(

@@ -1,5 +1,5 @@
-"""The `sale` section of the configuration: where money goes, and prices that differ from the
-defaults. The default price of a product stands in its module (web/paid/products).
+"""The `sale` section of the configuration: the receiving address, and prices that differ from the
+defaults. The default price of a product is in its module (web/paid/products).
 """
 
 from __future__ import annotations

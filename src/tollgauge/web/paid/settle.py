@@ -2,7 +2,7 @@
 
 - `store_intent` stores the whole answer and the intent to settle: nothing is charged before;
 - `settle` has the facilitator charge it, and writes the outcome;
-- `conclude` writes what the chain proves about a row, by the rule of monitor/settlement;
+- `conclude` writes the chain's proof about a row, by the rule of monitor/settlement;
 - `give_back` gives a claim back: nothing was charged.
 
 If a node is configured, only the chain decides that a payment is *paid*, and the facilitator's
@@ -93,7 +93,7 @@ class Settler:
         )
 
     async def settle(self, sale: Sale, row: LedgerRow) -> LedgerRow:
-        """Settle what was claimed, and write the outcome: the row as it is then."""
+        """Settle the claimed payment, write the outcome, and return the new row."""
         started = self.clock()
         requirements = _claimed_offer(sale, row).requirements
         reply = await self.facilitator.settle(decode(row.header), requirements)
@@ -130,7 +130,7 @@ class Settler:
     async def conclude(
         self, row: LedgerRow, answer: ChainAnswer | None, reason: str, *attempts: Attempt
     ) -> LedgerRow:
-        """Write what the chain proves about a row (monitor/settlement), and return the row."""
+        """Write the chain's proof about a row (monitor/settlement), and return the row."""
         if answer is None and row.state is State.UNKNOWN:
             return row  # nothing new: a store that can only be read still answers
         return await self._write(

@@ -1,1 +1,1 @@
-"""What the owner of a watch may do: poll, edit, cancel, rotate its secret."""
+"""Routes for the owner of a watch: poll, edit, cancel, rotate the secret."""

@@ -28,8 +28,8 @@ _BRIEF_TERMS: Final = 3
 
 
 class LintFindingResponse(ResponseModel):
-    """A violated rule: how to fix it, where it was found (`status`, `header`, `body` or a path such
-    as `accepts[0].amount`), the found and the expected value, and the rule's page. `found` is
+    """A violated rule: how to fix it, its location (`status`, `header`, `body` or a path such as
+    `accepts[0].amount`), the found and the expected value, and the rule's page. `found` is
     absent for stored results.
     """
 

@@ -1,5 +1,5 @@
-"""`POST /v1/x402-trust-bulk-{10,50,100,200,500}` and the tool `x402_trust_bulk`, bought over the
-whole gate from a facilitator that says yes, on both databases.
+"""`POST /v1/x402-trust-bulk-{10,50,100,200,500}` and the tool `x402_trust_bulk`, bought through the
+complete gate with a facilitator that accepts every payment, on both databases.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def urls(count: int) -> list[str]:
 
 
 class PaidServer(PaidService):
-    """A service that sells lists of scores, and what its facilitator was asked."""
+    """A service that sells lists of scores, and the requests to its facilitator."""
 
     async def ask(self, resources: object, *, tier: int = 10) -> httpx.Response:
         return await self.send({"resources": resources}, tier=tier)
@@ -115,7 +115,7 @@ def endpoint(number: int) -> Endpoint:
 
 
 async def known(store: Store, numbers: Iterable[int], *, scored_at: int | None = None) -> None:
-    """Endpoints with one probe each, an hour old; scored at an instant, where one is given."""
+    """Endpoints with one probe each, an hour old, and with a score of the given time."""
     for one in map(endpoint, numbers):
         await store.writing(endpoints.insert, one)
         await store.writing(record_probe, one.id, probe(NOW - 60 * MINUTE_MS))

@@ -1,4 +1,4 @@
-"""`POST /v1/x402-history`, bought over the whole gate from a facilitator that says yes."""
+"""`POST /v1/x402-history`, bought through the complete gate; the facilitator accepts everything."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ QUOTE = Quote(network="eip155:8453", asset=USDC, amount=10_000, pay_to="0x" + "c
 
 
 class PaidServer(PaidService):
-    """A shop with history to sell, and what its facilitator was asked."""
+    """A service with a history to sell, and the requests to its facilitator."""
 
     async def ask(
         self, body: object, *, payment: str | None = None, **headers: str
@@ -226,7 +226,7 @@ async def test_history_contains_at_most_100_largest_payers(shop: PaidServer) -> 
 
 
 def _paid_by(tx: Connection, payers: int) -> None:
-    """So many wallets paid the payTo, each as many atomic units as its number."""
+    """Store payments of `count` wallets; each pays as many atomic units as its number."""
     start = cursors.start(tx, 8453, BlockHeader(1, bytes(32), bytes(32), NOW - HOUR_MS))
     before = cursors.add_wallets(tx, start, [QUOTE.pay_to])
     block = BlockHeader(2, bytes(range(32)), bytes(32), NOW - MINUTE_MS)

@@ -1,4 +1,4 @@
-"""A product is one module: everything that shows what is sold follows from it."""
+"""A product is one module: routes, documents and tools follow from it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`POST /v1/similar`, bought over the whole gate from a facilitator that says yes; and the free
-count of better alternatives, on both databases.
+"""`POST /v1/similar`, bought through the complete gate with a facilitator that accepts everything;
+and the free count of better alternatives, on both databases.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ async def add(store: Store, one: Endpoint, tenths: int | None = None, **changes:
 
 
 async def market(store: Store) -> dict[str, Endpoint]:
-    """An endpoint that is asked about, two better ones, and everything that is left out."""
+    """An endpoint to replace, two better ones, and endpoints that are excluded."""
     rows = {
         "asked": (endpoint("asked"), 500, {}),
         "twin": (endpoint("twin", quote=quote(9_999, "0x01")), 900, {"grade": "A"}),
@@ -103,7 +103,7 @@ async def market(store: Store) -> dict[str, Endpoint]:
 
 
 class PaidServer(PaidService):
-    """A shop that sells alternatives, and what its facilitator was asked."""
+    """A service that sells alternatives, and the requests to its facilitator."""
 
     async def ask(self, **body: object) -> httpx.Response:
         return await self.send(body)
@@ -284,7 +284,7 @@ async def test_alternatives_exclude_endpoints_changed_since_the_index(store: Sto
     assert len(before.alternatives) == 2
     await scored_again(store, known["twin"], 900, recommendation="avoid")
     await scored_again(store, known["cousin"], 540)
-    alternatives._took = 10_000.0  # so long a refresh that the index is not refreshed now
+    alternatives._took = 10_000.0  # a slow refresh postpones the next one
     after = await alternatives.find(store, known["asked"].id, **asking)
     assert after is not None
     assert after.alternatives == ()

@@ -72,7 +72,7 @@ class TraceClient:
         return await self.found({"txHash": tx_hash, **more})
 
     async def found(self, body: Any) -> dict[str, Any]:
-        """What a paid trace answers."""
+        """Buy a trace and return its answer."""
         answer = await self.buy(body)
         assert answer.status_code == 200, answer.text
         document: dict[str, Any] = answer.json()
@@ -381,7 +381,7 @@ async def claimed(store: Store, header: str, *, route: str = prices.TRUST) -> pa
 
 @pytest.mark.asyncio(loop_scope="function")
 async def test_ledger_is_searched_by_key_and_by_transaction(store: Store) -> None:
-    """On both databases; what a key finds goes before what a facilitator named."""
+    """A match by key takes precedence over the transaction that a facilitator named."""
     rows = []
     for nonce in (1, 2):
         signed = {

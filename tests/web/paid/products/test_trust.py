@@ -68,7 +68,9 @@ async def answered(running: Running, *, verified_after_ms: int) -> dict[str, obj
     order = sale.validate({"resource": WEATHER})
     claim = await held_claim(running.service.store, now=running.clock())
     seen = await running.service.store.reading(sale.check, order)
-    await execute(running.service.store, schema.score.delete())  # what was seen is all there is
+    await execute(
+        running.service.store, schema.score.delete()
+    )  # only the report read with the claim is left
     running.clock.now += verified_after_ms
     body = await sale.compute(order, HeldClaim(store=claim.store, row=claim.row, seen=seen))
     report: dict[str, object] = orjson.loads(body)
@@ -180,7 +182,7 @@ async def test_report_is_sold_unsigned_without_a_key(shop: PaidService) -> None:
 async def test_paid_answer_that_cannot_be_signed_is_sent_unsigned(shop: PaidService) -> None:
     paid = header(shop.payment(TRUST))
     assert (await shop.post(TRUST, ORDER, paid=paid)).status_code == 200
-    body = b'{"count":9007199254740993}'  # beyond what has a canonical form
+    body = b'{"count":9007199254740993}'  # has no canonical form
     await execute(shop.store, sa.update(attempts.payment_answer).values(body=body))
 
     again = await shop.post(TRUST, ORDER, paid=paid)

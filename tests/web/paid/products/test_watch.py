@@ -1,4 +1,4 @@
-"""What is known of an endpoint before its watch is sold: probed, adopted, or refused uncharged."""
+"""Endpoints before a watch is sold: probed, adopted, or rejected without a charge."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ async def test_watch_of_a_known_failing_endpoint_is_sold_with_a_warning(
 async def test_failed_probe_is_not_charged_and_creates_no_watch(
     watch_service: WatchService,
 ) -> None:
-    """No name server answers for it here: whose fault that is cannot be told."""
+    """No name server responds here, so the cause is unknown."""
     resource = "https://unreachable.example.com/v1/x"
     answer = await watch_service.ask(CREATE, {"endpoint": resource})
     assert (answer.status_code, answer.json()["code"]) == (503, "probe-failed-here")

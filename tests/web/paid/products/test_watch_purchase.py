@@ -1,4 +1,4 @@
-"""Which purchases of a watch are refused, and what is kept of those that are not."""
+"""Rejected purchases of a watch, and the rows that a purchase stores."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class HistoryEventResponse(ResponseModel):
 
 
 class PayerResponse(ResponseModel):
-    """Who paid the payTo by EIP-3009 authorizations, in USDC, and what it sent back to them."""
+    """A payer of the payTo by EIP-3009 authorizations, with its USDC payments and refunds."""
 
     payer: str
     transfers: int

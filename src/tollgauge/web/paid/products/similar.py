@@ -1,7 +1,7 @@
 """`POST /v1/similar`: better-scored alternatives to an endpoint, ranked.
 
-Ranking and what is left out: monitor/alternatives (docs/similarity.md). An endpoint that is not
-known, or that has no better alternatives, is 404 and costs nothing.
+Ranking and exclusions: monitor/alternatives (docs/similarity.md). An endpoint that is unknown, or
+has no better alternatives, is 404 and is not charged.
 """
 
 from __future__ import annotations

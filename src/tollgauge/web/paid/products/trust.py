@@ -1,7 +1,7 @@
 """`POST /v1/x402-trust`: the live-probed trust report.
 
-The score of a report is the endpoint's newest: it is kept, so that the free snapshot never says
-less than what was sold.
+The score of a report is stored as the endpoint's newest one, so that the free snapshot is never
+older than a sold report.
 """
 
 from __future__ import annotations
