@@ -39,22 +39,22 @@ from tollgauge.web.wire.statistics_answers import BRIEF_NAMES
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "c6f41a7508f33faf193732573ea0c1a40a71e84ea26bd957792feb800e0a37e1",
-    "x402_trust_bulk": "1502a5460189a21e565cbe84942b10a9e5439e1ea569477b8005b0c938508872",
-    "x402_history": "3c87a2f14c48451969421c764eb2333b833a1139fe142ffd3bbcf55bb4a84236",
-    "x402_payment_trace": "c097a89dd201cc702cc6cc5a54e7d6c2393380056610512250f0df2710726c59",
-    "x402_find_alternatives": "cfe3d401c46e9664d5417486577c4d9584123a42af9f20e6fcc05da2db94e7af",
-    "x402_watch_create": "8cf5797fc2cb3ff1aa594424ba8413c4d6d4657ead3f16b96ce0f09498eb6dce",
-    "x402_watch_renew": "289ec336be64c44e7785c4e14f8231817ab94783cf5ca232245b9ead774aecd5",
-    "x402_trust_leaderboard": "8f9c82fba9bdb4c3bd27dd14e35c0602b7d0d5c68b4939e711955b55d1987f50",
-    "x402_trust_preview": "ebb8d63e7b70ed05c2376409fa406f154b3ec236644a2f5f409983f924b3a474",
-    "x402_ecosystem_stats": "7b3417caef8ef1e19238c1a8594c4d75f7ea65813e2af4e7362c19ea4970c0bf",
-    "x402_semantic_search": "b92ac9e92be4483683e6053ff9f73c552e11f935c800fe69332268b57b8c2d15",
-    "x402_preflight": "132d7153570dea036152957049f508fef6b3b709913ceb9a534ceb3dfe0965d0",
-    "x402_lint": "0e7acd3124776673539c68266ef382bb65b3074da4eb371d65ed48ff21eebc63",
-    "x402_watch_events": "9836feea52109347ab0f6964fd29aac6654843dd391dd5637f86df489fbfdef6",
-    "x402_watch_edit": "81fef070f22be484e8f62fd333f0b637587239d4370ff5efadd9798a1f68d3a4",
-    "x402_watch_cancel": "d3577620d74db0b8c124819db404efb6a3801a6a634595b32126099ff9737b76",
+    "x402_trust_score": "ae8c1069d290046f43a84104bea0c14b0e42b4feaf000a81492be17921e16918",
+    "x402_trust_bulk": "24ccbe3f339cf361d458e500c434e34002e30323cf6fc37992edfedd3b6f0d21",
+    "x402_history": "0a053d81417fbe49663d4db79bcc59fc2bbae849fcaece9745bcc81816e44794",
+    "x402_payment_trace": "715bd8dc293e21960faa7178bc4ed4f4b588d62d746e49e6703021d26f327186",
+    "x402_find_alternatives": "a1daee8dae529438a14fb4911f2037004294d947ecc1024b4a5153a75b50dae5",
+    "x402_watch_create": "1b15a77075ce5aa84b1d62c8d8d1ceb8cdf294353bd1e151ff7410aaff5b3692",
+    "x402_watch_renew": "6653ebb9cc3912288a9fae63aa4d66cd7fa30304831ecf60898ca23eb2497402",
+    "x402_trust_leaderboard": "69ec6cf36aa9c5133e0c55b79b2b9bd31cf0843b82b83eee85d32468cfeef5cb",
+    "x402_trust_preview": "58baecd778ec5da11d58d12ca2aa29f179085b2756834c9a3e6d655e8137c8ab",
+    "x402_ecosystem_stats": "dcf33c4ae8c48e7c9d807cc527249f0e76aa03e642d6f01718c2f11237031733",
+    "x402_semantic_search": "6d48f450d92b8b824c1ba4c99cd6c958b72361bbed1102f45cb64ccd6119a5d5",
+    "x402_preflight": "7f05925cc4489fa150d6442340bda1aa65fd102fe15b0c102272b6aecdebb4e4",
+    "x402_lint": "701c829ece97a9a31ee38488a66517fecade27fb7417d420f74877f729350fbf",
+    "x402_watch_events": "5a1d70ad895f6d3448433a691299bc3eb8463af56b5a7ea0e6d265379759f343",
+    "x402_watch_edit": "fa34cf5cd5b8985277e5a5fe5f2f8872f3122bd6d5c31076b21a64c29e3a8ce8",
+    "x402_watch_cancel": "a0567ad1220a099e87cbfead339eb6478d4d0ec04de956ce597b0e3f7f9e353c",
 }
 """SHA-256 of the texts and schemas of each tool. A change must be intended."""
 PINNED_INSTRUCTIONS = "c46af4d429ee31eab9ac212e4ce12bc19517656919e40f359ea3550c63ca1911"
