@@ -1,5 +1,5 @@
 """Figures of the reference (reference.py): sums, tables and flags with plain fractions over the
-JSON form of the evidence. It imports nothing of the package.
+JSON form of the evidence. It does not import the package.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ pytestmark = [
 HOUR = 3_600
 ORDERS = ("known", "price-a-little-up", "stranger-cheap", "avoided")
 FRESH = {"known": "", "price-a-little-up": "", "stranger-cheap": "", "avoided": "avoid"}
-"""By which code each order is refused, empty where it is paid."""
+"""The code by which each order is refused; empty if it is paid."""
 NONE = dict.fromkeys(ORDERS, "bundle-old")
 HOST = "known"
 """The seller on whose host the service is reached as well."""
@@ -61,7 +61,7 @@ def publish(
     signer: Publisher | None = None,
     variant: str = "all",
 ) -> None:
-    """Serve a bundle, signed by the publisher or by somebody else, and the publisher's key."""
+    """Serve a bundle, signed by the publisher or by another key, and the publisher's key."""
     body = bundle_of(world, as_of=int(time.time()) - hours_old * HOUR, variant=variant)
     signature = (signer or publisher).sign(body, kid=publisher.fingerprint)
     world.answers["/trust/bundle"] = ({"tollgauge-signature": signature}, body)
@@ -80,7 +80,7 @@ async def refusals(world: SellerWorld, setup: Setup, client: str) -> dict[str, s
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_a_published_bundle_is_used_by_its_fingerprint_and_kept_for_times_without_a_network(
+async def test_published_bundle_is_pinned_by_fingerprint_and_cached_for_offline_use(
     world: SellerWorld, publisher: Publisher, setup: Setup, client: str
 ) -> None:
     publish(world, publisher)
@@ -96,7 +96,7 @@ async def test_without_any_bundle_nothing_is_paid(
     assert await refusals(world, setup, client) == NONE
 
 
-async def test_who_fails_open_pays_strangers_a_cent_while_no_bundle_can_be_had(
+async def test_fail_open_pays_unknown_endpoints_a_cent_without_a_bundle(
     world: SellerWorld, setup: Setup
 ) -> None:
     open_setup = replace(setup, policy={"fail_open": True})
@@ -105,7 +105,7 @@ async def test_who_fails_open_pays_strangers_a_cent_while_no_bundle_can_be_had(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_a_forged_bundle_is_not_used_and_a_good_one_is_once_it_comes(
+async def test_forged_bundle_is_not_used_and_later_good_one_is(
     world: SellerWorld, publisher: Publisher, setup: Setup, client: str
 ) -> None:
     publish(world, publisher, signer=Publisher.new())
@@ -114,7 +114,7 @@ async def test_a_forged_bundle_is_not_used_and_a_good_one_is_once_it_comes(
     assert await refusals(world, setup, client) == FRESH
 
 
-async def test_a_forged_bundle_is_no_reason_to_fail_open(
+async def test_forged_bundle_does_not_fail_open(
     world: SellerWorld, publisher: Publisher, setup: Setup
 ) -> None:
     publish(world, publisher)
@@ -128,7 +128,7 @@ async def test_a_forged_bundle_is_no_reason_to_fail_open(
     ("hours", "code"), [(49, "bundle-stale"), (24 * 7 + 1, "bundle-old")], ids=["stale", "old"]
 )
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_an_old_bundle_vouches_for_nobody_and_what_it_refuses_stays_refused(
+async def test_old_bundle_permits_no_endpoint_and_keeps_its_refusals(
     world: SellerWorld, publisher: Publisher, setup: Setup, client: str, hours: int, code: str
 ) -> None:
     publish(world, publisher, hours_old=hours)
@@ -136,7 +136,7 @@ async def test_an_old_bundle_vouches_for_nobody_and_what_it_refuses_stays_refuse
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-async def test_the_list_of_bad_endpoints_does_not_pass_for_the_whole_bundle(
+async def test_list_of_bad_endpoints_is_not_accepted_as_whole_bundle(
     world: SellerWorld, publisher: Publisher, setup: Setup, client: str
 ) -> None:
     publish(world, publisher, variant="avoid")
@@ -144,7 +144,7 @@ async def test_the_list_of_bad_endpoints_does_not_pass_for_the_whole_bundle(
 
 
 @pytest.mark.parametrize("attack", ["forged", "older"])
-async def test_a_running_client_keeps_its_bundle_when_a_worse_one_is_served(
+async def test_running_client_keeps_its_bundle_when_a_worse_one_is_served(
     world: SellerWorld, publisher: Publisher, setup: Setup, attack: str
 ) -> None:
     publish(world, publisher)

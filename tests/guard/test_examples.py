@@ -46,7 +46,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Selle
 
 @pytest.fixture(scope="module")
 def environment(world: SellerWorld) -> Mapping[str, str]:
-    """What the examples read; the bundle is published beside a seller."""
+    """Return the variables of the examples. The bundle is published next to a seller."""
     publisher = Publisher.new()
     body = bundle_of(world, as_of=int(time.time()))
     world.answers["/trust/bundle"] = ({"tollgauge-signature": publisher.sign(body)}, body)
@@ -62,7 +62,7 @@ def environment(world: SellerWorld) -> Mapping[str, str]:
 async def run(
     example: str, folder: Path, account: TestAccount, environment: Mapping[str, str], *words: str
 ) -> str:
-    """What an example prints, in a folder and with a home of its own."""
+    """Run an example in a separate folder and home, and return its output."""
     path = EXAMPLES / example
     program = path.read_text(encoding="utf-8")
     start = [node(), str(path)] if path.suffix == ".mjs" else command("-c", program)
@@ -91,7 +91,7 @@ async def test_examples_are_short() -> None:
 @pytest.mark.parametrize(
     "example", ["httpx_client.py", "requests_client.py", "fetch.mjs", "axios.mjs"]
 )
-async def test_an_example_pays_the_good_and_says_why_it_refuses_the_others(
+async def test_example_pays_good_sellers_and_prints_reasons_of_refusals(
     world: SellerWorld, environment: Mapping[str, str], tmp_path: Path, example: str
 ) -> None:
     account = await world.wallet()
@@ -114,7 +114,7 @@ async def test_an_example_pays_the_good_and_says_why_it_refuses_the_others(
 
 
 @pytest.mark.usefixtures("one_day")
-async def test_an_agent_asks_about_strangers_and_stops_at_its_budgets(
+async def test_agent_asks_about_unknown_endpoints_and_stops_at_its_budgets(
     world: SellerWorld, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     account = await world.wallet()
@@ -136,7 +136,7 @@ async def test_an_agent_asks_about_strangers_and_stops_at_its_budgets(
     assert sum((await world.paid(account)).values()) == 1 + 5 + 4
 
 
-async def test_the_tools_of_this_service_are_bought_as_far_as_their_known_price(
+async def test_tools_of_this_service_are_bought_up_to_their_known_price(
     tmp_path: Path,
 ) -> None:
     publisher, now = Publisher.new(), int(time.time())
@@ -161,20 +161,20 @@ async def test_the_tools_of_this_service_are_bought_as_far_as_their_known_price(
     assert printed.splitlines()[-1].endswith("delivered")
 
 
-async def test_the_page_shows_the_examples_as_they_are() -> None:
+async def test_page_contains_the_examples_unchanged() -> None:
     shown = dict(BLOCK.findall(PAGE))
     assert shown["python"] == (EXAMPLES / "httpx_client.py").read_text(encoding="utf-8")
     assert shown["js"] == (EXAMPLES / "fetch.mjs").read_text(encoding="utf-8")
 
 
-async def test_the_page_has_every_code_in_the_order_of_the_rules() -> None:
+async def test_page_lists_every_code_in_order_of_the_rules() -> None:
     _, _, table = PAGE.partition("| code | when | it |")
     codes, _, _ = table.partition("\n\n")
     cells = re.findall(r"^\| (`[^|]*) \|", codes, re.MULTILINE)
     assert re.findall(r"`([a-z-]+)`", " ".join(cells)) == [*Code]
 
 
-async def test_the_commands_of_the_page_answer(
+async def test_commands_of_the_page_run(
     world: SellerWorld, environment: Mapping[str, str], tmp_path: Path
 ) -> None:
     guard = program(tmp_path / "bin", "tollgauge-guard", "-m", "tollgauge_guard.cli")

@@ -49,7 +49,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Selle
 
 
 class Attack:
-    """Code beside the guard: `early` registers before it, `late` after it."""
+    """Code in the same program as the guard: `early` registers before it, `late` after it."""
 
     name: ClassVar[str] = ""
 
@@ -188,7 +188,7 @@ def unguarded(world: SellerWorld, client: x402Client) -> httpx.AsyncClient:
 
 
 @pytest.mark.parametrize("kind", ATTACKS, ids=lambda kind: kind.__name__)
-async def test_an_attack_gets_a_payment_out_without_a_guard_and_none_with_it(
+async def test_attack_obtains_a_payment_only_without_a_guard(
     world: SellerWorld, tmp_path: Path, kind: type[Attack]
 ) -> None:
     victim, protected = await world.wallet(), await world.wallet()
@@ -207,7 +207,7 @@ async def test_an_attack_gets_a_payment_out_without_a_guard_and_none_with_it(
     assert "signed-differs" in outcomes["known"].error
 
 
-async def test_the_same_attacks_in_typescript(world: SellerWorld, tmp_path: Path) -> None:
+async def test_attacks_in_typescript_obtain_no_payment(world: SellerWorld, tmp_path: Path) -> None:
     victim, protected = await world.wallet(), await world.wallet()
     setup = setup_of(world, tmp_path).for_node()
     guard = {name: setup[name] for name in ("bundle", "key")}

@@ -27,8 +27,8 @@ PERMIT2_PAYERS = ("httpx", "requests", "fetch", "axios")
 
 @dataclass(frozen=True)
 class Round:
-    """What became of an order to every seller: what the client says, what arrived, what the chain
-    shows.
+    """The outcome of an order to every seller: the client's result, the received payments, and the
+    payments on the chain.
     """
 
     client: str
@@ -55,7 +55,7 @@ async def played(
     return Round(request.param, outcomes, mine, await world.paid(payer))
 
 
-async def test_the_good_are_paid_once_and_the_bad_get_no_signature(played: Round) -> None:
+async def test_good_sellers_are_paid_once_and_bad_ones_get_no_signature(played: Round) -> None:
     honest = {seller.label for seller in GOOD}
     expected = honest | {seller.label for seller in TAKERS}
     # The contracts of Permit2 are not on this chain, so this payment is sent and not settled.
@@ -65,7 +65,7 @@ async def test_the_good_are_paid_once_and_the_bad_get_no_signature(played: Round
     assert {played.outcomes[label].status for label in honest} == {200}
 
 
-async def test_each_bad_seller_is_refused_by_the_rule_that_is_for_it(played: Round) -> None:
+async def test_each_bad_seller_is_refused_by_its_rule(played: Round) -> None:
     for seller in BAD:
         if seller.label == "permit2" and played.client in PERMIT2_PAYERS:
             continue
@@ -75,6 +75,6 @@ async def test_each_bad_seller_is_refused_by_the_rule_that_is_for_it(played: Rou
         assert played.outcomes[seller.label].code in codes, (seller.label, played.outcomes)
 
 
-async def test_a_payment_goes_to_nobody_whom_its_seller_redirects_to(played: Round) -> None:
+async def test_payment_does_not_follow_the_seller_s_redirect(played: Round) -> None:
     assert f"takes-then-{After.MOVE}" in {item.seller for item in played.arrived}
     assert MOVES_TO not in {item.seller for item in played.arrived}

@@ -22,7 +22,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_no_page_installs_a_guard_by_its_name(page: Path) -> None:
+def test_no_page_installs_an_unpublished_package_by_name(page: Path) -> None:
     lines = re.findall(
         r"^.*(?:pip|npm)\W+install.*$", page.read_text(encoding="utf-8"), re.MULTILINE
     )
@@ -30,7 +30,7 @@ def test_no_page_installs_a_guard_by_its_name(page: Path) -> None:
         assert not re.search(r"[\s'\"](tollgauge-guard(?!-\d)|@tollgauge/guard)", line), line
 
 
-def test_pip_installs_the_guard_from_a_checkout(tmp_path: Path) -> None:
+def test_pip_installs_guard_from_checkout(tmp_path: Path) -> None:
     page = (ROOT / "guard/python/README.md").read_text(encoding="utf-8")
     (source,) = re.findall(r"^pip install '(.*?)'", page, re.MULTILINE)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]

@@ -1,4 +1,4 @@
-"""Budgets under many calls at once, and what the journal says after a client was killed."""
+"""Budgets with concurrent calls, and the journal after a client was killed."""
 
 from __future__ import annotations
 
@@ -62,14 +62,12 @@ async def service(world: SellerWorld) -> AsyncIterator[str]:
 
 
 def orders(world: SellerWorld) -> dict[str, str]:
-    """Many requests that differ, so that budgets alone stop them."""
+    """Return different requests, so that only budgets stop them."""
     return {f"order {number}": f"{world.url('known')}?n={number}" for number in range(CALLS)}
 
 
 @pytest.mark.usefixtures("one_day")
-async def test_many_tasks_at_once_do_not_exceed_a_budget(
-    world: SellerWorld, tmp_path: Path
-) -> None:
+async def test_concurrent_tasks_do_not_exceed_a_budget(world: SellerWorld, tmp_path: Path) -> None:
     payer = await world.wallet()
     setup = setup_of(world, tmp_path, max_day=AFFORDABLE * KNOWN_PRICE)
     async with guarded_httpx(world, payer_of(payer), setup) as http:
@@ -81,7 +79,7 @@ async def test_many_tasks_at_once_do_not_exceed_a_budget(
 
 
 @pytest.mark.usefixtures("one_day")
-async def test_many_threads_at_once_do_not_exceed_a_budget(
+async def test_concurrent_threads_do_not_exceed_a_budget(
     world: SellerWorld, tmp_path: Path
 ) -> None:
     payer = await world.wallet()
@@ -99,7 +97,7 @@ async def test_many_threads_at_once_do_not_exceed_a_budget(
 
 @pytest.mark.usefixtures("one_day")
 @pytest.mark.parametrize("library", ["fetch", "axios"])
-async def test_many_promises_at_once_do_not_exceed_a_budget(
+async def test_concurrent_promises_do_not_exceed_a_budget(
     world: SellerWorld, tmp_path: Path, library: str
 ) -> None:
     payer = await world.wallet()
@@ -111,7 +109,7 @@ async def test_many_promises_at_once_do_not_exceed_a_budget(
     assert codes.count("over-day-budget") == CALLS - AFFORDABLE
 
 
-async def test_a_request_that_is_never_answered_well_is_paid_once(
+async def test_request_without_a_good_answer_is_paid_once(
     world: SellerWorld, tmp_path: Path
 ) -> None:
     payer = await world.wallet()
@@ -125,7 +123,7 @@ async def test_a_request_that_is_never_answered_well_is_paid_once(
 
 
 @pytest.mark.parametrize("label", ["takes-then-error", "takes-then-drop"])
-async def test_a_lost_answer_is_asked_for_again_with_the_same_payment(
+async def test_lost_answer_is_requested_again_with_same_payment(
     world: SellerWorld, tmp_path: Path, label: str
 ) -> None:
     payer = await world.wallet()
@@ -138,7 +136,7 @@ async def test_a_lost_answer_is_asked_for_again_with_the_same_payment(
     assert await world.paid(payer) == {"again": 1}
 
 
-async def test_the_journal_has_every_payment_and_knows_of_no_receipt_that_did_not_come(
+async def test_journal_contains_every_payment_and_only_received_receipts(
     world: SellerWorld, tmp_path: Path
 ) -> None:
     payer, setup = await world.wallet(), setup_of(world, tmp_path)
@@ -178,7 +176,7 @@ def only_unsettled(setup: Setup) -> Payment:
     return entry
 
 
-async def test_after_a_kill_the_journal_names_the_payment_and_the_trace_what_became_of_it(
+async def test_after_kill_journal_contains_the_payment_and_trace_its_outcome(
     world: SellerWorld, service: str, tmp_path: Path
 ) -> None:
     account, setup = await world.wallet(), setup_of(world, tmp_path)
@@ -195,7 +193,7 @@ async def test_after_a_kill_the_journal_names_the_payment_and_the_trace_what_bec
     assert (answer["payee"], answer["amount"]) == (entry.pay_to, str(entry.amount))
 
 
-async def test_after_a_kill_the_journal_of_typescript_names_the_payment_too(
+async def test_after_kill_typescript_journal_contains_the_payment(
     world: SellerWorld, tmp_path: Path
 ) -> None:
     account, setup = await world.wallet(), setup_of(world, tmp_path)
@@ -213,7 +211,7 @@ async def test_after_a_kill_the_journal_of_typescript_names_the_payment_too(
     assert (entry["payTo"], entry["amount"]) == (arrival.pay_to.lower(), str(arrival.value))
 
 
-async def test_a_payment_that_never_left_a_killed_client_is_named_too_and_was_not_taken(
+async def test_unsent_payment_of_killed_client_is_listed_and_not_settled(
     world: SellerWorld, service: str, tmp_path: Path
 ) -> None:
     account, setup = await world.wallet(), setup_of(world, tmp_path)

@@ -20,8 +20,8 @@ pytestmark = [
 
 @dataclass(frozen=True)
 class Round:
-    """What became of an order to every seller: what the client says, for which orders a payment
-    arrived anywhere, and how often the chain shows one.
+    """The outcome of an order to every seller: the client's result, the orders for which a payment
+    arrived anywhere, and the number of payments on the chain.
     """
 
     client: str
@@ -44,13 +44,13 @@ async def played(request: pytest.FixtureRequest, world: SellerWorld) -> Round:
     return Round(request.param, outcomes, world.signed(payer), await world.paid(payer))
 
 
-async def test_without_a_guard_the_bad_are_paid_like_the_good(played: Round) -> None:
+async def test_without_guard_bad_sellers_are_paid_like_good_ones(played: Round) -> None:
     signed = {seller.label for seller in SELLERS if played.client in seller.signed_by}
     assert played.signed == signed
     assert played.paid.keys() == {seller.label for seller in SELLERS if seller.payable} & signed
 
 
-async def test_some_take_the_money_and_deliver_nothing(played: Round) -> None:
+async def test_some_sellers_take_the_money_without_delivery(played: Round) -> None:
     moved = f"takes-then-{After.MOVE}"
     expected = {
         f"takes-then-{After.ERROR}": 500,

@@ -57,9 +57,9 @@ CHANGES = (
     {"network": "eip155:1"},
     {"maxTimeoutSeconds": 10**9},
 )
-"""In what an offer may differ from the one that the bundle knows."""
+"""Differences between an offer and the one in the bundle."""
 PAID_STATUSES = st.sampled_from([200, 307, 402, 500, 0])
-"""What a seller answers to a payment; 0 ends the connection."""
+"""Statuses of a seller's answer to a payment; 0 closes the connection."""
 TRICKS = (
     "changes the payee",
     "changes the amount",
@@ -167,7 +167,7 @@ class Tricks:
 
 
 class GuardedProgram(RuleBasedStateMachine):
-    """A program that pays, sellers that change, and code beside the guard."""
+    """A program that pays, sellers that change, and other code in the same program."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -221,7 +221,7 @@ class GuardedProgram(RuleBasedStateMachine):
         self._quietly(self.http.get(self.sellers.asked, headers=headers))
 
     def _quietly(self, call: Coroutine[Any, Any, Any]) -> None:
-        """A call may fail in any way; what counts is what left."""
+        """Ignore failures of a call: only sent payments matter."""
         with contextlib.suppress(Exception):
             asyncio.run(call)
 
@@ -232,7 +232,7 @@ class GuardedProgram(RuleBasedStateMachine):
         for asked, url, payment, offer in self.sellers.left:
             given = payment["payload"]["authorization"]
             value, nonce = int(given["value"]), given["nonce"]
-            if nonce not in spent:  # one that got no answer is sent again, whatever is asked now
+            if nonce not in spent:  # an unanswered one is sent again, whatever the new 402 requests
                 assert (given["to"], given["value"]) == (offer["payTo"], offer["amount"])
             assert may_be_paid(url.host, given["to"], value)
             assert int(given["validBefore"]) <= time.time() + 3_600 + 5
@@ -247,7 +247,7 @@ class GuardedProgram(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("other", [AVOIDED, STRANGER])
-def test_a_lost_payment_is_not_sent_to_where_a_redirect_leads_the_request_now(other: str) -> None:
+def test_lost_payment_does_not_follow_a_new_redirect(other: str) -> None:
     program = GuardedProgram()
     program.answer_payments(500)
     program.ask(GOOD, {}, [1])

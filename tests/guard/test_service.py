@@ -24,7 +24,7 @@ from tollgauge_guard.resource import parse
 from tollgauge_guard.signature import pin_keys
 
 POLICY = Policy(unknown=Unknown.ASK, max_call=10**12, max_host_day=10**12, max_day=10**12)
-"""Without limits of its own, and asking about strangers, as the preflight does."""
+"""Without limits, and asking about unknown endpoints, like the preflight."""
 
 
 async def test_guard_and_preflight_decide_alike(

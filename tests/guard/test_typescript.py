@@ -80,7 +80,7 @@ TRANSFER = "0xcf092995"
 """`transferWithAuthorization` with the signature as bytes (FiatTokenV2_2)."""
 
 NOW = 1_790_000_000_000
-"""An instant (ms UTC)."""
+"""The time of the tests (ms UTC)."""
 
 pytestmark = pytest.mark.node
 
@@ -95,7 +95,7 @@ def built() -> None:
 
 
 def run(*command: str, text: str = "") -> str:
-    """What a program prints in the package's folder. A failure shows all that it said."""
+    """Run a program in the package's folder and return its output. A failure shows all of it."""
     program, *words = command
     path = require(program) if program in ("node", "npm") else program
     process = subprocess.run(
@@ -105,19 +105,19 @@ def run(*command: str, text: str = "") -> str:
     return process.stdout
 
 
-def test_its_types_and_those_of_the_official_clients_fit() -> None:
+def test_types_match_the_official_clients() -> None:
     run(str(COMPILER), "--noEmit", "-p", "tsconfig.test.json")
 
 
 @pytest.mark.usefixtures("one_day")
-def test_its_own_tests_pass() -> None:
+def test_typescript_tests_pass() -> None:
     files = sorted(str(path) for path in (PACKAGE / "test").glob("*.test.mjs"))
     report = run("node", "--test", "--test-reporter=tap", *files)
     assert "# fail 0" in report
     assert "# skipped 0" in report
 
 
-def test_its_package_holds_the_built_code_and_no_test() -> None:
+def test_package_contains_built_code_without_tests() -> None:
     (packed,) = json.loads(run("npm", "pack", "--dry-run", "--json", "--ignore-scripts"))
     names = {file["path"] for file in packed["files"]}
     sources = {path.stem for path in (PACKAGE / "src").glob("*.ts")}
@@ -125,15 +125,15 @@ def test_its_package_holds_the_built_code_and_no_test() -> None:
     assert names == code | {"LICENSE", "README.md", "dist/journal.sql", "package.json"}
 
 
-def test_its_licence_is_that_of_the_repository() -> None:
+def test_licence_equals_that_of_the_repository() -> None:
     assert (PACKAGE / "LICENSE").read_text() == (ROOT / "LICENSE").read_text()
 
 
-def test_the_shared_resources_are_those_of_the_service() -> None:
+def test_shared_resources_equal_those_of_the_service() -> None:
     assert resource_cases.FILE.read_text() == resource_cases.document()
 
 
-def test_it_reads_the_bundle_that_the_service_builds(tmp_path: Path) -> None:
+def test_reads_the_bundle_that_the_service_builds(tmp_path: Path) -> None:
     records = [trust_record(number) for number in range(2_000)]
     salt = b"sixteen bytes..."
     built = build_bundle(
@@ -243,7 +243,7 @@ def reserve_in_typescript(path: Path, purchase: Purchase, limit: int, now: int) 
     return run("node", "--input-type=module", "--eval", RESERVE, str(path), *words).strip()
 
 
-def test_a_journal_is_shared_with_python(tmp_path: Path) -> None:
+def test_journal_is_shared_with_python(tmp_path: Path) -> None:
     path, now, policy = tmp_path / "journal.sqlite", NOW // 1000, Policy(max_day=1_800)
     journal = Journal(path)
     assert isinstance(journal.reserve(buy("python"), TERMS, PAYER, policy, now), Payment)
@@ -274,7 +274,7 @@ ENDS = st.sampled_from(["", "?", "?a=%", "#x", "?a/../b#/.."])
 
 
 @given(host=HOSTS, dot=st.sampled_from(["", "."]), path=PATHS, end=ENDS)
-def test_it_names_a_resource_as_the_service_does(
+def test_canonical_resource_equals_that_of_the_service(
     canonical: Callable[[str], str | None], host: str, dot: str, path: str, end: str
 ) -> None:
     url = f"https://{host}{dot}/{path}{end}"
@@ -287,7 +287,7 @@ def test_it_names_a_resource_as_the_service_does(
 
 @pytest.mark.usefixtures("anvil")
 @pytest.mark.asyncio
-async def test_a_node_shows_whether_an_authorization_is_used_or_dead() -> None:
+async def test_node_shows_whether_authorization_is_used_or_dead() -> None:
     async with run_chain() as chain:
         account = chain.accounts[1]
         used, small, large = [await sign(account, amount) for amount in (10_000, 10_000, 1_000_001)]
@@ -329,7 +329,7 @@ async def settle(chain: Chain, payment: PaymentPayload) -> None:
 
 
 async def evidence(chain: Chain, payment: PaymentPayload) -> str:
-    """What the guard reads from the chain about a payment."""
+    """Return the evidence that the guard reads from the chain about a payment."""
     given = payment.payload["authorization"]
     document = {
         "network": NETWORK,

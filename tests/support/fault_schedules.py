@@ -75,7 +75,7 @@ class Fault(StrEnum):
 
 
 class ProcessDied(BaseException):
-    """Ends a simulated process: it records nothing afterwards."""
+    """Ends a simulated process: it records nothing after that."""
 
 
 @dataclass

@@ -23,8 +23,8 @@ def running_seller() -> Iterator[Seller]:
 
 @pytest.fixture
 def seller(running_seller: Seller) -> Seller:
-    """The module's seller as it is at first."""
-    running_seller.__init__(running_seller.port)  # type: ignore[misc]  # all fields anew
+    """The module's seller in its initial state."""
+    running_seller.__init__(running_seller.port)  # type: ignore[misc]  # resets all fields
     return running_seller
 
 

@@ -89,7 +89,7 @@ async def test_approval_is_for_one_offer(seller: Seller, opened: Open) -> None:
     assert not seller.payments
 
 
-async def test_no_is_an_answer(seller: Seller, opened: Open) -> None:
+async def test_refusing_answer_refuses_the_payment(seller: Seller, opened: Open) -> None:
     async with opened(approver=PUBLIC) as http:
         await refused(http, f"{seller.url}/data")
         answer_question(http.guard.journal.file, only_question(http), allow=False, secret=SECRET)
@@ -130,7 +130,7 @@ async def test_owner_s_function_comes_before_the_queue(seller: Seller, opened: O
         assert list_questions(http.guard.journal.file, int(time.time())) == ()
 
 
-def test_key_that_cannot_be_read_is_an_error(opened: Open) -> None:
+def test_unreadable_key_is_an_error(opened: Open) -> None:
     with pytest.raises(GuardError, match="public key cannot be read"):
         opened(approver="x")
 
@@ -160,7 +160,9 @@ async def test_command_answers_the_questions(
 
 
 @pytest.mark.parametrize("answer", ["yes", "no", "decline", "not declared"])
-async def test_user_of_an_mcp_client_is_asked(seller: Seller, opened: Open, answer: str) -> None:
+async def test_mcp_client_requests_consent_of_its_user(
+    seller: Seller, opened: Open, answer: str
+) -> None:
     elicitation, asked = Elicitation(), list[str]()
     agent = MCPServer("agent")
 

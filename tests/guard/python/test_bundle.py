@@ -1,4 +1,4 @@
-"""The bundle: what is signed is found, and nothing else is used."""
+"""The bundle: signed records are found, and nothing else is used."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def header(count: int, **other: object) -> str:
     return sample.compact(fields | {"variant": "all"} | other) + "\n"
 
 
-def test_the_sample_bundle_holds_what_its_table_says() -> None:
+def test_sample_bundle_matches_its_table() -> None:
     bundle = read_bundle(BODY, SIGNATURE, KEY)
     assert (bundle.as_of, bundle.policy_version) == (FACTS["asOf"], FACTS["policyVersion"])
     for url, row in FACTS["records"].items():
@@ -55,7 +55,7 @@ def test_the_sample_bundle_holds_what_its_table_says() -> None:
     assert bundle.record(parse("https://api.example.com/v1/other")) is None
 
 
-def test_what_the_service_builds_and_signs_is_what_the_guard_reads() -> None:
+def test_guard_reads_the_bundle_that_the_service_signs() -> None:
     salt = bytes(range(16))
     lines = [line_of(record_of(row, url), salt) for url, row in FACTS["records"].items()]
     built = service_bundle.build_bundle(
@@ -68,7 +68,7 @@ def test_what_the_service_builds_and_signs_is_what_the_guard_reads() -> None:
         assert bundle.record(parse(url)) == read_record(row)
 
 
-def test_a_resource_by_plain_http_is_known_as_https() -> None:
+def test_resource_by_plain_http_is_looked_up_as_https() -> None:
     bundle = read_bundle(BODY, SIGNATURE, KEY)
     record = bundle.record(parse("http://bad.example.net/pay"))
     assert record is not None
@@ -88,7 +88,7 @@ def test_every_record_is_found_in_a_bundle_of_any_size(size: int) -> None:
 
 
 @given(st.integers(0, len(BODY) - 1), st.integers(0, 7))
-def test_a_bit_that_is_flipped_anywhere_is_noticed(position: int, bit: int) -> None:
+def test_flipped_bit_is_detected(position: int, bit: int) -> None:
     forged = bytearray(BODY)
     forged[position] ^= 1 << bit
     with pytest.raises(SignatureError):
@@ -96,7 +96,7 @@ def test_a_bit_that_is_flipped_anywhere_is_noticed(position: int, bit: int) -> N
 
 
 @given(st.integers(0, len(SIGNATURE.strip()) - 1), st.characters(codec="ascii"))
-def test_a_signature_in_which_a_letter_is_changed_does_not_verify(at: int, letter: str) -> None:
+def test_changed_signature_does_not_verify(at: int, letter: str) -> None:
     text = SIGNATURE.strip()
     changed = text[:at] + letter + text[at + 1 :]
     if changed.strip() == text:
@@ -113,18 +113,18 @@ def test_a_signature_in_which_a_letter_is_changed_does_not_verify(at: int, lette
     ],
     ids=str,
 )
-def test_a_signature_for_something_else_does_not_verify(other: dict[str, object]) -> None:
+def test_signature_of_another_document_does_not_verify(other: dict[str, object]) -> None:
     with pytest.raises(SignatureError):
         verify(sample.signature(BODY, **other), BODY, KEY, FACTS["asOf"])
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", "a..b", "e30..", "e30..AA", "x" * 5_000, "é..é"])
-def test_what_is_no_signature_does_not_verify(text: str) -> None:
+def test_malformed_signature_does_not_verify(text: str) -> None:
     with pytest.raises(SignatureError):
         verify(text, BODY, KEY, FACTS["asOf"])
 
 
-def test_a_signature_over_the_body_itself_does_not_verify() -> None:
+def test_signature_of_the_body_itself_does_not_verify() -> None:
     protected, _, _ = SIGNATURE.strip().partition("..")
     key = Ed25519PrivateKey.from_private_bytes(sample.SECRET)
     mark = sample.base64url(key.sign(protected.encode() + b"." + BODY))
@@ -262,13 +262,13 @@ def test_worst_record_of_all_hops_counts() -> None:
 @pytest.mark.parametrize(
     "key", ["", "x", "{}", "[]", '{"kty": "OKP"}', "x" * 44, json.dumps(FACTS["key"] | {"d": "s"})]
 )
-def test_what_is_no_key_is_refused_and_never_shown(key: str) -> None:
+def test_invalid_key_is_refused_and_never_shown(key: str) -> None:
     with pytest.raises(SignatureError) as error:
         pin_keys(key)
     assert FACTS["key"]["x"] not in str(error.value)
 
 
-def test_the_signature_is_verified_before_anything_is_decompressed() -> None:
+def test_signature_is_verified_before_decompression() -> None:
     bomb = zstandard.ZstdCompressor().compress(bytes(64 * 2**20))
     tracemalloc.start()
     with pytest.raises(SignatureError):
@@ -277,7 +277,7 @@ def test_the_signature_is_verified_before_anything_is_decompressed() -> None:
     tracemalloc.stop()
 
 
-def test_a_bundle_that_is_too_large_is_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_bundle_is_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINES_MAX", 1_000)
     with pytest.raises(BundleError, match="does not say its size, or more"):
         read_bundle(*signed(bytes(1_001)), KEY)
@@ -286,14 +286,14 @@ def test_a_bundle_that_is_too_large_is_not_decompressed(monkeypatch: pytest.Monk
         read_bundle(BODY, SIGNATURE, KEY)
 
 
-def test_a_frame_that_does_not_say_its_size_is_refused() -> None:
+def test_frame_without_size_is_refused() -> None:
     compressor = zstandard.ZstdCompressor(write_content_size=False)
     body = compressor.compress(header(0).encode())
     with pytest.raises(BundleError):
         read_bundle(body, sample.signature(body), KEY)
 
 
-def test_a_second_frame_is_refused() -> None:
+def test_second_frame_is_refused() -> None:
     body = BODY + BODY
     with pytest.raises(BundleError):
         read_bundle(body, sample.signature(body), KEY)
@@ -313,7 +313,7 @@ ROW_B = sample.compact(["B" * 22, "avoid", None, None, [], None, None, [], 1]) +
     ],
     ids=lambda lines: lines[-40:],
 )
-def test_lines_that_are_no_bundle_are_refused_although_they_are_signed(lines: str) -> None:
+def test_signed_lines_that_are_not_a_bundle_are_refused(lines: str) -> None:
     with pytest.raises(BundleError):
         read_bundle(*signed(lines), KEY)
 
@@ -328,12 +328,12 @@ def test_lines_that_are_no_bundle_are_refused_although_they_are_signed(lines: st
     ],
     ids=str,
 )
-def test_what_is_no_record_is_refused(row: object) -> None:
+def test_invalid_record_is_refused(row: object) -> None:
     with pytest.raises(RecordError):
         read_record(row)
 
 
-def test_a_hundred_thousand_records_take_less_than_sixty_megabytes() -> None:
+def test_100000_records_take_less_than_60_megabytes() -> None:
     rest = sample.compact(["proceed", "B", 84.2, [[sample.PAYEE, 1_767_000_000]], sample.BASE])
     rows = "".join(
         f'["{number:022d}",{rest[1:-1]},"{number}",["delivers"],1767000000]\n'

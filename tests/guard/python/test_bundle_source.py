@@ -1,4 +1,4 @@
-"""Where bundles come from: a server that is there, gone, old or hostile, and what is kept of it."""
+"""Sources of bundles: a reachable, unreachable, old or hostile server, and the cache."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def service(server: Seller) -> Service:
 
 
 class Service:
-    """A service with a bundle of `as_of`, and what it was asked."""
+    """A service with a bundle of `as_of`, and the requests that it received."""
 
     def __init__(self, server: Seller) -> None:
         self.server = server
@@ -68,7 +68,7 @@ class Service:
 
 def opened(service: Service, cache: Path, **options: Any) -> RemoteBundle:
     key = options.pop("key", KEY)
-    # Nothing here speaks TLS, and to load the authorities takes longer than all the rest.
+    # TLS is not used, and loading the authorities takes longer than the rest of the test.
     return RemoteBundle(service.url, key, cache=cache, **{"verify": False} | options)
 
 
@@ -79,7 +79,7 @@ def keep(service: Service, cache: Path, **options: Any) -> Bundle | None:
     return source.current()
 
 
-def test_the_first_use_waits_for_the_bundle_and_later_ones_do_not_ask_again(
+def test_first_use_waits_for_the_bundle_and_later_ones_use_it(
     service: Service, tmp_path: Path
 ) -> None:
     source = opened(service, tmp_path)
@@ -92,14 +92,16 @@ def test_the_first_use_waits_for_the_bundle_and_later_ones_do_not_ask_again(
     assert service.paths == ["/trust/bundle", "/.well-known/jwks.json"]
 
 
-def test_a_key_is_fetched_by_its_fingerprint_and_compared(service: Service, tmp_path: Path) -> None:
+def test_key_is_fetched_and_compared_with_its_fingerprint(service: Service, tmp_path: Path) -> None:
     assert opened(service, tmp_path, key=FINGERPRINT).current() is not None
     assert service.paths == ["/trust/bundle", "/.well-known/jwks.json"]
     with pytest.raises(SignatureError, match="another key than the pinned ones"):
         opened(service, tmp_path, key=pin_keys("A" * 43)).refresh()
 
 
-def test_what_was_kept_is_used_when_the_service_is_gone(service: Service, tmp_path: Path) -> None:
+def test_cached_bundle_is_used_when_service_is_unreachable(
+    service: Service, tmp_path: Path
+) -> None:
     assert keep(service, tmp_path, key=FINGERPRINT) is not None
     service.is_down = True
     for key in (KEY, FINGERPRINT):
@@ -108,16 +110,14 @@ def test_what_was_kept_is_used_when_the_service_is_gone(service: Service, tmp_pa
         assert bundle.as_of == service.as_of
 
 
-def test_what_another_key_signed_is_not_used_from_the_cache(
-    service: Service, tmp_path: Path
-) -> None:
+def test_cached_bundle_of_another_key_is_not_used(service: Service, tmp_path: Path) -> None:
     assert keep(service, tmp_path) is not None
     service.is_down = True
     assert opened(service, tmp_path, key=pin_keys("A" * 43)).current() is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"\n", b"{}\n", b"[]\nx", b"\xff" * 99, b"{" * 70_000])
-def test_a_damaged_file_is_not_used(service: Service, tmp_path: Path, damage: bytes) -> None:
+def test_damaged_file_is_not_used(service: Service, tmp_path: Path, damage: bytes) -> None:
     keep(service, tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_bytes(damage)
@@ -127,17 +127,15 @@ def test_a_damaged_file_is_not_used(service: Service, tmp_path: Path, damage: by
     assert opened(service, tmp_path).current() is None
 
 
-def test_no_bundle_is_had_from_a_service_that_never_answers(
-    service: Service, tmp_path: Path
-) -> None:
+def test_service_that_never_answers_gives_no_bundle(service: Service, tmp_path: Path) -> None:
     service.is_down = True
     source = opened(service, tmp_path)
     assert source.current() is None
     assert source.current() is None
-    assert service.paths == ["/trust/bundle"]  # not asked again at once
+    assert service.paths == ["/trust/bundle"]  # no second request immediately
 
 
-def test_an_older_bundle_does_not_replace_a_newer_one(service: Service, tmp_path: Path) -> None:
+def test_older_bundle_does_not_replace_newer_one(service: Service, tmp_path: Path) -> None:
     source = opened(service, tmp_path)
     source.refresh()
     newest = service.as_of
@@ -152,7 +150,7 @@ def test_an_older_bundle_does_not_replace_a_newer_one(service: Service, tmp_path
     assert again.as_of == newest
 
 
-def test_a_newer_one_replaces_it_and_an_unchanged_one_is_not_sent(
+def test_newer_bundle_replaces_it_and_unchanged_one_is_not_sent(
     service: Service, tmp_path: Path
 ) -> None:
     source = opened(service, tmp_path)
@@ -167,7 +165,7 @@ def test_a_newer_one_replaces_it_and_an_unchanged_one_is_not_sent(
     assert source.current() == bundle
 
 
-def test_the_bundle_of_bad_endpoints_alone_takes_no_other_s_place(
+def test_bundle_of_only_bad_endpoints_does_not_replace_a_complete_one(
     service: Service, tmp_path: Path
 ) -> None:
     source = opened(service, tmp_path)
@@ -193,7 +191,7 @@ def test_the_bundle_of_bad_endpoints_alone_takes_no_other_s_place(
     ],
     ids=lambda answer: str(answer.status),
 )
-def test_another_answer_is_no_bundle(service: Service, tmp_path: Path, answer: Answer) -> None:
+def test_other_response_is_not_a_bundle(service: Service, tmp_path: Path, answer: Answer) -> None:
     service.answer = lambda _call: answer
     assert opened(service, tmp_path).current() is None
     assert list(tmp_path.iterdir()) == []
@@ -201,7 +199,7 @@ def test_another_answer_is_no_bundle(service: Service, tmp_path: Path, answer: A
         opened(service, tmp_path).refresh()
 
 
-def test_a_body_that_is_too_long_is_not_read_to_its_end(
+def test_too_long_body_is_not_read_completely(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SIZE_MAX", 100)
@@ -209,7 +207,7 @@ def test_a_body_that_is_too_long_is_not_read_to_its_end(
         opened(service, tmp_path).refresh()
 
 
-def test_a_payment_waits_no_longer_than_its_time(service: Service, tmp_path: Path) -> None:
+def test_payment_waits_at_most_for_its_timeout(service: Service, tmp_path: Path) -> None:
     released = threading.Event()
 
     def slow(_call: Call) -> Answer | None:
@@ -228,7 +226,7 @@ def test_a_payment_waits_no_longer_than_its_time(service: Service, tmp_path: Pat
     assert bundle.as_of == service.as_of
 
 
-def test_a_stale_bundle_is_used_while_no_newer_one_can_be_had(
+def test_stale_bundle_is_used_until_a_newer_one_is_available(
     service: Service, tmp_path: Path
 ) -> None:
     service.as_of = NOW - 72 * 3_600
@@ -239,7 +237,7 @@ def test_a_stale_bundle_is_used_while_no_newer_one_can_be_had(
     assert bundle.as_of == service.as_of  # its age is judged by the decision
 
 
-def test_a_folder_that_cannot_be_written_stops_nobody(service: Service, tmp_path: Path) -> None:
+def test_payments_continue_with_unwritable_cache_folder(service: Service, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert opened(service, tmp_path / "file").current() is not None
 
@@ -251,7 +249,7 @@ def write(path: Path, as_of: int, variant: str = "all") -> None:
     os.utime(path, ns=(as_of, as_of))
 
 
-def test_a_file_is_read_again_when_it_changes_and_only_if_it_verifies(tmp_path: Path) -> None:
+def test_changed_file_is_read_again_and_used_only_if_it_verifies(tmp_path: Path) -> None:
     path = tmp_path / "bundle.zst"
     write(path, NOW - 60)
     source = FileBundle(path, KEY)
@@ -269,7 +267,7 @@ def test_a_file_is_read_again_when_it_changes_and_only_if_it_verifies(tmp_path: 
     assert source.current().as_of == NOW - 10
 
 
-def test_a_file_holds_the_variant_that_its_name_says(tmp_path: Path) -> None:
+def test_file_contains_the_variant_of_its_name(tmp_path: Path) -> None:
     for name, variant in (("bundle.zst", "all"), ("avoid.zst", "avoid"), ("my-avoid", "avoid")):
         write(tmp_path / name, NOW, variant=variant)
         assert FileBundle(tmp_path / name, KEY).current().variant == variant
@@ -278,7 +276,7 @@ def test_a_file_holds_the_variant_that_its_name_says(tmp_path: Path) -> None:
         FileBundle(tmp_path / "bundle.zst", KEY)
 
 
-def test_a_forged_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_forged_file_is_refused_immediately(tmp_path: Path) -> None:
     path = tmp_path / "bundle.zst"
     write(path, NOW)
     path.write_bytes(sample.body(as_of=NOW + 1))
@@ -288,7 +286,7 @@ def test_a_forged_file_is_refused_at_once(tmp_path: Path) -> None:
         open_guard(bundle=tmp_path / "none", key=sample.public_key(), journal=":memory:")
 
 
-def test_a_bundle_of_bytes_is_verified_as_well() -> None:
+def test_bundle_given_as_bytes_is_verified() -> None:
     body = sample.body(as_of=NOW)
     signature = sample.signature(body)
     guard = open_guard(bundle=(body, signature), key=sample.public_key(), journal=":memory:")
@@ -299,6 +297,6 @@ def test_a_bundle_of_bytes_is_verified_as_well() -> None:
         open_guard(bundle=(body + b"x", signature), key=sample.public_key(), journal=":memory:")
 
 
-def test_a_bundle_without_a_key_is_not_used() -> None:
+def test_bundle_without_key_is_not_used() -> None:
     with pytest.raises(SignatureError, match="Give the operator's public JWK"):
         open_guard(bundle="https://trust.example.com/trust/bundle", journal=":memory:")

@@ -39,7 +39,7 @@ def named(cases: list[dict[str, Any]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[case["name"] for case in cases])
 
 
-def test_transitions_are_those_of_the_table() -> None:
+def test_transitions_match_the_table() -> None:
     table = {
         (State(row["from"]), Event(row["event"])): row
         for row in PAYMENTS["transitions"]
@@ -63,7 +63,7 @@ def test_transitions_are_those_of_the_table() -> None:
         if case.get("complete") and case.get("accepted", True)
     ]
 )
-def test_answer_is_the_event_of_the_table(case: dict[str, Any]) -> None:
+def test_event_of_answer_matches_the_table(case: dict[str, Any]) -> None:
     receipt = case.get("receipt", {})
     answer = Answer(case["status"], receipt.get("transaction") or None)
 

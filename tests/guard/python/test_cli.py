@@ -1,4 +1,4 @@
-"""The command: what it prints, its exit codes, and that no key is shown."""
+"""The command: its output and exit codes. Keys are never shown."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def journal(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_journal_that_is_not_there_is_not_made_by_a_look_at_it(
+def test_reading_commands_do_not_create_a_missing_journal(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -82,15 +82,13 @@ def test_a_journal_that_is_not_there_is_not_made_by_a_look_at_it(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_fingerprint_for_a_file_is_refused_with_what_to_give_instead(
-    run: Run, bundle: Path
-) -> None:
+def test_fingerprint_for_a_file_is_refused_with_a_remedy(run: Run, bundle: Path) -> None:
     code, _, err = run("check", GOOD_URL, "--bundle", str(bundle), "--key", sample.fingerprint())
     assert code == 2
     assert "public JWK, which the service has at /.well-known/jwks.json" in err
 
 
-def test_a_good_endpoint_is_allowed(run: Run, bundle: Path) -> None:
+def test_good_endpoint_is_allowed(run: Run, bundle: Path) -> None:
     code, out, _ = run("check", GOOD_URL)
     assert code == 0
     assert out.splitlines()[0] == f"allow  {GOOD_URL}"
@@ -98,7 +96,7 @@ def test_a_good_endpoint_is_allowed(run: Run, bundle: Path) -> None:
     assert f"paid to {sample.PAYEE} since" in out
 
 
-def test_a_stranger_is_allowed_up_to_an_amount_that_is_said(run: Run, bundle: Path) -> None:
+def test_unknown_endpoint_is_allowed_up_to_the_printed_amount(run: Run, bundle: Path) -> None:
     stranger = ("check", "https://nobody.example.org/")
     assert "The bundle does not know it: up to $0.01 would be paid." in run(*stranger)[1]
     assert "up to $0.02 would be paid" in run(*stranger, "--unknown-max", "0.02")[1]
@@ -121,7 +119,7 @@ def test_a_stranger_is_allowed_up_to_an_amount_that_is_said(run: Run, bundle: Pa
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_would_not_be_paid_is_said_with_its_rule(
+def test_refused_payment_is_printed_with_its_rule(
     run: Run, bundle: Path, words: list[str], rule: str
 ) -> None:
     code, out, _ = run("check", *words)
@@ -132,7 +130,7 @@ def test_what_would_not_be_paid_is_said_with_its_rule(
     assert json.loads(out)["code"] == rule
 
 
-def test_the_bundle_and_its_key_are_options_as_well(
+def test_bundle_and_key_are_options(
     run: Run, bundle: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(cli_journal.BUNDLE)
@@ -154,16 +152,14 @@ def test_the_bundle_and_its_key_are_options_as_well(
     ],
     ids=str,
 )
-def test_wrong_use_ends_with_2_and_says_what_to_do(
-    run: Run, bundle: Path, words: list[str]
-) -> None:
+def test_wrong_usage_exits_with_2_and_a_hint(run: Run, bundle: Path, words: list[str]) -> None:
     code, _, errors = run(*words)
     assert code == 2
     assert errors
     assert "Traceback" not in errors
 
 
-def test_a_bundle_that_cannot_be_had_is_a_failure(
+def test_unavailable_bundle_is_a_failure(
     run: Run, bundle: Path, seller: Seller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -173,14 +169,14 @@ def test_a_bundle_that_cannot_be_had_is_a_failure(
     assert "No bundle could be loaded" in errors
 
 
-def test_a_forged_bundle_is_a_failure(run: Run, bundle: Path) -> None:
+def test_forged_bundle_is_a_failure(run: Run, bundle: Path) -> None:
     bundle.write_bytes(sample.body(as_of=1))
     code, _, errors = run("check", GOOD_URL)
     assert code == 2
     assert "not signed by the pinned key" in errors
 
 
-def test_the_journal_is_printed_as_text_and_as_json(run: Run, journal: Path) -> None:
+def test_journal_is_printed_as_text_and_json(run: Run, journal: Path) -> None:
     code, out, _ = run("journal", "--journal", str(journal))
     assert code == 0
     assert out.count("nonce 0x") == 2
@@ -191,7 +187,7 @@ def test_the_journal_is_printed_as_text_and_as_json(run: Run, journal: Path) -> 
     assert "header 1" not in out
 
 
-def test_payments_are_exported_without_what_could_be_sent_again(run: Run, journal: Path) -> None:
+def test_payments_are_exported_without_their_payloads(run: Run, journal: Path) -> None:
     code, out, _ = run("export", "--csv", "--journal", str(journal))
     first, second = csv.DictReader(out.splitlines())
     assert (code, first["nonce"], second["settlement"]) == (0, NONCE, "0xab")
@@ -276,7 +272,7 @@ def test_node_that_does_not_answer_resolves_nothing(
     assert (code, json.loads(out)["state"]) == (1, "open")
 
 
-def test_unresolved_reports_what_is_missing(run: Run, journal: Path, open_payment: str) -> None:
+def test_unresolved_reports_missing_arguments(run: Run, journal: Path, open_payment: str) -> None:
     code, _, err = run("unresolved", "resolve", open_payment, "--journal", str(journal))
     assert (code, "Add --node URL" in err) == (2, True)
     code, _, err = run("unresolved", "write-off", "0x12", "--journal", str(journal))
@@ -307,7 +303,7 @@ def test_quote_judges_each_offer_and_pays_nothing(run: Run, bundle: Path, seller
     assert [call.body for call in seller.calls] == [b"", b"x", b""]
 
 
-def test_quote_of_what_costs_nothing_is_a_failure(run: Run, bundle: Path, seller: Seller) -> None:
+def test_quote_of_free_resource_is_a_failure(run: Run, bundle: Path, seller: Seller) -> None:
     seller.unpaid = lambda _call: Answer(200)
     assert "answers 200, not 402" in run("quote", f"{seller.url}/data")[2]
     seller.unpaid = lambda _call: Answer(402, {}, b"pay me")
@@ -347,12 +343,12 @@ def test_try_shows_a_purchase_and_a_refusal(run: Run) -> None:
     assert "bad seller: payto-unknown" in out
 
 
-def test_an_empty_journal_says_so(run: Run, tmp_path: Path) -> None:
+def test_empty_journal_is_reported(run: Run, tmp_path: Path) -> None:
     Journal(tmp_path / "new").close()
     assert run("journal", "--journal", str(tmp_path / "new"))[1] == "Nothing was paid yet.\n"
 
 
-def test_a_report_is_signed_by_the_payer(
+def test_report_is_signed_by_the_payer(
     run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PAYER_KEY, PRIVATE_KEY)
@@ -369,7 +365,7 @@ def test_a_report_is_signed_by_the_payer(
 
 
 @pytest.mark.parametrize(("entry", "outcome"), [("1", "settled-not-delivered"), ("2", "delivered")])
-def test_a_report_says_what_the_journal_knows_unless_told_otherwise(
+def test_report_states_the_outcome_in_the_journal_by_default(
     run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch, entry: str, outcome: str
 ) -> None:
     monkeypatch.setenv(PAYER_KEY, PRIVATE_KEY)
@@ -384,7 +380,7 @@ def test_a_report_says_what_the_journal_knows_unless_told_otherwise(
         ("11" * 31, "cannot be read"),
     ],
 )
-def test_a_report_needs_the_key_of_the_payer_and_never_shows_it(
+def test_report_needs_the_payer_s_key_and_never_prints_it(
     run: Run, journal: Path, monkeypatch: pytest.MonkeyPatch, key: str, words: str
 ) -> None:
     monkeypatch.setenv(PAYER_KEY, key)
@@ -394,7 +390,7 @@ def test_a_report_needs_the_key_of_the_payer_and_never_shows_it(
     assert not key or key not in errors
 
 
-def test_a_report_is_sent_only_when_that_is_asked(
+def test_report_is_sent_only_with_option(
     run: Run, journal: Path, seller: Seller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(PAYER_KEY, PRIVATE_KEY)
@@ -409,7 +405,7 @@ def test_a_report_is_sent_only_when_that_is_asked(
     assert run("report", "2", "--send", url, "--journal", str(journal))[0] == 1
 
 
-def test_a_server_that_cannot_be_started_is_said(run: Run, bundle: Path, tmp_path: Path) -> None:
+def test_server_that_cannot_be_started_is_reported(run: Run, bundle: Path, tmp_path: Path) -> None:
     code, _, errors = run(
         "proxy", "--journal", str(tmp_path / "j"), "--", str(tmp_path / "no-such-program")
     )
@@ -417,7 +413,7 @@ def test_a_server_that_cannot_be_started_is_said(run: Run, bundle: Path, tmp_pat
     assert "cannot be started" in errors
 
 
-def test_the_help_names_every_command(run: Run) -> None:
+def test_help_lists_every_command(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
     assert re.findall(r"^    (\w+)", out, re.MULTILINE) == [

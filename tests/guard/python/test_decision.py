@@ -34,7 +34,7 @@ LATER_THAN_OFFERS = {
     *(Code.PAY_AGAIN, Code.SDK_REFUSED, Code.PAID_ALREADY),
     *(Code.SIGNED_DIFFERS, Code.PAYMENT_UNRESOLVED),
 }
-"""Codes that depend on earlier payments or on what was signed."""
+"""Codes that depend on earlier payments or on the signature."""
 
 
 @pytest.mark.parametrize("case", TABLE["cases"], ids=lambda case: case["name"])
@@ -60,7 +60,7 @@ FIELDS = st.sampled_from(sorted([*DEFAULTS["offer"], "maxAmountRequired", "resou
 
 
 @given(st.dictionaries(FIELDS, JSON, max_size=9), JSON, JSON)
-def test_no_offer_makes_the_decision_raise_and_only_a_good_one_is_allowed(
+def test_no_offer_makes_decision_raise_and_only_good_ones_are_allowed(
     changes: dict[str, Any], resource_url: object, request_url: object
 ) -> None:
     changed = read_offer(DEFAULTS["offer"] | changes, resource_url)

@@ -59,7 +59,7 @@ class Running:
             writer.close()
 
     def request(self, target: str | None = None, *lines: str, method: str = "GET") -> str:
-        """Return the text of a request that is valid but for its lines."""
+        """Return the text of a request that is valid except for its lines."""
         target = self.data if target is None else target
         head = [f"{method} {target} HTTP/1.1", f"Host: 127.0.0.1:{self.port}"]
         return "\r\n".join([*head, f"Authorization: Bearer {TOKEN}", *lines, "", ""])

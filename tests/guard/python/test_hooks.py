@@ -59,7 +59,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-async def test_an_offer_that_a_later_hook_changes_is_not_sent(
+async def test_offer_changed_by_later_hook_is_not_sent(
     change: Callable[[Any], None], seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     async with GuardedClient(guard, payer) as http:
@@ -71,7 +71,7 @@ async def test_an_offer_that_a_later_hook_changes_is_not_sent(
     assert guard.journal.payments() == ()
 
 
-async def test_a_token_that_is_changed_for_the_signature_alone_is_not_sent(
+async def test_token_changed_only_in_the_signature_is_not_sent(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     payer.on_after_payment_creation(set_to("asset", USDC))  # before the guard looks
@@ -83,7 +83,7 @@ async def test_a_token_that_is_changed_for_the_signature_alone_is_not_sent(
     assert not seller.payments
 
 
-async def test_a_payload_that_is_changed_after_signing_is_not_sent(
+async def test_payload_changed_after_signing_is_not_sent(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     def change(context: Any) -> None:
@@ -98,7 +98,7 @@ async def test_a_payload_that_is_changed_after_signing_is_not_sent(
     assert spent_today(guard) == 0
 
 
-async def test_a_payment_that_fails_to_leave_counts_as_spent_no_longer(
+async def test_unsent_payment_does_not_count_as_spent(
     seller: Seller, payer: x402Client, guard: Guard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_arguments: object) -> dict[str, str]:
@@ -113,7 +113,7 @@ async def test_a_payment_that_fails_to_leave_counts_as_spent_no_longer(
     assert spent_today(guard) == 0
 
 
-async def test_a_payload_that_an_extension_brings_is_not_sent(
+async def test_payload_of_an_extension_is_not_sent(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     class Extension:
@@ -127,14 +127,14 @@ async def test_a_payload_that_an_extension_brings_is_not_sent(
                 update={"payload": payload.payload | {"authorization": signed}}
             )
 
-    payer.register_extension(Extension())  # type: ignore[arg-type]  # what the SDK calls of it
+    payer.register_extension(Extension())  # type: ignore[arg-type]  # has the methods that the SDK calls
     async with GuardedClient(guard, payer) as http:
         with pytest.raises(PaymentRefusedError):
             await http.get(f"{seller.url}/data")
     assert not seller.payments
 
 
-async def test_a_good_payload_that_was_not_written_down_is_not_sent(
+async def test_payload_that_was_not_recorded_is_not_sent(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     """An extension brings another authorization for the same terms, signed by the same wallet."""
@@ -149,14 +149,14 @@ async def test_a_good_payload_that_was_not_written_down_is_not_sent(
             other = await signer.create_payment_payload(required)
             return payload.model_copy(update={"payload": other.payload})
 
-    payer.register_extension(Extension())  # type: ignore[arg-type]  # what the SDK calls of it
+    payer.register_extension(Extension())  # type: ignore[arg-type]  # has the methods that the SDK calls
     async with GuardedClient(guard, payer) as http:
         with pytest.raises(PaymentRefusedError):
             await http.get(f"{seller.url}/data")
     assert not seller.payments
 
 
-async def test_an_answer_from_another_url_than_the_request_s_is_not_paid(
+async def test_402_from_another_url_than_the_request_s_is_not_paid(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     client = GuardedHTTPClient(guard, payer)
@@ -173,13 +173,13 @@ async def test_an_answer_from_another_url_than_the_request_s_is_not_paid(
         assert attempt.header is None
 
 
-def test_a_sealed_payment_leaves_to_its_own_url_alone(guard: Guard) -> None:
+def test_sealed_payment_is_sent_only_to_its_url(guard: Guard) -> None:
     attempt = Attempt(owner=None, url="https://api.example.com/a", keys=("", ""), header="sealed")
     with pytest.raises(PaymentRefusedError, match="another URL"):
         guard.check_leaving(attempt, "https://api.example.com/b", ["sealed"])
 
 
-async def test_a_payload_that_a_hook_of_failures_brings_is_not_sent(
+async def test_payload_of_a_failure_hook_is_not_sent(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     stolen: list[PaymentPayload] = []
@@ -198,7 +198,7 @@ async def test_a_payload_that_a_hook_of_failures_brings_is_not_sent(
     assert not seller.payments
 
 
-async def test_a_payment_that_the_caller_sets_himself_does_not_leave(
+async def test_payment_header_of_the_caller_is_not_sent(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     async with GuardedClient(guard, payer) as http:
@@ -208,7 +208,7 @@ async def test_a_payment_that_the_caller_sets_himself_does_not_leave(
     assert not seller.calls
 
 
-async def test_a_hook_that_raises_refuses_and_gives_the_reservation_back(
+async def test_raising_hook_refuses_and_releases_the_reservation(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     def fail(_context: object) -> None:
@@ -236,7 +236,7 @@ async def test_hook_that_loses_the_answer_leaves_the_payment_open(
     assert payment.state == State.OPEN
 
 
-async def test_a_later_hook_that_aborts_gives_the_reservation_back(
+async def test_aborting_later_hook_releases_the_reservation(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     async with GuardedClient(guard, payer) as http:
@@ -247,7 +247,7 @@ async def test_a_later_hook_that_aborts_gives_the_reservation_back(
     assert spent_today(guard) == 0
 
 
-async def test_a_client_that_is_used_without_its_transport_pays_nothing(
+async def test_client_without_guarded_transport_pays_nothing(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     GuardedHTTPClient(guard, payer)
@@ -256,7 +256,7 @@ async def test_a_client_that_is_used_without_its_transport_pays_nothing(
     assert not seller.payments
 
 
-async def test_the_sdk_s_own_transport_pays_with_the_guarded_client_what_is_allowed(
+async def test_sdk_transport_makes_allowed_payments_with_guarded_client(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     transport = x402AsyncTransport(GuardedHTTPClient(guard, payer))
@@ -284,7 +284,7 @@ async def test_payment_by_the_sdk_s_own_transport_stays_the_only_one_until_it_is
     assert seller.payments[0] == seller.payments[1]
 
 
-async def test_a_url_that_one_request_left_behind_pays_for_no_other(
+async def test_url_of_an_earlier_request_pays_for_no_other(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     paying = GuardedHTTPClient(guard, payer)
@@ -294,7 +294,7 @@ async def test_a_url_that_one_request_left_behind_pays_for_no_other(
     assert len(seller.payments) == 1
 
 
-async def test_a_cancelled_request_is_written_down_as_unknown(
+async def test_cancelled_request_is_recorded_as_unknown(
     seller: Seller, payer: x402Client, guard: Guard
 ) -> None:
     started, go = asyncio.Event(), asyncio.Event()

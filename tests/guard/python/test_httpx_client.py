@@ -54,7 +54,7 @@ def opened(
 ) -> Open:
     def make(record: Row | None = None, **options: Any) -> GuardedClient:
         bundle = bundle_of({f"{seller.url}/data": record or known()})
-        # Nothing here speaks TLS, and to load the authorities takes longer than all the rest.
+        # TLS is not used, and loading the authorities takes longer than the rest of the test.
         usual: dict[str, Any] = {
             "journal": MEMORY,
             "transport": httpx.AsyncHTTPTransport(verify=False),
@@ -64,7 +64,7 @@ def opened(
     return make
 
 
-async def test_a_good_seller_is_paid_and_the_journal_says_so(seller: Seller, opened: Open) -> None:
+async def test_good_seller_is_paid_and_recorded(seller: Seller, opened: Open) -> None:
     async with opened() as http:
         answer = await http.post(f"{seller.url}/data?q=1", json={"a": 1})
         assert answer.status_code == 200
@@ -88,7 +88,7 @@ async def test_another_payee_is_refused_before_anything_is_signed(
     assert not seller.payments
 
 
-async def test_a_token_that_the_policy_allows_is_paid_with_however_its_address_is_written(
+async def test_allowed_token_is_accepted_in_any_case_of_its_address(
     seller: Seller, opened: Open, payer: x402Client
 ) -> None:
     token = "0x6B175474E89094C44Da98b954EedeAC495271d0F"
@@ -100,7 +100,7 @@ async def test_a_token_that_the_policy_allows_is_paid_with_however_its_address_i
         assert await status(http, f"{seller.url}/data?2") == Code.PAYTO_MALFORMED
 
 
-async def test_a_refusal_says_why_and_what_to_do(seller: Seller, opened: Open) -> None:
+async def test_refusal_has_reason_and_remedy(seller: Seller, opened: Open) -> None:
     seller.amount = "10001"
     async with opened() as http:
         with pytest.raises(PaymentRefusedError, match=r"price-jump: \$0.010001 .* `price_factor`"):
@@ -108,9 +108,7 @@ async def test_a_refusal_says_why_and_what_to_do(seller: Seller, opened: Open) -
     assert set(REMEDIES) == set(Code)
 
 
-async def test_a_redirect_to_another_host_is_judged_by_where_it_leads(
-    seller: Seller, opened: Open
-) -> None:
+async def test_redirect_is_decided_by_record_of_its_target(seller: Seller, opened: Open) -> None:
     seller.unpaid = lambda call: (
         None
         if call.host.startswith("localhost")
@@ -123,7 +121,7 @@ async def test_a_redirect_to_another_host_is_judged_by_where_it_leads(
     assert not seller.payments
 
 
-async def test_a_redirect_on_the_same_host_is_paid(seller: Seller, opened: Open) -> None:
+async def test_redirect_on_same_host_is_paid(seller: Seller, opened: Open) -> None:
     seller.unpaid = lambda call: (
         None if call.path == "/data" else Answer(307, {"Location": f"{seller.url}/data"})
     )
@@ -132,7 +130,7 @@ async def test_a_redirect_on_the_same_host_is_paid(seller: Seller, opened: Open)
     assert [call.path for call in seller.calls] == ["/old", "/data", "/data"]
 
 
-async def test_an_answer_to_a_payment_that_redirects_is_followed_and_not_paid_again(
+async def test_redirect_after_payment_is_followed_and_not_paid_again(
     seller: Seller, opened: Open
 ) -> None:
     seller.answer = lambda _call: Answer(307, {"Location": "/data?again"})
@@ -189,7 +187,7 @@ async def test_402_that_names_another_host_is_a_warning_if_payto_and_price_are_k
 
 
 @pytest.mark.usefixtures("one_day")
-async def test_fifty_calls_at_once_do_not_exceed_a_budget(seller: Seller, opened: Open) -> None:
+async def test_fifty_concurrent_calls_do_not_exceed_a_budget(seller: Seller, opened: Open) -> None:
     limits = Policy(max_host_day=50_000)
     async with opened(policy=limits, timeout=60) as http:
         calls = [http.get(f"{seller.url}/data") for _ in range(50)]
@@ -213,7 +211,7 @@ async def test_hundred_parallel_calls_with_keys_are_all_paid(seller: Seller, ope
         answer = seller.respond(call)
         return httpx.Response(answer.status, headers=answer.headers, content=answer.body)
 
-    # In process: a hundred connections at once are more than the seller's socket queues.
+    # In process: the seller's socket does not queue a hundred connections.
     async with opened(transport=httpx.MockTransport(respond)) as http:
         assert await asyncio.gather(*(buy(http, number) for number in range(100))) == [200] * 100
     assert len({paid["payload"]["authorization"]["nonce"] for paid in seller.payments}) == 100
@@ -233,7 +231,7 @@ async def test_seller_that_asks_again_and_again_gets_one_payment(
 
 
 def moving(seller: Seller) -> Callable[[Call], Answer | None]:
-    """Sends whoever asks for /data to another URL each time."""
+    """Redirect each request for /data to another URL."""
     numbers = itertools.count()
 
     def unpaid(call: Call) -> Answer | None:
@@ -251,7 +249,7 @@ async def test_answered_calls_are_limited_by_the_budgets_only(seller: Seller, op
     assert len(seller.payments) == 6
 
 
-async def test_a_fragment_does_not_make_another_purchase(seller: Seller, opened: Open) -> None:
+async def test_fragment_does_not_make_another_purchase(seller: Seller, opened: Open) -> None:
     seller.answer = lambda _call: Answer(503)
     async with opened() as http:
         for number in range(4):
@@ -295,7 +293,7 @@ async def test_open_payment_is_neither_sent_nor_followed_by_another_one_for_anot
     assert seller.payments[0] == seller.payments[1]
 
 
-async def test_a_lost_payment_is_followed_by_no_second_one_when_the_seller_asks_again(
+async def test_lost_payment_is_not_repeated_when_seller_returns_402_again(
     seller: Seller, opened: Open
 ) -> None:
     seller.answer = lambda _call: Answer(503)
@@ -309,7 +307,7 @@ async def test_a_lost_payment_is_followed_by_no_second_one_when_the_seller_asks_
     assert others == [first, first]
 
 
-async def test_who_paid_gets_the_answer_even_where_it_cannot_be_written_down(
+async def test_paid_answer_is_returned_even_if_it_cannot_be_recorded(
     seller: Seller, opened: Open, tmp_path: Path
 ) -> None:
     file = tmp_path / "journal.sqlite"
@@ -330,7 +328,7 @@ async def test_who_paid_gets_the_answer_even_where_it_cannot_be_written_down(
     assert len(seller.payments) == 1
 
 
-async def test_a_payment_whose_connection_broke_is_sent_again_and_no_second_one_signed(
+async def test_payment_is_resent_after_broken_connection_without_second_signature(
     seller: Seller, opened: Open
 ) -> None:
     seller.answer = lambda _call: Answer(is_cut=True)
@@ -348,7 +346,7 @@ async def test_a_payment_whose_connection_broke_is_sent_again_and_no_second_one_
     assert seller.payments[0] == seller.payments[1]
 
 
-async def test_a_restarted_client_sends_the_payment_of_the_one_before_again(
+async def test_restarted_client_resends_the_earlier_payment(
     seller: Seller, opened: Open, tmp_path: Path
 ) -> None:
     seller.answer = lambda _call: Answer(503)
@@ -363,7 +361,7 @@ async def test_a_restarted_client_sends_the_payment_of_the_one_before_again(
 
 
 @pytest.mark.parametrize("later", [408, 425, 429])
-async def test_a_payment_that_a_seller_wants_later_is_sent_again_and_no_second_one_signed(
+async def test_payment_is_resent_when_seller_defers_it_without_second_signature(
     seller: Seller, opened: Open, later: int
 ) -> None:
     seller.answer = lambda _call: Answer(later)
@@ -375,7 +373,7 @@ async def test_a_payment_that_a_seller_wants_later_is_sent_again_and_no_second_o
     assert seller.payments[0] == seller.payments[1]
 
 
-async def test_an_error_after_payment_is_written_down(seller: Seller, opened: Open) -> None:
+async def test_error_after_payment_is_recorded(seller: Seller, opened: Open) -> None:
     seller.answer = lambda _call: Answer(404)
     async with opened() as http:
         await http.get(f"{seller.url}/data")
@@ -384,9 +382,7 @@ async def test_an_error_after_payment_is_written_down(seller: Seller, opened: Op
 
 
 @pytest.mark.parametrize("text", ["", "e30=", "!", "W10=", "bnVsbA=="])
-async def test_a_receipt_that_cannot_be_read_is_none(
-    seller: Seller, opened: Open, text: str
-) -> None:
+async def test_unreadable_receipt_is_ignored(seller: Seller, opened: Open, text: str) -> None:
     seller.answer = lambda _call: Answer(200, {"PAYMENT-RESPONSE": text})
     async with opened() as http:
         await http.get(f"{seller.url}/data")
@@ -394,7 +390,7 @@ async def test_a_receipt_that_cannot_be_read_is_none(
     assert entry.state == State.DELIVERED
 
 
-async def test_a_body_that_is_a_stream_is_paid_for(seller: Seller, opened: Open) -> None:
+async def test_streamed_body_is_paid_for(seller: Seller, opened: Open) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b"one "
         yield b"two"
@@ -406,13 +402,13 @@ async def test_a_body_that_is_a_stream_is_paid_for(seller: Seller, opened: Open)
 
 
 @pytest.mark.parametrize("answer", [True, False, None, 1, "yes"])
-async def test_only_a_plain_yes_is_consent(seller: Seller, opened: Open, answer: object) -> None:
+async def test_only_true_is_consent(seller: Seller, opened: Open, answer: object) -> None:
     seller.amount = "20000"
     questions: list[tuple[Code, str]] = []
 
     async def ask(question: Ask, url: str) -> bool:
         questions.append((question.code, url))
-        return answer  # type: ignore[return-value]  # what a careless caller may return
+        return answer  # type: ignore[return-value]  # a careless caller may return other types
 
     async with opened(ask=ask) as http:
         paid = await status(http, f"{seller.url}/other")
@@ -441,7 +437,7 @@ async def test_consent_goes_over_no_budget(seller: Seller, opened: Open) -> None
     assert not seller.payments
 
 
-async def test_someone_who_is_asked_and_raises_refuses(seller: Seller, opened: Open) -> None:
+async def test_raising_approver_refuses(seller: Seller, opened: Open) -> None:
     def ask(_question: Ask, _url: str) -> bool:
         raise RuntimeError("nobody is there")
 
@@ -476,9 +472,7 @@ async def test_version_1_is_guarded_as_well(seller: Seller, opened: Open) -> Non
     assert len(seller.payments) == 1
 
 
-async def test_a_client_pays_through_the_proxy_that_it_is_given(
-    seller: Seller, opened: Open
-) -> None:
+async def test_client_pays_through_its_proxy(seller: Seller, opened: Open) -> None:
     url = "http://api.example.com/data"
 
     def name_itself(required: dict[str, Any]) -> None:
@@ -500,7 +494,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-async def test_a_client_pays_through_the_proxy_of_the_environment_and_is_guarded_there(
+async def test_client_pays_guarded_through_proxy_of_environment(
     seller: Seller, opened: Open, no_proxies: pytest.MonkeyPatch
 ) -> None:
     url = f"http://api.example.com:{seller.port}/data"
@@ -514,7 +508,7 @@ async def test_a_client_pays_through_the_proxy_of_the_environment_and_is_guarded
     assert len(seller.payments) == 1
 
 
-async def test_a_proxy_of_the_environment_is_left_out_where_it_says_so(
+async def test_no_proxy_variable_is_respected(
     seller: Seller, opened: Open, no_proxies: pytest.MonkeyPatch
 ) -> None:
     with closed_port() as unused:
@@ -530,14 +524,14 @@ async def test_a_proxy_of_the_environment_is_left_out_where_it_says_so(
     assert len(seller.payments) == 2
 
 
-async def test_a_free_answer_passes_unchanged(seller: Seller, opened: Open) -> None:
+async def test_free_answer_passes_unchanged(seller: Seller, opened: Open) -> None:
     seller.unpaid = lambda _call: Answer(200, {"X-Free": "1"}, b"free")
     async with opened() as http:
         answer = await http.get(f"{seller.url}/free")
     assert (answer.content, answer.headers["x-free"]) == (b"free", "1")
 
 
-async def test_two_guards_on_one_wallet_pay_their_own_payments_alone(
+async def test_two_guards_on_one_wallet_send_only_their_payments(
     seller: Seller, opened: Open
 ) -> None:
     async with opened(policy=Policy(max_call=1)) as mean, opened() as kind:
@@ -548,7 +542,7 @@ async def test_two_guards_on_one_wallet_pay_their_own_payments_alone(
 
 
 @pytest.mark.parametrize("is_guarded", [False, True])
-async def test_who_is_asked_pays_nothing_by_the_client_itself_and_may_pay_through_the_guard(
+async def test_approver_can_pay_only_through_the_guard(
     seller: Seller,
     opened: Open,
     known: Callable[..., Row],
@@ -577,7 +571,7 @@ async def test_who_is_asked_pays_nothing_by_the_client_itself_and_may_pay_throug
     )
 
 
-async def test_the_client_of_another_guard_pays_nothing_in_the_middle_of_a_call(
+async def test_client_of_another_guard_pays_nothing_during_a_call(
     seller: Seller,
     opened: Open,
     known: Callable[..., Row],

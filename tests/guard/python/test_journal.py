@@ -351,7 +351,7 @@ def test_processes_share_one_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_day")
-def test_a_killed_process_leaves_every_payment_that_may_have_left_in_the_journal(
+def test_killed_process_leaves_possibly_sent_payments_in_the_journal(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "journal.sqlite"

@@ -18,13 +18,13 @@ NOW = 1_767_225_600 + 3_600
 POLICY = Policy()
 
 
-def test_a_journal_that_cannot_be_opened_says_what_to_do(tmp_path: Path) -> None:
+def test_journal_that_cannot_be_opened_has_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(JournalError, match="Name a file that can be written"):
         Journal(tmp_path / "file" / "journal.sqlite")
 
 
-def test_a_new_journal_is_opened_by_many_at_once(tmp_path: Path) -> None:
+def test_new_journal_is_opened_concurrently(tmp_path: Path) -> None:
     for number in range(20):
         path, start = tmp_path / f"{number}.sqlite", Barrier(8)
 
@@ -39,7 +39,7 @@ def test_a_new_journal_is_opened_by_many_at_once(tmp_path: Path) -> None:
             assert [call.result() for call in [pool.submit(opened) for _ in range(8)]] == [0] * 8
 
 
-def test_a_file_that_was_removed_or_replaced_lets_nothing_be_paid(tmp_path: Path) -> None:
+def test_removed_or_replaced_file_stops_payments(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     for replace in (False, True):
         journal = Journal(path)
@@ -52,7 +52,7 @@ def test_a_file_that_was_removed_or_replaced_lets_nothing_be_paid(tmp_path: Path
         path.unlink(missing_ok=True)
 
 
-def test_a_damaged_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+def test_error_of_damaged_file_states_its_path(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     journal = Journal(path)
     pay(journal, 1, POLICY, NOW)

@@ -49,9 +49,7 @@ def payments(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-async def test_a_paid_tool_is_paid_and_the_journal_says_so(
-    guard: Guard, payer: x402Client, log: Path
-) -> None:
+async def test_paid_tool_is_paid_and_recorded(guard: Guard, payer: x402Client, log: Path) -> None:
     async with connected(log) as session:
         tools = GuardedTools(guard, payer, session, url=URL)
         result = await tools.call_tool("weather", {"city": "Bern"})
@@ -63,7 +61,7 @@ async def test_a_paid_tool_is_paid_and_the_journal_says_so(
     assert (entry.host, entry.resource) == ("tools.example.com", URL)
 
 
-async def test_a_free_tool_costs_nothing(guard: Guard, payer: x402Client, log: Path) -> None:
+async def test_free_tool_costs_nothing(guard: Guard, payer: x402Client, log: Path) -> None:
     async with connected(log) as session:
         result = await GuardedTools(guard, payer, session, url=URL).call_tool("hello")
     assert "hello" in result.model_dump_json()
@@ -80,7 +78,7 @@ async def test_another_payee_is_refused(guard: Guard, payer: x402Client, log: Pa
     assert guard.journal.payments() == ()
 
 
-async def test_a_server_without_an_address_is_unknown(
+async def test_server_without_address_is_unknown(
     guard: Guard, payer: x402Client, log: Path
 ) -> None:
     async with connected(log) as session:
@@ -90,7 +88,7 @@ async def test_a_server_without_an_address_is_unknown(
     assert len(payments(log)) == 1
 
 
-async def test_an_offer_that_a_later_hook_changes_is_not_sent(
+async def test_offer_changed_by_later_hook_is_not_sent(
     guard: Guard, payer: x402Client, log: Path
 ) -> None:
     async with connected(log) as session:
@@ -120,7 +118,7 @@ def test_another_result_asks_for_no_payment(result: object) -> None:
 
 
 @pytest.mark.parametrize("payment", [1, [], {}, "x", {"x402Version": 1}, {"payload": {}}], ids=str)
-def test_a_payment_that_cannot_be_read_is_an_error(payment: object) -> None:
+def test_unreadable_payment_is_an_error(payment: object) -> None:
     with pytest.raises(McpPaymentError):
         read_payment({"x402/payment": payment})
 

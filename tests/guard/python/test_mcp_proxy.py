@@ -67,7 +67,7 @@ def answer(number: int, **result: object) -> Message:
 
 
 def offered(gate: ToolGate, document: Message) -> None:
-    """The client calls unpaid and is asked for a payment."""
+    """Let the client call without a payment and get a 402."""
     assert gate.to_server(call(1)) is None
     gate.to_client(answer(1, isError=True, structuredContent=document, content=[]))
 
@@ -83,7 +83,7 @@ def code(reply: object) -> str:
     return str(reply["result"]["structuredContent"]["code"])
 
 
-async def test_a_payment_for_the_tool_s_own_offer_passes_and_is_written_down(
+async def test_payment_for_tool_s_offer_passes_and_is_recorded(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
     offered(gate, required())
@@ -96,7 +96,7 @@ async def test_a_payment_for_the_tool_s_own_offer_passes_and_is_written_down(
     assert (entry.state, entry.settlement) == (State.DELIVERED, "0xab")
 
 
-async def test_a_payment_that_the_decision_refuses_does_not_pass(
+async def test_refused_payment_does_not_pass(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
     offered(gate, required(OTHER_PAYEE))
@@ -110,7 +110,7 @@ async def test_a_payment_that_the_decision_refuses_does_not_pass(
     assert guard.journal.payments() == ()
 
 
-async def test_a_payment_that_was_never_asked_for_does_not_pass(
+async def test_payment_without_earlier_402_does_not_pass(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
     payment = await paid(payer, required())
@@ -120,7 +120,7 @@ async def test_a_payment_that_was_never_asked_for_does_not_pass(
     assert guard.journal.payments() == ()
 
 
-async def test_a_payment_whose_signed_fields_are_others_than_it_says_does_not_pass(
+async def test_payment_with_differing_signed_fields_does_not_pass(
     gate: ToolGate, payer: x402Client
 ) -> None:
     offered(gate, required())
@@ -129,7 +129,7 @@ async def test_a_payment_whose_signed_fields_are_others_than_it_says_does_not_pa
     assert code(gate.to_server(call(2, payment))) == "signed-differs"
 
 
-async def test_of_two_offers_of_one_price_the_one_that_is_paid_is_judged(
+async def test_of_two_offers_with_same_price_the_paid_one_is_judged(
     gate: ToolGate, payer: x402Client
 ) -> None:
     both = required(OTHER_PAYEE)
@@ -141,7 +141,7 @@ async def test_of_two_offers_of_one_price_the_one_that_is_paid_is_judged(
     assert gate.to_server(call(3, await paid(payer, required()))) is None
 
 
-async def test_the_same_payment_passes_again_for_the_same_call_alone(
+async def test_same_payment_passes_again_only_for_same_call(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
     offered(gate, required())
@@ -180,7 +180,7 @@ async def test_payment_that_passes_again_is_judged_again(
     assert code(gate.to_server(call(3, payment))) == "avoid"
 
 
-async def test_another_payment_with_the_nonce_of_one_that_passed_does_not_pass(
+async def test_other_payment_with_same_nonce_does_not_pass(
     gate: ToolGate, guard: Guard, payer: x402Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("x402.mechanisms.evm.exact.client.create_nonce", lambda: "0x" + "5" * 64)
@@ -206,7 +206,7 @@ async def test_payment_that_its_owner_wrote_off_does_not_pass_again(
     assert gate.to_server(call(4, await paid(payer, required()))) is None
 
 
-async def test_a_server_that_ends_leaves_the_payment_unknown(
+async def test_ended_server_leaves_payment_unknown(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
     offered(gate, required())
@@ -217,11 +217,11 @@ async def test_a_server_that_ends_leaves_the_payment_unknown(
 
 
 @pytest.mark.parametrize("payment", [1, [], {}, "x", "null", {"payload": {}}, True], ids=str)
-def test_a_payment_that_cannot_be_read_does_not_pass(gate: ToolGate, payment: object) -> None:
+def test_unreadable_payment_does_not_pass(gate: ToolGate, payment: object) -> None:
     assert code(gate.to_server(call(1, payment))) == "failed"
 
 
-async def test_only_a_call_of_a_tool_may_carry_a_payment(gate: ToolGate, payer: x402Client) -> None:
+async def test_only_tool_calls_may_contain_a_payment(gate: ToolGate, payer: x402Client) -> None:
     offered(gate, required())
     message = call(2, await paid(payer, required())) | {"method": "prompts/get"}
     assert code(gate.to_server(message)) == "failed"
@@ -230,7 +230,7 @@ async def test_only_a_call_of_a_tool_may_carry_a_payment(gate: ToolGate, payer: 
     )
 
 
-async def test_an_error_after_payment_leaves_it_unknown(
+async def test_error_after_payment_leaves_it_unknown(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
     offered(gate, required())
@@ -240,13 +240,13 @@ async def test_an_error_after_payment_leaves_it_unknown(
     assert entry.state == State.OPEN
 
 
-def test_a_batch_does_not_pass(gate: ToolGate) -> None:
+def test_batch_does_not_pass(gate: ToolGate) -> None:
     reply = gate.to_server([call(1)])
     assert isinstance(reply, dict)
     assert reply["error"]["code"] == -32_600
 
 
-async def test_a_client_and_a_server_work_through_the_command(
+async def test_client_and_server_work_through_the_command(
     tmp_path: Path, payer: x402Client
 ) -> None:
     bundle, log = tmp_path / "bundle.zst", tmp_path / "payments"

@@ -1,4 +1,4 @@
-"""The wheel of the guard, and its README: what they say is what the code does."""
+"""The wheel of the guard, and its README, which must match the code."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def test_the_table_of_decisions_names_every_rule_in_its_order() -> None:
+def test_table_of_decisions_lists_every_rule_in_order() -> None:
     assert [row[0].strip("`") for row in rows("Decisions")] == [*Code]
 
 
-def test_the_table_of_the_policy_names_every_setting_with_its_default() -> None:
+def test_table_of_policy_lists_every_setting_with_default() -> None:
     usual = Policy()
     assert [row[:2] for row in rows("The policy")] == [
         [f"`{field.name}`", str(getattr(usual, field.name))] for field in fields(Policy)
@@ -64,7 +64,7 @@ def test_the_table_of_the_policy_names_every_setting_with_its_default() -> None:
 
 
 @pytest.mark.parametrize("pay_to", [sample.PAYEE, OTHER_PAYEE])
-def test_the_program_of_the_readme_pays_the_good_and_names_the_rule_for_the_bad(
+def test_program_of_readme_pays_good_sellers_and_prints_rule_for_bad_ones(
     seller: Seller,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -97,7 +97,7 @@ def test_the_program_of_the_readme_pays_the_good_and_names_the_rule_for_the_bad(
     assert (tmp_path / "tollgauge-guard" / "journal.sqlite").exists()
 
 
-def test_the_package_imports_nothing_that_its_dependencies_do_not_bring() -> None:
+def test_package_imports_only_its_dependencies() -> None:
     extras = PROJECT["optional-dependencies"].values()
     wanted = [*PROJECT["dependencies"], *(name for extra in extras for name in extra)]
     named = {re.split(r"[\[><=]", requirement)[0] for requirement in wanted}
@@ -111,7 +111,7 @@ def test_the_package_imports_nothing_that_its_dependencies_do_not_bring() -> Non
             assert tops <= brought | {"tollgauge_guard"}, path
 
 
-def test_the_wheel_holds_the_package_and_its_licence(tmp_path: Path) -> None:
+def test_wheel_contains_package_and_licence(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel"]
     subprocess.run([*command, "-d", tmp_path], cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")

@@ -75,7 +75,7 @@ def pending(_call: object) -> Answer:
     return Answer(402, {"PAYMENT-RESPONSE": "e30="}, b'{"error":"settlement_pending"}')
 
 
-async def test_a_payment_of_one_wallet_is_never_sent_for_another(
+async def test_payment_of_one_wallet_is_never_sent_for_another(
     seller: Seller, opened: Open
 ) -> None:
     """They share a journal, as all programs of a user do."""
@@ -92,7 +92,7 @@ async def test_a_payment_of_one_wallet_is_never_sent_for_another(
 
 
 @pytest.mark.parametrize("status", [400, 402, 409, 500])
-async def test_no_answer_but_a_good_one_makes_way_for_a_second_payment(
+async def test_only_complete_2xx_permits_a_second_payment(
     seller: Seller, opened: Open, status: int
 ) -> None:
     seller.answer = pending if status == 402 else lambda _call: Answer(status)
@@ -105,7 +105,7 @@ async def test_no_answer_but_a_good_one_makes_way_for_a_second_payment(
     assert all(paid == seller.payments[0] for paid in seller.payments)
 
 
-async def test_without_a_node_an_expired_payment_is_unresolved_until_its_purchase_ends(
+async def test_expired_payment_is_unresolved_without_node_until_purchase_ends(
     seller: Seller, opened: Open
 ) -> None:
     seller.answer = lambda _call: Answer(503)
@@ -145,7 +145,7 @@ async def test_given_purchase_never_ends(seller: Seller, opened: Open) -> None:
     assert len(seller.payments) == 1
 
 
-async def test_another_purchase_of_the_same_url_is_paid(seller: Seller, opened: Open) -> None:
+async def test_another_purchase_of_same_url_is_paid(seller: Seller, opened: Open) -> None:
     seller.answer = lambda _call: Answer(503)
     async with opened() as http:
         for order in ("1", "2"):
@@ -216,7 +216,7 @@ async def test_node_that_shows_a_payment_dead_makes_way_for_the_next(
 
 
 @pytest.mark.parametrize("answer", [True, False])
-async def test_owner_is_asked_before_a_lost_purchase_is_paid_again(
+async def test_consent_is_required_before_a_lost_purchase_is_paid_again(
     seller: Seller, opened: Open, answer: bool
 ) -> None:
     questions: list[Code] = []

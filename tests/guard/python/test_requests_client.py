@@ -50,7 +50,7 @@ def status(http: GuardedSession, url: str, **options: Any) -> int | Code:
         return error.code
 
 
-def test_a_good_seller_is_paid_and_the_journal_says_so(seller: Seller, opened: Open) -> None:
+def test_good_seller_is_paid_and_recorded(seller: Seller, opened: Open) -> None:
     with opened() as http:
         assert status(http, f"{seller.url}/data?q=1") == 200
         (entry,) = http.guard.journal.payments()
@@ -64,14 +64,12 @@ def test_another_payee_is_refused_before_anything_is_signed(seller: Seller, open
     with opened() as http:
         assert status(http, f"{seller.url}/data") == Code.PAYTO_UNKNOWN
         assert http.guard.journal.payments() == ()
-        with pytest.raises(PaymentError):  # as code that knows the SDK alone expects it
+        with pytest.raises(PaymentError):  # as expected by code that only uses the SDK
             http.get(f"{seller.url}/data")
     assert not seller.payments
 
 
-def test_a_redirect_to_another_host_is_judged_by_where_it_leads(
-    seller: Seller, opened: Open
-) -> None:
+def test_redirect_is_decided_by_record_of_its_target(seller: Seller, opened: Open) -> None:
     seller.unpaid = lambda call: (
         None
         if call.host.startswith("localhost")
@@ -82,7 +80,7 @@ def test_a_redirect_to_another_host_is_judged_by_where_it_leads(
     assert not seller.payments
 
 
-def test_an_answer_to_a_payment_that_redirects_is_followed_and_not_paid_again(
+def test_redirect_after_payment_is_followed_and_not_paid_again(
     seller: Seller, opened: Open
 ) -> None:
     seller.answer = lambda _call: Answer(302, {"Location": "/data?again"})
@@ -106,7 +104,7 @@ def test_answered_calls_are_limited_by_the_budgets_only(seller: Seller, opened: 
     assert len(seller.payments) == 6
 
 
-def test_who_paid_gets_the_answer_even_where_it_cannot_be_written_down(
+def test_paid_answer_is_returned_even_if_it_cannot_be_recorded(
     seller: Seller, opened: Open, tmp_path: Path
 ) -> None:
     file = tmp_path / "journal.sqlite"
@@ -125,7 +123,7 @@ def test_who_paid_gets_the_answer_even_where_it_cannot_be_written_down(
         assert len(http.guard.unresolved()) == 1
 
 
-def test_an_offer_that_a_later_hook_changes_is_not_sent(
+def test_offer_changed_by_later_hook_is_not_sent(
     seller: Seller, opened: Open, payer_sync: x402ClientSync
 ) -> None:
     def change(context: Any) -> None:
@@ -138,9 +136,7 @@ def test_an_offer_that_a_later_hook_changes_is_not_sent(
     assert not seller.payments
 
 
-def test_a_payment_that_the_caller_sets_himself_does_not_leave(
-    seller: Seller, opened: Open
-) -> None:
+def test_payment_header_of_the_caller_is_not_sent(seller: Seller, opened: Open) -> None:
     with opened() as http:
         for name in ("payment-signature", "X-Payment"):
             headers = {name: "e30="}
@@ -158,7 +154,7 @@ def test_fifty_threads_do_not_exceed_a_budget(seller: Seller, opened: Open) -> N
     assert len(nonces) == len(seller.payments) == 10
 
 
-def test_a_payment_whose_connection_broke_is_sent_again_and_no_second_one_signed(
+def test_payment_is_resent_after_broken_connection_without_second_signature(
     seller: Seller, opened: Open
 ) -> None:
     seller.answer = lambda _call: Answer(is_cut=True)
@@ -179,7 +175,7 @@ def pieces() -> Iterator[bytes]:
 
 
 @pytest.mark.parametrize("body", [pieces, lambda: io.BytesIO(b"one two"), lambda: "one two"])
-def test_a_body_of_any_kind_reaches_the_seller_with_the_payment(
+def test_body_of_any_kind_reaches_seller_with_payment(
     seller: Seller, opened: Open, body: Callable[[], Any]
 ) -> None:
     with opened() as http:
@@ -187,7 +183,7 @@ def test_a_body_of_any_kind_reaches_the_seller_with_the_payment(
     assert [call.body for call in seller.calls] == [b"one two"] * 2
 
 
-def test_someone_who_is_asked_may_not_answer_later(seller: Seller, opened: Open) -> None:
+def test_synchronous_client_rejects_asynchronous_approver(seller: Seller, opened: Open) -> None:
     async def ask(_question: Ask, _url: str) -> bool:
         return True
 
@@ -198,7 +194,7 @@ def test_someone_who_is_asked_may_not_answer_later(seller: Seller, opened: Open)
         assert status(http, f"{seller.url}/other") == 200
 
 
-def test_who_is_asked_may_pay_through_the_same_session(seller: Seller, opened: Open) -> None:
+def test_approver_can_pay_through_same_session(seller: Seller, opened: Open) -> None:
     def ask(_question: Ask, _url: str) -> bool:
         seller.amount = "5000"
         return status(http, f"{seller.url}/data") == 200
@@ -209,7 +205,7 @@ def test_who_is_asked_may_pay_through_the_same_session(seller: Seller, opened: O
     assert [call.path for call in seller.calls if call.payment] == ["/data", "/other"]
 
 
-def test_a_session_of_its_own_is_not_needed(seller: Seller, opened: Open) -> None:
+def test_adapter_works_in_another_session(seller: Seller, opened: Open) -> None:
     with opened() as http, requests.Session() as plain:
         plain.mount("http://", http.get_adapter(seller.url))
         assert plain.get(f"{seller.url}/data").status_code == 200

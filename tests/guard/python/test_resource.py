@@ -33,9 +33,7 @@ HOSTS = st.sampled_from(
 
 
 @given(HOSTS, st.lists(PIECES, max_size=12).map("".join), st.sampled_from(["", "?q=1", "#x"]))
-def test_what_the_service_takes_has_the_same_form_in_the_guard(
-    host: str, path: str, rest: str
-) -> None:
+def test_canonical_form_equals_that_of_the_service(host: str, path: str, rest: str) -> None:
     url = f"https://{host}/{path}{rest}"
     try:
         theirs = parse_resource(url).url
@@ -54,19 +52,19 @@ def test_what_the_service_takes_has_the_same_form_in_the_guard(
         "https://a.example.com/" + "x" * 9_000,
     ],
 )
-def test_what_is_no_url_is_refused(url: str) -> None:
+def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ResourceError):
         parse(url)
 
 
-def test_the_host_of_a_canonical_form_stays_what_it_is() -> None:
+def test_host_of_canonical_form_is_stable() -> None:
     once = parse("HTTP://[::1]:8402/a/../b%7ec")
     assert once.url == "http://[::1]:8402/b~c" == parse(once.url).url
     assert parse("mcp://tool/weather").url == "mcp://tool/weather"
 
 
 @pytest.mark.parametrize(("url", "resource"), json.loads(SHARED.read_text()))
-def test_a_shared_url_has_the_form_that_the_table_says(url: str, resource: str | None) -> None:
+def test_shared_url_has_the_form_in_the_table(url: str, resource: str | None) -> None:
     if resource is not None:
         assert parse(url).url == resource
         return

@@ -54,7 +54,7 @@ Open = Callable[..., GuardedClient]
 
 
 def wallet() -> x402Client:
-    """A client with every scheme that the guard supports; no node is asked when it signs."""
+    """A client with every scheme that the guard supports; no node is queried when it signs."""
     client = x402Client()
     client.register("eip155:*", ExactEvmScheme(ACCOUNT))
     client.register("eip155:*", UptoEvmScheme(ACCOUNT))
@@ -120,7 +120,7 @@ async def paid(http: GuardedClient, url: str) -> Payment:
         (by_solana, "exact", "solana", 5_000),
     ],
 )
-async def test_what_the_official_client_signs_is_read_and_paid(
+async def test_payload_of_official_client_is_read_and_paid(
     seller: Seller,
     opened: Open,
     ask: Callable[[dict[str, Any]], None],
@@ -194,7 +194,7 @@ TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], Callable[[Any], None
 
 
 @pytest.mark.parametrize("name", TAMPERED)
-async def test_payment_that_is_not_what_was_allowed_does_not_leave(
+async def test_payment_that_differs_from_the_allowed_one_is_not_sent(
     seller: Seller, opened: Open, name: str
 ) -> None:
     seller.ask, change = TAMPERED[name]
@@ -254,7 +254,7 @@ async def test_no_second_voucher_of_a_channel_while_a_call_is_unanswered(
     assert len(seller.payments) == 1
 
 
-async def test_wallet_that_could_sign_an_approval_is_not_asked_to(
+async def test_wallet_that_can_sign_approvals_does_not_sign_one(
     seller: Seller, opened: Open
 ) -> None:
     class Signer:

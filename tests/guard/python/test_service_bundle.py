@@ -18,7 +18,7 @@ from tollgauge_guard.resource import parse
 from tollgauge_guard.signature import pin_keys
 
 
-async def test_the_guard_reads_the_bundle_of_a_running_service(tmp_path: Path) -> None:
+async def test_guard_reads_bundle_of_running_service(tmp_path: Path) -> None:
     async with open_service(configuration()) as running:
         store = running.service.store
         await add(

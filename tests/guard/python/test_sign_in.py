@@ -1,4 +1,4 @@
-"""sign-in-with-x: the answer to a payment that was made is asked for before it is paid again."""
+"""sign-in-with-x: the answer to an earlier payment is requested before a new payment."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class AsyncWire(httpx.AsyncBaseTransport):
 @pytest.mark.parametrize(
     ("status", "text", "payments"), [(200, "kept for you", 1), (402, None, 2), (0, None, 2)]
 )
-async def test_lost_answer_is_asked_for_by_signing_in(
+async def test_lost_answer_is_requested_by_signing_in(
     seller: Seller,
     known: Callable[..., Row],
     bundle_of: Callable[..., Bundle],
@@ -151,7 +151,7 @@ async def test_nothing_is_signed_without_the_owner_or_for_another_site(
     assert seller.payments[0] == seller.payments[1]
 
 
-def test_lost_answer_is_asked_for_by_a_session(
+def test_lost_answer_is_requested_by_a_session(
     seller: Seller,
     known: Callable[..., Row],
     bundle_of: Callable[..., Bundle],

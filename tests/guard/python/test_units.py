@@ -13,7 +13,7 @@ from tollgauge_guard.units import USDC, V1_NETWORKS, dollars, parse_amount
 MIXED = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
 
 
-def test_usdc_is_where_the_service_says() -> None:
+def test_usdc_address_equals_that_of_the_service() -> None:
     theirs = {
         (asset.network, asset.address, asset.decimals, asset.domain_name, asset.domain_version)
         for asset in ASSETS.values()
@@ -27,7 +27,7 @@ def test_usdc_is_where_the_service_says() -> None:
     assert ours == theirs
 
 
-def test_usdc_on_solana_is_where_the_sdk_says() -> None:
+def test_usdc_address_on_solana_equals_that_of_the_sdk() -> None:
     ours = {asset.network: asset.address for asset in USDC if "solana:" in asset.network}
     assert ours == {
         constants.SOLANA_MAINNET_CAIP2: constants.USDC_MAINNET_ADDRESS,
@@ -43,23 +43,23 @@ def test_networks_of_version_1_are_the_chains_that_the_sdk_signs_for() -> None:
 
 
 @pytest.mark.parametrize("text", [MIXED, MIXED.lower(), "0x" + MIXED[2:].upper()])
-def test_an_address_in_one_case_or_with_its_checksum_is_one(text: str) -> None:
+def test_address_in_one_case_or_with_checksum_is_valid(text: str) -> None:
     assert parse_address(text) == MIXED.lower()
 
 
-def test_an_address_with_one_letter_in_the_other_case_is_none() -> None:
+def test_address_with_wrong_checksum_is_invalid() -> None:
     assert parse_address(MIXED.replace("B", "b", 1)) is None
 
 
 @pytest.mark.parametrize(
     "text", ["1e3", "-1", "0", "01", "", " 1", "1\n", "٣", str(2**256), 5, None]
 )
-def test_what_is_no_amount_is_none(text: object) -> None:
+def test_invalid_amount_is_rejected(text: object) -> None:
     assert parse_amount(text) is None
     assert parse_amount(str(2**256 - 1)) == 2**256 - 1
 
 
-def test_dollars_have_two_decimals_and_more_where_they_matter() -> None:
+def test_dollars_have_two_decimals_or_more_if_needed() -> None:
     assert [dollars(amount) for amount in (0, 1, 10_000, 1_500_000)] == [
         *("$0.00", "$0.000001", "$0.01", "$1.50")
     ]

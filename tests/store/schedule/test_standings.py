@@ -182,7 +182,7 @@ async def test_pace_of_a_host_includes_probes_and_pauses(store: Store) -> None:
         now += took
         free_at = {"a.com": now + gap}
         await store.writing(hosts.release, free_at, owner="one", now=now)
-        now += gap + 100_000  # our own absence counts for nothing
+        now += gap + 100_000  # time without this service is ignored
         (load,) = (await store.reading(budgets.census, now=now)).loads
         paces.append(load.pace_ms)
     assert paces == [1_300, (7 * 1_300 + 1_700) // 8, (7 * 1_350 + 610_000) // 8]
