@@ -82,6 +82,20 @@ def hide_outages() -> Iterator[Attack]:
             bound="All failures count; the forecast caps endpoints that are not payable now",
         )
 
+    fell = NOW - 24 * HOUR_MS
+    short = fell - 3 * DAY_MS
+    yield Attack(
+        trick="an outage of 40 minutes, repaired, before an outage that has lasted for 24 hours",
+        without=probe_up_until(fell - START, DOWN).score(NOW),
+        with_it=probe_endpoint(
+            lambda at: DOWN if at >= fell or short <= at < short + 40 * MINUTE_MS else PAYABLE
+        ).score(NOW),
+        cost="an outage",
+        bound="A repaired outage makes the next repair likelier, at most up to the caps of an "
+        "endpoint that is down: 49, or 64.9 while the forecast expects it back",
+        open=True,
+    )
+
 
 def leave_record() -> Iterator[Attack]:
     """Yield attacks that leave a bad record behind."""
@@ -157,6 +171,19 @@ def change_terms() -> Iterator[Attack]:
             with_it=month.score(now, changes=price_changes(prices)),
             bound=bound,
         )
+    alternating = [
+        (START + day * DAY_MS, 1_000 * (100 if day % 6 else 1)) for day in range(0, 34, 3)
+    ]
+    now = START + 34 * DAY_MS
+    yield Attack(
+        trick="price × 100 and back every 3 days for a month",
+        without=month.score(now, changes=price_changes([start, (START + 33 * DAY_MS, 100_000)])),
+        with_it=month.score(now, changes=price_changes(alternating)),
+        cost="half of the sales of a month",
+        bound="A price held for half of 31 days is usual; the first increases cap the score at "
+        "64.9 for 7 days each",
+        open=True,
+    )
     moved = "`payto-changed-recently`: at most 49 for 7 days, and `caution` for 30"
     rotation = [_pay_to(day) for day in range(1, 31)]
     hijacked = rotation[-1:]

@@ -248,6 +248,11 @@ def _grades(policy: Policy) -> str:
         (
             "## Grades and caps",
             f"{grades}, otherwise F. The grade is that of the published score with one decimal.",
+            (
+                "Lists order endpoints with equal scores by the lower end of the score range, then "
+                "proven payers, then days since first seen, highest first, and finally by a hash "
+                "of the URL and the day (UTC) of the score."
+            ),
             "A cap limits the score after the weighted sum. The lowest cap applies.",
             table(("flag", "cap", "reason"), caps),
         )

@@ -42,7 +42,6 @@ READS = (
     "/v1/x402-trust-preview",
     "/",
     f"/endpoint/{WEATHER_ID}",
-    "/methodology",  # names the anchors, which are in the database
     "/readyz",
 )
 
@@ -90,6 +89,9 @@ async def test_reads_are_503_while_the_database_is_gone_and_recover(
             assert "sqlite" not in answer.text.lower()
         assert (await running.get("/healthz")).status_code == 200
         assert (await running.get("/lint")).status_code == 200
+        methodology = await running.get("/methodology")
+        assert methodology.status_code == 200
+        assert "its database is unavailable" in methodology.text
     running.clock.now += EVERY_MS
     for path in READS:
         assert (await running.get(path)).status_code == 200

@@ -8,6 +8,7 @@ from functools import partial
 from starlette.responses import HTMLResponse, Response
 
 from tollgauge.core.score.policy import POLICY
+from tollgauge.db.engine import StoreUnavailable
 from tollgauge.monitor import calibration, statistics
 from tollgauge.monitor.reports import endpoint as reports_endpoint
 from tollgauge.monitor.reports import overview, snapshots
@@ -95,7 +96,10 @@ class Site:
 
     async def methodology(self) -> Response:
         """Render the methodology of the current policy."""
-        anchors = await self.dependencies.store.reading(volumes.anchors_of)
+        try:
+            anchors = await self.dependencies.store.reading(volumes.anchors_of)
+        except StoreUnavailable:
+            anchors = None  # the rest of the page needs no database
         html = views.methodology_html(anchors, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 

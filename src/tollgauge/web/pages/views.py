@@ -168,8 +168,10 @@ def endpoint_html(
     )
 
 
-def methodology_html(anchors: Sequence[Anchor] = (), *, base_url: str) -> bytes:
-    """Render the methodology from the policy and its flag rules."""
+def methodology_html(anchors: Sequence[Anchor] | None = (), *, base_url: str) -> bytes:
+    """Render the methodology from the policy and its flag rules; anchors are None if they cannot be
+    read now.
+    """
     policy = POLICY
     heaviest = max(row.weight for row in policy.rows)
     return render(
@@ -177,7 +179,7 @@ def methodology_html(anchors: Sequence[Anchor] = (), *, base_url: str) -> bytes:
         base_url,
         policy=policy,
         anchors=anchors,
-        anchors_digest=anchors_digest(anchors),
+        anchors_digest=anchors_digest(anchors or ()),
         grades=_grades(policy),
         caps=[*policy.caps, *(rule.cap for rule in policy.forecast_caps)],
         flags=sorted(FLAG_RULES, key=_worst_first),
