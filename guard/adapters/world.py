@@ -82,8 +82,11 @@ class Model:
     @property
     def results(self) -> list[str]:
         """What the model was told about its calls."""
-        messages = self.seen[-1]["messages"]
-        return [_text(message) for message in messages if message["role"] == "tool"]
+        last = self.seen[-1]
+        if "input" in last:
+            items = [item for item in last["input"] if isinstance(item, dict)]
+            return [str(item["output"]) for item in items if "output" in item]
+        return [_text(message) for message in last["messages"] if message["role"] == "tool"]
 
 
 @contextmanager
@@ -222,11 +225,31 @@ def _serving(answer: Any) -> Iterator[str]:
         thread.join()
 
 
+def main(folder: str) -> None:
+    """Serve tests in other languages, until the input ends.
+
+    Prints the addresses, then answers each line with one: a script for the model (a JSON array)
+    with `null`, and anything else with the payments, results and tools that were seen so far.
+    """
+    with selling() as seller, scripted_model([]) as model:
+        named = write_bundle(Path(folder), seller.url)
+        _print({"seller": seller.url, "model": model.url, **named})
+        for line in sys.stdin:
+            order = json.loads(line)
+            if isinstance(order, list):
+                model.calls, model.seen = order, []
+                _print(None)
+            else:
+                seller.fails, seller.moves = order.get("fails", False), order.get("moves", False)
+                seen = model.seen[-1] if model.seen else {}
+                paths = [path for path, _ in seller.payments]
+                results = model.results if seen else []
+                _print({"payments": paths, "results": results, "tools": seen.get("tools", [])})
+
+
+def _print(document: object) -> None:
+    print(json.dumps(document), flush=True)
+
+
 if __name__ == "__main__":
-    # For the tests in TypeScript: prints the seller's URL and the bundle, serves until its input
-    # ends, then prints the payments.
-    with selling() as running:
-        named = write_bundle(Path(sys.argv[1]), running.url)
-        print(json.dumps({"url": running.url, **named}), flush=True)
-        for _line in sys.stdin:
-            print(json.dumps([path for path, _ in running.payments]), flush=True)
+    main(sys.argv[1])

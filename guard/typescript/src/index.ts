@@ -34,6 +34,14 @@ export {
 } from "./signature.js";
 export { type CallOptions, PaymentRefused, PaymentUnresolved } from "./call.js";
 export { Guard, guarded, paying } from "./guard.js";
+export {
+  AdapterError,
+  agentKitProviders,
+  openAiAgentsTools,
+  type PaidTool,
+  paidTool,
+  vercelTools,
+} from "./paid-tool.js";
 export { Elicitation, type ElicitingServer } from "./mcp.js";
 export type { GuardOptions, Question } from "./options.js";
 export type { Nodes } from "./nodes.js";
