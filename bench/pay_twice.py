@@ -315,7 +315,7 @@ def _guard_settings(folder: Path) -> dict[str, str]:
     )
     body = folder / "trust.bundle"
     body.write_bytes(bundle.body)
-    signature = KEY.sign_digest(bundle.body, "tollgauge-bundle", now)
+    signature = KEY.sign(bundle.body, "tollgauge-bundle", now)
     body.with_name("trust.bundle.jws").write_text(signature)
     public = orjson.dumps(KEY.public_jwk).decode()
     return {"TOLLGAUGE_GUARD_BUNDLE": str(body), "TOLLGAUGE_GUARD_KEY": public}

@@ -33,7 +33,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.rounding import half_up
+from tollgauge.core.base.rounding import bounds, half_up
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.core.calibration.baselines import Baselines, Outcomes
 from tollgauge.core.calibration.calibration import (
@@ -60,9 +60,10 @@ from tollgauge.core.probe.probe import (
 )
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
 from tollgauge.core.score.evidence import Evidence, LastProbe, LatestState
+from tollgauge.core.score.facts import SUBSCORES, facts_of
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.score import Score
-from tollgauge.core.score.scoring import score, uptime_bounds
+from tollgauge.core.score.scoring import count_observations, score
 
 LATENCY_MS: Final = 300
 SHORT_OUTAGE_MS: Final = 3 * HOUR_MS
@@ -238,9 +239,11 @@ def _count(sums: Sums, history: _History, outcomes: Outcomes, usual: int, policy
 
 
 def _count_week(sums: Sums, history: _History, share: Fraction | None, policy: Policy) -> None:
-    """Count whether the range contains the uptime of the next week."""
-    ends = uptime_bounds(history.evidence(), policy)
-    if share is not None and ends is not None:
+    """Count whether the range of the score takes in the uptime of the next week."""
+    facts = facts_of(history.evidence(), policy)
+    if share is not None and facts.covered_ms:
+        percent, of = SUBSCORES["uptime"](facts)
+        ends = bounds((percent, 100 * of), count_observations(facts), z=policy.z)
         low, middle, high = (
             half_up(value, 1_000) for value in (ends[0], share.as_integer_ratio(), ends[1])
         )

@@ -62,7 +62,7 @@ def save(
     """Write a document and its signature into this folder, as `tollgauge buy` does."""
     body = orjson.dumps(document)
     Path("report.json").write_bytes(body + b"\n")
-    Path("report.json.jws").write_text(key.sign_document(body, typ, NOW, **(bound or {})) + "\n")
+    Path("report.json.jws").write_text(key.sign(body, typ, NOW, **(bound or {})) + "\n")
 
 
 def passed(done: Done) -> dict[str, bool | None]:
@@ -207,7 +207,7 @@ def test_reports_of_a_preview_are_verified_separately(tollgauge: Command) -> Non
 
 def test_bundle_is_verified_with_its_response_headers(tollgauge: Command) -> None:
     body = b"\x28\xb5\x2f\xfd" + bytes(range(256))
-    signature = KEY.sign_digest(body, "tollgauge-bundle", NOW)
+    signature = KEY.sign(body, "tollgauge-bundle", NOW)
     Path("bundle.zst").write_bytes(body)
     earlier = "HTTP/1.1 200 Connection established\r\nTollgauge-Signature: old\r\n\r\n"
     now = f"HTTP/1.1 200 OK\r\nETag: x\r\ntollgauge-signature: {signature}\r\n\r\n"
@@ -234,7 +234,7 @@ def test_bundle_signed_by_another_program_is_verified(tollgauge: Command) -> Non
 
 def test_key_may_be_a_file_and_signature_an_option(tollgauge: Command) -> None:
     body = orjson.dumps(full_report())
-    signature = KEY.sign_document(body, "tollgauge-report", NOW)
+    signature = KEY.sign(body, "tollgauge-report", NOW)
     Path("key.json").write_text(PUBLIC)
     Path("keys.json").write_bytes(key_set(OTHER_KEY.public, KEY.public))
 

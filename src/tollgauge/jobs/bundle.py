@@ -71,7 +71,7 @@ def _sign(
                 scored=bundle.scored,
                 size=len(bundle.body),
                 digest=bundle.digest,
-                signature=key.sign_digest(bundle.body, "tollgauge-bundle", now) if key else None,
+                signature=key.sign(bundle.body, "tollgauge-bundle", now) if key else None,
                 key_id=key.fingerprint if key else None,
             ),
             bundle.body,

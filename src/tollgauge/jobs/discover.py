@@ -18,7 +18,7 @@ from contextlib import aclosing
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, NonNegativeInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
@@ -161,12 +161,8 @@ class _Count:
             skipped=tuple(sorted(self.skipped.items())),
             examples=tuple((name, tuple(shown)) for name, shown in sorted(self.examples.items())),
             events=tuple(sorted(events.items())),
-            items=self.figures["items"],
-            new=self.figures["new"],
-            seen=self.figures["seen"],
-            merged=self.figures["merged"],
-            unverified=self.figures["unverified"],
             **asdict(ending),
+            **dict[str, Any](self.figures),
         )
 
 

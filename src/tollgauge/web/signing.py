@@ -47,7 +47,7 @@ def signature_header(
     if key is None:
         return {}
     try:
-        return {HEADER: key.sign_document(body, typ, now, **bound)}
+        return {HEADER: key.sign(body, typ, now, **bound)}
     except SignatureError as error:
         log().error("answer.unsigned", typ=typ, error=str(error))
         return {}

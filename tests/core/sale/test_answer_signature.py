@@ -36,7 +36,7 @@ from tollgauge.core.sale.answer_signature import (
 NOW = 1_700_000_000_999
 BODY = b'{"score": 87.50, "grade": "B", "name": "caf\\u00e9"}'
 BOUND = {"requestDigest": "ab" * 32, "payer": "0x" + "1" * 40, "nonce": "0x" + "2" * 64}
-SIGNED = KEY.sign_document(BODY, "tollgauge-report", NOW, **BOUND)
+SIGNED = KEY.sign(BODY, "tollgauge-report", NOW, **BOUND)
 RFC_7797 = (
     "eyJhbGciOiJIUzI1NiIsImI2NCI6ZmFsc2UsImNyaXQiOlsiYjY0Il19.."
     "A5dxf2s96_n5FLueVuW1Z_vh161FwXZC4YLPff6dmDY"
@@ -79,7 +79,7 @@ def test_a_second_implementation_verifies_the_signature_of_any_document(
     document: object, iat: int
 ) -> None:
     body = json.dumps(document).encode()
-    signature = KEY.sign_document(body, "tollgauge-snapshot", iat * 1000)
+    signature = KEY.sign(body, "tollgauge-snapshot", iat * 1000)
 
     header = header_of(signature, canonical(body))
 
@@ -90,7 +90,7 @@ def test_a_second_implementation_verifies_the_signature_of_any_document(
 
 @given(body=st.binary(max_size=300))
 def test_a_second_implementation_verifies_the_signature_of_any_bundle(body: bytes) -> None:
-    signature = KEY.sign_digest(body, "tollgauge-bundle", NOW)
+    signature = KEY.sign(body, "tollgauge-bundle", NOW)
 
     assert header_of(signature, hashlib.sha256(body).digest())["typ"] == "tollgauge-bundle"
     verify(signature, body, "tollgauge-bundle", [KEY.public])
@@ -242,7 +242,7 @@ def test_retired_key_is_valid_for_signatures_of_its_period(
 )
 def test_a_body_without_a_canonical_form_is_neither_signed_nor_verified(body: bytes) -> None:
     with pytest.raises(SignatureError, match="canonical"):
-        KEY.sign_document(body, "tollgauge-report", NOW)
+        KEY.sign(body, "tollgauge-report", NOW)
     with pytest.raises(SignatureError, match="canonical"):
         verify(SIGNED, body, "tollgauge-report", [KEY.public])
 
@@ -251,7 +251,7 @@ def test_a_key_is_the_same_from_pem_and_from_a_jwk() -> None:
     pem = OKPKey.import_key(json.loads(PRIVATE_JWK)).as_pem(private=True).decode()
 
     assert SigningKey.of(f"\n{pem}\n") == SigningKey.of(f" {PRIVATE_JWK}\n") == KEY
-    assert SigningKey.of(pem).sign_document(BODY, "tollgauge-report", NOW, **BOUND) == SIGNED
+    assert SigningKey.of(pem).sign(BODY, "tollgauge-report", NOW, **BOUND) == SIGNED
 
 
 def of_jwk(**changes: object) -> str:

@@ -290,8 +290,8 @@ def test_settlements_that_are_not_indexed_are_not_called_absent() -> None:
         indexed: message(payable(chain=replace(whole, indexed_ms=indexed)), "no-settlements")
         for indexed in (0, 3_600_000, WINDOW_MS // 2, WINDOW_MS)
     }
-    assert "never seen to name a payTo" in message(payable(chain=None), "no-settlements")
-    assert "whether there are any is not known" in said[0]
+    assert "Its payTo is unknown" in message(payable(chain=None), "no-settlements")
+    assert "so their number is unknown" in said[0]
     assert "less than 1 % of the last 30 days is indexed" in said[3_600_000]
     assert "50 % of the last 30 days" in said[WINDOW_MS // 2]
     assert [ms for ms, words in said.items() if "first buyers" in words] == [WINDOW_MS]

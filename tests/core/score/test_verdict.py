@@ -176,4 +176,4 @@ def test_seller_whose_payto_varies_may_be_paid_and_buyers_learn_what_to_pin() ->
     assert "payto-varies" in codes
     assert "payto-changed-recently" not in codes
     assert "Each offer names another receiving address" in varies.reason
-    assert "pin what does not vary: the host, a maximum amount" in varies.reason
+    assert "pin the host, a maximum amount" in varies.reason

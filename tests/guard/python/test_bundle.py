@@ -61,7 +61,7 @@ def test_guard_reads_the_bundle_that_the_service_signs() -> None:
     built = service_bundle.build_bundle(
         lines, variant=Variant.ALL, salt=salt, policy_version=2, as_of=AS_OF_MS, scored=5
     )
-    signature = SERVICE_KEY.sign_digest(built.body, typ="tollgauge-bundle", now=AS_OF_MS)
+    signature = SERVICE_KEY.sign(built.body, typ="tollgauge-bundle", now=AS_OF_MS)
     bundle = read_bundle(built.body, signature, pin_keys(SERVICE_KEY.public_jwk))
     assert (bundle.as_of, bundle.count) == (AS_OF_MS // 1_000, len(lines))
     for url, row in FACTS["records"].items():

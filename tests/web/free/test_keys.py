@@ -98,8 +98,8 @@ async def test_key_files_are_cached_with_an_etag() -> None:
 
 
 async def test_old_signature_is_verified_after_a_key_change() -> None:
-    before = KEY.sign_document(b"{}", "tollgauge-report", 1_500_000_000_000)
-    stolen = KEY.sign_document(b"{}", "tollgauge-report", 1_500_000_001_000)
+    before = KEY.sign(b"{}", "tollgauge-report", 1_500_000_000_000)
+    stolen = KEY.sign(b"{}", "tollgauge-report", 1_500_000_001_000)
     x = str(KEY.public_jwk["x"])
     retired = RetiredKey(kty="OKP", crv="Ed25519", x=x, nbf=0, exp=1_500_000_000)
     (answer,) = await answers(SigningSettings(key=OTHER_PEM, retired=(retired,)), JWKS)

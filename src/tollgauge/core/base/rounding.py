@@ -24,16 +24,6 @@ def is_below(one: Ratio, other: Ratio) -> bool:
     return one[0] * other[1] < other[0] * one[1]
 
 
-def smaller(one: Ratio, other: Ratio) -> Ratio:
-    """Return the smaller of two."""
-    return other if is_below(other, one) else one
-
-
-def larger(one: Ratio, other: Ratio) -> Ratio:
-    """Return the larger of two."""
-    return other if is_below(one, other) else one
-
-
 def half_up(value: Ratio, scale: int = 1) -> int:
     """Return `value * scale` as the nearest integer, halves upwards: tenths with scale 10."""
     part, whole = value

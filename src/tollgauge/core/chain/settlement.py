@@ -1,17 +1,17 @@
-"""Settlements: which USDC transfers an EIP-3009 authorization made, read from event logs.
+"""Settlements: USDC transfers made by EIP-3009 authorizations, read from event logs.
 
 Rules:
-- the token emits `AuthorizationUsed(authorizer, nonce)` and, as its very next event, the
-  `Transfer` that the authorization signed (Circle's FiatTokenV2: both signature overloads, from any
-  caller, and also when a proxy, a batch or a smart account makes several in one transaction);
-- so a transfer belongs to the authorization whose log comes right before it and whose authorizer is
-  its sender: logs are paired by their order, not by their transaction alone;
-- logs come filtered by topic, so a gap between the two may hide another log. What only the whole
-  transaction can decide is returned as unclear, and `matched_by_receipts` decides it;
-- a log that is not exactly what the ABI says raises LogError: its node is not trusted.
+- the token emits `AuthorizationUsed(authorizer, nonce)` and, as its next event, the signed
+  `Transfer` (Circle's FiatTokenV2: both signature overloads, from any caller, and also if a proxy,
+  a batch or a smart account makes several in one transaction);
+- so a transfer belongs to the authorization in the log immediately before it, if the authorizer is
+  its sender: logs are paired by their order, not only by their transaction;
+- logs are filtered by topic, so a gap between the two may hide another log. Transfers that only the
+  whole transaction can decide are returned as unclear, and `matched_by_receipts` decides them;
+- a log that differs from the ABI raises LogError: its node is not trusted.
 
 Hashes and addresses are bytes, sliced from the logs: an ABI library takes 30 times as long.
-Fetching logs is clients/chain's work, storing transfers store/chain's.
+clients/chain fetches logs, and store/chain stores transfers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PADDING: Final = "0x" + 24 * "0"
 
 
 class LogError(TollgaugeError):
-    """An event log that no honest node sends."""
+    """An event log is malformed or contradicts another one."""
 
 
 class Transfer(NamedTuple):
@@ -53,7 +53,7 @@ class Transfer(NamedTuple):
 
 
 class Used(NamedTuple):
-    """An authorization that was used: by whom, and its nonce."""
+    """A used authorization: its authorizer and nonce."""
 
     number: int
     block_hash: bytes
@@ -64,8 +64,8 @@ class Used(NamedTuple):
 
 
 class Events(NamedTuple):
-    """The events of some logs, without duplicates, in no order. `stamps` are the times (ms UTC) of
-    blocks whose logs carry one (`blockTimestamp`), by block hash.
+    """The events of some logs, without duplicates and unordered. `stamps` are block times (ms UTC)
+    by block hash, of logs with a `blockTimestamp`.
     """
 
     transfers: list[Transfer]
@@ -74,8 +74,8 @@ class Events(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A transfer from the side of one watched `wallet`: the `other` address, and whether money came
-    in. `at` is the block's time in ms UTC. A transfer between two watched wallets has two entries.
+    """A transfer as seen by one watched `wallet`, with the `other` address. `at` is the block's
+    time in ms UTC. A transfer between two watched wallets has two entries.
     """
 
     number: int
@@ -91,8 +91,8 @@ class Entry(NamedTuple):
 
 
 class Deposit(NamedTuple):
-    """A transfer of a token to an address of ours, whatever made it: an authorization, whose
-    `nonce` it has, or anything else (None). `at` is the block's time in ms UTC.
+    """A transfer of a token to an address of this service. `nonce` is that of its authorization;
+    None for any other transfer. `at` is the block's time in ms UTC.
     """
 
     number: int
@@ -115,11 +115,11 @@ class Matched(NamedTuple):
 
 
 def events(logs: Iterable[Any], *, token: str) -> Events:
-    """The Transfer and AuthorizationUsed events of the token among JSON-RPC logs.
+    """Return the Transfer and AuthorizationUsed events of the token (lower-case hex) in JSON-RPC
+    logs.
 
-    Logs of other contracts and other events are left out, duplicates are dropped. `token` is
-    0x-hex in lower case. Raises LogError for a malformed or removed log, and where two logs claim
-    one place.
+    Logs of other contracts, other events and duplicates are omitted. Raises LogError for a
+    malformed or removed log, and for two logs with the same index.
     """
     by_place: dict[tuple[bytes, int], Transfer | Used] = {}
     blocks: dict[str, tuple[bytes, int, str]] = {}
@@ -144,7 +144,7 @@ def events(logs: Iterable[Any], *, token: str) -> Events:
             read = _transfer if kind == TRANSFER else _used
             event = read(log, topics, number=number, block_hash=block_hash, index=index)
             if by_place.setdefault((block_hash, index), event) != event:
-                raise LogError("Two logs in one place.")
+                raise LogError("Two logs have the same index.")
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise LogError("A log is malformed.") from error
     transfers = [event for event in by_place.values() if isinstance(event, Transfer)]
@@ -153,7 +153,7 @@ def events(logs: Iterable[Any], *, token: str) -> Events:
 
 
 def _block(log: Mapping[str, Any], stamps: dict[bytes, int]) -> tuple[bytes, int, str]:
-    """A log's block: hash, number, and the number's text. Its time goes into `stamps`."""
+    """Return a log's block: hash, number, and the number's text. Adds its time to `stamps`."""
     block_hash = word(log["blockHash"])
     stamp = log.get("blockTimestamp")
     if stamp is not None:
@@ -167,7 +167,7 @@ def _transfer(
     _, sender, receiver = topics
     transaction, data = log["transactionHash"], log["data"]
     raw = bytes.fromhex(transaction[2:] + sender[26:] + receiver[26:] + data[2:])
-    # `fromhex` skips blanks, so the length of what it read is checked as well as the text's.
+    # `fromhex` skips spaces, so both the length of the text and that of the bytes are checked.
     if (
         len(raw) != 104
         or not len(transaction) == len(sender) == len(receiver) == len(data) == 66
@@ -194,11 +194,11 @@ def _used(
 
 
 def matched(transfers: Iterable[Transfer], used: Iterable[Used]) -> Matched:
-    """Each transfer with its authorization, from logs of which others in between may be missing.
+    """Match transfers with authorizations, from logs without some of those in between.
 
-    Certain without the rest of the transaction: the log right before is the sender's
-    authorization (then it is that one), or the sender used none before it in the transaction
-    (then it is plain).
+    A match is certain without the rest of the transaction if the log immediately before is the
+    sender's authorization, or if the sender used none before it in the transaction (a plain
+    transfer).
     """
     before: dict[tuple[bytes, int], Used] = {}
     first_used: dict[tuple[bytes, bytes], int] = {}
@@ -219,8 +219,8 @@ def matched(transfers: Iterable[Transfer], used: Iterable[Used]) -> Matched:
 
 
 def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer]:
-    """Each transfer with its authorization, from all of the token's events of the transactions:
-    an authorization makes the token's next transfer, where that is its authorizer's.
+    """Pair transfers with authorizations, from all events of the token in the transactions: an
+    authorization makes the token's next transfer if that is from its authorizer.
     """
     order: list[Transfer | Used] = [*transfers, *used]
     order.sort(key=lambda event: (event.number, event.block_hash, event.log_index))
@@ -238,16 +238,16 @@ def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer
 
 
 def _makes(use: Used, transfer: Transfer) -> bool:
-    """Whether an authorization is of the transaction and the sender of a transfer after it."""
+    """Return whether an authorization has the transaction and the sender of a transfer."""
     return use.transaction == transfer.transaction and use.authorizer == transfer.sender
 
 
 def matched_by_receipts(
     unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str
 ) -> list[Transfer]:
-    """The unclear transfers with their authorizations, from the receipts of their transactions.
+    """Return the unclear transfers with their authorizations, from their transactions' receipts.
 
-    Raises LogError where a receipt does not hold the transfer that was seen.
+    Raises LogError if a receipt does not contain the transfer.
     """
     known: dict[tuple[bytes, int], Transfer] = {}
     for receipt in receipts:
@@ -261,7 +261,7 @@ def matched_by_receipts(
     for transfer in unclear:
         proven = known.get((transfer.block_hash, transfer.log_index))
         if proven is None or proven._replace(nonce=None) != transfer:
-            raise LogError("A receipt lacks a transfer that its block's logs hold.")
+            raise LogError("A receipt lacks a transfer that its block's logs contain.")
         decided.append(proven)
     return decided
 
@@ -269,10 +269,11 @@ def matched_by_receipts(
 def entries(
     transfers: Iterable[Transfer], wallets: Collection[bytes], times: Mapping[bytes, int]
 ) -> list[Entry]:
-    """The entries of transfers: payments to a watched wallet that the payer signed, and money that
-    left one by any transfer (a refund needs no authorization). Plain and zero-value transfers to a
-    wallet are not payments, because anyone can emit them in another's name. `times` are the times
-    of the transfers' blocks (ms UTC), by hash.
+    """Return the entries of transfers: payments to a watched wallet that the payer signed, and all
+    transfers from one (a refund needs no authorization).
+
+    Plain and zero-value transfers to a wallet are not payments, because anyone can emit them in
+    another's name. `times` are the block times (ms UTC) by hash.
     """
     rows = []
     new = Entry._make  # half the time of calling Entry
@@ -288,7 +289,9 @@ def entries(
 def deposits(
     transfers: Iterable[Transfer], own: Collection[bytes], times: Mapping[bytes, int], *, token: str
 ) -> list[Deposit]:
-    """Every transfer to one of our `own` addresses; `times` as in `entries`, `token` in 0x-hex."""
+    """Return the transfers to the service's `own` addresses. `times` is as in `entries`, `token` in
+    hex.
+    """
     asset = bytes.fromhex(token[2:])
     return [
         Deposit(
@@ -309,7 +312,7 @@ def deposits(
 
 
 def word(text: str) -> bytes:
-    """32 bytes of 0x-hex. Raises LogError (or ValueError) for anything else."""
+    """Return 32 bytes from 0x-hex. Raises LogError or ValueError for any other text."""
     data = bytes.fromhex(text[2:])
     if len(text) != 66 or len(data) != 32 or text[:2] != "0x":
         raise LogError("A word is not 32 bytes.")
@@ -317,7 +320,7 @@ def word(text: str) -> bytes:
 
 
 def _quantity(text: str) -> int:
-    """A number of JSON-RPC below 2^40, which as seconds reaches for 30,000 years."""
+    """Return a JSON-RPC number below 2^40 (a block number, or seconds)."""
     if text[:2] != "0x" or not 2 < len(text) <= 12:
         raise LogError("A log's number is malformed.")
     return int(text, 16)

@@ -238,15 +238,8 @@ NO_SPANS: Final = Spans()
 
 def spans_sum(parts: Sequence[Spans]) -> Spans:
     """Return the sum of spans that do not overlap."""
-    return Spans(
-        up=sum([part.up for part in parts]),
-        payable=sum([part.payable for part in parts]),
-        down=sum([part.down for part in parts]),
-        compliance=sum([part.compliance for part in parts]),
-        failures=sum([part.failures for part in parts]),
-        repairs=sum([part.repairs for part in parts]),
-        refused=sum([part.refused for part in parts]),
-    )
+    columns = zip(*map(msgspec.structs.astuple, parts), strict=True)
+    return Spans(**dict(zip(Spans.__struct_fields__, map(sum, columns), strict=False)))
 
 
 def holds_ms(*, payable: bool, interval_ms: int) -> int:

@@ -161,19 +161,12 @@ class SigningKey:
         """The thumbprint of the public half, the `kid` of signatures."""
         return self.public.fingerprint
 
-    def sign_document(self, body: bytes, typ: Typ, now: int, **bound: str) -> str:
-        """Sign a JSON body as of `now` (milliseconds UTC).
+    def sign(self, body: bytes, typ: Typ, now: int, **bound: str) -> str:
+        """Sign a JSON body, or the bytes of a bundle, as of `now` (milliseconds UTC).
 
-        `bound` are additional members of the protected header. Raises SignatureError for a body
-        without a canonical form.
+        `bound` are additional members of the protected header. Raises SignatureError for a JSON
+        body without a canonical form.
         """
-        return self._signed(body, typ, now, bound)
-
-    def sign_digest(self, body: bytes, typ: Literal["tollgauge-bundle"], now: int) -> str:
-        """Sign the SHA-256 of any bytes as of `now` (milliseconds UTC)."""
-        return self._signed(body, typ, now, {})
-
-    def _signed(self, body: bytes, typ: Typ, now: int, bound: Mapping[str, str]) -> str:
         header = {
             **_ALGORITHM,
             "kid": self.fingerprint,

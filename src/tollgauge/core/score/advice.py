@@ -1,6 +1,6 @@
-"""Advice: what a score recommends and why, and the score in a few plain sentences.
+"""Advice: the recommendation of a score with its reason, and a summary for people and agents.
 
-The docstrings of `advise` and `verdict` are the rules in words, as the methodology page shows them.
+The methodology page shows the docstrings of `advise` and `verdict` as the rules in words.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ RECOMMENDATIONS: Final = (
 )
 """Every recommendation that a score can have."""
 AVOIDED: Final = frozenset({"avoid", "not-payable"})
-"""The advice not to pay at all."""
+"""Recommendations not to pay."""
 PAYABLE: Final = frozenset({"proceed", "caution"})
-"""The advice that allows payment. An endpoint with any other advice is not an alternative, and its
+"""Recommendations that allow payment. An endpoint with another one is not an alternative, and its
 texts do not explain how to pay it."""
 LEADING: Final = frozenset({"proceed"})
-"""The advice of every row of the leaderboard."""
+"""The recommendation of every row of the leaderboard."""
 _TEMPLATE_FLAGS: Final = frozenset({"down-now", "never-compliant"})
-"""Error flags that a URL with a placeholder gets only because of the placeholder."""
+"""Error flags that a URL gets only because of its placeholder."""
 _WEAK: Final = {
     "uptime": "it was up for only part of the time that was checked",
     "compliance": "its 402 often does not follow the protocol",
@@ -42,9 +42,9 @@ _WEAK: Final = {
     "age": "it has not been known for long",
     "stability": "its price or payTo changed",
 }
-"""Why a component is low. Demand is missing here: without it a perfect endpoint has grade A."""
+"""Why a component is low. Activity is omitted: without it a perfect endpoint has grade A."""
 _NOT_PAYABLE: Final = frozenset({"dead", "not-payable-soon", "never-compliant"})
-"""Caps of endpoints that cannot be paid, although they may be up."""
+"""Caps of endpoints that cannot be paid, even if they are up."""
 _REFUSES: Final = "It refuses the checks, so nothing was measured yet."
 _NEVER_UP: Final = "it was never up when it was checked"
 
@@ -54,7 +54,7 @@ UNPROBED: Final = "Not probed yet: it waits for its first check."
 _CLASSES: Final = ((995, "near-perfect"), (950, "occasional misses"), (800, "frequent outages"))
 _LOWEST: Final = "unreliable"
 _PRAISE: Final = frozenset({FLAWLESS, "near-perfect", "occasional misses"})
-"""The words that do not contradict advice to pay."""
+"""Verdicts that do not contradict a recommendation to pay."""
 _WINDOW_DAYS: Final = WINDOW_MS // DAY_MS
 
 
@@ -66,9 +66,14 @@ class Advice(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What advice rests on: the facts, what the flags say by code, the codes of those that are
-    errors, the caps, the grade (None while nothing was measured), the exact subscores by component,
-    and what these add up to before the caps.
+    """The input of advice.
+
+    Attributes:
+        flags: The raised flags by code.
+        errors: The codes of flags that are errors.
+        grade: None before anything was measured.
+        subscores: The exact subscores by component.
+        uncapped: Their weighted sum before the caps.
     """
 
     facts: Facts
@@ -80,27 +85,27 @@ class Judgement(NamedTuple):
     uncapped: Ratio
 
     def message(self, code: str) -> str:
-        """The message of a flag, empty where it was not raised."""
+        """Return the message of a flag; empty if it was not raised."""
         return self.flags[code].message if code in self.flags else ""
 
     @property
-    def is_template_alone(self) -> bool:
-        """Whether the URL is a template and no error speaks against the host itself."""
+    def is_only_template(self) -> bool:
+        """Whether the URL is a template and there are no other errors."""
         return self.facts.evidence.templated and all(
             code in _TEMPLATE_FLAGS or is_lint(code) for code in self.errors
         )
 
 
 def advise(judgement: Judgement) -> Advice:
-    """What to do, with its reason; the first that applies:
+    """Return the recommendation with its reason; the first that applies:
 
-    1. `unverified`: there is no score. If that is because no offer can be evaluated, `avoid` while
-       the last scored probe is a failure;
+    1. `unverified`: there is no score. If no offer can be evaluated, `avoid` while the last scored
+       probe is a failure;
     2. `not-payable`: the latest envelope lists no way to pay;
     3. `parameterize`: the URL is a template and no other error was found: fill in the placeholder
        and ask again;
-    4. `avoid`: grade D or F, or no scored probe for so long that it is stale, the last of them a
-       failure;
+    4. `avoid`: grade D or F, or stale (no recent scored probe) with a failure as the last scored
+       probe;
     5. `unverified`: stale;
     6. `caution`: grade C; the last scored probe was not payable; the price jumped; the payTo
        changed unannounced in the last 30 days; or scored probes cover less than 12 hours;
@@ -111,7 +116,7 @@ def advise(judgement: Judgement) -> Advice:
         return _unscored(judgement)
     if message := judgement.message("not-payable"):
         return Advice("not-payable", message)
-    if judgement.is_template_alone:
+    if judgement.is_only_template:
         return Advice("parameterize", judgement.message("unresolved-template"))
     stale = judgement.message("stale")
     if stale and not facts.is_payable:
@@ -130,7 +135,7 @@ def advise(judgement: Judgement) -> Advice:
 
 
 def _unscored(judgement: Judgement) -> Advice:
-    """The advice for an endpoint without a score."""
+    """Return the advice for an endpoint without a score."""
     if message := judgement.message(NOT_EVALUATED):
         if judgement.facts.is_payable:
             return Advice("unverified", message)
@@ -142,7 +147,7 @@ def _unscored(judgement: Judgement) -> Advice:
 
 
 def _why_careful(judgement: Judgement) -> str | None:
-    """The first reason for caution, None without one."""
+    """Return the first reason for caution; None without one."""
     facts = judgement.facts
     payto = facts.latest(PAYTO_CHANGED)
     if message := judgement.message("down-now") or judgement.message("price-jumped"):
@@ -159,8 +164,8 @@ def _why_careful(judgement: Judgement) -> str | None:
 
 
 def _why_low(judgement: Judgement) -> str:
-    """What separates the score from the next better advice: the lowest cap, otherwise the component
-    that costs most. Missing demand costs 15 points and alone makes no grade worse than A.
+    """Return the main cause of a low score: the lowest cap, otherwise the component that costs
+    most. Missing activity is not a cause: it costs 15 points, which still allows grade A.
     """
     caps = judgement.caps
     if caps and not is_below(judgement.uncapped, (10 * caps[0].limit_tenths, 1)):
@@ -171,8 +176,8 @@ def _why_low(judgement: Judgement) -> str:
 
 
 def _why_capped(judgement: Judgement, cap: Cap) -> str:
-    """The reason of a cap; of an endpoint that answers without being payable, with what it answers,
-    because its uptime alone would contradict that.
+    """Return the reason of a cap. If the endpoint is up without being payable, its answer is added,
+    because its uptime would seem to contradict the cap.
     """
     if cap.code == "down-now":
         return judgement.message("down-now")
@@ -183,7 +188,7 @@ def _why_capped(judgement: Judgement, cap: Cap) -> str:
 
 
 def _costliest(judgement: Judgement) -> str:
-    """The component that takes most points off the score, the first of several."""
+    """Return the component that costs most points, the first of several."""
     name, most = "", (-1, 1)
     for row in judgement.facts.policy.rows:
         if row.name not in _WEAK:
@@ -196,9 +201,9 @@ def _costliest(judgement: Judgement) -> str:
 
 
 def verdict(up: int, scored: int) -> str | None:
-    """The uptime in a word: flawless at 100 %, near-perfect from 99.5, occasional misses from 95,
-    frequent outages from 80, unreliable above 0, failed every check at 0. A single miss is never
-    flawless, a single answer never failed every check. None without a check.
+    """Return the uptime as text: flawless at 100 %, near-perfect from 99.5, occasional misses from
+    95, frequent outages from 80, unreliable above 0, failed every check at 0. With a single miss it
+    is never flawless, with a single answer never failed every check. None without a check.
     """
     if not scored:
         return None
@@ -214,9 +219,9 @@ def verdict(up: int, scored: int) -> str | None:
 
 
 def summary(score: Score) -> str:
-    """A few plain sentences about an endpoint, for people and agents: its outage first if it is
-    down, then the reason of the advice, advice and grade, and what was observed. A word for the
-    uptime appears only if it does not contradict the advice.
+    """Return a summary of an endpoint for people and agents: its outage if it is down, the reason
+    of the recommendation, recommendation and grade, and the observed figures. The verdict about the
+    uptime appears only if it does not contradict the recommendation.
     """
     if score.down is not None:
         return f"{score.down.text} {_without_outage(score)}"
@@ -249,7 +254,7 @@ def _unmeasured(score: Score) -> str:
 
 
 def _span(observed_days: int) -> str:
-    """The time in which it was checked: no longer than it has been known."""
+    """Return the period of the checks: not longer than the endpoint has been known."""
     if observed_days >= _WINDOW_DAYS:
         return f"in {_WINDOW_DAYS} days"
     if observed_days == 0:

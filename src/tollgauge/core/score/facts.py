@@ -1,12 +1,12 @@
-"""Facts: what components and flags look at, computed once from the evidence; and the components.
+"""Facts: the input of components and flags, computed once from the evidence; and the components.
 
 Rules:
-- of the changes only those in the window `as_of - 30 d < at <= as_of` count; of the days those that
-  the policy weighs, the current one and the 30 before it;
-- a change that several sources report is one change: changes are counted for each source, and the
-  largest count is taken, so a directory and a probe never add up.
+- only changes in the window `as_of - 30 d < at <= as_of` count, and only days with a weight in the
+  policy: the current one and the 30 before it;
+- a change that several sources report is one change: changes are counted per source, and the
+  largest count is used.
 
-The docstrings of the components are shown on the methodology page.
+The methodology page shows the docstrings of the components.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ UNPROBEABLE_DAYS: Final = 7
 
 
 class WeightedTime(NamedTuple):
-    """Milliseconds `up` and `down`, and the sum of compliance x milliseconds, as in
-    core/probe/probe, each times the weight of its day.
+    """Milliseconds `up` and `down`, and the sum of compliance x milliseconds (core/probe/probe),
+    each multiplied by the weight of its day.
     """
 
     up: int
@@ -51,9 +51,13 @@ class WeightedTime(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The evidence with its sums. `latencies_ms` are the median and the 95th percentile of the
-    probes that were up, None without any; `changes` are those of the window, without repetitions;
-    `days` are those of the window, `weighted` is their time, recent ones more than old ones.
+    """The evidence with its sums.
+
+    Attributes:
+        latencies_ms: Median and 95th percentile of the probes that were up; None without any.
+        changes: The changes in the window, without duplicates.
+        days: The days of the window.
+        weighted: Their time, weighted by age.
     """
 
     evidence: Evidence
@@ -66,7 +70,7 @@ class Facts:
 
     @property
     def usd(self) -> Ratio | None:
-        """The exact advertised price in dollars, None when it is in no known dollar."""
+        """The exact advertised price in dollars; None unless it is in a known dollar token."""
         quote = self.evidence.quote
         decimals = None if quote is None else quote.decimals
         return None if quote is None or decimals is None else (quote.amount, 10**decimals)
@@ -87,7 +91,7 @@ class Facts:
 
     @property
     def is_unprobeable(self) -> bool:
-        """Whether it was never payable, and bot walls refused nine in ten probes in 7 days."""
+        """Whether it was never payable, and bot walls refused 90 % of its probes in 7 days."""
         if self.was_payable:
             return False
         first = day_of(self.evidence.as_of) - UNPROBEABLE_DAYS + 1
@@ -97,7 +101,7 @@ class Facts:
 
     @property
     def is_measured(self) -> bool:
-        """Whether any scored probe says something about the endpoint, and it can be evaluated."""
+        """Whether any scored probe describes the endpoint, and it can be evaluated."""
         state = self.evidence.state
         if state is None or self.is_unprobeable or not self.is_evaluated:
             return False
@@ -106,7 +110,7 @@ class Facts:
 
     @property
     def demand(self) -> DemandEvidence | None:
-        """Who paid the seller, None where that is not known."""
+        """The payers of the seller; None if they are unknown."""
         return None if self.evidence.chain is None else self.evidence.chain.demand
 
     @property
@@ -116,21 +120,20 @@ class Facts:
 
     @property
     def is_up(self) -> bool:
-        """Whether the latest probe that speaks was up."""
+        """Whether the latest probe that describes the target was up."""
         state = self.evidence.state
         return state is not None and state.up
 
     @property
     def is_payable(self) -> bool:
-        """Whether the latest probe that speaks was payable."""
+        """Whether the latest probe that describes the target was payable."""
         state = self.evidence.state
         return state is not None and state.payable
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether the window has an offer by which the linter can say if a client pays. A payable
-        probe that was evaluated adds to the sum of compliance, and no other does
-        (core/probe/probe).
+        """Whether the window has an offer that the linter can evaluate. Only payable, evaluated
+        probes add to the sum of compliance (core/probe/probe).
         """
         probe = self.envelope_probe
         rules = probe.rules if probe else ()
@@ -146,7 +149,7 @@ class Facts:
 
     @property
     def is_stale(self) -> bool:
-        """Whether there was no scored probe for so long that the present state is not known."""
+        """Whether the present state is unknown, because the last scored probe is too old."""
         state, policy = self.evidence.state, self.policy
         if state is None:
             return False
@@ -157,13 +160,13 @@ class Facts:
 
     @property
     def confidence(self) -> Ratio:
-        """Hours that scored probes cover, as a share of the window's, at most 1."""
+        """Share of the window's hours that scored probes cover, at most 1."""
         whole = self.policy.hours_full * HOUR_MS
         return min(self.covered_ms, whole), whole
 
     @property
     def envelope_probe(self) -> LastProbe | None:
-        """The latest scored probe that carried an envelope, else the latest scored one."""
+        """The latest scored probe with an envelope, otherwise the latest scored probe."""
         last = self.evidence.last
         if last is not None and last.accepts is not None:
             return last
@@ -171,7 +174,7 @@ class Facts:
 
     @property
     def unread_forms(self) -> tuple[str, ...]:
-        """The offered forms of payment whose settlements are not read on chain: all but EIP-3009 on
+        """The offered forms of payment whose settlements are not indexed: all except EIP-3009 on
         the network of the quote.
         """
         quote = self.evidence.quote
@@ -179,8 +182,9 @@ class Facts:
         return tuple(sorted(form for form in self.evidence.forms if form != read))
 
     def changed(self, kind: str, *, announced: bool = True) -> int:
-        """How many changes of a kind the window holds, the most of any one source; without those
-        that the seller `announced`, if so asked.
+        """Return the number of changes of a kind in the window, the maximum over sources.
+
+        `announced`: count changes that the seller announced, too.
         """
         counts: dict[str, int] = {}
         for change in self.changes:
@@ -198,7 +202,7 @@ class Facts:
 
     @property
     def price_cost(self) -> int:
-        """What the price changes that count take off stability: the most of any one source."""
+        """Points that price changes take off stability, the maximum over sources."""
         prices = self.prices
         sources = {source for _, source, _ in prices}
         steps = [
@@ -213,15 +217,15 @@ class Facts:
         return min(cost, policy.price_max)
 
     def latest(self, kind: str) -> int | None:
-        """When the latest change of a kind was seen that the seller did not announce, or None."""
-        instants = [
+        """Return the time of the latest unannounced change of a kind, or None."""
+        times = [
             change.at for change in self.changes if change.kind == kind and not change.announced
         ]
-        return max(instants, default=None)
+        return max(times, default=None)
 
 
 def facts_of(evidence: Evidence, policy: Policy) -> Facts:
-    """The facts of an evidence under a policy."""
+    """Return the facts of an evidence under a policy."""
     as_of = evidence.as_of
     start, today = as_of - WINDOW_MS, day_of(as_of)
     weights = {today - age: weight for age, weight in enumerate(policy.day_weights)}
@@ -249,8 +253,8 @@ def facts_of(evidence: Evidence, policy: Policy) -> Facts:
 def _weighted_time(
     days: Iterable[Rollup], weights: Mapping[int, int], state: LatestState | None
 ) -> WeightedTime:
-    """The time of days, each times its weight. Refusals of an endpoint that was never payable are
-    neither up nor down.
+    """Return the time of days, each multiplied by its weight. Refusals of an endpoint that was
+    never payable are neither up nor down.
     """
     never = state is None or not (state.payable or state.payable_since is not None)
     up = down = compliance = 0
@@ -273,10 +277,10 @@ def uptime(facts: Facts) -> Ratio:
 
 
 def compliance(facts: Facts) -> Ratio:
-    """Does it ask for payment the way the protocol says? What each probe's envelope is worth (100
-    for a 402 without errors, less 4 for each warning, at most 20; 50 when there are errors but a
-    stock client could still pay; 0 when it could not, or without a response) for the time that the
-    probe covers, recent days more than old ones.
+    """Does it ask for payment as the protocol requires? The compliance of each probe's envelope
+    (100 for a 402 without errors, minus 4 for each warning, at most 20; 50 with errors if a stock
+    client could still pay; 0 if it could not, or without a response), weighted by the time that the
+    probe covers and by the age of the day.
     """
     up, down, worth = facts.weighted
     return (worth, up + down) if up + down else (100 if facts.is_payable else 0, 1)
@@ -301,8 +305,8 @@ def age(facts: Facts) -> Ratio:
 def activity(facts: Facts) -> Ratio:
     """Do customers pay it who also buy elsewhere? Wallets cost nothing, so only payers count that
     also spend money at anchors: sellers that are independent of this one and of each other. Each
-    has a weight of at most 1 over all sellers; P, their sum without the anchor that adds most, is
-    read from a table. With anchors of fewer than two owners it is 0 for everyone.
+    payer has a weight of at most 1 over all sellers. P, the sum of weights without the anchor that
+    adds most, is read from a table. With anchors of fewer than two owners it is 0 for all sellers.
     """
     chain, demand = facts.evidence.chain, facts.demand
     if chain is None or demand is None:
@@ -314,9 +318,9 @@ def activity(facts: Facts) -> Ratio:
 
 
 def stability(facts: Facts) -> Ratio:
-    """Do its price and its payTo stay what they are? 100, less 20 for each price increase and 10
-    for every other counted change of the price (together at most 60), less 50 for each change of
-    the payTo address that was not announced.
+    """Do its price and its payTo stay the same? 100, minus 20 for each price increase and 10 for
+    every other counted change of the price (together at most 60), minus 50 for each unannounced
+    change of the payTo address.
     """
     changed = facts.changed(PAYTO_CHANGED, announced=False)
     return max(100 - facts.price_cost - facts.policy.payto_step * changed, 0), 1

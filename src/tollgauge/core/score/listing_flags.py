@@ -1,8 +1,7 @@
 """Flags about listing, terms and settlements: is the endpoint new, does it keep its price and
 payTo, who pays it?
 
-Each rule is a function of the facts; its docstring is the rule in words, shown on the methodology
-page.
+The methodology page shows the docstring of each rule.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def decoy_price(facts: Facts) -> Fired | None:
 
 @flag_rule(Severity.WARN, fix="Ask for $1 at most, or tell buyers to raise their limit.")
 def price_above_client_cap(facts: Facts) -> Fired | None:
-    """The advertised price is above $1 in a known dollar: what stock clients pay at most."""
+    """The advertised price is above $1 in a known dollar, the default limit of stock clients."""
     if facts.usd is None or not is_below((facts.policy.client_cap_usd, 1), facts.usd):
         return None
     return Fired(
@@ -111,11 +110,11 @@ def price_above_client_cap(facts: Facts) -> Fired | None:
 
 @flag_rule(
     Severity.ERROR,
-    fix="Keep the payTo address, or announce a change ahead, signed by the old address.",
+    fix="Keep the payTo address, or announce a change before it, signed by the old address.",
 )
 def payto_changed_recently(facts: Facts) -> Fired | None:
-    """The payTo address changed in the last 7 days, the seller had not announced it ahead with a
-    signature of the old address, and the URL is not a template.
+    """The payTo address changed in the last 7 days, the seller did not announce the change before
+    with a signature of the old address, and the URL is not a template.
     """
     if facts.evidence.templated or (at := facts.latest(PAYTO_CHANGED)) is None:
         return None
@@ -123,7 +122,7 @@ def payto_changed_recently(facts: Facts) -> Fired | None:
         return None
     return Fired(
         "The address that receives the money changed in the last 7 days. "
-        "Do not pay before the seller has confirmed that the change is theirs.",
+        "Do not pay before the seller has confirmed the change.",
         since=at,
     )
 
@@ -143,7 +142,7 @@ def price_changed(facts: Facts) -> Fired | None:
 @flag_rule(Severity.WARN, fix="Keep the price below twice the usual price of the last 31 days.")
 def price_jumped(facts: Facts) -> Fired | None:
     """The last price increase is less than 7 days old, the price is still more than twice the usual
-    price of that time, and the URL is not a template.
+    price before it, and the URL is not a template.
     """
     if facts.evidence.templated:
         return None
@@ -153,7 +152,7 @@ def price_jumped(facts: Facts) -> Fired | None:
     if at is None:
         return None
     return Fired(
-        "The price is more than twice the usual price, since less than 7 days.",
+        "The price rose to more than twice the usual price less than 7 days ago.",
         since=at,
         to_pay="Set a limit on what you pay, and make sure that the price is intended.",
     )
@@ -174,14 +173,14 @@ def price_varies(facts: Facts) -> Fired | None:
 @flag_rule(Severity.INFO)
 def payto_varies(facts: Facts) -> Fired | None:
     """The payTo address of a templated URL differed between observations of the last 30 days, or
-    each offer of any URL has named another one since the first 24 hours of observation.
+    each offer of a URL has named another one since the first 24 hours of observation.
     """
     if facts.evidence.pay_to_varies:
         return Fired(
-            "Each offer names another receiving address, as it has since it was first watched, so "
-            "no address can be checked.",
-            to_pay="Before you pay, pin what does not vary: the host, a maximum amount and, if you "
-            "know it, the facilitator.",
+            "Each offer names another receiving address, and has since observation began, so no "
+            "address can be checked.",
+            to_pay="Before you pay, pin the host, a maximum amount and, if you know it, the "
+            "facilitator.",
         )
     if not facts.evidence.templated or not (count := facts.changed(PAYTO_CHANGED)):
         return None
@@ -232,7 +231,7 @@ def self_paid(facts: Facts) -> Fired | None:
     fix="Use a payTo address of your own, or publish a list of sites signed with its key.",
 )
 def shared_payto(facts: Facts) -> Fired | None:
-    """It names the payTo of another site, which its payments count for."""
+    """It names the payTo of another site, so its payments count for that site."""
     chain = facts.evidence.chain
     if chain is None or chain.owner is None:
         return None
@@ -245,38 +244,37 @@ def shared_payto(facts: Facts) -> Fired | None:
 
 @flag_rule(Severity.INFO)
 def settlements_not_measured(facts: Facts) -> Fired | None:
-    """It offers forms of payment whose settlements are not read on chain, such as `upto`, Permit2,
+    """It offers forms of payment whose settlements are not indexed, such as `upto`, Permit2,
     batches or Solana.
     """
     if not (forms := facts.unread_forms):
         return None
     names = ", ".join(map(form_text, forms))
     return Fired(
-        f"Settlements are not measured for {names}: how often it is paid that way is not known. "
-        "Its activity is only what was paid in other forms.",
+        f"Settlements are not measured for {names}: the number of such payments is unknown. "
+        "Its activity only includes payments in other forms.",
         to_pay="Start with a small payment.",
     )
 
 
 @flag_rule(Severity.INFO)
 def no_settlements(facts: Facts) -> Fired | None:
-    """No payment to its payTo is known, either because there was none or because none is indexed,
-    and every form of payment that it offers is one that is read.
+    """No payment to its payTo is known, because there was none or none is indexed, and settlements
+    of every form of payment that it offers are indexed.
     """
     chain, demand = facts.evidence.chain, facts.demand
     if (demand is not None and demand.payers) or facts.unread_forms:
         return None
     if chain is None:
         return Fired(
-            "It was never seen to name a payTo, so settlements to it cannot be looked for; "
-            "activity counts as 0."
+            "Its payTo is unknown, so its settlements cannot be searched for; activity counts as 0."
         )
     if chain.owner is not None:
         return None
     if not chain.indexed_ms:
         return Fired(
-            "Settlements to its payTo are not indexed: whether there are any is not known. "
-            "Activity counts as 0 until they are."
+            "Settlements to its payTo are not indexed, so their number is unknown. Activity counts "
+            "as 0 until they are."
         )
     percent = half_up((min(chain.indexed_ms, WINDOW_MS), WINDOW_MS), 100)
     if percent < 100:

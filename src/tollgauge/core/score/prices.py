@@ -1,7 +1,7 @@
-"""Prices: the usual price of an endpoint, and which changes of its price count.
+"""Prices: the usual price of an endpoint, and the changes of its price that count.
 
-A price is compared with what the endpoint usually asked, not with the price just before: many small
-steps are an increase all the same, and an announcement of a discount is not.
+A price is compared with the endpoint's usual price, not with the one before: many small steps add
+up to an increase, and the end of a discount is not one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tollgauge.core.probe.probe import ProbeResult, statement
 USD: Final = "USD"
 """The unit of prices in known stablecoins: 10^-18 dollars."""
 HISTORY_MIN_MS: Final = 24 * HOUR_MS
-"""With less history, a network and asset has no usual price of its own."""
+"""Minimum history for a usual price of a network and asset."""
 _Scaled = Annotated[
     int,
     PlainSerializer(str),
@@ -55,7 +55,7 @@ class Price:
 
 
 class Steps(NamedTuple):
-    """The price changes that count: how many increases and how many others."""
+    """The numbers of price changes that count: increases and others."""
 
     increases: int
     others: int
@@ -94,9 +94,10 @@ def count_steps(prices: Iterable[Price]) -> Steps:
 
 
 def jumped_at(changes: Sequence[tuple[int, Price]], *, since: int) -> int | None:
-    """When the last increase after `since` (ms UTC) was, None without one or if the price is no
-    longer more than twice the usual price that was kept with it. `changes` are (time, price),
-    oldest first.
+    """Return the time of the last increase after `since` (ms UTC).
+
+    None without one, or if the price has returned to at most twice the usual price at that time.
+    `changes` are (time, price), oldest first.
     """
     increase = next((row for row in reversed(changes) if row[1].is_increase), None)
     if increase is None or increase[0] <= since:
@@ -109,8 +110,9 @@ def jumped_at(changes: Sequence[tuple[int, Price]], *, since: int) -> int | None
 
 
 def changed_price(before: Quote, after: Quote, history: Sequence[ProbeResult], *, at: int) -> Price:
-    """The price of a change at `at` (ms UTC) with what was usual before it; `history` are the
-    probes of the 31 days before, oldest first.
+    """Return the price of a change at `at` (ms UTC) with the usual price before it.
+
+    `history` are the probes of the 31 days before, oldest first.
     """
     unit, amount = _comparable(after)
     before_unit, before_amount = _comparable(before)
@@ -141,11 +143,11 @@ def changed_price(before: Quote, after: Quote, history: Sequence[ProbeResult], *
 
 
 def _usual_by_asset(history: Sequence[ProbeResult], *, at: int) -> dict[tuple[str, str], _Usual]:
-    """The usual price of each network and asset, over the time for which probes showed it."""
+    """Return the usual price of each network and asset, weighted by the time of each price."""
     times: dict[tuple[str, str], dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    speaking = [result for result in history if statement(result) is not None and result.at < at]
-    ends = [*(result.at for result in speaking[1:]), at]
-    for result, end in zip(speaking, ends, strict=False):
+    counted = [result for result in history if statement(result) is not None and result.at < at]
+    ends = [*(result.at for result in counted[1:]), at]
+    for result, end in zip(counted, ends, strict=False):
         if result.quote is not None:
             place = result.quote.network, result.quote.asset
             _, amount = _comparable(result.quote)
@@ -154,7 +156,7 @@ def _usual_by_asset(history: Sequence[ProbeResult], *, at: int) -> dict[tuple[st
 
 
 def _usual(times: dict[int, int]) -> _Usual:
-    """The lower median and the upper quartile of amounts by time."""
+    """Return the lower median and the upper quartile of amounts, weighted by time."""
     whole = sum(times.values())
     passed, median = 0, None
     for amount in sorted(times):
@@ -171,11 +173,11 @@ def _unit(network: str, asset: str) -> str:
 
 
 def _comparable(quote: Quote) -> tuple[str, int]:
-    """The unit of a price and its amount in it."""
+    """Return the unit of a price, and the amount in this unit."""
     scale = 0 if quote.decimals is None else _DIGITS - quote.decimals
     return _unit(quote.network, quote.asset), quote.amount * 10**scale
 
 
 def _differs(amount: int, other: int | None) -> bool:
-    """Whether an amount differs by more than 10 % from another."""
+    """Return whether an amount differs by more than 10 % from another."""
     return other is None or _TOLERANCE * abs(amount - other) > other

@@ -1,7 +1,6 @@
 """Flags about probes: can the endpoint be reached and paid, does its 402 follow the protocol?
 
-Each rule is a function of the facts; its docstring is the rule in words, shown on the methodology
-page.
+The methodology page shows the docstring of each rule.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tollgauge.core.score.score import Down
 
 _OWN: Final = tuple(RANKS.values())
 _DEMOTED: Final = (1, 1, 2)
-"""The ranks of an error, a warning and an information where errors are only warnings."""
+"""The ranks of an error, a warning and an information if errors are only warnings."""
 MISMATCH_RULE: Final = "envelope-mismatch"
 """The lint rule that fires when header and body disagree."""
 
@@ -37,7 +36,7 @@ def tls_invalid(facts: Facts) -> Fired | None:
 
 @flag_rule(Severity.WARN, fix="Renew the certificate.")
 def tls_expiring(facts: Facts) -> Fired | None:
-    """The certificate that the last scored probe saw ends within 14 days."""
+    """The certificate at the last scored probe expires within 14 days."""
     last = facts.evidence.last
     if last is None or last.tls_not_after is None:
         return None
@@ -50,7 +49,7 @@ def tls_expiring(facts: Facts) -> Fired | None:
 
 @flag_rule(Severity.WARN, fix="Bring the endpoint back: its last failure is in `liveProbe`.")
 def down_now(facts: Facts) -> Fired | None:
-    """The latest probe that speaks was not payable, whatever the cause."""
+    """The latest probe that describes the target was not payable."""
     state = facts.evidence.state
     if state is None or state.payable:
         return None
@@ -96,7 +95,7 @@ def refuses_probes(facts: Facts) -> Fired | None:
     if state.at - since < facts.policy.refusing_ms:
         return None
     return Fired(
-        "It has refused checks for hours, so whether it can be paid is not known.", since=since
+        "It has refused checks for hours, so it is unknown whether it can be paid.", since=since
     )
 
 
@@ -106,8 +105,8 @@ def unprobeable(facts: Facts) -> Fired | None:
     if not facts.is_unprobeable:
         return None
     return Fired(
-        "A bot wall refuses the checks, so nothing is known of it. To be scored, let requests with "
-        "the prober's User-Agent pass (docs/how-to/sell.md)."
+        "A bot wall refuses the checks, so there is no score. To be scored, let requests with the "
+        "prober's User-Agent pass (docs/how-to/sell.md)."
     )
 
 
@@ -119,7 +118,7 @@ def stale(facts: Facts) -> Fired | None:
         return None
     hours = (facts.evidence.as_of - state.at) // HOUR_MS
     return Fired(
-        f"There was no check for {hours} hours, so its present state is not known. "
+        f"There was no check for {hours} hours, so its present state is unknown. "
         "Ask for a live report before you pay.",
         since=state.at,
     )
@@ -127,7 +126,7 @@ def stale(facts: Facts) -> Fired | None:
 
 @flag_rule(Severity.ERROR, fix="List at least one payment in `accepts`.")
 def not_payable(facts: Facts) -> Fired | None:
-    """The latest envelope that a scored probe saw has an empty `accepts`."""
+    """The latest envelope of a scored probe has an empty `accepts`."""
     probe = facts.envelope_probe
     if probe is None or probe.accepts != 0:
         return None
@@ -154,26 +153,26 @@ def never_compliant(facts: Facts) -> Fired | None:
     fix="Answer 404 on paths that do not exist, and let each path's 402 name what it sells.",
 )
 def wildcard_402(facts: Facts) -> Fired | None:
-    """Unlisted paths of the host answer 402 too, or more than 20 of its endpoints have the
-    same terms and, as far as their 402 says, sell the same.
+    """Unlisted paths of the host answer 402 too, or more than 20 of its endpoints have the same
+    terms and a 402 that describes the same product.
     """
     if not facts.evidence.wildcard:
         return None
     return Fired(
-        "Made-up paths of this host ask for payment too, or all of its many paths say the same, so "
-        "a 402 does not show that this resource exists. Do not pay it without a sample of what it "
-        "sells."
+        "Made-up paths of this host ask for payment too, or all of its many paths describe the "
+        "same product, so a 402 does not show that this resource exists. Do not pay it without a "
+        "sample."
     )
 
 
 @flag_rule(Severity.WARN, fix="Answer 402 before the request is validated.")
 def validates_before_402(facts: Facts) -> Fired | None:
-    """The last scored probe was answered with a validation error before a payment was asked."""
+    """The last scored probe got a validation error instead of a request for payment."""
     last = facts.evidence.last
     if last is None or last.outcome != Outcome.VALIDATES:
         return None
     return Fired(
-        "It asks for valid input before it asks for payment: pass the declared example to see the "
+        "It validates the input before it asks for payment: send the declared example to get the "
         "price.",
         since=last.at,
     )
@@ -228,16 +227,16 @@ def not_evaluated(facts: Facts) -> Fired | None:
         return None
     return Fired(
         "It is not graded: no installed official client signs payments of this network or scheme, "
-        "so whether it can be paid is not known.",
+        "so it is unknown whether it can be paid.",
         since=probe.at,
     )
 
 
 def lint_flags(facts: Facts) -> list[Raised]:
-    """One flag `lint:<rule>` for each lint rule that fired in the last scored probe; of a rule that
-    fired more than once, its worst severity and the message that sorts first. An error is only a
-    warning unless a stock client could not pay by the envelope of the last scored probe, and that
-    was not the first failure of an endpoint that was payable.
+    """Return one flag `lint:<rule>` per lint rule that fired in the last scored probe, with its
+    worst severity and the first message in sort order. An error is only a warning unless a stock
+    client could not pay by the envelope of the last scored probe, and that was not the first
+    failure of an endpoint that was payable.
     """
     last = facts.evidence.last
     unpaid = last is not None and last.accepts is not None and not last.payable
@@ -245,7 +244,7 @@ def lint_flags(facts: Facts) -> list[Raised]:
 
 
 def _lint_flags(last: LastProbe | None, ranks: tuple[int, ...]) -> list[Raised]:
-    """A flag for each lint rule, with the rank that its own becomes."""
+    """Return a flag per lint rule; `ranks` maps the rank of its severity to that of the flag."""
     if last is None or not last.rules:
         return []
     worst: dict[str, tuple[int, str]] = {}

@@ -23,7 +23,7 @@ from tollgauge.core.score.policy import Cap
 
 
 class ScoreError(TollgaugeError):
-    """A stored text that is no score, or a policy that this version does not know."""
+    """A stored text is not a score, or names a policy that this version does not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +69,10 @@ class Stats:
 
 @dataclass(frozen=True, kw_only=True)
 class Settlement:
-    """Settlements to the payTo in the window; `volume` in atomic USDC, what the seller paid itself
-    included. `level` is `wallet` if several monitored hosts name the payTo, otherwise `endpoint`.
-    `not_measured` are the offered forms of payment whose settlements are not read, as text.
+    """Settlements to the payTo in the window; `volume` in atomic USDC, including payments of the
+    seller to itself. `level` is `wallet` if several monitored hosts name the payTo, otherwise
+    `endpoint`. `not_measured` are the offered forms of payment whose settlements are not read, as
+    text.
     """
 
     network: str

@@ -1,14 +1,13 @@
 """Scoring: the score of an evidence.
 
 Rules (docs/methodology.md):
-- deterministic and exact: ratios of integers until the end, then half up to what is published; no
-  floats;
-- the weighted sum of the subscores, then the lowest cap, then the grade of the score as published,
-  so that score and grade never contradict each other;
-- without a scored probe, or an offer that can be evaluated, there is no score: absence is declared,
-  never renormalised;
-- the range takes uptime and compliance at their Wilson bounds, and activity at 0 and as scored.
-  Caps hold for all three, and low <= score <= high.
+- scores are deterministic and exact: ratios of integers, rounded half up only in published figures;
+  no floats;
+- the score is the weighted sum of the subscores, limited by the lowest cap. Its grade is that of
+  the published figure, so score and grade never contradict each other;
+- without a scored probe, or without an offer that can be evaluated, there is no score;
+- the range uses the Wilson bounds of uptime and compliance, and activity at 0 and as scored. Caps
+  apply to all three, and low <= score <= high.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from tollgauge.core.base.rounding import Ratio, bounds, bounds_of, half_up
+from tollgauge.core.base.rounding import Ratio, bounds_of, half_up
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
 from tollgauge.core.endpoint.terms import form_text
@@ -50,11 +49,11 @@ FLAG_RULES: Final = tuple(
 """The rules of all flags; lint findings add one `lint:<rule>` each."""
 _CHECKS: Final = tuple((RANKS[rule.severity], rule.code, rule.check) for rule in FLAG_RULES)
 FIXES: Final[Mapping[str, str]] = {rule.code: rule.fix for rule in FLAG_RULES if rule.fix}
-"""What a seller can do about a flag, by its code. The message of a `lint:` flag states its fix."""
+"""The seller's remedy for a flag, by its code. The message of a `lint:` flag states its fix."""
 
 
 def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
-    """The score of an evidence: pure, exact, independent of the order of its parts."""
+    """Return the score of an evidence. It does not depend on the order of the evidence's parts."""
     facts = facts_of(evidence, policy)
     raised = [
         (rank, code, fired) for rank, code, check in _CHECKS if (fired := check(facts)) is not None
@@ -84,7 +83,7 @@ def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
     )
     payable = advice.recommendation in PAYABLE and facts.is_payable
     indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
-    chances = (None, None) if forecasts is None else _chances(forecasts)
+    now, day = forecasts or (None, None)
     return Score(
         policy_version=policy.version,
         as_of=evidence.as_of,
@@ -101,25 +100,25 @@ def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
         stats=_stats(facts),
         settlement=_settlement(facts),
         reason=advice.reason,
-        payable_now_permille=chances[0],
-        payable_24h_permille=chances[1],
+        payable_now_permille=None if now is None else half_up(now, 1_000),
+        payable_24h_permille=None if day is None else half_up(day, 1_000),
         demand=_demand(facts),
         down=probe_flags.down_of(facts),
     )
 
 
 def recompute(document: bytes) -> Score:
-    """The score of an evidence document, or of a trust report that carries one at
-    `evidence.document`. What the report claims plays no part; web/wire/claims compares it.
+    """Return the score of an evidence document, or of the one in a trust report
+    (`evidence.document`). The figures of the report are ignored; web/wire/claims compares them.
 
-    Raises EvidenceError for anything else, and ScoreError for a report of another policy.
+    Raises EvidenceError for any other document, and ScoreError for a report of another policy.
     """
     content = evidence_document.parse(document)
     if not isinstance(content, dict) or not content.keys() & {"evidence", "score"}:
         return score(evidence_document.from_json(content))
     report = content.get("evidence")
     if not isinstance(report, dict) or "document" not in report:
-        raise EvidenceError("evidence.document", "The report does not carry its evidence.")
+        raise EvidenceError("evidence.document", "The report does not contain its evidence.")
     evidence = evidence_document.from_json(report["document"])
     if report.get("policyVersion", POLICY.version) != POLICY.version:
         raise ScoreError(
@@ -127,17 +126,6 @@ def recompute(document: bytes) -> Score:
             hint="Score the evidence with the version of tollgauge that made the report.",
         )
     return score(evidence)
-
-
-def uptime_bounds(evidence: Evidence, policy: Policy) -> tuple[Ratio, Ratio] | None:
-    """The ends that the score range takes the uptime at, as shares from 0 to 1; None while nothing
-    was measured.
-    """
-    facts = facts_of(evidence, policy)
-    if not facts.covered_ms:
-        return None
-    percent, of = SUBSCORES["uptime"](facts)
-    return bounds((percent, 100 * of), _observations(facts), z=policy.z)
 
 
 def _components(policy: Policy, exact: Mapping[str, Ratio]) -> tuple[Component, ...]:
@@ -148,7 +136,7 @@ def _components(policy: Policy, exact: Mapping[str, Ratio]) -> tuple[Component, 
 
 @cache
 def _component(name: str, weight: int, tenths: int) -> Component:
-    """One object for those that say the same: there are 1,001 of each row."""
+    """Return one shared object for equal components; a row has 1,001 possible values."""
     return Component(name=name, weight=weight, tenths=tenths)
 
 
@@ -174,7 +162,7 @@ def _caps(facts: Facts, flags: Mapping[str, Fired], forecasts: Forecasts) -> tup
 
 
 def _forecasts(facts: Facts, state: LatestState) -> Forecasts:
-    """The chances from the present state."""
+    """Return the chances from the present state."""
     began = state.payable_since if state.payable else state.since
     present = PresentState(
         payable=state.payable,
@@ -182,12 +170,6 @@ def _forecasts(facts: Facts, state: LatestState) -> Forecasts:
         was_payable=state.payable or state.payable_since is not None,
     )
     return forecast(facts.days, present, as_of=facts.evidence.as_of)
-
-
-def _chances(forecasts: Forecasts) -> tuple[int, int]:
-    """The forecasts in thousandths."""
-    now, day = forecasts
-    return half_up(now, 1_000), half_up(day, 1_000)
 
 
 def _demand(facts: Facts) -> ShownDemand | None:
@@ -204,25 +186,26 @@ def _demand(facts: Facts) -> ShownDemand | None:
 
 
 def _range(facts: Facts, exact: Mapping[str, Ratio], limit: int) -> tuple[int, int]:
-    """The low and the high end of the score in tenths."""
+    """Return the low and the high end of the score in tenths."""
     policy = facts.policy
     shares = exact["uptime"], exact["compliance"]
-    uptime, compliance = bounds_of(shares, _observations(facts), z=policy.z, of=100)
+    uptime, compliance = bounds_of(shares, count_observations(facts), z=policy.z, of=100)
     low = {**exact, "uptime": uptime[0], "compliance": compliance[0], "activity": (0, 1)}
     high = {**exact, "uptime": uptime[1], "compliance": compliance[1]}
     return _points(weighted_sum(policy, low), limit), _points(weighted_sum(policy, high), limit)
 
 
 def _points(uncapped: Ratio, limit: int) -> int:
-    """A weighted sum in tenths of a point, at most `limit`."""
+    """Return a weighted sum in tenths of a point, at most `limit`."""
     part, whole = uncapped
     return min(half_up((part, 10 * whole)), limit)
 
 
-def _observations(facts: Facts) -> Ratio:
-    """How many independent observations the shares of uptime and compliance rest on. Failures come
-    in clusters, so the more of them there were, the less the past says of the week to come
-    (docs/calibration.md has how this was chosen).
+def count_observations(facts: Facts) -> Ratio:
+    """Return the number of independent observations behind the shares of uptime and compliance.
+
+    Failures come in clusters: the more there were, the less the past predicts (docs/calibration.md
+    explains the choice of the formula).
     """
     policy, spans = facts.policy, facts.totals.spans
     changes = spans.failures + spans.repairs

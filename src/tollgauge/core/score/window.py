@@ -1,11 +1,8 @@
-"""Window: the days that a score looks at, from an endpoint's closed days and its open probes.
+"""Window: the days that a score depends on, from an endpoint's closed days and open probes.
 
-A day is closed when it is over: its probes are packed, and their sums never change, unless a probe
-of it comes late. A day without probes has what the last statement of the day before still says, if
-anything.
-
-The rows are store/probes/window' and store/probes/window's, what a score makes of them is
-core/score/scoring's.
+A day is closed after its end: its probes are packed, and their sums never change, unless a probe of
+that day arrives late. A day without probes has the time for which the last statement of the day
+before still applies. store/probes/window reads the rows.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import structs
 
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.core.probe.outcome import Outcome
@@ -23,19 +21,19 @@ from tollgauge.core.probe.rollup import Rollup, rollup
 from tollgauge.core.score.evidence import LastProbe, LatestState
 
 DAYS: Final = WINDOW_MS // DAY_MS + 1
-"""The days of a window: the UTC day of its end and the 30 days before it."""
+"""Days of a window: the UTC day of its end and the 30 days before it."""
 
 
 class DayScore(msgspec.Struct, frozen=True, array_like=True):
-    """The score in tenths that an endpoint had when a UTC day was closed, and its policy."""
+    """An endpoint's score in tenths when a UTC day was closed, and the score's policy."""
 
     tenths: int
     policy_version: int
 
 
 class Latest(msgspec.Struct, frozen=True, kw_only=True):
-    """The latest probes that a score names: the `last` scored one, the last scored one with a
-    payment envelope, and the last that speaks.
+    """The latest probes that a score depends on: the last scored one, the last scored one with a
+    payment envelope, and the state by the last one that describes the target.
     """
 
     last: LastProbe | None = None
@@ -44,7 +42,7 @@ class Latest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, results: Sequence[ProbeResult]) -> Latest:
-        """Those of results, which are in the order of time."""
+        """Return those of results in the order of time."""
         last = next((one for one in reversed(results) if one.scored), None)
         envelope = next(
             (one for one in reversed(results) if one.scored and one.accepts is not None), None
@@ -56,28 +54,25 @@ class Latest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def after(self, other: Latest) -> Latest:
-        """The later of these and of others, one by one."""
-        return Latest(
-            last=_later(self.last, other.last),
-            envelope=_later(self.envelope, other.envelope),
-            state=_later(self.state, other.state),
-        )
+        """Return the later of these and others, field by field."""
+        names = Latest.__struct_fields__
+        return Latest(**{name: _later(getattr(self, name), getattr(other, name)) for name in names})
 
     def since(self, at: int) -> Latest:
-        """Those from an instant (ms UTC) on."""
-        return Latest(
-            last=self.last if self.last and self.last.at >= at else None,
-            envelope=self.envelope if self.envelope and self.envelope.at >= at else None,
-            state=self.state if self.state and self.state.at >= at else None,
-        )
+        """Return those at or after a time (ms UTC)."""
+        kept = {name: one for name, one in structs.asdict(self).items() if one and one.at >= at}
+        return Latest(**kept)
 
 
 NOTHING: Final = Latest()
 
 
 class ClosedDay(msgspec.Struct, frozen=True, array_like=True):
-    """A closed day: its sums, what its last probe that speaks says (`said`), and the score that the
-    endpoint had when it was closed, None where none is known.
+    """A closed day.
+
+    Attributes:
+        said: The last statement of the day; None without one.
+        score: The endpoint's score when the day was closed; None if it is unknown.
     """
 
     sums: Rollup
@@ -91,8 +86,8 @@ class ClosedDay(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ClosedDays(msgspec.Struct, frozen=True, array_like=True):
-    """The closed days of an endpoint that a score can look at, oldest first, with the `latest`
-    probes of all closed days.
+    """An endpoint's closed days within a window, oldest first, and the latest probes of all closed
+    days.
     """
 
     days: tuple[ClosedDay, ...] = ()
@@ -101,8 +96,8 @@ class ClosedDays(msgspec.Struct, frozen=True, array_like=True):
     def with_day(
         self, closed: ClosedDay, results: Sequence[ProbeResult]
     ) -> tuple[ClosedDays, tuple[ClosedDay, ...]]:
-        """These with a day that was closed, or closed again, and its probes, which are in the order
-        of time; and the days that leave them.
+        """Return the closed days with one more, or with a new version of one; and the days that
+        leave the window. `results` are the day's probes in the order of time.
         """
         days = {one.day: one for one in (*self.days, closed)}
         newest = max(days)
@@ -120,9 +115,7 @@ NO_DAYS: Final = ClosedDays()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The probes of a window: the sums of each UTC day, oldest first, one entry for each that has
-    any probe or a span of the day before; and the `latest`.
-    """
+    """The sums of UTC days with probes or spans, oldest first, and the latest probes."""
 
     days: tuple[Rollup, ...]
     latest: Latest
@@ -134,19 +127,23 @@ class Window:
 
     @property
     def envelope(self) -> LastProbe | None:
-        """The latest scored probe with a payment envelope, if that is an older one than `last`."""
+        """The latest scored probe with a payment envelope, if it is older than `last`."""
         last = self.latest.last
         return self.latest.envelope if last is not None and last.accepts is None else None
 
     @property
     def state(self) -> LatestState | None:
-        """What the latest probe that speaks says, confirmed or not."""
+        """The state by the latest probe that describes the target, confirmed or not."""
         return self.latest.state
 
 
 def window_of(closed: ClosedDays, opened: Sequence[ProbeResult], *, as_of: int) -> Window:
-    """The window up to `as_of` (ms UTC) of closed days and of the probes of other days, which are
-    in the order of time. All probes of a day are among the opened ones if any is.
+    """Return the window up to `as_of` (ms UTC).
+
+    Args:
+        closed: The closed days.
+        opened: Probes of other days in the order of time; all of a day or none.
+        as_of: End of the window.
     """
     today = day_of(as_of)
     first = today - DAYS + 1
@@ -165,8 +162,13 @@ def window_of(closed: ClosedDays, opened: Sequence[ProbeResult], *, as_of: int) 
 def day_of_probes(
     day: int, results: Sequence[ProbeResult], *, before: Statement | None, until: int
 ) -> tuple[Rollup, Statement | None]:
-    """The sums of a day up to an instant (ms UTC) from all its probes in the order of time, and its
-    last statement; `before` is that of the day before.
+    """Return the sums of a day and its last statement.
+
+    Args:
+        day: UTC days since the epoch.
+        results: All probes of the day in the order of time.
+        before: The last statement of the day before.
+        until: Time at which the sums end (ms UTC).
     """
     statements = [said for result in results if (said := statement(result)) is not None]
     spoken = spans(day, statements, before=before, until=until)
@@ -174,7 +176,7 @@ def day_of_probes(
 
 
 def latest_state(probe: Any) -> LatestState | None:
-    """What a result, or a row of one, says of now; None if it says nothing of the target."""
+    """Return the state by a result, or a row of one; None if it does not describe the target."""
     said = None if probe is None else statement(probe)
     if said is None:
         return None
@@ -183,8 +185,8 @@ def latest_state(probe: Any) -> LatestState | None:
 
 
 def with_silent_days(closed: Sequence[ClosedDay], *, until: int) -> Iterator[ClosedDay]:
-    """Closed days, oldest first, and the days before `until` that have no probes and for which the
-    last statement of the day before still speaks.
+    """Yield closed days, oldest first, and days before `until` without probes to which the last
+    statement of the day before still applies.
     """
     scores = {one.day: one.score for one in closed}
     days = {one.day: (one.sums, one.said) for one in closed if one.day < until}
@@ -198,15 +200,15 @@ _SILENCE: Final[tuple[None, None]] = (None, None)
 def _spoken_days(
     days: Mapping[int, tuple[Rollup, Statement | None]], *, as_of: int
 ) -> Iterator[Rollup]:
-    """The sums of days that have any, oldest first, and of those after them of which the last
-    statement of the day before still says something before `as_of`.
+    """Yield the sums of days that have any, oldest first, and of days after them to which the last
+    statement of the day before still applies before `as_of`.
     """
     for day in sorted(days):
         sums, said = days[day]
         if sums.probes or sums.spans != NO_SPANS:
             yield sums
-        speaks = said is not None and said.at + said.holds > (day + 1) * DAY_MS
-        if speaks and day + 1 not in days:
+        holds = said is not None and said.at + said.holds > (day + 1) * DAY_MS
+        if holds and day + 1 not in days:
             spoken = spans(day + 1, (), before=said, until=as_of)
             if spoken != NO_SPANS:
                 yield Rollup(day=day + 1, spans=spoken)

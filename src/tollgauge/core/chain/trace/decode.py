@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from tollgauge.core.base.units import known_asset
 from tollgauge.core.chain.trace import reason
@@ -217,18 +217,21 @@ def _terms(call: AuthorizedTransfer) -> tuple[object, ...]:
 def _proven(
     transfer: LoggedTransfer, call: AuthorizedTransfer | None, network: str
 ) -> TracedPayment:
-    return TracedPayment(
-        method=call.method if call else None,
+    proven = TracedPayment(
         payer=transfer.payer,
         payee=transfer.payee,
         amount=transfer.amount,
         token=Token.on(network, transfer.token),
         nonce=transfer.nonce,
-        valid_after=call.valid_after if call else None,
-        valid_before=call.valid_before if call else None,
         log_index=transfer.index,
-        suffix=call.suffix if call else b"",
     )
+    return proven if call is None else replace(proven, **_details(call))
+
+
+def _details(call: AuthorizedTransfer) -> dict[str, Any]:
+    """Return the fields of a payment that only its call shows."""
+    names = ("method", "valid_after", "valid_before", "suffix")
+    return {name: getattr(call, name) for name in names}
 
 
 def _from_calls(
@@ -280,14 +283,10 @@ def _guessed(data: bytes, network: str) -> Iterator[TracedPayment]:
 
 def _asked(call: AuthorizedTransfer, token: str, network: str) -> TracedPayment:
     return TracedPayment(
-        method=call.method,
         payer=call.payer,
         payee=call.payee,
         amount=call.value,
         token=Token.on(network, token),
         nonce=call.nonce,
-        valid_after=call.valid_after,
-        valid_before=call.valid_before,
-        log_index=None,
-        suffix=call.suffix,
+        **_details(call),
     )

@@ -134,15 +134,15 @@ class TracedPayment:
         suffix: The bytes after the arguments of a direct call.
     """
 
-    method: Method | None
     payer: str
     payee: str
     amount: int
     token: Token
     nonce: str
-    valid_after: int | None
-    valid_before: int | None
-    log_index: int | None
+    method: Method | None = None
+    valid_after: int | None = None
+    valid_before: int | None = None
+    log_index: int | None = None
     suffix: bytes = b""
 
     def micro_usd(self, network: str) -> int | None:
