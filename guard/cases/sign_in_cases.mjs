@@ -34,11 +34,11 @@ const CASES = [
   ["a domain with a port", { ...INFO, domain: "api.example.com:8443" }, [BASE], null],
   ["a URI of another host", { ...INFO, uri: "https://evil.example.net/" }, [BASE], null],
   ["a URI with another scheme", { ...INFO, uri: "http://api.example.com/" }, [BASE], null],
-  ["a URI that is none", { ...INFO, uri: "weather" }, [BASE], null],
+  ["an invalid URI", { ...INFO, uri: "weather" }, [BASE], null],
   ["a statement with a line break", { ...INFO, statement: "a\nURI: https://evil.example.net/" }, [BASE], null],
   ["a nonce with a line break", { ...INFO, nonce: "01234567\nx" }, [BASE], null],
   ["a resource with a line break", { ...INFO, resources: ["https://api.example.com/\n- x"] }, [BASE], null],
-  ["resources that are no list", { ...INFO, resources: "https://api.example.com/" }, [BASE], null],
+  ["resources that are not a list", { ...INFO, resources: "https://api.example.com/" }, [BASE], null],
   ["no nonce", { ...INFO, nonce: undefined }, [BASE], null],
   ["a number as the time", { ...INFO, issuedAt: 7 }, [BASE], null],
 ];

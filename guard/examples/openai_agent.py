@@ -17,7 +17,7 @@ POLICY = Policy(max_call=5 * CENT, max_day=100 * CENT)
 
 
 async def main() -> None:
-    """Answer the question, and print what was paid."""
+    """Answer the question, and print the payments."""
     client = x402Client()
     register_exact_evm_client(client, Account.from_key(os.environ["PRIVATE_KEY"]))
     bundle, key = os.environ["TOLLGAUGE_GUARD_BUNDLE"], os.environ["TOLLGAUGE_GUARD_KEY"]

@@ -40,7 +40,7 @@ export interface GuardOptions {
   readonly nodes?: Nodes;
   /**
    * The account that pays, if it may sign in (extension `sign-in-with-x`): the answer to a payment
-   * that was made is asked for in this way before anything else is tried.
+   * that was made is requested in this way before anything else is tried.
    */
   readonly signIn?: SignInAccount;
   /** What answers a purchase, in addition to a complete 2xx. It stays open otherwise. */

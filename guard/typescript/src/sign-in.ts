@@ -15,7 +15,7 @@ export interface SignInAccount {
   signMessage(parameters: { readonly message: string }): Promise<string>;
 }
 
-/** What is signed, and the fields that are sent with the signature. */
+/** The signed message, and the fields that are sent with the signature. */
 export interface Challenge {
   readonly message: string;
   readonly fields: Readonly<Record<string, unknown>>;

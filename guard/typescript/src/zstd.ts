@@ -28,7 +28,7 @@ function contentSize(frame: Uint8Array, limit: number): number {
   const header = Buffer.alloc(18);
   header.set(frame.subarray(0, 18));
   const descriptor = header[4] ?? 0;
-  if (header.readUInt32LE(0) !== MAGIC) throw new Error("The body is no zstd frame.");
+  if (header.readUInt32LE(0) !== MAGIC) throw new Error("The body is not a zstd frame.");
   const singleSegment = (descriptor & 0x20) !== 0;
   const sizeFlag = descriptor >> 6;
   if (sizeFlag === 0 && !singleSegment) throw new Error("The zstd frame does not say its size.");

@@ -1,4 +1,4 @@
-// sign-in-with-x: the answer to a payment that was made is asked for before anything is paid again.
+// sign-in-with-x: the answer to an earlier payment is requested before a new payment.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, beforeEach, test } from "node:test";
@@ -28,7 +28,7 @@ for (const { name, url, address, network, extension, message } of JSON.parse(tex
 
 const account = privateKeyToAccount(`0x${"11".repeat(32)}`);
 let shop;
-/** What the seller does with a payment, and with a purchase that was signed in to. */
+/** The seller's behaviour for a payment, and for a purchase with sign-in. */
 let paidStatus;
 let signedInStatus;
 let domain;

@@ -81,8 +81,8 @@ def replay(
 ) -> None:
     """Replay availability series through the scorer and print the skill of its forecasts.
 
-    Each line is {"site": "a.example", "instant": "2026-01-31T12:00:00Z", "up": true}. Lines may be
-    in any order; `instant` may also be milliseconds UTC. A line with "up": false may contain the
+    Each line is `{"site": "a.example", "instant": "2026-01-31T12:00:00Z", "up": true}`. Lines may
+    be in any order; `instant` may also be milliseconds UTC. A line with "up": false may contain the
     "status" of the response; without one it counts as a timeout.
     """
     _add_checkout_to_path()

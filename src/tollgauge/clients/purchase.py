@@ -43,7 +43,7 @@ sys.setrecursionlimit(min(sys.getrecursionlimit(), RECURSION_LIMIT))
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 MAX_ATTEMPTS: Final = 6
-"""How many times a payment is sent before its outcome is reported as unknown."""
+"""Number of times that a payment is sent before its outcome is reported as unknown."""
 PAUSE_S: Final = 2.0
 PAUSE_MAX_S: Final = 15.0  # a longer Retry-After is shortened to this
 _TIMEOUT_S: Final = 60.0
@@ -293,7 +293,7 @@ def _refused(answer: httpx.Response, payment: Payment, *, is_first: bool) -> Ref
         ends = datetime.fromtimestamp(payment.valid_before + EXPIRY_GRACE_S, UTC)
         hint = (
             f"Nothing was charged. Until {ends:%H:%M} UTC, the same command sends the same payment "
-            f"(nonce {payment.nonce}); afterwards it signs a new one. Nothing is charged twice."
+            f"(nonce {payment.nonce}); after that, it signs a new one. Nothing is charged twice."
         )
         reason = str(_document(answer).get("error", "without a reason"))[:_TEXT_MAX]
         message = f"The service refused the payment: {reason}."

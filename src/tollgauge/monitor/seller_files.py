@@ -1,9 +1,9 @@
 """Fetch schedule of sellers' files, and announced changes of payTo (docs/seller-file.md).
 
-A host's file is fetched once a day, and soon after a probe saw its payTo change. An announcement is
-stored only if its signature is valid and its start is in the future: a file that is read after a
-change cannot announce it. Each source can use an announcement once per endpoint, so it does not
-cover a second change after the payTo changed back.
+A host's file is fetched daily, and soon after a probe detected a change of its payTo. An
+announcement is stored only if its signature is valid and its start is in the future: a file that is
+read after a change cannot announce it. Each source can use an announcement once per endpoint, so it
+does not cover a second change after the payTo changed back.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ def test_without_an_indexed_chain_the_page_states_it() -> None:
     assert "this server does not index a chain" in page(counted()).words
 
 
-def test_without_endpoints_it_says_where_they_come_from() -> None:
+def test_explains_the_source_of_endpoints_if_there_are_none() -> None:
     reader = page(counted(endpoints=0))
     assert "No scores yet" in reader.words
     assert not reader.all("table")

@@ -106,7 +106,7 @@ def open_guard(
             not answer the purchase.
         on_change: called after each change of a payment's state.
         sign_in: the account that pays, if it may sign in (extension `sign-in-with-x`): the answer
-            to a payment that was made is asked for in this way before anything else is tried.
+            to an earlier payment is requested in this way before anything else is tried.
 
     Raises:
         GuardError: a key, a file, a URL or the journal cannot be used.

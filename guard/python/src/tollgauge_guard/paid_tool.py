@@ -58,7 +58,7 @@ class PaidTool:
             raise GuardError("The client has no guard.", hint="Use what `guarded(…)` returns.")
 
     async def call(self, arguments: PaidRequest) -> dict[str, object]:
-        """Send a request, and return what a model may read."""
+        """Send a request, and return the response for the model."""
         if not self.is_async:
             return await asyncio.to_thread(self.call_sync, arguments)
         if (problem := _find_problem(arguments)) is not None:
@@ -103,7 +103,7 @@ def refuse_other_payers(tools: Iterable[ToolT]) -> list[ToolT]:
 
 
 def _find_problem(arguments: PaidRequest) -> dict[str, object] | None:
-    """Return what a model reads about arguments that are no request."""
+    """Return the model's error for arguments that are not a request."""
     if arguments.method.upper() not in METHODS:
         return {"error": "invalid-request", "message": f"Use one of {', '.join(METHODS)}."}
     if not arguments.url.lower().startswith(("http://", "https://")):

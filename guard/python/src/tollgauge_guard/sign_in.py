@@ -47,7 +47,7 @@ class SignInAccount(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """What is signed, and the fields that are sent with the signature."""
+    """The signed message, and the fields that are sent with the signature."""
 
     message: str
     fields: dict[str, object]

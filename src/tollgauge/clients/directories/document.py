@@ -38,7 +38,7 @@ _DIGITS_MAX: Final = 400
 
 
 class DirectoryError(TollgaugeError):
-    """A source could not be read completely. The message states where it failed and why."""
+    """A source could not be read completely. The message states the position and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ def looks_like_json(data: bytes) -> bool:
 
 
 def integer(text: str) -> int | float:
-    """The whole number of a text; infinity for one with more digits than Python reads at once."""
+    """Return the integer in a text, or infinity if it has more digits than Python converts."""
     return int(text) if len(text) <= _DIGITS_MAX else float("inf")
 
 

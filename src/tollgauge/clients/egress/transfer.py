@@ -60,7 +60,7 @@ _CERTIFICATE_DEFECTS: Final = {
     10: Defect.CERTIFICATE_EXPIRED,
     18: Defect.CERTIFICATE_SELF_SIGNED,
     2: Defect.CERTIFICATE_UNKNOWN_ISSUER,
-    19: Defect.CERTIFICATE_UNKNOWN_ISSUER,  # a chain up to a root that nobody here trusts
+    19: Defect.CERTIFICATE_UNKNOWN_ISSUER,  # a chain up to a root that is not trusted here
     20: Defect.CERTIFICATE_UNKNOWN_ISSUER,
     21: Defect.CERTIFICATE_UNKNOWN_ISSUER,
 }

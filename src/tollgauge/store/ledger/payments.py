@@ -4,7 +4,7 @@
 - A row's state changes only as core/sale/payment_state.TRANSITIONS allows, by compare-and-swap on
   (state, owner): a worker that lost its lease can no longer write. Attempts (store/ledger/attempts)
   are written in the same transaction.
-- Until `lease_until` (ms UTC) a row is left to the worker that processes it, and afterwards to the
+- Until `lease_until` (ms UTC) a row belongs to the worker that processes it, and after that to the
   reconciler. 0 marks a settled row as final.
 - The answer is written in the transaction that records the intent to settle.
 """

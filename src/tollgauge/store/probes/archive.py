@@ -1,4 +1,4 @@
-"""Close days: pack an endpoint's probe rows of a past day into one row.
+"""Close days: pack an endpoint's probe rows of a completed day into one row.
 
 - Exactly the deleted rows are packed (`DELETE … RETURNING`), in one transaction. A probe that
   arrives in the meantime stays a fresh row and is merged the next time.

@@ -72,7 +72,7 @@ class Alert:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutboxDelivery:
     """An alert and its delivery state. `due` and `done_at` are ms UTC. `last_error` is one of this
-    service's error words, never the receiver's text.
+    service's error codes, never the receiver's text.
     """
 
     alert: Alert

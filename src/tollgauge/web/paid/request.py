@@ -80,7 +80,7 @@ def buy(
     dependencies: PaidDependencies,
     serve: Callable[[Request, Sale], Awaitable[Response]],
 ) -> Handler:
-    """Return the handler of POST. It counts and logs what the gate serves by the route's path."""
+    """Return the handler of POST. It counts and logs the gate's responses by the route's path."""
 
     async def handler(request: Request) -> Response:
         status = 500
