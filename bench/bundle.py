@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import sqlalchemy as sa
 import uvloop
 from sqlalchemy import Connection
 
@@ -37,10 +38,10 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.guard.bundle import Variant
 from tollgauge.core.sale.answer_signature import SigningKey
+from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import bundle
 from tollgauge.jobs.bundle import BundleSettings
-from tollgauge.store import rows
 from tollgauge.store.scores import bundles
 
 ENDPOINTS: Final = 100_000
@@ -114,15 +115,19 @@ def _vary(tx: Connection) -> None:
         address = _address(pay_to)
         price = dice.choice((1_000, 5_000, 10_000, dice.randrange(1_000_000)))
         aged = NOW - dice.randrange(DAY_MS)
-        values.append((address, str(price), dice.randrange(1_001), aged, id_))
+        values.append(
+            {"id_": id_, "quote_pay_to_": address, "quote_amount_": str(price), "scored_at_": aged}
+            | {"score_tenths_": dice.randrange(1_001)}
+        )
         if number % CHANGED == 0:
             at = NOW - dice.randrange(25 * DAY_MS)
-            events.append((id_, at, PAYTO_CHANGED, source, _address(id_), address))
-    update = "quote_pay_to = {}, quote_amount = {}, score_tenths = {}, scored_at = {}"
-    rows.execute_many(tx, f"UPDATE endpoint SET {update} WHERE id = {{}}", values)  # noqa: S608 - no foreign text
-    names = "endpoint_id, at, event, source, before, after"
-    insert = f"INSERT INTO discovery_event ({names}) VALUES ({{}}, {{}}, {{}}, {{}}, {{}}, {{}})"  # noqa: S608 - no foreign text
-    rows.execute_many(tx, insert, events)
+            terms = {"before": _address(id_), "after": address}
+            place = {"endpoint_id": id_, "at": at, "source": source}
+            events.append(place | terms | {"event": PAYTO_CHANGED})
+    names = ("quote_pay_to", "quote_amount", "score_tenths", "scored_at")
+    update = schema.endpoint.update().where(schema.endpoint.c.id == sa.bindparam("id_"))
+    tx.execute(update.values({name: sa.bindparam(f"{name}_") for name in names}), values)
+    tx.execute(schema.discovery_event.insert(), events)
 
 
 def _address(text: str) -> str:

@@ -24,7 +24,7 @@ from bench.lives import Life, Place, life, places
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.schedule import NORMAL, interval_ms, next_due, place_ms
-from tollgauge.core.score.evidence import DemandEvidence
+from tollgauge.core.score.evidence import DemandEvidence, TermChange
 from tollgauge.core.score.prices import USD, Price
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
@@ -36,7 +36,7 @@ from tollgauge.store.chain.cursors import Cursor, chain_cursor
 from tollgauge.store.endpoint_rows import host_row
 from tollgauge.store.endpoints import endpoints as endpoint_rows
 from tollgauge.store.endpoints import listings
-from tollgauge.store.endpoints.listings import DiscoveryEvent, StoredListing
+from tollgauge.store.endpoints.listings import StoredListing
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes.probes import PROBE
 from tollgauge.store.schedule import hosts
@@ -137,8 +137,8 @@ def _insert(tx: Connection, lives: Sequence[Life], *, now: int) -> None:
     listings.add_events(tx, seen)
 
 
-def _event(kind: str, at: int, before: str, after: str) -> DiscoveryEvent:
-    return DiscoveryEvent(at=at, event=kind, source="bench", before=before, after=after)
+def _event(kind: str, at: int, before: str, after: str) -> TermChange:
+    return TermChange(at=at, kind=kind, source="bench", before=before, after=after)
 
 
 def _add_chain(tx: Connection, addresses: set[str], *, now: int) -> None:
@@ -238,8 +238,10 @@ def _add_copies(tx: Connection, everywhere: Sequence[Place], *, now: int) -> Non
         later = probed_at - (endpoint.last_probed or now)
         of_place = (place.resource, place.host, place.pay_to)
         copies.append((place.id, number, template.id, *of_place, template.pay_to, later, due))
-    statement = "INSERT INTO bench_copy VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {})"
-    rows.execute_many(tx, statement, sorted(copies))
+    text = "id number template resource host pay_to template_pay_to later next_due"
+    names = text.split()
+    copy = sa.table("bench_copy", *map(sa.column, names))
+    tx.execute(copy.insert(), [dict(zip(names, row, strict=True)) for row in sorted(copies)])
     hosts_known = set(tx.execute(sa.select(schema.host.c.host)).scalars())
     hosts = sorted({place.host for place in everywhere} - hosts_known)
     if hosts:

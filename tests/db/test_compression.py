@@ -1,4 +1,4 @@
-"""Compression of stored texts, and texts that were stored uncompressed."""
+"""Compression of stored texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,3 @@ def test_decompress_returns_the_compressed_text(text: bytes) -> None:
 def test_long_text_is_stored_compressed() -> None:
     text = b'{"day": 1}' * 900
     assert len(compress(text)) < len(text) / 10
-
-
-def test_uncompressed_text_is_still_read() -> None:
-    assert decompress(b'{"asOf": 1}') == b'{"asOf": 1}'

@@ -57,7 +57,7 @@ async def test_simulated_history_records_which_changes_were_announced(
         perimeter = Perimeter(mapped=frozenset({seller.host}))
         id_ = parse_resource(seller.url, perimeter).id
         events = await store.reading(listings.events, id_, since=0, until=NOW)
-        changes = [event for event in events if event.event == "payto-changed"]
+        changes = [event for event in events if event.kind == "payto-changed"]
         announced[label] = {event.announced for event in changes}
     assert announced == {"mixpay": {True}, "drops": {False}}
     await store.close()

@@ -106,7 +106,7 @@ def is_accounted(tally: Tally) -> bool:
 
 async def events_of(store: Store, url: str) -> list[tuple[str, str, str, str]]:
     events = await store.reading(listings.events, parse_resource(url).id, since=0, until=NOW * 2)
-    return [(event.event, event.source, event.before, event.after) for event in events]
+    return [(event.kind, event.source, event.before, event.after) for event in events]
 
 
 async def statuses(store: Store, count: int) -> list[Listing | None]:

@@ -14,6 +14,7 @@ from tests.support.statements import fetch
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.watch.changes import delisting
 from tollgauge.core.watch.watch_rules import RAW_DAYS
 from tollgauge.db import disk
@@ -21,7 +22,6 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import prune
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import endpoints, listings
-from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.scores import forecasts
@@ -34,7 +34,7 @@ DAYS = range(25)
 """Days of equal size."""
 PROBES = 4
 """Bytes per day and endpoint."""
-DELISTED = DiscoveryEvent(at=START, event="delisted", source="dir", before="", after="")
+DELISTED = TermChange(at=START, kind="delisted", source="dir", before="", after="")
 
 
 def live(tx: Connection, first_day: int) -> None:

@@ -221,7 +221,7 @@ async def test_entries_of_a_file_have_its_date_and_are_due_now(store: Store) -> 
     row = await load_endpoint(store, two)
     assert (row.first_seen, row.next_due, row.quote_at) == (NOW, NOW, NOW - 9 * DAY_MS)
     events = await store.reading(listings.events, two.resource.id, since=0, until=NOW)
-    assert [(event.event, NOW - event.at) for event in events] == [
+    assert [(event.kind, NOW - event.at) for event in events] == [
         ("listed", 9 * DAY_MS),
         ("delisted", 8 * DAY_MS),
     ]

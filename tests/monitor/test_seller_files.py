@@ -66,7 +66,7 @@ async def announced(store: Store, *items: Announcement, now: int = NOW) -> None:
 
 async def events(store: Store) -> list[bool]:
     events = await store.reading(listings.events, RESOURCE.id, since=0, until=AT * 2)
-    return [event.announced for event in events if event.event == "payto-changed"]
+    return [event.announced for event in events if event.kind == "payto-changed"]
 
 
 async def test_announced_change_is_informational(store: Store) -> None:

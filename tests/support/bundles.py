@@ -24,10 +24,10 @@ from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.guard.bundle import Bundle
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.db.engine import Store
 from tollgauge.monitor import terms
 from tollgauge.store.endpoints import endpoints, listings
-from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.store.scores import scores
 
 SALT: Final = b"sixteen bytes ok"
@@ -152,7 +152,7 @@ def list_pay_to(
     tx: Connection, path: str, before: str, after: str, *, source: str, at: int
 ) -> None:
     """Record a crawl in which a directory names another address."""
-    event = DiscoveryEvent(at=at, event=PAYTO_CHANGED, source=source, before=before, after=after)
+    event = TermChange(at=at, kind=PAYTO_CHANGED, source=source, before=before, after=after)
     listings.add_events(tx, [(score_rows.endpoint(path).id, event)])
 
 

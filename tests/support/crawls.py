@@ -48,7 +48,7 @@ async def load_endpoint(store: Store, one: ListedItem) -> Endpoint:
 
 async def events(store: Store, one: ListedItem) -> list[tuple[str, str, str, str]]:
     events = await store.reading(listings.events, one.resource.id, since=0, until=NOW + 10**12)
-    return [(event.event, event.source, event.before, event.after) for event in events]
+    return [(event.kind, event.source, event.before, event.after) for event in events]
 
 
 async def term_changes(

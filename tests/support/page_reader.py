@@ -12,10 +12,11 @@ from tests.support.rated_endpoints import quote
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.rollup import SLOT_MS
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import POLICY, Cap
 from tollgauge.core.score.score import Component, ShownDemand
-from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent
+from tollgauge.monitor.reports.endpoint import DayBar, EndpointView
 from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
 from tollgauge.monitor.reports.snapshots import Snapshot
 
@@ -122,7 +123,7 @@ def view(shown: Snapshot | None = None, **changes: Any) -> EndpointView:
             for n in range(30)
         ),
         events=(
-            TimelineEvent(
+            TermChange(
                 at=NOW - 9 * DAY_MS,
                 kind="price-changed",
                 source="probe",

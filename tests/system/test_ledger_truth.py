@@ -23,7 +23,7 @@ from tollgauge.core.sale.payment_state import EXPIRY_GRACE_S, FINAL_MS, State
 from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.observe import LEDGER_ALARMS
-from tollgauge.store.ledger import payer_limit, payments, retention
+from tollgauge.store.ledger import payer_limit, payments
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid import gate as gate_module
 from tollgauge.web.paid import settle as settlement
@@ -390,7 +390,7 @@ async def test_responses_are_kept_for_30_days_after_the_outcome(store: Store, en
     assert (await row(store, world)).state is ends
     for days, left in ((29, True), (2, ends is State.UNKNOWN)):
         world.tick(days * DAY_MS // 1000)
-        await store.writing(retention.forget_answers, now=world.now, limit=9)
+        await store.writing(payments.forget_answers, now=world.now, limit=9)
         assert ((await row(store, world)).answer is not None) == left
     answer = await world.send(gate)
     assert answer.status == (200 if ends is State.UNKNOWN else 410)

@@ -102,6 +102,7 @@ def save(source: Path, target: Path, *, force: bool, progress: Progress) -> Copy
         with _translated(source, "cannot be copied"):
             _copy(source, part, progress)
         copy = examine(part)
+        # In this order: after a power failure the name never belongs to an incomplete file.
         _flush_to_disk(part)
         part.replace(target)
         _flush_to_disk(target.parent)
@@ -192,6 +193,7 @@ def restore(
             _copy(copy, part, progress)
             _make_shrinkable(part)
         _flush_to_disk(part)
+        # The old database is touched only now that the new one is complete and on the disk.
         if target.exists():
             replaced = _move_aside(target, stamp)
         part.replace(target)

@@ -1,4 +1,4 @@
-"""Encode values without a column type: quotes, findings and lists as JSON, and long texts as
+"""Column types, and the encoding of their values: quotes, findings and lists as JSON, long texts as
 Zstandard frames.
 
 - Foreign text is stored without NUL and lone surrogates, which PostgreSQL rejects. Text to compare
@@ -12,13 +12,15 @@ Zstandard frames.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
 import orjson
+import sqlalchemy as sa
 import zstandard
+from pydantic import TypeAdapter
 
 from tollgauge.core.endpoint.terms import Advertised, Quote, UnpricedTerms
 from tollgauge.core.probe.exchange import Finding, Severity
@@ -51,9 +53,14 @@ def clean_quote(quote: Quote) -> Quote:
     )
 
 
+def to_json(value: Any) -> str:
+    """Encode a value as JSON text."""
+    return orjson.dumps(value).decode()
+
+
 def texts_to_json(texts: Sequence[str]) -> str:
     """Encode a list of texts as JSON."""
-    return orjson.dumps([plain(text) for text in texts]).decode()
+    return to_json([plain(text) for text in texts])
 
 
 def texts_from_json(text: str) -> tuple[str, ...]:
@@ -61,31 +68,16 @@ def texts_from_json(text: str) -> tuple[str, ...]:
     return tuple(orjson.loads(text))
 
 
-def quote_fields(quote: Quote | None) -> list[str] | None:
+def quote_fields(quote: Quote) -> list[str]:
     """Return a quote as the items of a JSON array."""
-    if quote is None:
-        return None
     cleaned = clean_quote(quote)
     return [cleaned.network, cleaned.asset, str(cleaned.amount), cleaned.pay_to]
 
 
-def quote_from_fields(fields: Sequence[str] | None) -> Quote | None:
+def quote_from_fields(fields: Sequence[str]) -> Quote:
     """Decode `quote_fields`."""
-    if fields is None:
-        return None
     network, asset, amount, pay_to = fields
     return Quote(network=network, asset=asset, amount=int(amount), pay_to=pay_to)
-
-
-def quote_to_json(quote: Quote | None) -> str | None:
-    """Encode a quote as JSON text; None for None."""
-    return None if quote is None else orjson.dumps(quote_fields(quote)).decode()
-
-
-@lru_cache(maxsize=1_024)  # an endpoint's probes repeat the same quote a thousand times
-def quote_from_json(text: str | None) -> Quote | None:
-    """Decode `quote_to_json`."""
-    return None if text is None else quote_from_fields(orjson.loads(text))
 
 
 def clean_terms(terms: Advertised | None) -> Advertised | None:
@@ -97,20 +89,20 @@ def clean_terms(terms: Advertised | None) -> Advertised | None:
     return clean_quote(terms) if terms else None
 
 
-def terms_to_json(terms: Advertised | None) -> str | None:
-    """Encode a listing's terms as JSON text; None for None."""
+def terms_to_json(terms: Advertised) -> str:
+    """Encode a quote, or a listing's terms, as JSON text."""
     if isinstance(terms, UnpricedTerms):
-        return orjson.dumps([terms.network, terms.asset, "", terms.pay_to]).decode()
-    return quote_to_json(terms)
+        return to_json([terms.network, terms.asset, "", terms.pay_to])
+    return to_json(quote_fields(terms))
 
 
-def terms_from_json(text: str | None) -> Advertised | None:
+@lru_cache(maxsize=1_024)  # an endpoint's probes repeat the same quote a thousand times
+def terms_from_json(text: str) -> Advertised:
     """Decode `terms_to_json`."""
-    if text is None:
-        return None
-    network, asset, amount, pay_to = orjson.loads(text)
+    fields = orjson.loads(text)
+    network, asset, amount, pay_to = fields
     if amount:
-        return Quote(network=network, asset=asset, amount=int(amount), pay_to=pay_to)
+        return quote_from_fields(fields)
     return UnpricedTerms(network=network, asset=asset, pay_to=pay_to)
 
 
@@ -132,7 +124,7 @@ def finding_from_fields(fields: Sequence[Any]) -> Finding:
 
 def findings_to_json(findings: Sequence[Finding]) -> str:
     """Encode findings as JSON text."""
-    return orjson.dumps([finding_fields(finding) for finding in findings]).decode()
+    return to_json([finding_fields(finding) for finding in findings])
 
 
 def findings_from_json(text: str) -> tuple[Finding, ...]:
@@ -142,14 +134,6 @@ def findings_from_json(text: str) -> tuple[Finding, ...]:
     return tuple(finding_from_fields(fields) for fields in orjson.loads(text))
 
 
-def finding_texts(text: str) -> tuple[tuple[str, str, str], ...]:
-    """Return (rule, severity, message) of each finding in a JSON text."""
-    if text == "[]":
-        return ()
-    return tuple((*fields, "")[:3] for fields in orjson.loads(text))
-
-
-_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _LEVEL: Final = 1
 _MAX_BYTES: Final = 64 * 1024 * 1024
 
@@ -174,7 +158,45 @@ def compress(text: bytes) -> bytes:
 
 
 def decompress(stored: bytes) -> bytes:
-    """Decompress stored bytes. Bytes that were not compressed are returned unchanged."""
-    if not stored.startswith(_MAGIC):
-        return stored
+    """Decompress the bytes of `compress`."""
     return _CONTEXTS.decompressor.decompress(stored, max_output_size=_MAX_BYTES)
+
+
+class Encoded(sa.TypeDecorator[Any]):
+    """Values that `encode` converts for the database and `decode` converts back. NULL is None."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def __init__(
+        self,
+        encode: Callable[[Any], Any],
+        decode: Callable[[Any], Any],
+        impl: sa.types.TypeEngine[Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.encode, self.decode = encode, decode
+        if impl is not None:
+            self.impl = impl  # type: ignore[assignment] # SQLAlchemy replaces the class by an instance
+
+    def process_bind_param(self, value: Any, dialect: sa.Dialect) -> Any:  # noqa: ARG002 - the base has it
+        """Return the value to store."""
+        return None if value is None else self.encode(value)
+
+    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:  # noqa: ARG002 - the base has it
+        """Return the stored value."""
+        return None if value is None else self.decode(value)
+
+
+Amount: Final = Encoded(str, int)
+"""An integer of any size as decimal text."""
+JsonObject: Final = Encoded(to_json, orjson.loads)
+Texts: Final = Encoded(texts_to_json, texts_from_json)
+"""A tuple of texts from outside."""
+Compressed: Final = Encoded(compress, decompress, sa.LargeBinary())
+
+
+def json_of(kind: Any) -> Encoded:
+    """Return the column type of a pydantic type, stored as JSON text."""
+    form = TypeAdapter(kind)
+    return Encoded(lambda value: form.dump_json(value).decode(), form.validate_json)

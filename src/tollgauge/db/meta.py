@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import orjson
 import sqlalchemy as sa
@@ -45,21 +45,12 @@ def take_turn(tx: Connection, name: str) -> None:
     tx.execute(sa.select(meta_table.c.key).where(meta_table.c.key == key).with_for_update())
 
 
-class Dated(Protocol):
-    """A value with the time it was computed (ms UTC)."""
-
-    @property
-    def as_of(self) -> int:
-        """The time of computation."""
-        ...
-
-
-T = TypeVar("T", bound=Dated)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CachedValue(Generic[T]):
-    """A value stored under a key.
+    """A value stored under a key, with the time of its computation in `as_of` (ms UTC).
 
     It is computed again after `refresh_ms` and used for at most `use_ms`. A value that another
     version wrote is ignored if it cannot be decoded.
@@ -72,12 +63,12 @@ class CachedValue(Generic[T]):
 
     def usable(self, tx: Connection, *, now: int) -> T | None:
         """Return the stored value, or None if it is missing or too old."""
-        value = self._stored(tx)
+        value: Any = self._stored(tx)
         return value if value is not None and value.as_of > now - self.use_ms else None
 
     def is_due(self, tx: Connection, *, now: int) -> bool:
         """Return whether a worker should compute the value again."""
-        value = self._stored(tx)
+        value: Any = self._stored(tx)
         return value is None or value.as_of <= now - self.refresh_ms
 
     def put(self, tx: Connection, value: T) -> None:

@@ -14,12 +14,17 @@ the tables (db/migrations).
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
-from tollgauge.db.codec import plain
+from tollgauge.core.endpoint.terms import PayToHistory
+from tollgauge.core.probe.outcome import Attribution, Outcome
+from tollgauge.core.score.prices import Price
+from tollgauge.core.score.score import ShownDemand
+from tollgauge.db import codec
+from tollgauge.db.codec import Amount, Compressed, Encoded, Texts, json_of, plain
 
 metadata: Final = sa.MetaData(
     naming_convention={
@@ -43,6 +48,15 @@ class ForeignText(sa.TypeDecorator[str]):
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002 - the base has it
         """Return the text to store."""
         return None if value is None else plain(value)
+
+
+_TERMS: Final = Encoded(codec.terms_to_json, codec.terms_from_json)
+_FINDINGS: Final = Encoded(codec.findings_to_json, codec.findings_from_json)
+
+
+def partial_index(name: str, *columns: str, where: sa.TextClause, unique: bool = False) -> sa.Index:
+    """Return an index of the rows that meet a condition."""
+    return sa.Index(name, *columns, unique=unique, sqlite_where=where, postgresql_where=where)
 
 
 upsert: Final = postgresql.insert
@@ -90,13 +104,7 @@ host = sa.Table(
     sa.Column("wildcard_at", sa.BigInteger),
     sa.Index("ix_host_site", "site"),
     sa.Index("ix_host_next_claim", "next_claim", "host"),
-    sa.Index(
-        "ix_host_next_watched",
-        "next_watched",
-        "host",
-        sqlite_where=SOME_WATCHED,
-        postgresql_where=SOME_WATCHED,
-    ),
+    partial_index("ix_host_next_watched", "next_watched", "host", where=SOME_WATCHED),
 )
 
 # The worker that probes a host until `until`. A separate table: it has one row per running probe
@@ -122,7 +130,7 @@ budget = sa.Table(
     sqlite_with_rowid=False,
 )
 
-FIGURES: Final = (
+FIGURES: Final[tuple[sa.Column[Any], ...]] = (
     sa.Column("scored_at", sa.BigInteger),
     sa.Column("score_tenths", sa.Integer),
     sa.Column("rank_key", sa.BigInteger),
@@ -134,12 +142,8 @@ FIGURES: Final = (
     sa.Column("latency_ms", sa.Integer),
     sa.Column("payable_now_permille", sa.Integer),
     sa.Column("payable_24h_permille", sa.Integer),
-    # The seller's payers (core/score/score.ShownDemand); NULL if settlements are not known.
-    sa.Column("demand_payers", sa.BigInteger),
-    sa.Column("demand_volume", sa.BigInteger),
-    sa.Column("demand_proven_payers", sa.BigInteger),
-    sa.Column("demand_proven_volume", sa.BigInteger),
-    sa.Column("demand_measured", sa.Boolean),
+    # The seller's payers; NULL if settlements are not known.
+    sa.Column("demand", json_of(ShownDemand)),
     # The current outage (core/score/score.Down); NULL if the endpoint is not down.
     sa.Column("outage_since", sa.BigInteger),
     sa.Column("outage_reason", sa.Text),
@@ -183,16 +187,16 @@ endpoint = sa.Table(
     sa.Column("payable_since", sa.BigInteger),
     # Time of the failure that is being confirmed; NULL without one.
     sa.Column("unconfirmed_at", sa.BigInteger),
-    # History of its payTo (core/endpoint/terms) as JSON; NULL before a probe saw one.
-    sa.Column("payto_history", ForeignText),
+    # History of its payTo; NULL before a probe saw one.
+    sa.Column("payto_history", json_of(PayToHistory)),
     # Forms of payment in its last envelope (core/endpoint/terms).
-    sa.Column("forms", ForeignText, nullable=False, server_default="[]"),
+    sa.Column("forms", Texts, nullable=False, server_default="[]"),
     # Names of the extensions in that envelope.
-    sa.Column("extensions", ForeignText, nullable=False, server_default="[]"),
+    sa.Column("extensions", Texts, nullable=False, server_default="[]"),
     sa.Column("service_name", ForeignText, nullable=False, server_default=""),
     sa.Column("description", ForeignText, nullable=False, server_default=""),
-    sa.Column("tags", ForeignText, nullable=False, server_default="[]"),
-    sa.Column("sources", sa.Text, nullable=False, server_default="[]"),
+    sa.Column("tags", Texts, nullable=False, server_default="[]"),
+    sa.Column("sources", Texts, nullable=False, server_default="[]"),
     sa.Column("templated", sa.Boolean, nullable=False),
     sa.Column("simulated", sa.Boolean, nullable=False),
     # True until a directory lists it: added on request, not on the leaderboard, never delisted.
@@ -200,7 +204,7 @@ endpoint = sa.Table(
     sa.Column("adopted", sa.Boolean, nullable=False),
     sa.Column("quote_network", ForeignText),
     sa.Column("quote_asset", ForeignText),
-    sa.Column("quote_amount", sa.Text),
+    sa.Column("quote_amount", Amount),
     sa.Column("quote_pay_to", ForeignText),
     sa.Column("quote_at", sa.BigInteger),
     # Source of the quote: `probe`, or the directory that lists it.
@@ -214,28 +218,21 @@ endpoint = sa.Table(
     # that an index can contain them together with the status, and lists do not read scores.
     *FIGURES,
     # Contains all columns that queries filter or count by, so that only displayed rows are read.
-    sa.Index(
+    partial_index(
         "ix_endpoint_rank",
         *("rank_key", "id", "recommendation", "host", "grade", "score_tenths"),
         *("uptime_tenths", "compliant", "outage_confirmed"),
-        sqlite_where=RANKED,
-        postgresql_where=RANKED,
+        where=RANKED,
     ),
     sa.Index("ix_endpoint_host_score", "host", "rank_key", "id"),
     # Not by status first: SQLite would prefer it to the order of ix_endpoint_rank.
     sa.Index("ix_endpoint_simulated", "simulated", "adopted", "status"),
     sa.Index("ix_endpoint_host_next_due", "host", "next_due", "id"),
     sa.Index("ix_endpoint_site_first_seen", "site", "first_seen", "id"),
-    sa.Index(
-        "ix_endpoint_watched",
-        "host",
-        "next_due",
-        sqlite_where=_WATCHED,
-        postgresql_where=_WATCHED,
-    ),
+    partial_index("ix_endpoint_watched", "host", "next_due", where=_WATCHED),
     sa.Index("ix_endpoint_score_due", "score_due"),
     sa.Index("ix_endpoint_last_probed", "last_probed"),
-    sa.Index("ix_endpoint_adopted", "first_seen", sqlite_where=_ADOPTED, postgresql_where=_ADOPTED),
+    partial_index("ix_endpoint_adopted", "first_seen", where=_ADOPTED),
     # Contains what decides for nearly all endpoints whether they are public, without reading rows.
     sa.Index("ix_endpoint_quote_pay_to", "quote_pay_to", "quote_network", "host", "adopted"),
     # In the order of IDs, in which endpoints are probed (core/probe/schedule): a batch then reads
@@ -259,7 +256,7 @@ crawl = sa.Table(
     sa.Column("suspicious", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Index("ix_crawl_started", "started"),
     # At most one open crawl per source.
-    sa.Index("ix_crawl_open", "source", unique=True, sqlite_where=_OPEN, postgresql_where=_OPEN),
+    partial_index("ix_crawl_open", "source", where=_OPEN, unique=True),
 )
 
 listing = sa.Table(
@@ -272,7 +269,7 @@ listing = sa.Table(
     sa.Column("last_seen", sa.BigInteger, nullable=False),
     # When a complete crawl of the source no longer contained it; NULL while listed.
     sa.Column("gone_at", sa.BigInteger),
-    sa.Column("quote", sa.Text),
+    sa.Column("quote", _TERMS),
     sa.Index("ix_listing_source_crawl_id", "source", "crawl_id"),
     sqlite_with_rowid=False,
 )
@@ -289,8 +286,8 @@ discovery_event = sa.Table(
     sa.Column("after", ForeignText, nullable=False, server_default=""),
     # For a payTo change: whether the seller announced it in advance (core/directory/seller_file).
     sa.Column("announced", sa.Boolean, nullable=False, server_default=sa.false()),
-    # For a price change: the price and the usual one at the time (core/score/prices), as JSON.
-    sa.Column("price", ForeignText),
+    # For a price change: the price and the usual one at the time.
+    sa.Column("price", json_of(Price)),
     sa.Index("ix_discovery_event_endpoint_id_at", "endpoint_id", "at"),
     sa.Index("ix_discovery_event_at", "at"),
     # Changes to and from a payTo, for its page.
@@ -312,17 +309,17 @@ probe = sa.Table(
     sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("endpoint_id", sa.Text, primary_key=True),
     sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("outcome", sa.Text, nullable=False),
-    sa.Column("attribution", sa.Text, nullable=False),
+    sa.Column("outcome", Encoded(str, Outcome), nullable=False),
+    sa.Column("attribution", Encoded(str, Attribution), nullable=False),
     sa.Column("up", sa.Boolean, nullable=False),
     sa.Column("status", sa.Integer),
     sa.Column("compliance", sa.Integer, nullable=False),
     sa.Column("compliant", sa.Boolean, nullable=False),
     sa.Column("payable", sa.Boolean, nullable=False),
     sa.Column("version", sa.Integer),
-    sa.Column("quote", sa.Text),
+    sa.Column("quote", _TERMS),
     sa.Column("accepts", sa.Integer),
-    sa.Column("rules", sa.Text, nullable=False),
+    sa.Column("rules", _FINDINGS, nullable=False),
     sa.Column("reason", ForeignText, nullable=False),
     sa.Column("method", ForeignText, nullable=False),
     sa.Column("tls_not_after", sa.BigInteger),
@@ -354,8 +351,8 @@ score = sa.Table(
     sa.Column("as_of", sa.BigInteger, nullable=False),
     sa.Column("policy_version", sa.Integer, nullable=False),
     sa.Column("score_tenths", sa.Integer),
-    # The canonical evidence text, compressed.
-    sa.Column("evidence", sa.LargeBinary, nullable=False),
+    # The canonical evidence text.
+    sa.Column("evidence", Compressed, nullable=False),
     sa.Column("result", sa.LargeBinary, nullable=False),
     # When a sold report last cited the evidence (store/scores/scores).
     sa.Column("named_at", sa.BigInteger),

@@ -35,7 +35,7 @@ class CheckedConnection(sqlite3.Connection):
     def cursor(self, *arguments: Any) -> Any:
         """Return a cursor; `execute` calls this too."""
         if self.checked and not self.in_transaction:
-            raise RuntimeError("this transaction has ended: nothing of it was written")
+            raise RuntimeError("this transaction has ended without being written")
         return super().cursor(*arguments)
 
     def close(self) -> None:

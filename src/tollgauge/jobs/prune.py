@@ -18,7 +18,7 @@ from tollgauge.db.engine import Store
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import crawls, listings
 from tollgauge.store.endpoints import seller_file_states as seller_files
-from tollgauge.store.ledger import retention
+from tollgauge.store.ledger import payments
 from tollgauge.store.probes import archive
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.scores import forecasts, scores
@@ -36,8 +36,8 @@ class Forget(Protocol):
 
 
 FORGET: Final[Mapping[str, Forget]] = {
-    "answers": retention.forget_answers,
-    "rejected": retention.forget_rejected,
+    "answers": payments.forget_answers,
+    "rejected": payments.forget_rejected,
     "forecasts": forecasts.forget,
     "evidence": scores.forget_evidence,
     "deliveries": outbox.forget,

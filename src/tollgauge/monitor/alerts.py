@@ -24,6 +24,7 @@ from tollgauge.core.watch.changes import Change
 from tollgauge.core.watch.watch_rules import WatchState
 from tollgauge.db.engine import Store
 from tollgauge.monitor import watched_changes
+from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.probes.change_rows import StoredChange
@@ -68,9 +69,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     targets = destinations.of_watches(tx, [watch.id for watch in listeners])
     edited = watch_events.edited_since(tx, targets, since=oldest)
     requests = watch_events.request_history(tx, edited)
-    watches_by_endpoint: dict[str, list[Watch]] = {}
-    for watch in listeners:
-        watches_by_endpoint.setdefault(watch.endpoint_id, []).append(watch)
+    watches_by_endpoint = rows.group((watch.endpoint_id, watch) for watch in listeners)
     dispatched: list[StoredChange] = []
     deliveries: list[Alert] = []
     for stored in undispatched:

@@ -30,17 +30,18 @@ from tollgauge.core.directory.listing import ListedItem
 from tollgauge.core.endpoint.identity import Endpoint, Listing, Resource
 from tollgauge.core.endpoint.terms import Advertised, Quote
 from tollgauge.core.probe.schedule import is_dead
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.watch.changes import Change, term_changes
 from tollgauge.db import meta
 from tollgauge.db.codec import clean_quote, clean_terms
 from tollgauge.db.engine import Store
 from tollgauge.monitor import watched_changes
 from tollgauge.monitor.seller_files import is_announced
-from tollgauge.monitor.terms import discovery_event
+from tollgauge.monitor.terms import term_events
 from tollgauge.store import rows
 from tollgauge.store.endpoints import crawls, endpoints, listings
 from tollgauge.store.endpoints.crawls import Crawl
-from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint, StoredListing
+from tollgauge.store.endpoints.listings import LockedEndpoint, StoredListing
 from tollgauge.store.probes import change_rows
 from tollgauge.store.probes.probes import PROBE
 
@@ -96,7 +97,7 @@ class _Page:
     earlier: list[Endpoint] = field(default_factory=list)
     listings: list[StoredListing] = field(default_factory=list)
     seen: list[str] = field(default_factory=list)
-    events: list[tuple[str, DiscoveryEvent]] = field(default_factory=list)
+    events: list[tuple[str, TermChange]] = field(default_factory=list)
     term_changes: list[tuple[str, Change]] = field(default_factory=list)
 
     def merge(
@@ -122,10 +123,8 @@ class _Page:
             self._add_known(locked, item, news=bool(events))
             if before is not None and terms is not None and before != terms:
                 self._add_term_changes(locked, before, terms, announced=announced)
-        self.events += [
-            (id_, discovery_event(kind, source, at, *texts, announced=announced))
-            for kind, *texts in events
-        ]
+        seen = term_events(events, source=source, at=at, announced=announced)
+        self.events += [(id_, event) for event in seen]
         if listing is not None and listing.gone_at is None and before == terms:
             self.seen.append(id_)
             return
@@ -213,7 +212,7 @@ def record_page(
             page.merge(item, locked.get(id_), listing)
     page.write()
     crawls.set_offset(tx, crawl, next_offset)
-    kinds = Counter(event.event for _, event in page.events)
+    kinds = Counter(event.kind for _, event in page.events)
     return PageTally(new=len(page.new), seen=len(by_id), kinds=kinds)
 
 
@@ -380,8 +379,7 @@ def _remove_unseen(tx: Connection, crawl: Crawl, ids: Sequence[str], *, now: int
             delisted.append(id_)
         changed.append(updated)
     listings.save_sources(tx, changed)
-    listings.add_events(
-        tx, [(id_, discovery_event(DELISTED, source, at, "", "")) for id_ in delisted]
-    )
+    event = TermChange(at=at, kind=DELISTED, source=source, before="", after="")
+    listings.add_events(tx, [(id_, event) for id_ in delisted])
     watched_changes.delisted(tx, delisted, source=source, at=at)
     return len(delisted)

@@ -8,7 +8,7 @@ statements as that of one endpoint.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -38,7 +38,7 @@ from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow, SitePath
 
 NEW_PATH_MS: Final = 7 * DAY_MS  # age of a new path, and maximum age of other paths' last probe
-RETIRED_MS: Final = 30 * DAY_MS  # how long a retired path limits new paths of its site
+RETIRED_MS: Final = 30 * DAY_MS  # a retired path limits new paths of its site for this time
 SITE_PATHS_MIN: Final = 2
 VALIDATES_FIRST: Final = "validates-before-402"
 SAME_CRAWL_MS: Final = DAY_MS
@@ -260,66 +260,49 @@ def _chains(
     """Return the indexed settlements to the endpoints' payTo addresses in the window, by endpoint
     ID.
     """
-    quotes = {
-        endpoint.id: endpoint.quote for endpoint in gathered_for if endpoint.quote is not None
-    }
-    by_network: dict[str, set[str]] = {}
-    for quote in quotes.values():
-        by_network.setdefault(quote.network, set()).add(quote.pay_to)
-    shared: dict[tuple[str, str], ChainEvidence] = {}
-    for network, pay_tos in by_network.items():
-        indexed = _indexed(tx, network, pay_tos, as_of=as_of)
-        for pay_to, hosts_sharing in endpoints.hosts_sharing(tx, network, list(pay_tos)).items():
-            coverage, demand = indexed.get(pay_to, (NO_COVERAGE, None))
-            shared[network, pay_to] = ChainEvidence(
-                network=network,
-                pay_to=pay_to,
-                indexed_ms=coverage.indexed_ms,
-                indexed_to_block=coverage.to_block,
-                indexed_to=coverage.to_at,
-                shared_hosts=max(hosts_sharing, 1),
-                demand=demand,
-            )
-    owners = _owners(tx, by_network)
+    quoted = [(one, one.quote) for one in gathered_for if one.quote is not None]
+    chains: dict[tuple[str, str], ChainEvidence] = {}
+    for network, pay_tos in rows.group((one.network, one.pay_to) for _, one in quoted).items():
+        of_network = _chains_of(tx, network, sorted(set(pay_tos)), as_of=as_of)
+        chains |= {(network, chain.pay_to): chain for chain in of_network}
     return {
-        endpoint.id: _of_site(
-            shared[endpoint.quote.network, endpoint.quote.pay_to],
-            owners.get((endpoint.quote.network, endpoint.quote.pay_to)),
-            site(endpoint.host),
-        )
-        for endpoint in gathered_for
-        if endpoint.quote is not None
+        endpoint.id: _of_site(chains[quote.network, quote.pay_to], site(endpoint.host))
+        for endpoint, quote in quoted
     }
 
 
-def _of_site(chain: ChainEvidence, owner: str | None, named_by: str) -> ChainEvidence:
-    """Return the settlements as evidence of the site `named_by`; another site's demand is
-    removed.
+def _chains_of(
+    tx: Connection, network: str, pay_tos: Sequence[str], *, as_of: int
+) -> Iterator[ChainEvidence]:
+    """Yield the settlements to each address on a network, with the site that the address belongs
+    to.
     """
-    if owner is None or owner == named_by:
-        return chain
-    return replace(chain, owner=owner, demand=None)
+    covered: dict[str, Coverage] = {}
+    demands: dict[str, DemandEvidence] = {}
+    owners: dict[str, str] = {}
+    if (chain := chain_of(network)) is not None:
+        covered = volumes.coverages(tx, chain, pay_tos, as_of=as_of)
+        demands = volumes.demands_of(tx, chain, list(covered), as_of=as_of)
+        owners = wallets.sites_of(tx, chain, pay_tos)
+    for pay_to, hosts_sharing in endpoints.hosts_sharing(tx, network, pay_tos).items():
+        coverage = covered.get(pay_to, NO_COVERAGE)
+        yield ChainEvidence(
+            network=network,
+            pay_to=pay_to,
+            indexed_ms=coverage.indexed_ms,
+            indexed_to_block=coverage.to_block,
+            indexed_to=coverage.to_at,
+            shared_hosts=max(hosts_sharing, 1),
+            demand=demands.get(pay_to),
+            owner=owners.get(pay_to),
+        )
 
 
-def _owners(
-    tx: Connection, by_network: Mapping[str, Collection[str]]
-) -> dict[tuple[str, str], str]:
-    """Return the site that each payTo belongs to, by network and address."""
-    owners: dict[tuple[str, str], str] = {}
-    for network, pay_tos in by_network.items():
-        if (chain := chain_of(network)) is not None:
-            sites = wallets.sites_of(tx, chain, sorted(pay_tos))
-            owners |= {(network, pay_to): owner for pay_to, owner in sites.items()}
-    return owners
+def _of_site(chain: ChainEvidence, named_by: str) -> ChainEvidence:
+    """Return the settlements as evidence of the site `named_by`.
 
-
-def _indexed(
-    tx: Connection, network: str, pay_tos: Collection[str], *, as_of: int
-) -> dict[str, tuple[Coverage, DemandEvidence]]:
-    """Return coverage and demand of the indexed addresses on a network."""
-    chain = chain_of(network)
-    if chain is None:
-        return {}
-    covered = volumes.coverages(tx, chain, list(pay_tos), as_of=as_of)
-    demands = volumes.demands_of(tx, chain, list(covered), as_of=as_of)
-    return {pay_to: (coverage, demands[pay_to]) for pay_to, coverage in covered.items()}
+    `owner` is set only if it is another site, whose demand is removed.
+    """
+    if chain.owner is None or chain.owner == named_by:
+        return replace(chain, owner=None)
+    return replace(chain, demand=None)

@@ -18,7 +18,7 @@ from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.endpoint.terms import scheme_of
 from tollgauge.db.meta import CachedValue
 from tollgauge.monitor.ranking import COUNTED_MAX
-from tollgauge.store.endpoints import ranking
+from tollgauge.store.endpoints import crawls, ranking
 from tollgauge.store.endpoints.ranking import NO_BIN
 
 # Edges of the histogram bins.
@@ -136,7 +136,7 @@ def count(tx: Connection, *, now: int) -> Statistics:
         no_price=no_price,
         recommendations=tuple(recommendations.most_common()),
         networks=_most(networks.items()),
-        sources=_most(ranking.by_source(tx)),
+        sources=_most(crawls.listed_by(tx).items()),
         offers=offers,
         schemes=_most(schemes.items()),
         offered_networks=_most(offered_networks.items()),

@@ -23,7 +23,7 @@ from tollgauge.core.score.prices import Price, changed_price
 from tollgauge.db.codec import clean_quote
 from tollgauge.monitor.seller_files import ask_soon, is_announced, is_variation_announced
 from tollgauge.store.endpoints import listings
-from tollgauge.store.endpoints.listings import DiscoveryEvent, LockedEndpoint
+from tollgauge.store.endpoints.listings import LockedEndpoint
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.probes import PROBE
 
@@ -41,7 +41,7 @@ def observe_quotes(
     """
     quoted: list[LockedEndpoint] = []
     confirmed: list[LockedEndpoint] = []
-    events: list[tuple[str, DiscoveryEvent]] = []
+    events: list[tuple[str, TermChange]] = []
     for id_, locked in listings.lock(tx, quotes).items():
         quote, at = quotes[id_]
         endpoint = locked.endpoint
@@ -70,14 +70,12 @@ def observe_quotes(
             confirmed.append(updated)
         else:
             quoted.append(updated.owing_score(at) if changed else updated)
-        events += [
-            (id_, discovery_event(kind, PROBE, at, *texts, announced=announced, price=price))
-            for kind, *texts in changed
-        ]
+        seen_events = term_events(changed, source=PROBE, at=at, announced=announced, price=price)
+        events += [(id_, event) for event in seen_events]
     listings.save_quotes(tx, quoted)
     listings.save_confirmed(tx, confirmed)
     listings.add_events(tx, events)
-    return tuple(_change(event) for _, event in events)
+    return tuple(event for _, event in events)
 
 
 def _payto_history(
@@ -108,44 +106,32 @@ def _payto_history(
     )
 
 
-def changes_among(events: Iterable[DiscoveryEvent]) -> tuple[TermChange, ...]:
+def changes_among(events: Iterable[TermChange]) -> tuple[TermChange, ...]:
     """Return the changes of price, payTo and network that probes saw, oldest first."""
-    return tuple(
-        _change(event) for event in events if event.source == PROBE and event.event in TERM_EVENTS
-    )
+    return tuple(event for event in events if event.source == PROBE and event.kind in TERM_EVENTS)
 
 
-def discovery_event(
-    kind: str,
+def term_events(
+    changes: Iterable[tuple[str, str, str]],
+    *,
     source: str,
     at: int,
-    before: str,
-    after: str,
-    *,
     announced: bool = False,
     price: Price | None = None,
-) -> DiscoveryEvent:
-    """Build an event; `announced` applies only to a change of payTo, `price` only to one of the
-    price.
+) -> list[TermChange]:
+    """Build the events of (kind, before, after) changes that a source saw at `at` (ms UTC).
+
+    `announced` applies only to a change of payTo, `price` only to one of the price.
     """
-    return DiscoveryEvent(
-        at=at,
-        event=kind,
-        source=source,
-        before=before,
-        after=after,
-        announced=announced and kind == PAYTO_CHANGED,
-        price=price if kind == PRICE_CHANGED else None,
-    )
-
-
-def _change(event: DiscoveryEvent) -> TermChange:
-    return TermChange(
-        at=event.at,
-        kind=event.event,
-        source=event.source,
-        before=event.before,
-        after=event.after,
-        announced=event.announced,
-        price=event.price,
-    )
+    return [
+        TermChange(
+            at=at,
+            kind=kind,
+            source=source,
+            before=before,
+            after=after,
+            announced=announced and kind == PAYTO_CHANGED,
+            price=price if kind == PRICE_CHANGED else None,
+        )
+        for kind, before, after in changes
+    ]

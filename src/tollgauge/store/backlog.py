@@ -22,7 +22,7 @@ from tollgauge.store.ledger.payments import payment
 STUCK_MAX: Final = 10  # stuck payments listed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Queue:
     """Rows of a queue that are due, those of them that are late, and the due time of the oldest (ms
     UTC).
@@ -74,46 +74,40 @@ def scores(tx: Connection, *, now: int, late_since: int) -> Queue:
 
 def _queue(due: sa.Column[int], *, now: int, late_since: int) -> sa.Select[Any]:
     late = sa.func.coalesce(sa.func.sum(sa.case((due < late_since, 1), else_=0)), 0)
-    figures = (sa.func.count().label("due"), late.label("late"), sa.func.min(due).label("oldest"))
+    figures = (sa.func.count(), late, sa.func.min(due))
     return sa.select(*figures).select_from(due.table).where(due <= now)
 
 
 def _read(tx: Connection, query: sa.Select[Any]) -> Queue:
-    row = tx.execute(query).one()
-    return Queue(due=row.due, late=row.late, oldest=row.oldest)
+    return Queue(*tx.execute(query).one())
 
 
 def monitored(tx: Connection) -> int:
     """Count endpoints that are probed at the normal rate or faster."""
-    query = sa.select(sa.func.count()).where(endpoint.c.status != Listing.DELISTED.value)
-    count: int = tx.execute(query).scalar_one()
-    return count
+    return rows.count(tx, endpoint.c.status != Listing.DELISTED)
 
 
 def probed_since(tx: Connection, since: int) -> int:
     """Count endpoints whose last probe is after a time."""
-    query = sa.select(sa.func.count()).where(endpoint.c.last_probed > since)
-    count: int = tx.execute(query).scalar_one()
-    return count
+    return rows.count(tx, endpoint.c.last_probed > since)
 
 
 def last_probed(tx: Connection) -> int | None:
     """Return the time of the newest probe (ms UTC)."""
-    newest: int | None = tx.execute(sa.select(sa.func.max(endpoint.c.last_probed))).scalar_one()
-    return newest
+    return rows.highest(tx, endpoint.c.last_probed)
 
 
 def payments_by_state(tx: Connection) -> dict[str, int]:
     """Count payments by state."""
-    query = sa.select(payment.c.state, sa.func.count().label("number")).group_by(payment.c.state)
-    return {row.state: row.number for row in tx.execute(query.order_by(payment.c.state))}
+    query = sa.select(payment.c.state, sa.func.count()).group_by(payment.c.state)
+    return {str(state): count for state, count in tx.execute(query.order_by(payment.c.state))}
 
 
 def stuck_payments(tx: Connection, *, since: int) -> Sequence[StuckPayment]:
     """Return the oldest payments without an outcome since before a time, at most STUCK_MAX."""
     query = (
         sa.select(payment.c.id, payment.c.state, payment.c.route, payment.c.updated_at)
-        .where(payment.c.state.not_in([state.value for state in CONCLUDED]))
+        .where(payment.c.state.not_in(CONCLUDED))
         .where(payment.c.updated_at < since)
         .order_by(payment.c.updated_at, payment.c.id)
         .limit(STUCK_MAX)

@@ -18,6 +18,7 @@ from tollgauge.db.schema import upsert
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+K = TypeVar("K")
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -83,10 +84,62 @@ def put(
     tx.execute(insert.on_conflict_do_update(index_elements=keys, set_=changes), columns)
 
 
+def add_missing(tx: Connection, table: sa.Table, columns: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows, except those with an existing key."""
+    if columns:
+        tx.execute(upsert(table).on_conflict_do_nothing(), columns)
+
+
+def update_each(tx: Connection, table: sa.Table, columns: Sequence[Mapping[str, Any]]) -> None:
+    """Update rows by primary key. All mappings have the same names, with the key among them."""
+    if not columns:
+        return
+    bound = {name: sa.bindparam(f"{name}_", type_=table.c[name].type) for name in columns[0]}
+    is_row = (column == bound.pop(column.name) for column in table.primary_key)
+    statement = table.update().where(*is_row).values(bound)
+    tx.execute(statement, [{f"{name}_": value for name, value in row.items()} for row in columns])
+
+
+def delete_batch(
+    tx: Connection,
+    table: sa.Table,
+    *conditions: sa.ColumnElement[bool],
+    order_by: Sequence[sa.ColumnElement[Any]] = (),
+    limit: int,
+) -> int:
+    """Delete up to `limit` rows that meet these conditions; return their number."""
+    keys = tuple(table.primary_key)
+    # SQLite would scan the table for a tuple of one column.
+    key = sa.tuple_(*keys) if len(keys) > 1 else keys[0]
+    # Not correlated, although the outer statement is about the same table.
+    batch = sa.select(*keys).where(*conditions).order_by(*order_by).limit(limit).correlate(None)
+    return tx.execute(table.delete().where(key.in_(batch))).rowcount
+
+
 def exist(tx: Connection, *conditions: sa.ColumnElement[bool]) -> bool:
     """Return whether any row meets these conditions."""
     query = sa.select(sa.literal(1)).where(*conditions).limit(1)
     return tx.execute(query).first() is not None
+
+
+def count(tx: Connection, *conditions: sa.ColumnElement[bool]) -> int:
+    """Count the rows that meet these conditions."""
+    return tx.execute(sa.select(sa.func.count()).where(*conditions)).scalar_one()
+
+
+def highest(
+    tx: Connection, column: sa.ColumnElement[int], *conditions: sa.ColumnElement[bool]
+) -> int | None:
+    """Return the highest value of a column in the rows that meet these conditions, or None."""
+    return tx.execute(sa.select(sa.func.max(column)).where(*conditions)).scalar_one()
+
+
+def group(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the values of each key, in order."""
+    values: dict[K, list[T]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return values
 
 
 def least(
@@ -101,20 +154,3 @@ def greatest(
 ) -> sa.ColumnElement[Any]:
     """Return the greater of a column and a value, or the value if the column is NULL."""
     return sa.case((column > value, column), else_=value)
-
-
-def execute_many(tx: Connection, statement: str, values: Sequence[tuple[Any, ...]]) -> None:
-    """Execute a statement with `{}` for each value many times.
-
-    This bypasses SQLAlchemy's conversion of values, which takes three times as long as the
-    database.
-    """
-    marks = placeholders(tx, statement.count("{}"))
-    tx.exec_driver_sql(statement.format(*marks), list(values))
-
-
-def placeholders(tx: Connection, count: int) -> list[str]:
-    """Return `count` placeholders in the syntax of the database's driver."""
-    if tx.dialect.name == "sqlite":
-        return ["?"] * count
-    return [f"${place}" for place in range(1, count + 1)]

@@ -27,17 +27,7 @@ from tollgauge.store.watches import destinations, outbox, watch_events, watch_pa
 
 _MODULES: Final = (
     *(meta, rated_endpoints, attempts, reconciliation, payments, cursors, deposits, transfers),
-    *(
-        periods,
-        volumes,
-        wallets,
-        changes,
-        window,
-        vantages,
-        forecasts,
-        destinations,
-        outbox,
-    ),
+    *(periods, volumes, wallets, changes, window, vantages, forecasts, destinations, outbox),
     *(watch_events, watch_payments, watches, backlog, seller_files, bundles, scores),
 )
 """Modules that define tables; the remaining tables are in db/schema."""

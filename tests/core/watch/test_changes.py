@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 from tests.support.probe_rows import QUOTE, START, STEP, probe
 
 from tollgauge.core.base.units import DAY_MS
@@ -26,12 +27,11 @@ from tollgauge.core.watch.change_state import (
     ChangeState,
     Probed,
     advance,
-    from_json,
-    to_json,
     turns,
 )
 from tollgauge.core.watch.changes import EVENTS, Baseline, Change
 
+FORM = TypeAdapter(ChangeState)
 POLYGON = "eip155:137"
 USDC_POLYGON = "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359"
 OTHER_TOKEN = "0x" + "99" * 20
@@ -50,7 +50,7 @@ def lived(
     last_good = None
     for number, result in enumerate(results):
         probed = Probed(result=result, sensitivities=n, templated=templated, last_good=last_good)
-        state, changes = advance(from_json(to_json(state)), probed)
+        state, changes = advance(FORM.validate_json(FORM.dump_json(state)), probed)
         reported += [(number, change) for change in changes]
         last_good = result.at if result.up else last_good
     return reported
@@ -330,10 +330,10 @@ def test_an_answer_without_a_request_for_payment_holds_it_to_no_new_rule() -> No
 
 
 def test_a_state_can_be_read_by_a_version_that_knows_less() -> None:
-    document = json.loads(to_json(ChangeState(recent="11", rules=NEW.id))) | {"later": {"x": 1}}
-    assert from_json(json.dumps(document)) == ChangeState(recent="11", rules=NEW.id)
+    document = FORM.dump_python(ChangeState(recent="11", rules=NEW.id)) | {"later": {"x": 1}}
+    assert FORM.validate_json(json.dumps(document)) == ChangeState(recent="11", rules=NEW.id)
     del document["rules"]
-    assert from_json(json.dumps(document)).rules is None
+    assert FORM.validate_json(json.dumps(document)).rules is None
 
 
 def test_sets_with_the_same_rules_have_the_same_id() -> None:

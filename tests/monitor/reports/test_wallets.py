@@ -19,13 +19,13 @@ from tests.support.score_rows import endpoint
 from tollgauge.core.directory.seller_file import SellerFile
 from tollgauge.core.endpoint.identity import endpoint_id
 from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.db.engine import Store
 from tollgauge.monitor import settlement
 from tollgauge.monitor.reports.wallets import read_wallet
 from tollgauge.store.chain import periods
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.endpoints import seller_file_states as seller_files
-from tollgauge.store.endpoints.listings import DiscoveryEvent
 
 OTHER = "0x" + "12" * 20
 PAYERS = [
@@ -34,8 +34,8 @@ PAYERS = [
 ]
 
 
-def payto_change(before: str, after: str, at: int = AS_OF) -> DiscoveryEvent:
-    return DiscoveryEvent(at=at, event="payto-changed", source="probe", before=before, after=after)
+def payto_change(before: str, after: str, at: int = AS_OF) -> TermChange:
+    return TermChange(at=at, kind="payto-changed", source="probe", before=before, after=after)
 
 
 async def measured(store: Store, trades: list[Trade]) -> None:

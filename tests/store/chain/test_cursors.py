@@ -97,7 +97,7 @@ async def rows(store: Store) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in await fetch(store, query))
 
 
-async def sums(store: Store) -> dict[tuple[bytes, int, bytes], tuple[int, str, str]]:
+async def sums(store: Store) -> dict[tuple[bytes, int, bytes], tuple[int, int, int]]:
     rows = (await fetch(store, sa.select(transfers.transfer_day))).all()
     return {(r.wallet, r.day, r.other): (r.transfers, r.paid, r.returned) for r in rows}
 
@@ -107,8 +107,8 @@ async def test_step_writes_entries_and_cursor_together(store: Store) -> None:
     block = header(101)
     after = await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
     assert (after.number, after.hash) == (101, block.hash)
-    assert await rows(store) == [(101, "5000")]
-    assert await sums(store) == {(SELLER, 20_500, ANN): (1, "5000", "0")}
+    assert await rows(store) == [(101, 5000)]
+    assert await sums(store) == {(SELLER, 20_500, ANN): (1, 5000, 0)}
 
 
 async def test_step_from_an_outdated_cursor_changes_nothing(store: Store) -> None:
@@ -117,7 +117,7 @@ async def test_step_from_an_outdated_cursor_changes_nothing(store: Store) -> Non
     await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
     with pytest.raises(CursorOvertakenError):
         await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
-    assert await rows(store) == [(101, "5000")]
+    assert await rows(store) == [(101, 5000)]
 
 
 async def test_step_without_a_new_wallet_is_rejected(store: Store) -> None:
@@ -146,10 +146,10 @@ async def test_reorganisation_removes_exactly_the_rows_of_its_blocks(store: Stor
     cursor = await advanced(
         store, cursor, new, entry(new[1], 9, SELLER, BEN, 80), common=101, finalized=101
     )
-    assert await rows(store) == [(101, "10"), (103, "80")]
+    assert await rows(store) == [(101, 10), (103, 80)]
     assert await sums(store) == {
-        (SELLER, 20_500, ANN): (1, "10", "0"),
-        (SELLER, 20_500, BEN): (1, "80", "0"),
+        (SELLER, 20_500, ANN): (1, 10, 0),
+        (SELLER, 20_500, BEN): (1, 80, 0),
     }
     kept = await store.reading(chains.kept_hashes, CHAIN)
     assert kept == {101: old[0].hash, **{block.number: block.hash for block in new}}
@@ -162,10 +162,10 @@ async def test_sums_may_exceed_integer_columns(store: Store) -> None:
     cursor = await advanced(
         store, cursor, [block], *(entry(block, n, SELLER, ANN, most) for n in range(3))
     )
-    assert (await sums(store))[(SELLER, 20_500, ANN)] == (3, str(3 * most), "0")
+    assert (await sums(store))[(SELLER, 20_500, ANN)] == (3, 3 * most, 0)
     block = header(101, fork="b")
     await advanced(store, cursor, [block], entry(block, 0, SELLER, ANN, 1), common=100)
-    assert (await sums(store))[(SELLER, 20_500, ANN)] == (1, "1", "0")
+    assert (await sums(store))[(SELLER, 20_500, ANN)] == (1, 1, 0)
 
 
 async def test_entries_of_a_large_step_are_stored_once(store: Store) -> None:
@@ -205,7 +205,7 @@ async def test_wallets_are_back_filled_downwards_and_merged(store: Store) -> Non
     assert covered is not None
     assert covered.indexed_ms == WINDOW_MS  # nothing was before the chain's first block
     assert await store.writing(wallets.lows, CHAIN) == {SELLER: 0, SHOP: 0}
-    assert await rows(store) == [(102, "7")]
+    assert await rows(store) == [(102, 7)]
 
 
 async def test_same_blocks_are_not_back_filled_twice(store: Store) -> None:
@@ -217,7 +217,7 @@ async def test_same_blocks_are_not_back_filled_twice(store: Store) -> None:
     await store.writing(chains.fill, cursor, missing, [entry(block, 1, SELLER, ANN, 7)], **rest)
     with pytest.raises(CursorOvertakenError):
         await store.writing(chains.fill, cursor, missing, [entry(block, 1, SELLER, ANN, 7)], **rest)
-    assert await rows(store) == [(100, "7")]
+    assert await rows(store) == [(100, 7)]
 
 
 async def test_wallet_added_on_a_removed_block_is_indexed_from_the_fork(store: Store) -> None:
@@ -242,7 +242,7 @@ async def test_audit_adds_missing_entries_once(store: Store) -> None:
         chains.record_audit, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
     )
     assert added == 1
-    assert await rows(store) == [(101, "5"), (102, "6")]
+    assert await rows(store) == [(101, 5), (102, 6)]
     with pytest.raises(CursorOvertakenError):
         await store.writing(
             chains.record_audit, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
@@ -395,5 +395,5 @@ async def test_old_transfers_and_sums_are_deleted_in_batches(
         entry(new, 0, SELLER, ANN, 2),
     )
     await settlement.forget(store, CHAIN, now=NOW)
-    assert await rows(store) == [(103, "2")]
+    assert await rows(store) == [(103, 2)]
     assert list(await sums(store)) == [(SELLER, 20_500, ANN)]

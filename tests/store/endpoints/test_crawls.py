@@ -7,12 +7,12 @@ import sqlalchemy as sa
 from tests.support.statements import fetch
 
 from tollgauge.core.endpoint.identity import parse_resource
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.watch.watch_rules import CRAWLS_MS, DISCOVERY_EVENTS_MS
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery
 from tollgauge.store.endpoints import crawls, listings
-from tollgauge.store.endpoints.listings import DiscoveryEvent
 
 NOW = 1_795_000_000_000
 LATE = NOW + 100 + CRAWLS_MS
@@ -56,7 +56,7 @@ async def test_old_discovery_events_are_deleted(store: Store, limit: int) -> Non
     resource = parse_resource("https://api.example.com/v1/weather")
     await store.writing(discovery.adopt, resource, source="request", now=NOW)
     events = [
-        DiscoveryEvent(at=NOW + at, event="delisted", source="dir", before="", after="")
+        TermChange(at=NOW + at, kind="delisted", source="dir", before="", after="")
         for at in range(4)
     ]
     await store.writing(listings.add_events, [(resource.id, event) for event in events])

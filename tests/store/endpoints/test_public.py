@@ -42,7 +42,7 @@ from tollgauge.monitor.reports.trust_reports import live, preview, shared
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import crawls, endpoints, rated_endpoints
 from tollgauge.store.probes import change_rows as changes
-from tollgauge.store.probes import latest, probes
+from tollgauge.store.probes import probes
 from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 from tollgauge.store.watches import watches
@@ -189,7 +189,8 @@ async def test_requested_host_has_no_page(running: Running) -> None:
 async def test_buyer_receives_the_report_of_a_requested_path(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW)
-    known = await store.reading(latest.of, DEFAMING)
+    known = await store.reading(endpoints.get, DEFAMING.id)
+    assert known is not None
     again = await store.reading(shared, known, seen(NOW, sells=False))
     assert again is not None
     assert again.endpoint.resource == DEFAMING.url

@@ -11,7 +11,6 @@ from tollgauge.core.lint import ERROR_RULES, RuleSet
 from tollgauge.core.probe.exchange import Finding, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.core.watch import change_state
 from tollgauge.core.watch import changes as core_flips
 from tollgauge.db.engine import Store
 from tollgauge.monitor import discovery, watched_changes
@@ -75,7 +74,8 @@ async def test_change_state_without_rule_set_adopts_it_silently(store: Store) ->
     endpoint = await adopted(store)
     state = orjson.dumps(OLD_FORM).decode()
     row = {"endpoint_id": endpoint.id, "state": state}
-    await store.writing(lambda tx: tx.execute(changes.change_state_row.insert().values(row)))
+    insert = sa.text("INSERT INTO standing (endpoint_id, state) VALUES (:endpoint_id, :state)")
+    await store.writing(lambda tx: tx.execute(insert, row))
     same = [answer(number, FIRST) for number in range(1, 5)]
     assert await told(store, endpoint, *same) == []
     more = [answer(number, FIRST, SECOND) for number in range(5, 8)]
@@ -113,4 +113,3 @@ async def test_rule_sets_are_stored_once(store: Store) -> None:
     assert kept == sorted(f"rules:{rule.id}" for rule in (FEWER, ERROR_RULES))
     state = (await store.reading(changes.change_states, [endpoint.id]))[endpoint.id]
     assert state.rules == ERROR_RULES.id
-    assert change_state.from_json(change_state.to_json(state)) == state

@@ -53,6 +53,14 @@ async def test_probe_is_read_back_as_recorded(store: Store) -> None:
     assert await store.reading(probes.history, B.id, since=START - DAY_MS, until=START) == ()
 
 
+async def test_last_probe_is_found_until_its_day_is_closed(store: Store) -> None:
+    await prepare(store, [GOOD])
+    assert await store.reading(probes.last, A.id) == GOOD
+    assert await store.reading(probes.last, B.id) is None
+    await close_all(store, DAY + 1)
+    assert await store.reading(probes.last, A.id) is None
+
+
 def history_rows_of_a(tx: Connection, *, since: int, until: int) -> list[list[HistoryRow]]:
     return list(probes.history_rows(tx, A.id, since=since, until=until))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tests.support.statements import fetch
 
 from tollgauge.core.base.units import DAY_MS
@@ -28,8 +30,9 @@ async def named_at(store: Store) -> int | None:
 
 async def test_evidence_is_kept_for_ninety_days_after_the_last_citation(store: Store) -> None:
     await store.writing(scores.keep_evidence, SCORE, now=NOW)
-    last = NOW + DAY_MS - 1  # nothing is written of it
-    await store.writing(scores.keep_evidence, SCORE, now=last, named_at=await named_at(store))
+    last = NOW + DAY_MS - 1  # within a day nothing is written
+    cited = replace(SCORE, named_at=await named_at(store))
+    await store.writing(scores.keep_evidence, cited, now=last)
     assert await named_at(store) == NOW
     assert await store.writing(scores.forget_evidence, now=last + EVIDENCE_MS, limit=9) == 0
     assert await store.reading(scores.get_evidence, SCORE.digest) == SCORE.evidence
@@ -41,5 +44,6 @@ async def test_evidence_is_kept_for_ninety_days_after_the_last_citation(store: S
 async def test_citation_time_is_updated_once_per_day(store: Store) -> None:
     await store.writing(scores.keep_evidence, SCORE, now=NOW)
     later = NOW + DAY_MS
-    await store.writing(scores.keep_evidence, SCORE, now=later, named_at=await named_at(store))
+    cited = replace(SCORE, named_at=await named_at(store))
+    await store.writing(scores.keep_evidence, cited, now=later)
     assert await named_at(store) == later

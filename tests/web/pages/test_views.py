@@ -30,13 +30,14 @@ from tests.support.page_reader import (
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.core.probe.exchange import Severity
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import POLICY, Cap
 from tollgauge.core.score.score import Component
 from tollgauge.core.score.scoring import FLAG_RULES
 from tollgauge.core.score.window import DayScore
 from tollgauge.core.watch.changes import Change
-from tollgauge.monitor.reports.endpoint import DayBar, EndpointView, TimelineEvent
+from tollgauge.monitor.reports.endpoint import DayBar, EndpointView
 from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.edge.problem import Problem
@@ -107,7 +108,7 @@ def hostile_view(text: str) -> EndpointView:
         components=(Component(name=text, weight=10, tenths=10),),
         flags=(Flag(code=text, severity=Severity.ERROR, message=text),),
         caps=(Cap(code=text, limit_tenths=1, reason=text),),
-        events=(TimelineEvent(at=NOW, kind=text, source=text, before=text, after=text),),
+        events=(TermChange(at=NOW, kind=text, source=text, before=text, after=text),),
     )
 
 
@@ -547,7 +548,7 @@ def test_page_with_ninety_days_and_many_changes_stays_small() -> None:
         for back in reversed(range(90))
     )
     changes = tuple(
-        TimelineEvent(
+        TermChange(
             at=NOW - back * DAY_MS,
             kind="price-changed",
             source="probe",
@@ -568,7 +569,7 @@ def test_page_with_ninety_days_and_many_changes_stays_small() -> None:
 def test_changes_of_one_kind_are_grouped() -> None:
     times = [NOW - hours * HOUR_MS for hours in (50, 40, 30, 20, 10)]
     events = [
-        TimelineEvent(at=at, kind=kind, source="probe", before="old", after=f"new{number}")
+        TermChange(at=at, kind=kind, source="probe", before="old", after=f"new{number}")
         for number, (at, kind) in enumerate(
             zip(times, ["price-changed", "delisted", *["price-changed"] * 3], strict=True)
         )

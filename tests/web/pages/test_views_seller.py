@@ -9,8 +9,9 @@ import pytest
 from tests.support.page_reader import BASE, HOSTILE, NOW, Reader, snapshot, view
 from tests.support.seller_files import announcement
 
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.improvement import Improvement
-from tollgauge.monitor.reports.endpoint import EndpointView, TimelineEvent
+from tollgauge.monitor.reports.endpoint import EndpointView
 from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 from tollgauge.web.pages import views
@@ -67,7 +68,7 @@ def test_shows_no_statement_without_a_seller_file() -> None:
 
 
 def test_timeline_marks_announced_changes() -> None:
-    change = TimelineEvent(
+    change = TermChange(
         at=NOW, kind="payto-changed", source="probe", before="0x1", after="0x2", announced=True
     )
     said = endpoint(replace(view(), events=(change, replace(change, announced=False)))).words

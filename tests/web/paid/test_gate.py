@@ -29,7 +29,7 @@ from tests.support.statements import execute
 from tollgauge.core.sale.payment_state import State
 from tollgauge.core.watch.watch_rules import REJECTED_MS
 from tollgauge.db.engine import Store
-from tollgauge.store.ledger import attempts, payments, retention
+from tollgauge.store.ledger import attempts, payments
 from tollgauge.web.paid import gate as gate_module
 
 
@@ -254,7 +254,7 @@ async def test_rejected_payment_is_deleted_after_a_day(
     client.world.verify = lambda: JSONResponse({"isValid": False})
     client.world.now += REJECTED_MS + 1
     await client.buy(payment(3, signed={"validBefore": str(client.world.now // 1000 + 300)}))
-    assert await client.store.writing(retention.forget_rejected, now=client.world.now, limit=9) == 1
+    assert await client.store.writing(payments.forget_rejected, now=client.world.now, limit=9) == 1
     kept = await client.store.writing(payments.latest, limit=5)
     counted = await execute(client.store, attempts.payment_attempt.select())
     assert {row.nonce[-1] for row in kept} == {"2", "3"}

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection
 from tests.support.probe_rows import record_probe
 
-from tollgauge.core.endpoint.identity import Endpoint, endpoint_id, parse_resource
+from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
@@ -19,7 +19,6 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor.reports import trust_reports
 from tollgauge.monitor.reports.trust_reports import TrustReport, live
 from tollgauge.store.endpoints import endpoints
-from tollgauge.store.probes import latest
 from tollgauge.store.scores import scores
 from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.trust import trust_report
@@ -57,11 +56,9 @@ async def shared(store: Store, *, probe: ProbeResult = PROBE, **changes: Any) ->
     """The shared report of an endpoint that has changed otherwise."""
 
     def read(tx: Connection) -> TrustReport | None:
-        known = latest.of(tx, parse_resource(ENDPOINT.resource))
-        assert known.endpoint is not None
-        return trust_reports.shared(
-            tx, replace(known, endpoint=replace(known.endpoint, **changes)), probe
-        )
+        known = endpoints.get(tx, ENDPOINT.id)
+        assert known is not None
+        return trust_reports.shared(tx, replace(known, **changes), probe)
 
     return await store.reading(read)
 

@@ -22,8 +22,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
-from pydantic import TypeAdapter
-
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint import ERROR_RULES, RuleSet
@@ -337,16 +335,3 @@ def _latency(state: ChangeState, probed: Probed) -> tuple[ChangeState, list[Chan
         return replace(state, slow=slow), []
     change = latency_regression(slow, result, baseline)
     return replace(state, slow=(), calm=0), [change]
-
-
-_FORM: Final = TypeAdapter(ChangeState)
-
-
-def to_json(state: ChangeState) -> bytes:
-    """Return a state as JSON text."""
-    return _FORM.dump_json(state)
-
-
-def from_json(text: str | bytes) -> ChangeState:
-    """Parse the text of `to_json`; fields that only another version has are dropped."""
-    return _FORM.validate_json(text)

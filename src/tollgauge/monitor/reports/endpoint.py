@@ -1,4 +1,4 @@
-"""Read the figures of one endpoint's page, and its probe history."""
+"""Read the figures of one endpoint's page."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.attribution import VantageState
 from tollgauge.core.probe.latency import percentiles
 from tollgauge.core.probe.rollup import Rollup
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import Cap
 from tollgauge.core.score.score import (
@@ -39,7 +40,6 @@ from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 from tollgauge.store.probes import vantages, window
 from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
-from tollgauge.store.scores.scores import ScoreRow
 
 PAGE_DAYS: Final = RAW_DAYS  # days shown of an endpoint that is at least as old
 LEAST_DAYS: Final = 30  # days shown of a newer one
@@ -47,21 +47,6 @@ Uptimes = Mapping[str, tuple[int | None, ...]]
 """The uptime of endpoints, by ID, on each of the LEAST_DAYS UTC days before today, oldest first: in
 permille, None without data.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEvent:
-    """A discovery event: `kind` is listed, delisted, relisted, price-changed, payto-changed or
-    network-changed. Amounts are dollars if the asset is known. `announced`: the seller announced
-    this change of payTo in advance.
-    """
-
-    at: int
-    kind: str
-    source: str
-    before: str
-    after: str
-    announced: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +78,8 @@ class EndpointView:
 
     - `days` has one entry per UTC day, oldest first, with zeros for days without probes: 30 days,
       or up to 90 for an endpoint that has been known longer.
+    - `events` are changes of the listing and the terms, with amounts in dollars if the asset is
+      known.
     - `low_tenths` and `high_tenths` are the score's range; `demand` describes the seller's payers.
     - `pace` is set if the endpoint is probed less often than usual.
     - `vantages` contains the last result of each vantage, if there are several.
@@ -108,7 +95,7 @@ class EndpointView:
     demand: ShownDemand | None = None
     pace: Pace | None = None
     days: tuple[DayBar, ...]
-    events: tuple[TimelineEvent, ...]
+    events: tuple[TermChange, ...]
     vantages: tuple[VantageState, ...] = ()
     settlement: Settlement | None = None
     seller_file: StoredSellerFile | None = None
@@ -116,25 +103,22 @@ class EndpointView:
 
 def view(tx: Connection, endpoint_id: str, *, now: int) -> EndpointView | None:
     """Read the endpoint's page; None if the endpoint is unknown or not public."""
-    row = scores.get(tx, endpoint_id)
-    score = None if row is None else score_from_json(row.result)
-    seen = _view(tx, endpoint_id, row, score, now=now)
-    if seen is None:
-        return None
-    snapshot = structs.replace(seen.snapshot, improvements=find_improvements(row, score))
-    return replace(seen, snapshot=snapshot)
+    return _view(tx, endpoint_id, now=now, with_improvements=True)
 
 
 def _view(
-    tx: Connection, endpoint_id: str, row: ScoreRow | None, score: Score | None, *, now: int
+    tx: Connection, endpoint_id: str, *, now: int, with_improvements: bool = False
 ) -> EndpointView | None:
-    """Read the page without improvements; `row` and `score` are the latest score."""
     endpoint = rated_endpoints.get_public(tx, endpoint_id)
     if endpoint is None:
         return None
+    row = scores.get(tx, endpoint_id)
+    score = None if row is None else score_from_json(row.result)
     events = listings.events(tx, endpoint_id, since=now - 3 * WINDOW_MS, until=now)
     states = vantages.states(tx, (endpoint_id,)).get(endpoint_id, ())
     snapshot = read_snapshot(tx, endpoint, score, states, now=now)
+    if with_improvements:
+        snapshot = structs.replace(snapshot, improvements=find_improvements(row, score))
     return EndpointView(
         snapshot=snapshot,
         components=() if score is None else score.components,
@@ -145,7 +129,7 @@ def _view(
         demand=None if score is None else score.demand,
         pace=pace(hosts.get(tx, endpoint.host), row),
         days=_days(tx, endpoint, score, now=now),
-        events=tuple(_timeline(event) for event in events),
+        events=tuple(_with_dollars(event) for event in events),
         vantages=states,
         settlement=None if score is None else score.settlement,
         seller_file=seller_files.get(tx, endpoint.host),
@@ -156,14 +140,8 @@ def views(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> dict[str,
     """Read the pages of several endpoints by ID, without improvements. Endpoints that are not
     public are left out.
     """
-    shown: dict[str, EndpointView] = {}
-    for id_ in endpoint_ids:
-        row = scores.get(tx, id_)
-        score = None if row is None else score_from_json(row.result)
-        seen = _view(tx, id_, row, score, now=now)
-        if seen is not None:
-            shown[id_] = seen
-    return shown
+    seen = {id_: _view(tx, id_, now=now) for id_ in endpoint_ids}
+    return {id_: shown for id_, shown in seen.items() if shown is not None}
 
 
 def _days(
@@ -216,16 +194,11 @@ def bar_of(sums: Rollup, score: DayScore | None = None) -> DayBar:
     )
 
 
-def _timeline(event: listings.DiscoveryEvent) -> TimelineEvent:
-    show = _dollars if event.event == PRICE_CHANGED else str
-    return TimelineEvent(
-        at=event.at,
-        kind=event.event,
-        source=event.source,
-        before=show(event.before or ""),
-        after=show(event.after or ""),
-        announced=event.announced,
-    )
+def _with_dollars(event: TermChange) -> TermChange:
+    """Return the event with amounts in dollars, if the asset is known."""
+    if event.kind != PRICE_CHANGED:
+        return event
+    return replace(event, before=_dollars(event.before), after=_dollars(event.after))
 
 
 def _dollars(text: str) -> str:

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.lint.transport import no_answer
-from tollgauge.core.probe.exchange import NOT_EVALUATED, Finding, Lint
+from tollgauge.core.probe.exchange import NOT_EVALUATED, Lint
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.probes import probes
@@ -49,16 +49,10 @@ def _lint(probe: ProbeResult) -> Lint:
         compliant=probe.compliant,
         version=probe.version,
         accepts=probe.accepts,
-        findings=_findings(probe),
+        # The linter reports one finding about a missing response, which is stored without any.
+        findings=(no_answer.finding("status"),) if probe.status is None else probe.findings,
         terms=_terms(probe),
     )
-
-
-def _findings(probe: ProbeResult) -> tuple[Finding, ...]:
-    """Return a probe's findings. A probe without a response is stored without any; the linter
-    reports one finding for it.
-    """
-    return (no_answer.finding("status"),) if probe.status is None else probe.findings
 
 
 def _terms(probe: ProbeResult) -> tuple[Terms, ...]:

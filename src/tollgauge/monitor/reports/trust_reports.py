@@ -20,7 +20,6 @@ from tollgauge.monitor.ranking import Role
 from tollgauge.monitor.reports.snapshots import Pace, pace
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes, vantages
-from tollgauge.store.probes.latest import LatestProbe
 from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 from tollgauge.store.scores.scores import ScoreRow
@@ -34,7 +33,6 @@ class TrustReport:
     - `probe` is the live probe or the last one known.
     - `pace` is set if the endpoint is probed less often than usual.
     - `vantages` contains the last result of each vantage, the primary one first.
-    - `named_at` is when a sold report last cited the evidence (ms UTC), None if unknown.
     """
 
     endpoint: Endpoint
@@ -43,7 +41,6 @@ class TrustReport:
     probe: ProbeResult | None
     pace: Pace | None = None
     vantages: tuple[VantageState, ...] = ()
-    named_at: int | None = None
 
     @property
     def partly_reachable(self) -> bool:
@@ -101,13 +98,13 @@ def scored_again(tx: Connection, endpoint: Endpoint, *, cadence: Cadence, now: i
     return Scored(endpoint=endpoint, score=score, row=row)
 
 
-def shared(tx: Connection, latest: LatestProbe, probe: ProbeResult) -> TrustReport | None:
+def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustReport | None:
     """Return the report of a probe that was already scored.
 
-    None if the endpoint is unknown or its latest score was not computed from this probe.
+    None if the endpoint's latest score was not computed from this probe.
     """
-    endpoint, row = latest.endpoint, latest.score
-    if endpoint is None or row is None:
+    row = scores.get(tx, endpoint.id)
+    if row is None:
         return None
     newest_evidence = max(probe.at, endpoint.last_seen, endpoint.quote_at or 0)
     if row.policy_version != POLICY.version or row.as_of < newest_evidence:
@@ -115,15 +112,7 @@ def shared(tx: Connection, latest: LatestProbe, probe: ProbeResult) -> TrustRepo
     score = score_from_json(row.result)
     if score.stats.last_probed != probe.at:
         return None
-    return TrustReport(
-        endpoint=endpoint,
-        score=score,
-        row=row,
-        probe=probe,
-        pace=pace(latest.host, row),
-        vantages=_vantages(tx, endpoint) if latest.seen_by_vantages else (),
-        named_at=latest.named_at,
-    )
+    return _report(tx, endpoint, score, row, probe)
 
 
 def preview(tx: Connection, *, now: int) -> tuple[Sample, ...]:
@@ -168,9 +157,5 @@ def _report(
         row=row,
         probe=probe,
         pace=pace(hosts.get(tx, endpoint.host), row),
-        vantages=_vantages(tx, endpoint),
+        vantages=vantages.states(tx, (endpoint.id,)).get(endpoint.id, ()),
     )
-
-
-def _vantages(tx: Connection, endpoint: Endpoint) -> tuple[VantageState, ...]:
-    return vantages.states(tx, (endpoint.id,)).get(endpoint.id, ())

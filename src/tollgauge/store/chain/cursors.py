@@ -17,11 +17,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import hex_text
 from tollgauge.core.chain.blocks import BlockHeader, Span
 from tollgauge.core.chain.settlement import Deposit, Entry
-from tollgauge.db.schema import metadata, upsert
+from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import deposits, transfers, wallets
+from tollgauge.store.chain.deposits import account
 
 chain_cursor = sa.Table(
     "chain_cursor",
@@ -92,20 +94,10 @@ def start(tx: Connection, chain: int, header: BlockHeader) -> Cursor:
     Raises:
         CursorOvertakenError: Another worker started after a different block.
     """
-    first_cursor = Cursor(
-        chain=chain,
-        number=header.number,
-        hash=header.hash,
-        at=header.at,
-        finalized=header.number,
-        audited=header.number,
-        audited_at=header.at,
-        version=0,
-    )
-    columns = rows.to_columns(first_cursor)
-    tx.execute(upsert(chain_cursor).values(columns).on_conflict_do_nothing())
     first = {"chain": chain, "number": header.number, "hash": header.hash}
-    tx.execute(upsert(chain_header).values(first).on_conflict_do_nothing())
+    audit = {"finalized": header.number, "audited": header.number, "audited_at": header.at}
+    rows.add_missing(tx, chain_cursor, [first | audit | {"at": header.at, "version": 0}])
+    rows.add_missing(tx, chain_header, [first])
     started = cursor(tx, chain)
     if started is None or started.hash != header.hash:
         raise CursorOvertakenError
@@ -148,15 +140,9 @@ def add_accounts(
     if not addresses:
         return before
     after = _move(tx, before, version=chain_cursor.c.version + 1)
-    deposits.add_accounts(
-        tx,
-        before.chain,
-        asset,
-        addresses,
-        after=before.number,
-        at=before.at,
-        wanted_from=wanted_from,
-    )
+    place = {"chain": before.chain, "asset": asset, "low": before.number + 1, "low_at": before.at}
+    added = [place | {"address": one, "wanted_from": wanted_from} for one in addresses]
+    rows.add_missing(tx, account, added)
     return after
 
 
@@ -182,33 +168,24 @@ def advance(
     """
     to, common = headers[-1], before.number if common is None else common
     final = max(before.finalized, finalized)
+    # First: the update locks the cursor, so that no other indexer writes rows of these blocks.
     after = _move(tx, before, number=to.number, hash=to.hash, at=to.at, finalized=final)
     touched = transfers.replace(
         tx, before.chain, entries, above=common if common < before.number else None
     )
-    if common < before.number:
-        tx.execute(
-            chain_header.delete().where(
-                chain_header.c.chain == before.chain, chain_header.c.number > common
-            )
-        )
+    of_chain = chain_header.c.chain == before.chain
+    if common < before.number:  # a reorganisation removed the blocks above `common`
+        tx.execute(chain_header.delete().where(of_chain, chain_header.c.number > common))
         wallets.rewind(tx, before.chain, above=common, at=headers[0].at)
         deposits.rewind(tx, before.chain, above=common, at=headers[0].at)
     deposits.add(tx, before.chain, received)
-    tx.execute(
-        chain_header.insert(),
-        [
-            {"chain": before.chain, "number": header.number, "hash": header.hash}
-            for header in headers
-        ],
-    )
+    chain = {"chain": before.chain}
+    kept = [chain | {"number": header.number, "hash": header.hash} for header in headers]
+    tx.execute(chain_header.insert(), kept)
     # Final blocks cannot change: only the newest of their hashes is needed, as the parent of the
     # next.
-    final_headers = (
-        chain_header.c.chain == before.chain,
-        chain_header.c.number < min(final, to.number),
-    )
-    tx.execute(chain_header.delete().where(*final_headers))
+    is_final = chain_header.c.number < min(final, to.number)
+    tx.execute(chain_header.delete().where(of_chain, is_final))
     wallets.touch(tx, before.chain, touched)
     return after
 
@@ -257,8 +234,15 @@ def fill_account(
         CursorOvertakenError: The cursor or the `low` has moved.
     """
     _lock(tx, before)
-    if not deposits.fill(tx, before.chain, asset, missing, received, low=low, low_at=low_at):
+    change = account.update().where(
+        account.c.chain == before.chain,
+        account.c.asset == asset,
+        account.c.address == hex_text(missing.address),
+        account.c.low == missing.low,
+    )
+    if tx.execute(change.values(low=low, low_at=low_at if low else 0)).rowcount != 1:
         raise CursorOvertakenError
+    deposits.add(tx, before.chain, received)
 
 
 def record_audit(

@@ -24,7 +24,8 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import hex_text
 from tollgauge.core.chain.blocks import Span
 from tollgauge.core.chain.settlement import Deposit
-from tollgauge.db.schema import metadata, upsert
+from tollgauge.db.codec import Amount
+from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 
 account = sa.Table(
@@ -51,7 +52,7 @@ deposit = sa.Table(
     sa.Column("asset", sa.Text, nullable=False),
     sa.Column("pay_to", sa.Text, nullable=False),
     sa.Column("payer", sa.Text, nullable=False),
-    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("value", Amount, nullable=False),
     # The authorization's nonce; NULL if the money moved in another way.
     sa.Column("nonce", sa.Text),
     sa.Column("transaction", sa.Text, nullable=False),
@@ -82,26 +83,6 @@ def new_addresses(
     return tuple(sorted(wanted - set(tx.execute(query).scalars())))
 
 
-def add_accounts(
-    tx: Connection,
-    chain: int,
-    asset: str,
-    addresses: Sequence[str],
-    *,
-    after: int,
-    at: int,
-    wanted_from: int,
-) -> None:
-    """Add accounts, indexed after block `after` of time `at` and back-filled to `wanted_from` (ms
-    UTC).
-
-    The caller changes the cursor's version in the same transaction (store/chain/cursors).
-    """
-    place = {"chain": chain, "asset": asset, "low": after + 1, "low_at": at}
-    added = [{**place, "address": address, "wanted_from": wanted_from} for address in addresses]
-    tx.execute(upsert(account).on_conflict_do_nothing(), added)
-
-
 def lows(tx: Connection, chain: int, asset: str) -> dict[bytes, int]:
     """Return all accounts of a token with the first block indexed for each."""
     query = sa.select(account.c.address, account.c.low).where(
@@ -123,33 +104,6 @@ def backlog(tx: Connection, chain: int, asset: str) -> DepositBacklog | None:
     if row is None:
         return None
     return rows.from_columns(DepositBacklog, row, address=bytes.fromhex(row.address[2:]))
-
-
-def fill(
-    tx: Connection,
-    chain: int,
-    asset: str,
-    missing: DepositBacklog,
-    deposits: Sequence[Deposit],
-    *,
-    low: int,
-    low_at: int,
-) -> bool:
-    """Move the `low` of an account down to a block of time `low_at` (ms UTC) and add the deposits
-    in between.
-
-    Returns False without a change if another worker moved it in the meantime.
-    """
-    change = account.update().where(
-        account.c.chain == chain,
-        account.c.asset == asset,
-        account.c.address == hex_text(missing.address),
-        account.c.low == missing.low,
-    )
-    moved = tx.execute(change.values(low=low, low_at=low_at if low else 0)).rowcount == 1
-    if moved:
-        add(tx, chain, deposits)
-    return moved
 
 
 def add(tx: Connection, chain: int, deposits: Sequence[Deposit]) -> None:
@@ -199,7 +153,6 @@ def _row(chain: int, added: Deposit) -> dict[str, Any]:
         "asset": hex_text(added.asset),
         "pay_to": hex_text(added.pay_to),
         "payer": hex_text(added.payer),
-        "value": str(added.value),
         "nonce": _optional(added.nonce),
         "transaction": hex_text(added.transaction),
     }

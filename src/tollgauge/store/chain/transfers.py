@@ -11,7 +11,7 @@ sums of both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -20,6 +20,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.chain.blocks import Span
 from tollgauge.core.chain.settlement import Entry
+from tollgauge.db.codec import Amount
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 
@@ -33,7 +34,7 @@ transfer = sa.Table(
     sa.Column("wallet", sa.LargeBinary, primary_key=True),
     sa.Column("other", sa.LargeBinary, nullable=False),
     sa.Column("incoming", sa.Boolean, nullable=False),
-    sa.Column("value", sa.Text, nullable=False),
+    sa.Column("value", Amount, nullable=False),
     # The authorization's nonce; NULL for a plain transfer from the wallet.
     sa.Column("nonce", sa.LargeBinary),
     sa.Column("transaction", sa.LargeBinary, nullable=False),
@@ -50,13 +51,12 @@ transfer_day = sa.Table(
     sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("other", sa.LargeBinary, primary_key=True),
     sa.Column("transfers", sa.Integer, nullable=False),
-    sa.Column("paid", sa.Text, nullable=False),
-    sa.Column("returned", sa.Text, nullable=False),
+    sa.Column("paid", Amount, nullable=False),
+    sa.Column("returned", Amount, nullable=False),
     sqlite_with_rowid=False,
 )
 
-_KEYS: Final = 3_000
-_ROWS: Final = 2_000
+_KEYS: Final = 3_000  # sums per statement
 
 Key = tuple[bytes, int, bytes]
 """Wallet, day and counterparty."""
@@ -74,13 +74,13 @@ def replace(
         removed = (transfer.c.chain == chain, transfer.c.number > above)
         columns = transfer.c["wallet", "at", "other", "incoming", "value"]
         for wallet, at, other, incoming, value in tx.execute(sa.select(*columns).where(*removed)):
-            _add(sums, (wallet, day_of(at), other), int(value), incoming=incoming, sign=-1)
+            _add(sums, (wallet, day_of(at), other), value, incoming=incoming, sign=-1)
         tx.execute(transfer.delete().where(*removed))
     for entry in entries:
         key = (entry.wallet, day_of(entry.at), entry.other)
         _add(sums, key, entry.value, incoming=entry.incoming, sign=1)
-    for batch in rows.chunks(entries, _ROWS):
-        rows.execute_many(tx, _INSERT, [_row(chain, entry) for entry in batch])
+    if entries:
+        tx.execute(transfer.insert(), [{"chain": chain, **entry._asdict()} for entry in entries])
     _apply(tx, chain, {key: change for key, change in sums.items() if any(change)})
     return {key[0] for key in sums}
 
@@ -102,14 +102,8 @@ def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
     Returns their number; call it again until it returns 0.
     """
     first_kept_day = day_of(before)
-    oldest = (
-        tx.execute(
-            sa.select(transfer.c.number, transfer.c.at)
-            .where(transfer.c.chain == chain)
-            .order_by(transfer.c.number)
-            .limit(1)
-        )
-    ).one_or_none()
+    by_number = sa.select(transfer.c.number, transfer.c.at).order_by(transfer.c.number)
+    oldest = tx.execute(by_number.where(transfer.c.chain == chain).limit(1)).one_or_none()
     if oldest is None or day_of(oldest.at) >= first_kept_day:
         return 0
     oldest_blocks = (transfer.c.chain == chain, transfer.c.number < oldest.number + blocks)
@@ -121,31 +115,6 @@ def forget_days(tx: Connection, chain: int, of: Sequence[bytes], *, before_day: 
     """Delete the sums of wallets before a UTC day, in the order of the table's key."""
     old = (transfer_day.c.chain == chain, transfer_day.c.day < before_day)
     tx.execute(transfer_day.delete().where(*old, transfer_day.c.wallet.in_(of)))
-
-
-_INSERT: Final = (
-    'INSERT INTO transfer (chain, number, block_hash, log_index, wallet, other, incoming, "value", '
-    'nonce, "transaction", at) VALUES ({}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {})'
-)
-_UPSERT: Final = (
-    "INSERT INTO transfer_day (chain, wallet, day, other, transfers, paid, returned) "
-    "VALUES ({}, {}, {}, {}, {}, {}, {}) "
-    "ON CONFLICT (chain, wallet, day, other) DO UPDATE SET transfers = excluded.transfers, "
-    "paid = excluded.paid, returned = excluded.returned"
-)
-_SUMS: Final = (
-    "SELECT wallet, day, other, transfers, paid, returned FROM transfer_day "
-    "WHERE chain = {} AND (wallet, day, other) IN ({}{})"
-)
-_REMOVE: Final = (
-    "DELETE FROM transfer_day WHERE chain = {} AND wallet = {} AND day = {} AND other = {}"
-)
-
-
-def _row(chain: int, entry: Entry) -> tuple[Any, ...]:
-    number, block_hash, index, wallet, other, incoming, value, nonce, transaction, at = entry
-    place = (chain, number, block_hash, index, wallet, other)
-    return (*place, incoming, str(value), nonce, transaction, at)
 
 
 def _add(sums: dict[Key, list[int]], key: Key, value: int, *, incoming: bool, sign: int) -> None:
@@ -160,31 +129,25 @@ def _add(sums: dict[Key, list[int]], key: Key, value: int, *, incoming: bool, si
 
 def _apply(tx: Connection, chain: int, sums: dict[Key, list[int]]) -> None:
     """Add changes to the stored sums and delete those that become zero."""
+    columns = transfer_day.c
+    key = sa.tuple_(columns.wallet, columns.day, columns.other)
+    stored = sa.select(transfer_day).where(columns.chain == chain)
     for keys in rows.chunks(sorted(sums), _KEYS):
-        known = _known(tx, chain, keys)
-        changed: list[tuple[Any, ...]] = []
-        empty: list[tuple[Any, ...]] = []
-        for key in keys:
-            stored, change = known.get(key, (0, 0, 0)), sums[key]
-            count, paid, back = (stored[i] + change[i] for i in range(3))
-            if count or paid or back:
-                changed.append((chain, *key, count, str(paid), str(back)))
-            elif key in known:
-                empty.append((chain, *key))
-        if changed:
-            rows.execute_many(tx, _UPSERT, changed)
+        known = {
+            (row.wallet, row.day, row.other): (row.transfers, row.paid, row.returned)
+            for row in tx.execute(stored.where(key.in_(keys)))
+        }
+        changed: list[dict[str, Any]] = []
+        empty: list[Key] = []
+        for wallet, day, other in keys:
+            before = known.get((wallet, day, other), (0, 0, 0))
+            change = sums[wallet, day, other]
+            count, paid, returned = (before[index] + change[index] for index in range(3))
+            if count or paid or returned:
+                place = {"chain": chain, "wallet": wallet, "day": day, "other": other}
+                changed.append(place | {"transfers": count, "paid": paid, "returned": returned})
+            elif (wallet, day, other) in known:
+                empty.append((wallet, day, other))
+        rows.put(tx, transfer_day, changed)
         if empty:
-            rows.execute_many(tx, _REMOVE, empty)
-
-
-def _known(tx: Connection, chain: int, keys: Sequence[Key]) -> dict[Key, tuple[int, int, int]]:
-    first, *rest = rows.placeholders(tx, 1 + 3 * len(keys))
-    triples = (f"({a}, {b}, {c})" for a, b, c in zip(*[iter(rest)] * 3, strict=True))
-    list_of = "VALUES " if tx.dialect.name == "sqlite" else ""
-    query = _SUMS.format(first, list_of, ", ".join(triples))
-    values = (chain, *(part for key in keys for part in key))
-    stored: Iterable[Any] = tx.exec_driver_sql(query, values)
-    return {
-        (wallet, day, other): (count, int(paid), int(back))
-        for wallet, day, other, count, paid, back in stored
-    }
+            tx.execute(transfer_day.delete().where(columns.chain == chain, key.in_(empty)))

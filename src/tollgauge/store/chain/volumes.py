@@ -12,12 +12,11 @@ jobs/index measures the chain periodically, and each score reads its row.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
-import orjson
 import sqlalchemy as sa
 from pydantic import TypeAdapter
 from sqlalchemy import Connection
@@ -26,6 +25,7 @@ from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.core.score.demand import Flow, measure_demand
 from tollgauge.core.score.evidence import Anchor, DemandEvidence
 from tollgauge.db import meta
+from tollgauge.db.codec import Amount, json_of
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
@@ -41,17 +41,13 @@ wallet_demand = sa.Table(
     sa.Column("wallet", sa.LargeBinary, primary_key=True),
     # The end of the window (ms UTC).
     sa.Column("as_of", sa.BigInteger, nullable=False),
-    # core/score/evidence's Demand as JSON.
-    sa.Column("demand", sa.Text, nullable=False),
+    sa.Column("demand", json_of(DemandEvidence), nullable=False),
     sqlite_with_rowid=False,
 )
 
-_DEMAND: Final = TypeAdapter(DemandEvidence)
 _ANCHORS: Final = TypeAdapter(tuple[Anchor, ...])
 _ANCHORS_KEY: Final = "anchors"
 _META: Final = "volume:"
-_AMOUNTS: Final = ("volume", "proven_volume")
-"""Atomic amounts, which may exceed an integer in JSON."""
 _ROWS: Final = 5_000
 _NO_FLOW: Final = Flow()
 
@@ -101,6 +97,9 @@ class ChainVolume:
     indexed_permille: int
 
 
+_VOLUME: Final = TypeAdapter(ChainVolume)
+
+
 def coverage(tx: Connection, chain: int, address: str, *, as_of: int) -> Coverage | None:
     """Return the indexed part of the 30 days before `as_of` for an address, or None."""
     return coverages(tx, chain, (address,), as_of=as_of).get(address)
@@ -133,7 +132,7 @@ def payers(
     them, largest first, at most `most`.
     """
     wallet = bytes.fromhex(address[2:])
-    flows = _by_counterparty(_flows(tx, chain, (wallet,), as_of=as_of))
+    flows = _flows(tx, chain, (wallet,), as_of=as_of).get(wallet, {})
     paying = ((other, flow) for other, flow in flows.items() if flow.transfers)
     ordered = sorted(paying, key=lambda row: (-row[1].paid, row[0]))
     return tuple(
@@ -158,14 +157,11 @@ def demands_of(
     wallets = {bytes.fromhex(address[2:]): address for address in addresses}
     query = sa.select(*wallet_demand.c["wallet", "demand"]).where(wallet_demand.c.chain == chain)
     stored = rows.with_any(tx, query, wallet_demand.c.wallet, wallets)
-    demands = {wallets[row.wallet]: _DEMAND.validate_json(row.demand) for row in stored}
+    demands = {wallets[row.wallet]: row.demand for row in stored}
     others = [wallet for wallet, address in wallets.items() if address not in demands]
     demands |= dict.fromkeys((wallets[wallet] for wallet in others), DemandEvidence())
-    flows: dict[bytes, list[Any]] = {}
-    for row in _flows(tx, chain, others, as_of=as_of):
-        flows.setdefault(row.wallet, []).append(row)
-    own = ((wallet, _by_counterparty(of_wallet)) for wallet, of_wallet in flows.items())
-    measured = measure_demand(own, sellers={}, anchors={}, at_anchors=())
+    flows = _flows(tx, chain, others, as_of=as_of)
+    measured = measure_demand(flows.items(), sellers={}, anchors={}, at_anchors=())
     return demands | {wallets[wallet]: demand for wallet, demand in measured.demands}
 
 
@@ -180,14 +176,11 @@ def measure_chain(
         for anchor in anchors_of(tx)
         for address in anchor.addresses
     }
-    of_anchors: dict[bytes, list[Any]] = {}
-    for row in _flows(tx, chain, list(anchors), as_of=as_of):
-        of_anchors.setdefault(row.wallet, []).append(row)
     measured = measure_demand(
         _wallets(tx, chain, as_of=as_of),
         sellers=wallet_rows.sites(tx, chain) | anchors,
         anchors=anchors,
-        at_anchors=[(wallet, _by_counterparty(group)) for wallet, group in of_anchors.items()],
+        at_anchors=_flows(tx, chain, list(anchors), as_of=as_of).items(),
     )
     count, covered = _covered(tx, chain, as_of=as_of)
     volume = ChainVolume(
@@ -208,10 +201,8 @@ def save_demands(
     tx: Connection, chain: int, computed: Sequence[tuple[bytes, DemandEvidence]], *, as_of: int
 ) -> None:
     """Store the demand of wallets."""
-    texts = ((wallet, _DEMAND.dump_json(demand).decode()) for wallet, demand in computed)
-    values = [
-        {"chain": chain, "wallet": wallet, "as_of": as_of, "demand": text} for wallet, text in texts
-    ]
+    place = {"chain": chain, "as_of": as_of}
+    values = [place | {"wallet": wallet, "demand": demand} for wallet, demand in computed]
     rows.put(tx, wallet_demand, values)
 
 
@@ -295,9 +286,7 @@ def anchor_candidates(tx: Connection, *, now: int, limit: int) -> tuple[AnchorCa
 
 def publish(tx: Connection, volume: ChainVolume) -> None:
     """Store a chain's volume for the statistics."""
-    amounts = {name: str(getattr(volume, name)) for name in _AMOUNTS}
-    text = orjson.dumps(asdict(volume) | amounts).decode()
-    meta.put(tx, f"{_META}{volume.chain}", text)
+    meta.put(tx, f"{_META}{volume.chain}", _VOLUME.dump_json(volume).decode())
 
 
 def unpublish(tx: Connection, chain: int) -> None:
@@ -307,14 +296,8 @@ def unpublish(tx: Connection, chain: int) -> None:
 
 def published(tx: Connection) -> tuple[ChainVolume, ...]:
     """Return the latest stored volume of each chain, in order of chain IDs."""
-    volumes = []
-    for chain in chains.chains(tx):
-        text = meta.get(tx, f"{_META}{chain}")
-        if text is not None:
-            row: dict[str, Any] = orjson.loads(text)
-            row |= {name: int(row[name]) for name in _AMOUNTS}
-            volumes.append(ChainVolume(**row))
-    return tuple(volumes)
+    texts = [meta.get(tx, f"{_META}{chain}") for chain in chains.chains(tx)]
+    return tuple(_VOLUME.validate_json(text) for text in texts if text is not None)
 
 
 def _wallets(
@@ -327,8 +310,10 @@ def _wallets(
         yield wallet, _by_counterparty(group)
 
 
-def _flows(tx: Connection, chain: int, wallets: Sequence[bytes], *, as_of: int) -> list[Any]:
-    """Return the rows of `_window` for some wallets, in any order."""
+def _flows(
+    tx: Connection, chain: int, wallets: Sequence[bytes], *, as_of: int
+) -> dict[bytes, dict[bytes, Flow]]:
+    """Return the flows of some wallets by wallet and counterparty."""
     edges = _edges(tx, chain, as_of=as_of)
     of_days = _OF_DAYS.where(transfer_day.c.day.between(_FIRST - 1, _LAST + 1)).params(edges)
     days = list(rows.with_any(tx, of_days, transfer_day.c.wallet, wallets))
@@ -337,7 +322,8 @@ def _flows(tx: Connection, chain: int, wallets: Sequence[bytes], *, as_of: int) 
     cut = {row.wallet for row in days if not edges["first"] <= row.day <= edges["last"]}
     for edge in _EDGES:
         whole += rows.with_any(tx, _single(*edge).params(edges), transfer.c.wallet, cut)
-    return whole
+    of_wallets = rows.group((row.wallet, row) for row in whole)
+    return {wallet: _by_counterparty(of_wallet) for wallet, of_wallet in of_wallets.items()}
 
 
 def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, Flow]:
@@ -346,7 +332,7 @@ def _by_counterparty(window_rows: Iterable[Any]) -> dict[bytes, Flow]:
     for _, other, count, paid, returned, _ in window_rows:
         before = flows.get(other, _NO_FLOW)
         flows[other] = Flow(
-            before.transfers + count, before.paid + int(paid), before.returned + int(returned)
+            before.transfers + count, before.paid + paid, before.returned + returned
         )
     return flows
 
@@ -388,7 +374,7 @@ def _edges(tx: Connection, chain: int, *, as_of: int) -> dict[str, int]:
 
 def _single(after: str, until: str) -> sa.Select[Any]:
     """Select the transfers with `after < at <= until` (parameter names), each as a row of sums."""
-    nothing = sa.literal("0", sa.Text)
+    nothing = sa.literal(0, Amount)
     return sa.select(
         transfer.c.wallet,
         transfer.c.other,

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import hex_text
 from tollgauge.db.schema import endpoint as endpoint_table
-from tollgauge.db.schema import metadata, upsert
+from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
 
@@ -75,14 +75,12 @@ def new_addresses(tx: Connection, chain: int, anchors: Collection[str] = ()) -> 
 
 def add(tx: Connection, chain: int, addresses: Iterable[str], *, after: int, at: int) -> None:
     """Add wallets, indexed after block `after` of time `at` (ms UTC)."""
-    values = {"chain": chain, "low": after + 1, "low_at": at, "done": False}
+    values = {"chain": chain, "low": after + 1, "low_at": at}
+    values |= {"done": False, "touched": False, "marked_at": 0}
     named = list(addresses)
     sites = _first_sites(tx, chain, named)
-    added = [
-        values | {"address": one, "site": sites.get(one, ""), "touched": False, "marked_at": 0}
-        for one in named
-    ]
-    tx.execute(upsert(chain_wallet).on_conflict_do_nothing(), added)
+    added = [values | {"address": one, "site": sites.get(one, "")} for one in named]
+    rows.add_missing(tx, chain_wallet, added)
 
 
 def _first_sites(tx: Connection, chain: int, addresses: Collection[str]) -> dict[str, str]:
@@ -121,10 +119,10 @@ def lows(tx: Connection, chain: int) -> dict[bytes, int]:
 def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
     """Return the wallets to back-fill next, those nearest to the cursor, or None."""
     unfinished = (chain_wallet.c.chain == chain, chain_wallet.c.done.is_(False))
-    low = tx.execute(sa.select(sa.func.max(chain_wallet.c.low)).where(*unfinished)).scalar_one()
+    low = rows.highest(tx, chain_wallet.c.low, *unfinished)
     if low is None:
         return None
-    below = sa.select(sa.func.max(chain_wallet.c.low)).where(*unfinished, chain_wallet.c.low < low)
+    below = rows.highest(tx, chain_wallet.c.low, *unfinished, chain_wallet.c.low < low)
     query = (
         sa.select(chain_wallet.c.address)
         .where(*unfinished, chain_wallet.c.low == low)
@@ -133,7 +131,7 @@ def backlog(tx: Connection, chain: int, *, limit: int) -> Backlog | None:
     addresses = tx.execute(query.limit(limit)).scalars()
     return Backlog(
         low=low,
-        floor=tx.execute(below).scalar_one() or 0,
+        floor=below or 0,
         wallets=frozenset(bytes.fromhex(address[2:]) for address in addresses),
     )
 

@@ -90,17 +90,15 @@ def _end_open(tx: Connection, source: str, *, until: int, now: int) -> None:
 
 
 def _open_crawl(tx: Connection, source: str) -> Crawl:
-    query = sa.select(
-        crawl_table.c.id, crawl_table.c.source, crawl_table.c.offset, crawl_table.c.started
-    ).where(crawl_table.c.source == source, crawl_table.c.finished_at.is_(None))
+    query = sa.select(*crawl_table.c["id", "source", "offset", "started"]).where(
+        crawl_table.c.source == source, crawl_table.c.finished_at.is_(None)
+    )
     return Crawl(**tx.execute(query).mappings().one())
 
 
 def last_taken(tx: Connection, source: str) -> int | None:
     """Return the time of the newest crawl of a source, None for a new source."""
-    query = sa.select(sa.func.max(crawl_table.c.taken_at)).where(crawl_table.c.source == source)
-    taken: int | None = tx.execute(query).scalar_one()
-    return taken
+    return rows.highest(tx, crawl_table.c.taken_at, crawl_table.c.source == source)
 
 
 def listed_by(tx: Connection) -> dict[str, int]:
@@ -151,22 +149,18 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
         later.c.complete.is_(True),
         later.c.taken_at >= sa.func.coalesce(crawl_table.c.taken_at, 0),
     )
-    old = (
-        sa.select(crawl_table.c.id)
-        .where(
-            crawl_table.c.started < now - CRAWLS_MS,
-            crawl_table.c.finished_at.is_not(None),
-            replaced,
-        )
-        .order_by(crawl_table.c.started)
-        .limit(limit)
+    return rows.delete_batch(
+        tx,
+        crawl_table,
+        crawl_table.c.started < now - CRAWLS_MS,
+        crawl_table.c.finished_at.is_not(None),
+        replaced,
+        order_by=(crawl_table.c.started,),
+        limit=limit,
     )
-    return tx.execute(crawl_table.delete().where(crawl_table.c.id.in_(old))).rowcount
 
 
 def _seen_by(tx: Connection, source: str, crawl_id: int) -> int:
     """Count the listings of a source that were last seen by this crawl."""
-    query = sa.select(sa.func.count()).where(
-        listing_table.c.source == source, listing_table.c.crawl_id == crawl_id
-    )
-    return int(tx.execute(query).scalar_one())
+    listing = listing_table.c
+    return rows.count(tx, listing.source == source, listing.crawl_id == crawl_id)

@@ -18,7 +18,7 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
-from tollgauge.store.endpoint_rows import COLUMNS, from_row, to_row
+from tollgauge.store.endpoint_rows import COLUMNS, QUOTE, from_row, to_row
 from tollgauge.store.schedule import hosts
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
@@ -37,16 +37,7 @@ buyer until it is listed or answers 402. If unlisted paths of its host also answ
 not count; until that is tested, the endpoint is not public. Endpoints that were not public for a
 week are deleted (store/never_public) unless they are watched.
 """
-# One endpoint per statement: for an UPDATE of many rows SQLite writes an undo copy to a file.
-_CLAIM_SCORE: Final = (
-    endpoint_table.update()
-    .where(endpoint_table.c.id == sa.bindparam("id_", type_=sa.Text))
-    .values(
-        score_due=sa.bindparam("until_", type_=sa.BigInteger),
-        score_next=sa.bindparam("next_", type_=sa.BigInteger),
-    )
-)
-_TERMS: Final = endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"]
+_TERMS: Final = endpoint_table.c[QUOTE]
 
 
 # Up to this many hosts of a payTo are found by one index seek per host, because each may have tens
@@ -101,19 +92,15 @@ def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
     if not ordered:
         return
     bring_forward(tx, ordered)
-    tx.execute(
-        endpoint_table.insert(),
-        [
-            to_row(endpoint)
-            | {
-                "adopted": adopted,
-                "quote_source": next(iter(endpoint.sources), "") if endpoint.quote else None,
-                "score_due": endpoint.first_seen,
-                "score_next": None,
-            }
-            for endpoint in ordered
-        ],
-    )
+    columns = []
+    for new in ordered:
+        source = next(iter(new.sources), "") if new.quote else None
+        columns.append(
+            to_row(new)
+            | {"adopted": adopted, "quote_source": source}
+            | {"score_due": new.first_seen, "score_next": None}
+        )
+    tx.execute(endpoint_table.insert(), columns)
 
 
 def update(tx: Connection, endpoint: Endpoint) -> None:
@@ -149,7 +136,7 @@ def asked_for(tx: Connection, endpoint_id: str, *, now: int) -> None:
 def make_due(tx: Connection, *, now: int) -> None:
     """Make every endpoint due for a probe."""
     tx.execute(endpoint_table.update().where(endpoint_table.c.next_due > now).values(next_due=now))
-    hosts.make_all_due(tx, now=now)
+    hosts.compute_due(tx, tx.execute(sa.select(host_table.c.host)).scalars(), now=now)
 
 
 def lock(tx: Connection, ids: Iterable[str]) -> dict[str, sa.Row[Any]]:
@@ -175,13 +162,7 @@ def mark_dirty(tx: Connection, ids: Iterable[str], *, now: int) -> None:
         )
 
 
-def claim_dirty(
-    tx: Connection,
-    *,
-    now: int,
-    limit: int,
-    max_age_ms: int,
-) -> tuple[str, ...]:
+def claim_dirty(tx: Connection, *, now: int, limit: int, max_age_ms: int) -> tuple[str, ...]:
     """Claim endpoints whose score is due, longest overdue first, and return their IDs.
 
     A score is due if its evidence changed or if it is older than `max_age_ms`. A claim expires
@@ -198,9 +179,9 @@ def claim_dirty(
         .with_for_update(skip_locked=True)
     )
     ids = tuple(tx.execute(query).scalars())
-    claim = {"until_": now + SCORE_LEASE_MS, "next_": now + max_age_ms}
-    if ids:
-        tx.execute(_CLAIM_SCORE, [claim | {"id_": id_} for id_ in ids])
+    claim = {"score_due": now + SCORE_LEASE_MS, "score_next": now + max_age_ms}
+    # One endpoint per statement: for an UPDATE of many rows SQLite writes an undo copy to a file.
+    rows.update_each(tx, endpoint_table, [claim | {"id": id_} for id_ in ids])
     return ids
 
 
@@ -224,7 +205,7 @@ def of_common_terms(
     """
     of_host = sa.and_(
         endpoint_table.c.host == host,
-        endpoint_table.c.status == Listing.LISTED.value,
+        endpoint_table.c.status == Listing.LISTED,
         endpoint_table.c.adopted.is_(False),
         endpoint_table.c.quote_network.is_not(None),
     )

@@ -10,22 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
-from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import Advertised
-from tollgauge.core.score.prices import Price
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.watch.watch_rules import DISCOVERY_EVENTS_MS
 from tollgauge.db import schema
-from tollgauge.db.codec import terms_from_json, terms_to_json
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows
-from tollgauge.store.endpoint_rows import from_row, to_row
+from tollgauge.store.endpoint_rows import QUOTE, from_row, to_row
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.crawls import Crawl
 from tollgauge.store.endpoints.endpoints import PUBLIC
@@ -35,25 +33,6 @@ LISTINGS_TURN: Final = "listings"
 
 _SCORE: Final = ("score_due", "score_next")
 _event: Final = schema.discovery_event
-_EVENT_FIELDS: Final = ("at", "event", "source", "before", "after", "announced", "price")
-_PRICE: Final = TypeAdapter(Price)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DiscoveryEvent:
-    """A change of an endpoint's listing or terms.
-
-    `announced`: the seller announced this change of payTo in advance (core/directory/seller_file).
-    `price` is set for a price change: the usual price at that time (core/score/prices).
-    """
-
-    at: int
-    event: str
-    source: str
-    before: str
-    after: str
-    announced: bool = False
-    price: Price | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,17 +82,14 @@ def of_source(tx: Connection, source: str, ids: Iterable[str]) -> dict[str, Stor
     """Return a source's listings of endpoints by endpoint ID."""
     query = sa.select(schema.listing).where(schema.listing.c.source == source)
     return {
-        row.endpoint_id: rows.from_columns(StoredListing, row, terms=terms_from_json(row.quote))
+        row.endpoint_id: rows.from_columns(StoredListing, row, terms=row.quote)
         for row in rows.with_any(tx, query, schema.listing.c.endpoint_id, ids)
     }
 
 
 def save(tx: Connection, listings: Sequence[StoredListing]) -> None:
     """Insert or replace listings. An existing one keeps its `first_seen`."""
-    columns = [
-        rows.to_columns(listing, "terms", quote=terms_to_json(listing.terms))
-        for listing in listings
-    ]
+    columns = [rows.to_columns(listing, "terms", quote=listing.terms) for listing in listings]
     rows.put(tx, schema.listing, columns, keep=("first_seen",))
 
 
@@ -130,11 +106,9 @@ def save_seen(tx: Connection, crawl: Crawl, ids: Iterable[str], *, at: int) -> N
 
 def save_listed(tx: Connection, listed: Sequence[LockedEndpoint]) -> None:
     """Write all columns of listed endpoints, except those that only probes and scores write."""
-    others = {"id", "up_at", "down_since", "payable", "unconfirmed_at"}
-    others |= {"failing_since", "payable_since"}
-    others |= {"paused_until", "forms", "extensions", "payto_history"} | {
-        column.name for column in schema.FIGURES
-    }
+    others = {column.name for column in schema.FIGURES} | {"id", "up_at", "down_since", "payable"}
+    others |= {"unconfirmed_at", "failing_since", "payable_since"}
+    others |= {"paused_until", "forms", "extensions", "payto_history"}
     names = [column.name for column in schema.endpoint.c if column.name not in others]
     _update(tx, listed, names)
 
@@ -157,8 +131,7 @@ def save_sources(tx: Connection, changed: Sequence[LockedEndpoint]) -> None:
 
 def save_quotes(tx: Connection, quoted: Sequence[LockedEndpoint]) -> None:
     """Write the prices of endpoints with their sources, and when their score is due."""
-    quote = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
-    _update(tx, quoted, (*quote, "quote_at", "quote_source", "payto_history", *_SCORE))
+    _update(tx, quoted, (*QUOTE, "quote_at", "quote_source", "payto_history", *_SCORE))
 
 
 def save_confirmed(tx: Connection, confirmed: Sequence[LockedEndpoint]) -> None:
@@ -200,37 +173,33 @@ def _not_seen_by(crawl: Crawl) -> tuple[sa.ColumnElement[bool], ...]:
     )
 
 
-def add_events(tx: Connection, events: Sequence[tuple[str, DiscoveryEvent]]) -> None:
+def add_events(tx: Connection, events: Sequence[tuple[str, TermChange]]) -> None:
     """Append events, each with its endpoint's ID."""
     columns = [
-        rows.to_columns(event, endpoint_id=endpoint_id, price=_price_to_json(event.price))
-        for endpoint_id, event in events
+        rows.to_columns(event, "kind", endpoint_id=id_, event=event.kind) for id_, event in events
     ]
     if columns:
         tx.execute(_event.insert(), columns)
 
 
-def events(
-    tx: Connection, endpoint_id: str, *, since: int, until: int
-) -> tuple[DiscoveryEvent, ...]:
+def events(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[TermChange, ...]:
     """Return an endpoint's events with `since < at <= until` (ms UTC), oldest first."""
     return tuple(events_of(tx, (endpoint_id,), since=since, until=until).get(endpoint_id, ()))
 
 
 def events_of(
     tx: Connection, endpoint_ids: Sequence[str], *, since: int, until: int
-) -> dict[str, list[DiscoveryEvent]]:
+) -> dict[str, list[TermChange]]:
     """Return the events of endpoints with `since < at <= until` (ms UTC) by ID, oldest first."""
     query = (
-        sa.select(*_event.c["endpoint_id", *_EVENT_FIELDS])
+        sa.select(_event)
         .where(_event.c.at > since, _event.c.at <= until)
         .order_by(_event.c.at, _event.c.id)
     )
-    events: dict[str, list[DiscoveryEvent]] = {}
-    for row in rows.with_any(tx, query, _event.c.endpoint_id, endpoint_ids):
-        event = rows.from_columns(DiscoveryEvent, row, price=_price_from_json(row.price))
-        events.setdefault(row.endpoint_id, []).append(event)
-    return events
+    return rows.group(
+        (row.endpoint_id, rows.from_columns(TermChange, row, kind=row.event))
+        for row in rows.with_any(tx, query, _event.c.endpoint_id, endpoint_ids)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,14 +234,6 @@ def payto_changes(tx: Connection, address: str, *, limit: int) -> tuple[PayToCha
     return tuple(sorted(set(found), key=lambda one: (-one.at, one.endpoint_id))[:limit])
 
 
-def _price_to_json(price: Price | None) -> str | None:
-    return None if price is None else _PRICE.dump_json(price).decode()
-
-
-def _price_from_json(text: str | None) -> Price | None:
-    return None if text is None else _PRICE.validate_json(text)
-
-
 def has_changed(
     tx: Connection, endpoint_id: str, *, source: str, before: str, after: str, since: int
 ) -> bool:
@@ -292,30 +253,15 @@ def has_changed(
 
 def forget_events(tx: Connection, *, now: int, limit: int) -> int:
     """Delete up to `limit` expired events, oldest first; return their number."""
-    old = (
-        sa.select(_event.c.id)
-        .where(_event.c.at < now - DISCOVERY_EVENTS_MS)
-        .order_by(_event.c.at)
-        .limit(limit)
-    )
-    return tx.execute(_event.delete().where(_event.c.id.in_(old))).rowcount
+    old = _event.c.at < now - DISCOVERY_EVENTS_MS
+    return rows.delete_batch(tx, _event, old, order_by=(_event.c.at,), limit=limit)
 
 
 def _update(tx: Connection, changed: Sequence[LockedEndpoint], names: Sequence[str]) -> None:
     """Write the named columns of endpoints."""
-    if not changed:
-        return
-    columns = schema.endpoint.c
-    statement = (
-        schema.endpoint.update()
-        .where(columns.id == sa.bindparam("id_"))
-        .values({name: sa.bindparam(f"{name}_", type_=columns[name].type) for name in names})
-    )
-    updates = [_columns(locked) for locked in changed]
-    tx.execute(statement, [{f"{name}_": row[name] for name in ("id", *names)} for row in updates])
-
-
-def _columns(locked: LockedEndpoint) -> dict[str, Any]:
-    """Return the columns of a listed endpoint."""
-    own = rows.to_columns(locked, "endpoint", adopted=False)
-    return to_row(locked.endpoint) | own
+    updates = [
+        to_row(locked.endpoint) | rows.to_columns(locked, "endpoint", adopted=False)
+        for locked in changed
+    ]
+    columns = [{name: row[name] for name in ("id", *names)} for row in updates]
+    rows.update_each(tx, schema.endpoint, columns)

@@ -17,22 +17,18 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import TEST_NETWORKS
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.db.codec import texts_from_json
 from tollgauge.db.schema import RANKED as WITH_SCORE
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
-from tollgauge.db.schema import listing
 from tollgauge.store import rows
+from tollgauge.store.endpoint_rows import quote_from_row
 
 _NETWORK: Final = endpoint_table.c.quote_network
 RANKED: Final = sa.and_(
     WITH_SCORE, sa.or_(_NETWORK.is_(None), _NETWORK.not_in(sorted(TEST_NETWORKS)))
 )
 """Condition of the ranked population. Its first part is the condition of the partial index."""
-_BEST_FIRST: Final = (
-    endpoint_table.c.rank_key.desc(),
-    endpoint_table.c.id.desc(),
-)
+_BEST_FIRST: Final = (endpoint_table.c.rank_key.desc(), endpoint_table.c.id.desc())
 """Order of the ranked population and of its index."""
 NO_BIN: Final = -1  # bin of endpoints without a value
 NOT_DOWN: Final = endpoint_table.c.outage_confirmed.is_not(sa.true())
@@ -60,15 +56,17 @@ class Population:
     grades: tuple[tuple[str, int], ...]
 
 
-def _behind(place: tuple[int, str]) -> sa.ColumnElement[bool]:
-    """Return the condition for endpoints after a (rank key, ID) in _BEST_FIRST."""
-    return sa.tuple_(*(column.element for column in _BEST_FIRST)) < place
-
-
 def at(tx: Connection, rank: int) -> str | None:
     """Return the ID of the endpoint with a rank (1 is the best), or None."""
     query = sa.select(endpoint_table.c.id).where(RANKED).order_by(*_BEST_FIRST)
     return tx.execute(query.limit(1).offset(rank - 1)).scalar_one_or_none()
+
+
+def _qualified(recommended: Collection[str]) -> sa.ColumnElement[bool]:
+    """Return the condition for ranked endpoints with one of these recommendations and without a
+    confirmed outage.
+    """
+    return sa.and_(RANKED, endpoint_table.c.recommendation.in_(recommended), NOT_DOWN)
 
 
 def candidates(
@@ -91,17 +89,13 @@ def candidates(
             host_table.c.site,
         )
         .join(host_table, host_table.c.host == endpoint_table.c.host)
-        .where(
-            RANKED,
-            endpoint_table.c.recommendation.in_(recommended),
-            NOT_DOWN,
-            host_table.c.site.not_in(without_sites),
-        )
+        .where(_qualified(recommended), host_table.c.site.not_in(without_sites))
         .order_by(*_BEST_FIRST)
         .limit(limit)
     )
     if after is not None:
-        query = query.where(_behind((after.rank_key, after.endpoint_id)))
+        place = sa.tuple_(endpoint_table.c.rank_key, endpoint_table.c.id)
+        query = query.where(place < (after.rank_key, after.endpoint_id))
     return tuple(rows.from_columns(Candidate, row) for row in tx.execute(query))
 
 
@@ -111,12 +105,7 @@ def still_candidates(
     """Return those of the endpoints that still qualify as candidates, best first."""
     query = (
         sa.select(endpoint_table.c.id)
-        .where(
-            endpoint_table.c.id.in_(endpoint_ids),
-            RANKED,
-            endpoint_table.c.recommendation.in_(recommended),
-            NOT_DOWN,
-        )
+        .where(endpoint_table.c.id.in_(endpoint_ids), _qualified(recommended))
         .order_by(*_BEST_FIRST)
     )
     return tuple(tx.execute(query).scalars())
@@ -129,12 +118,7 @@ def count_of_site(tx: Connection, site: str, *, recommended: Collection[str], mo
     query = (
         sa.select(endpoint_table.c.id)
         .join(host_table, host_table.c.host == endpoint_table.c.host)
-        .where(
-            RANKED,
-            host_table.c.site == site,
-            endpoint_table.c.recommendation.in_(recommended),
-            NOT_DOWN,
-        )
+        .where(host_table.c.site == site, _qualified(recommended))
         .limit(most)
     )
     return tx.execute(sa.select(sa.func.count()).select_from(query.subquery())).scalar_one()
@@ -163,7 +147,7 @@ def population(tx: Connection) -> Population:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ScoreBins:
     """Number of endpoints by bin of score and of uptime, and by recommendation."""
 
@@ -173,7 +157,7 @@ class ScoreBins:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Priced:
     """Number of endpoints by price and by bin of latency. `quote` is without its payTo, None
     without a price.
@@ -193,53 +177,25 @@ def by_figures(
     columns = (
         _bin(endpoint_table.c.score_tenths, scores).label("score"),
         _bin(endpoint_table.c.uptime_tenths, uptimes).label("uptime"),
-        endpoint_table.c.recommendation.label("recommendation"),
+        endpoint_table.c.recommendation,
     )
     return tuple(
-        ScoreBins(
-            score=row.score, uptime=row.uptime, recommendation=row.recommendation, count=row.count_
-        )
-        for row in _counts(tx, columns)
+        rows.from_columns(ScoreBins, row, count=row.count_) for row in _counts(tx, columns)
     )
 
 
 def by_price(tx: Connection, *, latencies: Sequence[int]) -> tuple[Priced, ...]:
     """Count by price and latency (ms, in bins with these edges)."""
-    columns = (
-        *endpoint_table.c["quote_network", "quote_asset", "quote_amount"],
-        _bin(endpoint_table.c.latency_ms, latencies).label("latency"),
-    )
-    return tuple(
-        Priced(quote=_quote(row), latency=row.latency, count=row.count_)
-        for row in _counts(tx, columns)
-    )
+    terms = endpoint_table.c["quote_network", "quote_asset", "quote_amount"]
+    latency = _bin(endpoint_table.c.latency_ms, latencies).label("latency")
+    counted = _counts(tx, (*terms, latency), sa.literal("").label("quote_pay_to"))
+    return tuple(Priced(quote_from_row(row), row.latency, row.count_) for row in counted)
 
 
 def by_offer(tx: Connection) -> tuple[tuple[tuple[str, ...], tuple[str, ...], int], ...]:
     """Count by forms of payment and extensions of the last envelope (core/endpoint/terms)."""
-    columns = (endpoint_table.c.forms, endpoint_table.c.extensions)
-    return tuple(
-        (texts_from_json(row.forms), texts_from_json(row.extensions), row.count_)
-        for row in _counts(tx, columns)
-    )
-
-
-def by_source(tx: Connection) -> tuple[tuple[str, int], ...]:
-    """Return the number of endpoints that each directory lists now."""
-    query = (
-        sa.select(listing.c.source, sa.func.count().label("count_"))
-        .where(listing.c.gone_at.is_(None))
-        .group_by(listing.c.source)
-    )
-    return tuple((row.source, row.count_) for row in tx.execute(query))
-
-
-def _quote(row: Any) -> Quote | None:
-    if row.quote_network is None:
-        return None
-    return Quote(
-        network=row.quote_network, asset=row.quote_asset, amount=int(row.quote_amount), pay_to=""
-    )
+    counted = _counts(tx, (endpoint_table.c.forms, endpoint_table.c.extensions))
+    return tuple((row.forms, row.extensions, row.count_) for row in counted)
 
 
 def _bin(column: sa.ColumnElement[int], edges: Sequence[int]) -> sa.ColumnElement[int]:
@@ -255,6 +211,8 @@ def _number(value: int) -> sa.ColumnElement[int]:
     return sa.literal_column(str(value), sa.Integer)
 
 
-def _counts(tx: Connection, columns: Sequence[sa.ColumnElement[Any]]) -> sa.CursorResult[Any]:
-    count = sa.func.count().label("count_")
-    return tx.execute(sa.select(*columns, count).where(WITH_SCORE).group_by(*columns))
+def _counts(
+    tx: Connection, columns: Sequence[sa.ColumnElement[Any]], *others: sa.ColumnElement[Any]
+) -> sa.CursorResult[Any]:
+    query = sa.select(*columns, sa.func.count().label("count_"), *others)
+    return tx.execute(query.where(WITH_SCORE).group_by(*columns))

@@ -14,13 +14,12 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint, ScoreFigures
-from tollgauge.core.score.score import Down, ShownDemand
+from tollgauge.core.score.score import Down
 from tollgauge.db import schema
-from tollgauge.db.codec import texts_from_json
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import endpoint_rows, rows
-from tollgauge.store.endpoint_rows import quote_from_row
+from tollgauge.store.endpoint_rows import QUOTE, quote_from_row
 from tollgauge.store.endpoints.endpoints import PUBLIC, lock
 
 alternative_count = sa.Table(
@@ -35,7 +34,7 @@ alternative_count = sa.Table(
 COLUMNS: Final = (
     *endpoint_table.c["id", "resource", "host", "status", "adopted", "first_seen", "last_probed"],
     *endpoint_table.c["simulated", "sources", "service_name", "description"],
-    *endpoint_table.c["quote_network", "quote_asset", "quote_amount", "quote_pay_to"],
+    *endpoint_table.c[QUOTE],
     *(endpoint_table.c[column.name] for column in schema.FIGURES),
     PUBLIC.label("public"),
 )
@@ -171,18 +170,9 @@ def from_row(row: Any) -> RatedEndpoint:
         RatedEndpoint,
         row,
         status=Listing.UNLISTED if unlisted else Listing(row.status),
-        sources=() if unlisted else texts_from_json(row.sources),
+        sources=() if unlisted else row.sources,
         public=bool(row.public),
         quote=quote_from_row(row),
-        demand=None
-        if row.demand_payers is None
-        else ShownDemand(
-            payers=row.demand_payers,
-            volume=row.demand_volume,
-            proven_payers=row.demand_proven_payers,
-            proven_volume=row.demand_proven_volume,
-            measured=row.demand_measured,
-        ),
         down=None
         if row.outage_since is None
         else Down(since=row.outage_since, reason=row.outage_reason, confirmed=row.outage_confirmed),
@@ -191,16 +181,10 @@ def from_row(row: Any) -> RatedEndpoint:
 
 def figure_columns(figures: ScoreFigures) -> dict[str, Any]:
     """Return the figures of a score as values of the columns `FIGURES` of db/schema."""
-    down, demand = figures.down, figures.demand
+    down = figures.down
     return rows.to_columns(
         figures,
         "down",
-        "demand",
-        demand_payers=demand.payers if demand else None,
-        demand_volume=demand.volume if demand else None,
-        demand_proven_payers=demand.proven_payers if demand else None,
-        demand_proven_volume=demand.proven_volume if demand else None,
-        demand_measured=demand.measured if demand else None,
         outage_since=down.since if down else None,
         outage_reason=down.reason if down else None,
         outage_confirmed=down.confirmed if down else None,

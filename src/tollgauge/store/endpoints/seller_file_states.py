@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.directory.seller_file import Announcement, SellerFile
 from tollgauge.core.watch.watch_rules import ANNOUNCEMENTS_MS
-from tollgauge.db.schema import ForeignText, metadata, upsert
+from tollgauge.db.codec import Texts
+from tollgauge.db.schema import ForeignText, metadata
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 
@@ -32,8 +32,8 @@ seller_file = sa.Table(
     sa.Column("contact", ForeignText, nullable=False, server_default=""),
     sa.Column("statement", ForeignText, nullable=False, server_default=""),
     sa.Column("opt_out", sa.Boolean, nullable=False, server_default=sa.false()),
-    # The file's problems: a JSON list of this service's messages.
-    sa.Column("problems", ForeignText, nullable=False, server_default="[]"),
+    # The file's problems: this service's messages.
+    sa.Column("problems", Texts, nullable=False, server_default="[]"),
     sa.Index("ix_seller_file_next_due", "next_due"),
     sqlite_with_rowid=False,
 )
@@ -53,7 +53,8 @@ announcement = sa.Table(
     sqlite_with_rowid=False,
 )
 
-_EMPTY: Final = {"contact": "", "statement": "", "opt_out": False, "problems": "[]"}
+_CONTENT: Final = ("contact", "statement", "opt_out", "problems")
+_EMPTY: Final = {"contact": "", "statement": "", "opt_out": False, "problems": ()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +85,7 @@ def unknown(tx: Connection, *, limit: int) -> tuple[str, ...]:
 
 def add(tx: Connection, due: Iterable[tuple[str, int]]) -> None:
     """Add rows of hosts with their due times (ms UTC); existing rows are not changed."""
-    columns = [{"host": host, "next_due": at} for host, at in due]
-    if columns:
-        tx.execute(upsert(seller_file).on_conflict_do_nothing(), columns)
+    rows.add_missing(tx, seller_file, [{"host": host, "next_due": at} for host, at in due])
 
 
 def due(tx: Connection, *, now: int, limit: int) -> tuple[str, ...]:
@@ -127,13 +126,7 @@ def save(
     """
     columns: dict[str, object] = {"host": host, "asked_at": now, "next_due": next_due}
     if file is not None:
-        columns |= {
-            "read_at": now,
-            "contact": file.contact,
-            "statement": file.statement,
-            "opt_out": file.opt_out,
-            "problems": orjson.dumps(file.problems).decode(),
-        }
+        columns |= {"read_at": now} | {name: getattr(file, name) for name in _CONTENT}
     elif gone:
         columns |= {"read_at": None, **_EMPTY}
     rows.put(tx, seller_file, [columns])
@@ -141,9 +134,8 @@ def save(
 
 def announce(tx: Connection, announcements: Iterable[Announcement], *, now: int) -> None:
     """Store announcements with valid signatures. An existing one keeps its `seen_at`."""
-    columns = [rows.to_columns(item, without="", seen_at=now) for item in announcements]
-    if columns:
-        tx.execute(upsert(announcement).on_conflict_do_nothing(), columns)
+    columns = [rows.to_columns(item, seen_at=now) for item in announcements]
+    rows.add_missing(tx, announcement, columns)
 
 
 def get(tx: Connection, host: str) -> StoredSellerFile | None:
@@ -160,7 +152,6 @@ def get(tx: Connection, host: str) -> StoredSellerFile | None:
     return rows.from_columns(
         StoredSellerFile,
         row,
-        problems=tuple(orjson.loads(row.problems)),
         announcements=tuple(rows.from_columns(Announcement, item) for item in announced),
     )
 
@@ -180,11 +171,5 @@ def announcements(
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
     """Delete up to `limit` expired announcements; return their number."""
-    columns = announcement.c
-    keys = (columns.host, columns.network, columns.before, columns.after, columns.not_before)
-    old = (
-        sa.select(*keys)
-        .where(columns.not_before < (now - ANNOUNCEMENTS_MS) // SECOND_MS)
-        .limit(limit)
-    )
-    return tx.execute(announcement.delete().where(sa.tuple_(*keys).in_(old))).rowcount
+    old = announcement.c.not_before < (now - ANNOUNCEMENTS_MS) // SECOND_MS
+    return rows.delete_batch(tx, announcement, old, limit=limit)

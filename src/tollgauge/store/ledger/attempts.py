@@ -1,7 +1,7 @@
 """Attempts to verify, answer or settle a payment, and the answer that the payment bought.
 
 Attempts are append-only. An answer is written before its payment is settled and kept until 30 days
-after the outcome is known (store/ledger/retention).
+after the outcome is known (store/ledger/payments).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.db.schema import Serial, metadata
+from tollgauge.db.schema import Serial, metadata, partial_index
 from tollgauge.store import rows
 
 payment_attempt = sa.Table(
@@ -28,13 +28,7 @@ payment_attempt = sa.Table(
     # The host that caused an unpaid answer to fail.
     sa.Column("host", sa.Text),
     sa.Index("payment_attempt_of", "payment_id"),
-    sa.Index(
-        "payment_attempt_host",
-        "host",
-        "at",
-        sqlite_where=sa.text("host IS NOT NULL"),
-        postgresql_where=sa.text("host IS NOT NULL"),
-    ),
+    partial_index("payment_attempt_host", "host", "at", where=sa.text("host IS NOT NULL")),
 )
 
 
@@ -73,12 +67,12 @@ def add(tx: Connection, payment_id: str, attempts: Iterable[Attempt]) -> None:
 
 def of_payments(tx: Connection, ids: Sequence[str]) -> dict[str, tuple[Attempt, ...]]:
     """Return the attempts of payments by payment ID, oldest first."""
-    by_payment: dict[str, list[Attempt]] = {payment_id: [] for payment_id in ids}
     query = sa.select(payment_attempt).order_by(payment_attempt.c.id)
-    for row in rows.with_any(tx, query, payment_attempt.c.payment_id, ids):
-        attempt = rows.from_columns(Attempt, row, transaction=row.tx_hash)
-        by_payment[row.payment_id].append(attempt)
-    return {payment_id: tuple(attempts) for payment_id, attempts in by_payment.items()}
+    by_payment = rows.group(
+        (row.payment_id, rows.from_columns(Attempt, row, transaction=row.tx_hash))
+        for row in rows.with_any(tx, query, payment_attempt.c.payment_id, ids)
+    )
+    return {payment_id: tuple(by_payment.get(payment_id, ())) for payment_id in ids}
 
 
 payment_answer = sa.Table(

@@ -53,27 +53,22 @@ def _in(states: Iterable[State]) -> sa.ColumnElement[bool]:
 
     Literals instead of parameters: SQLAlchemy compiles a list of parameters for each execution.
     """
-    return payment.c.state.in_([sa.literal_column(f"'{state.value}'") for state in sorted(states)])
+    return payment.c.state.in_([sa.literal_column(f"'{state}'") for state in sorted(states)])
 
 
-def _newest_of_host() -> sa.Subquery:
-    """Select the HOST_MAX_FAILED newest attempts that failed because of a host, with their
-    payers.
-    """
-    newest = (
+def _limits() -> sa.Select[Any]:
+    """Select the counts for a payer, and for a host from its HOST_MAX_FAILED newest failures."""
+    of_host = (
         sa.select(payment_attempt.c.at, payment.c.payer)
         .join(payment, payment.c.id == payment_attempt.c.payment_id)
         .where(
             payment_attempt.c.host == sa.bindparam("host"),
             payment_attempt.c.at > sa.bindparam("host_since"),
         )
+        .order_by(payment_attempt.c.at.desc())
+        .limit(HOST_MAX_FAILED)
+        .subquery()
     )
-    return newest.order_by(payment_attempt.c.at.desc()).limit(HOST_MAX_FAILED).subquery()
-
-
-def _limits() -> sa.Select[Any]:
-    """Select the counts for a payer and for a host in one row."""
-    of_host = _newest_of_host()
     return sa.select(
         _oldest_counted().scalar_subquery().label("payer_at"),
         sa.func.count().label("attempts"),

@@ -20,11 +20,24 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.sale.payment import Authorization, Offer, Payment
-from tollgauge.core.sale.payment_state import CHECKED_ON_CHAIN, PATHS, TRANSITIONS, State
+from tollgauge.core.sale.payment_state import (
+    CHECKED_ON_CHAIN,
+    CONCLUDED,
+    PATHS,
+    TRANSITIONS,
+    State,
+)
+from tollgauge.core.watch.watch_rules import ANSWERS_MS, REJECTED_MS
+from tollgauge.db.codec import Encoded
 from tollgauge.db.schema import metadata, upsert
 from tollgauge.store import rows
 from tollgauge.store.ledger import attempts as attempt_rows
-from tollgauge.store.ledger.attempts import Attempt, StoredAnswer, payment_answer
+from tollgauge.store.ledger.attempts import (
+    Attempt,
+    StoredAnswer,
+    payment_answer,
+    payment_attempt,
+)
 
 payment = sa.Table(
     "payment",
@@ -34,14 +47,14 @@ payment = sa.Table(
     sa.Column("asset", sa.String(42), nullable=False),
     sa.Column("payer", sa.String(42), nullable=False),
     sa.Column("nonce", sa.String(66), nullable=False),
-    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("state", Encoded(str, State, sa.String(16)), nullable=False),
     sa.Column("owner", sa.String(64), nullable=False),
     sa.Column("lease_until", sa.BigInteger, nullable=False),
     sa.Column("digest", sa.String(64), nullable=False),
     sa.Column("route", sa.String(128), nullable=False),
-    sa.Column("amount", sa.String(78), nullable=False),
+    sa.Column("amount", Encoded(str, int, sa.String(78)), nullable=False),
     sa.Column("pay_to", sa.String(42), nullable=False),
-    sa.Column("valid_before", sa.String(78), nullable=False),
+    sa.Column("valid_before", Encoded(str, int, sa.String(78)), nullable=False),
     sa.Column("header", sa.Text, nullable=False),
     sa.Column("tx_hash", sa.String(66)),
     sa.Column("reason", sa.String(200), nullable=False, server_default=""),
@@ -154,6 +167,7 @@ def claim(
         updated_at=now,
     )
     columns = _columns(new)
+    # The unique key decides between concurrent requests: one of them inserts the row.
     insert = upsert(payment).values(columns).on_conflict_do_nothing().returning(payment.c.id)
     if tx.execute(insert).first() is not None:
         return Claim(row=new, claimed=True)
@@ -174,7 +188,7 @@ def _may_take_over(row: LedgerRow, *, now: int) -> bool:
 def _is_held(row: LedgerRow) -> sa.ColumnElement[bool]:
     """Return the condition that the row still has the state and owner that were read."""
     return sa.and_(
-        payment.c.id == row.id, payment.c.state == row.state.value, payment.c.owner == row.owner
+        payment.c.id == row.id, payment.c.state == row.state, payment.c.owner == row.owner
     )
 
 
@@ -225,6 +239,7 @@ def move(
     columns = _columns(moved)
     written = _MOVED if state is not State.REJECTED else (*_MOVED, "header")
     changes = {name: columns[name] for name in written}
+    # Compare-and-swap: if the lease expired, another worker has changed state or owner.
     if tx.execute(payment.update().where(_is_held(row)).values(changes)).rowcount != 1:
         return None
     if answer is not None:
@@ -239,7 +254,7 @@ def check_claim(tx: Connection, row: LedgerRow) -> None:
     Raises:
         ClaimLost: Another worker has taken over the payment, or it is no longer claimed.
     """
-    is_claimed = (_is_held(row), payment.c.state == State.CLAIMED.value)
+    is_claimed = (_is_held(row), payment.c.state == State.CLAIMED)
     lock = sa.select(payment.c.id).where(*is_claimed).with_for_update()
     if tx.execute(lock).first() is None:
         raise ClaimLost(f"payment {row.id} is no longer claimed by {row.owner}")
@@ -261,6 +276,7 @@ def conclude(
     Returns the new row, or None if another worker changed it first.
     """
     current: LedgerRow | None = row
+    # Each step is a compare-and-swap of its own; after a lost one `current` stays None.
     for between in () if state in TRANSITIONS[row.state] else PATHS[row.state]:
         if between is not state:
             current = current and move(tx, current, between, now=now, reason=reason)
@@ -302,7 +318,7 @@ def due(tx: Connection, *, now: int, limit: int) -> tuple[LedgerRow, ...]:
     # One query per state, so that the index on (state, lease_until) is used.
     for state in sorted(CHECKED_ON_CHAIN):
         query = (
-            _WITH_ANSWER.where(payment.c.state == state.value, overdue)
+            _WITH_ANSWER.where(payment.c.state == state, overdue)
             .order_by(payment.c.lease_until)
             .limit(limit)
         )
@@ -316,6 +332,40 @@ def latest(tx: Connection, *, limit: int) -> tuple[LedgerRow, ...]:
     return tuple(_row(row) for row in tx.execute(query))
 
 
+def forget_answers(tx: Connection, *, now: int, limit: int) -> int:
+    """Delete up to `limit` answers whose payment was concluded 30 days ago; return their number.
+
+    The payments are kept.
+    """
+    before = now - ANSWERS_MS
+    return rows.delete_batch(
+        tx,
+        payment_answer,
+        payment.c.id == payment_answer.c.payment_id,
+        payment_answer.c.stored_at < before,
+        payment.c.state.in_(CONCLUDED),
+        payment.c.updated_at < before,
+        order_by=(payment_answer.c.stored_at,),
+        limit=limit,
+    )
+
+
+def forget_rejected(tx: Connection, *, now: int, limit: int) -> int:
+    """Delete up to `limit` payments that were rejected a day ago, with their attempts; return their
+    number.
+
+    Nothing was charged for them, they have expired, and anyone can create any number of them.
+    """
+    is_rejected = payment.c.state == State.REJECTED
+    expired = payment.c.lease_until.between(1, now - REJECTED_MS)
+    old = sa.select(payment.c.id).where(is_rejected, expired).limit(limit)
+    # Checked again: the payer may have claimed the row since it was selected.
+    deletion = payment.delete().where(payment.c.id.in_(old), is_rejected).returning(payment.c.id)
+    ids = tx.execute(deletion).scalars().all()
+    tx.execute(payment_attempt.delete().where(payment_attempt.c.payment_id.in_(ids)))
+    return len(ids)
+
+
 def _columns(row: LedgerRow) -> dict[str, Any]:
     """Return the columns of a payment, without its answer's."""
     return rows.to_columns(
@@ -323,9 +373,7 @@ def _columns(row: LedgerRow) -> dict[str, Any]:
         "answer",
         "transaction",
         "valid_before_s",
-        state=row.state.value,
-        amount=str(row.amount),
-        valid_before=str(row.valid_before_s),
+        valid_before=row.valid_before_s,
         tx_hash=row.transaction,
     )
 
@@ -336,9 +384,7 @@ def _row(row: Any) -> LedgerRow:
     return rows.from_columns(
         LedgerRow,
         row,
-        state=State(row.state),
-        amount=int(row.amount),
-        valid_before_s=int(row.valid_before),
+        valid_before_s=row.valid_before,
         transaction=row.tx_hash or None,
         answer=rows.from_columns(StoredAnswer, row, status=row.answer_status) if stored else None,
     )

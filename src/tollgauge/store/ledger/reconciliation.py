@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -24,6 +24,7 @@ from tollgauge.core.sale.reconciliation import (
     UnmatchedSale,
     reconcile_day,
 )
+from tollgauge.db.codec import Amount
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain.cursors import chain_cursor
@@ -37,7 +38,7 @@ book_day = sa.Table(
     sa.Column("asset", sa.Text, primary_key=True),
     sa.Column("pay_to", sa.Text, primary_key=True),
     sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("difference", sa.Text, nullable=False),
+    sa.Column("difference", Amount, nullable=False),
     sa.Column("checked_at", sa.BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -91,7 +92,7 @@ def accounts(tx: Connection) -> tuple[Account, ...]:
         for row in tx.execute(query)
     }
     sold = sa.select(payment.c.network, payment.c.asset, payment.c.pay_to).distinct()
-    for network, asset, pay_to in tx.execute(sold.where(payment.c.state == State.SETTLED.value)):
+    for network, asset, pay_to in tx.execute(sold.where(payment.c.state == State.SETTLED)):
         indexed.setdefault((network, asset, pay_to), (None, None))
     return tuple(
         Account(network=network, asset=asset, address=address, read_from=begin, read_to=end or None)
@@ -106,7 +107,7 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
     paid = sa.and_(
         payment.c.network == book_account.network,
         *_same_key(),
-        payment.c.state == State.SETTLED.value,
+        payment.c.state == State.SETTLED,
     )
     transfers = (
         sa.select(deposit.c.value, payment.c.amount)
@@ -118,24 +119,18 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
         )
         .where(deposit.c.at >= begin, deposit.c.at < end)
     )
-    deposits = [
-        ReceivedTransfer(int(value), None if sold is None else int(sold))
-        for value, sold in tx.execute(transfers)
-    ]
+    deposits = [ReceivedTransfer(value, sold) for value, sold in tx.execute(transfers)]
     has_deposit = sa.exists().where(deposit.c.chain == chain, *_same_key())
     sales = sa.select(payment.c.amount, payment.c.created_at, payment.c.valid_before).where(
         payment.c.network == book_account.network,
         payment.c.asset == book_account.asset,
         payment.c.pay_to == book_account.address,
-        payment.c.state == State.SETTLED.value,
+        payment.c.state == State.SETTLED,
         payment.c.created_at >= begin,
         payment.c.created_at < end,
         ~has_deposit,
     )
-    unseen = [
-        UnmatchedSale(int(sale.amount), sale.created_at, int(sale.valid_before))
-        for sale in tx.execute(sales)
-    ]
+    unseen = [UnmatchedSale(*sale) for sale in tx.execute(sales)]
     return reconcile_day(book_account, day, deposits, unseen)
 
 
@@ -146,17 +141,26 @@ def unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ..
     query = (
         sa.select(deposit, payment.c.id, payment.c.state)
         .join(payment, same_authorization, isouter=True)
-        .where(sa.or_(payment.c.id.is_(None), payment.c.state != State.SETTLED.value))
+        .where(sa.or_(payment.c.id.is_(None), payment.c.state != State.SETTLED))
         .order_by(deposit.c.at.desc(), deposit.c.number.desc(), deposit.c.log_index)
         .limit(limit)
     )
-    return tuple(_unattributed_deposit(row) for row in tx.execute(query))
+    return tuple(
+        rows.from_columns(
+            UnattributedDeposit,
+            row,
+            network=f"eip155:{row.chain}",
+            block=row.number,
+            payment_id=row.id,
+        )
+        for row in tx.execute(query)
+    )
 
 
 def checked(tx: Connection, book_account: Account) -> dict[int, int]:
     """Return the checked complete days of an account with their differences (atomic units)."""
     query = sa.select(book_day.c.day, book_day.c.difference).where(*_of(book_account))
-    return {day: int(difference) for day, difference in tx.execute(query)}
+    return dict(tx.execute(query).all())
 
 
 def check(tx: Connection, day: Day, *, now: int) -> None:
@@ -166,7 +170,7 @@ def check(tx: Connection, day: Day, *, now: int) -> None:
         "asset": day.account.asset,
         "pay_to": day.account.address,
         "day": day.day,
-        "difference": str(day.difference),
+        "difference": day.difference,
         "checked_at": now,
     }
     rows.put(tx, book_day, [columns])
@@ -178,7 +182,7 @@ def recheck(tx: Connection, row: LedgerRow) -> None:
     if chain_of(row.network) is not None:
         without_difference = (
             book_day.c.day == day_of(row.created_at),
-            book_day.c.difference == "0",
+            book_day.c.difference == 0,
         )
         tx.execute(book_day.delete().where(*_of(book_account), *without_difference))
 
@@ -200,18 +204,6 @@ def _of(book_account: Account) -> tuple[sa.ColumnElement[bool], ...]:
     )
 
 
-def _unattributed_deposit(row: Any) -> UnattributedDeposit:
-    return rows.from_columns(
-        UnattributedDeposit,
-        row,
-        network=f"eip155:{row.chain}",
-        value=int(row.value),
-        block=row.number,
-        payment_id=row.id,
-        state=None if row.state is None else State(row.state),
-    )
-
-
 KEYS_MAX: Final = 500  # payments looked up per transaction: more than a block can contain
 _KEYS_PER_QUERY: Final = 50
 
@@ -225,7 +217,7 @@ class Key:
     nonce: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PaymentSummary:
     """The public fields of a payment. `at` is when it was first seen (ms UTC)."""
 
@@ -269,6 +261,4 @@ def _oldest(tx: Connection, where: sa.ColumnElement[bool]) -> PaymentSummary | N
         .limit(1)
     )
     row = tx.execute(query).first()
-    if row is None:
-        return None
-    return PaymentSummary(id=row.id, route=row.route, state=State(row.state), at=row.created_at)
+    return None if row is None else PaymentSummary(*row)

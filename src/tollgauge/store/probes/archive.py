@@ -13,7 +13,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Final
 
 import sqlalchemy as sa
@@ -50,9 +49,8 @@ def close_days(tx: Connection, *, before_day: int, limit: int) -> int:
         .order_by(probe_table.c.day, probe_table.c.endpoint_id)
         .limit(limit)
     )
-    pairs = [(day, endpoint_id) for day, endpoint_id in tx.execute(query)]
-    for day, group in groupby(pairs, key=lambda pair: pair[0]):
-        ids = [endpoint_id for _, endpoint_id in group]
+    pairs = tx.execute(query).all()
+    for day, ids in rows.group(pairs).items():
         _close(tx, day, ids)
     return len(pairs)
 
@@ -70,9 +68,7 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
         .limit(limit)
     )
     old = tx.execute(query).all()
-    packed: dict[str, list[bytes]] = {}
-    for row in old:
-        packed.setdefault(row.endpoint_id, []).append(row.packed)
+    packed = rows.group((row.endpoint_id, row.packed) for row in old)
     for watch in watches.of_endpoints(tx, packed):
         counted = [
             result
@@ -82,8 +78,7 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
         ]
         scored = sum(result.scored for result in counted)
         watches.count_old(tx, watch, probes=len(counted), scored=scored)
-    for day, group in groupby(old, key=lambda row: row.day):
-        ids = [row.endpoint_id for row in group]
+    for day, ids in rows.group((row.day, row.endpoint_id) for row in old).items():
         of_day = (probe_day_table.c.day == day, probe_day_table.c.endpoint_id.in_(ids))
         tx.execute(probe_day_table.delete().where(*of_day))
     return len(old)
@@ -91,6 +86,7 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
 
 def _close(tx: Connection, day: int, endpoint_ids: Sequence[str]) -> None:
     on_day = sa.and_(probe_table.c.day == day, probe_table.c.endpoint_id.in_(endpoint_ids))
+    # RETURNING: a probe that is recorded after this statement stays a row and is merged next time.
     removed = tx.execute(probe_table.delete().where(on_day).returning(*probe_table.c))
     probes: dict[str, dict[int, ProbeResult]] = {id_: {} for id_ in sorted(endpoint_ids)}
     for row in removed:

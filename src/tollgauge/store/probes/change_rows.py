@@ -20,12 +20,12 @@ from tollgauge.core.lint import RuleSet
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.rollup import Rollup
-from tollgauge.core.watch import change_state
 from tollgauge.core.watch.change_state import PUBLIC_N, ChangeState
 from tollgauge.core.watch.changes import Change
 from tollgauge.core.watch.watch_rules import CHANGES_MS
 from tollgauge.db import meta, schema
-from tollgauge.db.schema import ForeignText, Serial, metadata
+from tollgauge.db.codec import Encoded, JsonObject, json_of, to_json
+from tollgauge.db.schema import ForeignText, Serial, metadata, partial_index
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
@@ -41,14 +41,14 @@ change = sa.Table(
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), nullable=False),
     sa.Column("at", sa.BigInteger, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
-    sa.Column("severity", sa.Text, nullable=False),
+    sa.Column("severity", Encoded(str, Severity), nullable=False),
     # Of a liveness change: the number of failures in a row that the watches wait for; otherwise
     # NULL.
     sa.Column("sensitivity", sa.Integer),
     sa.Column("reason", ForeignText, nullable=False),
-    sa.Column("before", ForeignText, nullable=False),
-    sa.Column("after", ForeignText, nullable=False),
-    sa.Column("evidence", ForeignText, nullable=False),
+    sa.Column("before", JsonObject, nullable=False),
+    sa.Column("after", JsonObject, nullable=False),
+    sa.Column("evidence", JsonObject, nullable=False),
     sa.Column("dispatched_at", sa.BigInteger),
     # The endpoint's host, so that the newest changes of a host are found by an index.
     sa.Column("host", sa.Text, nullable=False, server_default=""),
@@ -56,14 +56,14 @@ change = sa.Table(
     sa.Index("ix_flip_endpoint_id", "endpoint_id", "id"),
     sa.Index("ix_flip_at", "at"),
     sa.Index("ix_flip_type_at", "type", "at"),
-    sa.Index("ix_flip_waiting", "id", sqlite_where=_WAITING, postgresql_where=_WAITING),
+    partial_index("ix_flip_waiting", "id", where=_WAITING),
 )
 
 change_state_row = sa.Table(
     "standing",
     metadata,
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
-    sa.Column("state", ForeignText, nullable=False),
+    sa.Column("state", json_of(ChangeState), nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -105,22 +105,20 @@ def add(tx: Connection, changes: Sequence[tuple[str, Change]]) -> None:
     ids = {id_ for id_, _ in changes}
     known = rows.with_any(tx, query, schema.endpoint.c.id, ids)
     hosts = {row.id: row.host for row in known}
-    tx.execute(change.insert(), [_columns(id_, hosts[id_], new) for id_, new in changes])
+    columns = [rows.to_columns(new, endpoint_id=id_, host=hosts[id_]) for id_, new in changes]
+    tx.execute(change.insert(), columns)
 
 
 def change_states(tx: Connection, ids: Iterable[str]) -> dict[str, ChangeState]:
     """Return the stored states of endpoints by ID."""
     query = sa.select(change_state_row)
     states = rows.with_any(tx, query, change_state_row.c.endpoint_id, ids)
-    return {row.endpoint_id: change_state.from_json(row.state) for row in states}
+    return {row.endpoint_id: row.state for row in states}
 
 
 def save_change_states(tx: Connection, states: Mapping[str, ChangeState]) -> None:
     """Store the states of endpoints by ID."""
-    columns = [
-        {"endpoint_id": id_, "state": change_state.to_json(states[id_]).decode()}
-        for id_ in sorted(states)
-    ]
+    columns = [{"endpoint_id": id_, "state": states[id_]} for id_ in sorted(states)]
     rows.put(tx, change_state_row, columns)
 
 
@@ -134,22 +132,23 @@ def rule_sets(tx: Connection, ids: Iterable[str | None]) -> dict[str | None, Rul
 
 def keep_rule_set(tx: Connection, rules: RuleSet) -> None:
     """Store a set of lint rules for other program versions."""
-    meta.keep(tx, _RULES + rules.id, orjson.dumps(dict(rules.revisions)).decode())
+    meta.keep(tx, _RULES + rules.id, to_json(dict(rules.revisions)))
 
 
 def last_up(tx: Connection, endpoint_id: str, *, before: int) -> int | None:
     """Return when an endpoint was last up before a time, on that UTC day or the day before, or
     None.
     """
-    query = sa.select(sa.func.max(schema.probe.c.at)).where(
-        schema.probe.c.day.in_([day_of(before) - 1, day_of(before)]),
-        schema.probe.c.endpoint_id == endpoint_id,
-        schema.probe.c.at < before,
-        schema.probe.c.up.is_(True),
-        schema.probe.c.attribution == Attribution.TARGET.value,
+    probe = schema.probe.c
+    return rows.highest(
+        tx,
+        probe.at,
+        probe.day.in_([day_of(before) - 1, day_of(before)]),
+        probe.endpoint_id == endpoint_id,
+        probe.at < before,
+        probe.up.is_(True),
+        probe.attribution == Attribution.TARGET,
     )
-    at: int | None = tx.execute(query).scalar_one()
-    return at
 
 
 def while_watched(
@@ -179,7 +178,7 @@ def while_watched(
 
 def newest(tx: Connection) -> int:
     """Return the ID of the newest change, 0 without any. No cursor is ahead of it."""
-    return tx.execute(sa.select(sa.func.max(change.c.id))).scalar_one() or 0
+    return rows.highest(tx, change.c.id) or 0
 
 
 def public(
@@ -190,10 +189,9 @@ def public(
     limit: int = 50,
 ) -> tuple[Incident, ...]:
     """Return the newest public incidents of an endpoint or a host."""
-    of_subject = (
-        change.c.endpoint_id == endpoint_id if endpoint_id is not None else change.c.host == host
-    )
-    query = _INCIDENTS.where(of_subject).order_by(change.c.id.desc()).limit(limit)
+    of_host = change.c.host == host
+    subject = of_host if endpoint_id is None else change.c.endpoint_id == endpoint_id
+    query = _INCIDENTS.where(subject).order_by(change.c.id.desc()).limit(limit)
     return tuple(map(_incident, tx.execute(query)))
 
 
@@ -245,23 +243,21 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
     Changes that a readable watch reports are kept, and so is the newest change: cursors rely on
     growing IDs.
     """
-    newer = change.alias()
+    newest = sa.select(sa.func.max(change.alias().c.id)).scalar_subquery()
     seen_by_watch = sa.exists().where(
         watches.watch.c.endpoint_id == change.c.endpoint_id,
         watches.watch.c.created_at < change.c.at,
     )
-    old = (
-        sa.select(change.c.id)
-        .where(
-            change.c.at < now - CHANGES_MS,
-            change.c.dispatched_at.is_not(None),
-            change.c.id < sa.select(sa.func.max(newer.c.id)).scalar_subquery(),
-            ~seen_by_watch,
-        )
-        .order_by(change.c.at)
-        .limit(limit)
+    return rows.delete_batch(
+        tx,
+        change,
+        change.c.at < now - CHANGES_MS,
+        change.c.dispatched_at.is_not(None),
+        change.c.id < newest,
+        ~seen_by_watch,
+        order_by=(change.c.at,),
+        limit=limit,
     )
-    return tx.execute(change.delete().where(change.c.id.in_(old))).rowcount
 
 
 def checks(tx: Connection, watch: watches.Watch, *, since: int, until: int) -> tuple[int, int]:
@@ -289,36 +285,9 @@ def checks(tx: Connection, watch: watches.Watch, *, since: int, until: int) -> t
     )
 
 
-def _columns(endpoint_id: str, host: str, new: Change) -> dict[str, Any]:
-    return rows.to_columns(
-        new,
-        endpoint_id=endpoint_id,
-        host=host,
-        severity=new.severity.value,
-        before=_json(new.before),
-        after=_json(new.after),
-        evidence=_json(new.evidence),
-    )
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return orjson.dumps(value).decode()
-
-
 def _stored(row: Any) -> StoredChange:
-    return StoredChange(id=row.id, endpoint_id=row.endpoint_id, change=_change(row))
+    return rows.from_columns(StoredChange, row, change=rows.from_columns(Change, row))
 
 
 def _incident(row: Any) -> Incident:
-    return rows.from_columns(Incident, row, change=_change(row))
-
-
-def _change(row: Any) -> Change:
-    return rows.from_columns(
-        Change,
-        row,
-        severity=Severity(row.severity),
-        before=orjson.loads(row.before),
-        after=orjson.loads(row.after),
-        evidence=orjson.loads(row.evidence),
-    )
+    return rows.from_columns(Incident, row, change=rows.from_columns(Change, row))

@@ -35,13 +35,9 @@ from tollgauge.core.probe.probe import HOLDS_MIN_MS, HistoryRow, ProbeJudgement,
 from tollgauge.db.codec import (
     finding_fields,
     finding_from_fields,
-    findings_from_json,
-    findings_to_json,
     plain,
     quote_fields,
     quote_from_fields,
-    quote_from_json,
-    quote_to_json,
     small,
 )
 from tollgauge.store import rows
@@ -49,7 +45,6 @@ from tollgauge.store import rows
 
 def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
     """Return a probe as column values of `probe`."""
-    timings = result.timings
     return rows.to_columns(
         result,
         "timings",
@@ -58,56 +53,24 @@ def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
         "extensions",
         day=day_of(result.at),
         endpoint_id=endpoint_id,
-        outcome=result.outcome.value,
-        attribution=result.attribution.value,
         version=small(result.version),
-        quote=quote_to_json(result.quote),
         accepts=small(result.accepts),
-        rules=findings_to_json(result.findings),
-        dns=timings.dns,
-        connect=timings.connect,
-        tls=timings.tls,
-        ttfb=timings.ttfb,
-        total=timings.total,
+        rules=result.findings,
+        **{name: getattr(result.timings, name) for name in (*_PHASES, "total")},
     )
 
 
 def result_from_row(row: Any) -> ProbeResult:
     """Build a probe from a row."""
-    return ProbeResult(
-        at=row.at,
-        outcome=Outcome(row.outcome),
-        attribution=Attribution(row.attribution),
-        up=row.up,
-        timings=Timings(
-            dns=row.dns, connect=row.connect, tls=row.tls, ttfb=row.ttfb, total=row.total
-        ),
-        status=row.status,
-        compliance=row.compliance,
-        compliant=row.compliant,
-        payable=row.payable,
-        version=row.version,
-        quote=quote_from_json(row.quote),
-        accepts=row.accepts,
-        findings=findings_from_json(row.rules),
-        reason=row.reason,
-        method=row.method,
-        tls_not_after=row.tls_not_after,
-        holds=row.holds,
-        confirms=row.confirms,
+    timings = Timings(dns=row.dns, connect=row.connect, tls=row.tls, ttfb=row.ttfb, total=row.total)
+    return rows.from_columns(
+        ProbeResult, row, timings=timings, findings=row.rules, forms=(), extensions=()
     )
 
 
 def history_row(row: Any) -> HistoryRow:
     """Return a row of `probe` as a history row."""
-    judgement = rows.from_columns(
-        ProbeJudgement,
-        row,
-        outcome=Outcome(row.outcome),
-        attribution=Attribution(row.attribution),
-        quote=quote_from_json(row.quote),
-    )
-    return row.at, row.total, judgement
+    return row.at, row.total, rows.from_columns(ProbeJudgement, row)
 
 
 _VERSION: Final = 2
@@ -221,7 +184,7 @@ def _kind(result: ProbeResult) -> bytes:
             result.compliant,
             result.payable,
             small(result.version),
-            quote_fields(result.quote),
+            result.quote and quote_fields(result.quote),
             small(result.accepts),
             rules,
             plain(result.reason),
@@ -236,32 +199,24 @@ def _from_kind(kind: Sequence[Any]) -> dict[str, Any]:
     return fields | {
         "outcome": Outcome(fields["outcome"]),
         "attribution": Attribution(fields["attribution"]),
-        "quote": quote_from_fields(fields["quote"]),
+        "quote": fields["quote"] and quote_from_fields(fields["quote"]),
         "findings": tuple(finding_from_fields(finding) for finding in fields["findings"]),
     }
 
 
 def _judgement(kind: Sequence[Any]) -> ProbeJudgement:
-    fields = dict(zip(_KIND, kind, strict=True))
-    return ProbeJudgement(
-        outcome=Outcome(fields["outcome"]),
-        attribution=Attribution(fields["attribution"]),
-        up=fields["up"],
-        compliant=fields["compliant"],
-        status=fields["status"],
-        quote=quote_from_fields(fields["quote"]),
-    )
+    fields = _from_kind(kind)
+    names = ("outcome", "attribution", "up", "compliant", "status", "quote")
+    return ProbeJudgement(**{name: fields[name] for name in names})
 
 
 def _rest(timings: Timings) -> int:
-    phases = (timings.dns, timings.connect, timings.tls, timings.ttfb)
-    return timings.total - sum(value or 0 for value in phases)
+    return timings.total - sum(getattr(timings, name) or 0 for name in _PHASES)
 
 
 def _timings(times: Sequence[Any]) -> Timings:
-    dns, connect, tls, ttfb, rest = times
-    total = (dns or 0) + (connect or 0) + (tls or 0) + (ttfb or 0) + rest
-    return Timings(dns=dns, connect=connect, tls=tls, ttfb=ttfb, total=total)
+    *phases, _ = times
+    return Timings(**dict(zip(_PHASES, phases, strict=True)), total=sum(ms or 0 for ms in times))
 
 
 def _full_findings(results: Sequence[ProbeResult]) -> list[tuple[int, list[list[str]]]]:

@@ -27,12 +27,12 @@ from tollgauge.core.probe.attribution import LastUp, NetworkProbe, sign
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import NO_SPANS, HistoryRow, ProbeResult, statement
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
-from tollgauge.db.codec import quote_fields, texts_to_json
-from tollgauge.db.schema import ForeignText, upsert
+from tollgauge.db.codec import Texts, clean_quote
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
+from tollgauge.store.endpoint_rows import QUOTE, quote_from_row
 from tollgauge.store.endpoints.endpoints import dirty
 from tollgauge.store.probes import window
 from tollgauge.store.probes.probe_rows import (
@@ -59,8 +59,8 @@ _PROBED: Final = (
         failing_since=sa.bindparam("failing_since_", type_=sa.BigInteger),
         payable_since=sa.bindparam("payable_since_", type_=sa.BigInteger),
         unconfirmed_at=sa.bindparam("unconfirmed_at_", type_=sa.BigInteger),
-        forms=sa.bindparam("forms_", type_=ForeignText),
-        extensions=sa.bindparam("extensions_", type_=ForeignText),
+        forms=sa.bindparam("forms_", type_=Texts),
+        extensions=sa.bindparam("extensions_", type_=Texts),
         paused_until=rows.greatest(
             endpoint_table.c.paused_until, sa.bindparam("paused_until_", type_=sa.BigInteger)
         ),
@@ -68,13 +68,12 @@ _PROBED: Final = (
         **dirty(_AT),
     )
 )
-_QUOTE: Final = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
 _STANDING: Final = (
     sa.select(
         *endpoint_table.c["id", "last_probed", "up_at", "down_since", "payable", "unconfirmed_at"],
         *endpoint_table.c["failing_since", "payable_since", "forms", "extensions"],
         *endpoint_table.c["quote_at", "quote_source"],
-        *endpoint_table.c[_QUOTE],
+        *endpoint_table.c[QUOTE],
     )
     .order_by(endpoint_table.c.id)
     .with_for_update()
@@ -83,14 +82,6 @@ _STANDING: Final = (
 PROBE: Final = "probe"
 """`endpoint.quote_source` of a price that a probe saw."""
 
-_BETWEEN: Final = sa.select(probe_table).where(
-    probe_table.c.endpoint_id == sa.bindparam("id_"),
-    probe_table.c.at > sa.bindparam("since_"),
-    probe_table.c.at <= sa.bindparam("until_"),
-)
-_FRESH: Final = _BETWEEN.where(
-    probe_table.c.day.in_(sa.bindparam("days_", type_=sa.Integer, expanding=True))
-)
 LAST: Final = sa.and_(
     probe_table.c.day == endpoint_table.c.last_probed // DAY_MS,
     probe_table.c.endpoint_id == endpoint_table.c.id,
@@ -157,15 +148,13 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewPro
     }
     if not new:
         return []
-    tx.execute(
-        upsert(probe_table).on_conflict_do_nothing(),
-        [result_to_row(probe.endpoint_id, probe.result) for probe in new.values()],
-    )
-    by_endpoint: dict[str, list[NewProbe]] = {}
-    for (id_, _), probe in new.items():
-        by_endpoint.setdefault(id_, []).append(probe)
+    columns = [result_to_row(probe.endpoint_id, probe.result) for probe in new.values()]
+    rows.add_missing(tx, probe_table, columns)
+    by_endpoint = rows.group((probe.endpoint_id, probe) for probe in new.values())
     tx.execute(_PROBED, [_probed(existing[id_], of_one) for id_, of_one in by_endpoint.items()])
-    return [(probe, _same_price(existing[id_], probe.result)) for (id_, _), probe in new.items()]
+    return [
+        (probe, _same_price(existing[probe.endpoint_id], probe.result)) for probe in new.values()
+    ]
 
 
 def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
@@ -189,8 +178,7 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
                 failing_since = None if payable else failing_since or result.at
             unconfirmed = probe.unconfirmed_at
             if result.scored and result.forms:
-                forms = texts_to_json(result.forms)
-                extensions = texts_to_json(result.extensions)
+                forms, extensions = result.forms, result.extensions
         if _same_price(before, result):
             quote_at = max(quote_at or 0, result.at)
     newest = new[-1]
@@ -216,7 +204,7 @@ def _same_price(before: Any, result: ProbeResult) -> bool:
     """Return whether a scored probe saw the same price as earlier probes."""
     if result.quote is None or not result.scored or before.quote_source != PROBE:
         return False
-    return quote_fields(result.quote) == [getattr(before, name) for name in _QUOTE]
+    return clean_quote(result.quote) == quote_from_row(before)
 
 
 def take_back(tx: Connection, failures: Mapping[str, int], *, reason: str) -> None:
@@ -226,46 +214,34 @@ def take_back(tx: Connection, failures: Mapping[str, int], *, reason: str) -> No
     are kept.
     """
     for id_, at in failures.items():
+        probe = (probe_table.c.day == day_of(at), probe_table.c.endpoint_id == id_)
         taken_back = tx.execute(
             probe_table.update()
-            .where(
-                probe_table.c.day == day_of(at),
-                probe_table.c.endpoint_id == id_,
-                probe_table.c.at == at,
-            )
-            .values(attribution=Attribution.UNKNOWN.value, reason=reason)
+            .where(*probe, probe_table.c.at == at)
+            .values(attribution=Attribution.UNKNOWN, reason=reason)
         )
         if taken_back.rowcount:
             down_since = sa.case((endpoint_table.c.down_since < at, endpoint_table.c.down_since))
-            tx.execute(
-                endpoint_table.update()
-                .where(endpoint_table.c.id == id_)
-                .values(
-                    unconfirmed_at=None,
-                    payable=True,
-                    failing_since=None,
-                    down_since=down_since,
-                    **dirty(at),
-                )
-            )
+            values = {"unconfirmed_at": None, "payable": True, "failing_since": None}
+            values |= {"down_since": down_since} | dirty(at)
+            tx.execute(endpoint_table.update().where(endpoint_table.c.id == id_).values(values))
 
 
 def days(tx: Connection, endpoint_id: str, *, first_day: int, last_day: int) -> tuple[Rollup, ...]:
     """Return the counts of whole UTC days with stored probes, oldest first. For their spans see
     store/probes/window.
     """
-    closed = sa.select(probe_day_table.c.day).where(
-        probe_day_table.c.day.in_(range(first_day, last_day + 1)),
-        probe_day_table.c.endpoint_id == endpoint_id,
-    )
-    kept = set(tx.execute(closed).scalars())
-    known = window.all_days(tx, endpoint_id) if kept else ()
-    parts = [structs.replace(one.sums, spans=NO_SPANS) for one in known if one.day in kept]
     since, until = first_day * DAY_MS - 1, (last_day + 1) * DAY_MS - 1
-    by_day: dict[int, list[ProbeResult]] = {}
-    for result in _fresh(tx, endpoint_id, since=since, until=until):
-        by_day.setdefault(day_of(result.at), []).append(result)
-    return _merged([*parts, *(rollup(day, results) for day, results in by_day.items())])
+    kept = _packed_days(tx, endpoint_id, since=since, until=until)
+    known = window.all_days(tx, endpoint_id) if kept else ()
+    by_day = {
+        one.day: structs.replace(one.sums, spans=NO_SPANS) for one in known if one.day in kept
+    }
+    fresh = _fresh(tx, endpoint_id, since=since, until=until)
+    for day, results in rows.group((day_of(result.at), result) for result in fresh).items():
+        late = rollup(day, results)
+        by_day[day] = merge([by_day[day], late]) if day in by_day else late
+    return tuple(by_day[day] for day in sorted(by_day))
 
 
 def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tuple[ProbeResult, ...]:
@@ -274,13 +250,10 @@ def history(tx: Connection, endpoint_id: str, *, since: int, until: int) -> tupl
     Findings of closed days have messages only in the last scored probe and the last one with an
     envelope.
     """
-    closed = sa.select(probe_day_table.c.packed).where(
-        probe_day_table.c.day.in_(range(day_of(since + 1), day_of(until) + 1)),
-        probe_day_table.c.endpoint_id == endpoint_id,
-    )
+    packed_days = _packed_days(tx, endpoint_id, since=since, until=until)
     results = [
         result
-        for packed in tx.execute(closed).scalars()
+        for packed in packed_days.values()
         for result in unpack(packed)
         if since < result.at <= until
     ]
@@ -295,21 +268,22 @@ def history_rows(
 
     At most one day is unpacked at a time.
     """
-    days = range(day_of(since + 1), day_of(until) + 1)
-    closed = sa.select(probe_day_table.c.day, probe_day_table.c.packed).where(
-        probe_day_table.c.day.in_(days),
-        probe_day_table.c.endpoint_id == endpoint_id,
-    )
-    packed = {row.day: row.packed for row in tx.execute(closed)}
-    fresh: dict[int, list[HistoryRow]] = {}
-    for row in _fresh_rows(tx, endpoint_id, since=since, until=until):
-        fresh.setdefault(row.day, []).append(history_row(row))
+    packed = _packed_days(tx, endpoint_id, since=since, until=until)
+    fresh_rows = _fresh_rows(tx, endpoint_id, since=since, until=until)
+    fresh = rows.group((row.day, history_row(row)) for row in fresh_rows)
     for day in sorted(packed.keys() | fresh.keys()):
         seen = fresh.get(day, [])
         if day in packed:
             seen += [row for row in unpack_history(packed[day]) if since < row[0] <= until]
         if seen:
             yield sorted(seen, key=itemgetter(0))
+
+
+def last(tx: Connection, endpoint_id: str) -> ProbeResult | None:
+    """Return the last probe of an endpoint, unless its day is closed."""
+    query = sa.select(probe_table).join_from(endpoint_table, probe_table, LAST)
+    row = tx.execute(query.where(endpoint_table.c.id == endpoint_id)).first()
+    return None if row is None else result_from_row(row)
 
 
 def asked_since(tx: Connection, since: int) -> tuple[NetworkProbe, ...]:
@@ -341,11 +315,11 @@ def _known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, int]]:
     """
     ids = {probe.endpoint_id for probe in probes}
     touched = {day_of(probe.result.at) for probe in probes}
-    instants = {probe.result.at for probe in probes}
+    times = {probe.result.at for probe in probes}
     fresh = sa.select(probe_table.c.endpoint_id, probe_table.c.at).where(
         probe_table.c.day.in_(touched), probe_table.c.endpoint_id.in_(ids)
     )
-    recorded = rows.with_any(tx, fresh, probe_table.c.at, instants)
+    recorded = rows.with_any(tx, fresh, probe_table.c.at, times)
     known = {(row.endpoint_id, row.at) for row in recorded}
     closed = sa.select(probe_day_table.c.endpoint_id, probe_day_table.c.packed).where(
         probe_day_table.c.day.in_(touched),
@@ -356,14 +330,6 @@ def _known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, int]]:
     return known
 
 
-def _merged(parts: Iterable[Rollup]) -> tuple[Rollup, ...]:
-    by_day: dict[int, Rollup] = {}
-    for part in parts:
-        known = by_day.get(part.day)
-        by_day[part.day] = merge([known, part]) if known else part
-    return tuple(by_day[day] for day in sorted(by_day))
-
-
 def _fresh(tx: Connection, endpoint_id: str, *, since: int, until: int) -> list[ProbeResult]:
     return [result_from_row(row) for row in _fresh_rows(tx, endpoint_id, since=since, until=until)]
 
@@ -371,6 +337,22 @@ def _fresh(tx: Connection, endpoint_id: str, *, since: int, until: int) -> list[
 def _fresh_rows(
     tx: Connection, endpoint_id: str, *, since: int, until: int
 ) -> Iterable[sa.Row[Any]]:
-    span = list(range(day_of(since + 1), day_of(until) + 1))
-    values = {"days_": span, "id_": endpoint_id, "since_": since, "until_": until}
-    return tx.execute(_FRESH, values)
+    columns = probe_table.c
+    return tx.execute(
+        sa.select(probe_table).where(
+            columns.day.in_(range(day_of(since + 1), day_of(until) + 1)),
+            columns.endpoint_id == endpoint_id,
+            columns.at > since,
+            columns.at <= until,
+        )
+    )
+
+
+def _packed_days(tx: Connection, endpoint_id: str, *, since: int, until: int) -> dict[int, bytes]:
+    """Return the packed probes of the closed days that overlap `since < at <= until`, by day."""
+    columns = probe_day_table.c
+    query = sa.select(columns.day, columns.packed).where(
+        columns.day.in_(range(day_of(since + 1), day_of(until) + 1)),
+        columns.endpoint_id == endpoint_id,
+    )
+    return dict(tx.execute(query).all())

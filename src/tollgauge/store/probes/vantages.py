@@ -18,7 +18,8 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.probe.attribution import LastUp, NetworkProbe, VantageState, sign
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.db.schema import ForeignText, metadata, upsert
+from tollgauge.db.codec import Encoded
+from tollgauge.db.schema import ForeignText, metadata
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
@@ -36,8 +37,8 @@ vantage_probe = sa.Table(
     sa.Column("asked_at", sa.BigInteger),
     # The latest result; NULL before any.
     sa.Column("at", sa.BigInteger),
-    sa.Column("outcome", sa.Text),
-    sa.Column("attribution", sa.Text),
+    sa.Column("outcome", Encoded(str, Outcome)),
+    sa.Column("attribution", Encoded(str, Attribution)),
     sa.Column("reason", ForeignText),
     sa.Column("status", sa.Integer),
     sa.Column("up", sa.Boolean),
@@ -51,7 +52,7 @@ vantage_probe = sa.Table(
     sqlite_with_rowid=False,
 )
 _WATCHED_HERE: Final = sa.and_(
-    endpoint_table.c.status == Listing.LISTED.value, endpoint_table.c.adopted.is_(False)
+    endpoint_table.c.status == Listing.LISTED, endpoint_table.c.adopted.is_(False)
 )
 """Secondary vantages probe only listed endpoints."""
 _HOSTS_TRIED: Final = 4  # due rows read per wanted host, because some share a host
@@ -87,8 +88,7 @@ def add(tx: Connection, vantage: str, due: Mapping[str, int]) -> None:
     columns = [
         {"endpoint_id": id_, "vantage": vantage, "next_due": due[id_]} for id_ in sorted(due)
     ]
-    if columns:
-        tx.execute(upsert(vantage_probe).on_conflict_do_nothing(), columns)
+    rows.add_missing(tx, vantage_probe, columns)
 
 
 def claim_due(
@@ -171,16 +171,9 @@ def states(tx: Connection, ids: Iterable[str]) -> dict[str, tuple[VantageState, 
         .where(vantage_probe.c.at.is_not(None))
         .order_by(vantage_probe.c.primary.desc(), vantage_probe.c.vantage)
     )
-    by_id: dict[str, tuple[VantageState, ...]] = {}
-    for row in rows.with_any(tx, query, vantage_probe.c.endpoint_id, sorted(set(ids))):
-        state = rows.from_columns(
-            VantageState,
-            row,
-            outcome=Outcome(row.outcome),
-            attribution=Attribution(row.attribution),
-        )
-        by_id[row.endpoint_id] = (*by_id.get(row.endpoint_id, ()), state)
-    return by_id
+    known = rows.with_any(tx, query, vantage_probe.c.endpoint_id, sorted(set(ids)))
+    by_id = rows.group((row.endpoint_id, rows.from_columns(VantageState, row)) for row in known)
+    return {id_: tuple(states) for id_, states in by_id.items()}
 
 
 def asked_since(tx: Connection, vantage: str, since: int) -> tuple[NetworkProbe, ...]:
@@ -211,18 +204,10 @@ def _last_up(row: Any) -> LastUp:
 
 def _columns(vantage: str, saved: VantageResult) -> dict[str, Any]:
     result = saved.result
+    names = ("at", "outcome", "attribution", "reason", "status", "up", "payable", "latency_ms")
     return {
-        "endpoint_id": saved.endpoint_id,
         "vantage": vantage,
-        "next_due": saved.next_due,
-        "at": result.at,
-        "outcome": result.outcome.value,
-        "attribution": result.attribution.value,
-        "reason": result.reason,
-        "status": result.status,
-        "up": result.up,
-        "payable": result.payable,
-        "latency_ms": result.latency_ms,
-        "up_at": saved.last_up.up_at,
-        "down_since": saved.last_up.down_since,
+        **{name: getattr(result, name) for name in names},
+        **rows.to_columns(saved, "result", "last_up"),
+        **rows.to_columns(saved.last_up),
     }

@@ -12,7 +12,7 @@ only within one transaction.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -22,40 +22,47 @@ from tollgauge.core.base.units import day_of
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.score.window import DAYS, NO_DAYS, ClosedDay, ClosedDays, Window, window_of
 from tollgauge.core.watch.watch_rules import RAW_DAYS
-from tollgauge.db.codec import compress, decompress
+from tollgauge.db.codec import Encoded, compress, decompress
 from tollgauge.db.schema import metadata
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
 from tollgauge.store.probes.probe_rows import result_from_row, unpack
 
+
+def _packed(kind: Any) -> Encoded:
+    """Return the column type of msgspec values, stored as compressed msgpack."""
+    encoder, decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(kind)
+    return Encoded(
+        lambda value: compress(encoder.encode(value)),
+        lambda stored: decoder.decode(decompress(stored)),
+        sa.LargeBinary(),
+    )
+
+
 closed_days = sa.Table(
     "closed_days",
     metadata,
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
-    # ClosedDays: the newest closed day and the 30 days before it.
-    sa.Column("recent", sa.LargeBinary, nullable=False),
-    # The days before them, each a ClosedDay; NULL without any.
-    sa.Column("older", sa.LargeBinary),
+    # The newest closed day and the 30 days before it.
+    sa.Column("recent", _packed(ClosedDays), nullable=False),
+    # The days before them; NULL without any.
+    sa.Column("older", _packed(tuple[ClosedDay, ...])),
 )
-
-_ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(ClosedDays)
-_OLDER_DECODER: Final = msgspec.msgpack.Decoder(tuple[ClosedDay, ...])
 
 
 def recent_days(tx: Connection, endpoint_ids: Sequence[str]) -> dict[str, ClosedDays]:
     """Return the closed days that scores read, by endpoint ID."""
     query = sa.select(*closed_days.c["endpoint_id", "recent"])
     known = rows.with_any(tx, query, closed_days.c.endpoint_id, endpoint_ids)
-    return {row.endpoint_id: _DECODER.decode(decompress(row.recent)) for row in known}
+    return {row.endpoint_id: row.recent for row in known}
 
 
 def all_days(tx: Connection, endpoint_id: str) -> tuple[ClosedDay, ...]:
     """Return all closed days of an endpoint, oldest first."""
     query = sa.select(closed_days).where(closed_days.c.endpoint_id == endpoint_id)
     row = tx.execute(query).first()
-    return () if row is None else (*_older(row), *_DECODER.decode(decompress(row.recent)).days)
+    return () if row is None else (*(row.older or ()), *row.recent.days)
 
 
 def add_closed(
@@ -75,21 +82,13 @@ def _added(
     row: Any, endpoint_id: str, day: ClosedDay, results: Sequence[ProbeResult]
 ) -> dict[str, Any]:
     """Return the row of an endpoint after a day was added; `row` is the current one, if any."""
-    before = NO_DAYS if row is None else _DECODER.decode(decompress(row.recent))
+    before, older = (NO_DAYS, None) if row is None else (row.recent, row.older)
     after, leaving = before.with_day(day, results)
-    older = row.older if row is not None else None
     if leaving:
         first = after.days[-1].day - RAW_DAYS + 1
-        days = {one.day: one for one in (*_older(row), *leaving) if one.day >= first}
-        older = compress(_ENCODER.encode([days[number] for number in sorted(days)]))
-    recent_days = compress(_ENCODER.encode(after))
-    return {"endpoint_id": endpoint_id, "recent": recent_days, "older": older}
-
-
-def _older(row: Any) -> tuple[ClosedDay, ...]:
-    if row is None or row.older is None:
-        return ()
-    return _OLDER_DECODER.decode(decompress(row.older))
+        days = {one.day: one for one in (*(older or ()), *leaving) if one.day >= first}
+        older = tuple(days[number] for number in sorted(days))
+    return {"endpoint_id": endpoint_id, "recent": after, "older": older}
 
 
 def read(tx: Connection, endpoint_id: str, *, as_of: int) -> Window:
@@ -101,17 +100,16 @@ def read_many(tx: Connection, endpoint_ids: Sequence[str], *, as_of: int) -> dic
     """Read the windows of endpoints by ID."""
     today = day_of(as_of)
     closed = recent_days(tx, endpoint_ids)
-    opened: dict[str, list[ProbeResult]] = {id_: [] for id_ in endpoint_ids}
     fresh = (
         sa.select(probe_table)
         .where(probe_table.c.day.between(today - DAYS, today), probe_table.c.at <= as_of)
         .order_by(probe_table.c.endpoint_id, probe_table.c.at)
     )
-    for row in rows.with_any(tx, fresh, probe_table.c.endpoint_id, endpoint_ids):
-        opened[row.endpoint_id].append(result_from_row(row))
+    known = rows.with_any(tx, fresh, probe_table.c.endpoint_id, endpoint_ids)
+    opened = rows.group((row.endpoint_id, result_from_row(row)) for row in known)
     windows = {}
     for id_ in endpoint_ids:
-        days, results = closed.get(id_, NO_DAYS), opened[id_]
+        days, results = closed.get(id_, NO_DAYS), opened.get(id_, [])
         late = {day_of(one.at) for one in results} & {one.day for one in days.days}
         if late:
             results = _with_packed(tx, id_, results, late)
@@ -127,5 +125,5 @@ def _with_packed(
         probe_day_table.c.day.in_(days), probe_day_table.c.endpoint_id == endpoint_id
     )
     packed = [one for row in tx.execute(query) for one in unpack(row.packed)]
-    by_instant = {one.at: one for one in (*results, *packed)}
-    return [by_instant[at] for at in sorted(by_instant)]
+    by_time = {one.at: one for one in (*results, *packed)}
+    return [by_time[at] for at in sorted(by_time)]

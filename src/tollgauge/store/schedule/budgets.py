@@ -9,7 +9,7 @@ without a turn is postponed to the site's next free one. A budget without a row 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -76,7 +76,13 @@ def admitted(tx: Connection, hosts: Sequence[Any], *, now: int, at_once: bool = 
         taken_until[host.site] += budgets[host.site].gap_us
         if turn > now and not at_once:
             put_off[host.host] = turn
-    _save(tx, taken_until, put_off)
+    spent = [{"name": name, "taken_until_us": until} for name, until in sorted(taken_until.items())]
+    rows.update_each(tx, budget_table, spent)
+    turns_of = [
+        {"host": host, "next_claim": turn, "turn_at": turn}
+        for host, turn in sorted(put_off.items())
+    ]
+    rows.update_each(tx, host_table, turns_of)
     return [host.host for host in hosts if host.host not in put_off]
 
 
@@ -94,28 +100,6 @@ def _locked(names: Sequence[str]) -> sa.Select[Any]:
         .order_by(budget_table.c.name)
         .with_for_update()
     )
-
-
-def _save(tx: Connection, taken_until: Mapping[str, int], put_off: Mapping[str, int]) -> None:
-    if taken_until:
-        update = budget_table.update().where(budget_table.c.name == sa.bindparam("name_"))
-        tx.execute(
-            update.values(taken_until_us=sa.bindparam("until_", type_=sa.BigInteger)),
-            [{"name_": name, "until_": taken_until[name]} for name in sorted(taken_until)],
-        )
-    if put_off:
-        turn = sa.bindparam("turn_", type_=sa.BigInteger)
-        update = host_table.update().where(host_table.c.host == sa.bindparam("host_"))
-        tx.execute(
-            update.values(next_claim=turn, turn_at=turn),
-            [{"host_": host, "turn_": put_off[host]} for host in sorted(put_off)],
-        )
-
-
-_SHARE: Final = tuple(item.name for item in fields(HostShare))
-_HOSTS: Final = sa.select(
-    *host_table.c["host", "site", "pace_ms", "next_claim", "free_at", "turn_at", *_SHARE]
-)
 
 
 _STANDINGS: Final = tuple(Standing)
@@ -137,20 +121,14 @@ class Census:
 def census(tx: Connection, *, now: int) -> Census:
     """Count all endpoints. This reads every row."""
     standing = _standing(now)
-    columns = (
-        endpoint_table.c.host,
-        standing,
-        sa.func.count(),
-        sa.func.min(endpoint_table.c.next_due),
-    )
+    endpoint = endpoint_table.c
+    query = sa.select(endpoint.host, standing, sa.func.count(), sa.func.min(endpoint.next_due))
     counted: dict[str, dict[Standing, int]] = {}
     due: dict[str, int] = {}
-    for host, number, count, first in tx.execute(
-        sa.select(*columns).group_by(endpoint_table.c.host, standing)
-    ):
+    for host, number, count, first in tx.execute(query.group_by(endpoint.host, standing)):
         counted.setdefault(host, {})[_STANDINGS[number]] = count
         due[host] = min(due.get(host, first), first)
-    hosts = [row for row in tx.execute(_HOSTS) if row.host in counted]
+    hosts = [row for row in tx.execute(sa.select(host_table)) if row.host in counted]
     return Census(
         loads=tuple(
             HostLoad(host=row.host, site=row.site, pace_ms=row.pace_ms, endpoints=counted[row.host])
@@ -168,16 +146,8 @@ def census(tx: Connection, *, now: int) -> Census:
 def save_plan(tx: Connection, plan: BudgetPlan, changed: Mapping[str, HostShare]) -> None:
     """Store the budgets of a plan and the changed shares of hosts."""
     put(tx, plan.gaps_us)
-    if not changed:
-        return
-    values = {name: sa.bindparam(f"{name}_", type_=host_table.c[name].type) for name in _SHARE}
-    tx.execute(
-        host_table.update().where(host_table.c.host == sa.bindparam("host_")).values(values),
-        [
-            {"host_": host} | {f"{name}_": getattr(changed[host], name) for name in _SHARE}
-            for host in sorted(changed)
-        ],
-    )
+    columns = [rows.to_columns(share, host=host) for host, share in sorted(changed.items())]
+    rows.update_each(tx, host_table, columns)
 
 
 def remember(tx: Connection, forgotten: Mapping[str, int]) -> None:
@@ -186,8 +156,8 @@ def remember(tx: Connection, forgotten: Mapping[str, int]) -> None:
 
 
 def overdue_ms(tx: Connection, *, now: int) -> dict[str, int]:
-    """Return how long the most overdue host has waited for a probe (ms): of `all` hosts, and of
-    hosts with a due `watched` endpoint.
+    """Return the delay of the most overdue host (ms): of `all` hosts, and of hosts with a due
+    `watched` endpoint.
     """
     columns = host_table.c
     waiting = {
@@ -210,13 +180,15 @@ def _standing(now: int) -> sa.ColumnElement[int]:
     for column in (columns.asked_at, columns.listing_changed_at):
         latest = sa.case((column > latest, column), else_=latest)
     asked = columns.asked_at >= now - ASKED_MS
-    delisted = sa.and_(columns.status == Listing.DELISTED.value, columns.adopted.is_(False))
-    place = {standing: number for number, standing in enumerate(_STANDINGS)}
+    delisted = sa.and_(columns.status == Listing.DELISTED, columns.adopted.is_(False))
+    index: dict[Standing, sa.ColumnElement[int]] = {
+        one: sa.literal_column(str(number)) for number, one in enumerate(_STANDINGS)
+    }
     return sa.case(
-        (columns.watched_until > now, sa.literal_column(str(place[Standing.WATCHED]))),
-        (sa.and_(delisted, asked), sa.literal_column(str(place[Standing.DELISTED_ASKED]))),
-        (delisted, sa.literal_column(str(place[Standing.DELISTED]))),
-        (latest < now - DEAD_MS, sa.literal_column(str(place[Standing.DEAD]))),
-        (asked, sa.literal_column(str(place[Standing.ASKED]))),
-        else_=sa.literal_column(str(place[Standing.LISTED])),
+        (columns.watched_until > now, index[Standing.WATCHED]),
+        (sa.and_(delisted, asked), index[Standing.DELISTED_ASKED]),
+        (delisted, index[Standing.DELISTED]),
+        (latest < now - DEAD_MS, index[Standing.DEAD]),
+        (asked, index[Standing.ASKED]),
+        else_=index[Standing.LISTED],
     ).label("standing")

@@ -40,6 +40,7 @@ def claim_due(
     others = _others(tx, now=now, limit=room, without={endpoint.host for endpoint in claimed})
     claimed += _due_endpoints(tx, others, now=now)
     hosts = {endpoint.host for endpoint in claimed}
+    # Hosts without a due endpoint came too early: without this they would be claimed each time.
     if stale := {*watched, *others} - hosts:
         compute_due(tx, stale, now=now)
     if claimed:

@@ -54,15 +54,6 @@ def bring_watched_forward(tx: Connection, endpoint_id: str, *, now: int) -> None
     tx.execute(host_table.update().where(host_table.c.host == host.scalar_subquery()).values(both))
 
 
-def make_all_due(tx: Connection, *, now: int) -> None:
-    """Make every host due now."""
-    both = {name: _earlier(name, sa.literal(now)) for name in ("next_claim", "next_watched")}
-    both["next_watched"] = sa.case(
-        (host_table.c.next_watched < NEVER, both["next_watched"]), else_=NEVER
-    )
-    tx.execute(host_table.update().values(both))
-
-
 def compute_due(tx: Connection, hosts: Iterable[str], *, now: int) -> None:
     """Recompute the due times of hosts that the caller has locked."""
     values = _due_columns(host_table.c.free_at, now=sa.literal(now))
@@ -175,7 +166,7 @@ def claim(tx: Connection, host: str, *, owner: str, now: int, lease_ms: int) -> 
     """Lease one host for a probe on request. False if it is leased or pausing. An unknown host is
     added.
     """
-    tx.execute(upsert(host_table).values(host_row(host)).on_conflict_do_nothing())
+    rows.add_missing(tx, host_table, [host_row(host)])
     free = sa.select(host_table.c.host).where(
         host_table.c.host == host, host_table.c.free_at <= now
     )
@@ -191,6 +182,7 @@ def lease(tx: Connection, hosts: Iterable[str], *, owner: str, now: int, lease_m
     """
     values = {"owner": owner, "claimed_at": now, "until": now + lease_ms}
     insert = upsert(host_lease)
+    # A lease that is still held is kept, even if the caller's check missed it.
     take_ended = insert.on_conflict_do_update(
         index_elements=["host"],
         set_={name: insert.excluded[name] for name in values},
@@ -226,12 +218,8 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
         .with_for_update(key_share=True, of=host_table)
     )
     released = [
-        {
-            "host_": row.host,
-            "claimed_at_": row.claimed_at,
-            "now_": now,
-            "free_at_": free_at[row.host],
-        }
+        {"host_": row.host, "free_at_": free_at[row.host], "claimed_at_": row.claimed_at}
+        | {"now_": now}
         for row in rows.with_any(tx, lock, host_table.c.host, sorted(free_at))
         if row.claimed_at is not None
     ]
@@ -243,9 +231,8 @@ def release(tx: Connection, free_at: Mapping[str, int], *, owner: str, now: int)
 
 def set_wildcards(tx: Connection, wildcards: Mapping[str, bool], *, at: int) -> None:
     """Store the results of wildcard tests by host, as of `at` (ms UTC)."""
-    columns = [
-        {"host": host, "wildcard": wildcards[host], "wildcard_at": at} for host in sorted(wildcards)
-    ]
+    tested = {"wildcard_at": at}
+    columns = [tested | {"host": host, "wildcard": wildcards[host]} for host in sorted(wildcards)]
     rows.put(tx, host_table, columns)
 
 

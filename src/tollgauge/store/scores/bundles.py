@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.guard.bundle import Variant
+from tollgauge.db.codec import Encoded
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 
 bundle: Final = sa.Table(
     "bundle",
     metadata,
-    sa.Column("variant", sa.Text, primary_key=True),
+    sa.Column("variant", Encoded(str, Variant), primary_key=True),
     sa.Column("as_of", sa.BigInteger, nullable=False),
     sa.Column("took_ms", sa.BigInteger, nullable=False),
     sa.Column("policy_version", sa.Integer, nullable=False),
@@ -63,28 +64,22 @@ _FACTS: Final = tuple(column for column in bundle.c if column.name != "body")
 
 def newest(tx: Connection, variant: Variant = Variant.ALL) -> StoredBundle | None:
     """Return the description of the newest bundle, or None."""
-    row = tx.execute(sa.select(*_FACTS).where(bundle.c.variant == variant.value)).first()
-    return None if row is None else _stored(row)
+    row = tx.execute(sa.select(*_FACTS).where(bundle.c.variant == variant)).first()
+    return None if row is None else rows.from_columns(StoredBundle, row)
 
 
 def every(tx: Connection) -> tuple[StoredBundle, ...]:
     """Return the descriptions of the newest bundle of each variant."""
-    return tuple(_stored(row) for row in tx.execute(sa.select(*_FACTS).order_by(bundle.c.variant)))
+    query = sa.select(*_FACTS).order_by(bundle.c.variant)
+    return tuple(rows.from_columns(StoredBundle, row) for row in tx.execute(query))
 
 
 def whole(tx: Connection, variant: Variant) -> tuple[StoredBundle, bytes] | None:
     """Return the newest bundle with its bytes, or None."""
-    row = tx.execute(sa.select(bundle).where(bundle.c.variant == variant.value)).first()
-    return None if row is None else (_stored(row), row.body)
+    row = tx.execute(sa.select(bundle).where(bundle.c.variant == variant)).first()
+    return None if row is None else (rows.from_columns(StoredBundle, row), row.body)
 
 
 def save(tx: Connection, bundles: Iterable[tuple[StoredBundle, bytes]]) -> None:
     """Replace the bundles of these variants."""
-    columns = [
-        rows.to_columns(stored, variant=stored.variant.value, body=body) for stored, body in bundles
-    ]
-    rows.put(tx, bundle, columns)
-
-
-def _stored(row: Any) -> StoredBundle:
-    return rows.from_columns(StoredBundle, row, variant=Variant(row.variant))
+    rows.put(tx, bundle, [rows.to_columns(stored, body=body) for stored, body in bundles])

@@ -18,7 +18,7 @@ from tollgauge.core.base.units import HOUR_MS, day_of
 from tollgauge.core.calibration.calibration import BASELINES, Cell, Forecast, Sums
 from tollgauge.core.watch.watch_rules import FORECASTS_MS
 from tollgauge.db.schema import endpoint as endpoint_table
-from tollgauge.db.schema import metadata, upsert
+from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 
 forecast = sa.Table(
@@ -77,15 +77,12 @@ def probed_since(tx: Connection, at: int) -> list[str]:
 
 def latest_hour(tx: Connection) -> int | None:
     """Return the last hour in which forecasts were stored."""
-    latest: int | None = tx.execute(sa.select(sa.func.max(forecast.c.hour))).scalar_one()
-    return latest
+    return rows.highest(tx, forecast.c.hour)
 
 
 def add(tx: Connection, forecasts: Sequence[ForecastRow]) -> None:
     """Store forecasts. Existing ones are not changed."""
-    if forecasts:
-        insert = upsert(forecast).on_conflict_do_nothing()
-        tx.execute(insert, [_columns(row) for row in forecasts])
+    rows.add_missing(tx, forecast, [_columns(row) for row in forecasts])
 
 
 def of_day(tx: Connection, day: int) -> tuple[ForecastRow, ...]:
@@ -121,8 +118,7 @@ def save_day(tx: Connection, day: int, sums: dict[int, Sums]) -> None:
         for version, counted in sums.items()
         for cell, count, hits in counted.rows()
     ]
-    if columns:
-        tx.execute(upsert(calibration_day).on_conflict_do_nothing(), columns)
+    rows.add_missing(tx, calibration_day, columns)
 
 
 def sums_since(tx: Connection, day: int) -> dict[int, Sums]:
@@ -130,14 +126,14 @@ def sums_since(tx: Connection, day: int) -> dict[int, Sums]:
     table = calibration_day.c
     keys = (table.policy_version, table.horizon, table.measure, table.value)
     query = (
-        sa.select(*keys, sa.func.sum(table.count).label("n"), sa.func.sum(table.hits).label("hits"))
+        sa.select(*keys, sa.func.sum(table.count), sa.func.sum(table.hits))
         .where(table.day >= day)
         .group_by(*keys)
     )
-    counts: dict[int, list[tuple[Cell, int, int]]] = {}
-    for row in tx.execute(query):
-        cell = Cell(row.horizon, row.measure, row.value)
-        counts.setdefault(row.policy_version, []).append((cell, int(row.n), int(row.hits)))
+    counts = rows.group(
+        (version, (Cell(*cell), int(count), int(hits)))
+        for version, *cell, count, hits in tx.execute(query)
+    )
     return {version: Sums(counted) for version, counted in sorted(counts.items())}
 
 
@@ -151,14 +147,8 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
     """Delete up to `limit` expired forecasts, oldest first; return their number. Their counts
     stay.
     """
-    key = sa.tuple_(*forecast.primary_key)
-    old = (
-        sa.select(*forecast.primary_key)
-        .where(forecast.c.hour < day_of(now - FORECASTS_MS) * _HOURS)
-        .order_by(*forecast.primary_key)
-        .limit(limit)
-    )
-    return tx.execute(forecast.delete().where(key.in_(old))).rowcount
+    old = forecast.c.hour < day_of(now - FORECASTS_MS) * _HOURS
+    return rows.delete_batch(tx, forecast, old, order_by=tuple(forecast.primary_key), limit=limit)
 
 
 def hour_of(at: int) -> int:

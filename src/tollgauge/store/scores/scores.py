@@ -21,7 +21,7 @@ from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.core.score.score import Score, flag_codes, score_from_json
 from tollgauge.core.watch.watch_rules import EVIDENCE_MS
-from tollgauge.db.codec import compress, decompress
+from tollgauge.db.codec import Compressed
 from tollgauge.db.schema import FIGURES, metadata, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import listing as listing_table
@@ -64,7 +64,7 @@ class ScoreRow:
 
     `evidence` is the canonical text of the evidence and `result` the JSON of the whole score.
     `figures` belong to the endpoint's row: they are set in a score to save and None in one that was
-    read.
+    read. `named_at` is when a sold report last cited the evidence (ms UTC).
     """
 
     endpoint_id: str
@@ -74,6 +74,7 @@ class ScoreRow:
     evidence: bytes
     result: bytes
     figures: ScoreFigures | None = field(default=None, compare=False, repr=False)
+    named_at: int | None = field(default=None, compare=False)
 
     @cached_property
     def digest(self) -> str:
@@ -90,7 +91,9 @@ def save(tx: Connection, row: ScoreRow) -> bool:
     # First, because it locks the endpoint's row, which therefore cannot be deleted in the meantime.
     if not tx.execute(_END_CLAIM, _claim_values(row)).rowcount:
         return False
-    saved = tx.execute(_SAVE.values(_columns(row)).returning(score_table.c.endpoint_id))
+    saved = tx.execute(
+        _SAVE.values(rows.to_columns(row, "figures")).returning(score_table.c.endpoint_id)
+    )
     return saved.first() is not None
 
 
@@ -101,7 +104,7 @@ def save_many(tx: Connection, score_rows: Iterable[ScoreRow]) -> None:
     known = [by_id[row.id] for row in rows.with_any(tx, lock, endpoint_table.c.id, sorted(by_id))]
     if known:
         tx.execute(_END_CLAIM, [_claim_values(row) for row in known])
-        tx.execute(_SAVE, [_columns(row) for row in known])
+        tx.execute(_SAVE, [rows.to_columns(row, "figures") for row in known])
 
 
 def _claim_values(row: ScoreRow) -> dict[str, Any]:
@@ -115,7 +118,7 @@ def _claim_values(row: ScoreRow) -> dict[str, Any]:
 def get(tx: Connection, endpoint_id: str) -> ScoreRow | None:
     """Return the score of an endpoint, or None."""
     row = tx.execute(sa.select(score_table).where(score_table.c.endpoint_id == endpoint_id)).first()
-    return None if row is None else from_row(row)
+    return None if row is None else rows.from_columns(ScoreRow, row, figures=None)
 
 
 def result(tx: Connection, endpoint_id: str) -> Score | None:
@@ -194,15 +197,6 @@ def site_paths(tx: Connection, site: str, *, before: int, probed_since: int) -> 
     ]
 
 
-def _columns(row: ScoreRow) -> dict[str, Any]:
-    return rows.to_columns(row, "figures", evidence=compress(row.evidence))
-
-
-def from_row(row: Any) -> ScoreRow:
-    """Build a score from a row."""
-    return rows.from_columns(ScoreRow, row, evidence=decompress(row.evidence), figures=None)
-
-
 # Precision of the time of the last citation. A report is sold many times, and writing the time at
 # each sale would be most of what the sale writes.
 RENAMED_MS: Final = DAY_MS
@@ -211,21 +205,21 @@ evidence_table: Final = sa.Table(
     metadata,
     # SHA-256 of the canonical text in hex.
     sa.Column("digest", sa.Text, primary_key=True),
-    # The canonical text, compressed.
-    sa.Column("document", sa.LargeBinary, nullable=False),
+    # The canonical text.
+    sa.Column("document", Compressed, nullable=False),
     sa.Column("named_at", sa.BigInteger, nullable=False),
     sa.Index("ix_evidence_named", "named_at"),
 )
 
 
-def keep_evidence(tx: Connection, row: ScoreRow, *, now: int, named_at: int | None = None) -> None:
+def keep_evidence(tx: Connection, row: ScoreRow, *, now: int) -> None:
     """Keep the evidence of a score that a report cites now.
 
-    Nothing is written within RENAMED_MS of `named_at`, the last citation.
+    Nothing is written within RENAMED_MS of the last citation.
     """
-    if named_at is not None and now - named_at < RENAMED_MS:
+    if row.named_at is not None and now - row.named_at < RENAMED_MS:
         return
-    document = {"digest": row.digest, "document": compress(row.evidence), "named_at": now}
+    document = {"digest": row.digest, "document": row.evidence, "named_at": now}
     insert = upsert(evidence_table).values(document)
     tx.execute(insert.on_conflict_do_update(index_elements=["digest"], set_={"named_at": now}))
     tx.execute(
@@ -238,12 +232,10 @@ def keep_evidence(tx: Connection, row: ScoreRow, *, now: int, named_at: int | No
 def get_evidence(tx: Connection, digest: str) -> bytes | None:
     """Return the canonical text of a digest, or None if no report cited it for 90 days."""
     query = sa.select(evidence_table.c.document).where(evidence_table.c.digest == digest)
-    document = tx.execute(query).scalar_one_or_none()
-    return None if document is None else decompress(document)
+    return tx.execute(query).scalar_one_or_none()
 
 
 def forget_evidence(tx: Connection, *, now: int, limit: int) -> int:
     """Delete up to `limit` documents not cited for 90 days; return their number."""
     unnamed = evidence_table.c.named_at < now - EVIDENCE_MS - RENAMED_MS
-    old = sa.select(evidence_table.c.digest).where(unnamed).limit(limit)
-    return tx.execute(evidence_table.delete().where(evidence_table.c.digest.in_(old))).rowcount
+    return rows.delete_batch(tx, evidence_table, unnamed, limit=limit)

@@ -7,7 +7,7 @@ probe sees a price. Anyone could list other addresses in a further directory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -55,7 +55,7 @@ def listed(tx: Connection, *, after: str, limit: int, now: int) -> tuple[RecordR
             endpoint_table.c.id > after,
             endpoint_table.c.adopted.is_(False),
             sa.or_(
-                endpoint_table.c.status == Listing.LISTED.value,
+                endpoint_table.c.status == Listing.LISTED,
                 endpoint_table.c.last_seen > now - LISTED_MS,
             ),
         )
@@ -76,16 +76,18 @@ def _with_changes(tx: Connection, endpoint_rows: Sequence[Any]) -> tuple[RecordR
         .where(of_page, discovery_event.c.event == PAYTO_CHANGED)
         .order_by(discovery_event.c.endpoint_id, discovery_event.c.at, discovery_event.c.id)
     )
-    changes: dict[tuple[str, str], list[TermChange]] = {}
-    for row in tx.execute(query):
-        change = rows.from_columns(TermChange, row, kind=PAYTO_CHANGED, price=None)
-        changes.setdefault((row.endpoint_id, row.source), []).append(change)
-    return tuple(
-        _record_row(row, changes.get((row.id, row.quote_source), ())) for row in endpoint_rows
+    changes = rows.group(
+        (
+            (row.endpoint_id, row.source),
+            rows.from_columns(TermChange, row, kind=PAYTO_CHANGED, price=None),
+        )
+        for row in tx.execute(query)
     )
-
-
-def _record_row(row: Any, changes: Iterable[TermChange]) -> RecordRow:
-    return RecordRow(
-        endpoint=rated_endpoints.from_row(row), result=row.result, payto_changes=tuple(changes)
+    return tuple(
+        RecordRow(
+            endpoint=rated_endpoints.from_row(row),
+            result=row.result,
+            payto_changes=tuple(changes.get((row.id, row.quote_source), ())),
+        )
+        for row in endpoint_rows
     )

@@ -18,7 +18,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.watch.watch_rules import DestinationKind, WatchState, masked_host
+from tollgauge.core.watch.watch_rules import WatchState, masked_host
 from tollgauge.store import rows
 from tollgauge.store.watches.destinations import Destination, destination
 from tollgauge.store.watches.outbox import (
@@ -35,7 +35,7 @@ _OF_DESTINATION: Final = (
     *(column for column in destination.c if column.name not in delivery.c),
     destination.c.created_at.label("destination_created_at"),
 )
-_DELIVERING: Final = (WatchState.ACTIVE.value, WatchState.EXPIRED.value)
+_DELIVERING: Final = (WatchState.ACTIVE, WatchState.EXPIRED)
 """An expired watch still delivers its expiry event and earlier events."""
 
 
@@ -198,18 +198,11 @@ def _due(
 
 
 def _claimed(row: Any) -> ClaimedDelivery:
-    destination_row = rows.from_columns(
-        Destination,
-        row,
-        id=row.destination_id,
-        kind=DestinationKind(row.kind),
-        created_at=row.destination_created_at,
+    receiver = rows.from_columns(
+        Destination, row, id=row.destination_id, created_at=row.destination_created_at
     )
-    return ClaimedDelivery(
-        delivery=delivery_from_row(row),
-        destination=destination_row,
-        sealed_key=row.sealed_key,
-        secret_hash=row.secret_hash,
+    return rows.from_columns(
+        ClaimedDelivery, row, delivery=delivery_from_row(row), destination=receiver
     )
 
 

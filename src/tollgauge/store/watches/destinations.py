@@ -16,7 +16,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.watch.watch_rules import DestinationKind
-from tollgauge.db.schema import metadata
+from tollgauge.db.codec import Encoded
+from tollgauge.db.schema import metadata, partial_index
 from tollgauge.store import rows
 
 _FAILING: Final = sa.text("failures > 0")
@@ -26,7 +27,7 @@ destination = sa.Table(
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("watch_id", sa.Text, nullable=False),
-    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("kind", Encoded(str, DestinationKind), nullable=False),
     sa.Column("sealed_url", sa.LargeBinary, nullable=False),
     sa.Column("masked", sa.Text, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
@@ -39,7 +40,7 @@ destination = sa.Table(
     sa.Column("lease_owner", sa.Text),
     sa.Column("lease_until", sa.BigInteger, nullable=False),
     sa.Index("ix_destination_watch_id", "watch_id"),
-    sa.Index("ix_destination_failing", "id", sqlite_where=_FAILING, postgresql_where=_FAILING),
+    partial_index("ix_destination_failing", "id", where=_FAILING),
 )
 
 
@@ -69,9 +70,7 @@ class Destination:
 def add(tx: Connection, destinations: Sequence[Destination]) -> None:
     """Add destinations to their watches."""
     if destinations:
-        columns = [
-            rows.to_columns(added, kind=added.kind.value, lease_until=0) for added in destinations
-        ]
+        columns = [rows.to_columns(added, lease_until=0) for added in destinations]
         tx.execute(destination.insert(), columns)
 
 
@@ -84,13 +83,11 @@ def remove(tx: Connection, ids: Sequence[str], *, now: int) -> None:
 def of_watches(tx: Connection, watch_ids: Iterable[str]) -> dict[str, tuple[Destination, ...]]:
     """Return the destinations of watches by watch ID, oldest first, without removed ones."""
     ids = list(watch_ids)
-    by_watch: dict[str, list[Destination]] = {watch_id: [] for watch_id in ids}
     query = (
         sa.select(destination)
         .where(destination.c.removed_at.is_(None))
         .order_by(destination.c.created_at, destination.c.id)
     )
-    for row in rows.with_any(tx, query, destination.c.watch_id, ids):
-        stored = rows.from_columns(Destination, row, kind=DestinationKind(row.kind))
-        by_watch[row.watch_id].append(stored)
-    return {watch_id: tuple(destinations) for watch_id, destinations in by_watch.items()}
+    known = rows.with_any(tx, query, destination.c.watch_id, ids)
+    by_watch = rows.group((row.watch_id, rows.from_columns(Destination, row)) for row in known)
+    return {watch_id: tuple(by_watch.get(watch_id, ())) for watch_id in ids}

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.watch.watch_rules import DELIVERIES_MS, WatchState
-from tollgauge.db.schema import ForeignText, metadata, upsert
+from tollgauge.db.schema import ForeignText, metadata, partial_index
 from tollgauge.store import rows
 from tollgauge.store.watches.destinations import destination
 from tollgauge.store.watches.watches import watch
@@ -50,7 +50,7 @@ delivery = sa.Table(
     sa.Index("ix_delivery_state_due", "state", "due"),
     sa.Index("ix_delivery_destination_id_state", "destination_id", "state"),
     sa.Index("ix_delivery_watch_id", "watch_id"),
-    sa.Index("ix_delivery_done_at", "done_at", sqlite_where=_ENDED, postgresql_where=_ENDED),
+    partial_index("ix_delivery_done_at", "done_at", where=_ENDED),
 )
 
 _NEWEST: Final = sa.select(delivery).order_by(delivery.c.created_at.desc(), delivery.c.id)
@@ -97,12 +97,10 @@ class Depth:
 
 def put(tx: Connection, alerts: Sequence[Alert], *, now: int) -> None:
     """Queue deliveries. Existing ones are not changed."""
-    if not alerts:
-        return
     queued = [
         rows.to_columns(alert, state=QUEUED, attempts=0, due=now, last_error="") for alert in alerts
     ]
-    tx.execute(upsert(delivery).on_conflict_do_nothing(), queued)
+    rows.add_missing(tx, delivery, queued)
 
 
 def drop(tx: Connection, watch_id: str, *, now: int, to: Iterable[str] | None = None) -> None:
@@ -126,7 +124,7 @@ def sweep(tx: Connection, *, now: int) -> int:
     own_watch = sa.select(watch.c.id).where(watch.c.id == delivery.c.watch_id)
     unwanted = sa.or_(
         ~own_destination.where(destination.c.removed_at.is_(None)).exists(),
-        ~own_watch.where(watch.c.state != WatchState.CANCELLED.value).exists(),
+        ~own_watch.where(watch.c.state != WatchState.CANCELLED).exists(),
     )
     drop_unwanted = delivery.update().where(*queued, unwanted).values(state=DROPPED, done_at=now)
     disabled = own_destination.where(destination.c.disabled_at.is_not(None)).exists()
@@ -161,7 +159,7 @@ def resend(tx: Connection, ids: Iterable[str], *, now: int) -> int:
     Deliveries to removed destinations and of cancelled watches are not resent.
     """
     not_removed = sa.select(destination.c.id).where(destination.c.removed_at.is_(None))
-    not_cancelled = sa.select(watch.c.id).where(watch.c.state != WatchState.CANCELLED.value)
+    not_cancelled = sa.select(watch.c.id).where(watch.c.state != WatchState.CANCELLED)
     wanted = (
         delivery.c.id.in_(list(ids)),
         delivery.c.state == DEAD,
@@ -196,13 +194,8 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
     """Delete up to `limit` deliveries that ended long ago, including dead ones; return their
     number.
     """
-    old = (
-        sa.select(delivery.c.id)
-        .where(delivery.c.done_at < now - DELIVERIES_MS, delivery.c.state != QUEUED)
-        .order_by(delivery.c.done_at)
-        .limit(limit)
-    )
-    return tx.execute(delivery.delete().where(delivery.c.id.in_(old))).rowcount
+    old = (delivery.c.done_at < now - DELIVERIES_MS, delivery.c.state != QUEUED)
+    return rows.delete_batch(tx, delivery, *old, order_by=(delivery.c.done_at,), limit=limit)
 
 
 def delivery_from_row(row: Any) -> OutboxDelivery:

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.watch_rules import WatchRequest
+from tollgauge.db.codec import JsonObject
 from tollgauge.db.schema import Serial, metadata
 from tollgauge.store import rows
 
@@ -27,7 +27,7 @@ watch_event = sa.Table(
     sa.Column("watch_id", sa.Text, nullable=False),
     sa.Column("at", sa.BigInteger, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
-    sa.Column("detail", sa.Text, nullable=False),
+    sa.Column("detail", JsonObject, nullable=False),
     sa.Index("ix_watch_event_watch_id", "watch_id", "id"),
 )
 
@@ -51,15 +51,13 @@ def append(
     The caller has locked the watch's row. Without the lock a later ID could become visible before
     an earlier one, and a reader's cursor would skip the earlier one.
     """
-    text = orjson.dumps(detail).decode()
-    row = watch_event.insert().values(watch_id=watch_id, at=now, type=type_, detail=text)
-    done = tx.execute(row.returning(watch_event.c.id))
-    return int(done.scalar_one())
+    row = watch_event.insert().values(watch_id=watch_id, at=now, type=type_, detail=detail)
+    return int(tx.execute(row.returning(watch_event.c.id)).scalar_one())
 
 
 def newest(tx: Connection) -> int:
     """Return the ID of the newest event of any watch, 0 without any."""
-    return tx.execute(sa.select(sa.func.max(watch_event.c.id))).scalar_one() or 0
+    return rows.highest(tx, watch_event.c.id) or 0
 
 
 def of_watch(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[WatchEvent, ...]:
@@ -70,10 +68,7 @@ def of_watch(tx: Connection, watch_id: str, *, after: int, limit: int) -> tuple[
         .order_by(watch_event.c.id)
         .limit(limit)
     )
-    return tuple(
-        rows.from_columns(WatchEvent, row, detail=orjson.loads(row.detail))
-        for row in tx.execute(query)
-    )
+    return tuple(rows.from_columns(WatchEvent, row) for row in tx.execute(query))
 
 
 def request_history(
@@ -91,7 +86,7 @@ def request_history(
     for row in rows.with_any(tx, query, watch_event.c.watch_id, watch_ids):
         requests = by_watch.setdefault(row.watch_id, [])
         last = requests[-1][1] if requests else WatchRequest()
-        watch_request = _request_after(last, orjson.loads(row.detail))
+        watch_request = _request_after(last, row.detail)
         if not requests or watch_request != last:
             requests.append((row.at, watch_request))
     return {watch_id: tuple(requests) for watch_id, requests in by_watch.items()}

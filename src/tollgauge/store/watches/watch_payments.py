@@ -72,12 +72,12 @@ def renew(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> int:
     renewed = watches.get(tx, watch_id)
     if renewed is None:
         raise LookupError(watch_id)
-    pending_renewals = sa.select(sa.func.count()).where(
+    others = rows.count(
+        tx,
         watch_payment.c.watch_id == watch_id,
         watch_payment.c.kind == RENEW,
         watch_payment.c.applied.is_(False),
     )
-    others = tx.execute(pending_renewals).scalar_one()
     _add(tx, payment_id, watch_id, RENEW, at=now)
     return rules.renewed_until(renewed.expires_at, now=now) + others * rules.PERIOD_MS
 
@@ -101,7 +101,7 @@ def apply(tx: Connection, *, now: int, watch_id: str | None = None) -> int:
         query = query.where(watch_payment.c.watch_id == watch_id)
     applied = 0
     for row in tx.execute(query).all():
-        if row.paid == PaymentState.SETTLED.value:
+        if row.paid is PaymentState.SETTLED:
             _apply(tx, row, now=now)
             applied += 1
         else:
@@ -175,6 +175,6 @@ def _undo_pending(tx: Connection, payment_id: str) -> None:
         watch_payment.delete().where(*unapplied).returning(watch_payment.c.watch_id)
     )
     for watch_id in removed.scalars().all():
-        pending = (watch.c.id == watch_id, watch.c.state == WatchState.PENDING.value)
+        pending = (watch.c.id == watch_id, watch.c.state == WatchState.PENDING)
         if tx.execute(watch.delete().where(*pending)).rowcount:
             tx.execute(destination.delete().where(destination.c.watch_id == watch_id))

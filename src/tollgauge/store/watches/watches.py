@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import orjson
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.watch_rules import WatchRequest, WatchState
+from tollgauge.db.codec import Encoded, Texts
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
@@ -25,7 +25,7 @@ from tollgauge.store.schedule import hosts
 from tollgauge.store.watches import destinations, watch_events
 from tollgauge.store.watches.destinations import Destination
 
-LIVE: Final = (WatchState.PENDING.value, WatchState.ACTIVE.value)
+LIVE: Final = (WatchState.PENDING, WatchState.ACTIVE)
 _BATCH: Final = 500
 
 watch = sa.Table(
@@ -36,8 +36,8 @@ watch = sa.Table(
     # The sealed signing key; NULL while no destination needs one.
     sa.Column("sealed_key", sa.LargeBinary),
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), nullable=False),
-    sa.Column("state", sa.Text, nullable=False),
-    sa.Column("events", sa.Text, nullable=False),
+    sa.Column("state", Encoded(str, WatchState), nullable=False),
+    sa.Column("events", Texts, nullable=False),
     sa.Column("sensitivity", sa.Integer, nullable=False),
     sa.Column("digest", sa.Boolean, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),
@@ -91,10 +91,9 @@ def add(tx: Connection, added: Watch) -> None:
     columns = rows.to_columns(
         added,
         "watch_request",
-        state=added.state.value,
         due=_due(added),
         digest_at=added.digest_at or added.created_at + DAY_MS,
-        **_request_values(added.watch_request),
+        **rows.to_columns(added.watch_request),
     )
     tx.execute(watch.insert().values(columns))
 
@@ -117,7 +116,7 @@ def listeners(tx: Connection, endpoint_ids: Iterable[str], *, since: int) -> tup
     """Return the watches of endpoints that may report changes since `since`: pending and active
     ones, and those that expired later.
     """
-    expired = (watch.c.state == WatchState.EXPIRED.value, watch.c.expires_at >= since)
+    expired = (watch.c.state == WatchState.EXPIRED, watch.c.expires_at >= since)
     query = sa.select(watch).where(
         watch.c.endpoint_id.in_(list(endpoint_ids)),
         sa.or_(watch.c.state.in_(LIVE), sa.and_(*expired)),
@@ -157,15 +156,10 @@ def latest(tx: Connection, *, limit: int) -> tuple[Watch, ...]:
 
 def start(tx: Connection, subject: Watch, *, now: int) -> None:
     """Start a pending watch that the caller has locked."""
-    values = {"state": WatchState.ACTIVE.value, "due": _due(subject)}
+    values = {"state": WatchState.ACTIVE, "due": _due(subject)}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(**values))
-    note(
-        tx,
-        subject.id,
-        rules.CREATED,
-        watch_events.request_json(subject.watch_request),
-        now=subject.created_at,
-    )
+    settings = watch_events.request_json(subject.watch_request)
+    note(tx, subject.id, rules.CREATED, settings, now=subject.created_at)
     _watched(tx, subject.endpoint_id, now=now)
 
 
@@ -177,8 +171,7 @@ def extend(tx: Connection, subject: Watch, *, paid_at: int, now: int) -> None:
     values: dict[str, Any] = {"expires_at": until}
     # A watch that was cancelled while its renewal was being paid stays cancelled.
     if subject.state is not WatchState.CANCELLED:
-        active = {"state": WatchState.ACTIVE.value, "ended_at": None}
-        values |= {**active, "expiring_told": False, "due": now}
+        values |= {"state": WatchState.ACTIVE, "ended_at": None, "expiring_told": False, "due": now}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(**values))
     note(tx, subject.id, rules.RENEWED, {"expiresAt": until}, now=now)
     _watched(tx, subject.endpoint_id, now=now)
@@ -197,15 +190,13 @@ def edit(
     """Change the settings and destinations of a watch that the caller has locked, and append an
     `edited` event with the changes.
     """
-    before, after = (
-        watch_events.request_json(subject.watch_request),
-        watch_events.request_json(watch_request),
-    )
+    before = watch_events.request_json(subject.watch_request)
+    after = watch_events.request_json(watch_request)
     changes: dict[str, Any] = {key: after[key] for key in after if after[key] != before[key]}
     changes |= {"destinations_added": [new.masked for new in added]} if added else {}
     changes |= {"destinations_removed": len(removed)} if removed else {}
     started = subject.digest_at if subject.watch_request.digest else now + DAY_MS
-    values = {**_request_values(watch_request), "sealed_key": sealed_key, "digest_at": started}
+    values = {**rows.to_columns(watch_request), "sealed_key": sealed_key, "digest_at": started}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(**values, due=now))
     destinations.add(tx, added)
     destinations.remove(tx, removed, now=now)
@@ -242,8 +233,8 @@ def end(tx: Connection, subject: Watch, state: WatchState, *, now: int) -> int |
     """
     done = tx.execute(
         watch.update()
-        .where(watch.c.id == subject.id, watch.c.state == WatchState.ACTIVE.value)
-        .values(state=state.value, ended_at=now)
+        .where(watch.c.id == subject.id, watch.c.state == WatchState.ACTIVE)
+        .values(state=state, ended_at=now)
     )
     if done.rowcount != 1:
         return None
@@ -256,7 +247,7 @@ def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
     """Lock and return active watches with an expiry warning, digest or end due."""
     query = (
         sa.select(watch)
-        .where(watch.c.state == WatchState.ACTIVE.value, watch.c.due <= now)
+        .where(watch.c.state == WatchState.ACTIVE, watch.c.due <= now)
         .order_by(watch.c.due)
         .limit(limit)
         # SKIP LOCKED: another alert worker handles the locked ones.
@@ -267,7 +258,7 @@ def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
 
 def any_due(tx: Connection, *, now: int) -> bool:
     """Return whether an active watch is due."""
-    return rows.exist(tx, watch.c.state == WatchState.ACTIVE.value, watch.c.due <= now)
+    return rows.exist(tx, watch.c.state == WatchState.ACTIVE, watch.c.due <= now)
 
 
 def reschedule(tx: Connection, subject: Watch, *, expiring_told: bool, digest_at: int) -> None:
@@ -288,7 +279,7 @@ def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
     """Probe an endpoint at the watched rate until its last active watch ends."""
     until = (
         sa.select(sa.func.coalesce(sa.func.max(watch.c.expires_at), 0))
-        .where(watch.c.endpoint_id == endpoint_id, watch.c.state == WatchState.ACTIVE.value)
+        .where(watch.c.endpoint_id == endpoint_id, watch.c.state == WatchState.ACTIVE)
         .scalar_subquery()
     )
     tx.execute(
@@ -307,28 +298,13 @@ def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
 
 def _due(subject: Watch) -> int:
     """Return when a watch is due next (ms UTC)."""
-    instants = [subject.expires_at]
+    times = [subject.expires_at]
     if not subject.expiring_told:
-        instants.append(subject.expires_at - rules.EXPIRING_MS)
+        times.append(subject.expires_at - rules.EXPIRING_MS)
     if subject.watch_request.digest:
-        instants.append(subject.digest_at)
-    return min(instants)
-
-
-def _request_values(watch_request: WatchRequest) -> dict[str, Any]:
-    return {
-        "events": orjson.dumps(watch_request.events).decode(),
-        "sensitivity": watch_request.sensitivity,
-        "digest": watch_request.digest,
-    }
+        times.append(subject.digest_at)
+    return min(times)
 
 
 def _watch(row: Any) -> Watch:
-    return rows.from_columns(
-        Watch,
-        row,
-        state=WatchState(row.state),
-        watch_request=WatchRequest(
-            events=tuple(orjson.loads(row.events)), sensitivity=row.sensitivity, digest=row.digest
-        ),
-    )
+    return rows.from_columns(Watch, row, watch_request=rows.from_columns(WatchRequest, row))

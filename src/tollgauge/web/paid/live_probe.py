@@ -34,10 +34,11 @@ from tollgauge.monitor import probing
 from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.monitor.probing import Prober
 from tollgauge.observe import LIVE_PROBES
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payer_limit
-from tollgauge.store.probes import latest as latest_rows
-from tollgauge.store.probes.latest import LatestProbe
+from tollgauge.store.probes import probes
 from tollgauge.store.schedule import hosts
+from tollgauge.store.schedule.hosts import HostState
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.admission import Waiting
 from tollgauge.web.paid.sale import HeldClaim
@@ -125,8 +126,7 @@ class LiveProbe:
         until = asyncio.get_running_loop().time() + WAIT_S
         try:
             async with self._turns.turn(resource.id, until=until):
-                latest, usable = await self.prober.store.reading(self.check, resource)
-                known = latest.endpoint
+                known, _, usable = await self.prober.store.reading(self.check, resource)
                 if known is not None and usable is not None:
                     return known, usable
                 if self._turns.count(resource.host) > WAITING_MAX:
@@ -138,15 +138,19 @@ class LiveProbe:
         except TimeoutError:
             raise _busy(resource.host, waited=True) from None
 
-    def check(self, tx: Connection, resource: Resource) -> tuple[LatestProbe, ProbeResult | None]:
-        """Return the stored state of a resource's endpoint, and a result that is recent enough to
-        be the answer. Raises Problem 503 if its host is on hold and there is no such result.
+    def check(
+        self, tx: Connection, resource: Resource
+    ) -> tuple[Endpoint | None, HostState, ProbeResult | None]:
+        """Return a resource's endpoint, if it is known, its host, and a result that is recent
+        enough to be the answer. Raises Problem 503 if the host is on hold and there is no such
+        result.
         """
-        now, latest = self.prober.clock(), latest_rows.of(tx, resource)
-        paused_until = latest.endpoint.paused_until if latest.endpoint else 0
-        free_at = max(latest.host.free_at, paused_until)
+        now, endpoint = self.prober.clock(), endpoints.get(tx, resource.id)
+        host = hosts.get(tx, resource.host)
+        free_at = max(host.free_at, endpoint.paused_until if endpoint else 0)
         on_hold = free_at > now + HOLD_MS
-        usable = recent_result(latest, now=now, age_ms=STAND_IN_MS if on_hold else SHARE_MS)
+        last = probes.last(tx, resource.id)
+        usable = recent_result(last, now=now, age_ms=STAND_IN_MS if on_hold else SHARE_MS)
         if on_hold and usable is None:
             raise Problem(
                 503,
@@ -156,7 +160,7 @@ class LiveProbe:
                 retry_after=whole_seconds(free_at - now),
                 host=payer_limit.for_probe(resource.host),
             )
-        return latest, usable
+        return endpoint, host, usable
 
     async def _probe_and_record(
         self,
@@ -226,8 +230,7 @@ class LiveProbe:
         """
         loop = asyncio.get_running_loop()
         for pause in chain(PAUSES_S, repeat(PAUSES_S[-1])):
-            latest, usable = await self.prober.store.reading(self.check, resource)
-            known, host = latest.endpoint, latest.host
+            known, host, usable = await self.prober.store.reading(self.check, resource)
             if known is not None and usable is not None:
                 return known, usable
             now = self.prober.clock()
@@ -243,11 +246,12 @@ class LiveProbe:
         raise AssertionError("the pauses never end")
 
 
-def recent_result(latest: LatestProbe, *, now: int, age_ms: int = SHARE_MS) -> ProbeResult | None:
+def recent_result(
+    last: ProbeResult | None, *, now: int, age_ms: int = SHARE_MS
+) -> ProbeResult | None:
     """Return the last result of an endpoint if it is recent enough to be shared and is about the
     target: after a failure of this service, or one without a clear cause, it is probed again.
     """
-    last = latest.probe
     young = last is not None and now - age_ms < last.at <= now
     return last if young and last is not None and not _failed_here(last) else None
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.probe.rollup import SLOT_MS
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.score import Down
 from tollgauge.core.score.window import DayScore
-from tollgauge.monitor.reports.endpoint import DayBar, TimelineEvent
+from tollgauge.monitor.reports.endpoint import DayBar
 from tollgauge.web.pages.badge import badge_svg
 from tollgauge.web.pages.charts.days import (
     day_uptime,
@@ -70,7 +71,7 @@ def day_rows(draw: st.DrawFn) -> tuple[DayBar, ...]:
 
 events = st.lists(
     st.builds(
-        TimelineEvent,
+        TermChange,
         at=st.integers(min_value=0, max_value=40_000 * DAY_MS),
         kind=st.sampled_from(KINDS),
         source=st.text(max_size=20),
@@ -201,7 +202,7 @@ def test_chart_without_stored_scores_explains_it() -> None:
 
 @given(events, st.integers(min_value=0, max_value=40_000), st.integers(0, 90))
 def test_any_events_give_a_valid_picture_of_the_changes_in_view(
-    events: tuple[TimelineEvent, ...], first: int, span: int
+    events: tuple[TermChange, ...], first: int, span: int
 ) -> None:
     tree = parsed(timeline(events, first_day=first, last_day=first + span))
     shown = [

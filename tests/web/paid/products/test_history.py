@@ -30,10 +30,10 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.monitor import discovery, terms
 from tollgauge.store.chain import cursors
 from tollgauge.store.endpoints import endpoints, listings
-from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import archive, probe_rows, probes
 from tollgauge.web.edge.messages import accepts_gzip
@@ -197,8 +197,8 @@ async def test_history_contains_listing_and_price_changes_with_their_source(
 
 async def test_pay_to_change_shows_whether_it_was_announced(shop: PaidServer) -> None:
     await shop.live([probe(NOW - 5 * DAY_MS)])
-    change = DiscoveryEvent(
-        at=NOW - DAY_MS, event="payto-changed", source="probe", before="0xaa", after="0xbb"
+    change = TermChange(
+        at=NOW - DAY_MS, kind="payto-changed", source="probe", before="0xaa", after="0xbb"
     )
     changes = (change, replace(change, at=NOW, before="0xbb", after="0xcc", announced=True))
     await shop.store.writing(listings.add_events, [(RESOURCE.id, event) for event in changes])

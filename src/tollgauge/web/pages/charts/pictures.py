@@ -12,8 +12,8 @@ from markupsafe import Markup
 from tollgauge.core.base.units import day_of, dollars
 from tollgauge.core.calibration.calibration import Bin
 from tollgauge.core.score.demand import DaySum
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.score import Down
-from tollgauge.monitor.reports.endpoint import TimelineEvent
 from tollgauge.web.pages.charts.days import LEFT, WIDTH
 from tollgauge.web.pages.charts.svg import element, label, number, picture, title
 from tollgauge.web.pages.labels import count, day_date, percent, tenths
@@ -186,7 +186,7 @@ caps: round for prices, square for listings (SVG 2, 13.5.4).
 """
 
 
-def timeline(events: tuple[TimelineEvent, ...], *, first_day: int, last_day: int) -> Markup:
+def timeline(events: tuple[TermChange, ...], *, first_day: int, last_day: int) -> Markup:
     """Draw changes of price (circles), payTo and network (diamonds) and listing (squares).
 
     Each has a lane, with at most one mark per day.

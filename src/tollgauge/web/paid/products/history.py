@@ -21,10 +21,10 @@ from tollgauge.core.directory.discovery import EVENTS
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import HistoryRow, ProbeJudgement
+from tollgauge.core.score.evidence import TermChange
 from tollgauge.store.chain import volumes
 from tollgauge.store.chain.volumes import PayerVolume
 from tollgauge.store.endpoints import endpoints, listings
-from tollgauge.store.endpoints.listings import DiscoveryEvent
 from tollgauge.store.probes import probes
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.product import Brief, PaidDependencies, Product, ToolSpec
@@ -165,7 +165,7 @@ async def _answer(
 
 def _stored(
     tx: Connection, endpoint_id: str, *, since: int, until: int
-) -> tuple[Endpoint, tuple[DiscoveryEvent, ...], tuple[PayerVolume, ...], bytes] | None:
+) -> tuple[Endpoint, tuple[TermChange, ...], tuple[PayerVolume, ...], bytes] | None:
     """Read an endpoint with its events, its payers and its probes, the probes as a JSON array: a
     watched endpoint has 26,000 of them, which would hold up the event loop.
     """
@@ -228,8 +228,8 @@ def _shared_fields(judgement: ProbeJudgement) -> _Shared:
     return verdict, price
 
 
-def _event(event: DiscoveryEvent) -> dict[str, Any]:
-    row = {"ts": iso(event.at), "event": event.event, "source": event.source}
+def _event(event: TermChange) -> dict[str, Any]:
+    row = {"ts": iso(event.at), "event": event.kind, "source": event.source}
     more = {"before": event.before, "after": event.after, "announced": event.announced}
     return row | {key: value for key, value in more.items() if value}
 

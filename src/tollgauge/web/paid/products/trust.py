@@ -14,8 +14,9 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Resource
 from tollgauge.monitor.reports.trust_reports import TrustReport, live, shared
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payer_limit
-from tollgauge.store.probes import latest as latest_rows
+from tollgauge.store.probes import probes
 from tollgauge.store.scores import scores
 from tollgauge.web.paid.live_probe import SHARE_MS, recent_result
 from tollgauge.web.paid.product import PaidDependencies, Product, ToolSpec
@@ -55,10 +56,8 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
             now=dependencies.clock(),
         )
         claim.with_answer.append(partial(scores.save, row=report.row))
-    now, named_at = dependencies.clock(), report.named_at
-    claim.with_answer.append(
-        partial(scores.keep_evidence, row=report.row, now=now, named_at=named_at)
-    )
+    now = dependencies.clock()
+    claim.with_answer.append(partial(scores.keep_evidence, row=report.row, now=now))
     model = trust_report(report, base_url=dependencies.base_url)
     return dump(model if request.evidence == "full" else short(model))
 
@@ -70,8 +69,8 @@ def _check(
 
     It runs in the transaction of the claim, which saves another one.
     """
-    latest, probe = dependencies.live.check(tx, request.resource)
-    return None if probe is None else shared(tx, latest, probe)
+    endpoint, _, probe = dependencies.live.check(tx, request.resource)
+    return None if endpoint is None or probe is None else shared(tx, endpoint, probe)
 
 
 def _still_young(seen: object, *, now: int) -> TrustReport | None:
@@ -84,9 +83,9 @@ def _still_young(seen: object, *, now: int) -> TrustReport | None:
 
 def _shared(tx: Connection, resource: Resource, *, now: int) -> TrustReport | None:
     """Return the report of the last probe, if it is young enough to be shared."""
-    latest = latest_rows.of(tx, resource)
-    probe = recent_result(latest, now=now)
-    return None if probe is None else shared(tx, latest, probe)
+    probe = recent_result(probes.last(tx, resource.id), now=now)
+    endpoint = None if probe is None else endpoints.get(tx, resource.id)
+    return None if endpoint is None or probe is None else shared(tx, endpoint, probe)
 
 
 PRODUCT: Final = Product(
