@@ -292,13 +292,7 @@ discovery_event = sa.Table(
     sa.Index("ix_discovery_event_at", "at"),
     # Changes to and from a payTo, for its page.
     *(
-        sa.Index(
-            f"ix_discovery_event_payto_{side}",
-            side,
-            "at",
-            sqlite_where=PAYTO_EVENT,
-            postgresql_where=PAYTO_EVENT,
-        )
+        partial_index(f"ix_discovery_event_payto_{side}", side, "at", where=PAYTO_EVENT)
         for side in ("before", "after")
     ),
 )
