@@ -14,6 +14,7 @@ from typing import Any, Final
 import httpx
 import orjson
 
+from docs import response_examples
 from docs.markdown import generated, table
 from tollgauge import app
 from tollgauge.clients.facilitator import FacilitatorSettings
@@ -164,10 +165,13 @@ def _operation(method: str, path: str, operation: Json, usual: Answers) -> str:
         if (status, answer["description"]) not in usual
     ]
     parts.append(table(("status", "means", "content"), answers))
-    example = operation["responses"].get("200", {}).get("content", {}).get("application/json", {})
+    content = operation["responses"].get("200", {}).get("content", {})
+    example = content.get("application/json", {})
     if "example" in example:
         model = _type(example.get("schema", {}))
         parts.append(f"An example of 200, {model}:\n\n{_json(example['example'])}")
+    elif "text/csv" in content:
+        parts.append(f"An example of 200:\n\n```text\n{response_examples.endpoint_csv()}```")
     return "\n\n".join(part for part in parts if part)
 
 

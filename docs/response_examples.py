@@ -154,6 +154,15 @@ def search() -> Any:
 
 def endpoint_list() -> Any:
     """Return a page of a list."""
+    return _json(_list_page())
+
+
+def endpoint_csv() -> str:
+    """Return a page of a list as CSV."""
+    return lists.endpoint_csv(_list_page()).decode().replace("\r\n", "\n")
+
+
+def _list_page() -> lists.EndpointListResponse:
     page = EndpointPage(
         rows=(_listed(),),
         total=1_313,
@@ -163,7 +172,7 @@ def endpoint_list() -> Any:
         networks=(),
     )
     next_url = f"{BASE_URL}/trust/endpoints?cursor=-914100~{_ENDPOINT.id}"
-    return _json(lists.endpoint_list(page, next_url=next_url, base_url=BASE_URL))
+    return lists.endpoint_list(page, next_url=next_url, base_url=BASE_URL)
 
 
 def _listed() -> RatedEndpoint:
