@@ -107,7 +107,6 @@ def test_shows_settlements_if_measured() -> None:
     words = page(known, replace(seen(1), demand=None)).words
     assert "Settled in 30 days $12.34 of the whole wallet Wallets that paid 17 $2.00" in words
     assert "Also buy elsewhere 3 $0.50" in words
-    assert shown.text in words
     assert "Settled in 30 days — Wallets that paid — Also buy elsewhere —" in words
 
 
