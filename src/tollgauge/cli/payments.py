@@ -89,7 +89,7 @@ def _show_books(document: dict[str, Any], *, as_json: bool) -> None:
     if document["unexplained"] and not as_json:
         errors.print(
             "A complete day's sales differ from the chain's transfers. `tollgauge payments` lists "
-            "them; docs/payments.md (Books) explains possible causes.",
+            "them; docs/operating/reconciliation.md explains possible causes.",
             soft_wrap=True,
         )
     raise typer.Exit(BAD if document["unexplained"] else GOOD)

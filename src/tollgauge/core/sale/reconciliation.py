@@ -1,6 +1,6 @@
 """Reconciliation: a day's settled sales compared with the transfers to the selling address.
 
-Rules (docs/payments.md):
+Rules (docs/operating/reconciliation.md):
 - a day is a UTC day. A sale belongs to the day of its transfer's block, and to the day of its
   payment while no transfer is known;
 - a transfer is attributed if a settled sale has its network, asset, payer and nonce. All others are

@@ -6,8 +6,8 @@
 - `give_back` gives a claim back: nothing was charged.
 
 If a node is configured, only the chain decides that a payment is *paid*, and the facilitator's
-answer is a hint. Without a node, the facilitator's answer decides (docs/payments.md, "Whom the
-ledger believes"). A worker moves only the rows that it holds; if another worker wrote a row first,
+answer is a hint. Without a node, the facilitator's answer decides (docs/payments.md, "Proof of
+settlement"). A worker moves only the rows that it holds; if another worker wrote a row first,
 OvertakenError carries the row as it is now.
 """
 
