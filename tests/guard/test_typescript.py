@@ -26,11 +26,11 @@ from tollgauge.core.sale.answer_signature import SigningKey, private_jwk
 from tollgauge.demo.chain import NETWORK, Chain, TestAccount, run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge_guard.decision import Refuse
-from tollgauge_guard.journal import Journal, Purchase
+from tollgauge_guard.journal import Journal
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.payment import Event, Payment, State
 from tollgauge_guard.policy import Policy
-from tollgauge_guard.purchase_key import account_id, given_key
+from tollgauge_guard.purchase_key import Purchase, account_id, given_key
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "guard" / "typescript"

@@ -11,11 +11,11 @@ from guard.cases.sample_bundle import BASE, PAYEE
 
 from tollgauge_guard.budget import Exposure
 from tollgauge_guard.decision import Refuse
-from tollgauge_guard.journal import Journal, Purchase
+from tollgauge_guard.journal import Journal
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.payment import Event, Payment
 from tollgauge_guard.policy import Policy
-from tollgauge_guard.purchase_key import account_id, legacy_key, request_key, url_digest
+from tollgauge_guard.purchase_key import Purchase, account_id, legacy_key, request_key, url_digest
 from tollgauge_guard.signed import Authorization
 from tollgauge_guard.units import USDC
 

@@ -9,7 +9,7 @@
 import { createHash, createPublicKey, type KeyObject, verify } from "node:crypto";
 import type { Ask } from "./decision.js";
 import { newHandle } from "./journal.js";
-import type { JournalFile, Row } from "./journal-file.js";
+import type { Row, Store } from "./journal-file.js";
 import type { Terms } from "./offer.js";
 import { dollars } from "./units.js";
 
@@ -17,11 +17,11 @@ const VALID_S = 600;
 const CONTEXT = "tollgauge-guard approval";
 
 export class ApprovalQueue {
-  readonly #file: JournalFile;
+  readonly #file: Store;
   readonly #key: KeyObject;
 
   /** `approver` is the approver's Ed25519 public key in base64url. Throws TypeError. */
-  constructor(file: JournalFile, approver: string) {
+  constructor(file: Store, approver: string) {
     this.#file = file;
     if (!/^[A-Za-z0-9_-]{43}$/.test(approver)) {
       const advice = "`tollgauge-guard approve --new-key` prints a pair.";
@@ -45,7 +45,7 @@ export class ApprovalQueue {
       const approval = found.find((row) => row["answer"] === "yes" && this.#isSigned(row));
       if (approval !== undefined) {
         const sql = "UPDATE approvals SET used_at = ? WHERE id = ?";
-        this.#file.run(sql, now, approval["id"]!);
+        this.#file.all(sql, now, approval["id"]!);
         return true;
       }
       if (!found.some((row) => row["answer"] === null)) this.#add(question, host, account, offer, now);
@@ -55,7 +55,7 @@ export class ApprovalQueue {
 
   #add(question: Ask, host: string, account: string, offer: string, now: number): void {
     const { code, terms } = question;
-    this.#file.run(
+    this.#file.all(
       `INSERT INTO approvals (id, account, offer, at, expires_at, host, pay_to, exposure, code, prompt)
        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
       ...[newHandle(), account, offer, now, now + VALID_S, host, terms.payTo, terms.exposure],

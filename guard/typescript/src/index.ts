@@ -47,7 +47,7 @@ export type { GuardOptions, Question } from "./options.js";
 export type { Nodes } from "./nodes.js";
 export type { Event, Payment, State } from "./payment-state.js";
 export { Journal, type Refusal } from "./journal.js";
-export { JournalError } from "./journal-file.js";
+export { JournalError, type Row, type Store } from "./journal-file.js";
 export type { SignInAccount } from "./sign-in.js";
 export type { BundleLocation, SignedBody } from "./source.js";
 export type { IsAnswer, PaidAnswer, PayingClient } from "./transport.js";

@@ -5,7 +5,7 @@
 
 import { randomBytes } from "node:crypto";
 import { closeSync, linkSync, openSync, readFileSync, rmSync, statSync } from "node:fs";
-import { DatabaseSync, type StatementSync } from "node:sqlite";
+import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
 import type { Payment, State } from "./payment-state.js";
 
@@ -13,7 +13,6 @@ import type { Payment, State } from "./payment-state.js";
 const VERSION = 2;
 const BUSY_MS = 10_000;
 const MEMORY = ":memory:";
-const SCHEMA = readFileSync(new URL("./journal.sql", import.meta.url), "utf8");
 const START_NAME = "tollgauge-guard-start";
 
 /** A journal that cannot be read or written. While it cannot be written, nothing is paid. */
@@ -21,11 +20,38 @@ export class JournalError extends Error {
   override readonly name = "JournalError";
 }
 
-/** A row with the columns of a statement; integers are BigInts. */
-export type Row = Readonly<Record<string, string | bigint | null>>;
+/** A row with the columns of a statement. */
+export type Row = Readonly<Record<string, string | number | bigint | null>>;
 type Value = string | number | bigint | null;
 
-export class JournalFile {
+/**
+ * Where a journal keeps its rows: an SQLite database with a synchronous interface. `JournalFile` is
+ * one; runtimes without files can give another, such as one on the storage of a Durable Object.
+ */
+export interface Store {
+  /** Runs a statement with its values, and returns its rows. */
+  all(sql: string, ...values: readonly Value[]): Row[];
+  /** Runs one write transaction, exclusive among all guards of the store; undone if `work` throws. */
+  transaction<T>(work: () => T): T;
+  close(): void;
+}
+
+/** Creates the tables of a journal in a store that has none. */
+export function createTables(store: Store): void {
+  store.transaction(() => {
+    const tables = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'payments'";
+    if (store.all(tables).length > 0) return;
+    const lines = readSchema().replace(/--.*$/gm, "");
+    const statements = lines.split(";").map((one) => one.trim());
+    for (const statement of statements) {
+      if (statement !== "" && !statement.startsWith("PRAGMA")) store.all(statement);
+    }
+  });
+}
+
+const readSchema = (): string => readFileSync(new URL("./journal.sql", import.meta.url), "utf8");
+
+export class JournalFile implements Store {
   readonly #path: string;
   readonly #database: DatabaseSync;
   readonly #inode: bigint;
@@ -39,6 +65,8 @@ export class JournalFile {
     this.#path = path ?? MEMORY;
     try {
       if (path !== null) create(path);
+      // Not imported: other stores work in runtimes without it.
+      const { DatabaseSync } = process.getBuiltinModule("node:sqlite");
       this.#database = new DatabaseSync(this.#path);
       this.#database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
       writeAhead(this.#database);
@@ -57,16 +85,6 @@ export class JournalFile {
   /** The rows of a statement. Throws JournalError. */
   all(sql: string, ...values: readonly Value[]): Row[] {
     return this.#run(() => this.#statement(sql).all(...values) as Row[]);
-  }
-
-  /** The first row of a statement. Throws JournalError. */
-  get(sql: string, ...values: readonly Value[]): Row | undefined {
-    return this.#run(() => this.#statement(sql).get(...values) as Row | undefined);
-  }
-
-  /** Runs a statement and returns how many rows it changed. Throws JournalError. */
-  run(sql: string, ...values: readonly Value[]): number {
-    return this.#run(() => Number(this.#statement(sql).run(...values).changes));
   }
 
   /** Runs one write transaction, exclusive among threads and processes. Throws JournalError. */
@@ -94,18 +112,18 @@ export class JournalFile {
   }
 
   #migrate(): void {
-    const version = this.get("PRAGMA user_version")?.["user_version"] ?? 0n;
+    const version = this.all("PRAGMA user_version")[0]?.["user_version"] ?? 0n;
     if (version === BigInt(VERSION)) return;
     if (Number(version) > VERSION) {
       const why = `The journal has version ${version}, and this guard writes ${VERSION}.`;
       throw new JournalError(`${why} Install a newer guard. Nothing was changed.`);
     }
     const earlier = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'payment'";
-    if (this.get(earlier) !== undefined) {
+    if (this.all(earlier).length > 0) {
       const why = `The journal ${this.#path} was written by an earlier Python guard.`;
       throw new JournalError(`${why} Open it once with the current Python guard.`);
     }
-    this.#database.exec(SCHEMA);
+    this.#database.exec(readSchema());
   }
 
   #statement(sql: string): StatementSync {
@@ -151,7 +169,7 @@ export function readPayment(row: Row): Payment {
     asset: text("asset"),
     payTo: text("pay_to"),
     amount: text("amount"),
-    exposure: row["exposure"] as bigint,
+    exposure: BigInt(row["exposure"] ?? 0),
     payer: text("payer"),
     nonce: row["nonce"] as string | null,
     validBefore: Number(row["valid_before"]),
@@ -166,10 +184,9 @@ export function readPayment(row: Row): Payment {
   };
 }
 
-/** Whether a JournalError is a violated constraint. */
+/** Whether an error of a store is a violated constraint. */
 export function isConstraint(error: unknown): boolean {
-  const { errcode } = ((error as Error | null)?.cause ?? {}) as { errcode?: unknown };
-  return (Number(errcode) & 0xff) === 19;
+  return /\bconstraint\b/i.test(messageOf(error));
 }
 
 /**

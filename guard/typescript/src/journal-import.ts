@@ -3,7 +3,7 @@
 import { randomBytes } from "node:crypto";
 import { closeSync, copyFileSync, openSync, readFileSync, readSync, renameSync, rmSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
-import { JournalError, JournalFile } from "./journal-file.js";
+import { JournalError, JournalFile, type Store } from "./journal-file.js";
 import { members, parsed } from "./json.js";
 import type { State } from "./payment-state.js";
 import { accountId } from "./purchase-key.js";
@@ -71,7 +71,7 @@ function write(path: string, lines: readonly Fields[]): void {
   file.close();
 }
 
-function insert(file: JournalFile, entry: Fields, header: unknown, outcome: Fields | undefined): void {
+function insert(file: Store, entry: Fields, header: unknown, outcome: Fields | undefined): void {
   const text = (name: string): string => String(entry[name]);
   const state = outcome === undefined ? "in-flight" : (STATES[String(outcome["fate"])] ?? "open");
   const account = accountId([text("payer")]);
@@ -80,7 +80,7 @@ function insert(file: JournalFile, entry: Fields, header: unknown, outcome: Fiel
   const isLive = state === "in-flight" || state === "open";
   const foundAt = state === "paid-unanswered" ? Number(outcome?.["at"] ?? at) : null;
   const { status = null, transaction = null } = outcome ?? {};
-  file.run(
+  file.all(
     `INSERT INTO payments (handle, account, purchase, session, owner, state, at, changed_at, host,
        resource, url_digest, scheme, method, network, asset, pay_to, amount, exposure, payer, nonce,
        valid_before, payload, status, settlement, found_at)
@@ -96,7 +96,7 @@ function insert(file: JournalFile, entry: Fields, header: unknown, outcome: Fiel
   const bucket = Math.floor(at / 300);
   const scopes: [string, number][] = [["all", bucket], [`host:${text("host")}`, bucket], ["lifetime", 0]];
   for (const [scope, index] of exposure > 0n ? scopes : []) {
-    file.run(
+    file.all(
       `INSERT INTO budgets (account, network, asset, scope, bucket, spent) VALUES (?, ?, ?, ?, ?, ?)
        ON CONFLICT DO UPDATE SET spent = spent + excluded.spent`,
       ...[account, text("network"), text("asset"), scope, index, exposure],

@@ -1,20 +1,22 @@
 /**
  * Journal: every payment from its reservation on, budgets and refusals.
  *
- * One SQLite file (or memory) for all threads and processes of a user, in TypeScript and Python. Each
- * transition of a payment is one transaction; a reservation checks the earlier payments of its
- * purchase and the budgets in the transaction that writes the row.
+ * One SQLite file (or memory, or another store) for all threads and processes of a user, in
+ * TypeScript and Python. Each transition of a payment is one transaction; a reservation checks the
+ * earlier payments of its purchase and the budgets in the transaction that writes the row.
  */
 
 import { randomBytes } from "node:crypto";
 import type { Code } from "./codes.js";
 import { overBudget, refuse, type Refuse, type Spent } from "./decision.js";
 import {
+  createTables,
   isAlive,
   isConstraint,
   JournalError,
   JournalFile,
   readPayment,
+  type Store,
   thisProcess,
 } from "./journal-file.js";
 import { importLines } from "./journal-import.js";
@@ -92,13 +94,21 @@ const COLUMNS: Readonly<Record<keyof Omit<Changes, "settled">, string>> = {
 };
 
 export class Journal {
-  readonly file: JournalFile;
+  readonly file: Store;
   #prunedDay = 0;
 
-  /** Opens a file, or memory for null; imports an earlier journal once. Throws JournalError. */
-  constructor(path: string | null, isDurable = false) {
-    if (path !== null) importLines(path);
-    this.file = new JournalFile(path, isDurable);
+  /**
+   * Opens a file, memory for null, or a store of yours. A journal of JSON lines, which earlier
+   * versions wrote, is imported once. Throws JournalError.
+   */
+  constructor(where: string | Store | null, isDurable = false) {
+    if (typeof where === "string") importLines(where);
+    if (typeof where !== "object" || where === null) {
+      this.file = new JournalFile(where, isDurable);
+      return;
+    }
+    createTables(where);
+    this.file = where;
   }
 
   /**
@@ -130,7 +140,7 @@ export class Journal {
         refusal = overBudget(terms.exposure, this.spent(where), policy);
       }
       if (refusal !== null) return refusal;
-      const row = this.file.get(
+      const [row] = this.file.all(
         `INSERT INTO payments (handle, account, purchase, session, owner, state, at, changed_at, host,
            resource, url_digest, scheme, method, network, asset, pay_to, amount, exposure, payer,
            valid_before, replaces)
@@ -194,7 +204,7 @@ export class Journal {
       if (isSettled && settled < exposure) exposure = settled;
       this.addExposure(row, exposure - row.exposure);
       if (transition.to === null) {
-        this.file.run("DELETE FROM payments WHERE id = ?", id);
+        this.file.all("DELETE FROM payments WHERE id = ?", id);
         return true;
       }
       const columns: Record<string, string | number | bigint | null> = {
@@ -210,7 +220,7 @@ export class Journal {
       if (event === "send") columns["owner"] = thisProcess();
       const set = Object.keys(columns).map((name) => `${name} = ?`);
       const sql = `UPDATE payments SET ${set.join(", ")} WHERE id = ?`;
-      this.file.run(sql, ...Object.values(columns), id);
+      this.file.all(sql, ...Object.values(columns), id);
       return true;
     });
   }
@@ -235,20 +245,20 @@ export class Journal {
     const sql = `SELECT coalesce(sum(spent), 0) AS total FROM budgets
       WHERE account = ? AND network = ? AND asset = ? AND scope = ? AND bucket >= ?`;
     const total = (scope: string, bucket = 0): bigint =>
-      this.file.get(sql, account, network, asset, scope, bucket)!["total"] as bigint;
-    const lost = this.file.get(
+      BigInt(this.file.all(sql, account, network, asset, scope, bucket)[0]!["total"]!);
+    const [lost] = this.file.all(
       `SELECT coalesce(sum(exposure), 0) AS total, count(*) AS number FROM payments
        WHERE host = ? AND changed_at > ? AND account = ?
        AND state IN ('paid-unanswered', 'lapsed', 'written-off')`,
       ...[host, at - DAY_S, account],
-    )!;
+    );
     return {
       host: total(`host:${host}`, first),
       day: total("all", first),
       session: total(`session:${session}`),
       lifetime: total("lifetime"),
-      lost: lost["total"] as bigint,
-      losses: Number(lost["number"]),
+      lost: BigInt(lost!["total"]!),
+      losses: Number(lost!["number"]),
     };
   }
 
@@ -260,7 +270,7 @@ export class Journal {
     const scopes: [string, number][] = [["all", bucket], [`host:${host}`, bucket], ["lifetime", 0]];
     if (session !== "") scopes.push([`session:${session}`, 0]);
     for (const [scope, index] of scopes) {
-      this.file.run(
+      this.file.all(
         `INSERT INTO budgets (account, network, asset, scope, bucket, spent)
          VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET spent = spent + excluded.spent`,
         ...[account, network, asset, scope, index, microUsd],
@@ -305,7 +315,7 @@ export class Journal {
   /** Records a decision other than allow. */
   refuse(one: Refusal): void {
     this.file.transaction(() => {
-      this.file.run(
+      this.file.all(
         `INSERT INTO refusals (at, account, host, resource, decision, code, reason, network, pay_to,
            amount) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
         ...[one.at, one.account, one.host, one.resource, one.decision, one.code, one.reason],
@@ -346,25 +356,25 @@ export class Journal {
     for (const payment of this.#select("state = 'reserved'")) {
       if (isAlive(payment.owner)) continue;
       this.addExposure(payment, -payment.exposure);
-      this.file.run("DELETE FROM payments WHERE id = ?", payment.id);
+      this.file.all("DELETE FROM payments WHERE id = ?", payment.id);
     }
   }
 
   #prune(now: number): void {
     this.#releaseDead();
     const states = "('delivered', 'dead', 'lapsed', 'written-off')";
-    this.file.run(`DELETE FROM payments WHERE changed_at <= ? AND state IN ${states}`, now - KEEP_S);
+    this.file.all(`DELETE FROM payments WHERE changed_at <= ? AND state IN ${states}`, now - KEEP_S);
     // An hour more, for clocks that are set back.
     const oldest = Math.floor((now - DAY_S) / BUCKET_S) - 12;
-    this.file.run("DELETE FROM budgets WHERE bucket > 0 AND bucket < ?", oldest);
+    this.file.all("DELETE FROM budgets WHERE bucket > 0 AND bucket < ?", oldest);
     this.#pruneRefusals(now);
-    this.file.run("DELETE FROM approvals WHERE expires_at <= ?", now - KEEP_REFUSALS_S);
+    this.file.all("DELETE FROM approvals WHERE expires_at <= ?", now - KEEP_REFUSALS_S);
   }
 
   #pruneRefusals(now: number): void {
-    this.file.run("DELETE FROM refusals WHERE at <= ?", now - KEEP_REFUSALS_S);
+    this.file.all("DELETE FROM refusals WHERE at <= ?", now - KEEP_REFUSALS_S);
     const newest = "(SELECT max(id) FROM refusals)";
-    this.file.run(`DELETE FROM refusals WHERE id <= ${newest} - ?`, MAX_REFUSALS);
+    this.file.all(`DELETE FROM refusals WHERE id <= ${newest} - ?`, MAX_REFUSALS);
   }
 }
 

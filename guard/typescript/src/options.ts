@@ -1,6 +1,7 @@
 /** The options that the owner of a wallet gives its guard. */
 
 import type { Code } from "./codes.js";
+import type { Store } from "./journal-file.js";
 import type { Nodes } from "./nodes.js";
 import type { Terms } from "./offer.js";
 import type { Event, Payment } from "./payment-state.js";
@@ -32,8 +33,8 @@ export interface GuardOptions {
    * for `tollgauge-guard approve`.
    */
   readonly approver?: string;
-  /** The file of the journal; without it, the journal is in memory. */
-  readonly journal?: string;
+  /** The file of the journal, or a store of yours; without it, the journal is in memory. */
+  readonly journal?: string | Store;
   /** A signed payment also survives a power failure. */
   readonly durable?: boolean;
   /** JSON-RPC URLs by network (CAIP-2): they show what happened to a payment without an answer. */

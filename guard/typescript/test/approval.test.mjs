@@ -42,7 +42,7 @@ function answer(guard, { key = approver.privateKey, said = "yes", change = {} } 
     const parts = [row.id, row.account, row.offer, row.code, row.expires_at, said];
     const message = ["tollgauge-guard approval", ...parts].join("\n");
     const signature = sign(null, Buffer.from(message), key).toString("base64url");
-    file.run("UPDATE approvals SET answer = ?, signature = ? WHERE id = ?", "yes", signature, row.id);
+    file.all("UPDATE approvals SET answer = ?, signature = ? WHERE id = ?", "yes", signature, row.id);
   }
 }
 
@@ -75,7 +75,7 @@ test("an approval ends after ten minutes", async (context) => {
   const { guard, pay } = customer();
   await refusal(pay());
   answer(guard);
-  guard.journal.file.run("UPDATE approvals SET expires_at = expires_at - 600");
+  guard.journal.file.all("UPDATE approvals SET expires_at = expires_at - 600");
   assert.equal(await refusal(pay()), "unknown-resource");
   context.diagnostic("a new question was queued");
   assert.equal(guard.journal.file.all("SELECT id FROM approvals WHERE answer IS NULL").length, 1);

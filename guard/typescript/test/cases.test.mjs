@@ -141,7 +141,7 @@ for (const one of budgets.losses) {
   test(`losses: ${one.name}`, () => {
     const journal = new Journal(null);
     for (const [index, { state, changedAt, host, exposure }] of one.losses.entries()) {
-      journal.file.run(
+      journal.file.all(
         `INSERT INTO payments (handle, account, purchase, session, owner, state, at, changed_at, host,
            resource, url_digest, scheme, method, network, asset, pay_to, amount, exposure, payer,
            valid_before)

@@ -176,7 +176,7 @@ class World {
   #die(nonce) {
     const { one } = PROCESS.getStore();
     one.isAlive = false;
-    one.guard.journal.file.run("UPDATE payments SET owner = ? WHERE nonce = ?", DEAD_OWNER, nonce);
+    one.guard.journal.file.all("UPDATE payments SET owner = ? WHERE nonce = ?", DEAD_OWNER, nonce);
     one.guard.journal.change = () => {
       throw new Error("the process has died");
     };

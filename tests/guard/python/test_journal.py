@@ -9,6 +9,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -42,9 +43,37 @@ POLICY = Policy()
 OTHER_PAYER = "0x" + "7e" * 20
 
 
-@pytest.fixture(params=["file", MEMORY])
+class Storage:
+    """A store of a program, whose guards share one connection."""
+
+    def __init__(self) -> None:
+        self._rows = sqlite3.connect(MEMORY, isolation_level=None, check_same_thread=False)
+        self._lock = threading.RLock()
+
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            yield self._rows
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            self._rows.execute("BEGIN")
+            try:
+                yield self._rows
+            except BaseException:
+                self._rows.rollback()
+                raise
+            self._rows.commit()
+
+    def close(self) -> None:
+        self._rows.close()
+
+
+@pytest.fixture(params=["file", MEMORY, "store"])
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
-    opened = Journal(tmp_path / "journal.sqlite" if request.param == "file" else MEMORY)
+    places: dict[str, Any] = {"file": tmp_path / "journal.sqlite", "store": Storage()}
+    opened = Journal(places.get(request.param, MEMORY))
     yield opened
     opened.close()
 
@@ -371,3 +400,12 @@ def test_killed_process_leaves_possibly_sent_payments_in_the_journal(
     assert journal.spent(exposure(int(time.time()))).day >= 20 * 5_000
     assert not is_alive(first.owner)
     assert first.payload == f"header {int(left[0])}"
+
+
+def test_guards_share_a_store_of_the_program() -> None:
+    storage = Storage()
+    first, second = Journal(storage), Journal(storage)
+    payment = paid(first, 1)
+    assert second.unresolved() == first.unresolved() == (payment,)
+    assert pay(second, 1, POLICY, NOW) is None
+    storage.close()

@@ -27,7 +27,7 @@ from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import Guard, OnChange
 from tollgauge_guard.httpx_client import GuardedClient
 from tollgauge_guard.journal import Journal
-from tollgauge_guard.journal_file import MEMORY
+from tollgauge_guard.journal_file import MEMORY, Store
 from tollgauge_guard.nodes import NodeReader
 from tollgauge_guard.opinion import Preflight
 from tollgauge_guard.payment import PayAgain, Payment, State
@@ -60,6 +60,7 @@ __all__ = [
     "Policy",
     "Refuse",
     "State",
+    "Store",
     "Trust",
     "Unknown",
     "decide",
@@ -77,7 +78,7 @@ def open_guard(
     bundle: Bundles,
     key: Key | Sequence[Key] = (),
     policy: Policy | None = None,
-    journal: Path | str | None = None,
+    journal: Path | str | Store | None = None,
     durable: bool = False,
     ask: AskFunction | None = None,
     approver: str | None = None,
@@ -94,7 +95,7 @@ def open_guard(
             pair of bytes and signature, or your own source.
         key: the public JWK that signs bundles, or its fingerprint; one or several.
         policy: the owner's rules. Default: `Policy()`.
-        journal: a file, or `MEMORY`. Default: one file per user.
+        journal: a file, `MEMORY`, or a store of yours. Default: one file per user.
         durable: a signed payment also survives a power failure.
         ask: called if a payment needs consent.
         approver: the public key of the approver who answers with `tollgauge-guard approve`; used

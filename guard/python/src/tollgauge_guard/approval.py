@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-import sqlite3
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
@@ -19,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Ask
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.journal_file import JournalFile
+from tollgauge_guard.journal_file import Rows, Store
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.signature import decode_base64url, encode_base64url
 from tollgauge_guard.units import dollars
@@ -67,7 +66,7 @@ class ApprovalQueue:
         GuardError: the key cannot be read.
     """
 
-    def __init__(self, file: JournalFile, approver: str) -> None:
+    def __init__(self, file: Store, approver: str) -> None:
         self._file = file
         try:
             self._key = Ed25519PublicKey.from_public_bytes(decode_base64url(approver))
@@ -107,13 +106,13 @@ class ApprovalQueue:
         return True
 
 
-def list_questions(file: JournalFile, now: int) -> tuple[Approval, ...]:
+def list_questions(file: Store, now: int) -> tuple[Approval, ...]:
     """Return the questions that wait for an answer, oldest first."""
     with file.reading() as rows:
         return _read(rows, "answer IS NULL AND expires_at > ?", now)
 
 
-def answer_question(file: JournalFile, approval: Approval, *, allow: bool, secret: str) -> None:
+def answer_question(file: Store, approval: Approval, *, allow: bool, secret: str) -> None:
     """Record the approver's signed answer. Raises GuardError if the secret cannot be read."""
     try:
         key = Ed25519PrivateKey.from_private_bytes(decode_base64url(secret))
@@ -153,9 +152,7 @@ def describe(question: Ask, host: str) -> str:
     )
 
 
-def _add(
-    rows: sqlite3.Connection, question: Ask, *, host: str, account: str, offer: str, now: int
-) -> None:
+def _add(rows: Rows, question: Ask, *, host: str, account: str, offer: str, now: int) -> None:
     terms = question.terms
     values = (secrets.token_urlsafe(16), account, offer, now, now + VALID_S, host)
     rows.execute(
@@ -165,7 +162,7 @@ def _add(
     )
 
 
-def _read(rows: sqlite3.Connection, condition: str, *values: object) -> tuple[Approval, ...]:
+def _read(rows: Rows, condition: str, *values: object) -> tuple[Approval, ...]:
     statement = f"SELECT {_COLUMNS} FROM approvals WHERE {condition} ORDER BY at"  # noqa: S608 - constants
     names = _COLUMNS.split(", ")
     found = rows.execute(statement, values).fetchall()

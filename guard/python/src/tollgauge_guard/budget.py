@@ -6,12 +6,14 @@ bucket. The cases are in guard/cases/budgets.json.
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tollgauge_guard.decision import Spent
 from tollgauge_guard.payment import LOSSES
+
+if TYPE_CHECKING:
+    from tollgauge_guard.journal_file import Rows  # which imports this module
 
 BUCKET_S: Final = 300
 DAY_S: Final = 86_400
@@ -44,7 +46,7 @@ class Exposure:
     at: int
 
 
-def add_exposure(rows: sqlite3.Connection, where: Exposure, micro_usd: int) -> None:
+def add_exposure(rows: Rows, where: Exposure, micro_usd: int) -> None:
     """Add an amount to all budgets of a payment; a negative amount gives it back."""
     bucket = where.at // BUCKET_S
     scopes = [(_ALL, bucket), (f"host:{where.host}", bucket), (_LIFETIME, 0)]
@@ -54,7 +56,7 @@ def add_exposure(rows: sqlite3.Connection, where: Exposure, micro_usd: int) -> N
     rows.executemany(_ADD, [(*account, scope, index, micro_usd) for scope, index in scopes])
 
 
-def load_spent(rows: sqlite3.Connection, where: Exposure) -> Spent:
+def load_spent(rows: Rows, where: Exposure) -> Spent:
     """Return the spent amounts at `where.at`, from at most 290 rows per budget."""
     now, account = where.at, (where.account, where.network, where.asset)
     first = first_bucket(now)

@@ -18,10 +18,20 @@ from typing import Any, Final
 from tollgauge_guard.budget import BUCKET_S, DAY_S, Exposure, add_exposure, load_spent
 from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Refuse, Spent, over_budget
-from tollgauge_guard.journal_file import MEMORY, JournalError, JournalFile, is_alive, this_process
+from tollgauge_guard.journal_file import (
+    MEMORY,
+    JournalError,
+    JournalFile,
+    Rows,
+    Store,
+    create_tables,
+    is_alive,
+    this_process,
+)
 from tollgauge_guard.offer import CHANNEL, Terms
 from tollgauge_guard.payment import TRANSITIONS, UNFINISHED, Event, Payment, State
 from tollgauge_guard.policy import Policy
+from tollgauge_guard.purchase_key import Purchase
 from tollgauge_guard.signed import CLOCK_SLACK_S, Authorization
 
 KEEP_S: Final = 90 * DAY_S
@@ -44,24 +54,6 @@ ORDER BY id DESC LIMIT 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Purchase:
-    """A purchase: the request, identified by keys that do not contain its query or body.
-
-    `wallets` are the addresses of the client's wallets, `account` is their digest. `legacy` is the
-    key that earlier versions used for the same request.
-    """
-
-    account: str
-    wallets: tuple[str, ...]
-    session: str
-    key: str
-    legacy: str
-    host: str
-    resource: str
-    url_digest: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """A decision other than allow, as the journal records it."""
 
@@ -78,15 +70,19 @@ class Refusal:
 
 
 class Journal:
-    """An open journal: a file, or memory, which ends with its process.
+    """An open journal: a file, memory, which ends with its process, or a store of yours.
 
     With `durable`, a signed payment also survives a power failure. Raises JournalError.
     """
 
-    def __init__(self, path: Path | str = MEMORY, *, durable: bool = False) -> None:
-        self.path = str(path)
-        self.file = JournalFile(self.path, is_durable=durable)
-        self._pruned_day = 0
+    def __init__(self, where: Path | str | Store = MEMORY, *, durable: bool = False) -> None:
+        self.path, self._pruned_day = MEMORY, 0
+        if isinstance(where, (Path, str)):
+            self.path = str(where)
+            where = JournalFile(self.path, is_durable=durable)
+        else:
+            create_tables(where)
+        self.file: Store = where
 
     def reserve(
         self, purchase: Purchase, terms: Terms, payer: str, policy: Policy, now: int
@@ -333,7 +329,7 @@ def _where(payment: Payment) -> Exposure:
     )
 
 
-def _prune(rows: sqlite3.Connection, now: int) -> None:
+def _prune(rows: Rows, now: int) -> None:
     _release_dead(rows)
     marks = ", ".join("?" * len(_FINAL))
     rows.execute(
@@ -346,13 +342,13 @@ def _prune(rows: sqlite3.Connection, now: int) -> None:
     rows.execute("DELETE FROM approvals WHERE expires_at <= ?", (now - KEEP_REFUSALS_S,))
 
 
-def _prune_refusals(rows: sqlite3.Connection, now: int) -> None:
+def _prune_refusals(rows: Rows, now: int) -> None:
     rows.execute("DELETE FROM refusals WHERE at <= ?", (now - KEEP_REFUSALS_S,))
     newest = "(SELECT max(id) FROM refusals)"
     rows.execute(f"DELETE FROM refusals WHERE id <= {newest} - ?", (MAX_REFUSALS,))  # noqa: S608 - our text
 
 
-def _is_channel_busy(rows: sqlite3.Connection, terms: Terms, payer: str) -> bool:
+def _is_channel_busy(rows: Rows, terms: Terms, payer: str) -> bool:
     """Whether a voucher of the payer to this payTo is unanswered: no higher one may be signed."""
     condition = "method = 'channel' AND network = ? AND asset = ? AND pay_to = ? AND payer = ?"
     values = (terms.network, terms.asset, terms.pay_to, payer)
@@ -364,7 +360,7 @@ def _is_channel_busy(rows: sqlite3.Connection, terms: Terms, payer: str) -> bool
     )
 
 
-def _release_dead(rows: sqlite3.Connection) -> None:
+def _release_dead(rows: Rows) -> None:
     """Delete the reservations of processes that died: their payments did not leave."""
     for payment in _read(rows.execute("SELECT * FROM payments WHERE state = 'reserved'")):
         if not is_alive(payment.owner):
@@ -372,7 +368,7 @@ def _release_dead(rows: sqlite3.Connection) -> None:
             rows.execute("DELETE FROM payments WHERE id = ?", (payment.id,))
 
 
-def _unfinished(rows: sqlite3.Connection, purchase: Purchase) -> Iterator[Payment]:
+def _unfinished(rows: Rows, purchase: Purchase) -> Iterator[Payment]:
     """Yield the payments that block a purchase.
 
     A reservation of a process that died does not: its payment was not recorded and did not

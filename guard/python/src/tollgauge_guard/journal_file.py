@@ -14,10 +14,10 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 from tollgauge_guard import journal_import
 from tollgauge_guard.errors import GuardError
@@ -31,6 +31,40 @@ _SCHEMA: Final = files("tollgauge_guard").joinpath("journal.sql").read_text(enco
 
 class JournalError(GuardError):
     """The journal cannot be used."""
+
+
+class Rows(Protocol):
+    """Runs statements of SQLite, as `sqlite3.Connection` does."""
+
+    def execute(self, statement: str, values: Any = ..., /) -> Any:
+        """Run a statement; the result has `fetchone`, `fetchall` and `description`."""
+
+    def executemany(self, statement: str, values: Any, /) -> Any:
+        """Run a statement once for each row of values."""
+
+
+class Store(Protocol):
+    """Where a journal keeps its rows. `JournalFile` is one; runtimes without files give another."""
+
+    def reading(self) -> AbstractContextManager[Rows]:
+        """Read without waiting for a writer."""
+
+    def transaction(self) -> AbstractContextManager[Rows]:
+        """Run one write transaction, exclusive among all guards of the store."""
+
+    def close(self) -> None:
+        """Release what the store holds."""
+
+
+def create_tables(store: Store) -> None:
+    """Create the tables of a journal in a store that has none."""
+    with store.transaction() as rows:
+        tables = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'payments'"
+        if rows.execute(tables).fetchone() is not None:
+            return
+        for statement in _statements(_SCHEMA):
+            if not statement.lstrip().startswith("PRAGMA"):
+                rows.execute(statement)
 
 
 class JournalFile:

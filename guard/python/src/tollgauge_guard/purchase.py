@@ -14,7 +14,7 @@ from tollgauge_guard import defaults
 from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Allow, Ask, Decision, Refuse
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.journal import Journal, Purchase
+from tollgauge_guard.journal import Journal
 from tollgauge_guard.journal_file import MEMORY, is_alive
 from tollgauge_guard.nodes import NodeReader, Reading
 from tollgauge_guard.offer import Offer, Terms, find_asset
@@ -29,6 +29,7 @@ from tollgauge_guard.payment import (
     next_step,
 )
 from tollgauge_guard.policy import Policy
+from tollgauge_guard.purchase_key import Purchase
 from tollgauge_guard.request import Unresolved
 from tollgauge_guard.units import dollars
 

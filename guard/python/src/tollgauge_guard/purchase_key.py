@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from tollgauge_guard.errors import GuardError
@@ -12,6 +13,24 @@ from tollgauge_guard.resource import MCP, ResourceError, parse
 
 KEY_MAX: Final = 256
 _HEADERS: Final = ("range", "accept", "content-type")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purchase:
+    """A purchase: the request, identified by keys that do not contain its query or body.
+
+    `wallets` are the addresses of the client's wallets, `account` is their digest. `legacy` is the
+    key that earlier versions used for the same request.
+    """
+
+    account: str
+    wallets: tuple[str, ...]
+    session: str
+    key: str
+    legacy: str
+    host: str
+    resource: str
+    url_digest: str
 
 
 def account_id(wallets: Iterable[str]) -> str:

@@ -16,10 +16,16 @@ from typing import Any, Final
 from tollgauge_guard.bundle import Bundle
 from tollgauge_guard.decision import Asked, Refuse
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.journal import Purchase
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.payment import Payment
-from tollgauge_guard.purchase_key import account_id, given_key, legacy_key, request_key, url_digest
+from tollgauge_guard.purchase_key import (
+    Purchase,
+    account_id,
+    given_key,
+    legacy_key,
+    request_key,
+    url_digest,
+)
 from tollgauge_guard.receipt import PAYMENT_HEADERS
 from tollgauge_guard.resource import Resource, ResourceError, parse
 from tollgauge_guard.signed import Authorization
