@@ -329,6 +329,7 @@ def test_endpoint_page_links_to_json_badge_and_provider() -> None:
     reader = check_structure(page)
     links = {attrs["href"] for attrs in reader.all("a")}
     assert {"/trust/snapshot/0123456789abcdef", "/provider/api.example.com"} <= links
+    assert f"/wallet/{PAY_TO}" in links
     assert reader.all("img")[0]["src"] == "/endpoint/0123456789abcdef/badge.svg"
     assert f"{BASE}/endpoint/0123456789abcdef/badge.svg" in reader.pieces["pre"][1]
 
@@ -612,6 +613,7 @@ def test_provider_page_shows_pay_tos_reasons_and_changes() -> None:
         changes=tuple(incidents),
     )
     reader = check_structure(provider_html(shown, {}, base_url=BASE))
+    assert f"/wallet/{PAY_TO}" in [attrs["href"] for attrs in reader.all("a")]
     assert f"{PAY_TO} base 2 endpoints. 43 wallets paid $0.14 in 30 days" in reader.words
     assert f"0x{'cd' * 20} base 1 endpoint. Demand is not measured." in reader.words
     assert "/v1/weather The price rose. Grade A" in reader.words
