@@ -77,7 +77,7 @@ def test_agent_pays_a_good_endpoint_and_is_refused_at_a_bad_one(
     assert (payment.amount, payment.state) == (5_000, State.DELIVERED)
 
 
-def test_model_sees_only_what_it_may_choose(adapter: Adapter, http: Any) -> None:
+def test_model_sees_four_parameters(adapter: Adapter, http: Any) -> None:
     with scripted_model([]) as model:
         adapter.run(adapter.tools(http), model.url)
     (tool,) = model.seen[0]["tools"]

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from guard.cases import sample_bundle as sample
@@ -273,29 +274,66 @@ async def test_client_and_server_work_through_the_command(
     assert len(log.read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize("form", ["object", "JSON", "base64", "nested"])
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+HIDDEN: dict[str, Callable[[Message], object]] = {
+    "object": lambda payment: payment,
+    "JSON": json.dumps,
+    "JSON in JSON": lambda payment: json.dumps(json.dumps(payment)),
+    "base64": lambda payment: encoded(json.dumps(payment)),
+    "base64url": lambda payment: base64.urlsafe_b64encode(json.dumps(payment).encode()).decode(),
+    "base64 in base64": lambda payment: encoded(encoded(json.dumps(payment))),
+    "nested": lambda payment: [{"a": [json.dumps(payment)]}],
+    "headers": lambda payment: {"headers": {"PAYMENT-SIGNATURE": encoded(json.dumps(payment))}},
+    "header in a text": lambda payment: (
+        f'curl -H "PAYMENT-SIGNATURE: {encoded(json.dumps(payment))}" https://api.example.com/'
+    ),
+    "JSON in a text": lambda payment: f"Send this: {json.dumps(payment)} and wait.",
+    "percent-encoded": lambda payment: f"https://a.example/?p={quote(json.dumps(payment))}",
+    "name of a member": lambda payment: {json.dumps(payment): 1},
+    "without a version": lambda payment: {"payload": payment["payload"]},
+    "only what was signed": lambda payment: payment["payload"],
+    "data URL": lambda payment: f"data:application/json;base64,{encoded(json.dumps(payment))}",
+}
+
+
+@pytest.mark.parametrize("form", HIDDEN)
 async def test_payment_inside_the_arguments_does_not_pass(
     gate: ToolGate, payer: x402Client, form: str
 ) -> None:
-    payment = await paid(payer, required())
-    text = json.dumps(payment)
-    hidden: Any = {
-        "object": payment,
-        "JSON": text,
-        "base64": base64.b64encode(text.encode()).decode(),
-        "nested": [{"a": [text]}],
-    }[form]
-    message = {
-        "jsonrpc": "2.0",
-        "id": 9,
-        "method": "tools/call",
-        "params": {"name": "weather", "arguments": {"city": "Bern", "note": hidden}},
-    }
+    hidden = HIDDEN[form](await paid(payer, required()))
+    arguments = {"city": "Bern", "note": hidden}
+    message = call(9) | {"params": {"name": "weather", "arguments": arguments}}
     assert code(gate.to_server(message)) == "signed-differs"
 
 
+async def test_payment_next_to_the_arguments_does_not_pass(
+    gate: ToolGate, payer: x402Client
+) -> None:
+    payment = await paid(payer, required())
+    call_with_meta: Message = {"name": "weather", "_meta": {"other/payment": payment}}
+    for method, params in (
+        ("tools/call", call_with_meta),
+        ("tools/call", {"name": "weather", "arguments": {}, "more": payment}),
+        ("prompts/get", {"name": "buy", "arguments": {"payment": json.dumps(payment)}}),
+        ("completion/complete", {"argument": {"name": "a", "value": encoded(json.dumps(payment))}}),
+    ):
+        message = {"jsonrpc": "2.0", "id": 9, "method": method, "params": params}
+        assert code(gate.to_server(message)) == "signed-differs"
+
+
 def test_ordinary_arguments_pass(gate: ToolGate) -> None:
-    arguments = {"x402Version": 2, "text": "payload " * 50, "image": "iVBORw0KGgo" * 50}
+    arguments = {
+        "x402Version": 2,
+        "text": "payload " * 50,
+        "image": "iVBORw0KGgo" * 50,
+        "signature": "0x" + "ab" * 65,
+        "transaction": {"hash": "0x" + "cd" * 32, "authorization": "Bearer " + "e" * 100},
+        "query": json.dumps({"payload": {"text": "a"}, "signature": "b" * 200}),
+        "url": "https://a.example/?next=" + "%2F" * 100,
+    }
     message = {
         "jsonrpc": "2.0",
         "id": 9,

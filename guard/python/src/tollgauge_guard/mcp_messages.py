@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+from collections.abc import Iterator
 from typing import Final
+from urllib.parse import unquote
 
 from pydantic import ValidationError
 from x402.schemas import PaymentPayload, PaymentRequired, SettleResponse
@@ -26,6 +29,9 @@ _PAYMENT_REQUIRED: Final = 402
 _ERROR: Final = 500
 _MAX_DEPTH: Final = 64
 _MIN_PAYMENT: Final = 64  # characters; no payment is shorter
+_MIN_QUOTES: Final = 8  # percent-encoded quotation marks; a payment has many more
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{64,}")
+_SIGNATURE: Final = re.compile(r"0x[0-9a-fA-F]{130}")  # 65 bytes, or longer ones of contracts
 
 
 class McpPaymentError(GuardError):
@@ -77,33 +83,57 @@ def read_payment(meta: object) -> PaymentPayload | PaymentPayloadV1 | None:
         raise McpPaymentError("The payment of the call cannot be read.") from error
 
 
-def has_hidden_payment(arguments: object, depth: int = 0) -> bool:
-    """Whether the arguments of a call contain a payment, as an object or encoded in a text."""
+def has_hidden_payment(value: object, depth: int = 0) -> bool:
+    """Whether a part of a message contains a payment, as an object or encoded in a text."""
     if depth > _MAX_DEPTH:
         return True  # no honest call is nested that deep
-    match arguments:
-        case {"x402Version": _, "payload": _}:
-            return True
+    match value:
         case dict():
-            return any(has_hidden_payment(value, depth + 1) for value in arguments.values())
+            return _is_payment(value) or any(
+                has_hidden_payment(part, depth + 1) for pair in value.items() for part in pair
+            )
         case list():
-            return any(has_hidden_payment(value, depth + 1) for value in arguments)
-        case str() if len(arguments) >= _MIN_PAYMENT:
-            return any(
-                has_hidden_payment(document, depth + 1)
-                for document in (_parsed(arguments), _parsed(_decoded(arguments)))
-                if isinstance(document, (dict, list))
+            return any(has_hidden_payment(part, depth + 1) for part in value)
+        case str() if len(value) >= _MIN_PAYMENT:
+            return _has_signed_payment(value) or any(
+                has_hidden_payment(part, depth + 1) for part in _decode_texts(value)
             )
     return False
 
 
-def _decoded(text: str) -> str:
-    """Return the text that is encoded in base64 or base64url, empty if there is none."""
-    plain = "".join(text.split()).replace("-", "+").replace("_", "/")
-    try:
-        return base64.b64decode(plain + "=" * (-len(plain) % 4)).decode()
-    except ValueError:
-        return ""
+def _is_payment(fields: dict[str, object]) -> bool:
+    """Whether an object is a payment, or the signed part of one."""
+    match fields:
+        case {"x402Version": _, "payload": _} | {"accepted": _, "payload": _}:
+            return True
+        case {"signature": str(), "authorization": dict()}:
+            return True
+        case {"signature": str(), "permit2Authorization": dict()}:
+            return True
+    return False
+
+
+def _has_signed_payment(text: str) -> bool:
+    """Whether a text that may be no JSON contains the parts of a signed payment."""
+    if "x402Version" in text and "payload" in text and "transaction" in text:
+        return _BASE64.search(text) is not None  # Solana: the transaction is encoded
+    words = ("signature", "uthorization", "nonce")
+    return all(word in text for word in words) and _SIGNATURE.search(text) is not None
+
+
+def _decode_texts(text: str) -> Iterator[object]:
+    """Yield what a text contains: JSON, and texts in percent-encoding, base64 or base64url."""
+    if (document := _parsed(text)) is not None:
+        yield document
+    if text.count("%22") >= _MIN_QUOTES:
+        yield unquote(text)
+    for candidate in {text, "".join(text.split())}:
+        for match in _BASE64.finditer(candidate):
+            run = match.group().replace("-", "+").replace("_", "/")
+            # Characters in front of an encoded text shift it: each of the four phases is read.
+            for start in range(4):
+                part = run[start:]
+                yield base64.b64decode(part[: len(part) // 4 * 4]).decode("latin-1")
 
 
 def read_result(result: object) -> Answer:

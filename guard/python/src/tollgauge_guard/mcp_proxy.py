@@ -25,6 +25,7 @@ from tollgauge_guard.guard import Guard
 from tollgauge_guard.hooks import Required
 from tollgauge_guard.journal_file import is_alive
 from tollgauge_guard.mcp_messages import (
+    PAYMENT,
     call_keys,
     has_hidden_payment,
     payment_required,
@@ -75,7 +76,8 @@ class ToolGate:
             return None
         try:
             if message.get("method") != _CALL:
-                return _without_payment(message.get("id"), params)
+                _refuse_payment(params)
+                return None
             call = self._call(params)
         except GuardError as error:
             return _refused(message.get("id"), error)
@@ -113,9 +115,7 @@ class ToolGate:
         url = self._url or tool_url(name)
         keys = call_keys(url, name, arguments)
         payment = read_payment(params.get("_meta"))
-        if has_hidden_payment(arguments):
-            reason = "The arguments of the call contain a payment."
-            raise PaymentRefusedError(Refuse(Code.SIGNED_DIFFERS, reason))
+        _refuse_hidden_payment(params)
         if payment is None:
             return Call(keys[0], None)
         attempt = Attempt(owner=self, url=url, keys=keys, alias=tool_url(name))
@@ -330,11 +330,25 @@ def _is_same(written: Payment, signed: Authorization) -> bool:
     return terms == (signed.pay_to, signed.value, signed.valid_before)
 
 
-def _without_payment(number: object, params: dict[str, object]) -> object | None:
-    """Return the answer to a message that must not carry a payment, None if it does not."""
-    if read_payment(params.get("_meta")) is None:
-        return None
-    return _refused(number, GuardError("Only a call of a tool may carry a payment."))
+def _refuse_hidden_payment(params: dict[str, object]) -> None:
+    """Raise PaymentRefusedError if a payment is anywhere but in its own member of `_meta`.
+
+    There the server, or another server behind it, could take a payment that nobody judged.
+    """
+    meta = params.get("_meta")
+    others = {name: value for name, value in params.items() if name != "_meta"}
+    if isinstance(meta, dict):
+        others["_meta"] = {name: value for name, value in meta.items() if name != PAYMENT}
+    if has_hidden_payment(others):
+        reason = "The message contains a payment outside of its place."
+        raise PaymentRefusedError(Refuse(Code.SIGNED_DIFFERS, reason))
+
+
+def _refuse_payment(params: dict[str, object]) -> None:
+    """Raise GuardError if a message that is not a call of a tool contains a payment."""
+    if read_payment(params.get("_meta")) is not None:
+        raise GuardError("Only a call of a tool may carry a payment.")
+    _refuse_hidden_payment(params)
 
 
 def _refused(number: object, error: GuardError) -> dict[str, object]:
