@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from decimal import Decimal, InvalidOperation
 from importlib import metadata
-from typing import Final
+from typing import Any, Final
 
 from tollgauge_guard import cli_journal, cli_quote, open_guard
 from tollgauge_guard.cli_gateway import TOKEN, listen_address, run_gateway
 from tollgauge_guard.cli_journal import BAD, BUNDLE, FAILED, GOOD, KEY, Commands
-from tollgauge_guard.decision import Allow, Asked, Decision, Spent, decide
+from tollgauge_guard.decision import Allow, Decision
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.lookup import look_up
+from tollgauge_guard.guard import Guard
+from tollgauge_guard.journal_file import MEMORY
 from tollgauge_guard.offer import read_offer
 from tollgauge_guard.policy import DOLLAR, GRADES, Policy, Unknown
 from tollgauge_guard.record import Record
@@ -50,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def check(options: argparse.Namespace) -> int:
     """Print the bundle's record of a URL, and whether an offer would be paid."""
-    bundle = open_guard(bundle=_bundle(options), key=_key(options), journal=":memory:").bundles
-    current = bundle.current()
+    guard = _guard(options, journal=MEMORY)
+    current = guard.bundles.current()
     if current is None:
         raise GuardError(
             f"No bundle could be loaded from {_bundle(options)}.",
@@ -60,14 +61,7 @@ def check(options: argparse.Namespace) -> int:
     resource = parse(options.url)
     record = current.record(resource)
     offer = read_offer(_offer(options, record), options.url)
-    decision = decide(
-        look_up(current, resource, (), offer.pay_to),
-        offer,
-        Asked(url=options.url),
-        _policy(options),
-        int(time.time()),
-        Spent(),
-    )
+    decision = cli_quote.decide_now(guard, options.url, offer)
     if options.json:
         print(json.dumps(_checked(resource.url, record, decision)))
     else:
@@ -77,10 +71,7 @@ def check(options: argparse.Namespace) -> int:
 
 def quote(options: argparse.Namespace) -> int:
     """Fetch a 402 without paying, and print the decision about each offer."""
-    guard = open_guard(
-        bundle=_bundle(options), key=_key(options), policy=_policy(options), journal=":memory:"
-    )
-    return cli_quote.quote(guard, options)
+    return cli_quote.quote(_guard(options, journal=MEMORY), options)
 
 
 def try_out(_options: argparse.Namespace) -> int:
@@ -94,13 +85,7 @@ def proxy(options: argparse.Namespace) -> int:
     """Run an MCP server behind the guard."""
     from tollgauge_guard import mcp_proxy
 
-    guard = open_guard(
-        bundle=_bundle(options),
-        key=_key(options),
-        policy=_policy(options),
-        journal=options.journal,
-        nodes=dict(options.node or ()),
-    )
+    guard = _guard(options, journal=options.journal, nodes=dict(options.node or ()))
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
         raise GuardError("No server was named.", hint="tollgauge-guard proxy -- COMMAND ARGUMENT…")
@@ -109,10 +94,8 @@ def proxy(options: argparse.Namespace) -> int:
 
 def gateway(options: argparse.Namespace) -> int:
     """Pay for programs on this machine."""
-    guard = open_guard(
-        bundle=_bundle(options),
-        key=_key(options),
-        policy=_policy(options),
+    guard = _guard(
+        options,
         journal=options.journal,
         nodes=dict(options.node or ()),
         approver=options.approver,
@@ -250,6 +233,12 @@ def _add_policy(command: argparse.ArgumentParser) -> None:
     command.add_argument("--min-grade", choices=[*GRADES], default=usual.min_grade)
     command.add_argument(
         "--fail-open", action="store_true", help="without a bundle, treat all as unknown"
+    )
+
+
+def _guard(options: argparse.Namespace, **settings: Any) -> Guard:
+    return open_guard(
+        bundle=_bundle(options), key=_key(options), policy=_policy(options), **settings
     )
 
 

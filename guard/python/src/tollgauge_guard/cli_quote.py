@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from typing import Any, Final
 
 import httpx
@@ -33,15 +32,8 @@ _TIMEOUT_S: Final = 30.0
 
 def quote(guard: Guard, options: argparse.Namespace) -> int:
     """Print the decision about each offer of a URL. Returns 0 if one would be paid."""
-    resource = parse(options.url)
     offers = _fetch_offers(options.url, options.method, options.data)
-    bundle, now = guard.bundles.current(), int(time.time())
-    rows = []
-    for offer in offers:
-        known = look_up(bundle, resource, (), offer.pay_to)
-        asked = Asked(url=options.url)
-        decision = decide(known, offer, asked, guard.policy, now, Spent())
-        rows.append(_describe(offer, decision))
+    rows = [_describe(offer, decide_now(guard, options.url, offer)) for offer in offers]
     for row in rows:
         if options.json:
             print(json.dumps(row))
@@ -50,6 +42,12 @@ def quote(guard: Guard, options: argparse.Namespace) -> int:
             if row["code"] is not None:
                 print(f"       {row['code']}: {row['reason']} {row['remedy']}".rstrip())
     return 0 if any(row["decision"] == "allow" for row in rows) else 1
+
+
+def decide_now(guard: Guard, url: str, offer: Offer) -> Decision:
+    """Decide about an offer of a URL, as if nothing was spent. Raises ResourceError."""
+    known = look_up(guard.bundles.current(), parse(url), (), offer.pay_to)
+    return decide(known, offer, Asked(url=url), guard.policy, guard.now, Spent())
 
 
 def retry(guard: Guard, payment: Payment, options: argparse.Namespace) -> int:
@@ -67,8 +65,7 @@ def retry(guard: Guard, payment: Payment, options: argparse.Namespace) -> int:
             f"The payment {payment.handle} cannot be sent to {url} again.",
             hint="It must be open and valid, for this URL, and its offer must be in the new 402.",
         )
-    known = look_up(guard.bundles.current(), resource, (), offer.pay_to)
-    decision = decide(known, offer, Asked(url=url), guard.policy, guard.now, Spent())
+    decision = decide_now(guard, url, offer)
     if not isinstance(decision, Allow):
         raise GuardError(f"{decision.code}: {decision.reason} Nothing was sent.")
     headers = _encode_headers(str(payment.payload))

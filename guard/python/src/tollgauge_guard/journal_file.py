@@ -53,7 +53,7 @@ class Store(Protocol):
         """Run one write transaction, exclusive among all guards of the store."""
 
     def close(self) -> None:
-        """Release what the store holds."""
+        """Close the store."""
 
 
 def create_tables(store: Store) -> None:

@@ -63,7 +63,7 @@ class Payer(Protocol):
 
 
 class Caller(Protocol):
-    """What `make_way` waits for, as the client does."""
+    """A client that waits for the answers that `make_way` needs."""
 
     async def sleep(self, seconds: float) -> None:
         """Wait for some seconds."""
