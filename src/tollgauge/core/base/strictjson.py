@@ -28,7 +28,7 @@ linear time.
 
 
 class StrictJsonError(TollgaugeError):
-    """A text that is not strict JSON. The message contains nothing of the text and is safe to
+    """A text that is not strict JSON. The message does not contain the text and is safe to
     show.
     """
 

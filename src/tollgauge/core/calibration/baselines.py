@@ -19,11 +19,11 @@ from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 _ONE: Final = 1 << 60
 """1 as a fixed-point number."""
 _WEIGHTLESS_MINUTES: Final = 60 * 24 * 60
-"""The age from which a probe weighs nothing: 60 half-lives of 24 hours."""
+"""Age from which a probe has no weight: 60 half-lives of 24 hours."""
 
 
 class Baselines:
-    """What the trivial rules say of one endpoint, whose probes are added oldest first."""
+    """The baselines of one endpoint. Probes are added oldest first."""
 
     def __init__(self) -> None:
         self._last: tuple[int, bool] | None = None
@@ -31,7 +31,7 @@ class Baselines:
         self._windows = (_Window(7 * DAY_MS), _Window(30 * DAY_MS))
 
     def add(self, at: int, *, payable: bool) -> None:
-        """A probe at `at` (ms UTC)."""
+        """Add a probe at a time (ms UTC)."""
         if self._last is not None:
             factor = _decay((at - self._last[0]) // MINUTE_MS)
             self._payable = self._payable * factor // _ONE
@@ -43,7 +43,7 @@ class Baselines:
             window.add(at, payable=payable)
 
     def permilles(self) -> tuple[int, ...]:
-        """Thousandths in the order of `calibration.BASELINES`, after at least one probe."""
+        """Return thousandths in the order of `calibration.BASELINES`; needs at least one probe."""
         payable = self._last is not None and self._last[1]
         average = half_up((self._payable, self._weight), 1_000)
         return (1_000 * payable, average, *(window.permille() for window in self._windows))
@@ -69,7 +69,7 @@ class _Window:
 
 @cache
 def _decay(minutes: int) -> int:
-    """2^(-minutes / 24 hours) in fixed point."""
+    """Return 2^(-minutes / 24 hours) in fixed point."""
     if minutes >= _WEIGHTLESS_MINUTES:
         return 0
     with localcontext(prec=28):
@@ -77,31 +77,31 @@ def _decay(minutes: int) -> int:
 
 
 class Outcomes:
-    """The probes of one endpoint as (instant in ms UTC, payable), oldest first."""
+    """The probes of one endpoint as (time in ms UTC, payable), oldest first."""
 
     def __init__(self, probes: Iterable[tuple[int, bool]]) -> None:
         self._probes = tuple(probes)
-        self._instants = [at for at, _ in self._probes]
+        self._times = [at for at, _ in self._probes]
 
     def following(self, at: int, *, within: int) -> bool | None:
-        """Whether the first probe after an instant was payable; None if none came `within` so many
-        milliseconds.
+        """Return whether the first probe after a time was payable; None without one `within` a
+        number of milliseconds.
         """
-        place = bisect_right(self._instants, at)
+        place = bisect_right(self._times, at)
         return self._payable(place) if self._is_near(place, at, within) else None
 
     def near(self, at: int, *, after: int, within: int) -> bool | None:
-        """Whether the probe nearest to `at` was payable, of those after another instant; None if
-        none is at most `within` milliseconds away.
+        """Return whether the probe nearest to `at` was payable; None if none is at most `within`
+        milliseconds away. Only probes later than `after` count.
         """
-        place = bisect_left(self._instants, at)
-        first = bisect_right(self._instants, after)
-        near = [index for index in (place - 1, place) if first <= index < len(self._instants)]
-        nearest = min(near, key=lambda index: abs(self._instants[index] - at), default=-1)
+        place = bisect_left(self._times, at)
+        first = bisect_right(self._times, after)
+        near = [index for index in (place - 1, place) if first <= index < len(self._times)]
+        nearest = min(near, key=lambda index: abs(self._times[index] - at), default=-1)
         return self._payable(nearest) if self._is_near(nearest, at, within) else None
 
     def _payable(self, place: int) -> bool:
         return self._probes[place][1]
 
     def _is_near(self, place: int, at: int, within: int) -> bool:
-        return 0 <= place < len(self._instants) and abs(self._instants[place] - at) <= within
+        return 0 <= place < len(self._times) and abs(self._times[place] - at) <= within

@@ -1,14 +1,14 @@
-"""Calibration: forecasts compared with what happened.
+"""Calibration: forecasts compared with outcomes.
 
-Everything is counted: how often a forecast of each thousandth was given, how often the endpoint
-then was payable, and the same for every grade, recommendation and age. Counts of any days and of
-any processes add up exactly, and all figures are computed from them:
+For each thousandth, the forecasts and their payable outcomes are counted, and the same for every
+grade, recommendation and age. Counts of any days and processes add up exactly, and all figures are
+computed from them:
 
 - the Brier score, the mean of (forecast - outcome)^2: 0 is perfect, 1/4 is a coin;
 - the log loss, the mean of -ln of the chance that was given to what happened, for which a forecast
   counts as at least 1/2000 and at most 1999/2000;
 - the AUC, the chance that of two forecasts the one that came true was the higher one;
-- the reliability table: for ten bins of forecasts, how often they came true.
+- the reliability table: for ten bins of forecasts, the share that came true.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ DAY: Final = "24h"
 FORECAST: Final = "forecast"
 BASE_RATE: Final = "base-rate"
 BASELINES: Final = ("last-probe", "average-24h", "uptime-7d", "uptime-30d")
-"""Trivial rules that a forecast must beat: what the last probe saw, an average of all probes in
+"""Simple rules that a forecast must beat: the result of the last probe, an average of all probes in
 which one 24 hours old counts half, and the shares of payable probes of 7 and 30 days. The base
-rate, the share of all outcomes, is computed afterwards."""
+rate, the share of all outcomes, is computed from the counts."""
 AGES: Final = ((1, "first day"), (7, "1 to 6 days"), (30, "7 to 29 days"))
 OLD: Final = "30 days and more"
 NOW_MAX_MS: Final = 2 * HOUR_MS
-"""A forecast of the next half hour is compared with the next probe, if that comes so soon."""
+"""Maximum time to the next probe for a comparison with a forecast of the next half hour."""
 DAY_NEAR_MS: Final = 30 * MINUTE_MS
-"""How far from 24 hours later a probe may be that a forecast of a day is compared with."""
+"""Maximum distance of a probe from 24 hours later for a comparison with a forecast of a day."""
 BIN_MIN: Final = 200
-"""With fewer forecasts a bin says `not enough data`."""
+"""Minimum number of forecasts in a bin; below it, the bin shows `not enough data`."""
 _BINS: Final = 10
 _Z: Final = Fraction(196, 100)
 
 
 class Cell(NamedTuple):
-    """What is counted at a horizon: the `value` of a `measure`, as a forecast in thousandths or a
+    """A counter at a horizon: of a `value` of a `measure`, such as a forecast in thousandths or a
     grade.
     """
 
@@ -67,7 +67,7 @@ KEPT: Final = Cell("any", "forecasts", "kept")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What was said of an endpoint at an instant; chances and baselines in thousandths, the
+    """The forecast for an endpoint at a time. Chances and baselines are in thousandths, the
     baselines in the order of BASELINES.
     """
 
@@ -80,7 +80,7 @@ class Forecast:
 
 
 class Sums:
-    """For every cell, how many outcomes there were, and of how many the endpoint was payable."""
+    """For every cell, the numbers of outcomes and of payable outcomes."""
 
     def __init__(self, rows: Iterable[tuple[Cell, int, int]] = ()) -> None:
         self._count: Counter[Cell] = Counter()
@@ -90,7 +90,7 @@ class Sums:
             self._hits[cell] += hits
 
     def add(self, cell: Cell, *, payable: bool) -> None:
-        """Count one outcome: whether the endpoint then was payable."""
+        """Count one outcome: whether the endpoint was payable."""
         self._count[cell] += 1
         self._hits[cell] += payable
 
@@ -113,12 +113,12 @@ class Sums:
         self._hits.update(other._hits)
 
     def rows(self) -> Iterator[tuple[Cell, int, int]]:
-        """Each cell with its count and hits."""
+        """Yield each cell with its outcomes and payable outcomes."""
         for cell, count in self._count.items():
             yield cell, count, self._hits[cell]
 
     def of(self, horizon: str, measure: str) -> dict[int | str, tuple[int, int]]:
-        """(count, hits) by value of one measure at one horizon."""
+        """Return (outcomes, payable outcomes) by value of one measure at one horizon."""
         return {
             cell.value: (count, hits)
             for cell, count, hits in self.rows()
@@ -128,8 +128,8 @@ class Sums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quality:
-    """How good a forecaster was over `count` outcomes. Brier score and log loss in millionths, AUC
-    in ten thousandths, None where all outcomes are the same.
+    """The quality of a forecaster over `count` outcomes. Brier score and log loss are in
+    millionths, AUC in ten thousandths; None if all outcomes are the same.
     """
 
     name: str
@@ -142,8 +142,8 @@ class Quality:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
     """One row of a reliability table: forecasts from `low` to below `high` (thousandths; the last
-    bin holds 1000 too), their mean, and how many of them came true with the 95 % bounds of that
-    share in thousandths; None where there are fewer than BIN_MIN.
+    bin includes 1000), their mean, and the share that came true with its 95 % bounds in
+    thousandths; None with fewer than BIN_MIN forecasts.
     """
 
     low: int
@@ -168,8 +168,8 @@ class Group:
 
 
 def forecast_of(score: Score, first_seen: int, baselines: tuple[int, ...]) -> Forecast:
-    """What a score says of an endpoint, as it is counted. Under a policy without a forecast, the
-    score out of 100 is taken for the chance.
+    """Return the forecast of a score. Without chances, the score out of 100 is used as the
+    chance.
     """
     now, day = score.payable_now_permille, score.payable_24h_permille
     return Forecast(
@@ -183,8 +183,8 @@ def forecast_of(score: Score, first_seen: int, baselines: tuple[int, ...]) -> Fo
 
 
 def sample(endpoint_ids: Iterable[str], hour: int, *, limit: int) -> list[str]:
-    """At most `limit` of these endpoints, others each hour (hours since the epoch), and the same in
-    every process: those whose hash with the hour is lowest.
+    """Return at most `limit` of these endpoints: those with the lowest hash of ID and hour (hours
+    since the epoch), so the sample changes every hour and is the same in every process.
     """
     return nsmallest(
         limit, endpoint_ids, key=lambda id_: hashlib.sha256(f"{id_}:{hour}".encode()).digest()
@@ -192,12 +192,12 @@ def sample(endpoint_ids: Iterable[str], hour: int, *, limit: int) -> list[str]:
 
 
 def age_group(days: int) -> str:
-    """The name of an age in whole days since first seen."""
+    """Return the name of an age in whole days since first seen."""
     return next((name for limit, name in AGES if days < limit), OLD)
 
 
 def qualities(sums: Sums, horizon: str) -> tuple[Quality, ...]:
-    """The forecast and every baseline at a horizon; empty without outcomes."""
+    """Return the qualities of forecast and baselines at a horizon; empty without outcomes."""
     tables = {name: _permilles(sums, horizon, name) for name in (FORECAST, *BASELINES)}
     if not tables[FORECAST]:
         return ()
@@ -206,14 +206,14 @@ def qualities(sums: Sums, horizon: str) -> tuple[Quality, ...]:
 
 
 def reliability(sums: Sums, horizon: str) -> tuple[Bin, ...]:
-    """The ten bins of the forecast at a horizon, lowest first."""
+    """Return the ten bins of the forecast at a horizon, lowest first."""
     table = _permilles(sums, horizon, FORECAST)
     width = 1_000 // _BINS
     return tuple(_bin(table, low, low + width) for low in range(0, 1_000, width))
 
 
 def groups(sums: Sums, measure: str) -> tuple[Group, ...]:
-    """The table of a group's names, in the order of their names or ages."""
+    """Return the table of a measure's groups, in the order of their names or ages."""
     following, day = sums.of(NEXT, measure), sums.of(DAY, measure)
     names = sorted({str(name) for name in (*following, *day)}, key=_order)
     return tuple(

@@ -82,8 +82,8 @@ def measure_demand(
     A **payment** is a transfer of at least $0.0001 that the payer signed. **Anchors** are addresses
     by owner; the addresses of one owner are one anchor. Spending at anchors counts without the
     anchors of the seller at hand, and less everything that the counted anchors sent to the payer.
-    Net spending at a seller is what the payer paid to all its addresses less everything that these
-    sent back, not below 0. Payments between addresses of one seller are left out.
+    Net spending at a seller is the payer's payments to all its addresses, minus everything that
+    these sent back, at least 0. Payments between addresses of one seller are left out.
 
     The **weight** of a payer at a seller is min(1, spending at anchors / $20) x net spending there
     / net spending at all sellers that are not anchors; 0 below one cent at the seller. So the

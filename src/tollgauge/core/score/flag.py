@@ -64,7 +64,7 @@ class FlagRule:
 
     Attributes:
         check: Returns the message if the flag is raised, otherwise None.
-        fix: What the seller can do about it; empty if there is nothing to do.
+        fix: The seller's remedy; empty if there is none.
     """
 
     severity: Severity

@@ -1,9 +1,8 @@
-"""Forecast: the chance that an endpoint is payable some hours from now.
+"""Forecast: the chance that an endpoint is payable in some hours (docs/methodology.md, *Forecast*).
 
-A two-state model: while payable it fails at a rate, while not payable it is repaired at a rate.
-Both are estimated from the day sums of the window with a little prior knowledge, so that one
-failure of a new endpoint is neither nothing nor everything. Exact fractions (docs/methodology.md,
-*Forecast*).
+The model has two states: a payable endpoint fails at a rate, and is repaired at another. Both rates
+are estimated from the day sums of the window with a weak prior, so that one failure of a new
+endpoint has a limited effect. All numbers are exact fractions.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS, day_of
 from tollgauge.core.probe.rollup import Rollup
 
 EXPECTED_PERMILLE: Final = 850
-"""An endpoint is expected to be payable in 24 hours from this chance (thousandths) on; below it,
-the cap `doubtful-tomorrow` applies."""
+"""Minimum chance (thousandths) at which an endpoint is expected to be payable in 24 hours; below
+it, the cap `doubtful-tomorrow` applies.
+"""
 DAY_WEIGHTS: Final = (
     *(1_000, 707, 500, 354, 250, 177, 125, 88, 63, 44, 31, 22, 16, 11, 8, 6, 4, 3, 2, 1, 1, 1),
     *(0,) * 9,
@@ -29,7 +29,7 @@ _WHOLE: Final = 1_000
 _NEVER_HOURS: Final = 72
 _HALF_HOUR: Final = Fraction(1, 2)
 _HORIZONS: Final = ((_HALF_HOUR, Fraction(1, 1_000)), (Fraction(24), Fraction(1, 500)))
-"""Hours ahead, and the lowest chance that is given to either outcome."""
+"""Hours ahead, and the lowest chance of either outcome."""
 _MAX_RATE: Final = Fraction(2)
 
 Forecasts = tuple[Ratio, Ratio]
@@ -100,7 +100,7 @@ def forecast(days: Iterable[Rollup], state: PresentState, *, as_of: int) -> Fore
 
 
 def _changed(leave: Fraction, back: Fraction, ahead: Fraction) -> Fraction:
-    """C(leave, back, ahead): the chance of being in the other state so many hours ahead."""
+    """Return C(leave, back, ahead): the chance of the other state in a number of hours."""
     both = leave + back
     rest = max(Fraction(0), 1 - both / 2) / (1 + both * (ahead - _HALF_HOUR))
     return leave / both * (1 - rest)

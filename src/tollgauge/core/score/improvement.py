@@ -6,7 +6,7 @@ Rules (docs/how-to/sell.md):
 - a flag is fixed as the next probe would show it, or after the period for which it applies;
 - a component is improved as if it had been at its best for the whole window; activity, to the next
   step of the policy's table of payers;
-- the effect of time alone is not included, so the actual result is as good or better.
+- improvements by mere passing of time are not included, so the actual result is as good or better.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ class ShownDemand:
 @dataclass(frozen=True, kw_only=True)
 class Down:
     """An outage that had not ended at the last check. `since` is its first failure (ms UTC),
-    `reason` what the last check met, as a clause without a period. `confirmed` is False only while
-    the first failure of an endpoint that was payable is being checked again.
+    `reason` the result of the last check, as a clause without a period. `confirmed` is False only
+    while the first failure of an endpoint that was payable is being checked again.
     """
 
     since: int
