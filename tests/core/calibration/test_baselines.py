@@ -20,18 +20,18 @@ def test_one_probe_is_all_that_is_known() -> None:
     assert after((0, False)) == (0, 0, 0, 0)
 
 
-def test_a_probe_a_day_old_counts_half() -> None:
+def test_probe_one_day_old_counts_half() -> None:
     # A half of one and a half.
     assert after((0, True), (DAY_MS, False)) == (0, 333, 500, 500)
 
 
-def test_what_is_older_than_a_window_is_out_of_it() -> None:
+def test_probes_older_than_a_window_are_excluded() -> None:
     last = (8 * DAY_MS, True)
     assert after((0, False), (7 * DAY_MS, True), last)[2:] == (1_000, 667)
     assert after((0, False), (31 * DAY_MS, True))[2:] == (1_000, 1_000)
 
 
-def test_what_is_very_old_is_forgotten() -> None:
+def test_very_old_probes_have_no_weight() -> None:
     assert after((0, False), (70 * DAY_MS, True)) == (1_000, 1_000, 1_000, 1_000)
 
 

@@ -58,7 +58,7 @@ def forecast(permille: int, *, grade: str = "A", age_days: int = 3) -> Forecast:
     )
 
 
-def test_brier_log_loss_and_auc_are_what_they_are_by_hand() -> None:
+def test_brier_log_loss_and_auc_match_manual_calculation() -> None:
     row = quality([(900, True), (800, True), (800, False), (100, False)])
     # The mean of 0.01, 0.04, 0.64 and 0.01.
     assert row.brier_millionths == 175_000
@@ -82,7 +82,7 @@ def test_without_both_outcomes_there_is_no_auc() -> None:
     assert quality([(900, True), (100, True)]).auc_e4 is None
 
 
-def test_baselines_are_scored_beside_the_forecast() -> None:
+def test_baselines_are_scored_with_the_forecast() -> None:
     rows = {row.name: row.brier_millionths for row in qualities(with_baselines([(900, True)]), DAY)}
     assert rows == {
         "forecast": 10_000,
@@ -127,7 +127,7 @@ def test_ages_are_in_their_order() -> None:
     assert age_group(6) == "1 to 6 days"
 
 
-def test_nothing_is_said_of_nothing() -> None:
+def test_no_forecasts_give_empty_tables() -> None:
     assert qualities(Sums(), NOW) == ()
     assert groups(Sums(), "grade") == ()
 

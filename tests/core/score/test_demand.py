@@ -86,7 +86,7 @@ def test_weights_of_a_payer_over_all_sellers_add_up_to_one() -> None:
     assert sum(weights) <= 1
 
 
-def test_what_a_seller_sends_back_from_any_of_its_addresses_is_subtracted() -> None:
+def test_refund_from_any_address_of_a_seller_lowers_its_net_spending() -> None:
     back = Trade(SECOND, ANN, USD - CENT + 1, signed=False)
     assert least(demand_of([*customer(ANN), back])) == 0
     assert least(demand_of([*customer(ANN), back._replace(value=USD - CENT)])) == 1
@@ -144,7 +144,7 @@ def test_points_cost_anchor_spending_at_two_anchors_for_each_seller(points: int,
 
 
 def _spread(dollars: int) -> list[Trade]:
-    """Own wallets that spend so much at each of two anchors, in whole weights and a rest."""
+    """Own wallets that each spend the same amount at two anchors, in whole weights and a rest."""
     parts = [20 * USD] * (dollars // 20) + [dollars % 20 * USD]
     return [
         trade

@@ -229,13 +229,13 @@ def test_a_number_that_json_cannot_hold_exactly_has_no_canonical_form() -> None:
         to_json(replace(small(), as_of=2**53))
 
 
-def test_text_that_is_no_unicode_has_no_canonical_form() -> None:
+def test_text_that_is_not_unicode_has_no_canonical_form() -> None:
     with pytest.raises(EvidenceError):
         to_json(replace(small(), resource="\ud800"))
 
 
 @given(EVIDENCE)
-def test_what_was_stored_is_read_as_it_was(evidence: Evidence) -> None:
+def test_stored_evidence_is_read_unchanged(evidence: Evidence) -> None:
     text = to_json(evidence)
     assert to_json(from_stored(text)) == text
 

@@ -20,7 +20,7 @@ ENDS = {0: (Fraction(1, 1_000), Fraction(999, 1_000)), 1: (Fraction(1, 500), Fra
 
 
 def day(ago: int, *, payable: int = 24, failures: int = 0, repairs: int = 0) -> Rollup:
-    """A day that was payable for so many hours, and not for the others."""
+    """A day that was payable for a number of hours, and not for the others."""
     up = payable * HOUR_MS
     spans = Spans(up=up, payable=up, down=DAY_MS - up, failures=failures, repairs=repairs)
     return Rollup(day=TODAY - ago, spans=spans)
@@ -29,7 +29,7 @@ def day(ago: int, *, payable: int = 24, failures: int = 0, repairs: int = 0) -> 
 def chances(
     days: list[Rollup], *, payable: bool, hours: int, was_payable: bool = True
 ) -> tuple[Fraction, Fraction]:
-    """The forecasts of an endpoint whose present state began so many hours ago."""
+    """The forecasts of an endpoint whose present state began a number of hours ago."""
     state = PresentState(payable=payable, since=AS_OF - hours * HOUR_MS, was_payable=was_payable)
     now, later = forecast(days, state, as_of=AS_OF)
     return Fraction(*now), Fraction(*later)
@@ -96,7 +96,7 @@ def test_the_present_outage_is_not_counted_as_time_before_it() -> None:
     )
 
 
-def test_what_was_never_payable_waits_72_hours_longer() -> None:
+def test_endpoint_that_was_never_payable_waits_72_hours_longer() -> None:
     never = [day(ago, payable=0) for ago in range(3)]
     first = chances(never, payable=False, hours=60, was_payable=False)
     assert first == chances(never, payable=False, hours=132)

@@ -1,4 +1,4 @@
-"""What would raise a score: no mending lowers it, and what is promised comes true."""
+"""What would raise a score: no change lowers it, and the promised score is reached."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def tenths(evidence: Evidence) -> int:
 
 @LIMITS
 @given(evidences())
-def test_what_is_named_raises_the_score_by_as_much_as_it_says(evidence: Evidence) -> None:
+def test_named_improvement_raises_the_score_by_its_points(evidence: Evidence) -> None:
     now = score(evidence)
     rows = improvements(evidence)
     assert len(rows) <= SHOWN
@@ -145,7 +145,7 @@ def test_what_is_named_raises_the_score_by_as_much_as_it_says(evidence: Evidence
 
 @LIMITS
 @given(evidences())
-def test_mending_never_lowers_a_score(evidence: Evidence) -> None:
+def test_improvement_never_lowers_a_score(evidence: Evidence) -> None:
     now = score(evidence)
     assume(now.score_tenths is not None)
     changes = (*fix_flags(evidence, now, POLICY), *improve_components(evidence, now, POLICY))
@@ -157,7 +157,7 @@ def test_mending_never_lowers_a_score(evidence: Evidence) -> None:
 
 @LIMITS
 @given(probes(), st.sampled_from([100, 240, 900]))
-def test_a_good_answer_to_the_next_probe_gives_what_was_promised(
+def test_good_answer_to_the_next_probe_gives_the_promised_score(
     seen: Sequence[ProbeResult], ms: int
 ) -> None:
     usual = [replace(probe, timings=replace(probe.timings, total=ms)) for probe in seen]
@@ -174,7 +174,7 @@ def test_a_good_answer_to_the_next_probe_gives_what_was_promised(
 
 @LIMITS
 @given(probes())
-def test_a_window_without_outages_gives_what_was_promised(seen: Sequence[ProbeResult]) -> None:
+def test_window_without_outages_gives_the_promised_score(seen: Sequence[ProbeResult]) -> None:
     kept = [probe for probe in seen if probe.payable or (probe.scored and not probe.up)]
     base = unprobed_evidence(as_of=AS_OF)
     rows = raising(observe(kept, base))
@@ -186,7 +186,7 @@ def test_a_window_without_outages_gives_what_was_promised(seen: Sequence[ProbeRe
 
 @LIMITS
 @given(probes())
-def test_a_window_without_findings_gives_what_was_promised(seen: Sequence[ProbeResult]) -> None:
+def test_window_without_findings_gives_the_promised_score(seen: Sequence[ProbeResult]) -> None:
     kept = [probe for probe in seen if probe.payable]
     base = unprobed_evidence(as_of=AS_OF)
     rows = raising(observe(kept, base))
@@ -195,7 +195,7 @@ def test_a_window_without_findings_gives_what_was_promised(seen: Sequence[ProbeR
         assert rows["compliance"].score_tenths == tenths(observe(clean, base))
 
 
-def test_a_dead_endpoint_would_be_what_the_next_good_answer_makes_it() -> None:
+def test_dead_endpoint_improves_by_a_good_answer_to_the_next_probe() -> None:
     evidence = dead(hours=10)
     row = raising(evidence)["down-now"]
     assert row.in_days == 0
@@ -203,7 +203,7 @@ def test_a_dead_endpoint_would_be_what_the_next_good_answer_makes_it() -> None:
     assert row.score_tenths > tenths(evidence) + 100
 
 
-def test_the_lint_rule_that_alone_forbids_payments_is_named() -> None:
+def test_single_broken_lint_rule_is_named() -> None:
     healthy = payable()
     assert healthy.last is not None
     assert healthy.state is not None
@@ -221,7 +221,7 @@ def test_the_lint_rule_that_alone_forbids_payments_is_named() -> None:
     assert improvements(two)[0].code == "down-now"
 
 
-def test_what_a_lower_cap_still_limits_is_not_named() -> None:
+def test_changes_below_a_lower_cap_are_not_named() -> None:
     rows = raising(payable(wildcard=True))
     assert list(rows) == ["wildcard-402"]
     assert rows["wildcard-402"].score_tenths == tenths(payable())
@@ -261,7 +261,7 @@ def test_age_says_by_when() -> None:
 
 
 @pytest.mark.parametrize(("known", "step"), [(0, 1), (999_999, 1), (10**6, 3), (29 * 10**6, 30)])
-def test_the_next_step_of_proven_customers_gives_what_was_promised(known: int, step: int) -> None:
+def test_next_step_of_proven_customers_gives_the_promised_score(known: int, step: int) -> None:
     chain = payable().chain
     assert chain is not None
     sold = payable(chain=replace(chain, demand=demand(known, known + 7)), anchors=ANCHORS)
@@ -297,7 +297,7 @@ def test_nothing_is_left_to_improve_for_the_best() -> None:
 
 
 @pytest.mark.parametrize("name", VECTORS)
-def test_an_improvement_is_what_the_changed_evidence_scores_by_itself(name: str) -> None:
+def test_improvement_equals_the_score_of_the_changed_evidence(name: str) -> None:
     evidence = from_json(VECTORS[name])
     now = score(evidence)
     changes = (*fix_flags(evidence, now, POLICY), *improve_components(evidence, now, POLICY))

@@ -63,7 +63,7 @@ def change(kind: str, ago: int, source: str = "probe") -> TermChange:
 
 
 def paid_by(payers: int, *, weight: int = 0, **more: Any) -> ChainEvidence:
-    """Payers who paid a dollar each, with so many millionths of weight without any anchor."""
+    """Payers who paid a dollar each, with a weight in millionths without any anchor."""
     return ChainEvidence(
         network=QUOTE.network,
         pay_to=SELLER,
@@ -106,7 +106,7 @@ def test_a_newer_envelope_with_terms_lifts_it() -> None:
     assert "not-payable" not in codes(payable(envelope=older))
 
 
-def test_an_endpoint_that_no_probe_speaks_for_is_unverified_and_has_no_grade() -> None:
+def test_endpoint_without_probes_that_describe_it_is_unverified() -> None:
     ours = Rollup(day=TODAY, probes=3, excluded=(("dns-failed", 3),))
     result = score(payable(days=(ours,), last=None, state=None))
     assert (result.score_tenths, result.grade, result.components) == (None, None, ())
@@ -190,7 +190,7 @@ def test_a_template_on_a_dangerous_host_is_avoided() -> None:
     assert score(wildcard).recommendation == "avoid"
 
 
-def test_a_template_that_asks_to_be_paid_as_it_stands_still_wants_parameters() -> None:
+def test_payable_template_is_still_parameterize() -> None:
     result = score(payable(templated=True))
     assert result.recommendation == "parameterize"
     assert result.score_tenths == score(payable()).score_tenths
@@ -215,7 +215,7 @@ def test_the_first_probe_is_a_first_contact_however_long_it_was_listed() -> None
     assert "first-contact" not in codes(payable(first_seen=AS_OF - DAY_MS))
 
 
-def test_lint_findings_become_flags_of_their_own_severity() -> None:
+def test_lint_findings_become_flags_with_their_severity() -> None:
     rules = (
         ("cache-control", "warn", "Send no-store."),
         ("cache-control", "info", "Again."),
@@ -228,7 +228,7 @@ def test_lint_findings_become_flags_of_their_own_severity() -> None:
     assert [f.severity for f in flags if f.code == "lint:cache-control"] == ["warn"]
 
 
-def test_the_rule_that_tells_of_a_mismatch_is_one_of_the_linters() -> None:
+def test_mismatch_rule_is_a_lint_rule() -> None:
     assert MISMATCH_RULE in {rule.slug for rule in ALL_RULES}
 
 
@@ -343,7 +343,7 @@ def test_recomputing_a_report_that_carries_its_evidence_gives_the_same_score() -
     assert recompute(report()) == score(payable())
 
 
-def test_what_a_report_claims_plays_no_part_in_its_score() -> None:
+def test_claims_of_a_report_are_ignored_in_recomputation() -> None:
     other = payable(wildcard=True)
     assert recompute(report(document=to_document(other))) == score(other)
 
@@ -363,6 +363,6 @@ def test_a_report_of_another_policy_is_refused(version: object) -> None:
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"stats": 1}', b"null"])
-def test_what_is_no_stored_score_is_refused(text: bytes) -> None:
+def test_text_that_is_not_a_stored_score_is_rejected(text: bytes) -> None:
     with pytest.raises(ScoreError):
         score_from_json(text)

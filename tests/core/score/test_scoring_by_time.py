@@ -29,11 +29,11 @@ LIMITS = settings(max_examples=examples(150), deadline=None)
 FAILURES = (Outcome.SERVER_ERROR, Outcome.NOT_FOUND, Outcome.TIMEOUT)
 SILENCES = (*(Outcome.THROTTLED, Outcome.FORBIDDEN, Outcome.TIMEOUT, Outcome.CONNECT, Outcome.TLS),)
 DO_NOT_PAY = ("avoid", "unverified", "not-payable", "parameterize")
-"""Advice, worst first: those that say not to pay are equally bad."""
+"""Advice, worst first: recommendations not to pay are equally bad."""
 
 
 class Past(NamedTuple):
-    """A history of probes, one a half hour at most, and a later instant."""
+    """A history of probes, one a half hour at most, and a later time."""
 
     probes: tuple[ProbeResult, ...]
     as_of: int
@@ -121,9 +121,7 @@ def test_a_pause_that_hides_only_failures_is_never_better_then_or_later(
 
 @LIMITS
 @given(pasts(), st.integers(1, 200), st.integers(0, 40 * 48))
-def test_whoever_is_delisted_and_dead_is_never_better_then_or_later(
-    past: Past, failures: int, later: int
-) -> None:
+def test_delisted_and_dead_endpoint_is_never_better(past: Past, failures: int, later: int) -> None:
     """The same failures, each half hour or each sixth hour."""
     died = past.probes[-1].at + SLOT if past.probes else START
     probed = [unpaid_probe(died + number * SLOT) for number in range(failures)]
@@ -186,7 +184,7 @@ def test_advice_is_avoid_exactly_where_the_grade_is_d_or_f(past: Past) -> None:
 
 @LIMITS
 @given(pasts())
-def test_what_was_never_payable_has_at_most_49(past: Past) -> None:
+def test_endpoint_that_was_never_payable_has_at_most_49_points(past: Past) -> None:
     probes = tuple(probe for probe in past.probes if not probe.payable)
     result = score(past._replace(probes=probes))
     assert points(result) <= 490
@@ -206,7 +204,7 @@ def test_the_range_holds_the_score(past: Past) -> None:
 @LIMITS
 @given(pasts())
 def test_time_without_probes_never_makes_the_advice_better(past: Past) -> None:
-    """A standstill of ours says nothing, so it cannot speak for an endpoint."""
+    """A standstill of this service does not describe an endpoint."""
     later = past._replace(as_of=past.as_of + 3 * HOUR_MS)
     assume(past.probes)
     assert rank(score(later)) <= rank(score(past))
@@ -279,7 +277,7 @@ def test_429_while_down_is_worth_no_more_than_failing() -> None:
     assert refused.grade in ("D", "F")
 
 
-def test_a_first_failure_is_caution_until_somebody_asked_again() -> None:
+def test_first_failure_is_caution_until_it_is_confirmed() -> None:
     past = always({31 * 48 - 1: Outcome.TIMEOUT})
     waiting, confirmed = score(past, unconfirmed=True), score(past)
     assert (waiting.grade, waiting.recommendation) == ("A", "caution")
@@ -287,13 +285,13 @@ def test_a_first_failure_is_caution_until_somebody_asked_again() -> None:
     assert waiting.reason.startswith("It could not be paid when it was last checked")
 
 
-def test_an_endpoint_that_nobody_probes_any_more_is_unverified() -> None:
+def test_endpoint_without_recent_probes_is_unverified() -> None:
     past = always()
     assert score(past._replace(as_of=past.as_of + 2 * HOUR_MS)).recommendation == "proceed"
     assert score(past._replace(as_of=past.as_of + 4 * HOUR_MS)).recommendation == "unverified"
 
 
-def test_a_confirming_probe_speaks_for_time_and_for_no_count() -> None:
+def test_confirming_probe_counts_only_for_time() -> None:
     past = always()
     failure = unpaid_probe(past.as_of - 10 * MINUTE_MS, Outcome.TIMEOUT)
     again = replace(payable(past.as_of - 9 * MINUTE_MS), confirms=True)
@@ -306,7 +304,7 @@ def test_a_confirming_probe_speaks_for_time_and_for_no_count() -> None:
     assert two.recommendation == "proceed"
 
 
-def test_a_slow_probe_of_ours_is_not_a_state() -> None:
+def test_late_local_probe_is_not_a_state() -> None:
     late = replace(
         unpaid_probe(START + DAY_MS, Outcome.TIMEOUT),
         attribution=Attribution.LOCAL,
@@ -318,11 +316,11 @@ def test_a_slow_probe_of_ours_is_not_a_state() -> None:
 
 @LIMITS
 @given(pasts(), st.integers(0, 400), st.sampled_from([2, 6, 12, 18, 48]), st.integers(0, 40 * 48))
-def test_whoever_is_dead_and_asked_more_seldom_is_never_better_then_or_later(
+def test_dead_endpoint_with_rarer_probes_is_never_better(
     past: Past, failures: int, times: int, later: int
 ) -> None:
     """The same failures, each half hour or as a crowded host or a long death allows. Both end with
-    the same probe: before the next one is due, one that is asked seldom was not asked for longer.
+    the same probe: before the next one is due, one with a long interval was not probed for longer.
     """
     died = past.probes[-1].at + SLOT if past.probes else START
     probed = [unpaid_probe(died + number * SLOT) for number in range(failures // times * times + 1)]

@@ -59,7 +59,7 @@ def test_a_score_survives_the_json_form_of_its_evidence(evidence: Evidence) -> N
 
 
 def ends_of(share: Fraction, n: int) -> tuple[Fraction, Fraction]:
-    """The Wilson bounds of a share of so many probes."""
+    """The Wilson bounds of a share of a number of probes."""
     low, high = bounds(share.as_integer_ratio(), (n, 3), z=POLICY.z)
     return Fraction(*low), Fraction(*high)
 

@@ -83,7 +83,7 @@ def test_no_more_days_are_claimed_than_were_watched() -> None:
     assert "% up in the 2 days since it was first seen (72 checks)" in summary(score(young))
 
 
-def test_nobody_is_told_how_to_pay_what_is_not_to_be_paid() -> None:
+def test_unpayable_endpoint_gets_no_payment_advice() -> None:
     good = score(payable())
     assert any("small payment" in flag.message for flag in good.flags)
     bad = score(payable(wildcard=True))

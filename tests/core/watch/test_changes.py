@@ -380,7 +380,7 @@ LATENCIES = [
 
 
 @pytest.mark.parametrize(("ms", "expected"), LATENCIES)
-def test_two_answers_far_above_the_endpoints_own_past_are_a_regression(
+def test_two_answers_far_above_the_usual_latency_are_a_regression(
     ms: list[int], expected: list[tuple[int, str]]
 ) -> None:
     assert slow_series(*ms) == expected
