@@ -32,14 +32,14 @@ from bench.bundle import KEY
 from bench.child import print_json, start_child
 from bench.measurement import Measurement, Report
 from tollgauge.core.base.units import BASE, SECOND_MS
-from tollgauge.core.guard.bundle import PaidAddress, TrustRecord, Variant, build_bundle, line_of
+from tollgauge.core.endpoint.terms import KnownOffer
+from tollgauge.core.guard.bundle import BundleDraft, TrustRecord, Variant
 
 RECORDS: Final = 100_000
 CALLS: Final = 300
 WARM_UP: Final = 20
 PAY_TO: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
 BUYER_KEY: Final = "0x" + "11" * 32
-_SALT: Final = bytes(16)
 
 
 def run(records: int = RECORDS, calls: int = CALLS) -> Report:
@@ -72,14 +72,10 @@ async def measure(records: int, calls: int) -> tuple[dict[str, Any], dict[str, A
         folder = Path(name)
         body = folder / "trust.bundle"
         now = int(time.time()) * SECOND_MS
-        bundle = build_bundle(
-            [line_of(record, _SALT) for record in some(records, now)],
-            variant=Variant.ALL,
-            salt=_SALT,
-            policy_version=2,
-            as_of=now,
-            scored=records,
-        )
+        draft = BundleDraft(policy_version=3, as_of=now)
+        for record in some(records, now):
+            draft.add(record)
+        bundle = draft.build(Variant.ALL)
         body.write_bytes(bundle.body)
         signature = KEY.sign(bundle.body, "tollgauge-bundle", now)
         body.with_name("trust.bundle.jws").write_text(signature)
@@ -102,16 +98,14 @@ async def _answer_of(command: list[str], log: Path) -> dict[str, Any]:
 
 def some(records: int, now: int) -> Iterator[TrustRecord]:
     """Yield records of endpoints with a price of one cent."""
-    address = PaidAddress(pay_to=PAY_TO, since=now)
+    offer = KnownOffer(BASE, "exact", PAY_TO, 10_000)
     for number in range(records):
         yield TrustRecord(
             resource=url_of(number),
             recommendation="proceed",
             grade="A",
             score_tenths=900,
-            addresses=(address,),
-            network=BASE,
-            amount=10_000,
+            offers=(offer,),
             flags=("no-settlements",),
             as_of=now,
         )

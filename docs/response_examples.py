@@ -18,8 +18,8 @@ from msgspec import structs
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.core.calibration.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
-from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.guard.bundle import PaidAddress, TrustRecord
+from tollgauge.core.endpoint.terms import KnownOffer, Quote
+from tollgauge.core.guard.bundle import TrustRecord
 from tollgauge.core.guard.preflight import PreflightOffer, decide
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint, extract_figures
 from tollgauge.core.probe.exchange import Timings
@@ -129,16 +129,14 @@ def snapshot() -> Any:
 
 def preflight() -> Any:
     """Return a preflight for an offer with an unknown payTo."""
-    address = PaidAddress(pay_to=PAY_TO, since=AS_OF - 60 * DAY_MS)
+    offer = KnownOffer(_QUOTE.network, "exact", PAY_TO, _QUOTE.micro_usd)
     view = _snapshot()
     record = TrustRecord(
         resource=view.resource,
         recommendation=view.recommendation,
         grade=view.grade,
         score_tenths=view.score_tenths,
-        addresses=(address,),
-        network=_QUOTE.network,
-        amount=_QUOTE.amount,
+        offers=(offer,),
         flags=(),
         as_of=AS_OF,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import re
 import subprocess
@@ -17,19 +16,19 @@ import zstandard
 from tests.support.http_service import WEATHER, configuration, open_service
 from tests.support.signing import KEY, PRIVATE_JWK, verify
 
-from tollgauge.core.base.units import DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS, SECOND_MS
+from tollgauge.core.endpoint.terms import OFFERS_MS, KnownOffer
 from tollgauge.core.guard.bundle import (
-    ADDRESSES_MS,
     LISTED_MS,
-    SALT_BYTES,
-    PaidAddress,
+    MAX_PATTERNS,
+    BundleDraft,
     TrustRecord,
     Variant,
-    build_bundle,
-    line_of,
+    key_of,
 )
 from tollgauge.core.guard.preflight import MIN_GRADE, PRICE_FACTOR, Code, Decision
 from tollgauge.core.score.advice import RECOMMENDATIONS
+from tollgauge.core.score.score import ShownDemand
 from tollgauge.demo.serving import serve
 from tollgauge.jobs.bundle import BundleSettings
 from tollgauge.web.free.bundle_download import CHECK_MS
@@ -85,37 +84,31 @@ RECORD = TrustRecord(
     recommendation="proceed",
     grade="B",
     score_tenths=772,
-    addresses=(
-        PaidAddress(pay_to="0x5ba2ec79ecd49ee6f7ecc90f4fb710730bd5361a", since=1_794_740_800_000),
-    ),
-    network="eip155:8453",
-    amount=2000,
-    flags=("no-settlements",),
+    offers=(KnownOffer(BASE, "exact", "0x5ba2ec79ecd49ee6f7ecc90f4fb710730bd5361a", 2_000),),
+    flags=("delivers",),
+    demand=ShownDemand(payers=43, volume=140_000, proven_payers=12, proven_volume=90_000),
     as_of=1_795_000_000_000,
 )
 
 
-def test_example_header_and_record_are_current() -> None:
-    header, shown = map(json.loads, re.findall(r"^```json\n(.*?)\n```$", PAGE, re.MULTILINE))
-    salt = base64.urlsafe_b64decode(header["salt"] + "==")
-    assert len(salt) == SALT_BYTES
-    built = build_bundle(
-        [line_of(RECORD, salt)] * header["count"],
-        variant=Variant.ALL,
-        salt=salt,
-        policy_version=header["policyVersion"],
-        as_of=header["asOf"] * 1_000,
-        scored=1,
-    )
-    first, record, *_ = zstandard.ZstdDecompressor().decompress(built.body).splitlines()
-    assert json.loads(first) == header
-    assert list(json.loads(first)) == list(header)
-    assert json.loads(record)[1:] == shown[1:]
-    assert len(json.loads(record)[0]) == len(shown[0])
+EXAMPLES = [*map(json.loads, re.findall(r"^```json\n(.*?)\n```$", PAGE, re.MULTILINE))]
+
+
+def test_examples_are_lines_of_a_bundle() -> None:
+    draft = BundleDraft(policy_version=3, as_of=1_795_000_000_000)
+    draft.add(RECORD)
+    body = zstandard.ZstdDecompressor().decompress(draft.build(Variant.ALL).body)
+    header, *lines = map(json.loads, body.splitlines())
+    shown_header, record, host = EXAMPLES
+    assert header == shown_header
+    assert list(header) == list(shown_header)
+    assert record in lines
+    assert [key_of("host:weather.example"), *host[1:]] == host
+    assert host in lines
 
 
 def test_tables_list_every_member_and_index_in_order() -> None:
-    header, shown = map(json.loads, re.findall(r"^```json\n(.*?)\n```$", PAGE, re.MULTILINE))
+    header, shown, _ = EXAMPLES
     members = PAGE.split("| member | meaning |")[1].split("\n\n")[0]
     assert re.findall(r"^\| `(\w+)` \|", members, re.MULTILINE) == list(header)
     places = PAGE.split("| index | value |")[1].split("\n\n")[0]
@@ -129,7 +122,8 @@ def test_times_on_the_page_match_the_code() -> None:
     words = " ".join(PAGE.split())
     days = LISTED_MS // DAY_MS
     assert f"a directory listed in the last {days} days" in words
-    assert f"payTo addresses of the last {ADDRESSES_MS // DAY_MS} days, newest first" in words
+    assert f"offers of the last {OFFERS_MS // DAY_MS} days, the latest first" in words
+    assert f"their canonical resources, at most {MAX_PATTERNS}" in words
     assert f"checks for newer ones every {CHECK_MS // SECOND_MS} seconds" in words
     assert BundleSettings().every_ms == HOUR_MS
     assert "A bundle is built once per hour" in words
@@ -143,7 +137,13 @@ def test_page_lists_every_preflight_code_with_its_decision() -> None:
         (code, decision) for codes, decision in rows for code in re.findall(r"`(.*?)`", codes)
     ]
     assert [code for code, _ in listed] == [*Code]
-    asked = {Code.CAUTION, Code.GRADE_LOW, Code.UNKNOWN_RESOURCE, Code.PAYTO_VARIES}
+    asked = {
+        Code.PRICE_JUMP,
+        Code.CAUTION,
+        Code.GRADE_LOW,
+        Code.UNKNOWN_RESOURCE,
+        Code.PAYTO_VARIES,
+    }
     assert {code for code, decision in listed if decision == Decision.ASK} == asked
     assert {decision for code, decision in listed if code not in asked} == {Decision.REFUSE}
     assert f"more than {'twice' if PRICE_FACTOR == 2 else PRICE_FACTOR} the known one" in table
@@ -155,5 +155,5 @@ def test_members_of_the_preflight_response_match_the_route() -> None:
     members = section.split("| member | meaning |")[1].split("\n\n")[0]
     heads = re.findall(r"^\| (`.*?) \|", members, re.MULTILINE)
     named = [name for head in heads for name in re.findall(r"`(\w+)`", head)]
-    shape = PreflightResponse.model_json_schema(by_alias=True)
+    shape = PreflightResponse.model_json_schema(by_alias=True, mode="serialization")
     assert sorted(named) == sorted(shape["properties"])

@@ -143,7 +143,8 @@ async def test_tools_of_this_service_are_bought_up_to_their_known_price(
     async with storefront() as shop:
         url = f"{shop.url}/mcp"
         record = Record(pay_to=(shop.world.pay_to,), amount=5_000)
-        body = encode_bundle([row_of(url, record, now)], now)
+        addresses = [shop.world.pay_to.lower()]
+        body = encode_bundle([row_of(url, record, now, addresses)], now, payTo=addresses)
         file = tmp_path / "trust.bundle"
         file.write_bytes(body)
         file.with_name("trust.bundle.jws").write_text(publisher.sign(body))

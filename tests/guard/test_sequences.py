@@ -40,12 +40,16 @@ CENT = 10_000
 MAX_DAY, MAX_HOST_DAY = 60_000, 40_000
 PUBLISHER = Publisher.new()
 NOW = int(time.time())
+ADDRESSES = [SELLER.lower()]
 BUNDLE = encode_bundle(
     [
-        row_of(f"https://{GOOD}/", Record(pay_to=(SELLER,), amount=PRICE), NOW),
-        row_of(f"https://{AVOIDED}/", Record(pay_to=(SELLER,), recommendation="avoid"), NOW),
+        row_of(f"https://{GOOD}/", Record(pay_to=(SELLER,), amount=PRICE), NOW, ADDRESSES),
+        row_of(
+            f"https://{AVOIDED}/", Record(pay_to=(SELLER,), recommendation="avoid"), NOW, ADDRESSES
+        ),
     ],
     NOW,
+    payTo=ADDRESSES,
 )
 SIGNATURE = PUBLISHER.sign(BUNDLE)
 

@@ -39,8 +39,9 @@ async def test_guard_and_preflight_decide_alike(
         bundle = read_bundle(answer.content, signature, pin_keys(KEY.public_jwk))
         for seller in (seller for seller in SELLERS if seller.network == BASE):
             record = bundle.record(parse(seller.url))
-            known = record.payees[0].address if record and record.payees else payee("seller")
-            price = record.amount if record and record.amount else KNOWN_PRICE
+            offer = record.offers[0] if record and record.offers else None
+            known = offer.pay_to if offer else payee("seller")
+            price = (offer and offer.amount) or KNOWN_PRICE
             for pay_to, amount in ((known, price), (payee("thief"), price), (known, 3 * price)):
                 said = await running.get(
                     "/trust/preflight",
@@ -51,10 +52,10 @@ async def test_guard_and_preflight_decide_alike(
                         "network": BASE,
                     },
                 )
-                offer = read_offer(entry("seller", amount, payTo=pay_to), seller.url)
+                asked_for = read_offer(entry("seller", amount, payTo=pay_to), seller.url)
                 known_now = look_up(bundle, parse(seller.url), (), pay_to)
                 asked = Asked(url=seller.url)
-                decision = decide(known_now, offer, asked, POLICY, NOW // 1_000, Spent())
+                decision = decide(known_now, asked_for, asked, POLICY, NOW // 1_000, Spent())
                 name = type(decision).__name__.lower()
                 code = None if isinstance(decision, Allow) else decision.code
                 service = said.json()

@@ -21,7 +21,8 @@ from tests.support.sellers import entry
 from x402.schemas import PaymentPayload, PaymentRequired
 
 from tollgauge.core.endpoint.identity import ResourceError, parse_resource
-from tollgauge.core.guard.bundle import PaidAddress, TrustRecord, Variant, build_bundle, line_of
+from tollgauge.core.endpoint.terms import KnownOffer
+from tollgauge.core.guard.bundle import BundleDraft, TrustRecord, Variant
 from tollgauge.core.sale.answer_signature import SigningKey, private_jwk
 from tollgauge.demo.chain import NETWORK, Chain, TestAccount, run_chain
 from tollgauge.demo.envelopes import USDC
@@ -42,7 +43,9 @@ const [path, signature, key] = process.argv.slice(1);
 const bundle = Bundle.open(readFileSync(path), signature, JSON.parse(key));
 const resources = JSON.parse(readFileSync(0, "utf8"));
 const records = resources.map((resource) => bundle.find(parseResource(resource)));
-console.log(JSON.stringify(records.map((one) => [one.recommendation, one.score, `${one.amount}`])));
+const values = ({ recommendation, score, offers: [offer] }) =>
+  [recommendation, score, offer.payTo, String(offer.amount)];
+console.log(JSON.stringify(records.map(values)));
 """
 SPEAK_CANONICAL = """
 import { createInterface } from "node:readline";
@@ -135,15 +138,10 @@ def test_shared_resources_equal_those_of_the_service() -> None:
 
 def test_reads_the_bundle_that_the_service_builds(tmp_path: Path) -> None:
     records = [trust_record(number) for number in range(2_000)]
-    salt = b"sixteen bytes..."
-    built = build_bundle(
-        [line_of(record, salt) for record in records],
-        variant=Variant.ALL,
-        salt=salt,
-        policy_version=2,
-        as_of=NOW,
-        scored=len(records),
-    )
+    draft = BundleDraft(policy_version=3, as_of=NOW)
+    for record in records:
+        draft.add(record)
+    built = draft.build(Variant.ALL)
     file = tmp_path / "bundle.zst"
     file.write_bytes(built.body)
     key = SigningKey.of(json.dumps(private_jwk(bytes(32))))
@@ -152,7 +150,10 @@ def test_reads_the_bundle_that_the_service_builds(tmp_path: Path) -> None:
     resources = json.dumps([record.resource for record in records])
     seen = run("node", *script, signature, json.dumps(key.public_jwk), text=resources)
     assert json.loads(seen) == [
-        [record.recommendation, (record.score_tenths or 0) / 10, str(record.amount)]
+        [
+            *(record.recommendation, (record.score_tenths or 0) / 10),
+            *(record.offers[0].pay_to, str(record.offers[0].amount)),
+        ]
         for record in records
     ]
 
@@ -164,9 +165,7 @@ def trust_record(number: int) -> TrustRecord:
         recommendation=("proceed", "caution", "avoid")[number % 3],
         grade="ABCDF"[number % 5],
         score_tenths=number % 1_001,
-        addresses=(PaidAddress(pay_to=f"0x{number:040x}", since=NOW - number),),
-        network="eip155:8453",
-        amount=number + 1,
+        offers=(KnownOffer("eip155:8453", "exact", f"0x{number:040x}", number + 1),),
         flags=("delivers",),
         as_of=NOW,
     )

@@ -25,41 +25,36 @@ from tests.support.score_rows import NOW, endpoint
 
 from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Listing
-from tollgauge.core.guard.bundle import LISTED_MS, SALT_BYTES, Variant, key_of
+from tollgauge.core.guard.bundle import LISTED_MS, Variant, key_of
 from tollgauge.db.engine import Store
 from tollgauge.monitor import trust_records
-
-SALT = bytes(SALT_BYTES)
 
 
 async def records(store: Store, *, now: int = NOW) -> dict[str, list[Any]]:
     """Return the records of all endpoints, by key."""
-    built = await trust_records.build(store, salt=SALT, now=now)
+    built = await trust_records.build(store, now=now)
     return {record[0]: record for record in records_of(built)}
 
 
 def key(path: str) -> str:
-    return key_of(endpoint(path).resource, SALT)
+    return key_of(endpoint(path).resource)
 
 
-async def known_addresses(store: Store, path: str, *, now: int = NOW) -> list[list[Any]]:
-    """Return the addresses in an endpoint's record, each with the hours since it was first seen."""
-    record = (await records(store, now=now))[key(path)]
-    return [[pay_to, (now // SECOND_MS - since) // 3_600] for pay_to, since in record[4]]
+async def known_addresses(store: Store, path: str, *, now: int = NOW) -> list[str]:
+    """Return the addresses in the offers of an endpoint's record."""
+    header, _ = content((await trust_records.build(store, now=now))[0].body)
+    offers = (await records(store, now=now))[key(path)][4]
+    return [header["payTo"][index] for _, _, index, _ in offers]
 
 
 async def test_record_contains_score_and_price(store: Store) -> None:
     await add(store, priced_endpoint("/1"))
     await set_score(store, "/1", 914, "no-settlements", "price-changed")
     assert (await records(store, now=NOW + 5_500))[key("/1")] == [
-        key("/1"),
-        "proceed",
-        "A",
-        91.4,
-        [["0xa", NOW // SECOND_MS]],
-        BASE,
-        "10000",
+        *(key("/1"), "proceed", "A", 91.4),
+        [[BASE, "exact", 0, "10000"]],
         ["no-settlements", "price-changed"],
+        *(None, None),
         NOW // SECOND_MS,
     ]
 
@@ -68,13 +63,7 @@ async def test_endpoint_without_score_or_price_has_a_record(store: Store) -> Non
     await add(store, endpoint("/1"))
     record = (await records(store, now=NOW + HOUR_MS))[key("/1")]
     assert record[1:] == [
-        "unverified",
-        None,
-        None,
-        [],
-        None,
-        None,
-        [],
+        *("unverified", None, None, [], [], None, None),
         (NOW + HOUR_MS) // SECOND_MS,
     ]
 
@@ -82,29 +71,28 @@ async def test_endpoint_without_score_or_price_has_a_record(store: Store) -> Non
 async def test_price_in_an_unknown_token_has_no_amount(store: Store) -> None:
     token = replace(QUOTE, asset="0x" + "77" * 20)
     await add(store, priced_endpoint("/1", quote=token))
-    record = (await records(store))[key("/1")]
-    assert (record[4][0][0], record[5], record[6]) == ("0xa", BASE, None)
+    assert (await records(store))[key("/1")][4] == [[BASE, "exact", 0, None]]
 
 
-async def test_addresses_have_the_times_of_their_changes(store: Store) -> None:
+async def test_offers_are_known_for_30_days_after_they_end(store: Store) -> None:
     await add(store, priced_endpoint("/1"), priced_endpoint("/2"))
     for path, hours in (("/1", 60), ("/2", 59)):
         await observe_pay_to(store, path, "0xa", at=NOW - hours * HOUR_MS)
     await observe_pay_to(store, "/1", "0xb", at=NOW - 20 * HOUR_MS)
     await observe_pay_to(store, "/1", "0xc", at=NOW - 2 * HOUR_MS)
-    assert await known_addresses(store, "/1") == [["0xc", 2], ["0xb", 20], ["0xa", 0]]
-    assert await known_addresses(store, "/2") == [["0xa", 0]]
+    assert await known_addresses(store, "/1") == ["0xc", "0xb", "0xa"]
+    assert await known_addresses(store, "/2") == ["0xa"]
     later = NOW + 30 * DAY_MS - 20 * HOUR_MS
-    assert [row[0] for row in await known_addresses(store, "/1", now=later)] == ["0xc", "0xb"]
+    assert await known_addresses(store, "/1", now=later) == ["0xc", "0xb"]
+    assert await known_addresses(store, "/1", now=later + 100 * DAY_MS) == ["0xc"]
 
 
-async def test_listed_address_is_dropped_once_a_probe_saw_one(
-    store: Store,
-) -> None:
+async def test_listed_address_is_dropped_once_a_probe_saw_one(store: Store) -> None:
     await add(store, priced_endpoint("/1"))
     await store.writing(list_pay_to, "/1", "0xa", "0xevil", source="cdp", at=NOW - HOUR_MS)
-    await observe_pay_to(store, "/1", "0xa", at=NOW)
-    assert await known_addresses(store, "/1") == [["0xa", 0]]
+    assert await known_addresses(store, "/1") == ["0xa"]
+    await observe_pay_to(store, "/1", "0xb", at=NOW)
+    assert await known_addresses(store, "/1") == ["0xb"]
 
 
 async def test_endpoints_not_listed_for_90_days_are_omitted(store: Store) -> None:
@@ -124,12 +112,13 @@ async def test_second_bundle_contains_only_endpoints_to_avoid(store: Store) -> N
     await add(store, *map(priced_endpoint, paths))
     for path, recommendation in paths.items():
         await set_score(store, path, 500, recommendation=recommendation)
-    whole, avoided = await trust_records.build(store, salt=SALT, now=NOW)
+    whole, avoided = await trust_records.build(store, now=NOW)
     assert (whole.variant, whole.records, whole.scored) == (Variant.ALL, 4, 4)
     assert (avoided.variant, avoided.records, avoided.scored) == (Variant.AVOID, 2, 2)
     header, of_avoided = content(avoided.body)
     assert (header["variant"], header["count"]) == ("avoid", 2)
     assert {record[0] for record in of_avoided} == {key("/2"), key("/3")}
+    assert content(whole.body)[0]["payTo"] == header["payTo"]
 
 
 async def test_bundle_built_during_changes_is_consistent(
@@ -152,14 +141,16 @@ async def test_bundle_built_during_changes_is_consistent(
     changing = asyncio.create_task(change_all(range(1, 8)))
     built = []
     while not changing.done():
-        built.append(await trust_records.build(store, salt=SALT, now=NOW + HOUR_MS))
+        built.append(await trust_records.build(store, now=NOW + HOUR_MS))
     await changing
-    for records in map(records_of, built):
+    for bundle in built:
+        addresses, records = content(bundle[0].body)[0]["payTo"], records_of(bundle)
         assert {record[0] for record in records} == {key(path) for path in paths}
         assert len(records) == len(paths)
         for record in records:
-            assert record[7] == [record[4][0][0].replace("0x", "round-")]
-    assert any(len({record[7][0] for record in records_of(bundle)}) > 1 for bundle in built)
+            pay_to = addresses[record[4][0][2]]
+            assert record[5] == [pay_to.replace("0x", "round-")]
+    assert any(len({record[5][0] for record in records_of(bundle)}) > 1 for bundle in built)
 
 
 async def test_record_is_that_of_a_public_endpoint(store: Store) -> None:

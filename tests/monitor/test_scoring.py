@@ -10,7 +10,7 @@ from tests.support.probe_archive import close_all, lively
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
-from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.endpoint.terms import KnownOffer, Quote
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
@@ -130,7 +130,8 @@ async def test_outage_lasts_from_the_first_failure_until_a_payable_probe(store: 
 
 
 async def test_evidence_has_the_forms_of_the_last_envelope(store: Store) -> None:
-    upto = replace(PAYABLE, forms=("eip155:8453 upto",))
+    offer = KnownOffer("eip155:8453", "upto", "0xa", 5)
+    upto = replace(PAYABLE, forms=("eip155:8453 upto",), offers=(offer,))
     await store.writing(endpoints.insert, ENDPOINT)
     await store.writing(record_probe_of_loop, replace(upto, at=NOW))
     probed = await store.writing(record_probe_of_loop, replace(TIMED_OUT, at=NOW + MINUTE_MS))

@@ -8,13 +8,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Final
 
 import orjson
 import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from sqlalchemy import Connection
-from tests.support import score_rows
+from tests.support import probe_rows, score_rows
 from tests.support.score_rows import NOW, row
 from tests.support.seller_world import SellerWorld
 from tests.support.sellers import SELLERS, Record
@@ -22,7 +23,7 @@ from tests.support.sellers import SELLERS, Record
 from tollgauge.core.base.units import BASE, DAY_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.endpoint.terms import Quote
+from tollgauge.core.endpoint.terms import KnownOffer, Quote
 from tollgauge.core.guard.bundle import Bundle
 from tollgauge.core.score.evidence import TermChange
 from tollgauge.db.engine import Store
@@ -30,7 +31,6 @@ from tollgauge.monitor import terms
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.scores import scores
 
-SALT: Final = b"sixteen bytes ok"
 NETWORK: Final = "eip155:8453"
 
 
@@ -73,33 +73,44 @@ def bundle_of(world: SellerWorld, *, as_of: int, variant: str = "all") -> bytes:
     """Return the records of the sellers at `as_of` (Unix seconds); with `avoid`, only those to
     avoid.
     """
-    rows = [
-        row_of(world.origin(seller.label) + seller.listed_path, seller.record, as_of)
+    sellers = [
+        seller
         for seller in SELLERS
         if seller.record is not None
         and (variant == "all" or seller.record.recommendation in ("avoid", "not-payable"))
     ]
-    return encode_bundle(rows, as_of, variant=variant)
+    addresses = sorted({to.lower() for one in sellers if one.record for to in one.record.pay_to})
+    rows = [
+        row_of(world.origin(seller.label) + seller.listed_path, seller.record, as_of, addresses)
+        for seller in sellers
+        if seller.record is not None
+    ]
+    return encode_bundle(rows, as_of, variant=variant, payTo=addresses)
 
 
-def row_of(resource: str, record: Record, as_of: int) -> list[Any]:
+def row_of(resource: str, record: Record, as_of: int, addresses: Sequence[str]) -> list[Any]:
     """Return a record in the form of a line."""
-    digest = hashlib.sha256(SALT + resource.encode()).digest()[:16]
-    payees = [[address.lower(), as_of - 86_400] for address in record.pay_to]
-    about = [record.recommendation, record.grade, record.score, payees, NETWORK]
-    return [text_of(digest), *about, str(record.amount), [], as_of]
+    price = str(record.amount)
+    offers = [[NETWORK, "exact", addresses.index(to.lower()), price] for to in record.pay_to]
+    about = [record.recommendation, record.grade, record.score, offers, [], None, None]
+    return [bundle_key(resource), *about, as_of]
+
+
+def bundle_key(name: str) -> str:
+    """Return the key of a resource, `host:…` or `payto:…`."""
+    return text_of(hashlib.sha256(f"tollgauge:v2:{name}".encode()).digest()[:16])
 
 
 def encode_bundle(rows: Iterable[list[Any]], as_of: int, **changes: object) -> bytes:
     """Return the body of a bundle; `changes` are other fields of its header."""
-    lines = sorted(rows)
+    lines = sorted(rows, key=itemgetter(0))
     header: Mapping[str, object] = {
-        "format": 1,
-        "policyVersion": 2,
+        "format": 2,
+        "policyVersion": 3,
         "asOf": as_of,
         "count": len(lines),
-        "salt": text_of(SALT),
         "variant": "all",
+        "payTo": [],
     }
     texts = (json.dumps(line, separators=(",", ":")) for line in ({**header, **changes}, *lines))
     return zstandard.ZstdCompressor().compress("".join(f"{text}\n" for text in texts).encode())
@@ -145,7 +156,11 @@ def save_score(
 
 def save_pay_to(tx: Connection, path: str, pay_to: str, *, at: int) -> None:
     quote = replace(QUOTE, pay_to=pay_to)
-    terms.observe_quotes(tx, {score_rows.endpoint(path).id: (quote, at)})
+    offer = KnownOffer(BASE, "exact", pay_to, quote.micro_usd)
+    result = replace(probe_rows.probe(0), at=at, quote=quote, offers=(offer,))
+    id_ = score_rows.endpoint(path).id
+    assert probe_rows.record_probe(tx, id_, result)
+    terms.observe_quotes(tx, {id_: (quote, at)})
 
 
 def list_pay_to(
@@ -163,5 +178,5 @@ def content(body: bytes) -> tuple[dict[str, Any], list[list[Any]]]:
 
 
 def records_of(bundles: Sequence[Bundle]) -> list[list[Any]]:
-    """Return the records of the first of several bundles."""
-    return content(bundles[0].body)[1]
+    """Return the records of endpoints in the first of several bundles."""
+    return [row for row in content(bundles[0].body)[1] if isinstance(row[1], str)]

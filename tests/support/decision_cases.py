@@ -35,8 +35,8 @@ def decide_case(case: dict[str, Any]) -> Decision:
     extensions = tuple(full["extensions"])
     return decide(
         Known(
-            record=None if full["record"] is None else read_record(full["record"]),
-            inherited=tuple(map(read_record, full["inherited"])),
+            record=None if full["record"] is None else read_record(full["record"], full["payTo"]),
+            inherited=tuple(read_record(row, full["payTo"]) for row in full["inherited"]),
             host=_conduct(full["hostRecord"]),
             payee=_conduct(full["payToRecord"]),
             as_of=full["bundleAsOf"],

@@ -19,7 +19,9 @@ from eth_account import Account
 from guard.cases.sample_bundle import BASE, PAYEE
 
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.guard.bundle import PaidAddress, TrustRecord
+from tollgauge.core.endpoint.terms import KnownOffer
+from tollgauge.core.guard.bundle import TrustRecord
+from tollgauge.core.score.score import ShownDemand
 
 USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 ACCOUNT = Account.from_key("0x" + "11" * 32)
@@ -160,17 +162,22 @@ def run_seller() -> Iterator[Seller]:
 CASES_FOLDER: Final = Path(__file__).parents[2] / "guard/cases"
 
 
-def record_of(row: Sequence[Any], resource: str = "") -> TrustRecord:
-    """Return the record of a line of the bundle."""
-    _, recommendation, grade, score, addresses, network, amount, flags, as_of = row
+DEMAND: Final = ("payers", "volume", "proven_payers", "proven_volume")
+
+
+def record_of(row: Sequence[Any], pay_to: Sequence[str], resource: str = "") -> TrustRecord:
+    """Return the record of a line of the bundle; `pay_to` is its table of addresses."""
+    _, recommendation, grade, score, offers, flags, demand, _, as_of = row[:9]
     return TrustRecord(
         resource=resource,
         recommendation=recommendation,
         grade=grade,
         score_tenths=None if score is None else round(score * 10),
-        addresses=tuple(PaidAddress(pay_to=to, since=at * SECOND_MS) for to, at in addresses),
-        network=network,
-        amount=None if amount is None else int(amount),
+        offers=tuple(
+            KnownOffer(network, scheme, pay_to[index], amount and int(amount))
+            for network, scheme, index, amount in offers
+        ),
         flags=tuple(flags),
+        demand=None if demand is None else ShownDemand(**dict(zip(DEMAND, demand, strict=True))),
         as_of=as_of * SECOND_MS,
     )

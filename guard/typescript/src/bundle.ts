@@ -17,7 +17,10 @@ export const BODY_MAX = 32 * 1024 * 1024;
 /** The largest content that is decompressed, in bytes. */
 export const CONTENT_MAX = 128 * 1024 * 1024;
 
+const KEY_PREFIX = "tollgauge:v2:";
 const KEY_LENGTH = 22;
+/** A placeholder in the path of a canonical resource: `{id}`, percent-encoded, or `:id`. */
+const PLACEHOLDER = /%7B[^/]+?%7D|(?<=\/):[A-Za-z_][A-Za-z0-9_]*/;
 /** A line begins with `["`, the key, and `",`. */
 const LINE_MIN = 2 + KEY_LENGTH + 2;
 const NEWLINE = 0x0a;
@@ -32,8 +35,9 @@ interface Header {
   /** Unix seconds at which the service knew this. */
   readonly asOf: number;
   readonly count: number;
-  readonly salt: Buffer;
   readonly variant: "all" | "avoid";
+  /** The payTo addresses, which records name by index. */
+  readonly payTo: readonly unknown[];
 }
 
 /** A verified bundle. */
@@ -73,25 +77,30 @@ export class Bundle {
   }
 
   /**
-   * The record of a resource, or null. One that was requested by plain `http` is looked up as
-   * `https`: the bundle contains no other.
+   * The record of a resource, or of the template that it matches, or null. A resource that was
+   * requested by plain `http` is looked up as `https`: the bundle contains no other.
    * Throws RecordError for a record that is not of the right form.
    */
   find(resource: Resource): EndpointRecord | null {
-    const line = this.#line(this.#key(securedUrl(resource)));
-    return line === null ? null : readRecord(parsed(line));
+    const url = securedUrl(resource);
+    const line = this.#line(keyOf(url)) ?? this.#templateLine(resource.host, url);
+    return line === null ? null : readRecord(parsed(line), this.header.payTo);
   }
 
   /** The record of `host:<host>` or `payto:<address>`, or null. Throws RecordError. */
   conduct(name: string): Conduct | null {
-    const line = this.#line(this.#key(name));
+    const line = this.#line(keyOf(name));
     return line === null ? null : readConduct(parsed(line));
   }
 
-  /** The key of a name in this bundle: a digest, which does not reveal the name. */
-  #key(name: string): Buffer {
-    const digest = createHash("sha256").update(this.header.salt).update(name, "utf8").digest();
-    return Buffer.from(digest.subarray(0, 16).toString("base64url"), "latin1");
+  #templateLine(host: string, url: string): string | null {
+    // Sorted, so that both guards choose the same of several templates.
+    const patterns = [...(this.conduct(`host:${host}`)?.patterns ?? [])].sort();
+    for (const pattern of patterns) {
+      const line = matches(pattern, url) ? this.#line(keyOf(pattern)) : null;
+      if (line !== null) return line;
+    }
+    return null;
   }
 
   /** The line of a key, by bisection between the starts of lines. */
@@ -109,6 +118,20 @@ export class Bundle {
     }
     return null;
   }
+}
+
+/** The key of a name: a digest, which does not reveal the name. */
+function keyOf(name: string): Buffer {
+  const digest = createHash("sha256").update(KEY_PREFIX).update(name, "utf8").digest();
+  return Buffer.from(digest.subarray(0, 16).toString("base64url"), "latin1");
+}
+
+/** Whether a URL fills in the placeholders of a template, each with part of a segment. */
+function matches(pattern: string, url: string): boolean {
+  const literals = pattern
+    .split(PLACEHOLDER)
+    .map((literal) => literal.replace(/[.*+?^${}()|[\]\\]/g, "\\$&"));
+  return new RegExp(`^${literals.join("[^/]+")}$`).test(url);
 }
 
 function keyAt(content: Buffer, start: number): Buffer {
@@ -141,19 +164,18 @@ function parsed(text: string): unknown {
 }
 
 function readHeader(value: unknown): Header {
-  const { format, policyVersion, asOf, count, salt, variant } = members(value);
-  if (format !== 1) throw new BundleError("The bundle has a format that is not known here.");
+  const { format, policyVersion, asOf, count, variant, payTo } = members(value);
+  if (format !== 2) throw new BundleError("The bundle has a format that is not known here.");
   if (
     !isCount(policyVersion) ||
     !isCount(asOf) ||
     !isCount(count) ||
-    typeof salt !== "string" ||
-    !/^[A-Za-z0-9_-]{22}$/.test(salt) ||
+    !Array.isArray(payTo) ||
     (variant !== "all" && variant !== "avoid")
   ) {
     throw new BundleError("The header of the bundle is not of the right form.");
   }
-  return { policyVersion, asOf, count, salt: Buffer.from(salt, "base64url"), variant };
+  return { policyVersion, asOf, count, variant, payTo };
 }
 
 function isCount(value: unknown): value is number {

@@ -12,8 +12,8 @@ import {
   type Conduct,
   type EndpointRecord,
   GRADES,
-  hasPayTo,
   networksOf,
+  payTosOf,
   usualPrice,
 } from "./record.js";
 import { namesHostOf, parseResource } from "./resource.js";
@@ -221,7 +221,7 @@ function* checkRecords(known: Known, terms: Terms, policy: Policy): Generator<Ve
     if (own === null) yield* checkRecord(record, terms, policy);
     else yield* checkAdvice(record, terms, policy);
   }
-  if (own === null || own.payTo.length === 0) {
+  if (own === null || own.offers.length === 0) {
     yield* checkConduct("host-abusive", "the host", known.host, terms);
     yield* checkConduct("payto-abusive", "the payTo", known.payee, terms);
   }
@@ -242,8 +242,8 @@ function* checkConduct(
 
 function* checkRecord(record: EndpointRecord, terms: Terms, policy: Policy): Generator<Verdict> {
   yield* checkAdvice(record, terms, policy);
-  if (record.payTo.length === 0) return;
-  if (!hasPayTo(record, terms.payTo)) {
+  if (record.offers.length === 0) return;
+  if (!payTosOf(record).includes(terms.payTo)) {
     if (record.flags.includes("payto-varies")) {
       yield ask("payto-varies", "The endpoint asks for another payTo each time.", terms);
     } else {
@@ -265,11 +265,11 @@ function* checkRecord(record: EndpointRecord, terms: Terms, policy: Policy): Gen
 
 /** Judges by the service's recommendation and grade. */
 function* checkAdvice(record: EndpointRecord, terms: Terms, policy: Policy): Generator<Verdict> {
-  const { recommendation, payTo, grade } = record;
+  const { recommendation, offers, grade } = record;
   if (recommendation === "not-payable" || recommendation === "avoid") {
     yield refuse(recommendation, `The service recommends ${recommendation}.`);
   }
-  if (payTo.length === 0) return;
+  if (offers.length === 0) return;
   if (recommendation === "caution") {
     yield ask("caution", "The service recommends caution.", terms);
   }
@@ -301,7 +301,7 @@ function* checkUnknown(
   policy: Policy,
 ): Generator<Verdict> {
   const isAdvised = ["proceed", "caution"].includes(record?.recommendation ?? "");
-  const isKnown = record !== null && record.payTo.length > 0 && isAdvised;
+  const isKnown = record !== null && record.offers.length > 0 && isAdvised;
   const isFresh = age !== null && age <= STALE_S;
   if (isKnown && isFresh) return;
   const code = isFresh || age === null ? "unknown-resource" : "bundle-stale";
@@ -325,7 +325,7 @@ function* checkLosses(terms: Terms, spent: Spent, policy: Policy): Generator<Ver
 
 /** Whether payTo, network and price are those of the record. */
 function isUsual(record: EndpointRecord | null, terms: Terms, policy: Policy): boolean {
-  if (record === null || !hasPayTo(record, terms.payTo)) return false;
+  if (record === null || !payTosOf(record).includes(terms.payTo)) return false;
   const usual = usualPrice(record, terms.network, terms.scheme);
   const isNetwork = networksOf(record).includes(terms.network);
   return isNetwork && usual !== null && terms.exposure <= policy.priceFactor * usual;

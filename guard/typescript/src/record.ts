@@ -13,6 +13,7 @@ const MIN_CONDUCT_PLACES = 4;
 export interface KnownOffer {
   readonly network: string;
   readonly scheme: string;
+  /** EVM addresses are in lower case. */
   readonly payTo: string;
   /** Micro-dollars; null in another token. */
   readonly amount: bigint | null;
@@ -23,6 +24,8 @@ export interface Conduct {
   readonly endpoints: number;
   readonly abusive: number;
   readonly unavailable: number;
+  /** The resources of the host whose paths contain placeholders. */
+  readonly patterns: readonly string[];
 }
 
 /** One endpoint as the service knew it. */
@@ -33,16 +36,11 @@ export interface EndpointRecord {
   readonly grade: string | null;
   /** 0 to 100, one decimal; null while nothing was measured. */
   readonly score: number | null;
-  /** Every address of the last 30 days, newest first, with the unix second it was first seen. */
-  readonly payTo: readonly (readonly [address: string, since: number])[];
-  /** CAIP-2; null if none is advertised. */
-  readonly network: string | null;
-  /** The advertised price in micro-dollars; null if none is, or in another token. */
-  readonly amount: bigint | null;
+  /** The offers of the last 30 days, the latest first. */
+  readonly offers: readonly KnownOffer[];
   readonly flags: readonly string[];
   /** Unix seconds at which this was known. */
   readonly asOf: number;
-  readonly offers: readonly KnownOffer[];
 }
 
 /** A line of a bundle that is not a record. */
@@ -50,23 +48,23 @@ export class RecordError extends Error {
   override readonly name = "RecordError";
 }
 
-/** The record in a line `[key, recommendation, …]` of a bundle. Throws RecordError. */
-export function readRecord(line: unknown): EndpointRecord {
+/**
+ * The record in a line `[key, recommendation, …]` of a bundle. `addresses` are the payTo addresses
+ * of the bundle, which offers name by their index. Throws RecordError.
+ */
+export function readRecord(line: unknown, addresses: readonly unknown[]): EndpointRecord {
   if (!Array.isArray(line) || line.length < MIN_PLACES) {
     throw new RecordError(`A record of the bundle is an array of at least ${MIN_PLACES} values.`);
   }
-  const [, recommendation, grade, score, payTo, network, amount, flags, asOf, offers] =
-    line as unknown[];
+  // The places of demand and delivery do not decide.
+  const [, recommendation, grade, score, offers, flags, , , asOf] = line as unknown[];
   return {
     recommendation: checked(isText, recommendation, "recommendation"),
     grade: grade === null ? null : checked(isText, grade, "grade"),
     score: score === null ? null : checked(isNumber, score, "score"),
-    payTo: checked(isAddresses, payTo, "payTo"),
-    network: network === null ? null : checked(isText, network, "network"),
-    amount: amount === null ? null : BigInt(checked(isAmount, amount, "amount")),
+    offers: checked(isRows, offers, "offers").map((row) => readOffer(row, addresses)),
     flags: checked(isTexts, flags, "flags"),
-    asOf: checked(isSecond, asOf, "asOf"),
-    offers: readOffers(offers),
+    asOf: checked(isCount, asOf, "asOf"),
   };
 }
 
@@ -75,53 +73,49 @@ export function readConduct(line: unknown): Conduct {
   if (!Array.isArray(line) || line.length < MIN_CONDUCT_PLACES) {
     throw new RecordError(`A record of a host is an array of at least ${MIN_CONDUCT_PLACES} values.`);
   }
-  const [, endpoints, abusive, unavailable] = line as unknown[];
+  const [, endpoints, abusive, unavailable, patterns] = line as unknown[];
   return {
-    endpoints: checked(isSecond, endpoints, "endpoints"),
-    abusive: checked(isSecond, abusive, "abusive"),
-    unavailable: checked(isSecond, unavailable, "unavailable"),
+    endpoints: checked(isCount, endpoints, "endpoints"),
+    abusive: checked(isCount, abusive, "abusive"),
+    unavailable: checked(isCount, unavailable, "unavailable"),
+    // A later version may use this place for something else.
+    patterns: isTexts(patterns) ? patterns : [],
   };
 }
 
-/** Whether the endpoint asked to be paid at an address (EVM: lower case). */
-export function hasPayTo({ payTo, offers }: EndpointRecord, address: string): boolean {
-  const listed = [...payTo.map(([one]) => one), ...offers.map((offer) => offer.payTo)];
-  return listed.some((one) => (one.startsWith("0x") ? one.toLowerCase() : one) === address);
+/** The distinct addresses that the endpoint asked to be paid at, the latest first. */
+export function payTosOf({ offers }: EndpointRecord): string[] {
+  return [...new Set(offers.map((offer) => offer.payTo))];
 }
 
-/** Every network on which the endpoint asked to be paid. */
-export function networksOf({ network, offers }: EndpointRecord): string[] {
-  const own = network === null ? [] : [network];
-  return [...new Set([...own, ...offers.map((offer) => offer.network)])];
+/** The distinct networks on which the endpoint asked to be paid. */
+export function networksOf({ offers }: EndpointRecord): string[] {
+  return [...new Set(offers.map((offer) => offer.network))];
 }
 
-/** The highest known price on a network by a scheme, in micro-dollars. */
+/**
+ * The highest price on a network by a scheme, or by any scheme if there is none, in micro-dollars;
+ * null without one.
+ */
 export function usualPrice(
-  record: EndpointRecord,
+  { offers }: EndpointRecord,
   network: string,
   scheme: string,
 ): bigint | null {
-  const amounts = record.offers
-    .filter((offer) => offer.network === network && offer.scheme === scheme)
-    .map((offer) => offer.amount)
-    .filter((amount) => amount !== null);
-  if (network === record.network && record.amount !== null) amounts.push(record.amount);
-  if (amounts.length === 0) return record.amount;
-  return amounts.reduce((one, other) => (one > other ? one : other));
+  const priced = offers.filter((offer) => offer.network === network && offer.amount !== null);
+  const same = priced.filter((offer) => offer.scheme === scheme);
+  const amounts = (same.length > 0 ? same : priced).map((offer) => offer.amount as bigint);
+  return amounts.length === 0 ? null : amounts.reduce((one, other) => (one > other ? one : other));
 }
 
-/** The offers; a later version may use this place for something else. */
-function readOffers(rows: unknown): KnownOffer[] {
-  if (!Array.isArray(rows) || !rows.every((row) => Array.isArray(row))) return [];
-  return rows.map((row: unknown[]) => {
-    const [network, scheme, payTo, amount] = row;
-    return {
-      network: checked(isText, network, "offers"),
-      scheme: checked(isText, scheme, "offers"),
-      payTo: checked(isText, payTo, "offers"),
-      amount: amount === null ? null : BigInt(checked(isAmount, amount, "offers")),
-    };
-  });
+function readOffer(row: unknown[], addresses: readonly unknown[]): KnownOffer {
+  const [network, scheme, index, amount] = row;
+  return {
+    network: checked(isText, network, "offers"),
+    scheme: checked(isText, scheme, "offers"),
+    payTo: checked(isText, addresses[checked(isCount, index, "offers")], "offers"),
+    amount: amount === null ? null : BigInt(checked(isAmount, amount, "offers")),
+  };
 }
 
 function checked<T>(is: (value: unknown) => value is T, value: unknown, name: string): T {
@@ -131,9 +125,9 @@ function checked<T>(is: (value: unknown) => value is T, value: unknown, name: st
 
 const isText = (value: unknown): value is string => typeof value === "string";
 const isNumber = (value: unknown): value is number => typeof value === "number";
-const isSecond = (value: unknown): value is number => Number.isSafeInteger(value);
+const isCount = (value: unknown): value is number =>
+  Number.isSafeInteger(value) && (value as number) >= 0;
 const isAmount = (value: unknown): value is string => isText(value) && /^\d{1,78}$/.test(value);
 const isTexts = (value: unknown): value is string[] => Array.isArray(value) && value.every(isText);
-const isAddresses = (value: unknown): value is [string, number][] =>
-  Array.isArray(value) &&
-  value.every((pair) => Array.isArray(pair) && isText(pair[0]) && isSecond(pair[1]));
+const isRows = (value: unknown): value is unknown[][] =>
+  Array.isArray(value) && value.every((row) => Array.isArray(row));

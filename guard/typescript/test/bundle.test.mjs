@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { Bundle, parseResource, publicKey } from "@tollgauge/guard";
-import { contentOf, newKey, row, signature, signedBundle, zstdFrame } from "./support/bundles.mjs";
+import { contentOf, keyOf, newKey, row, signature, signedBundle, zstdFrame } from "./support/bundles.mjs";
 import fc from "./support/properties.mjs";
 
 const key = newKey();
@@ -30,8 +30,8 @@ test("the shared sample says what it should of every resource", () => {
   for (const [url, line] of Object.entries(sample.records)) {
     const record = bundle.find(parseResource(url));
     assert.deepEqual(
-      [record?.recommendation ?? null, String(record?.amount ?? null)],
-      [line?.[1] ?? null, String(line?.[6] ?? null)],
+      [record.recommendation, record.offers.map(({ payTo, amount }) => [payTo, `${amount}`])],
+      [line[1], line[4].map(([, , index, amount]) => [sample.payTo[index], amount])],
       url,
     );
   }
@@ -40,14 +40,27 @@ test("the shared sample says what it should of every resource", () => {
 test("every record is there, and nothing else", () => {
   const bundle = open(good);
   for (const [index, url] of URLS.entries())
-    assert.equal(bundle.find(parseResource(url)).amount, BigInt(index + 1));
+    assert.equal(bundle.find(parseResource(url)).offers[0].amount, BigInt(index + 1));
   for (const url of ["https://api.example.com/", "https://other.example.com/1"])
     assert.equal(bundle.find(parseResource(url)), null);
 });
 
 test("a resource by plain http is that by https", () => {
-  assert.equal(open(good).find(parseResource("http://api.example.com/3")).amount, 4n);
+  assert.equal(open(good).find(parseResource("http://api.example.com/3")).offers[0].amount, 4n);
   assert.equal(open(good).find(parseResource("http://api.example.com:8080/3")), null);
+});
+
+test("a template is the record of the URLs that fill it in", () => {
+  const pattern = "https://api.example.com/v1/%7Bid%7D/price";
+  const host = [keyOf("host:api.example.com"), 1, 0, 0, [pattern]];
+  const bundle = open(signedBundle([row(pattern), host], key));
+  const found = (url) => bundle.find(parseResource(url)) !== null;
+  assert.ok(found("https://api.example.com/v1/7/price"));
+  assert.ok(found("http://api.example.com/v1/a%2Fb/price"));
+  assert.ok(!found("https://api.example.com/v1/7/8/price"));
+  assert.ok(!found("https://api.example.com/v1//price"));
+  assert.ok(!found("https://api.example.com/v1/7/prices"));
+  assert.ok(!found("https://api.example.com:8443/v1/7/price"));
 });
 
 test("a bundle without records is a bundle", () => {
@@ -148,10 +161,10 @@ test("records out of order, doubled, miscounted or broken are refused", () => {
   refuses(holding("{"), /no header/);
   refuses(holding("{\n"), /not JSON/);
   for (const change of [
-    { format: 2 },
+    { format: 1 },
     { count: -1 },
     { asOf: "1" },
-    { salt: "short" },
+    { payTo: "short" },
     { variant: "none" },
   ]) {
     refuses(signed(zstdFrame(contentOf(rows, change))), { name: "BundleError" });
@@ -164,10 +177,11 @@ test("a record of another form is an error, not an unknown endpoint", () => {
     [2, 7],
     [3, "90"],
     [4, [["0x1"]]],
-    [5, 1],
-    [6, 5000],
-    [6, "-1"],
-    [7, "flag"],
+    [4, [["eip155:8453", "exact", 0, 5000]]],
+    [4, [["eip155:8453", "exact", 0, "-1"]]],
+    [4, [["eip155:8453", "exact", 9999, "1"]]],
+    [4, 1],
+    [5, "flag"],
     [8, "1"],
   ]) {
     const line = row(URLS[0]).with(at, value);

@@ -39,8 +39,8 @@ function decided(one) {
   const { maxAmount, expectPayTo } = { ...defaults.call, ...one.call };
   const conduct = (row) => (row === null ? null : readConduct(row));
   const known = {
-    record: merged.record === null ? null : readRecord(merged.record),
-    inherited: merged.inherited.map(readRecord),
+    record: merged.record === null ? null : readRecord(merged.record, merged.payTo),
+    inherited: merged.inherited.map((row) => readRecord(row, merged.payTo)),
     host: conduct(merged.hostRecord),
     payee: conduct(merged.payToRecord),
     asOf: merged.bundleAsOf,
@@ -79,7 +79,7 @@ for (const one of table.cases) {
 }
 
 const URL_ASKED = table.defaults.requestUrl;
-const RECORD = readRecord(table.defaults.record);
+const RECORD = readRecord(table.defaults.record, table.defaults.payTo);
 
 const NOTHING = spentOf(defaults.spent);
 

@@ -17,12 +17,13 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+import msgspec
 import orjson
 import sqlalchemy as sa
 import zstandard
 from pydantic import TypeAdapter
 
-from tollgauge.core.endpoint.terms import Advertised, Quote, UnpricedTerms
+from tollgauge.core.endpoint.terms import Advertised, KnownOffer, Quote, UnpricedTerms
 from tollgauge.core.probe.exchange import Finding, Severity
 
 _INT_MAX: Final = 2**31 - 1
@@ -66,6 +67,18 @@ def texts_to_json(texts: Sequence[str]) -> str:
 def texts_from_json(text: str) -> tuple[str, ...]:
     """Decode `texts_to_json`."""
     return tuple(orjson.loads(text))
+
+
+def offers_to_json(offers: Sequence[KnownOffer]) -> str:
+    """Encode offers as JSON arrays of their fields."""
+    cleaned = [
+        msgspec.structs.replace(
+            offer,
+            **{name: plain(getattr(offer, name)) for name in ("network", "scheme", "pay_to")},
+        )
+        for offer in offers
+    ]
+    return msgspec.json.encode(cleaned).decode()
 
 
 def quote_fields(quote: Quote) -> list[str]:
@@ -193,6 +206,7 @@ Amount: Final = Encoded(str, int)
 JsonObject: Final = Encoded(to_json, orjson.loads)
 Texts: Final = Encoded(texts_to_json, texts_from_json)
 """A tuple of texts from outside."""
+Offers: Final = Encoded(offers_to_json, msgspec.json.Decoder(tuple[KnownOffer, ...]).decode)
 Compressed: Final = Encoded(compress, decompress, sa.LargeBinary())
 
 

@@ -24,7 +24,7 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.score.prices import Price
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.db import codec
-from tollgauge.db.codec import Amount, Compressed, Encoded, Texts, json_of, plain
+from tollgauge.db.codec import Amount, Compressed, Encoded, Offers, Texts, json_of, plain
 
 metadata: Final = sa.MetaData(
     naming_convention={
@@ -191,7 +191,9 @@ endpoint = sa.Table(
     sa.Column("payto_history", json_of(PayToHistory)),
     # Forms of payment in its last envelope (core/endpoint/terms).
     sa.Column("forms", Texts, nullable=False, server_default="[]"),
-    # Names of the extensions in that envelope.
+    # Offers of its envelopes in 30 days (core/endpoint/terms).
+    sa.Column("offers", Offers, nullable=False, server_default="[]"),
+    # Names of the extensions in its last envelope.
     sa.Column("extensions", Texts, nullable=False, server_default="[]"),
     sa.Column("service_name", ForeignText, nullable=False, server_default=""),
     sa.Column("description", ForeignText, nullable=False, server_default=""),

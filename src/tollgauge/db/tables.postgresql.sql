@@ -399,6 +399,7 @@ CREATE TABLE endpoint (
   unconfirmed_at BIGINT,
   payto_history TEXT,
   forms TEXT DEFAULT '[]' NOT NULL,
+  offers TEXT DEFAULT '[]' NOT NULL,
   extensions TEXT DEFAULT '[]' NOT NULL,
   service_name TEXT DEFAULT '' NOT NULL,
   description TEXT DEFAULT '' NOT NULL,

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Iterable
 from typing import Annotated
 
@@ -13,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from tollgauge.core.base.units import HOUR_MS, SECOND_MS, Clock
-from tollgauge.core.guard.bundle import SALT_BYTES, Bundle
+from tollgauge.core.guard.bundle import Bundle
 from tollgauge.core.sale.answer_signature import SigningKey
 from tollgauge.db.engine import Store
 from tollgauge.monitor import trust_records
@@ -42,18 +41,13 @@ async def run(
     )
     if not due:
         return {}
-    built = await trust_records.build(store, salt=_salt(), now=now)
+    built = await trust_records.build(store, now=now)
     if not built[0].records and await store.reading(bundles.newest) is None:
         return {}
     took_ms = clock() - now
     stored = await asyncio.to_thread(_sign, built, key, now=clock(), took_ms=took_ms)
     await store.writing(bundles.save, stored)
     return {"records": built[0].records, "bytes": len(built[0].body)}
-
-
-def _salt() -> bytes:
-    """Return a new salt per build, so that keys of URLs cannot be precomputed for all bundles."""
-    return secrets.token_bytes(SALT_BYTES)
 
 
 def _sign(

@@ -7,23 +7,13 @@ and never mixes two states; it may be some seconds newer than the bundle's `as_o
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from sqlalchemy import Connection
 
-from tollgauge.core.guard.bundle import (
-    DECIMALS,
-    Bundle,
-    TrustRecord,
-    Variant,
-    build_bundle,
-    line_of,
-    list_addresses,
-    variants_of,
-)
+from tollgauge.core.endpoint.terms import OFFERS_MS, KnownOffer
+from tollgauge.core.guard.bundle import Bundle, BundleDraft, TrustRecord, Variant
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import flag_codes
 from tollgauge.db.engine import Store
@@ -44,22 +34,32 @@ def record(tx: Connection, endpoint_id: str, *, now: int) -> TrustRecord | None:
 def record_of(row: RecordRow, *, now: int) -> TrustRecord:
     """Build the trust record of an endpoint. Without a score it is unverified as of now."""
     endpoint = row.endpoint
-    quote = endpoint.quote
     return TrustRecord(
         resource=endpoint.resource,
         recommendation=endpoint.recommendation,
         grade=endpoint.grade,
         score_tenths=endpoint.score_tenths,
-        addresses=()
-        if quote is None
-        else list_addresses(
-            quote.pay_to, row.payto_changes, first_seen=endpoint.first_seen, now=now
-        ),
-        network=endpoint.network,
-        amount=quote.amount if quote and quote.decimals == DECIMALS else None,
+        offers=_known_offers(row, now=now),
         flags=() if row.result is None else flag_codes(row.result),
+        demand=endpoint.demand,
+        is_down=endpoint.down is not None and endpoint.down.confirmed,
+        is_templated=row.templated,
         as_of=now if endpoint.scored_at is None else endpoint.scored_at,
     )
+
+
+def _known_offers(row: RecordRow, *, now: int) -> tuple[KnownOffer, ...]:
+    """Return the offers of 30 days.
+
+    Until a probe has seen an envelope, it is the price that a directory states; afterwards listings
+    do not count, because anyone can publish one.
+    """
+    quote = row.endpoint.quote
+    if row.offers or quote is None:
+        return tuple(
+            offer for offer in row.offers if offer.until is None or offer.until > now - OFFERS_MS
+        )
+    return (KnownOffer(quote.network, "exact", quote.pay_to, quote.micro_usd),)
 
 
 def is_due(tx: Connection, *, now: int, every_ms: int, key_id: str | None) -> bool:
@@ -77,42 +77,17 @@ def is_due(tx: Connection, *, now: int, every_ms: int, key_id: str | None) -> bo
     return age >= every_ms // EARLY and ranking.population(tx).scored >= max(1, 2 * newest.scored)
 
 
-async def build(store: Store, *, salt: bytes, now: int) -> tuple[Bundle, ...]:
+async def build(store: Store, *, now: int) -> tuple[Bundle, ...]:
     """Build the bundle of each variant as of now."""
-    draft, after = _Draft(salt=salt, now=now), ""
+    draft, after = BundleDraft(policy_version=POLICY.version, as_of=now), ""
+
+    def add(batch: Sequence[RecordRow]) -> None:
+        for row in batch:
+            draft.add(record_of(row, now=now))
+
     # Hashing and compression run in a thread, one batch at a time, so that requests are still
     # served.
     while batch := await store.reading(trust_records.listed, after=after, limit=BATCH, now=now):
-        await asyncio.to_thread(draft.add, batch)
+        await asyncio.to_thread(add, batch)
         after = batch[-1].endpoint.id
-    return tuple([await asyncio.to_thread(draft.bundle, variant) for variant in Variant])
-
-
-@dataclass(slots=True, kw_only=True)
-class _Draft:
-    """The lines of each variant and the number of those with a score."""
-
-    salt: bytes
-    now: int
-    lines: dict[Variant, list[bytes]] = field(
-        default_factory=lambda: {variant: [] for variant in Variant}
-    )
-    scored: Counter[Variant] = field(default_factory=Counter)
-
-    def add(self, batch: Sequence[RecordRow]) -> None:
-        for row in batch:
-            record = record_of(row, now=self.now)
-            line = line_of(record, self.salt)
-            for variant in variants_of(record):
-                self.lines[variant].append(line)
-                self.scored[variant] += record.score_tenths is not None
-
-    def bundle(self, variant: Variant) -> Bundle:
-        return build_bundle(
-            self.lines[variant],
-            variant=variant,
-            salt=self.salt,
-            policy_version=POLICY.version,
-            as_of=self.now,
-            scored=self.scored[variant],
-        )
+    return tuple([await asyncio.to_thread(draft.build, variant) for variant in Variant])

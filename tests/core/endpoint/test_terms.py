@@ -5,10 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.support.evidences import USDC
 
 from tollgauge.core.base.units import BASE
-from tollgauge.core.endpoint.terms import MAX_FORMS, form_text, forms_of
+from tollgauge.core.endpoint.terms import (
+    MAX_ENDED_OFFERS,
+    MAX_FORMS,
+    MAX_OFFERS,
+    OFFERS_MS,
+    KnownOffer,
+    form_text,
+    forms_of,
+    list_offers,
+    update_offers,
+)
 from tollgauge.core.lint.parsing import terms_of_accepts
 
 SOLANA = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
@@ -63,3 +74,32 @@ def test_forms_are_distinct_sorted_and_limited() -> None:
     forms = forms_of(terms_of_accepts(offers, version=2))
     assert forms == tuple(sorted(set(forms)))
     assert len(forms) == MAX_FORMS
+
+
+def test_offers_are_distinct_and_limited() -> None:
+    offers = [entry("upto", network=f"eip155:{chain}") for chain in (*range(20, 40), 20)]
+    found = list_offers(terms_of_accepts(offers, version=2))
+    assert [offer.network for offer in found] == [f"eip155:{20 + n}" for n in range(MAX_OFFERS)]
+
+
+def test_offer_ends_with_the_first_envelope_without_it() -> None:
+    first, second = offer_to("0xa"), offer_to("0xb")
+    known = update_offers((), (first,), at=1)
+    known = update_offers(known, (second,), at=5)
+    assert known == (second, structs.replace(first, until=5))
+    assert update_offers(known, (second,), at=9) == known
+    assert update_offers(known, (first,), at=9) == (first, structs.replace(second, until=9))
+    later = 5 + OFFERS_MS
+    assert update_offers(known, (second,), at=later - 1) == known
+    assert update_offers(known, (second,), at=later) == (second,)
+
+
+def test_number_of_ended_offers_is_limited() -> None:
+    known: tuple[KnownOffer, ...] = ()
+    for number in range(100):
+        known = update_offers(known, (offer_to(f"0x{number}"),), at=number)
+    assert [offer.pay_to for offer in known] == [f"0x{99 - n}" for n in range(MAX_ENDED_OFFERS + 1)]
+
+
+def offer_to(pay_to: str) -> KnownOffer:
+    return KnownOffer("eip155:8453", "exact", pay_to, 1_000)

@@ -11,7 +11,8 @@ import pytest
 from tests.support.guard_seller import CASES_FOLDER, record_of
 
 from tollgauge.core.base.units import BASE
-from tollgauge.core.guard.bundle import PaidAddress, TrustRecord
+from tollgauge.core.endpoint.terms import KnownOffer
+from tollgauge.core.guard.bundle import TrustRecord
 from tollgauge.core.guard.preflight import Code, Decision, PreflightOffer, decide
 
 _OF_A_CLIENT = {
@@ -19,7 +20,6 @@ _OF_A_CLIENT = {
     *("hostRecord", "payToRecord", "call", "stopped", "extensions", "contradicted", "hops"),
 }
 """Members of a case that need a client, its limits or its copy of the bundle."""
-_PLACES = 9  # of a record without its offers, which the preflight does not know
 _OF_A_TOKEN = {"asset-unknown", "over-call-cap"}
 _OFFERED = ("payTo", "amount", "network")
 PAID_TO = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
@@ -28,27 +28,26 @@ KNOWN = TrustRecord(
     recommendation="proceed",
     grade="B",
     score_tenths=842,
-    addresses=(PaidAddress(pay_to=PAID_TO, since=0),),
-    network=BASE,
-    amount=5_000,
+    offers=(KnownOffer(BASE, "exact", PAID_TO, 5_000),),
     flags=(),
     as_of=0,
 )
 
 
+DOCUMENT = json.loads((CASES_FOLDER / "decide.json").read_text())
+ADDRESSES: list[str] = DOCUMENT["defaults"]["payTo"]
+
+
 def cases() -> Iterator[Any]:
     """The guards' cases about an offer whose payTo, amount and network are texts."""
-    document = json.loads((CASES_FOLDER / "decide.json").read_text())
-    defaults = document["defaults"]
-    for case in document["cases"]:
+    defaults = DOCUMENT["defaults"]
+    for case in DOCUMENT["cases"]:
         changed, code = case.get("offer", {}), case["code"]
         if _OF_A_CLIENT & case.keys() or changed.keys() - set(_OFFERED) or code in _OF_A_TOKEN:
             continue
         offer = {name: (defaults["offer"] | changed)[name] for name in _OFFERED}
         if all(isinstance(value, str) for value in offer.values()):
             row = case.get("record", defaults["record"])
-            if row is not None and len(row) > _PLACES:
-                continue
             yield pytest.param(row, offer, case["decision"], code, id=case["name"])
 
 
@@ -65,13 +64,13 @@ def test_most_kinds_of_cases_need_no_client() -> None:
 def test_an_offer_is_judged_as_a_guard_judges_it(
     row: list[Any] | None, offer: dict[str, str], decision: str, code: str | None
 ) -> None:
-    record = None if row is None else record_of(row)
+    record = None if row is None else record_of(row, ADDRESSES)
     verdict = decide(
         record,
         PreflightOffer(pay_to=offer["payTo"], amount=offer["amount"], network=offer["network"]),
     )
     vouched = record is not None and record.recommendation in ("proceed", "caution")
-    if decision == "allow" and not (vouched and record is not None and record.addresses):
+    if decision == "allow" and not (vouched and record is not None and record.offers):
         # A guard pays small amounts to unknown sellers; preflight has no such limit.
         decision, code = "ask", Code.UNKNOWN_RESOURCE
     assert (verdict.decision, verdict.code) == (decision, code)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from guard.cases.sample_bundle import BASE, PAYEE, Row, body, public_key, signature
+from guard.cases.sample_bundle import BASE, Row, body, public_key, signature
 from tests.support.guard_seller import ACCOUNT, Seller, run_seller
 from x402 import x402Client, x402ClientSync
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
@@ -45,8 +45,7 @@ def known(seller: Seller) -> Callable[..., Row]:
     def record(
         recommendation: str = "proceed", grade: str | None = "B", amount: str = "5000"
     ) -> Row:
-        payees = [[PAYEE, int(time.time()) - 9 * 86_400]]
-        return [recommendation, grade, 84.0, payees, BASE, amount, []]
+        return [recommendation, grade, 84.0, [[BASE, "exact", 0, amount]], [], None, None]
 
     return record
 

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from tests.support.guard_seller import record_of
 from tests.support.signing import KEY as SERVICE_KEY
 
-from tollgauge.core.guard import bundle as service_bundle
-from tollgauge.core.guard.bundle import Variant, line_of
+from tollgauge.core.guard.bundle import BundleDraft, Variant
 from tollgauge_guard import bundle as module
 from tollgauge_guard.bundle import BundleError, read_bundle
 from tollgauge_guard.lookup import look_up
@@ -42,30 +41,48 @@ def signed(lines: str | bytes) -> tuple[bytes, str]:
 
 
 def header(count: int, **other: object) -> str:
-    salt = sample.base64url(sample.SALT)
-    fields = {"format": 1, "policyVersion": 2, "asOf": 1, "count": count, "salt": salt}
-    return sample.compact(fields | {"variant": "all"} | other) + "\n"
+    fields: dict[str, object] = {"format": 2, "policyVersion": 3, "asOf": 1, "count": count}
+    return sample.compact(fields | {"variant": "all", "payTo": []} | other) + "\n"
 
 
 def test_sample_bundle_matches_its_table() -> None:
     bundle = read_bundle(BODY, SIGNATURE, KEY)
     assert (bundle.as_of, bundle.policy_version) == (FACTS["asOf"], FACTS["policyVersion"])
     for url, row in FACTS["records"].items():
-        assert bundle.record(parse(url)) == read_record(row)
+        assert bundle.record(parse(url)) == read_record(row, FACTS["payTo"])
     assert bundle.record(parse("https://api.example.com/v1/other")) is None
 
 
 def test_guard_reads_the_bundle_that_the_service_signs() -> None:
-    salt = bytes(range(16))
-    lines = [line_of(record_of(row, url), salt) for url, row in FACTS["records"].items()]
-    built = service_bundle.build_bundle(
-        lines, variant=Variant.ALL, salt=salt, policy_version=2, as_of=AS_OF_MS, scored=5
-    )
+    draft = BundleDraft(policy_version=3, as_of=AS_OF_MS)
+    for url, row in FACTS["records"].items():
+        draft.add(record_of(row, FACTS["payTo"], url))
+    built = draft.build(Variant.ALL)
     signature = SERVICE_KEY.sign(built.body, typ="tollgauge-bundle", now=AS_OF_MS)
     bundle = read_bundle(built.body, signature, pin_keys(SERVICE_KEY.public_jwk))
-    assert (bundle.as_of, bundle.count) == (AS_OF_MS // 1_000, len(lines))
+    assert bundle.as_of == AS_OF_MS // 1_000
+    assert bundle.count > len(FACTS["records"])
     for url, row in FACTS["records"].items():
-        assert bundle.record(parse(url)) == read_record(row)
+        assert bundle.record(parse(url)) == read_record(row, FACTS["payTo"])
+    assert bundle.conduct("host:api.example.com") == Conduct(endpoints=2, abusive=0, unavailable=0)
+
+
+@pytest.mark.parametrize(
+    ("url", "is_known"),
+    [
+        ("https://items.example.org/v1/7/price", True),
+        ("https://items.example.org/v1/a%2Fb/price?x=1", True),
+        ("http://items.example.org/v1/7/price", True),
+        ("https://items.example.org/v1/7/8/price", False),
+        ("https://items.example.org/v1//price", False),
+        ("https://items.example.org/v1/7/prices", False),
+        ("https://items.example.org:8443/v1/7/price", False),
+        ("https://other.example.org/v1/7/price", False),
+    ],
+)
+def test_template_is_the_record_of_the_urls_that_fill_it_in(url: str, is_known: bool) -> None:
+    record = read_bundle(BODY, SIGNATURE, KEY).record(parse(url))
+    assert (record is not None) == is_known
 
 
 def test_resource_by_plain_http_is_looked_up_as_https() -> None:
@@ -220,25 +237,22 @@ def test_one_of_several_pinned_keys_suffices() -> None:
 
 
 def test_unknown_header_members_and_trailing_places_are_ignored() -> None:
-    row: list[Any] = ["A" * 22, "avoid", None, None, [], None, None, [], 1, [], {"later": 1}, 7]
+    row: list[Any] = ["A" * 22, "avoid", None, None, [], [], None, None, 1, {"later": 1}, 7]
     lines = header(1, later={"a": [1]}) + sample.compact(row) + "\n"
     bundle = read_bundle(*signed(lines), KEY)
     assert bundle.count == 1
-    assert read_record(row).recommendation == "avoid"
+    assert read_record(row, ()).recommendation == "avoid"
 
 
 def test_records_of_hosts_and_payees_are_found() -> None:
-    name = hashlib.sha256(sample.SALT + b"host:shop.example.com").digest()[:16]
-    row = sample.compact([sample.base64url(name), 9, 2, 1, "later"])
+    row = sample.compact([sample.key_of("host:shop.example.com"), 9, 2, 1, "later"])
     bundle = read_bundle(*signed(header(1) + row + "\n"), KEY)
     assert bundle.conduct("host:shop.example.com") == Conduct(endpoints=9, abusive=2, unavailable=1)
     assert bundle.conduct("payto:0x12") is None
 
 
 def test_worst_record_of_all_hops_counts() -> None:
-    def key(name: str) -> str:
-        return sample.base64url(hashlib.sha256(sample.SALT + name.encode()).digest()[:16])
-
+    key = sample.key_of
     rows = sorted(
         [
             [key("host:good.example.com"), 9, 0, 0],
@@ -299,14 +313,14 @@ def test_second_frame_is_refused() -> None:
         read_bundle(body, sample.signature(body), KEY)
 
 
-ROW_A = sample.compact(["A" * 22, "avoid", None, None, [], None, None, [], 1]) + "\n"
-ROW_B = sample.compact(["B" * 22, "avoid", None, None, [], None, None, [], 1]) + "\n"
+ROW_A = sample.compact(["A" * 22, "avoid", None, None, [], [], None, None, 1]) + "\n"
+ROW_B = sample.compact(["B" * 22, "avoid", None, None, [], [], None, None, 1]) + "\n"
 
 
 @pytest.mark.parametrize(
     "lines",
     [
-        *("", "\n", "{}\n", "[]\n", "nonsense\n", header(0, format=2), header(0, salt="!")),
+        *("", "\n", "{}\n", "[]\n", "nonsense\n", header(0, format=1), header(0, payTo=1)),
         *(header(0, asOf="x"), header(0)[:-1], "[" * 100_000 + "\n"),
         *(header(1), header(1) + ROW_A + ROW_B, header(2) + ROW_B + ROW_A),
         *(header(2) + ROW_A + ROW_A, header(1) + ROW_A[:-1], header(1) + ROW_A.replace("[", "{")),
@@ -321,25 +335,29 @@ def test_signed_lines_that_are_not_a_bundle_are_refused(lines: str) -> None:
 @pytest.mark.parametrize(
     "row",
     [
-        *(None, {}, [], [1] * 9, ["k", "avoid", None, None, [], None, None, []]),
-        ["k", "avoid", None, None, [["a"]], None, None, [], 1],
-        ["k", "avoid", None, None, [], None, "1e3", [], 1],
-        ["k", "avoid", None, None, [], None, None, [], True],
+        *(None, {}, [], [1] * 9, ["k", "avoid", None, None, [], [], None, None]),
+        ["k", "avoid", None, None, [["a"]], [], None, None, 1],
+        ["k", "avoid", None, None, [["a", "exact", 0, "1e3"]], [], None, None, 1],
+        ["k", "avoid", None, None, [["a", "exact", 1, "1"]], [], None, None, 1],
+        ["k", "avoid", None, None, [["a", "exact", -1, "1"]], [], None, None, 1],
+        ["k", "avoid", None, None, [["a", "exact", "0x1", "1"]], [], None, None, 1],
+        ["k", "avoid", None, None, [], [], None, None, True],
     ],
     ids=str,
 )
 def test_invalid_record_is_refused(row: object) -> None:
     with pytest.raises(RecordError):
-        read_record(row)
+        read_record(row, ["0x12"])
 
 
 def test_100000_records_take_less_than_60_megabytes() -> None:
-    rest = sample.compact(["proceed", "B", 84.2, [[sample.PAYEE, 1_767_000_000]], sample.BASE])
     rows = "".join(
-        f'["{number:022d}",{rest[1:-1]},"{number}",["delivers"],1767000000]\n'
+        f'["{number:022d}","proceed","B",84.2,[["{sample.BASE}","exact",{number % 30_000},'
+        f'"{number}"]],["delivers"],[9,90000,3,9000],null,1767000000]\n'
         for number in range(100_000)
     )
-    body, signature = signed(header(100_000) + rows)
+    addresses = [f"0x{number:040x}" for number in range(30_000)]
+    body, signature = signed(header(100_000, payTo=addresses) + rows)
     del rows
     tracemalloc.start()
     bundle = read_bundle(body, signature, KEY)

@@ -25,7 +25,7 @@ from tollgauge_guard.decision import (
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.offer import Offer, read_offer
 from tollgauge_guard.policy import Policy, Trust, Unknown
-from tollgauge_guard.record import KnownOffer, Payee, Record
+from tollgauge_guard.record import KnownOffer, Record
 from tollgauge_guard.units import Asset
 
 URL: str = DEFAULTS["requestUrl"]
@@ -91,9 +91,6 @@ RECORDS = st.none() | st.builds(
     recommendation=st.sampled_from(["proceed", "caution", "unverified", "parameterize", "avoid"]),
     grade=st.none() | st.sampled_from("ABCDF"),
     score=st.none(),
-    payees=st.sampled_from([(), (Payee(address=PAYEE, since=AS_OF),)]),
-    network=st.sampled_from([None, "eip155:8453"]),
-    amount=st.none() | st.integers(1, 10**6),
     flags=st.just(()),
     as_of=st.just(AS_OF),
     offers=OFFERS,

@@ -48,6 +48,6 @@ async def test_guard_reads_bundle_of_running_service(tmp_path: Path) -> None:
         *("proceed", "avoid", "unverified")
     ]
     assert records[0] is not None
-    assert (records[0].amount, records[0].payees[0].address) == (10_000, "0xa")
+    assert [(offer.amount, offer.pay_to) for offer in records[0].offers] == [(10_000, "0xa")]
     assert avoided.record(parse(bad.resource)) is not None
     assert avoided.record(parse(good.resource)) is None

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from tests.support.probe_rows import record_probe
 
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
-from tollgauge.core.endpoint.terms import PayToHistory, Quote
+from tollgauge.core.endpoint.terms import KnownOffer, PayToHistory, Quote
 from tollgauge.core.lists.rated_endpoint import ScoreFigures
 from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
@@ -99,6 +99,7 @@ async def test_endpoint_is_read_back_as_written(store: Store) -> None:
         payable_since=NOW - 3,
         unconfirmed_at=NOW + 10,
         forms=("eip155:8453 upto",),
+        offers=(KnownOffer("eip155:8453", "upto", "0xa", 5),),
         payto_history=PayToHistory(NOW, NOW + 1, 2, varies=True, settled="0xab"),
         service_name="Bücher 📚",
         description="several\nlines",

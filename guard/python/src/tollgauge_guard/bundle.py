@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -19,9 +20,10 @@ import zstandard
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.record import Conduct, Record, read_conduct, read_record
 from tollgauge_guard.resource import DEFAULT_PORTS, Resource
-from tollgauge_guard.signature import Keyring, decode_base64url, encode_base64url, verify
+from tollgauge_guard.signature import Keyring, encode_base64url, verify
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_KEY_PREFIX: Final = "tollgauge:v2:"
 SIZE_MAX: Final = 32 * 2**20
 """Largest compressed bundle in bytes."""
 LINES_MAX: Final = 256 * 2**20
@@ -29,6 +31,8 @@ LINES_MAX: Final = 256 * 2**20
 _WINDOW_MAX: Final = 2**27
 _KEY: Final = slice(2, 24)
 """Position of the key in the line of a record: after `["`."""
+_PLACEHOLDER: Final = re.compile("%7B[^/]+?%7D|(?<=/):[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+"""A placeholder in the path of a canonical resource: `{id}`, percent-encoded, or `:id`."""
 
 
 class BundleError(GuardError):
@@ -39,20 +43,21 @@ class BundleError(GuardError):
 class Bundle:
     """A verified bundle.
 
-    `variant` is `all`, or `avoid` if it contains only bad endpoints. `as_of` is unix seconds;
-    `lines` is its text, and its records begin at `start`.
+    `variant` is `all`, or `avoid` if it contains only bad endpoints. `as_of` is unix seconds.
+    `addresses` are payTo addresses, which records name by index. `lines` is its text, and its
+    records begin at `start`.
     """
 
     variant: str
     as_of: int
     policy_version: int
     count: int
-    salt: bytes
+    addresses: tuple[object, ...]
     lines: bytes
     start: int
 
     def record(self, resource: Resource) -> Record | None:
-        """Return the record of a resource, None if the bundle has none.
+        """Return the record of a resource, or of the template that it matches; None without one.
 
         A resource that was requested by plain `http` is looked up as `https`, because anyone on the
         network path can change its content.
@@ -61,7 +66,11 @@ class Bundle:
         if resource.scheme == "http" and resource.port == DEFAULT_PORTS["http"]:
             url = "https" + url.removeprefix("http")
         row = self._find(url)
-        return None if row is None else read_record(row)
+        if row is None and (host := self.conduct(f"host:{resource.host}")) is not None:
+            # Sorted, so that both guards choose the same of several templates.
+            matching = (name for name in sorted(host.patterns) if _matches(name, url))
+            row = next((found for name in matching if (found := self._find(name))), None)
+        return None if row is None else read_record(row, self.addresses)
 
     def conduct(self, name: str) -> Conduct | None:
         """Return the record of `host:<host>` or `payto:<address>`, None if the bundle has none."""
@@ -70,7 +79,7 @@ class Bundle:
 
     def _find(self, name: str) -> object | None:
         """Find a line by bisection: its key is a digest, which reveals no name."""
-        digest = hashlib.sha256(self.salt + name.encode()).digest()[:16]
+        digest = hashlib.sha256(f"{_KEY_PREFIX}{name}".encode()).digest()[:16]
         target = encode_base64url(digest).encode()
         low, high = self.start, len(self.lines)
         while low < high:
@@ -108,7 +117,7 @@ def read_bundle(body: bytes, signature: str, keys: Keyring, *, now: int | None =
             as_of=int(header["asOf"]),
             policy_version=int(header["policyVersion"]),
             count=int(header["count"]),
-            salt=decode_base64url(header["salt"]),
+            addresses=tuple(header["payTo"]),
             lines=lines,
             start=start,
         )
@@ -116,6 +125,12 @@ def read_bundle(body: bytes, signature: str, keys: Keyring, *, now: int | None =
         raise BundleError("The bundle has no header that could be read.") from error
     _check_order(bundle)
     return bundle
+
+
+def _matches(pattern: str, url: str) -> bool:
+    """Return whether a URL fills in the placeholders of a template, each with part of a segment."""
+    literals = map(re.escape, _PLACEHOLDER.split(pattern))
+    return re.fullmatch("[^/]+".join(literals), url) is not None
 
 
 def _decompressed(body: bytes) -> bytes:

@@ -289,9 +289,10 @@ def _key(options: argparse.Namespace) -> str:
 
 def _offer(options: argparse.Namespace, record: Record | None) -> dict[str, object]:
     """Return the offer of the options; missing values come from the bundle."""
-    network = options.network or (record and record.network) or BASE
-    amount = options.amount or str((record and record.amount) or 1)
-    known = record.payees[0].address if record and record.payees else _PLACEHOLDER
+    latest = record.offers[0] if record and record.offers else None
+    network = options.network or (latest and latest.network) or BASE
+    amount = options.amount or str((latest and latest.amount) or 1)
+    known = latest.pay_to if latest else _PLACEHOLDER
     asset = next((asset.address for asset in USDC if asset.network == network), None)
     return {
         "scheme": "exact",
@@ -328,11 +329,10 @@ def _print_checked(
         print(f"       The bundle does not know it{up_to}.")
         return
     grade = f"grade {record.grade}, " if record.grade else ""
-    price = "no known price" if record.amount is None else f"price {dollars(record.amount)}"
-    print(f"       {record.recommendation}: {grade}{price} on {record.network or 'no network'}")
-    for payee in record.payees:
-        since = time.strftime("%Y-%m-%d", time.gmtime(payee.since))
-        print(f"       paid to {payee.address} since {since}")
+    print(f"       {record.recommendation}: {grade}{len(record.offers)} offers in 30 days")
+    for offer in record.offers:
+        price = "an unknown price" if offer.amount is None else dollars(offer.amount)
+        print(f"       {offer.scheme} on {offer.network}: {price} to {offer.pay_to}")
 
 
 if __name__ == "__main__":

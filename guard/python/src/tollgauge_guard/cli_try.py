@@ -30,7 +30,6 @@ _BASE: Final = "eip155:8453"
 _USDC: Final = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 _KNOWN: Final = "0x209693bc6afc0c5328ba36faf03c514ef312287c"
 _OTHER: Final = "0x8ba1f109551bd432803012645ac136ddd64dba72"
-_SALT: Final = bytes(16)
 _AMOUNT: Final = "5000"
 
 
@@ -68,10 +67,10 @@ async def _shop(guard: Guard, payer: x402Client, origin: str) -> int:
 def _signed_bundle(origin: str) -> dict[str, Any]:
     """Return a bundle that knows both sellers at the same payTo, and its key."""
     now = int(time.time())
-    record = ["proceed", "A", 95.0, [[_KNOWN, now - 86_400]], _BASE, _AMOUNT, [], now]
+    record = ["proceed", "A", 95.0, [[_BASE, "exact", 0, _AMOUNT]], [], None, None, now]
     rows = sorted([_key(f"{origin}/{name}"), *record] for name in ("good", "bad"))
-    header: dict[str, object] = {"format": 1, "policyVersion": 1, "asOf": now, "count": len(rows)}
-    header |= {"salt": encode_base64url(_SALT), "variant": "all"}
+    header: dict[str, object] = {"format": 2, "policyVersion": 3, "asOf": now, "count": len(rows)}
+    header |= {"variant": "all", "payTo": [_KNOWN]}
     lines = "".join(f"{_compact(line)}\n" for line in [header, *rows])
     body = zstandard.ZstdCompressor().compress(lines.encode())
     key = Ed25519PrivateKey.generate()
@@ -85,7 +84,7 @@ def _signed_bundle(origin: str) -> dict[str, Any]:
 
 def _key(url: str) -> str:
     # The bundle knows no `http`: a resource that is requested by it is looked up by its own port.
-    return encode_base64url(hashlib.sha256(_SALT + url.encode()).digest()[:16])
+    return encode_base64url(hashlib.sha256(f"tollgauge:v2:{url}".encode()).digest()[:16])
 
 
 def _compact(document: object) -> str:

@@ -250,7 +250,7 @@ def _check_records(known: Known, terms: Terms, policy: Policy) -> Iterator[Verdi
             yield from _check_record(record, terms, policy)
         else:
             yield from _check_advice(record, terms, policy)
-    if own is None or not own.payees:
+    if own is None or not own.offers:
         yield _check_conduct(Code.HOST_ABUSIVE, "the host", known.host, terms)
         yield _check_conduct(Code.PAYTO_ABUSIVE, "the payTo", known.payee, terms)
 
@@ -267,7 +267,7 @@ def _check_conduct(code: Code, what: str, found: Conduct | None, terms: Terms) -
 
 def _check_record(record: Record, terms: Terms, policy: Policy) -> Iterator[Verdict]:
     yield from _check_advice(record, terms, policy)
-    if not record.payees:
+    if not record.offers:
         return
     if terms.pay_to not in record.pay_to:
         if PAYTO_VARIES in record.flags:
@@ -278,8 +278,8 @@ def _check_record(record: Record, terms: Terms, policy: Policy) -> Iterator[Verd
                 Code.PAYTO_UNKNOWN,
                 f"The endpoint did not ask to be paid at {terms.pay_to} in the last 30 days.",
             )
-    if record.networks and terms.network not in record.networks:
-        networks = ", ".join(sorted(record.networks))
+    if terms.network not in record.networks:
+        networks = ", ".join(record.networks)
         yield Refuse(
             Code.NETWORK_UNKNOWN, f"The endpoint is known on {networks}, not on {terms.network}."
         )
@@ -297,7 +297,7 @@ def _check_advice(record: Record, terms: Terms, policy: Policy) -> Iterator[Verd
     if record.recommendation in (Code.NOT_PAYABLE, Code.AVOID):
         code = Code(record.recommendation)
         yield Refuse(code, f"The service recommends {record.recommendation}.")
-    if not record.payees:
+    if not record.offers:
         return
     if record.recommendation == Code.CAUTION:
         yield Ask(Code.CAUTION, "The service recommends caution.", terms)
@@ -328,7 +328,7 @@ def _check_unknown(record: Record | None, age: int | None, terms: Terms, policy:
     """Apply `unknown` of the policy if the bundle does not recommend to pay the endpoint."""
     is_known = (
         record is not None
-        and bool(record.payees)
+        and bool(record.offers)
         and record.recommendation in ("proceed", Code.CAUTION)
     )
     is_fresh = age is not None and age <= STALE_S

@@ -2,7 +2,6 @@
 import { createHash, generateKeyPairSync, sign } from "node:crypto";
 import { fingerprint, publicKey } from "@tollgauge/guard";
 
-const SALT = Buffer.alloc(16, 7);
 const BLOCK = 100_000;
 
 export function newKey() {
@@ -11,8 +10,16 @@ export function newKey() {
 }
 
 export function keyOf(resource) {
-  const digest = createHash("sha256").update(SALT).update(resource).digest();
+  const digest = createHash("sha256").update("tollgauge:v2:").update(resource).digest();
   return digest.subarray(0, 16).toString("base64url");
+}
+
+/** The table of addresses of every bundle; grows with the rows. */
+const PAY_TO = ["0x209693bc6afc0c5328ba36faf03c514ef312287c"];
+
+function indexOf(address) {
+  if (!PAY_TO.includes(address)) PAY_TO.push(address);
+  return PAY_TO.indexOf(address);
 }
 
 /** A record of a resource, in the order of the bundle's arrays. */
@@ -21,23 +28,14 @@ export function row(
   {
     recommendation = "proceed",
     grade = "A",
-    payTo = [],
+    payTo = PAY_TO.slice(0, 1),
     network = "eip155:8453",
     amount = "1000",
     asOf = 1,
   } = {},
 ) {
-  return [
-    keyOf(resource),
-    recommendation,
-    grade,
-    90.5,
-    payTo.map((one) => [one, 1]),
-    network,
-    amount,
-    [],
-    asOf,
-  ];
+  const offers = payTo.map((one) => [network, "exact", indexOf(one), amount]);
+  return [keyOf(resource), recommendation, grade, 90.5, offers, [], null, null, asOf];
 }
 
 /** A bundle's record of a host (`host:<host>`) or a payTo (`payto:<address>`). */
@@ -64,11 +62,11 @@ export function zstdFrame(content, size = content.length) {
 
 export function contentOf(rows, header = {}) {
   const first = {
-    format: 1,
-    policyVersion: 1,
+    format: 2,
+    policyVersion: 3,
     asOf: Math.floor(Date.now() / 1000),
     count: rows.length,
-    salt: SALT.toString("base64url"),
+    payTo: PAY_TO,
     variant: "all",
     ...header,
   };

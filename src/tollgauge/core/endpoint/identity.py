@@ -27,7 +27,7 @@ from publicsuffixlist import PublicSuffixList
 
 from tollgauge.core.base.address import literal_class
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.endpoint.terms import PayToHistory, Quote
+from tollgauge.core.endpoint.terms import KnownOffer, PayToHistory, Quote
 
 URL_MAX: Final = 2_048  # characters
 ID_PATTERN: Final = re.compile(r"[0-9a-f]{16}", re.ASCII)
@@ -139,6 +139,7 @@ class Endpoint:
         payable_since: Start of the latest period in which it was payable; None if it never was.
         unconfirmed_at: Time of a failure that is being confirmed; None otherwise.
         forms: The forms of payment in the last envelope (core/endpoint/terms); empty before any.
+        offers: The offers of its envelopes in 30 days (core/endpoint/terms); empty before any.
         payto_history: None before a probe saw a payTo.
         quote: The latest advertised price: of a probe if one saw it, of a listing otherwise.
     """
@@ -165,6 +166,7 @@ class Endpoint:
     payable_since: int | None = None
     unconfirmed_at: int | None = None
     forms: tuple[str, ...] = ()
+    offers: tuple[KnownOffer, ...] = ()
     payto_history: PayToHistory | None = None
     service_name: str = ""
     description: str = ""

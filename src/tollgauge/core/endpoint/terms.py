@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
+import msgspec
 from pydantic import Field, PlainSerializer, WithJsonSchema
 
 from tollgauge.core.base.units import (
@@ -43,6 +44,11 @@ EIP3009: Final = "eip3009"
 MAX_FORMS: Final = 8
 MAX_EXTENSIONS: Final = 16
 _EXTENSION: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,64}", re.ASCII)
+MAX_OFFERS: Final = 16
+"""Maximum number of offers of an envelope that are stored."""
+MAX_ENDED_OFFERS: Final = 24
+OFFERS_MS: Final = 30 * DAY_MS
+"""Period for which an offer stays known after the last envelope with it."""
 _GATEWAY_DOMAIN: Final = "GatewayWalletBatched"
 _OTHER: Final = "other"
 _FORM_NAMES: Final = {
@@ -166,6 +172,50 @@ Advertised = Quote | UnpricedTerms
 def forms_of(terms: tuple[Terms, ...]) -> tuple[str, ...]:
     """Return the distinct forms of payment of some terms, sorted, at most MAX_FORMS."""
     return tuple(sorted({entry.form for entry in terms})[:MAX_FORMS])
+
+
+class KnownOffer(msgspec.Struct, frozen=True, array_like=True):
+    """An offer of an endpoint's envelopes.
+
+    `amount` is in micro-dollars, None in an asset that is not a known dollar token. `until` is the
+    time (ms UTC) of the first probe without the offer, None while the latest envelope contains it.
+    """
+
+    network: str
+    scheme: str
+    pay_to: str
+    amount: int | None
+    until: int | None = None
+
+
+def list_offers(terms: Iterable[Terms]) -> tuple[KnownOffer, ...]:
+    """Return the distinct offers of an envelope in its order, at most MAX_OFFERS."""
+    offers: dict[KnownOffer, None] = {}
+    for entry in terms:
+        quote = entry.quote()
+        offer = KnownOffer(entry.network, entry.scheme, quote.pay_to, quote.micro_usd)
+        offers[offer] = None
+        if len(offers) == MAX_OFFERS:
+            break
+    return tuple(offers)
+
+
+def update_offers(
+    known: Iterable[KnownOffer], offered: tuple[KnownOffer, ...], *, at: int
+) -> tuple[KnownOffer, ...]:
+    """Return the offers after an envelope with `offered` at `at` (ms UTC), the latest first.
+
+    Offers that it no longer contains end at `at`. Ended offers are kept for OFFERS_MS, at most
+    MAX_ENDED_OFFERS of them.
+    """
+    now = {msgspec.structs.replace(offer, until=None) for offer in offered}
+    ended = [
+        offer if offer.until is not None else msgspec.structs.replace(offer, until=at)
+        for offer in known
+        if msgspec.structs.replace(offer, until=None) not in now
+    ]
+    kept = [offer for offer in ended if offer.until is None or offer.until > at - OFFERS_MS]
+    return (*offered, *kept[:MAX_ENDED_OFFERS])
 
 
 def extension_names(names: Iterable[str]) -> tuple[str, ...]:

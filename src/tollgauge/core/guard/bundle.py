@@ -1,44 +1,47 @@
 """Bundle: the trust records of all listed endpoints as one file, for clients that decide offline
 whether to pay.
 
-Format 1 (docs/bundle.md): one Zstandard frame (RFC 8878) of JSON texts, one per line. The first is
-the header, followed by one array per endpoint in the order of their keys. A key is a salted hash:
-the file contains no URLs, but a client that knows a URL finds its record.
+Format 2 (docs/bundle.md): one Zstandard frame (RFC 8878) of JSON texts, one per line. The first is
+the header, followed by one array per endpoint, host and payTo in the order of their keys. A key is
+a hash: the file contains no URLs, but a client that knows a URL finds its record.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
+from urllib.parse import urlsplit
 
 import orjson
 import zstandard
 
 from tollgauge.core.base.units import DAY_MS, SECOND_MS
+from tollgauge.core.endpoint.terms import KnownOffer
 from tollgauge.core.sale.answer_signature import base64url
 from tollgauge.core.score.advice import AVOIDED
-from tollgauge.core.score.evidence import TermChange
+from tollgauge.core.score.score import ShownDemand
 
-ADDRESSES_MS: Final = 30 * DAY_MS
-"""Period for which an address stays known after it was last advertised."""
-DECIMALS: Final = 6
-"""Decimals of the dollar tokens whose amounts a record contains: clients compare them with amounts
-of USDC.
+FORMAT: Final = 2
+LISTED_MS: Final = 90 * DAY_MS
+"""Period for which an endpoint stays in the bundle after a directory last listed it."""
+CONDUCT_FLAGS: Final = frozenset(
+    {"paid-not-delivered", "payto-changed-recently", "signed-offer-mismatch"}
+)
+"""Flags of sellers that took money without delivery, or that impersonate another seller. With one
+of them, an endpoint to avoid is abusive; an outage is not abuse.
 """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PaidAddress:
-    """A payTo of an endpoint, hex in lower case.
-
-    `since` (ms UTC) is the time of the change to it, or when the endpoint was first seen.
-    """
-
-    pay_to: str
-    since: int
+MAX_PATTERNS: Final = 32  # path templates in the line of a host
+_KEY_PREFIX: Final = "tollgauge:v2:"
+_KEY_BYTES: Final = 16
+_KEY_AT: Final = len('["')
+_COMPRESSION: Final = zstandard.ZstdCompressionParameters.from_level(
+    9, window_log=24, enable_ldm=True
+)
+"""Records repeat far apart: a window of 16 MB finds them, and every decoder supports it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +50,12 @@ class TrustRecord:
 
     Attributes:
         grade, score_tenths: None before the first score.
-        addresses: The payTo addresses of the last ADDRESSES_MS, newest first.
-        network: CAIP-2; None without a price.
-        amount: The price in atomic units of a dollar token with DECIMALS; None in any other token.
+        offers: The offers of the last 30 days, the latest first; the price that a directory states
+            until a probe sees one.
         flags: The codes of its score's flags.
+        demand: The seller's payers; None if settlements are not known.
+        is_down: Whether an outage is confirmed.
+        is_templated: Whether its path contains a placeholder.
         as_of: When the score was computed (ms UTC); without a score, when the record was read.
     """
 
@@ -58,50 +63,47 @@ class TrustRecord:
     recommendation: str
     grade: str | None
     score_tenths: int | None
-    addresses: tuple[PaidAddress, ...]
-    network: str | None
-    amount: int | None
+    offers: tuple[KnownOffer, ...]
     flags: tuple[str, ...]
     as_of: int
+    demand: ShownDemand | None = None
+    is_down: bool = False
+    is_templated: bool = False
 
     @property
     def pay_to(self) -> tuple[str, ...]:
-        """The addresses without their times."""
-        return tuple(address.pay_to for address in self.addresses)
+        """The distinct payTo addresses, the latest first."""
+        return tuple(dict.fromkeys(offer.pay_to for offer in self.offers))
 
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """The distinct networks, those of the latest envelope first."""
+        return tuple(dict.fromkeys(offer.network for offer in self.offers))
 
-def list_addresses(
-    pay_to: str, changes: Sequence[TermChange], *, first_seen: int, now: int
-) -> tuple[PaidAddress, ...]:
-    """Return every address that was advertised after `now - ADDRESSES_MS`, newest first.
+    @property
+    def network(self) -> str | None:
+        """The network of the first offer; None without one."""
+        return next(iter(self.networks), None)
 
-    Each appears once, with the latest change to it. `pay_to` is advertised now; `changes` are those
-    of payTo, oldest first.
-    """
-    first = changes[0].before if changes else pay_to
-    periods = [(first, first_seen), *((change.after, change.at) for change in changes)]
-    if periods[-1][0] != pay_to:  # the change to it was not observed, or was deleted
-        periods.append((pay_to, periods[-1][1]))
-    ends = [since for _, since in periods[1:]] + [now]
-    since_by_address: dict[str, int] = {}
-    for (address, since), end in reversed(list(zip(periods, ends, strict=True))):
-        if end > now - ADDRESSES_MS:
-            since_by_address.setdefault(address, since)
-    return tuple(
-        PaidAddress(pay_to=address, since=since) for address, since in since_by_address.items()
-    )
+    @property
+    def amount(self) -> int | None:
+        """The usual price on that network."""
+        return self.usual_price(self.network)
 
+    def usual_price(self, network: str | None) -> int | None:
+        """Return the highest known price on a network, in micro-dollars."""
+        prices = [offer.amount for offer in self.offers if offer.network == network]
+        return max((price for price in prices if price is not None), default=None)
 
-FORMAT: Final = 1
-LISTED_MS: Final = 90 * DAY_MS
-"""Period for which an endpoint stays in the bundle after a directory last listed it."""
-SALT_BYTES: Final = 16
-_KEY_BYTES: Final = 16
-_KEY_AT: Final = len('["')
-_COMPRESSION: Final = zstandard.ZstdCompressionParameters.from_level(
-    9, window_log=24, enable_ldm=True
-)
-"""Addresses repeat far apart: a window of 16 MB finds them, and every decoder supports it."""
+    @property
+    def is_abusive(self) -> bool:
+        """Whether it must be avoided because of the seller's conduct."""
+        return self.recommendation in AVOIDED and not CONDUCT_FLAGS.isdisjoint(self.flags)
+
+    @property
+    def is_unavailable(self) -> bool:
+        """Whether it is down, or cannot be paid."""
+        return self.is_down or self.recommendation == "not-payable"
 
 
 class Variant(StrEnum):
@@ -117,8 +119,8 @@ class Bundle:
 
     Attributes:
         as_of: When building began (ms UTC); a record may be some seconds newer.
-        records: Number of records.
-        scored: Number of records with a score.
+        records: Number of endpoints.
+        scored: Number of endpoints with a score.
         body: The compressed file.
     """
 
@@ -135,65 +137,121 @@ class Bundle:
         return hashlib.sha256(self.body).hexdigest()
 
 
-def key_of(resource: str, salt: bytes) -> str:
-    """Return the key of a canonical resource (core/endpoint/identity)."""
-    return base64url(hashlib.sha256(salt + resource.encode()).digest()[:_KEY_BYTES])
+def key_of(name: str) -> str:
+    """Return the key of a canonical resource (core/endpoint/identity), `host:…` or `payto:…`."""
+    digest = hashlib.sha256(f"{_KEY_PREFIX}{name}".encode()).digest()
+    return base64url(digest[:_KEY_BYTES])
 
 
-def line_of(record: TrustRecord, salt: bytes) -> bytes:
-    """Return the line of a record."""
-    return _line(
-        [
-            key_of(record.resource, salt),
-            record.recommendation,
-            record.grade,
-            None if record.score_tenths is None else record.score_tenths / 10,
-            [[address.pay_to, address.since // SECOND_MS] for address in record.addresses],
-            record.network,
-            None if record.amount is None else str(record.amount),
-            record.flags,
-            record.as_of // SECOND_MS,
+@dataclass(slots=True)
+class _Conduct:
+    """Endpoints of a host or a payTo: all, abusive and unavailable ones."""
+
+    endpoints: int = 0
+    abusive: int = 0
+    unavailable: int = 0
+    patterns: list[str] = field(default_factory=list)
+
+    def add(self, record: TrustRecord) -> None:
+        self.endpoints += 1
+        self.abusive += record.is_abusive
+        self.unavailable += record.is_unavailable
+
+    def line(self, name: str) -> bytes:
+        counts = [key_of(name), self.endpoints, self.abusive, self.unavailable]
+        return _line([*counts, sorted(self.patterns)[:MAX_PATTERNS]] if self.patterns else counts)
+
+
+class BundleDraft:
+    """Collects the records of both variants; 100,000 records take a few seconds."""
+
+    def __init__(self, *, policy_version: int, as_of: int) -> None:
+        self._policy_version = policy_version
+        self._as_of = as_of
+        self._lines: dict[Variant, list[bytes]] = {variant: [] for variant in Variant}
+        self._scored: Counter[Variant] = Counter()
+        self._addresses: dict[str, int] = {}
+        self._conduct: dict[str, _Conduct] = {}
+
+    def add(self, record: TrustRecord) -> None:
+        """Add the record of an endpoint."""
+        line = self._record_line(record)
+        for variant in variants_of(record):
+            self._lines[variant].append(line)
+            self._scored[variant] += record.score_tenths is not None
+        url = urlsplit(record.resource)
+        of_host = self._conduct.setdefault(f"host:{url.hostname}", _Conduct())
+        of_host.add(record)
+        if record.is_templated:
+            of_host.patterns.append(f"{url.scheme}://{url.netloc}{url.path}")
+        # Ended offers do not count: a seller does not answer for an address that it left.
+        current = {offer.pay_to for offer in record.offers if offer.until is None}
+        for pay_to in current:
+            self._conduct.setdefault(f"payto:{pay_to}", _Conduct()).add(record)
+
+    def build(self, variant: Variant) -> Bundle:
+        """Build the bundle of a variant. `avoid` omits hosts and addresses without abuse."""
+        records = self._lines[variant]
+        conduct = [
+            found.line(name)
+            for name, found in self._conduct.items()
+            if variant is Variant.ALL or found.abusive
         ]
-    )
+        lines = [*records, *conduct]
+        header = _line(
+            {
+                "format": FORMAT,
+                "policyVersion": self._policy_version,
+                "asOf": self._as_of // SECOND_MS,
+                "count": len(lines),
+                "variant": variant,
+                "payTo": list(self._addresses),
+            }
+        )
+        size = len(header) + sum(map(len, lines))
+        frame = zstandard.ZstdCompressor(compression_params=_COMPRESSION).compressobj(size=size)
+        pieces = [frame.compress(header), *map(frame.compress, _ordered(lines)), frame.flush()]
+        return Bundle(
+            variant=variant,
+            policy_version=self._policy_version,
+            as_of=self._as_of,
+            records=len(records),
+            scored=self._scored[variant],
+            body=b"".join(pieces),
+        )
+
+    def _record_line(self, record: TrustRecord) -> bytes:
+        demand = record.demand
+        return _line(
+            [
+                key_of(record.resource),
+                record.recommendation,
+                record.grade,
+                None if record.score_tenths is None else record.score_tenths / 10,
+                self._offers(record.offers),
+                record.flags,
+                demand
+                and [demand.payers, demand.volume, demand.proven_payers, demand.proven_volume],
+                None,  # purchases and buyers' reports
+                record.as_of // SECOND_MS,
+            ]
+        )
+
+    def _offers(self, offers: Iterable[KnownOffer]) -> list[list[object]]:
+        distinct: dict[tuple[str, str, int, int | None], None] = {}
+        for offer in offers:
+            index = self._addresses.setdefault(offer.pay_to, len(self._addresses))
+            distinct[offer.network, offer.scheme, index, offer.amount] = None
+        return [
+            [network, scheme, index, None if amount is None else str(amount)]
+            for network, scheme, index, amount in distinct
+        ]
 
 
 def variants_of(record: TrustRecord) -> tuple[Variant, ...]:
     """Return the bundles that contain a record."""
     avoided = record.recommendation in AVOIDED
     return (Variant.ALL, Variant.AVOID) if avoided else (Variant.ALL,)
-
-
-def build_bundle(
-    lines: Sequence[bytes],
-    *,
-    variant: Variant,
-    salt: bytes,
-    policy_version: int,
-    as_of: int,
-    scored: int,
-) -> Bundle:
-    """Build the bundle of some records' lines, in any order. 100,000 lines take a second."""
-    header = _line(
-        {
-            "format": FORMAT,
-            "policyVersion": policy_version,
-            "asOf": as_of // SECOND_MS,
-            "count": len(lines),
-            "salt": base64url(salt),
-            "variant": variant,
-        }
-    )
-    size = len(header) + sum(map(len, lines))
-    frame = zstandard.ZstdCompressor(compression_params=_COMPRESSION).compressobj(size=size)
-    pieces = [frame.compress(header), *map(frame.compress, _ordered(lines)), frame.flush()]
-    return Bundle(
-        variant=variant,
-        policy_version=policy_version,
-        as_of=as_of,
-        records=len(lines),
-        scored=scored,
-        body=b"".join(pieces),
-    )
 
 
 def _ordered(lines: Iterable[bytes]) -> Iterator[bytes]:

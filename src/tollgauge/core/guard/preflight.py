@@ -24,8 +24,7 @@ from tollgauge.core.lint.parsing import (
 )
 from tollgauge.core.score.advice import AVOIDED, PAYABLE
 
-PRICE_FACTOR: Final = 2
-"""A price above this multiple of the known one asks."""
+PRICE_FACTOR: Final = 2  # of the usual price
 MIN_GRADE: Final = "C"
 
 
@@ -98,15 +97,13 @@ def _of_offer(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[Pre
 
 
 def _of_record(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[PreflightVerdict]:
-    """Compare the offer with the record; without a known address, only its recommendation
-    counts.
-    """
+    """Compare the offer with the record; without known offers, only its recommendation counts."""
     if record is None:
         return
     if record.recommendation in AVOIDED:
         words = f"The recommendation is not to pay: {record.recommendation}."
         yield _refuse(Code(record.recommendation), words)
-    if not record.addresses:
+    if not record.offers:
         return
     is_unknown = offer.pay_to is not None and _plain(offer.pay_to) not in record.pay_to
     if is_unknown and Code.PAYTO_VARIES in record.flags:
@@ -115,12 +112,12 @@ def _of_record(offer: PreflightOffer, record: TrustRecord | None) -> Iterator[Pr
     elif is_unknown:
         words = "The endpoint did not ask to be paid at this address in the last 30 days."
         yield _refuse(Code.PAYTO_UNKNOWN, words)
-    if offer.network and record.network and offer.network != record.network:
-        words = f"The endpoint is paid on {record.network}, not on {offer.network}."
+    if offer.network and offer.network not in record.networks:
+        words = f"The endpoint is paid on {', '.join(record.networks)}, not on {offer.network}."
         yield _refuse(Code.NETWORK_UNKNOWN, words)
-    amount = parse_amount(offer.amount)
-    if amount and record.amount is not None and amount > PRICE_FACTOR * record.amount:
-        words = f"The amount is more than {PRICE_FACTOR} times the known price, {record.amount}."
+    amount, usual = parse_amount(offer.amount), record.usual_price(offer.network or record.network)
+    if amount and usual is not None and amount > PRICE_FACTOR * usual:
+        words = f"The amount is more than {PRICE_FACTOR} times the usual price, {usual}."
         yield _ask(Code.PRICE_JUMP, words)
     if record.recommendation == Code.CAUTION:
         yield _ask(Code.CAUTION, "The recommendation is caution.")
@@ -132,7 +129,7 @@ def _of_unknown(record: TrustRecord | None) -> Iterator[PreflightVerdict]:
     """Check that the endpoint is known and recommended."""
     if record is None:
         yield _ask(Code.UNKNOWN_RESOURCE, "This resource is unknown.")
-    elif not record.addresses:
+    elif not record.offers:
         yield _ask(Code.UNKNOWN_RESOURCE, "The payTo of this resource is unknown.")
     elif record.recommendation not in PAYABLE:
         words = f"There is no recommendation to pay: {record.recommendation}."

@@ -31,7 +31,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
-from tollgauge.core.endpoint.terms import Quote, extension_names, forms_of, select_quote
+from tollgauge.core.endpoint.terms import (
+    KnownOffer,
+    Quote,
+    extension_names,
+    forms_of,
+    list_offers,
+    select_quote,
+)
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, Finding, Lint, Timings
 from tollgauge.core.probe.outcome import FAULTS, OUTCOMES, Attribution, Outcome, classify_answer
 
@@ -63,6 +70,7 @@ class ProbeResult:
             value of FaultKind or Defect, or REDIRECT_TO_HTTP.
         findings: The linter's findings; the store keeps their slugs.
         forms: The forms of payment in the envelope (core/endpoint/terms); stored with the endpoint.
+        offers: The offers of the envelope (core/endpoint/terms); stored with the endpoint.
         holds: Maximum time in milliseconds that it counts for (core/probe/probe).
         confirms: Repeats a failed probe soon after it. Counts for time only, not for any count.
     """
@@ -80,6 +88,7 @@ class ProbeResult:
     quote: Quote | None = None
     accepts: int | None = None
     forms: tuple[str, ...] = ()
+    offers: tuple[KnownOffer, ...] = ()
     extensions: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     reason: str = ""
@@ -129,6 +138,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         quote=select_quote(lint.terms),
         accepts=lint.accepts,
         forms=forms_of(lint.terms),
+        offers=list_offers(lint.terms),
         extensions=extension_names(lint.extensions),
         findings=lint.findings,
         reason=reason,

@@ -50,6 +50,7 @@ def result_to_row(endpoint_id: str, result: ProbeResult) -> dict[str, Any]:
         "timings",
         "findings",
         "forms",
+        "offers",
         "extensions",
         day=day_of(result.at),
         endpoint_id=endpoint_id,

@@ -23,11 +23,12 @@ from msgspec import structs
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
+from tollgauge.core.endpoint.terms import update_offers
 from tollgauge.core.probe.attribution import LastUp, NetworkProbe, sign
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import NO_SPANS, HistoryRow, ProbeResult, statement
 from tollgauge.core.probe.rollup import Rollup, merge, rollup
-from tollgauge.db.codec import Texts, clean_quote
+from tollgauge.db.codec import Offers, Texts, clean_quote
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
@@ -60,6 +61,7 @@ _PROBED: Final = (
         payable_since=sa.bindparam("payable_since_", type_=sa.BigInteger),
         unconfirmed_at=sa.bindparam("unconfirmed_at_", type_=sa.BigInteger),
         forms=sa.bindparam("forms_", type_=Texts),
+        offers=sa.bindparam("offers_", type_=Offers),
         extensions=sa.bindparam("extensions_", type_=Texts),
         paused_until=rows.greatest(
             endpoint_table.c.paused_until, sa.bindparam("paused_until_", type_=sa.BigInteger)
@@ -71,7 +73,8 @@ _PROBED: Final = (
 _STANDING: Final = (
     sa.select(
         *endpoint_table.c["id", "last_probed", "up_at", "down_since", "payable", "unconfirmed_at"],
-        *endpoint_table.c["failing_since", "payable_since", "forms", "extensions"],
+        *endpoint_table.c["failing_since", "payable_since"],
+        *endpoint_table.c["forms", "offers", "extensions"],
         *endpoint_table.c["quote_at", "quote_source"],
         *endpoint_table.c[QUOTE],
     )
@@ -165,7 +168,7 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
         before.failing_since,
         before.payable_since,
     )
-    forms, extensions = before.forms, before.extensions
+    forms, offers, extensions = before.forms, before.offers, before.extensions
     for probe in new:
         result = probe.result
         if result.at > (before.last_probed or 0):
@@ -177,8 +180,9 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
                 payable = said.payable
                 failing_since = None if payable else failing_since or result.at
             unconfirmed = probe.unconfirmed_at
-            if result.scored and result.forms:
+            if result.scored and result.offers:
                 forms, extensions = result.forms, result.extensions
+                offers = update_offers(offers, result.offers, at=result.at)
         if _same_price(before, result):
             quote_at = max(quote_at or 0, result.at)
     newest = new[-1]
@@ -194,6 +198,7 @@ def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
         "payable_since_": payable_since,
         "unconfirmed_at_": unconfirmed,
         "forms_": forms,
+        "offers_": offers,
         "extensions_": extensions,
         "paused_until_": newest.paused_until,
         "quote_at_": quote_at,

@@ -88,7 +88,7 @@ class PreflightResponse(ResponseModel):
     """The decision about an offer: `allow`, `ask` (the owner decides) or `refuse`. `code` is the
     rule that decided, null for `allow`; `reason` explains it. The other fields are the stored state
     of the endpoint, null if unknown: `knownPayTo` are its payTo addresses of the last 30 days,
-    newest first; `knownAmount` is its price in atomic units of a dollar token with 6 decimals on
+    newest first; `knownAmount` is its highest price of that time in micro-dollars on
     `knownNetwork`; `asOf` is the time of its score.
     """
 
