@@ -34,8 +34,8 @@ from bench.child import print_json, start_child
 from bench.filled import fill
 from bench.measurement import Measurement, Report, peak_mb
 from bench.reads import NOW
-from tollgauge.core.base.units import DAY_MS, HOUR_MS
-from tollgauge.core.directory.discovery import PAYTO_CHANGED
+from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS
+from tollgauge.core.endpoint.terms import KnownOffer
 from tollgauge.core.guard.bundle import Variant
 from tollgauge.core.sale.answer_signature import SigningKey
 from tollgauge.db import schema
@@ -47,6 +47,7 @@ from tollgauge.store.scores import bundles
 ENDPOINTS: Final = 100_000
 CHANGED: Final = 33
 """One endpoint in CHANGED has changed its payTo."""
+TWO_NETWORKS: Final = 2  # one endpoint in this number offers a second network
 ROUNDS: Final = 3
 TICK_S: Final = 0.002
 KEY: Final = SigningKey.of(
@@ -107,27 +108,28 @@ async def fill_all(path: str, endpoints: int) -> dict[str, Any]:
 
 
 def _vary(tx: Connection) -> None:
-    """Give each endpoint a different address, price, score and age."""
+    """Give each endpoint its own offers, score and age."""
     dice = random.Random(1)  # noqa: S311 - the same data every time
-    known = tx.exec_driver_sql("SELECT id, quote_pay_to, quote_source FROM endpoint").all()
-    values, events = [], []
-    for number, (id_, pay_to, source) in enumerate(known):
-        address = _address(pay_to)
+    known = tx.exec_driver_sql("SELECT id, quote_pay_to FROM endpoint").all()
+    values = []
+    for number, (id_, pay_to) in enumerate(known):
         price = dice.choice((1_000, 5_000, 10_000, dice.randrange(1_000_000)))
-        aged = NOW - dice.randrange(DAY_MS)
-        values.append(
-            {"id_": id_, "quote_pay_to_": address, "quote_amount_": str(price), "scored_at_": aged}
-            | {"score_tenths_": dice.randrange(1_001)}
-        )
+        offers = [KnownOffer(BASE, "exact", _address(pay_to), price)]
+        if number % TWO_NETWORKS == 0:
+            offers.append(KnownOffer("eip155:137", "exact", _address(pay_to), price))
         if number % CHANGED == 0:
-            at = NOW - dice.randrange(25 * DAY_MS)
-            terms = {"before": _address(id_), "after": address}
-            place = {"endpoint_id": id_, "at": at, "source": source}
-            events.append(place | terms | {"event": PAYTO_CHANGED})
-    names = ("quote_pay_to", "quote_amount", "score_tenths", "scored_at")
-    update = schema.endpoint.update().where(schema.endpoint.c.id == sa.bindparam("id_"))
-    tx.execute(update.values({name: sa.bindparam(f"{name}_") for name in names}), values)
-    tx.execute(schema.discovery_event.insert(), events)
+            ended = NOW - dice.randrange(25 * DAY_MS)
+            offers.append(KnownOffer(BASE, "exact", _address(id_), price, ended))
+        figures = {
+            "score_tenths_": dice.randrange(1_001),
+            "scored_at_": NOW - dice.randrange(DAY_MS),
+        }
+        values.append(figures | {"id_": id_, "offers_": tuple(offers)})
+    names = ("offers", "score_tenths", "scored_at")
+    columns = schema.endpoint.c
+    update = schema.endpoint.update().where(columns.id == sa.bindparam("id_"))
+    changes = {name: sa.bindparam(f"{name}_", type_=columns[name].type) for name in names}
+    tx.execute(update.values(changes), values)
 
 
 def _address(text: str) -> str:
