@@ -29,7 +29,7 @@ from eth_account import Account
 from bench import CHECKOUT
 from bench.pay_twice_world import Fault, Purchase, World
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.guard.bundle import Variant, build_bundle
+from tollgauge.core.guard.bundle import BundleDraft, Variant
 from tollgauge.core.sale.answer_signature import SigningKey
 
 PROGRAMS: Final = CHECKOUT / "bench" / "purchases"
@@ -310,9 +310,7 @@ async def _selling(command: Sequence[str], log: Path) -> AsyncIterator[str]:
 def _guard_settings(folder: Path) -> dict[str, str]:
     """Write an empty signed bundle, and return the variables that name it and its key."""
     now = int(time.time()) * SECOND_MS
-    bundle = build_bundle(
-        [], variant=Variant.ALL, salt=bytes(16), policy_version=1, as_of=now, scored=0
-    )
+    bundle = BundleDraft(policy_version=1, as_of=now).build(Variant.ALL)
     body = folder / "trust.bundle"
     body.write_bytes(bundle.body)
     signature = KEY.sign(bundle.body, "tollgauge-bundle", now)

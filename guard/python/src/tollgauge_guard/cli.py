@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from decimal import Decimal, InvalidOperation

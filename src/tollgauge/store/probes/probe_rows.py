@@ -65,7 +65,7 @@ def result_from_row(row: Any) -> ProbeResult:
     """Build a probe from a row."""
     timings = Timings(dns=row.dns, connect=row.connect, tls=row.tls, ttfb=row.ttfb, total=row.total)
     return rows.from_columns(
-        ProbeResult, row, timings=timings, findings=row.rules, forms=(), extensions=()
+        ProbeResult, row, timings=timings, findings=row.rules, forms=(), offers=(), extensions=()
     )
 
 
