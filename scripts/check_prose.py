@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Find phrases that make a reader stop: idioms of one author, vague subjects, dated words.
+"""Find awkward English: idioms of one author, vague subjects, dated vocabulary.
 
 Usage:
     scripts/check_prose.py [PATH ...]          list the phrases, each with a replacement
     scripts/check_prose.py --rates [PATH ...]  print the frequency per kind of text
 
-A rule marked `never` accepts no use at all. The other rules also match some good sentences, so
-tests/test_prose.py limits their frequency. Code in backticks and fenced blocks is not read.
+The rules are in scripts/prose_rules.toml. A rule with `never` accepts no use; tests/test_prose.py
+limits the frequency of the others. Code in backticks and fenced blocks is not read.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import ast
 import os
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+RULES_FILE: Final = Path(__file__).with_name("prose_rules.toml")
 DOCUMENT: Final = "documents"
 MESSAGE: Final = "program texts"
 DOCSTRING: Final = "docstrings and comments"
@@ -32,11 +34,7 @@ KINDS: Final = (DOCUMENT, MESSAGE, DOCSTRING, TEST)
 
 @dataclass(frozen=True)
 class Rule:
-    """A phrase to avoid.
-
-    `cues` are words of which every match contains at least one: a text without them is skipped,
-    which makes the check ten times faster. `example` is a text that the rule must find.
-    """
+    """A phrase to avoid. The fields are described in prose_rules.toml."""
 
     cues: str
     pattern: str
@@ -55,175 +53,9 @@ class Rule:
         return frozenset(self.cues.split())
 
 
-def _never(cues: str, pattern: str, instead: str, example: str) -> Rule:
-    return Rule(cues, pattern, instead, example, never=True)
-
-
-_BE: Final = r"\b(?:am|is|are|was|were|be|been|being)"
-_SOURCES: Final = (
-    "answer answers bundle catalogue challenge configuration directory directories document entry "
-    "envelope evidence facilitator file header host it last line list listing log message name "
-    "node page policy receipt record report response row seller sellers service table that they "
-    "this which who"
+RULES: Final = tuple(
+    Rule(**rule) for rule in tomllib.loads(RULES_FILE.read_text(encoding="utf-8"))["rule"]
 )
-
-RULES: Final = (
-    _never("instant instants", r"\binstants?\b(?!-)", "a time, a timestamp", "at that instant"),
-    _never("ours theirs", r"\bof (?:ours|theirs)\b", "our X, their X", "a mistake of ours"),
-    _never("nobody nobody's", r"\bnobody\b", "no client, or the passive", "nobody reads it"),
-    _never(
-        "told",
-        _BE + r" (?:not |never |also |only )?told\b",
-        "is notified, receives",
-        "the owner is told",
-    ),
-    _never("say says said", r"\b(?:says?|said) of\b", "states about", "what it says of a host"),
-    _never(
-        "what",
-        r"\bwhat (?:(?:is|was) known|became|becomes|came|comes) of\b",
-        "the state of, the outcome of",
-        "what became of it",
-    ),
-    _never("so", r"\bso many\b(?! that)", "a number, N", "one in so many"),
-    _never("beside", r"\bbeside\b", "next to, in addition to", "beside the others"),
-    _never("mend mends mended mending", r"\bmend(?:s|ed|ing)?\b", "fix, repair", "mend the row"),
-    _never("anew", r"\banew\b", "again", "it is read anew"),
-    _never("seldom", r"\bseldom\b", "rarely", "it is seldom used"),
-    _never(
-        "alone",
-        r"\b(?!let\b|leaves?\b|left\b|stands?\b|stood\b|runs?\b)[\w`)]+ alone\b(?!-)",
-        "only X",
-        "the host alone counts",
-    ),
-    _never("held", r"\bheld against\b", "compared with", "held against the chain"),
-    _never(
-        "count counts",
-        r"\bcounts? for (?:nobody|nothing)\b",
-        "is ignored",
-        "such a probe counts for nothing",
-    ),
-    _never("none", r"(?<!there )" + _BE + r" (?-i:none)\b", "does not exist", "if it is none"),
-    _never("else", r"[,;] else\b(?! if\b)", "otherwise, by default", "the first, else the last"),
-    _never(
-        "turns", r"\b(?:take|takes|took|taking) turns at\b", "alternate", "they take turns at it"
-    ),
-    _never("be", r"\bbe it that\b", "if", "be it that one fails"),
-    _never("right", r"\b(?:put|puts|putting) right\b", "fix, correct", "it was put right"),
-    _never("hence", r"\bhence\b", "so, therefore", "hence the limit"),
-    Rule(
-        "no",
-        r"(?<!there )" + _BE + r" no\b(?! longer| more| such| one\b)",
-        "is not a, has no",
-        "this is no URL",
-    ),
-    Rule(
-        "somebody anybody everybody whoever whom",
-        r"\b(?:somebody|anybody|everybody|whoever|whom)\b",
-        "name the actor",
-        "whoever pays",
-    ),
-    Rule(
-        "tell tells told",
-        r"\btells? (?:nothing|of|what|which|whether|how|apart)\b|\btold (?:of|by|apart|from)\b",
-        "reports, distinguishes",
-        "it tells whether a host is up",
-    ),
-    Rule(
-        "say says said",
-        r"\b(?:" + "|".join(_SOURCES.split()) + r") (?:says?|said)\b",
-        "states, contains, returns",
-        "the table says so",
-    ),
-    Rule(
-        "know knows known hear hears heard nothing",
-        r"\b(?:know[ns]?|hears?|heard|nothing) of\b",
-        "about",
-        "nothing of it is stored",
-    ),
-    Rule("speak speaks spoke spoken", r"\b(?:speaks?|spoken?)\b", "uses, covers", "it speaks MCP"),
-    Rule(
-        "once",
-        r"(?<!all )(?<!both )\bat once\b",
-        "immediately, concurrently, in one batch",
-        "it is sent at once",
-    ),
-    Rule(
-        "own",
-        r"\bof (?:its|their|our|your|one's) own\b",
-        "its own X, a separate X",
-        "a key of its own",
-    ),
-    Rule("so", r"\bso (?:much|long)\b(?! as\b| that\b)", "name the amount", "it waits so long"),
-    Rule(
-        "meanwhile lately henceforth thus afterwards whereupon thereby therein",
-        r"\b(?:meanwhile|lately|henceforth|thus far|afterwards|whereupon|thereby|therein)\b",
-        "in the meantime, recently, later",
-        "it is stored meanwhile",
-    ),
-    Rule("but save", r"\b(?:but|save) for\b", "except", "all but for one"),
-    Rule(
-        "stands stood stand",
-        r"\b(?:stands|stood)\b(?! for\b)|\bstand (?:in|at|there|here|next|with)\b",
-        "is, is written, appears",
-        "the limit stands there",
-    ),
-    Rule("held hold holds holding", r"\b(?:held|holds?|holding) to\b", "limited to", "held to one"),
-    Rule(
-        "of from by on to with",
-        r"(?<!some )(?<!each )(?<!all )(?<!both )(?<!most )(?<!none )(?<!any )(?<!one )"
-        r"\bof which\b|\b(?:of|from|by|on|to|with) whom\b",
-        "two sentences",
-        "two hosts, of which one fails",
-    ),
-    Rule(
-        "words",
-        r"(?<!other )(?<!\d )(?<!000 )\bwords\b(?! (?:per|long|each|of|in)\b)",
-        "text, message (if not words)",
-        "the words for a grade",
-    ),
-    Rule("past", r"\b(?:a|its|their|whose|whole|own) past\b", "history", "endpoints with a past"),
-    Rule(
-        "take takes took taken",
-        r"\b(?:takes?|took|taken) for\b",
-        "treated as",
-        "it is taken for an error",
-    ),
-    Rule(
-        "unwise vain dear dearer",
-        r"\b(?:unwise|vain|dear(?:er)?)\b",
-        "not recommended, without effect, expensive",
-        "a dear request",
-    ),
-    Rule("asked", _BE + r" asked\b", "is requested, queried", "the node is asked"),
-    Rule(
-        "what",
-        r"(?<!twice )(?<!know )(?<!knows )(?<!see )(?<!exactly )(?<!this is )(?<!just )"
-        r"\bwhat (?:is|was|are|were|has|had|it|they|we|he|a|an|the|one|follows|came|comes|remains|"
-        r"stands|counts|became|becomes)\b(?![^.\n]{0,80}\?)",
-        "name the thing",
-        "it keeps what is due",
-    ),
-    Rule(
-        "how",
-        r"(?<!know )(?<!see )\bhow (?:many|much|often|long|far|soon) (?:it|a|an|the|they|one)\b",
-        "name the quantity: timeout, page size",
-        "how long a delivery waits",
-    ),
-    Rule(
-        "where",
-        r"\bwhere (?:there|that|they|it|none|no|nothing|nobody|he)\b(?! (?:is|are) (?:a|an|the)\b)",
-        "if, when",
-        "where there is no answer",
-    ),
-    Rule(
-        "a",
-        r"\b(?:one|each|rows?|lease|probe|entry|file|once|times|twice) a (?:host|line|day|site|"
-        r"payment|grade|watch|file|round|endpoint|wave|call|page|source)\b",
-        "per",
-        "one a line",
-    ),
-)
-
 _SENTENCE: Final = re.compile(r"[A-Za-z]+(?: [a-z,'`]+){3}")
 _CODE: Final = re.compile(
     r"```.*?```|``?[^`\n]+``?|<(script|style|code|pre)\b.*?</\1>|\{%.*?%\}|\{\{.*?\}\}|\{#.*?#\}",
@@ -312,7 +144,7 @@ def _list_files(paths: Iterable[Path]) -> Iterator[Path]:
             )
             for name in sorted(names):
                 file = Path(folder, name)
-                if file.suffix in _SUFFIXES and file.resolve() != Path(__file__).resolve():
+                if file.suffix in _SUFFIXES:
                     yield file
 
 

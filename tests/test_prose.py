@@ -1,4 +1,4 @@
-"""The English of the project. scripts/check_prose.py contains the rules and lists the findings."""
+"""The English of the project. scripts/check_prose.py lists the findings."""
 
 from __future__ import annotations
 
