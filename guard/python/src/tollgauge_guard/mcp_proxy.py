@@ -331,9 +331,9 @@ def _is_same(written: Payment, signed: Authorization) -> bool:
 
 
 def _refuse_hidden_payment(params: dict[str, object]) -> None:
-    """Raise PaymentRefusedError if a payment is anywhere but in its own member of `_meta`.
+    """Raise PaymentRefusedError if a payment is outside its own member of `_meta`.
 
-    There the server, or another server behind it, could take a payment that nobody judged.
+    The server, or another server behind it, could take such a payment without a decision.
     """
     meta = params.get("_meta")
     others = {name: value for name, value in params.items() if name != "_meta"}
