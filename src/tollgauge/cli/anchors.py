@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tollgauge.cli.terminal import ConfigFile, Json, load_existing, show
+from tollgauge.cli.terminal import ConfigFile, Json, load_existing, show, with_store
 from tollgauge.core.base.units import DAY_MS, dollars
 
 if TYPE_CHECKING:  # heavy: loaded by the function that needs it, so that --help is quick
-    from tollgauge.config import Config
     from tollgauge.store.chain.volumes import AnchorCandidate
 
 anchors_app = typer.Typer(help="Find sellers that can prove payers.", no_args_is_help=True)
@@ -35,21 +33,15 @@ def suggest(
     Wallets and volume that prove nothing do not count. Nothing is added: check each candidate by
     hand, and name those that you choose in the configuration.
     """
-    candidates = asyncio.run(_read(load_existing(config), limit))
-    rows = [asdict(candidate) for candidate in candidates]
-    show({"candidates": rows}, _lines(candidates), as_json=as_json)
-
-
-async def _read(config: Config, limit: int) -> Sequence[AnchorCandidate]:
     from tollgauge.app import now_ms
-    from tollgauge.db.engine import Store
     from tollgauge.store.chain import volumes
 
-    store = Store.open(config.store.url, pool_size=1)
-    try:
-        return await store.reading(volumes.anchor_candidates, now=now_ms(), limit=limit)
-    finally:
-        await store.close()
+    candidates = with_store(
+        load_existing(config),
+        lambda store: store.reading(volumes.anchor_candidates, now=now_ms(), limit=limit),
+    )
+    rows = [asdict(candidate) for candidate in candidates]
+    show({"candidates": rows}, _lines(candidates), as_json=as_json)
 
 
 def _lines(candidates: Sequence[AnchorCandidate]) -> Iterator[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -64,18 +64,15 @@ def discover(
     settings, directory = load_config(config), _directory(sources[0], name, kind)
     with progress_bar() as progress:
         progress("reading", 0, 0)
-        entries_read = partial(progress, "entries read")
-        tallies = with_service(
-            settings,
-            lambda service: _discover(
-                service,
-                sources,
-                directory,
-                name,
-                accept_shrink=accept_shrink,
-                progress=entries_read,
-            ),
+        load = partial(
+            _discover,
+            sources=sources,
+            directory=directory,
+            name=name,
+            accept_shrink=accept_shrink,
+            progress=partial(progress, "entries read"),
         )
+        tallies = with_service(settings, load)
     documents = [_document(tally) for tally in tallies]
     show(
         documents if len(sources) > 1 else documents[0],
@@ -136,37 +133,20 @@ def _lines(tally: Tally) -> Iterator[str]:
 
 async def _discover(
     service: Opened,
+    *,
     sources: list[str],
     directory: Source | None,
     name: str,
-    *,
-    accept_shrink: bool,
-    progress: Callable[[int, int], None],
+    **options: Any,
 ) -> tuple[Tally, ...]:
     from tollgauge.jobs.discover import run
     from tollgauge.jobs.discovery_files import load_files
 
-    now, perimeter = service.clock(), service.config.egress.perimeter
+    options |= {"now": service.clock(), "perimeter": service.config.egress.perimeter}
     if directory is None:
-        return await load_files(
-            service.store,
-            [Path(source) for source in sources],
-            source=name or None,
-            now=now,
-            perimeter=perimeter,
-            accept_shrink=accept_shrink,
-            progress=progress,
-        )
-    tally = await run(
-        service.store,
-        service.egress,
-        directory,
-        now=now,
-        perimeter=perimeter,
-        accept_shrink=accept_shrink,
-        progress=progress,
-    )
-    return (tally,)
+        paths = [Path(source) for source in sources]
+        return await load_files(service.store, paths, source=name or None, **options)
+    return (await run(service.store, service.egress, directory, **options),)
 
 
 def _directory(source: str, name: str, kind: str) -> Source | None:

@@ -15,7 +15,7 @@ from tollgauge.cli.terminal import (
     errors,
     load_existing,
     show,
-    with_service,
+    with_store,
 )
 from tollgauge.core.base.units import DAY_MS, day_of, iso, iso_day
 
@@ -45,19 +45,17 @@ def payments(
     Each payment is listed with its attempts to verify, settle or prove it, followed by transfers
     that paid for nothing. --books compares each day's totals with those of the chain.
     """
+    from tollgauge.app import now_ms
+
     settings = load_existing(config)
     if books:
-        document = with_service(
+        document = with_store(
             settings,
-            lambda service: service.store.reading(
-                _read_books, settings.sale, days=days, now=service.clock()
-            ),
+            lambda store: store.reading(_read_books, settings.sale, days=days, now=now_ms()),
         )
         _show_books(document, as_json=as_json)
     else:
-        document = with_service(
-            settings, lambda service: service.store.reading(_read_ledger, limit=limit)
-        )
+        document = with_store(settings, lambda store: store.reading(_read_ledger, limit=limit))
         show(document, _ledger_lines(document), as_json=as_json)
 
 

@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import Console
@@ -22,6 +22,7 @@ from tollgauge.cli.terminal import (
     load_existing,
     progress_bar,
     show,
+    with_store,
 )
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.text import clean_text
@@ -75,27 +76,8 @@ def _show(status: Status, *, as_json: bool) -> None:
 
 def _read(config: Config) -> Status:
     from tollgauge.app import now_ms, read_status
-    from tollgauge.db.engine import Store
 
-    async def read() -> Status:
-        store = Store.open(config.store.url, pool_size=1)
-        try:
-            if not await store.reading(_is_current):
-                raise TollgaugeError(
-                    "The database's tables do not match this version.",
-                    hint="Run `tollgauge migrate`. Starting the service does this too.",
-                )
-            return await read_status(config, store, clock=now_ms)
-        finally:
-            await store.close()
-
-    return asyncio.run(read())
-
-
-def _is_current(tx: Any) -> bool:
-    from tollgauge.db.migrations import newest_version, version
-
-    return version(tx) == newest_version()
+    return with_store(config, lambda store: read_status(config, store, clock=now_ms))
 
 
 def _lines(status: Status) -> Iterator[str]:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tollgauge.app import Opened
     from tollgauge.config import Config
     from tollgauge.core.probe.exchange import Exchange
+    from tollgauge.db.engine import Store
 
 
 GOOD: Final = 0
@@ -126,6 +127,30 @@ def with_service(config: Config, work: Callable[[Opened], Awaitable[R]]) -> R:
     async def run() -> R:
         async with opened(config) as service:
             return await work(service)
+
+    return asyncio.run(run())
+
+
+def with_store(config: Config, work: Callable[[Store], Awaitable[R]]) -> R:
+    """Return the result of `work`, which runs while only the database is open.
+
+    Raises:
+        TollgaugeError: The tables are not those of this version.
+    """
+    from tollgauge.db.engine import Store
+    from tollgauge.db.migrations import newest_version, version
+
+    async def run() -> R:
+        store = Store.open(config.store.url, pool_size=1)
+        try:
+            if await store.reading(version) != newest_version():
+                raise TollgaugeError(
+                    "The database's tables do not match this version.",
+                    hint="Run `tollgauge migrate`. Starting the service does this too.",
+                )
+            return await work(store)
+        finally:
+            await store.close()
 
     return asyncio.run(run())
 

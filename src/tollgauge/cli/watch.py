@@ -32,7 +32,7 @@ from tollgauge.cli.terminal import (
     progress_bar,
     read_input,
     show,
-    with_service,
+    with_store,
 )
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import BASE, iso
@@ -196,9 +196,7 @@ def watch_list(
     as_json: Json = False,
 ) -> None:
     """List the newest watches, or the failed deliveries. Exit 1 if a delivery failed for good."""
-    document = with_service(
-        load_existing(config), lambda service: service.store.reading(_watches, limit=limit)
-    )
+    document = with_store(load_existing(config), lambda store: store.reading(_watches, limit=limit))
     rows = document["dead"] if dead else document["watches"]
     lines = (
         " ".join(str(value) for value in row.values() if not isinstance(value, list))
@@ -216,9 +214,7 @@ def watch_show(
     as_json: Json = False,
 ) -> None:
     """Show one watch: its events, destinations and newest deliveries. URLs are masked."""
-    document = with_service(
-        load_existing(config), lambda service: service.store.reading(_watch, watch_id)
-    )
+    document = with_store(load_existing(config), lambda store: store.reading(_watch, watch_id))
     show(document, _describe(document), as_json=as_json)
 
 
@@ -236,9 +232,10 @@ def watch_resend(
     as_json: Json = False,
 ) -> None:
     """Queue failed deliveries again, with all their attempts. Exit 1 if there were none."""
-    queued = with_service(
-        load_existing(config),
-        lambda service: service.store.writing(_resend, ids, now=service.clock()),
+    from tollgauge.app import now_ms
+
+    queued = with_store(
+        load_existing(config), lambda store: store.writing(_resend, ids, now=now_ms())
     )
     show({"queued": queued}, [f"{queued} queued again."], as_json=as_json)
     raise typer.Exit(GOOD if queued else BAD)

@@ -123,6 +123,7 @@ class Connections:
         if crowded or self._full():
             self._log_cap(new.key, per_address=crowded)
             self._close_oldest(self._held_by_key[new.key] if crowded else self._held)
+        # Checked again: nothing was closed if all of them are being answered.
         admission = Admission.ANYTHING
         if self._crowded(new.key) or self._full():
             spare = len(self._held) < self._most + HEALTH_ONLY_MAX
@@ -157,6 +158,8 @@ class Connections:
     def _close_oldest(self, held: _ByWait) -> None:
         oldest = next((connection for connection in held if not connection.answered), None)
         if oldest is not None:
+            # Removed before it is closed: asyncio calls connection_lost only in a later iteration,
+            # and until then the new connection would still be above the cap.
             self.leave(oldest)
             oldest.end()
 

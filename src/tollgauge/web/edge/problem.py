@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
@@ -30,7 +31,7 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
 
     `retry_after` is in seconds. `wasted` marks a request that failed after work was done for it,
     through no fault of this service; `host` is the host that caused it, if any
-    (store/ledger/payer_limit).
+    (store/ledger/payer_limit). `headers` are sent in addition to those of every problem.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         extra: dict[str, object] | None = None,
         wasted: bool = False,
         host: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail)
         self.status = status
@@ -53,6 +55,7 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
         self.extra = extra or {}
         self.wasted = wasted or host is not None
         self.host = host
+        self.own_headers = headers or {}
 
     def response(self) -> Response:
         """The problem as an HTTP response."""
@@ -74,7 +77,7 @@ class Problem(TollgaugeError):  # noqa: N818 - RFC 9457 names it so
 
     def headers(self) -> dict[str, str]:
         """The headers of the problem, whatever form its body takes."""
-        headers = {"Cache-Control": "no-store"}
+        headers = {"Cache-Control": "no-store", **self.own_headers}
         if self.retry_after is not None:
             headers["Retry-After"] = str(self.retry_after)
         return headers

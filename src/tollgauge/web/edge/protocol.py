@@ -80,6 +80,7 @@ class CountedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The parser has a complete head."""
+        # Set before the call: uvicorn starts the application there, and may pause the transport.
         self._reading = Phase.BODY
         super().on_headers_complete()
         if HEALTH_ONLY in self.app_state:

@@ -23,7 +23,7 @@ from tollgauge.web.signing import signature_header
 from tollgauge.web.wire import snapshots, statistics_answers, trust
 from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery, WalletAddress
 from tollgauge.web.wire.request_model import RequestModel, resource_of
-from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump, from_attribute
 from tollgauge.web.wire.snapshots import LeaderboardResponse
 from tollgauge.web.wire.statistics_answers import EcosystemResponse, ecosystem
 from tollgauge.web.wire.trust import PreviewResponse
@@ -147,7 +147,7 @@ class ModelResponse(ResponseModel):
     added to the price of the route.
     """
 
-    id: Annotated[str, OneOf(Model)]
+    id: Annotated[str, OneOf(Model)] = from_attribute("model")
     needs: list[str]
     gives: str
     price_usd: float
@@ -160,18 +160,7 @@ class ModelsResponse(ResponseModel):
     networks: list[str]
 
 
-CATALOGUE: Final = ModelsResponse(
-    models=[
-        ModelResponse(
-            id=decoder.model.value,
-            needs=list(decoder.needs),
-            gives=decoder.gives,
-            price_usd=decoder.price_usd,
-        )
-        for decoder in DECODERS
-    ],
-    networks=list(NETWORKS),
-)
+CATALOGUE: Final = ModelsResponse.build(models=DECODERS, networks=[*NETWORKS])
 
 
 async def models() -> Response:

@@ -150,6 +150,8 @@ class HttpTransport:
         parts: list[bytes] = []
         unread: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
+        # The body was read above, so the SDK gets it from here. A second call waits for the client
+        # to disconnect.
         async def receive() -> Message:
             return unread.pop() if unread else await request.receive()
 

@@ -150,6 +150,8 @@ class Gate:
         self._selling[task] = payment  # the event loop itself keeps no reference to a task
         task.add_done_callback(self._selling.pop)
         try:
+            # Without the shield, a timeout or a caller that disconnects would cancel the sale while
+            # a settlement could be in progress.
             outcome = await asyncio.wait_for(asyncio.shield(task), ANSWER_S)
         except asyncio.CancelledError:
             task.add_done_callback(_log_failure)
@@ -252,6 +254,8 @@ class Gate:
 
         try:
             self.store.check_undamaged()
+            # The primary key decides between concurrent copies of a payment: one inserts the row,
+            # the others read it.
             return await self.store.writing(insert)
         except StoreUnavailable:
             row = await self.settlement.row(payment.id)
@@ -312,7 +316,7 @@ class Gate:
                 attempts += (replace(wasted, host=problem.host),)
             await self.settlement.give_back(row, problem.code, *attempts)
             raise
-        except BaseException:
+        except BaseException:  # cancellation too: otherwise the claim lasts until its lease ends
             await self.settlement.give_back(row, "the answer could not be made", verified)
             raise
         return StoredAnswer(status=200, body=body)
@@ -340,6 +344,7 @@ class Gate:
         if row.state is State.REJECTED:
             return _Outcome(row, settled_here=False)
         row = await self._wait_for_worker(row)
+        # From here on, the worker may be dead: a lease that ended proves nothing about the money.
         check_same_request(payment, row, digest)  # it may have been freed and reused
         if row.state in IN_DOUBT:
             answer = await self.settlement.ask_chain(row)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import orjson
 from sqlalchemy import Connection
+from x402.extensions.bazaar import OutputConfig, declare_discovery_extension
 
 from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.webhooks import Sealer
@@ -101,7 +102,7 @@ class ToolSpec:
     choose_tier: Callable[[Mapping[str, Any], Perimeter], int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Product:
     """A paid route.
 
@@ -181,19 +182,12 @@ class Product:
         """Return the sale that the gate carries out. A product with `parameters` needs the `call`.
         Raises Problem 503 while nothing can be sold.
         """
-        request = {"type": "http", "method": "POST", "bodyType": "json", "body": self.example}
         return Sale(
             offer=self.offer(dependencies, call.path if call else ""),
             description=self.description,
             validate=partial(self._read_order, dependencies, call),
             compute=partial(self.compute, dependencies),
-            bazaar={
-                "info": {
-                    "input": request,
-                    "output": {"type": "json", "example": first_fields(self.answer)},
-                },
-                "schema": _bazaar_schema(self.request.json_schema()),
-            },
+            bazaar=_bazaar_extension(self),
             bodyless=self.bodyless,
             reveal=partial(self.reveal, dependencies) if self.reveal else None,
             hosts=self.hosts,
@@ -249,27 +243,15 @@ def first_fields(answer: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _bazaar_schema(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of input and output in the form of the bazaar extension."""
-    call = {
-        "type": "object",
-        "properties": {
-            "type": {"type": "string", "const": "http"},
-            "method": {"type": "string", "enum": ["POST"]},
-            "bodyType": {"type": "string", "const": "json"},
-            "body": body,
-        },
-        "required": ["type", "method", "bodyType", "body"],
-        "additionalProperties": False,
-    }
-    output = {
-        "type": "object",
-        "properties": {"type": {"type": "string"}, "example": {"type": "object"}},
-        "required": ["type"],
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": {"input": call, "output": output},
-        "required": ["input"],
-    }
+@lru_cache(maxsize=64)
+def _bazaar_extension(product: Product) -> dict[str, Any]:
+    """Return the description of a route for directories. Every 402 contains it."""
+    extension: dict[str, Any] = declare_discovery_extension(
+        input=product.example,
+        input_schema=product.request.json_schema(),
+        body_type="json",
+        output=OutputConfig(example=first_fields(product.answer)),
+    )["bazaar"]
+    # The SDK's server adds the method from its own route, which this service does not have.
+    extension["info"]["input"]["method"] = "POST"
+    return extension

@@ -60,21 +60,6 @@ PAYMENT_REQUIRED: Final = "PAYMENT-SIGNATURE header is required"
 """The reason of a 402 to a request without a payment."""
 
 
-class _NotByGetProblem(Problem):
-    """405: a payment in a GET request."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            405,
-            "method-not-allowed",
-            "This is sold by POST. Nothing was charged; send the payment with a POST request.",
-        )
-
-    def headers(self) -> dict[str, str]:
-        """With the method that is allowed (RFC 9110 section 15.5.6)."""
-        return super().headers() | {"Allow": "POST"}
-
-
 def buy(
     product: Product,
     dependencies: PaidDependencies,
@@ -104,7 +89,12 @@ def show_terms(product: Product, dependencies: PaidDependencies) -> Handler:
 
     async def handler(request: Request) -> Response:
         if "payment-signature" in request.headers:
-            raise _NotByGetProblem
+            raise Problem(
+                405,
+                "method-not-allowed",
+                "This is sold by POST. Nothing was charged; send the payment with a POST request.",
+                headers={"Allow": "POST"},
+            )
         return payment_required(product.sale(dependencies, _call(request)), SOLD_BY_POST)
 
     return handler

@@ -75,6 +75,8 @@ class Settler:
         """
         intent = self.attempt("intent", self.clock(), "written")
 
+        # One transaction: a crash between the answer and the intent would leave a payment that is
+        # charged without an answer, or an answer that is never charged.
         def move(tx: Connection, row: LedgerRow, /, **changes: Any) -> LedgerRow | None:
             moved = payments.move(tx, row, State.SETTLING, **changes)
             if moved is not None:
@@ -96,6 +98,8 @@ class Settler:
         """Settle the claimed payment, write the outcome, and return the new row."""
         started = self.clock()
         requirements = _claimed_offer(sale, row).requirements
+        # The header that was claimed, not the one of this request: a copy may carry another
+        # signature for the same nonce.
         reply = await self.facilitator.settle(decode(row.header), requirements)
         outcome = "settled" if isinstance(reply, SettledReply) else reply.reason
         attempt = self.attempt("settle", started, outcome, reply.transaction)
@@ -191,6 +195,7 @@ class Settler:
         """The row after a change of the ledger. Raises OvertakenError if this worker does not hold
         it any more.
         """
+        # The change compares owner and state: it returns None if another worker moved the row.
         changed = await self.store.writing(change, row, *args, **kwargs)
         return changed or await self.raise_overtaken(row)
 

@@ -102,15 +102,6 @@ class PollResponse(SnakeCaseResponse):
     nextCheckBy: WholeSecond | None  # noqa: N815 - the name on the wire
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Checks:
-    """Numbers of checks: since the watch began, conclusive ones, and since the previous poll."""
-
-    total: int
-    scored: int
-    since_poll: int
-
-
 @dataclass(frozen=True, slots=True)
 class Polling:
     """Handler of the poll; the MCP tool calls it too."""
@@ -139,7 +130,7 @@ class Polling:
         events, watch_changes, endpoint = await store.reading(
             _since_cursors, watch, after=after, watched_after=watched_after
         )
-        checks = await store.reading(
+        total, scored, since_poll = await store.reading(
             _checks, watch, last_poll_at=last_poll_at, until=min(now, watch.reports_until)
         )
         resource = endpoint.resource if endpoint else ""
@@ -152,9 +143,9 @@ class Polling:
             next_cursor=f"{last}.{last_poll_at if len(events) == PAGE_MAX else now}",
             watch_events=[_own_event(event) for event in watch_changes],
             watch_events_cursor=str(watch_changes[-1].id if watch_changes else watched_after),
-            checkedTimes=checks.scored,
-            excludedTimes=checks.total - checks.scored,
-            probesSinceCursor=checks.since_poll,
+            checkedTimes=scored,
+            excludedTimes=total - scored,
+            probesSinceCursor=since_poll,
             lastCheckedAt=endpoint.last_probed if endpoint else None,
             nextCheckBy=endpoint.next_due + GRACE_MS if endpoint and live else None,
         )
@@ -184,13 +175,15 @@ def _since_cursors(
     )
 
 
-def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> _Checks:
-    """Count the checks until a time (ms UTC); `last_poll_at` is 0 before the first poll."""
+def _checks(tx: Connection, watch: Watch, *, last_poll_at: int, until: int) -> tuple[int, int, int]:
+    """Count the checks until a time (ms UTC): all, conclusive ones, and those since the last poll
+    (`last_poll_at` is 0 before the first one).
+    """
     total, scored = changes.checks(tx, watch, since=watch.created_at, until=until)
     if last_poll_at <= watch.created_at:
-        return _Checks(total=total, scored=scored, since_poll=total)
+        return total, scored, total
     since_poll, _ = changes.checks(tx, watch, since=min(last_poll_at, until), until=until)
-    return _Checks(total=total, scored=scored, since_poll=since_poll)
+    return total, scored, since_poll
 
 
 def _cursor(text: str, name: str) -> tuple[int, int]:

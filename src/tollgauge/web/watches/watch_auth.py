@@ -34,24 +34,21 @@ _BEARER: Final = re.compile(r"bearer +(\S{1,200})", re.ASCII | re.IGNORECASE)
 WatchId = Annotated[str, path("ID of the watch", EXAMPLE_ID, pattern=ID_PATTERN)]
 
 
-class UnauthorizedProblem(Problem):
-    """401: missing or invalid bearer token."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            401, "unauthorized", "Send the watch's secret: Authorization: Bearer <secret>."
-        )
-
-    def headers(self) -> dict[str, str]:
-        """Add the challenge that RFC 9110 section 15.5.2 requires."""
-        return super().headers() | {"WWW-Authenticate": "Bearer"}
+def unauthorized() -> Problem:
+    """Return Problem 401, with the challenge that RFC 9110 section 15.5.2 requires."""
+    return Problem(
+        401,
+        "unauthorized",
+        "Send the watch's secret: Authorization: Bearer <secret>.",
+        headers={"WWW-Authenticate": "Bearer"},
+    )
 
 
 def bearer(request: Request) -> str:
     """Return the bearer token of a request. Raises Problem 401."""
     match = _BEARER.fullmatch(request.headers.get("authorization", ""))
     if match is None:
-        raise UnauthorizedProblem
+        raise unauthorized()
     return match.group(1)
 
 
@@ -61,7 +58,7 @@ async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> W
     store = dependencies.store
     watch, waiting = await store.reading(_watch_and_waiting, hashed)
     if watch is None or not hmac.compare_digest(watch.secret_hash, hashed):
-        raise UnauthorizedProblem
+        raise unauthorized()
     if watch.id != watch_id:
         raise unknown_watch()
     if waiting:  # its payment has just settled, and the loop (jobs/alert) has not started it yet

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from tollgauge.core.base.units import DAY_MS, iso, iso_day
+from pydantic import BeforeValidator
+
+from tollgauge.core.base.units import DAY_MS, iso_day
 from tollgauge.core.calibration.calibration import (
     DAY,
     KEPT,
     NEXT,
     NOW,
-    Bin,
-    Group,
-    Quality,
     Sums,
     groups,
     qualities,
     reliability,
 )
 from tollgauge.web.wire.response_model import (
+    Chance,
     Dollars,
     ResponseModel,
+    Time,
     from_attribute,
     micro_usd,
-    permille,
     tenths,
 )
 from tollgauge.web.wire.scores import DemandResponse
@@ -59,6 +59,13 @@ class NameResponse(ResponseModel):
     count: int
 
 
+def _names(counts: Iterable[tuple[str, int]]) -> list[NameResponse]:
+    return [NameResponse(name=name or None, count=count) for name, count in counts]
+
+
+_Names = Annotated[list[NameResponse], BeforeValidator(_names)]
+
+
 class DistributionsResponse(ResponseModel):
     """Distributions over all listed endpoints with a score, updated every 15 minutes: scores (0 to
     100), 30-day uptime (percent), average latency (milliseconds), prices (dollars),
@@ -68,22 +75,22 @@ class DistributionsResponse(ResponseModel):
     name each in their last one, so that an endpoint can count several times.
     """
 
-    as_of: str
+    as_of: Time
     endpoints: int
     scores: list[CountedBinResponse]
     uptime_percent: list[CountedBinResponse]
     latency_ms: list[CountedBinResponse]
-    never_up: int
+    never_up: int = from_attribute("no_latency")
     price_usd: list[CountedBinResponse]
     other_tokens: int
-    not_advertised: int
-    recommendations: list[NameResponse]
-    networks: list[NameResponse]
-    directories: list[NameResponse]
+    not_advertised: int = from_attribute("no_price")
+    recommendations: _Names
+    networks: _Names
+    directories: _Names = from_attribute("sources")
     offers: int
-    schemes: list[NameResponse]
-    offered_networks: list[NameResponse]
-    extensions: list[NameResponse]
+    schemes: _Names
+    offered_networks: _Names
+    extensions: _Names
 
 
 class PeriodFiguresResponse(ResponseModel):
@@ -138,20 +145,20 @@ class EcosystemResponse(ResponseModel):
     `settlements` has the complete UTC days of each indexed network.
     """
 
-    as_of: str
+    as_of: Time
     listed: int
     delisted: int
-    active: int
-    reachable_share: float | None
-    compliant_share: float | None
-    grades: dict[str, int]
+    active: int = from_attribute("monitored")
+    reachable_share: Chance | None = from_attribute("reachable_permille")
+    compliant_share: Chance | None = from_attribute("compliant_permille")
+    grades: Annotated[dict[str, int], BeforeValidator(dict)]
     simulated: bool
-    volume_usd30d: float | None
+    volume_usd30d: Dollars | None
     demand: DemandResponse | None
-    proven_share: float | None
-    receivers30d: int | None
+    proven_share: Chance | None
+    receivers30d: int | None = from_attribute("receivers")
     payers30d: int | None
-    indexed_share: float | None
+    indexed_share: Chance | None = from_attribute("indexed_permille")
     settlements: list[NetworkSettlementsResponse]
     distributions: DistributionsResponse
 
@@ -161,22 +168,12 @@ def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemResponse:
     sold = stats.demand
     share = None
     if sold is not None and sold.measured and sold.volume:
-        share = permille(sold.proven_volume * 1_000 // sold.volume)
+        share = sold.proven_volume * 1_000 // sold.volume
     return EcosystemResponse.build(
-        as_of=iso(stats.as_of),
-        listed=stats.listed,
-        delisted=stats.delisted,
-        active=stats.monitored,
-        reachable_share=permille(stats.reachable_permille),
-        compliant_share=permille(stats.compliant_permille),
-        grades=dict(stats.grades),
-        simulated=stats.simulated,
-        volume_usd30d=None if sold is None else micro_usd(sold.volume),
-        demand=sold,
+        stats,
+        volume_usd30d=None if sold is None else sold.volume,
         proven_share=share,
-        receivers30d=stats.receivers,
         payers30d=None if sold is None else sold.payers,
-        indexed_share=permille(stats.indexed_permille),
         settlements=[
             _settlements(chain, measured=sold is not None and sold.measured)
             for chain in stats.periods
@@ -238,23 +235,12 @@ def _settlements(chain: ChainPeriods, *, measured: bool) -> NetworkSettlementsRe
 
 
 def _distributions(counted: Statistics) -> DistributionsResponse:
-    return DistributionsResponse(
-        as_of=iso(counted.as_of),
-        endpoints=counted.endpoints,
+    return DistributionsResponse.build(
+        counted,
         scores=_bins(counted.scores, tenths),
         uptime_percent=_bins(counted.uptimes, tenths),
         latency_ms=_bins(counted.latencies, int),
-        never_up=counted.no_latency,
         price_usd=_bins(counted.prices, micro_usd),
-        other_tokens=counted.other_tokens,
-        not_advertised=counted.no_price,
-        recommendations=_names(counted.recommendations),
-        networks=_names(counted.networks),
-        directories=_names(counted.sources),
-        offers=counted.offers,
-        schemes=_names(counted.schemes),
-        offered_networks=_names(counted.offered_networks),
-        extensions=_names(counted.extensions),
     )
 
 
@@ -269,8 +255,8 @@ def _bins(bins: Iterable[HistogramBin], write: Callable[[int], float]) -> list[C
     ]
 
 
-def _names(counts: Iterable[tuple[str, int]]) -> list[NameResponse]:
-    return [NameResponse(name=name or None, count=count) for name, count in counts]
+_Millionths = Annotated[float, BeforeValidator(lambda value: value / 1_000_000)]
+_TenThousandths = Annotated[float, BeforeValidator(lambda value: value / 10_000)]
 
 
 class QualityResponse(ResponseModel):
@@ -280,9 +266,9 @@ class QualityResponse(ResponseModel):
 
     name: str
     count: int
-    brier: float
-    log_loss: float
-    auc: float | None
+    brier: _Millionths = from_attribute("brier_millionths")
+    log_loss: _Millionths = from_attribute("log_loss_millionths")
+    auc: _TenThousandths | None = from_attribute("auc_e4")
 
 
 class BinResponse(ResponseModel):
@@ -290,13 +276,13 @@ class BinResponse(ResponseModel):
     interval. These are null, with a `note`, if there are too few forecasts.
     """
 
-    low: float
-    high: float
+    low: Chance
+    high: Chance
     count: int
-    mean: float | None
-    came_true: float | None
-    least: float | None
-    most: float | None
+    mean: Chance | None
+    came_true: Chance | None
+    least: Chance | None
+    most: Chance | None
     note: str
 
 
@@ -315,8 +301,8 @@ class GroupResponse(ResponseModel):
 
     name: str
     count: int
-    payable_next: float | None
-    payable_after_day: float | None
+    payable_next: _TenThousandths | None = from_attribute("next_e4")
+    payable_after_day: _TenThousandths | None = from_attribute("day_e4")
 
 
 class ShareResponse(ResponseModel):
@@ -339,14 +325,18 @@ class FiguresResponse(ResponseModel):
     failures_graded_a_or_b: ShareResponse
 
 
+_Day = Annotated[str, BeforeValidator(lambda day: iso_day(day * DAY_MS))]
+"""A date, from the number of a UTC day."""
+
+
 class CalibrationResponse(ResponseModel):
     """Accuracy of the forecasts of the last 30 days, by policy. `firstDay` and `lastDay` are null
     until the first forecast is evaluated, two days after it was made.
     """
 
-    as_of: str
-    first_day: str | None
-    last_day: str | None
+    as_of: Time
+    first_day: _Day | None
+    last_day: _Day | None
     policies: list[FiguresResponse]
 
 
@@ -354,78 +344,39 @@ def figures(sums: Sums, policy_version: int) -> FiguresResponse:
     """Build the results of one policy."""
     graded = sums.of(NEXT, "grade")
     missed = {grade: count - hits for grade, (count, hits) in graded.items()}
-    return FiguresResponse(
+    return FiguresResponse.build(
         policy_version=policy_version,
         kept=sums.of(KEPT.horizon, KEPT.measure).get(KEPT.value, (0, 0))[0],
         payable_now=_horizon(sums, NOW),
         payable_24h=_horizon(sums, DAY),
-        recommendations=_groups(sums, "recommendation"),
-        grades=_groups(sums, "grade"),
-        ages=_groups(sums, "age"),
+        recommendations=groups(sums, "recommendation"),
+        grades=groups(sums, "grade"),
+        ages=groups(sums, "age"),
         failures_graded_a_or_b=share(sum(missed.values()), missed.get("A", 0) + missed.get("B", 0)),
     )
 
 
 def calibration(report: Calibration, *, now: int) -> CalibrationResponse:
     """Build the JSON of the calibration, newest policy first."""
-    first, last = report.first_day, report.last_day
-    return CalibrationResponse(
-        as_of=iso(now),
-        first_day=None if first is None else iso_day(first * DAY_MS),
-        last_day=None if last is None else iso_day(last * DAY_MS),
+    return CalibrationResponse.build(
+        report,
+        as_of=now,
         policies=[figures(sums, version) for version, sums in sorted(report.sums.items())[::-1]],
     )
 
 
 def _horizon(sums: Sums, horizon: str) -> HorizonResponse:
     rows = qualities(sums, horizon)
-    return HorizonResponse(
+    return HorizonResponse.build(
         count=rows[0].count if rows else 0,
-        forecasters=[_quality(row) for row in rows],
-        reliability=[_bin(row) for row in reliability(sums, horizon)],
-    )
-
-
-def _quality(row: Quality) -> QualityResponse:
-    return QualityResponse(
-        name=row.name,
-        count=row.count,
-        brier=row.brier_millionths / 1_000_000,
-        log_loss=row.log_loss_millionths / 1_000_000,
-        auc=_e4(row.auc_e4),
-    )
-
-
-def _bin(row: Bin) -> BinResponse:
-    return BinResponse(
-        low=row.low / 1_000,
-        high=row.high / 1_000,
-        count=row.count,
-        mean=permille(row.mean),
-        came_true=permille(row.came_true),
-        least=permille(row.least),
-        most=permille(row.most),
-        note="not enough data" if row.mean is None else "",
-    )
-
-
-def _groups(sums: Sums, measure: str) -> list[GroupResponse]:
-    return [_group(row) for row in groups(sums, measure)]
-
-
-def _group(row: Group) -> GroupResponse:
-    return GroupResponse(
-        name=row.name,
-        count=row.count,
-        payable_next=_e4(row.next_e4),
-        payable_after_day=_e4(row.day_e4),
+        forecasters=rows,
+        reliability=[
+            BinResponse.build(row, note="not enough data" if row.mean is None else "")
+            for row in reliability(sums, horizon)
+        ],
     )
 
 
 def share(count: int, part: int) -> ShareResponse:
     """Build the share of `part` in `count`; null if `count` is 0."""
     return ShareResponse(count=count, share=part / count if count else None)
-
-
-def _e4(value: int | None) -> float | None:
-    return None if value is None else value / 10_000
