@@ -250,7 +250,7 @@ def test_score_recomputes_evidence_and_reports(tollgauge: Command, tmp_path: Pat
     ("days", "words"),
     [(0, "with the next probe"), (1, "within 1 day"), (7, "within 7 days")],
 )
-def test_score_prints_how_soon_the_score_would_rise(days: int, words: str) -> None:
+def test_score_prints_days_until_the_score_rises(days: int, words: str) -> None:
     row = Improvement(
         code="uptime",
         fix="Answer every check.",
