@@ -217,7 +217,7 @@ def test_crawl_that_shrank_by_half_is_suspicious_until_a_second_agrees(
     assert (document["complete"], document["events"]) == (True, {"listed": 1})
 
 
-def test_the_same_file_does_not_confirm_itself(command: DiscoverCommand) -> None:
+def test_same_file_does_not_confirm_itself(command: DiscoverCommand) -> None:
     for count, code in ((20, 0), (9, 1), (9, 2)):
         path = command.write("list.json", {"items": [entry(n) for n in range(count)]})
         done = command.discover(path, "--name", "dir")

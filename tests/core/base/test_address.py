@@ -66,7 +66,7 @@ NOT_PUBLIC = {
 
 
 @pytest.mark.parametrize(("text", "name"), NOT_PUBLIC.items())
-def test_an_address_that_is_not_public_has_a_class(text: str, name: str) -> None:
+def test_address_that_is_not_public_has_a_class(text: str, name: str) -> None:
     assert address_class(text) == name
 
 
@@ -78,7 +78,7 @@ def test_an_address_that_is_not_public_has_a_class(text: str, name: str) -> None
         *("168.63.129.15", "2606:4700:4700::1111", "2a00:1450:4001::64", "2001:200::1", "2003::1"),
     ],
 )
-def test_the_neighbours_of_the_table_are_public(text: str) -> None:
+def test_neighbours_of_the_table_are_public(text: str) -> None:
     assert address_class(text) == "public"
 
 
@@ -90,7 +90,7 @@ def test_text_that_is_not_an_address_is_not_public(text: str) -> None:
 
 
 @given(st.ip_addresses(v=4))
-def test_the_table_is_never_laxer_than_the_standard_library(address: ipaddress.IPv4Address) -> None:
+def test_table_is_never_laxer_than_the_standard_library(address: ipaddress.IPv4Address) -> None:
     if address_class(str(address)) == "public":
         assert address.is_global
         assert not address.is_multicast

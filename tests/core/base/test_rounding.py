@@ -24,5 +24,5 @@ def test_two_ratios_compare_as_fractions(one: Ratio, other: Ratio) -> None:
 
 
 @given(RATIOS, st.sampled_from([1, 10, 1_000]))
-def test_a_ratio_is_rounded_to_the_nearest_and_halves_upwards(ratio: Ratio, scale: int) -> None:
+def test_ratio_is_rounded_to_the_nearest_and_halves_upwards(ratio: Ratio, scale: int) -> None:
     assert half_up(ratio, scale) == math.floor(scale * Fraction(*ratio) + Fraction(1, 2))

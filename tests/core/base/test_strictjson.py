@@ -50,7 +50,7 @@ def test_ambiguous_or_broken_texts_are_refused(text: bytes) -> None:
         loads(text)
 
 
-def test_a_deep_text_is_refused_before_the_parser_sees_it() -> None:
+def test_deep_text_is_refused_before_the_parser_sees_it() -> None:
     with pytest.raises(StrictJsonError, match="nested deeper"):
         loads(b"[" * 90_000)
 
@@ -78,10 +78,10 @@ def counted(data: bytes) -> int:
 
 @given(st.lists(st.sampled_from([b'"', b"\\", b"[", b"]", b"{", b"}", b"a", b"\n"])).map(b"".join))
 @example(b'"\\"[[')
-def test_the_depth_is_that_of_the_brackets_outside_strings(data: bytes) -> None:
+def test_depth_is_that_of_the_brackets_outside_strings(data: bytes) -> None:
     assert depth(data) == counted(data)
 
 
-def test_a_string_of_quotes_that_does_not_end_is_read_once() -> None:
+def test_string_of_quotes_that_does_not_end_is_read_once() -> None:
     with pytest.raises(StrictJsonError):  # once from each of its quotes would take minutes
         loads(b'"' + b'\\"' * 100_000 + b"[")

@@ -68,13 +68,13 @@ def test_brier_log_loss_and_auc_match_manual_calculation() -> None:
     assert row.auc_e4 == 8_750
 
 
-def test_the_base_rate_is_the_best_constant() -> None:
+def test_base_rate_is_the_best_constant() -> None:
     row = quality([(900, True), (900, True), (900, True), (900, False)], BASE_RATE)
     assert row.brier_millionths == 187_500
     assert row.auc_e4 == 5_000
 
 
-def test_a_certain_forecast_that_fails_costs_much_and_not_everything() -> None:
+def test_failed_certain_forecast_has_a_finite_log_loss() -> None:
     assert quality([(1_000, False)]).log_loss_millionths == round(-log(1 / 2_000) * 1_000_000)
 
 
@@ -94,7 +94,7 @@ def test_baselines_are_scored_with_the_forecast() -> None:
     }
 
 
-def test_a_bin_with_fewer_than_200_forecasts_says_nothing() -> None:
+def test_bin_with_fewer_than_200_forecasts_has_no_rate() -> None:
     sums = counted([(950, True)] * 199)
     assert reliability(sums, DAY)[9].came_true is None
     sums.add(Cell(DAY, FORECAST, 1_000), payable=True)
@@ -104,7 +104,7 @@ def test_a_bin_with_fewer_than_200_forecasts_says_nothing() -> None:
     assert row.least == 981
 
 
-def test_the_bins_hold_every_forecast_once() -> None:
+def test_bins_hold_every_forecast_once() -> None:
     sums = counted([(permille, False) for permille in range(1_001)])
     assert [row.count for row in reliability(sums, DAY)] == [100] * 9 + [101]
 
@@ -144,7 +144,7 @@ def test_counts_of_two_days_add_up_to_those_of_both(
 
 
 @given(OUTCOMES)
-def test_the_auc_is_the_share_of_pairs_in_order(outcomes: list[tuple[int, bool]]) -> None:
+def test_auc_is_the_share_of_pairs_in_order(outcomes: list[tuple[int, bool]]) -> None:
     hits = [permille for permille, payable in outcomes if payable]
     misses = [permille for permille, payable in outcomes if not payable]
     pairs = [Fraction(2 * (hit > miss) + (hit == miss), 2) for hit in hits for miss in misses]
@@ -156,7 +156,7 @@ def test_the_auc_is_the_share_of_pairs_in_order(outcomes: list[tuple[int, bool]]
 
 
 @given(OUTCOMES)
-def test_the_brier_score_is_the_mean_of_squares(outcomes: list[tuple[int, bool]]) -> None:
+def test_brier_score_is_the_mean_of_squares(outcomes: list[tuple[int, bool]]) -> None:
     squares = [(permille / 1_000 - payable) ** 2 for permille, payable in outcomes]
     expected = sum(squares) / len(squares) * 1_000_000
     assert quality(outcomes).brier_millionths == pytest.approx(expected, abs=0.51)

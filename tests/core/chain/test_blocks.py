@@ -22,25 +22,25 @@ def chain(*forks: int) -> dict[int, bytes]:
     return {10 + index: bytes([index, branch]) for index, branch in enumerate(forks)}
 
 
-def test_a_chain_that_goes_on_is_followed() -> None:
+def test_chain_that_goes_on_is_followed() -> None:
     assert find_fork(chain(0, 0, 0), chain(0, 0, 0, 0), head=13) is None
 
 
-def test_a_longer_fork_undoes_back_to_the_last_common_block() -> None:
+def test_longer_fork_undoes_back_to_the_last_common_block() -> None:
     assert find_fork(chain(0, 0, 0, 0), chain(0, 0, 1, 1, 1), head=14) == 11
 
 
-def test_a_fork_of_the_same_or_a_smaller_height_is_followed_too() -> None:
+def test_fork_of_the_same_or_a_smaller_height_is_followed_too() -> None:
     assert find_fork(chain(0, 0, 0), chain(0, 0, 1), head=12) == 11
     assert find_fork(chain(0, 0, 0, 0), chain(0, 1), head=11) == 10
 
 
-def test_a_node_that_is_behind_on_the_same_chain_undoes_nothing() -> None:
+def test_node_that_is_behind_on_the_same_chain_undoes_nothing() -> None:
     assert find_fork(chain(0, 0, 0, 0), chain(0, 0), head=11) is None
     assert find_fork(chain(0, 0), {}, head=5) is None
 
 
-def test_a_fork_below_the_finalized_block_is_refused() -> None:
+def test_fork_below_the_finalized_block_is_refused() -> None:
     with pytest.raises(DeepReorgError) as caught:
         find_fork(chain(0, 0, 0), chain(1, 1, 1), head=12)
     assert "10" in str(caught.value)
@@ -49,7 +49,7 @@ def test_a_fork_below_the_finalized_block_is_refused() -> None:
 
 @settings(deadline=None)
 @given(ours=st.integers(1, 40), theirs=st.integers(0, 60), same=st.integers(0, 40))
-def test_the_fork_follows_from_the_last_common_block(ours: int, theirs: int, same: int) -> None:
+def test_fork_follows_from_the_last_common_block(ours: int, theirs: int, same: int) -> None:
     assume(same <= min(ours, theirs))
     mine = {n: bytes([n, 0]) for n in range(ours)}
     node = {n: bytes([n, 0 if n < same else 1]) for n in range(theirs)}
@@ -123,5 +123,5 @@ def test_headers_that_follow_one_another_are_linked() -> None:
     assert not are_linked([one, BlockHeader(6, b"6", b"x", 2)], parent=b"4")
 
 
-def test_a_span_counts_both_ends() -> None:
+def test_span_counts_both_ends() -> None:
     assert Span(3, 3, final=True).blocks == 1

@@ -66,13 +66,13 @@ def nonce(number: int) -> bytes:
     return number.to_bytes(32)
 
 
-def test_the_topics_are_the_hashes_of_the_signatures() -> None:
+def test_topics_are_the_hashes_of_the_signatures() -> None:
     assert keccak(b"Transfer(address,address,uint256)").hex() == TRANSFER[2:]
     assert keccak(b"AuthorizationUsed(address,bytes32)").hex() == AUTHORIZATION_USED[2:]
     assert keccak(b"AuthorizationCanceled(address,bytes32)").hex() == AUTHORIZATION_CANCELED[2:]
 
 
-def test_a_payment_is_a_transfer_right_after_its_authorization() -> None:
+def test_payment_is_a_transfer_right_after_its_authorization() -> None:
     logged = events([used(ANN, 7, index=4), moved(ANN, SHOP, 5_000, index=5)], token=TOKEN)
     known = matched(logged.transfers, logged.used)
     assert known.unclear == []
@@ -99,23 +99,23 @@ def test_several_payments_in_one_transaction_keep_their_own_nonces() -> None:
     }
 
 
-def test_a_plain_transfer_has_no_authorization() -> None:
+def test_plain_transfer_has_no_authorization() -> None:
     logged = events([moved(ANN, SHOP, 5, index=5)], token=TOKEN)
     assert matched(logged.transfers, logged.used).transfers[0].nonce is None
 
 
-def test_an_authorization_of_someone_else_makes_no_transfer_of_mine() -> None:
+def test_authorization_of_another_payer_authorizes_no_other_transfer() -> None:
     logged = events([used(BEN, 1, index=4), moved(ANN, SHOP, 5, index=5)], token=TOKEN)
     assert matched(logged.transfers, logged.used).transfers[0].nonce is None
 
 
-def test_an_authorization_that_comes_later_makes_no_earlier_transfer() -> None:
+def test_later_authorization_authorizes_no_earlier_transfer() -> None:
     logged = events([moved(ANN, SHOP, 5, index=5), used(ANN, 1, index=6)], token=TOKEN)
     known = matched(logged.transfers, logged.used)
     assert (known.unclear, known.transfers[0].nonce) == ([], None)
 
 
-def test_the_same_place_of_another_block_is_another_place() -> None:
+def test_same_place_of_another_block_is_another_place() -> None:
     other = {"blockHash": "0x" + "cd" * 32, "blockNumber": "0x11"}
     logged = events(
         [used(ANN, 1, index=4), moved(ANN, SHOP, 5, index=5, tx=2, **other)], token=TOKEN
@@ -141,7 +141,7 @@ def test_receipt_decides_a_gap_in_the_observed_logs() -> None:
     assert decided.nonce == nonce(1)
 
 
-def test_a_receipt_without_the_transfer_that_was_seen_is_not_believed() -> None:
+def test_receipt_without_the_observed_transfer_is_rejected() -> None:
     logged = events([used(ANN, 1, index=0), moved(ANN, SHOP, 10, index=2)], token=TOKEN)
     unclear = matched(logged.transfers, logged.used).unclear
     receipts: list[Any] = [{"logs": []}, {"logs": [moved(ANN, SHOP, 11, index=2)]}, {}, None]
@@ -216,7 +216,7 @@ def test_other_contracts_and_other_events_are_left_out() -> None:
         {"blockTimestamp": "soon"},
     ],
 )
-def test_a_log_that_the_abi_does_not_allow_is_refused(change: dict[str, Any]) -> None:
+def test_log_that_the_abi_does_not_allow_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(LogError):
         events([moved(ANN, SHOP, 5) | change], token=TOKEN)
 
@@ -256,7 +256,7 @@ def test_no_junk_raises_anything_but_a_log_error(junk: Any) -> None:
     ),
     st.randoms(use_true_random=False),
 )
-def test_a_filtered_view_with_receipts_agrees_with_the_whole(plan: list[Any], dice: Any) -> None:
+def test_filtered_view_with_receipts_agrees_with_the_whole(plan: list[Any], dice: Any) -> None:
     """However logs are filtered by payee and shuffled, each payment keeps its own authorization."""
     logs, truth, index = [], {}, 0
     for step, (kind, payer, payee, value, tx) in enumerate(sorted(plan, key=lambda one: one[4])):
@@ -290,7 +290,7 @@ def _to(raw: Any, payee: bytes) -> bool:
     return bool(raw["topics"][0] == TRANSFER and raw["topics"][2] == topic(payee))
 
 
-def test_an_entry_is_what_one_wallet_has_of_a_transfer() -> None:
+def test_entry_contains_one_wallet_s_part_of_a_transfer() -> None:
     block = bytes(32)
     moves = [
         Transfer(1, block, 0, block, ANN, SHOP, 100, nonce(1)),
@@ -313,12 +313,12 @@ def test_an_entry_is_what_one_wallet_has_of_a_transfer() -> None:
     assert {one.at for one in rows} == {1_000}
 
 
-def test_a_used_authorization_keeps_its_place() -> None:
+def test_used_authorization_keeps_its_place() -> None:
     logged = events([used(ANN, 7, index=4)], token=TOKEN)
     assert logged.used == [Used(16, bytes([0xAB]) * 32, 4, nonce(1), ANN, nonce(7))]
 
 
-def test_the_times_of_blocks_are_read_where_logs_carry_them() -> None:
+def test_times_of_blocks_are_read_where_logs_carry_them() -> None:
     logged = events([moved(ANN, SHOP, 5, blockTimestamp="0x68f0a0c0")], token=TOKEN)
     assert logged.stamps == {bytes([0xAB]) * 32: 0x68F0A0C0 * 1_000}
 

@@ -24,18 +24,18 @@ quotes = st.builds(
 )
 
 
-def test_a_new_amount_is_a_price_change_in_atomic_units() -> None:
+def test_new_amount_is_a_price_change_in_atomic_units() -> None:
     assert changes(QUOTE, replace(QUOTE, amount=20_000)) == (("price-changed", "10000", "20000"),)
 
 
-def test_a_new_asset_is_a_price_change_that_names_both_assets() -> None:
+def test_new_asset_is_a_price_change_that_names_both_assets() -> None:
     other = "0x" + "a" * 40
     assert changes(QUOTE, replace(QUOTE, asset=other)) == (
         ("price-changed", f"10000 {USDC}", f"10000 {other}"),
     )
 
 
-def test_a_new_receiver_is_a_payto_change() -> None:
+def test_new_receiver_is_a_payto_change() -> None:
     after = replace(QUOTE, pay_to="0x" + "2" * 40)
     assert changes(QUOTE, after) == (("payto-changed", QUOTE.pay_to, after.pay_to),)
 
@@ -45,12 +45,12 @@ def test_same_dollar_on_another_network_is_not_a_price_change() -> None:
     assert changes(QUOTE, after) == (("network-changed", BASE, POLYGON),)
 
 
-def test_an_unknown_token_on_another_network_is_a_price_and_a_network_change() -> None:
+def test_unknown_token_on_another_network_is_a_price_and_a_network_change() -> None:
     after = replace(QUOTE, network=POLYGON, asset="0x" + "a" * 40)
     assert [kind for kind, _, _ in changes(QUOTE, after)] == ["price-changed", "network-changed"]
 
 
-def test_a_new_receiver_counts_without_an_amount() -> None:
+def test_new_receiver_counts_without_an_amount() -> None:
     before = UnpricedTerms(network=BASE, asset=USDC, pay_to=QUOTE.pay_to)
     after = replace(before, pay_to="0x" + "2" * 40)
     changed = (("payto-changed", QUOTE.pay_to, after.pay_to),)
@@ -83,7 +83,7 @@ def test_omitted_terms_are_carried_over_from_the_previous_crawl() -> None:
         (CrawlCount(listed=60, complete=100, suspicious=40, repeated=40), False),
     ],
 )
-def test_a_crawl_that_shrank_is_suspicious_until_a_second_agrees(
+def test_crawl_that_shrank_is_suspicious_until_a_second_agrees(
     census: CrawlCount, suspicious: bool
 ) -> None:
     assert census.is_suspicious is suspicious
@@ -105,7 +105,7 @@ def test_listings_with_enough_shared_entries_look_the_same(
     assert looks_same(one, other, shared) is looks_same(other, one, shared) is same
 
 
-def test_a_tenth_is_enough_between_files_that_differ_in_digits() -> None:
+def test_tenth_is_enough_between_files_that_differ_in_digits() -> None:
     assert looks_same(100, 100, 10, named_alike=True)
     assert not looks_same(100, 100, 9, named_alike=True)
     assert not looks_same(0, 0, 0, named_alike=True)
@@ -121,6 +121,6 @@ def test_quotes_differ_exactly_when_something_changed(before: Quote, after: Quot
 
 
 @given(quotes, quotes)
-def test_the_way_back_is_the_mirror_image(before: Quote, after: Quote) -> None:
+def test_way_back_is_the_mirror_image(before: Quote, after: Quote) -> None:
     mirrored = tuple((kind, b, a) for kind, a, b in changes(after, before))
     assert changes(before, after) == mirrored

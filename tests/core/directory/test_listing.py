@@ -100,7 +100,7 @@ def test_v1_and_v2_entries_of_one_price_have_one_quote() -> None:
     assert one.description == "The latest news"
 
 
-def test_the_quote_is_the_one_on_base_in_any_order() -> None:
+def test_quote_is_the_one_on_base_in_any_order() -> None:
     item = v2_item()
     item["accepts"].insert(
         0,
@@ -130,7 +130,7 @@ def test_every_way_to_name_a_resource_is_the_same_endpoint(changes: dict[str, An
     assert listed(v1_item(**changes)).resource.url == "https://api.seller.dev/news"
 
 
-def test_a_bare_url_is_an_entry_and_may_name_its_method() -> None:
+def test_bare_url_is_an_entry_and_may_name_its_method() -> None:
     assert listed("https://api.seller.dev/news").resource == listed(v1_item()).resource
     assert listed("POST https://api.seller.dev/news").method == "POST"
 
@@ -163,13 +163,13 @@ def test_skips_entries_that_cannot_be_monitored_with_a_reason(item: object, reas
     assert skipped(item) == reason
 
 
-def test_a_mapped_host_is_listed_with_its_port() -> None:
+def test_mapped_host_is_listed_with_its_port() -> None:
     perimeter = Perimeter(mapped=frozenset({"seller.test"}))
     item = v1_item(resource="https://seller.test:8443/x")
     assert listed(item, perimeter).resource.url == "https://seller.test:8443/x"
 
 
-def test_a_path_template_is_kept() -> None:
+def test_path_template_is_kept() -> None:
     for path in ("/perpetuals/:var1", "/items/{id}"):
         assert listed(v1_item(resource=f"https://api.seller.dev{path}")).resource.templated
 
@@ -184,7 +184,7 @@ def test_a_path_template_is_kept() -> None:
         {"accepts": []},
     ],
 )
-def test_an_entry_without_readable_terms_is_listed_without_a_price(changes: dict[str, Any]) -> None:
+def test_entry_without_readable_terms_is_listed_without_a_price(changes: dict[str, Any]) -> None:
     assert listed(v1_item(**changes)).quote is None
 
 
@@ -199,7 +199,7 @@ def test_an_entry_without_readable_terms_is_listed_without_a_price(changes: dict
         (99, "none", None),
     ],
 )
-def test_a_missing_version_is_read_off_the_terms(
+def test_missing_version_is_read_off_the_terms(
     stated: object, amount_key: str, version: int | None
 ) -> None:
     item = v1_item(x402Version=stated, accepts=[{amount_key: "1"}])
@@ -243,7 +243,7 @@ def test_v1_field_descriptions_are_not_values_but_their_examples_are() -> None:
         assert listed_item.resource.query == "topic=USDC&lang=en&limit=10"
 
 
-def test_a_query_in_the_url_is_preferred_to_declared_examples() -> None:
+def test_query_in_the_url_is_preferred_to_declared_examples() -> None:
     item = v2_input(method="GET", queryParams={"a": "1"})
     item["resource"] += "?b=2"
     assert listed(item).resource.query == "b=2"
@@ -258,14 +258,14 @@ def test_v1_body_defaults_become_a_json_object(key: str) -> None:
     assert listed_item.body == b'{"n":2}'
 
 
-def test_a_v2_body_example_is_the_body() -> None:
+def test_v2_body_example_is_the_body() -> None:
     body = {"query": "weather", "options": {"type": "fast", "n": [1, 2]}}
     listed_item = listed(v2_input(method="POST", bodyType="json", body=body))
     assert listed_item.body is not None
     assert json.loads(listed_item.body) == body
 
 
-def test_a_json_schema_as_body_gives_its_example_or_its_defaults() -> None:
+def test_json_schema_as_body_gives_its_example_or_its_defaults() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "default": "x"}, "b": {}}}
     assert listed(v2_input(method="POST", body=schema)).body == b'{"a":"x"}'
     assert listed(v2_input(method="POST", body=schema | {"example": {"c": 1}})).body == b'{"c":1}'
@@ -286,7 +286,7 @@ def test_only_small_json_objects_are_accepted_as_body(fields: dict[str, Any]) ->
     assert listed(v2_input(**fields)).body is None
 
 
-def test_a_long_query_is_cut_between_parameters() -> None:
+def test_long_query_is_cut_between_parameters() -> None:
     item = v2_input(method="GET", queryParams={f"p{n}": "v" * 100 for n in range(60)})
     query = declared_input(item).query
     assert 0 < len(query) <= QUERY_MAX
@@ -318,7 +318,7 @@ def test_entry_declared_free_is_not_for_sale(mark: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "mark", [{}, {"price": "0.01"}, {"price": ""}, {"price": {"mode": "dynamic", "amount": "0"}}]
 )
-def test_an_entry_without_a_mark_of_being_free_is_for_sale(mark: dict[str, Any]) -> None:
+def test_entry_without_a_mark_of_being_free_is_for_sale(mark: dict[str, Any]) -> None:
     assert listed({"url": "https://a.dev/x"} | mark).quote is None
 
 
@@ -398,7 +398,7 @@ def test_parsing_never_raises_and_bounds_its_result(value: object) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.dictionaries(keys, json_like, max_size=5), st.dictionaries(keys, json_like, max_size=5))
-def test_a_listed_item_can_be_stored_and_sent(item: dict[str, Any], given_input: Any) -> None:
+def test_listed_item_can_be_stored_and_sent(item: dict[str, Any], given_input: Any) -> None:
     item |= {"resource": "https://api.seller.dev/x", "type": "http"}
     item["extensions"] = {"bazaar": {"info": {"input": given_input | {"type": "http"}}}}
     listed_item = listed(item)

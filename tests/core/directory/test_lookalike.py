@@ -43,7 +43,7 @@ def test_they_differ_each_time() -> None:
 
 
 @pytest.mark.parametrize("path", ["", "/", "/-", "/%20"])
-def test_a_path_without_letters_has_one_too(path: str) -> None:
+def test_path_without_letters_has_one_too(path: str) -> None:
     (changed,) = lookalike_paths(path, random.Random(7).randrange)
     assert changed.startswith("/")
     assert changed != path
@@ -68,7 +68,7 @@ def test_paths_that_differ_only_in_their_address_sell_the_same() -> None:
     assert what_is_sold(asked("/items/17")) != what_is_sold(other)
 
 
-def test_the_number_of_an_item_makes_it_no_other_item_but_its_name_does() -> None:
+def test_item_is_identified_by_name_not_by_number() -> None:
     first, second = (asked(f"/items/{n}", title=f"Item no. {n}.") for n in (1, 12))
     assert what_is_sold(first) == what_is_sold(second)
     first, second = (asked(f"/price/{coin}", title=f"Price of {coin}") for coin in ("btc", "eth"))
@@ -82,7 +82,7 @@ def test_response_without_envelope_sells_nothing() -> None:
         assert what_is_sold(exchange) is None
 
 
-def test_the_address_of_a_root_is_not_taken_out_of_other_addresses() -> None:
+def test_address_of_a_root_is_not_taken_out_of_other_addresses() -> None:
     said = what_is_sold(asked("/", schema="https://json-schema.org/x"))
     assert said is not None
     assert "https://json-schema.org/x" in said

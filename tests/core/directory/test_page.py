@@ -42,7 +42,7 @@ def v2_item(**changes: Any) -> dict[str, Any]:
     return item | changes
 
 
-def test_a_page_is_read_in_every_form_in_use() -> None:
+def test_page_is_read_in_every_form_in_use() -> None:
     paging = {"limit": 100, "offset": 200, "total": 1_313}
     assert read_page({"items": [1], "pagination": paging}) == DirectoryPage(
         items=(1,), total=1_313, limit=100, offset=200
@@ -68,14 +68,14 @@ def opened(document: object) -> list[tuple[str, str | None, str]]:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_a_list_is_read_under_every_known_name(name: str) -> None:
+def test_list_is_read_under_every_known_name(name: str) -> None:
     assert {"services", "routes", "origins", "endpoints", "apis"} <= set(LISTS)
     document = {name: ["https://a.dev/x", {"url": "https://b.dev/y"}]}
     assert is_page(document)
     assert opened(document) == [("https://a.dev/x", None, ""), ("https://b.dev/y", None, "")]
 
 
-def test_the_endpoints_of_a_service_are_entries_at_its_url_and_with_its_name() -> None:
+def test_endpoints_of_a_service_are_entries_at_its_url_and_with_its_name() -> None:
     inner: list[object] = [
         {"path": "/a", "method": "POST"},
         "/b",
@@ -133,7 +133,7 @@ def test_crawl_contains_its_origin_and_time(fields: dict[str, Any]) -> None:
     assert (page.origin, page.taken_at) == ("https://f.dev/x", AT)
 
 
-def test_a_document_without_entries_is_an_empty_page_and_no_page() -> None:
+def test_document_without_entries_is_an_empty_page() -> None:
     documents: tuple[object, ...] = (None, {}, {"items": {}}, "x", 5)
     for document in documents:
         assert read_page(document).items == ()

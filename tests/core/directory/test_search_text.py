@@ -23,14 +23,14 @@ SOLANA = "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v"
         ("https://api.example.com", "https://api.example.com/"),
     ],
 )
-def test_a_url_names_its_resource_with_a_scheme_or_without(text: str, url: str) -> None:
+def test_url_names_its_resource_with_a_scheme_or_without(text: str, url: str) -> None:
     named = read_search_text(text, PUBLIC)
     assert isinstance(named, Resource)
     assert named.url == url
 
 
 @pytest.mark.parametrize("text", ["api.example.com", "API.Example.com.", "api.example.com/"])
-def test_a_single_word_with_a_dot_names_a_host(text: str) -> None:
+def test_single_word_with_a_dot_names_a_host(text: str) -> None:
     assert read_search_text(text, PUBLIC) == Host("api.example.com")
 
 
@@ -42,7 +42,7 @@ def test_a_single_word_with_a_dot_names_a_host(text: str) -> None:
         (SOLANA, SOLANA),
     ],
 )
-def test_an_account_names_a_pay_to_in_any_case_of_its_hex_digits(text: str, address: str) -> None:
+def test_account_names_a_pay_to_in_any_case_of_its_hex_digits(text: str, address: str) -> None:
     assert read_search_text(text, PUBLIC) == PayTo(address)
 
 
@@ -51,7 +51,7 @@ def test_text_that_is_not_an_account_is_read_as_words(text: str) -> None:
     assert read_search_text(text, PUBLIC) == Words(text)
 
 
-def test_a_host_may_come_with_its_port() -> None:
+def test_host_may_come_with_its_port() -> None:
     assert read_search_text("seller.local:8080", Perimeter(mapped=frozenset({"seller.local"}))) == (
         Host("seller.local")
     )

@@ -41,7 +41,7 @@ def read_well(document: bytes) -> SellerFile:
     return file
 
 
-def test_a_whole_file_is_read() -> None:
+def test_whole_file_is_read() -> None:
     item = announcement()
     text = file(row(item), contact="ops@seller.dev", statement="We moved.", optOut=True)
     seller_file = read_well(text)

@@ -11,7 +11,7 @@ from tollgauge.core.score.evidence import TermChange
 from tollgauge.core.score.scoring import score
 
 
-def test_an_announced_change_of_payto_raises_no_flag_and_no_caution() -> None:
+def test_announced_payto_change_raises_no_flag_and_no_caution() -> None:
     change = TermChange(
         at=AS_OF - DAY_MS, kind="payto-changed", source="probe", before="0x1", after="0x2"
     )

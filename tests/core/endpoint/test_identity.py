@@ -194,7 +194,7 @@ def test_invisible_characters_are_refused(place: str, sign: str) -> None:
         (f"https://{'a' * 63}.com/", f"https://{'a' * 63}.com/"),
     ],
 )
-def test_a_resource_has_one_canonical_form(text: str, url: str) -> None:
+def test_resource_has_one_canonical_form(text: str, url: str) -> None:
     resource = parse_resource(text)
     assert resource.url == url
     assert resource.id == hashlib.sha256(url.encode()).hexdigest()[:16]
@@ -208,7 +208,7 @@ def test_query_is_not_part_of_the_identity() -> None:
 
 
 @pytest.mark.parametrize("path", ["/{id}/x", "/%7Bid%7D", "/:id/x"])
-def test_an_unfilled_placeholder_makes_a_template(path: str) -> None:
+def test_unfilled_placeholder_makes_a_template(path: str) -> None:
     assert parse_resource(f"https://a.com{path}").templated
 
 
@@ -216,7 +216,7 @@ def test_plain_paths_are_not_templates() -> None:
     assert not parse_resource("https://a.com/v1/12:30/x").templated
 
 
-def test_a_listing_that_lost_its_scheme_is_read_as_https() -> None:
+def test_listing_that_lost_its_scheme_is_read_as_https() -> None:
     assert parse_resource("http://a.com/x", upgrade_http=True).url == "https://a.com/x"
     assert parse_resource("http://a.com:80/x", upgrade_http=True).url == "https://a.com/x"
     with pytest.raises(ResourceError):
@@ -233,7 +233,7 @@ def test_mapped_names_may_be_special_and_use_any_port() -> None:
         parse_resource("https://x.good.sellers.example/x", world)
 
 
-def test_the_perimeter_adds_ports_for_all_hosts() -> None:
+def test_perimeter_adds_ports_for_all_hosts() -> None:
     assert parse_resource("https://a.com:8443/", Perimeter(ports=frozenset({8443}))).port == 8443
 
 
@@ -271,7 +271,7 @@ def _as_https(text: str) -> str:
 
 @needs_recorded_inputs
 @pytest.mark.parametrize("case", _corpus(), ids=lambda case: str(case["id"]))
-def test_the_corpus_of_hostile_urls_is_refused_at_parse(case: dict[str, str]) -> None:
+def test_corpus_of_hostile_urls_is_refused_at_parse(case: dict[str, str]) -> None:
     text = _as_https(case["input"])
     if case["id"] == "url-33":  # a public name: its address is refused after resolution
         assert parse_resource(text).host == "127.0.0.1.nip.io"

@@ -25,12 +25,12 @@ from tollgauge.core.endpoint.identity import site
         ("", ""),
     ],
 )
-def test_a_site_is_the_registrable_domain(host: str, expected: str) -> None:
+def test_site_is_the_registrable_domain(host: str, expected: str) -> None:
     assert site(host) == expected
 
 
 @given(st.text(alphabet="ab.-é:0", max_size=12))
-def test_a_site_is_the_end_of_its_host(host: str) -> None:
+def test_site_is_the_end_of_its_host(host: str) -> None:
     name = site(host)
     assert host.lower().rstrip(".").endswith(name)
     assert site(name) == name

@@ -61,7 +61,7 @@ def test_most_kinds_of_cases_need_no_client() -> None:
 
 
 @pytest.mark.parametrize(("row", "offer", "decision", "code"), CASES)
-def test_an_offer_is_judged_as_a_guard_judges_it(
+def test_offer_is_judged_as_a_guard_judges_it(
     row: list[Any] | None, offer: dict[str, str], decision: str, code: str | None
 ) -> None:
     record = None if row is None else record_of(row, ADDRESSES)
@@ -86,7 +86,7 @@ def test_omitted_parts_of_an_offer_are_not_checked() -> None:
     assert decide(KNOWN, PreflightOffer(network="eip155:1")).code is Code.NETWORK_UNKNOWN
 
 
-def test_a_refusal_goes_before_a_question() -> None:
+def test_refusal_precedes_a_question() -> None:
     record = replace(KNOWN, recommendation="caution", grade="D")
     assert decide(record, PreflightOffer(pay_to="0x" + "12" * 20)).code is Code.PAYTO_UNKNOWN
     assert decide(None, PreflightOffer(amount="0")).code is Code.AMOUNT_INVALID
@@ -107,9 +107,7 @@ def test_a_refusal_goes_before_a_question() -> None:
         (" ", None, False),
     ],
 )
-def test_an_address_is_one_of_its_network(
-    pay_to: str, network: str | None, is_account: bool
-) -> None:
+def test_address_is_one_of_its_network(pay_to: str, network: str | None, is_account: bool) -> None:
     verdict = decide(None, PreflightOffer(pay_to=pay_to, network=network))
     assert (verdict.code is not Code.PAYTO_MALFORMED) == is_account
 

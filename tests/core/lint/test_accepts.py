@@ -31,20 +31,20 @@ JSON = st.recursive(
 )
 
 
-def test_a_v1_entry_is_read_with_its_network_in_caip2() -> None:
+def test_v1_entry_is_read_with_its_network_in_caip2() -> None:
     (terms,) = terms_of_accepts([V1], version=1)
     assert (terms.network, terms.amount, terms.pay_to) == ("eip155:8453", 10_000, PAYEE)
     assert (terms.timeout_seconds, terms.domain_name, terms.domain_version) == (60, "USD Coin", "2")
 
 
-def test_the_name_of_the_other_version_and_a_plain_number_are_read_too() -> None:
+def test_name_of_the_other_version_and_a_plain_number_are_read_too() -> None:
     renamed = {**V1, "amount": 7}
     del renamed["maxAmountRequired"]
     (terms,) = terms_of_accepts([renamed], version=1)
     assert terms.amount == 7
 
 
-def test_an_entry_without_an_amount_or_a_payee_is_left_out() -> None:
+def test_entry_without_an_amount_or_a_payee_is_left_out() -> None:
     no_amount = {key: value for key, value in V1.items() if key != "maxAmountRequired"}
     assert terms_of_accepts([no_amount, {**V1, "payTo": ["x"]}, "x", None], version=1) == ()
 

@@ -98,14 +98,14 @@ def test_url_and_method_may_be_missing() -> None:
         {"status": 402, "method": []},
     ],
 )
-def test_a_malformed_capture_is_refused_with_a_hint(capture: object) -> None:
+def test_malformed_capture_is_refused_with_a_hint(capture: object) -> None:
     with pytest.raises(TollgaugeError) as caught:
         exchange_from_capture(capture)
     assert "status" in caught.value.hint
 
 
 @pytest.mark.parametrize("status", ["402", " 402 ", "402 Payment Required"])
-def test_a_status_may_be_a_text(status: str) -> None:
+def test_status_may_be_a_text(status: str) -> None:
     exchange = exchange_from_capture({"status": status, "body": V1_BODY})
     assert answer_of(exchange).status == 402
     assert lint(exchange).payable
@@ -141,13 +141,13 @@ def test_reads_curl_output_and_uses_the_last_head(earlier: str, status: str, end
     assert lint(exchange).payable
 
 
-def test_a_head_without_a_body_is_read() -> None:
+def test_head_without_a_body_is_read() -> None:
     for text in (b"HTTP/2 402 \r\na: b\r\n\r\n", b"HTTP/2 402 \r\na: b\r\n", b"HTTP/2 402\na: b"):
         assert answer_of(read_capture(text)).headers == (("a", "b"),)
         assert answer_of(read_capture(text)).body == b""
 
 
-def test_a_body_keeps_its_bytes() -> None:
+def test_body_keeps_its_bytes() -> None:
     body = b"\xff\x00\r\n\r\nHTTP is what this says\n"
     assert answer_of(read_capture(b"HTTP/1.1 402 X\r\n\r\n" + body)).body == body
 
@@ -262,7 +262,7 @@ def test_named_header_is_linted_with_any_content() -> None:
 
 
 @pytest.mark.parametrize("text", ["hello", "402", "bm90IGpzb24=", "payment required", "{", ""])
-def test_a_text_in_no_known_form_is_refused_with_the_forms(text: str) -> None:
+def test_text_in_no_known_form_is_refused_with_the_forms(text: str) -> None:
     with pytest.raises(TollgaugeError) as caught:
         read_capture(text.encode())
     assert "curl -i" in caught.value.hint

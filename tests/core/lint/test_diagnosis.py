@@ -105,7 +105,7 @@ def test_errors_come_first() -> None:
     assert len(set(severities)) > 1
 
 
-def test_the_line_of_a_finding_is_marked_or_the_one_around_a_missing_member() -> None:
+def test_line_of_a_finding_is_marked_or_the_one_around_a_missing_member() -> None:
     broken = change_envelope(
         change_envelope(V2, "accepts.0.amount", 0.01), "accepts.0.extra", {"version": "2"}
     )
@@ -116,7 +116,7 @@ def test_the_line_of_a_finding_is_marked_or_the_one_around_a_missing_member() ->
     assert diagnosis.place == "header"
 
 
-def test_a_stock_client_pays_the_corrected_envelope() -> None:
+def test_stock_client_pays_the_corrected_envelope() -> None:
     """Every kind of mistake whose intended value is unambiguous."""
     offer = {
         "scheme": " Exact",
@@ -139,7 +139,7 @@ def test_a_stock_client_pays_the_corrected_envelope() -> None:
     assert (authorization["to"], authorization["value"]) == (PAYEE, "10000")
 
 
-def test_a_header_that_is_the_json_itself_or_only_a_part_is_made_whole() -> None:
+def test_header_that_is_the_json_itself_or_only_a_part_is_made_whole() -> None:
     assert corrected(None, raw=json.dumps(V2)).envelope == V2
     part = corrected(V2["accepts"])
     assert part.envelope == {
@@ -150,7 +150,7 @@ def test_a_header_that_is_the_json_itself_or_only_a_part_is_made_whole() -> None
     assert part.header is not None
 
 
-def test_a_body_of_version_1_stays_one() -> None:
+def test_body_of_version_1_stays_one() -> None:
     correction = corrected(None, change_envelope(V1, "accepts.0.maxTimeoutSeconds", "60"))
     assert correction.header is None
     assert correction.envelope == V1

@@ -10,7 +10,7 @@ from tollgauge.core.lint import ALL_RULES
 DOCUMENT = Path(__file__).parents[3] / "docs" / "lint-rules.md"
 
 
-def test_the_document_is_current() -> None:
+def test_document_is_current() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == lint_rules(), (
         "docs/lint-rules.md is stale: run .venv/bin/python docs/generate.py"
     )

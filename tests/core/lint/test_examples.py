@@ -147,7 +147,7 @@ async def answered(code: str, url: str = "https://api.example.com/weather") -> L
         RemedyKind.DISCOVERY,
     ],
 )
-async def test_the_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: RemedyKind) -> None:
+async def test_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: RemedyKind) -> None:
     code = next(c for framework, c in REMEDIES[kind].by_framework() if framework.name == "FastAPI")
     result = await answered(code)
     assert (result.payable, result.compliant) == (True, True)
@@ -157,7 +157,7 @@ async def test_the_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: Reme
 
 @pytest.mark.node
 @pytest.mark.parametrize("kind", RemedyKind)
-def test_the_typescript_code_of_a_fix_parses(kind: RemedyKind) -> None:
+def test_typescript_code_of_a_fix_parses(kind: RemedyKind) -> None:
     node = require("node")
     for framework, code in REMEDIES[kind].by_framework():
         if framework.language == "TypeScript":

@@ -31,7 +31,7 @@ from tollgauge.core.lint.parsing import ENTRIES_MAX
 from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind, Severity
 
 
-def test_a_perfect_v2_answer_has_no_findings() -> None:
+def test_perfect_v2_answer_has_no_findings() -> None:
     result = lint_answer(V2)
     assert result.findings == ()
     assert (result.payable, result.compliant, result.version, result.accepts) == (True, True, 2, 1)
@@ -39,7 +39,7 @@ def test_a_perfect_v2_answer_has_no_findings() -> None:
     assert (terms.network, terms.amount, terms.domain_name) == ("eip155:8453", 10_000, "USD Coin")
 
 
-def test_a_v1_body_is_payable_with_a_warning() -> None:
+def test_v1_body_is_payable_with_a_warning() -> None:
     result = lint_answer(body=V1)
     assert fired_rules(result) == {"v1-only"}
     assert (result.payable, result.compliant, result.version) == (True, True, 1)
@@ -50,7 +50,7 @@ def test_header_and_body_of_both_versions_get_along() -> None:
     assert lint_answer(V2, V1).findings == ()
 
 
-def test_a_fault_is_neither_payable_nor_compliant() -> None:
+def test_fault_is_neither_payable_nor_compliant() -> None:
     fault = Fault(kind=FaultKind.TIMEOUT)
     result = lint(Exchange(url=URL, method="GET", at=0, result=fault))
     assert (result.payable, result.compliant, result.version, result.accepts) == (
@@ -180,9 +180,7 @@ def test_other_errors_leave_an_envelope_payable(path: str, value: Any, rule: str
         ("extensions.bazaar.schema.$id", "https://evil.example/s.json", "schema-external-ref"),
     ],
 )
-def test_a_defect_of_what_only_describes_the_resource_is_a_warning(
-    path: str, value: Any, rule: str
-) -> None:
+def test_defect_of_a_descriptive_field_is_a_warning(path: str, value: Any, rule: str) -> None:
     result = lint_answer(change_envelope(V2, path, value))
     assert rule in fired_rules(result, at_least=Severity.WARN)
     assert (result.payable, result.compliant) == (True, True)
@@ -209,9 +207,7 @@ def test_a_defect_of_what_only_describes_the_resource_is_a_warning(
         ("extensions.other", {"info": {}}, "extension-shape"),
     ],
 )
-def test_a_warning_costs_neither_payability_nor_compliance(
-    path: str, value: Any, rule: str
-) -> None:
+def test_warning_costs_neither_payability_nor_compliance(path: str, value: Any, rule: str) -> None:
     result = lint_answer(change_envelope(V2, path, value))
     assert fired_rules(result, at_least=Severity.WARN) == {rule}
     assert (result.payable, result.compliant) == (True, True)
@@ -241,7 +237,7 @@ def test_version_2_members_do_not_belong_in_version_1() -> None:
     assert (result.payable, result.compliant) == (True, True)
 
 
-def test_a_good_v1_body_does_not_rescue_a_bad_header() -> None:
+def test_good_v1_body_does_not_rescue_a_bad_header() -> None:
     assert not lint_answer(change_envelope(V2, ENTRY + "network", "base"), V1).payable
 
 
@@ -280,7 +276,7 @@ def test_variants_of_base64_are_read_and_mentioned() -> None:
         assert lint_answer(raw=raw).payable
 
 
-def test_an_envelope_of_version_2_in_the_body_reaches_no_stock_client() -> None:
+def test_version_2_envelope_in_the_body_is_not_read_by_official_clients() -> None:
     result = lint_answer(body=V2)
     assert "v2-in-body" in fired_rules(result)
     assert (result.payable, result.version, result.terms) == (False, 2, lint_answer(V2).terms)
@@ -296,14 +292,14 @@ def test_empty_header_counts_as_absent() -> None:
     assert lint_answer(raw="", body=V1).payable
 
 
-def test_an_envelope_under_the_wrong_name_or_too_deep_in_the_body_is_pointed_out() -> None:
+def test_envelope_under_the_wrong_name_or_too_deep_in_the_body_is_pointed_out() -> None:
     misnamed = lint_answer(more=(*GOOD_HEADERS, ("x-payment-required", encode_envelope(V2))))
     assert {"header-name", "no-envelope"} <= fired_rules(misnamed)
     assert {"envelope-nested", "no-envelope"} <= fired_rules(lint_answer(body={"x402": V2}))
     assert fired_rules(lint_answer(body=b"<html>pay here</html>")) == {"no-envelope"}
 
 
-def test_a_large_header_may_not_pass_proxies() -> None:
+def test_large_header_may_not_pass_proxies() -> None:
     large = change_envelope(V2, "extensions.bazaar.info.output", "x" * 9_000)
     assert fired_rules(lint_answer(large)) == {"header-large"}
 
@@ -349,7 +345,7 @@ def test_options_in_another_order_agree() -> None:
     assert "envelope-mismatch" not in fired_rules(lint_answer(one, other))
 
 
-def test_a_scheme_that_we_do_not_know_is_not_judged_by_evm_shapes() -> None:
+def test_unknown_scheme_is_not_judged_by_evm_formats() -> None:
     entry = {
         "scheme": "batch-settlement",
         "network": "cloudflare:402",
@@ -373,7 +369,7 @@ def test_a_scheme_that_we_do_not_know_is_not_judged_by_evm_shapes() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["Exact", "EXACT", " exact", "upTo"])
-def test_a_scheme_in_other_letters_than_clients_compare_is_an_error(scheme: str) -> None:
+def test_scheme_in_other_letters_than_clients_compare_is_an_error(scheme: str) -> None:
     result = lint_answer(change_envelope(V2, ENTRY + "scheme", scheme))
     assert wheres(result, "scheme-form") == {"accepts[0].scheme"}
     assert not result.payable
@@ -465,13 +461,13 @@ def test_upfront_payment_is_worth_a_note() -> None:
     assert (fired_rules(result), result.payable) == ({"flow-upfront"}, True)
 
 
-def test_the_older_name_of_an_mcp_tool_is_read_and_mentioned() -> None:
+def test_older_name_of_an_mcp_tool_is_read_and_mentioned() -> None:
     declared = {"type": "mcp", "tool": "fog", "inputSchema": {}, "method": "x"}
     result = lint_answer(change_envelope(V2, "extensions.bazaar.info.input", declared))
     assert fired_rules(result) == {"bazaar-tool-name"}
 
 
-def test_an_internal_url_is_not_the_public_one() -> None:
+def test_internal_url_is_not_the_public_one() -> None:
     result = lint_answer(change_envelope(V2, "resource.url", "http://localhost:4021/weather"))
     assert {"resource-internal", "resource-mismatch", "resource-http"} <= fired_rules(result)
     mapped = lint_answer(
@@ -480,7 +476,7 @@ def test_an_internal_url_is_not_the_public_one() -> None:
     assert mapped.findings == ()
 
 
-def test_a_thousand_bad_options_say_no_more_than_five() -> None:
+def test_findings_about_many_bad_options_are_limited() -> None:
     result = lint_answer(change_envelope(V2, "accepts", [{}] * 1_000))
     assert result.accepts == 1_000
     assert len([one for one in result.findings if one.rule == "scheme-form"]) == FINDINGS_MAX
@@ -499,7 +495,7 @@ def test_rules_have_distinct_slugs_and_a_fix() -> None:
 
 
 @given(url=st.from_regex(r"https?://[a-z0-9.-]+(/[a-zA-Z0-9/_.~-]*)?", fullmatch=True))
-def test_a_plain_url_is_read_as_one_that_needs_a_parser(url: str) -> None:
+def test_plain_url_is_read_as_one_that_needs_a_parser(url: str) -> None:
     def rules(resource: str) -> set[str]:
         return fired_rules(lint_answer(change_envelope(V2, "resource.url", resource)))
 

@@ -85,7 +85,7 @@ def node(script: str) -> Any:
 
 
 @pytest.mark.parametrize("network", [MAINNET, DEVNET, TESTNET])
-def test_a_good_offer_on_solana_is_payable(network: str) -> None:
+def test_good_offer_on_solana_is_payable(network: str) -> None:
     mint = SOLANA_USDC if network == MAINNET else DEVNET_USDC
     asked = change_envelope(
         change_envelope(SOLANA, ENTRY + "network", network), ENTRY + "asset", mint
@@ -130,11 +130,11 @@ def test_unpayable_solana_entry_is_an_error(path: str, value: Any, rule: str) ->
 
 
 @pytest.mark.parametrize("memo", ["x" * 256, "\u20ac" * 85, "", None])
-def test_a_memo_of_256_bytes_is_allowed_on_solana(memo: str | None) -> None:
+def test_memo_of_256_bytes_is_allowed_on_solana(memo: str | None) -> None:
     assert lint_answer(change_envelope(SOLANA, ENTRY + "extra.memo", memo)).findings == ()
 
 
-def test_a_token_that_clients_on_solana_do_not_know_is_a_warning() -> None:
+def test_token_that_clients_on_solana_do_not_know_is_a_warning() -> None:
     mint = "DezXAZ8z7PnrnRJjz3wXBoRgixCa6xjnB7YaB1pPB263"
     result = lint_answer(change_envelope(SOLANA, ENTRY + "asset", mint))
     assert (fired_rules(result), result.payable) == ({"asset-not-default"}, True)
@@ -171,7 +171,7 @@ def test_version_1_name_known_to_a_client_has_no_finding(name: str) -> None:
         *("base-mainnet", "mainnet", "eth", "8453", "arbitrum-sepolia"),
     ],
 )
-def test_a_version_1_name_that_no_client_knows_is_an_error(name: str) -> None:
+def test_version_1_name_that_no_client_knows_is_an_error(name: str) -> None:
     result = on(name)
     assert "network-unknown" in errors(result)
     assert not result.payable
@@ -192,7 +192,7 @@ def test_shapes_are_checked_whatever_the_network_is_called(name: str) -> None:
         *("eip155:8453/erc20", "eip155:0x2105", "eip155:-1", "eip155:8453 ", "base", "8453"),
     ],
 )
-def test_an_evm_network_that_is_not_written_as_caip2_is_an_error(network: str) -> None:
+def test_evm_network_that_is_not_written_as_caip2_is_an_error(network: str) -> None:
     result = lint_answer(change_envelope(V2, ENTRY + "network", network))
     assert errors(result) & {"network-form", "network-chain"}
     assert not result.payable
@@ -221,20 +221,20 @@ def test_other_chains_are_not_evaluated_and_never_called_broken(network: str, pa
 
 
 @pytest.mark.parametrize("network", [network for network, _ in OTHERS[:-1]])
-def test_an_evm_address_as_payee_of_another_chain_is_a_warning(network: str) -> None:
+def test_evm_address_as_payee_of_another_chain_is_a_warning(network: str) -> None:
     entry = {**V2["accepts"][0], "network": network, "asset": "USDC", "payTo": PAYEE, "extra": {}}
     result = lint_answer(change_envelope(V2, "accepts", [entry]))
     assert ("payto-network" in fired_rules(result)) == (network != "hedera:mainnet")
     assert result.compliant
 
 
-def test_a_version_1_name_of_another_chain_is_not_evaluated_either() -> None:
+def test_version_1_name_of_another_chain_is_not_evaluated_either() -> None:
     result = on("stellar-testnet", asset="USDC", payTo=OTHERS[0][1], extra=None)
     assert "network-not-evaluated" in fired_rules(result)
     assert result.compliant
 
 
-def test_a_network_on_which_clients_of_version_1_differ_is_worth_a_note() -> None:
+def test_network_on_which_clients_of_version_1_differ_is_worth_a_note() -> None:
     result = on("story", asset="0x" + "ab" * 20)
     assert "network-divided" in fired_rules(result)
     assert (result.payable, result.compliant) == (True, True)
@@ -242,7 +242,7 @@ def test_a_network_on_which_clients_of_version_1_differ_is_worth_a_note() -> Non
 
 
 @pytest.mark.node
-def test_the_names_of_version_1_are_those_of_the_installed_sdks() -> None:
+def test_names_of_version_1_are_those_of_the_installed_sdks() -> None:
     python = {name: f"eip155:{chain}" for name, chain in V1_NETWORK_CHAIN_IDS.items()}
     solana = sdk_file("mechanisms", "svm", "constants.py").V1_TO_V2_NETWORK_MAP
     script = node(
@@ -258,7 +258,7 @@ def test_the_names_of_version_1_are_those_of_the_installed_sdks() -> None:
 
 
 @pytest.mark.node
-def test_the_tokens_that_clients_take_by_default_are_those_of_the_installed_sdks() -> None:
+def test_tokens_that_clients_take_by_default_are_those_of_the_installed_sdks() -> None:
     script = node(
         'import { DEFAULT_ASSETS } from "@x402/evm"; console.log(JSON.stringify(DEFAULT_ASSETS))'
     )
@@ -278,7 +278,7 @@ def test_the_tokens_that_clients_take_by_default_are_those_of_the_installed_sdks
     assert set(listed) == ours
 
 
-def test_the_tokens_of_solana_are_those_of_the_installed_sdk() -> None:
+def test_tokens_of_solana_are_those_of_the_installed_sdk() -> None:
     text = Path(x402.__file__).parent.joinpath("mechanisms", "svm", "default_assets.py").read_text()
     constants = sdk_file("mechanisms", "svm", "constants.py")
     body = text[text.index("DEFAULT_ASSETS") : text.index("def _resolve_network_key")]
@@ -305,9 +305,7 @@ USDT0 = "0x779Ded0c9e1022225f8E0630b35a9b54bE713736"
     ("network", "asset"),
     [("eip155:196", USDT0), ("eip155:196", USDC), ("eip155:8453", USDT0), ("eip155:143", FLARE)],
 )
-def test_an_address_that_is_a_token_elsewhere_is_only_unknown_here(
-    network: str, asset: str
-) -> None:
+def test_address_that_is_a_token_elsewhere_is_only_unknown_here(network: str, asset: str) -> None:
     domain = {"name": "USD\u20ae0", "version": "1"}
     entry = {**V2["accepts"][0], "network": network, "asset": asset, "extra": domain}
     result = lint_answer(change_envelope(V2, "accepts", [entry]))

@@ -224,7 +224,7 @@ def test_ton_is_payable_exactly_where_the_python_client_signs(node: str) -> None
     assert wrong == []
 
 
-def test_a_scheme_of_another_network_is_not_payable() -> None:
+def test_scheme_of_another_network_is_not_payable() -> None:
     for network in ("tvm:-239", MAINNET):
         result = lint_answer(
             change_envelope(

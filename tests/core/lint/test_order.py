@@ -70,7 +70,7 @@ def node() -> Iterator[str]:
 
 
 @pytest.mark.node
-def test_an_offer_is_payable_where_the_official_client_of_a_family_signs(node: str) -> None:
+def test_offer_is_payable_where_the_official_client_of_a_family_signs(node: str) -> None:
     names = [*itertools.permutations(ENTRIES, 2)]
     offers = [change_envelope(V2, "accepts", [ENTRIES[name] for name in pair]) for pair in names]
     asked = [question(offer, [family]) for family in ("evm", "svm") for offer in offers]
@@ -115,7 +115,7 @@ def any_of(family: str, offer: Document) -> bool:
         (("upto broken", "ton"), "order-evm", "accepts[1]", True),
     ],
 )
-def test_a_broken_first_entry_is_named_with_the_family_and_the_good_entry(
+def test_broken_first_entry_is_named_with_the_family_and_the_good_entry(
     names: tuple[str, ...], rule: str, where: str, payable: bool
 ) -> None:
     result = lint_answer(change_envelope(V2, "accepts", [ENTRIES[name] for name in names]))
@@ -135,7 +135,7 @@ def test_a_broken_first_entry_is_named_with_the_family_and_the_good_entry(
         ("solana", "exact", "ton"),
     ],
 )
-def test_an_order_that_every_client_can_pay_or_none_has_no_finding(names: tuple[str, ...]) -> None:
+def test_order_that_every_client_can_pay_or_none_has_no_finding(names: tuple[str, ...]) -> None:
     result = lint_answer(change_envelope(V2, "accepts", [ENTRIES[name] for name in names]))
     assert not {"order-evm", "order-solana", "order-ton"} & fired_rules(result)
 

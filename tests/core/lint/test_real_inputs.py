@@ -142,7 +142,7 @@ def test_real_services_that_take_payments_are_payable(name: str) -> None:
     assert of_captured(CHALLENGES / "captured" / f"{name}.json").payable
 
 
-def test_a_real_header_and_body_that_disagree_are_noticed() -> None:
+def test_differing_real_header_and_body_are_reported() -> None:
     result = of_captured(CHALLENGES / "captured" / "012-nansen-token-screener.json")
     assert "envelope-mismatch" in rules(result)
 

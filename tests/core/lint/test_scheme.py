@@ -76,7 +76,7 @@ def errors(result: Lint) -> set[str]:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_good_offer_of_each_scheme_is_payable(name: str) -> None:
+def test_good_offer_of_each_scheme_is_payable(name: str) -> None:
     result = lint_answer(GOOD[name])
     assert fired_rules(result, at_least=Severity.WARN) == set()
     assert (result.payable, result.compliant) == (True, True)
@@ -151,7 +151,7 @@ def test_version_1_clients_sign_eip3009_for_any_method() -> None:
         assert not result.payable
 
 
-def test_a_token_that_takes_permit2_only_must_be_offered_so() -> None:
+def test_permit2_only_token_must_be_offered_with_permit2() -> None:
     domain = {"name": "MegaUSD", "version": "1"}
     mega = change_envelope(
         change_envelope(V2, ENTRY + "network", "eip155:4326"), ENTRY + "asset", MEGA_USD
@@ -198,12 +198,12 @@ def test_asset_and_payee_that_are_mixed_up_are_an_error() -> None:
 
 
 @pytest.mark.parametrize(("offer", "bits"), [(BATCH, 128), (CAPTURE, 120), (EXACT, 256)])
-def test_an_amount_fits_the_contract_of_its_scheme(offer: Document, bits: int) -> None:
+def test_amount_fits_the_contract_of_its_scheme(offer: Document, bits: int) -> None:
     assert lint_answer(change_envelope(offer, ENTRY + "amount", str(2**bits - 1))).payable
     assert not lint_answer(change_envelope(offer, ENTRY + "amount", str(2**bits))).payable
 
 
-def test_the_contracts_and_bounds_are_those_of_the_installed_sdks() -> None:
+def test_contracts_and_bounds_are_those_of_the_installed_sdks() -> None:
     named = {
         constants.PERMIT2_ADDRESS,
         constants.X402_EXACT_PERMIT2_PROXY_ADDRESS,
@@ -216,7 +216,7 @@ def test_the_contracts_and_bounds_are_those_of_the_installed_sdks() -> None:
 
 
 @pytest.mark.node
-def test_the_escrows_of_auth_capture_are_those_of_the_installed_sdk() -> None:
+def test_escrows_of_auth_capture_are_those_of_the_installed_sdk() -> None:
     module = Path(__file__).parents[3] / "node_modules/@x402/evm/dist/cjs/auth-capture/client"
     source = (module / "index.js").read_text(encoding="utf-8")
     addresses = re.findall(r'AUTH_CAPTURE_ESCROW_V\w+ = "(0x[0-9a-fA-F]{40})"', source)

@@ -117,7 +117,7 @@ def test_only_failures_of_recently_up_endpoints_are_surprising(
     assert is_suspicious(failing(9, last_up)) == surprising
 
 
-def test_a_site_that_answered_last_has_not_failed() -> None:
+def test_site_that_answered_last_has_not_failed() -> None:
     minute = failing(SITES_MIN)
     answer = asked("www.seller0.com", paid())
     assert why([*minute, answer]) is None
@@ -282,7 +282,7 @@ def of(wave: Wave) -> list[NetworkProbe]:
 
 
 @given(WAVES, REFERENCES, st.sampled_from([COMMON_MODE, NO_CONNECTIVITY]))
-def test_an_answer_and_broken_http_stay_with_the_target(
+def test_answer_and_broken_http_stay_with_the_target(
     wave: Wave, references: list[bool], reason: str
 ) -> None:
     for judged in (attribute_to_this_machine(wave, reason, even_dead=True), exclude_unproven(wave)):
@@ -292,7 +292,7 @@ def test_an_answer_and_broken_http_stay_with_the_target(
 
 
 @given(WAVES.flatmap(lambda wave: st.tuples(st.just(wave), st.permutations(wave))), REFERENCES)
-def test_the_order_of_a_minute_does_not_matter(
+def test_order_of_a_minute_does_not_matter(
     waves: tuple[Wave, Wave], references: list[bool]
 ) -> None:
     one, other = waves
@@ -301,7 +301,7 @@ def test_the_order_of_a_minute_does_not_matter(
 
 
 @given(WAVES, st.lists(st.tuples(st.sampled_from(sites(40)), INSTANTS)), REFERENCES)
-def test_the_dead_never_change_the_verdict_on_others(
+def test_dead_endpoints_do_not_change_the_verdict_on_others(
     wave: Wave, dead: list[tuple[str, int]], references: list[bool]
 ) -> None:
     more: Wave = [(asked(host, failure(at=at), DEAD), failure(at=at)) for host, at in dead]
@@ -327,7 +327,7 @@ def test_excluded_results_change_neither_score_nor_last_up(
                 assert last_up.after(after) == last_up
 
 
-def test_a_standing_follows_the_scored_probes() -> None:
+def test_standing_follows_the_scored_probes() -> None:
     stands = LastUp().after(failure(at=1)).after(failure(at=2))
     assert stands == LastUp(down_since=1)
     stands = stands.after(paid(at=3))

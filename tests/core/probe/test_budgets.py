@@ -45,7 +45,7 @@ def test_host_with_sufficient_budget_keeps_the_cadence() -> None:
     assert share_of({LISTED: 1_500, WATCHED: 30}) == HostShare()
 
 
-def test_a_slow_host_has_a_smaller_budget() -> None:
+def test_slow_host_has_a_smaller_budget() -> None:
     assert share_of({LISTED: 300}) == HostShare()
     slow = share_of({LISTED: 300}, pace_ms=11 * SECOND_MS)
     assert 55 * MINUTE_MS < interval(LISTED, slow) < 65 * MINUTE_MS
@@ -99,7 +99,7 @@ def test_hosts_of_a_small_site_do_not_share_a_budget() -> None:
     assert set(whole_plan.gaps_us) == {ALL}
 
 
-def test_a_crowded_host_of_a_site_keeps_the_longer_of_both_intervals() -> None:
+def test_crowded_host_of_a_site_keeps_the_longer_of_both_intervals() -> None:
     others = [load({LISTED: 1}, host=f"{number}.big.com") for number in range(1_000)]
     whole_plan = plan([load({LISTED: 32_000}), *others], NORMAL, catch_up=2)
     alone = plan([load({LISTED: 32_000})], NORMAL, catch_up=2)

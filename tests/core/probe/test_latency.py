@@ -38,7 +38,7 @@ def test_below_128_ms_each_millisecond_has_a_bucket() -> None:
 
 
 @pytest.mark.parametrize("exponent", range(7, 20))
-def test_an_octave_has_64_equal_buckets(exponent: int) -> None:
+def test_octave_has_64_equal_buckets(exponent: int) -> None:
     octave = range(2**exponent, 2 ** (exponent + 1))
     buckets = [bucket_of(ms) for ms in octave]
     sizes = {buckets.count(bucket) for bucket in set(buckets)}
@@ -47,7 +47,7 @@ def test_an_octave_has_64_equal_buckets(exponent: int) -> None:
 
 
 @given(LATENCIES)
-def test_the_value_of_a_bucket_is_its_lower_bound(ms: int) -> None:
+def test_value_of_a_bucket_is_its_lower_bound(ms: int) -> None:
     bucket = bucket_of(ms)
     assert lower_bound(bucket) <= ms < lower_bound(bucket + 1)
     assert bucket_of(lower_bound(bucket)) == bucket
@@ -61,14 +61,14 @@ def test_published_bucket_numbers_never_move() -> None:
 
 
 @given(st.lists(LATENCIES, min_size=1), st.integers(1, 100))
-def test_a_percentile_is_the_bucket_of_the_nearest_rank(values: list[int], percent: int) -> None:
+def test_percentile_is_the_bucket_of_the_nearest_rank(values: list[int], percent: int) -> None:
     rank = math.ceil(percent * len(values) / 100)
     assert percentile(histogram(values), percent) == lower_bound(
         bucket_of(sorted(values)[rank - 1])
     )
 
 
-def test_an_empty_histogram_has_no_percentile() -> None:
+def test_empty_histogram_has_no_percentile() -> None:
     assert percentile((), 50) is None
 
 

@@ -85,7 +85,7 @@ def test_one_offer_that_can_be_evaluated_is_enough_for_a_grade() -> None:
     assert (result.grade, result.recommendation) == ("F", "avoid")
 
 
-def test_an_envelope_that_is_broken_on_any_network_is_graded() -> None:
+def test_envelope_that_is_broken_on_any_network_is_graded() -> None:
     url = "https://api.example.com/weather"
     document = change_envelope(V2, "accepts", [{**STELLAR, "payTo": PAYEE}])
     headers = (("payment-required", encode_envelope({**document, "x402Version": "2"})),)

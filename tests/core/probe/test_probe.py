@@ -43,7 +43,7 @@ def findings(errors: int, warnings: int) -> tuple[Finding, ...]:
 
 
 @pytest.mark.parametrize("status", [402, 200, 204, 299, 400, 422])
-def test_a_target_that_answers_the_protocol_is_up_by_its_own_doing(status: int) -> None:
+def test_target_that_answers_the_protocol_is_up_by_its_own_doing(status: int) -> None:
     result = probe(Answer(status=status))
     assert (result.up, result.attribution, result.scored) == (True, Attribution.TARGET, True)
     assert result.latency_ms == 42
@@ -75,7 +75,7 @@ def test_every_other_answer_is_down_and_scored(status: int, outcome: Outcome) ->
 
 
 @pytest.mark.parametrize("kind", sorted(set(FaultKind) - {FaultKind.DNS_FAILED, FaultKind.LOCAL}))
-def test_a_fault_of_the_target_is_down_and_scored(kind: FaultKind) -> None:
+def test_fault_of_the_target_is_down_and_scored(kind: FaultKind) -> None:
     result = probe(Fault(kind=kind))
     assert (result.up, result.attribution, result.reason) == (False, Attribution.TARGET, kind.value)
 
@@ -117,7 +117,7 @@ def test_compliance_is_nothing_while_the_target_is_down() -> None:
     assert probe(Fault(kind=FaultKind.TIMEOUT), lint).compliance == 0
 
 
-def test_the_quote_and_the_count_of_options_come_from_the_envelope() -> None:
+def test_quote_and_the_count_of_options_come_from_the_envelope() -> None:
     terms = Terms(
         version=2, scheme="exact", network="eip155:8453", asset="0xAB", amount=5, pay_to="0xCD"
     )

@@ -32,7 +32,7 @@ def test_seconds_and_dates_are_read(header: str | None, wait: int | None) -> Non
     assert retry_after_ms(header, now=NOW) == wait
 
 
-def test_a_date_is_not_read_without_a_clock() -> None:
+def test_date_is_not_read_without_a_clock() -> None:
     assert retry_after_ms("Sun, 21 Dec 2025 02:17:10 GMT", now=None) is None
     assert retry_after_ms("3", now=None) == 3_000
 

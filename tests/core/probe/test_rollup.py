@@ -43,7 +43,7 @@ RESULTS = st.lists(
 )
 
 
-def test_a_day_adds_up_to_its_sums() -> None:
+def test_day_adds_up_to_its_sums() -> None:
     start = DAY * DAY_MS
     sums = rollup(
         DAY,
@@ -69,12 +69,12 @@ def test_a_day_adds_up_to_its_sums() -> None:
     )
 
 
-def test_an_unscored_probe_without_a_reason_is_counted_under_its_attribution() -> None:
+def test_unscored_probe_without_a_reason_is_counted_under_its_attribution() -> None:
     unknown = replace(result(DAY * DAY_MS), attribution=Attribution.UNKNOWN)
     assert rollup(DAY, [unknown]).excluded == (("unknown", 1),)
 
 
-def test_a_probe_of_another_day_is_refused() -> None:
+def test_probe_of_another_day_is_refused() -> None:
     with pytest.raises(RollupError):
         rollup(DAY, [result((DAY + 1) * DAY_MS)])
 

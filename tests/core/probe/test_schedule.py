@@ -48,9 +48,7 @@ def other(number: int) -> Endpoint:
 
 
 @given(st.integers(0, 10_000), st.integers(NOW, NOW + 400 * DAY_MS))
-def test_the_next_probe_comes_after_the_cadence_give_or_take_a_twentieth(
-    number: int, now: int
-) -> None:
+def test_next_probe_comes_after_the_cadence_give_or_take_a_twentieth(number: int, now: int) -> None:
     for endpoint, period in (
         (other(number), 30 * MINUTE_MS),
         (replace(other(number), watched_until=now + 1), 5 * MINUTE_MS),
@@ -60,7 +58,7 @@ def test_the_next_probe_comes_after_the_cadence_give_or_take_a_twentieth(
         assert period * 95 // 100 <= gap <= period * 105 // 100
 
 
-def test_a_watch_that_ended_no_longer_counts_and_one_of_a_delisted_endpoint_does() -> None:
+def test_watch_that_ended_no_longer_counts_and_one_of_a_delisted_endpoint_does() -> None:
     ended = replace(ENDPOINT, watched_until=NOW)
     assert next_due(ended, Cadence(), now=NOW) - NOW > 28 * MINUTE_MS
     delisted = replace(ENDPOINT, status=Listing.DELISTED, watched_until=NOW + 1)
@@ -85,7 +83,7 @@ def test_probes_spread_out_within_half_a_day_after_a_stop() -> None:
 
 
 @given(number=st.integers(0, 2_000))
-def test_the_probes_of_a_round_keep_the_order_of_the_ids_however_late_some_were(
+def test_probes_of_a_round_keep_the_order_of_the_ids_however_late_some_were(
     number: int,
 ) -> None:
     period = 30 * MINUTE_MS
@@ -114,7 +112,7 @@ def test_endpoint_is_probed_before_and_after_its_slot() -> None:
     assert all(abs(ms) <= period // 40 for ms in settled)
 
 
-def test_the_pace_does_not_drift_over_a_month() -> None:
+def test_pace_does_not_drift_over_a_month() -> None:
     now, probes = NOW, 0
     while now < NOW + 30 * DAY_MS:
         now = next_due(ENDPOINT, Cadence(), now=now)
@@ -122,7 +120,7 @@ def test_the_pace_does_not_drift_over_a_month() -> None:
     assert 1_425 <= probes <= 1_455
 
 
-def test_a_pause_moves_the_next_probe_only_where_it_is_the_longer() -> None:
+def test_pause_moves_the_next_probe_only_where_it_is_the_longer() -> None:
     usual = next_due(ENDPOINT, Cadence(), now=NOW)
     assert next_due(ENDPOINT, Cadence(), now=NOW, pause_ms=MINUTE_MS) == usual
     assert next_due(ENDPOINT, Cadence(), now=NOW, pause_ms=2 * HOUR_MS) == NOW + 2 * HOUR_MS
@@ -240,7 +238,7 @@ def test_requested_pause_is_kept_and_the_failure_holds_as_long() -> None:
     assert endpoint.unconfirmed_at is None
 
 
-def test_a_probe_that_comes_when_the_regular_one_is_due_confirms_nothing() -> None:
+def test_probe_at_the_regular_time_does_not_confirm() -> None:
     failed, _ = after(PAYABLE, result(NOW, "down"))
     late, following = after(failed, result(NOW + HOUR_MS, "down"))
     assert not following.confirms
@@ -287,7 +285,7 @@ def test_at_most_two_confirming_probes_for_any_history(
 @pytest.mark.parametrize(
     "pace", [{"every_ms": 0}, {"every_ms": 999}, {"watched_every_ms": -1}, {"host_gap_ms": -1}]
 )
-def test_a_pace_that_would_be_a_flood_is_refused(pace: dict[str, int]) -> None:
+def test_pace_that_would_be_a_flood_is_refused(pace: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="_ms"):
         Cadence(**pace)
 
@@ -333,7 +331,7 @@ def test_only_429_and_503_may_ask_for_a_pause() -> None:
     assert pause_ms(Fault(kind=FaultKind.TIMEOUT), now=NOW) == 0
 
 
-def test_a_date_means_the_same_in_every_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_date_means_the_same_in_every_time_zone(monkeypatch: pytest.MonkeyPatch) -> None:
     text = formatdate((NOW + 90_000) / 1000, usegmt=True).removesuffix(" GMT")
     pauses: set[Any] = set()
     try:

@@ -110,13 +110,13 @@ def test_state_is_forgotten_after_a_day_without_probes() -> None:
 @pytest.mark.parametrize(
     ("interval", "hours"), [(5 * MINUTE_MS, 2), (2 * HOUR_MS, 3), (6 * HOUR_MS, 9), (DAY_MS, 24)]
 )
-def test_a_failure_holds_one_and_a_half_times_its_interval(interval: int, hours: int) -> None:
+def test_failure_holds_one_and_a_half_times_its_interval(interval: int, hours: int) -> None:
     assert holds_ms(payable=False, interval_ms=interval) == hours * HOUR_MS
     assert holds_ms(payable=True, interval_ms=interval) == HOLDS_MIN_MS
     assert HOLDS_MIN_MS <= hours * HOUR_MS <= HOLDS_MAX_MS
 
 
-def test_a_refusal_is_not_up_as_time() -> None:
+def test_refusal_is_not_up_as_time() -> None:
     for outcome in (Outcome.THROTTLED, Outcome.FORBIDDEN):
         said = statement(unpaid_probe(START, outcome))
         assert said is not None

@@ -49,13 +49,13 @@ def test_single_vantage_decides() -> None:
     assert exclude_minority_failure(FAILURE, ()) == FAILURE
 
 
-def test_a_failure_that_half_of_the_vantages_do_not_see_is_nobodys() -> None:
+def test_failure_that_half_of_the_vantages_do_not_see_has_no_attribution() -> None:
     result = exclude_minority_failure(FAILURE, [state(up=True)])
     assert (result.attribution, result.reason) == (Attribution.UNKNOWN, PARTLY_REACHABLE)
     assert not is_down(state(up=True), state(up=False), state(up=True))
 
 
-def test_a_failure_that_more_than_half_see_is_the_endpoints() -> None:
+def test_failure_that_more_than_half_of_the_vantages_see_is_attributed_to_the_endpoint() -> None:
     assert is_down(state(up=False))
     assert is_down(state(up=True), state(up=False))
 
@@ -77,7 +77,7 @@ def test_down_needs_more_than_half_of_all(ups: list[bool]) -> None:
 
 
 @given(ups=st.lists(st.booleans(), max_size=8))
-def test_an_answer_is_up_whatever_other_vantages_see(ups: list[bool]) -> None:
+def test_answer_is_up_whatever_other_vantages_see(ups: list[bool]) -> None:
     answer = replace(FAILURE, up=True, outcome=Outcome.PAYMENT_REQUIRED)
     assert exclude_minority_failure(answer, [state(up=up) for up in ups]) == answer
 

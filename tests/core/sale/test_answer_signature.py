@@ -70,12 +70,12 @@ def with_header(**changes: object) -> str:
     return f"{encoded(header | changes)}..{SIGNED.rpartition('.')[2]}"
 
 
-def test_a_key_has_the_thumbprint_that_rfc_8037_gives_it() -> None:
+def test_key_has_the_thumbprint_that_rfc_8037_gives_it() -> None:
     assert KEY.fingerprint == KEY.public_jwk["kid"] == THUMBPRINT
 
 
 @given(document=JSON, iat=st.integers(0, 2**40))
-def test_a_second_implementation_verifies_the_signature_of_any_document(
+def test_second_implementation_verifies_the_signature_of_any_document(
     document: object, iat: int
 ) -> None:
     body = json.dumps(document).encode()
@@ -89,7 +89,7 @@ def test_a_second_implementation_verifies_the_signature_of_any_document(
 
 
 @given(body=st.binary(max_size=300))
-def test_a_second_implementation_verifies_the_signature_of_any_bundle(body: bytes) -> None:
+def test_second_implementation_verifies_the_signature_of_any_bundle(body: bytes) -> None:
     signature = KEY.sign(body, "tollgauge-bundle", NOW)
 
     assert header_of(signature, hashlib.sha256(body).digest())["typ"] == "tollgauge-bundle"
@@ -112,7 +112,7 @@ def test_spaces_and_the_order_of_members_do_not_matter() -> None:
 
 
 @given(bit=st.integers(0, 8 * len(SIGNED) - 1))
-def test_a_signature_with_any_bit_changed_is_refused(bit: int) -> None:
+def test_signature_with_any_bit_changed_is_refused(bit: int) -> None:
     changed = bytearray(SIGNED.encode())
     changed[bit // 8] ^= 1 << bit % 8
 
@@ -121,7 +121,7 @@ def test_a_signature_with_any_bit_changed_is_refused(bit: int) -> None:
 
 
 @given(bit=st.integers(0, 8 * len(canonical(BODY)) - 1))
-def test_a_body_with_any_bit_changed_is_refused(bit: int) -> None:
+def test_body_with_any_bit_changed_is_refused(bit: int) -> None:
     changed = bytearray(canonical(BODY))
     changed[bit // 8] ^= 1 << bit % 8
 
@@ -143,7 +143,7 @@ def test_only_eddsa_is_accepted(alg: object) -> None:
         verify(with_header(alg=alg), BODY, "tollgauge-report", [KEY.public])
 
 
-def test_the_public_key_cannot_be_used_as_a_shared_secret() -> None:
+def test_public_key_cannot_be_used_as_a_shared_secret() -> None:
     header = encoded(
         {
             "alg": "HS256",
@@ -165,7 +165,7 @@ def test_the_public_key_cannot_be_used_as_a_shared_secret() -> None:
     [{"b64": True}, {"b64": 0}, {"crit": []}, {"crit": ["b64", "exp"]}, {"crit": "b64"}],
     ids=str,
 )
-def test_a_payload_in_another_form_is_refused(change: dict[str, object]) -> None:
+def test_payload_in_another_form_is_rejected(change: dict[str, object]) -> None:
     with pytest.raises(SignatureError, match="b64"):
         verify(with_header(**change), BODY, "tollgauge-report", [KEY.public])
 
@@ -200,14 +200,14 @@ def test_rejects_texts_that_are_not_valid_signatures(text: str) -> None:
         read(text)
 
 
-def test_a_signature_of_a_key_that_is_not_known_is_refused() -> None:
+def test_signature_of_a_key_that_is_not_known_is_refused() -> None:
     with pytest.raises(SignatureError, match="not known"):
         verify(SIGNED, BODY, "tollgauge-report", [OTHER_KEY.public])
     with pytest.raises(SignatureError, match="not known"):
         verify(SIGNED, BODY, "tollgauge-report", [])
 
 
-def test_a_signature_that_names_a_key_which_did_not_make_it_is_refused() -> None:
+def test_signature_that_names_a_key_which_did_not_make_it_is_refused() -> None:
     stolen_name = with_header(kid=OTHER_KEY.fingerprint)
 
     with pytest.raises(SignatureError, match="not that of this body"):
@@ -240,14 +240,14 @@ def test_retired_key_is_valid_for_signatures_of_its_period(
     "body",
     [b"", b"{", b'{"a":1,"a":2}', b"[NaN]", b"[9007199254740993]", b'["\\ud800"]', b"[" * 40],
 )
-def test_a_body_without_a_canonical_form_is_neither_signed_nor_verified(body: bytes) -> None:
+def test_body_without_a_canonical_form_is_neither_signed_nor_verified(body: bytes) -> None:
     with pytest.raises(SignatureError, match="canonical"):
         KEY.sign(body, "tollgauge-report", NOW)
     with pytest.raises(SignatureError, match="canonical"):
         verify(SIGNED, body, "tollgauge-report", [KEY.public])
 
 
-def test_a_key_is_the_same_from_pem_and_from_a_jwk() -> None:
+def test_key_is_the_same_from_pem_and_from_a_jwk() -> None:
     pem = OKPKey.import_key(json.loads(PRIVATE_JWK)).as_pem(private=True).decode()
 
     assert SigningKey.of(f"\n{pem}\n") == SigningKey.of(f" {PRIVATE_JWK}\n") == KEY
@@ -304,7 +304,7 @@ def test_rejects_jwk_that_is_not_a_public_key(jwk: dict[str, object]) -> None:
         PublicKey.of(jwk)
 
 
-def test_the_keys_of_a_set_are_read_and_others_left_out() -> None:
+def test_keys_of_a_set_are_read_and_others_left_out() -> None:
     others = [{"kty": "EC", "crv": "P-256", "x": "AA", "y": "AA"}, "no object", {}]
     key_set = {"keys": [*others, KEY.public_jwk, OTHER_KEY.public_jwk]}
 
@@ -322,13 +322,13 @@ def test_rejects_documents_without_keys(text: bytes) -> None:
         read_keys(text)
 
 
-def test_a_key_that_was_retired_twice_counts_in_both_times() -> None:
+def test_key_that_was_retired_twice_counts_in_both_times() -> None:
     early, late = (replace(KEY.public, nbf=at, exp=at) for at in (1, NOW // 1000))
 
     verify(SIGNED, BODY, "tollgauge-report", [early, late])
 
 
-def test_a_key_never_shows_its_private_half() -> None:
+def test_key_never_shows_its_private_half() -> None:
     private = json.loads(PRIVATE_JWK)["d"]
     shown = f"{KEY!r} {KEY.public_jwk} {KEY.public!r}"
 

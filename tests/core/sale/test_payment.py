@@ -84,7 +84,7 @@ def payment(path: str = "x402Version", value: object = 2) -> Payment:
     return decode(header(changed(path, value)))
 
 
-def test_a_good_payment_pays_its_offer() -> None:
+def test_good_payment_pays_its_offer() -> None:
     assert refusal(payment(), OFFER, now_s=NOW) is None
 
 
@@ -106,7 +106,7 @@ def test_signed_values_are_compared_exactly(path: str, value: str, reason: str) 
     assert refusal(payment(path, value), OFFER, now_s=NOW) == reason
 
 
-def test_a_cheaper_accepted_amount_does_not_lower_the_price() -> None:
+def test_cheaper_accepted_amount_does_not_lower_the_price() -> None:
     assert refusal(payment("accepted.amount", "1"), OFFER, now_s=NOW) is None
     assert refusal(payment("payload.authorization.value", "1"), OFFER, now_s=NOW) is not None
 
@@ -125,7 +125,7 @@ def test_a_cheaper_accepted_amount_does_not_lower_the_price() -> None:
         base64.b64encode(b'{"x402Version":2,"x402Version":2}').decode(),
     ],
 )
-def test_a_header_that_is_not_strict_is_refused(text: str) -> None:
+def test_header_that_is_not_strict_is_refused(text: str) -> None:
     with pytest.raises(PaymentHeaderError):
         decode(text)
 
@@ -155,7 +155,7 @@ def test_a_header_that_is_not_strict_is_refused(text: str) -> None:
         ("payload.authorization.validBefore", "soon"),
     ],
 )
-def test_a_payment_of_the_wrong_shape_is_refused(path: str, value: object) -> None:
+def test_payment_of_the_wrong_shape_is_refused(path: str, value: object) -> None:
     with pytest.raises(PaymentHeaderError):
         decode(header(changed(path, value)))
 
@@ -185,7 +185,7 @@ def test_another_nonce_is_another_payment() -> None:
     assert other.id != payment().id
 
 
-def test_a_digest_binds_method_path_and_body() -> None:
+def test_digest_binds_method_path_and_body() -> None:
     base = request_digest("POST", "/a", b"{}")
     assert base == request_digest("post", "/a", b"{}")
     others = (("GET", "/a", b"{}"), ("POST", "/b", b"{}"), ("POST", "/a", b"[]"))
@@ -193,13 +193,13 @@ def test_a_digest_binds_method_path_and_body() -> None:
     assert request_digest("POST", "/a", b"b{}") != request_digest("POST", "/ab", b"{}")
 
 
-def test_a_body_has_one_canonical_form() -> None:
+def test_body_has_one_canonical_form() -> None:
     one, other = json.loads('{"a": 1, "b": "\\u00e9"}'), json.loads('{"b":"é","a":1}')
     assert canonical_body(one) == canonical_body(other)
 
 
 @given(st.sampled_from(State))
-def test_a_final_state_stays(state: State) -> None:
+def test_final_state_stays(state: State) -> None:
     final = {State.FAILED, State.EXPIRED}
     assert (TRANSITIONS[state] == frozenset()) == (state in final)
 

@@ -39,19 +39,19 @@ def test_three_sales_are_attributed_and_two_other_transfers_are_not() -> None:
     assert (day.difference, day.complete, day.unexplained) == (0, True, False)
 
 
-def test_a_settled_sale_that_the_chain_never_showed_is_a_difference() -> None:
+def test_settled_sale_that_the_chain_never_showed_is_a_difference() -> None:
     day = reconcile_day(READ, DAY, [SALE], [unseen(BEGIN + HOUR_MS)])
     assert (day.sales, day.settled, day.received) == (2, 10_000, 5_000)
     assert (day.difference, day.awaited) == (-5_000, 0)
     assert day.unexplained
 
 
-def test_a_sale_that_the_chain_brought_another_sum_for_is_a_difference() -> None:
+def test_sale_with_another_sum_on_the_chain_is_a_difference() -> None:
     day = reconcile_day(READ, DAY, [ReceivedTransfer(4_999, 5_000)], [])
     assert (day.difference, day.unexplained) == (-1, True)
 
 
-def test_a_sale_is_awaited_until_its_authorization_has_ended() -> None:
+def test_sale_is_awaited_until_its_authorization_has_ended() -> None:
     late = unseen(END - MINUTE_MS)
     before = replace(READ, read_to=END + 2 * MINUTE_MS)
     day = reconcile_day(before, DAY, [SALE], [late])
@@ -61,7 +61,7 @@ def test_a_sale_is_awaited_until_its_authorization_has_ended() -> None:
     assert reconcile_day(after, DAY, [SALE], [late]).unexplained
 
 
-def test_a_day_is_complete_when_all_of_it_was_read() -> None:
+def test_day_is_complete_when_all_of_it_was_read() -> None:
     assert reconcile_day(READ, DAY, [], []).complete
     assert not reconcile_day(replace(READ, read_to=END - 1), DAY, [], []).complete
     assert reconcile_day(replace(READ, read_to=END), DAY, [], []).complete
@@ -77,7 +77,7 @@ def test_without_a_node_every_sale_is_awaited_and_nothing_is_judged() -> None:
     assert not day.complete
 
 
-def test_a_sale_from_before_the_chain_was_read_is_not_missing() -> None:
+def test_sale_from_before_the_chain_was_read_is_not_missing() -> None:
     late_start = replace(READ, read_from=BEGIN + 2 * HOUR_MS)
     day = reconcile_day(late_start, DAY, [], [unseen(BEGIN + HOUR_MS)])
     assert (day.awaited, day.difference) == (5_000, 0)

@@ -50,7 +50,7 @@ def least(demand: DemandEvidence) -> Fraction:
     return Fraction(min((weight for _, weight in demand.weights), default=0), WHOLE_WEIGHT)
 
 
-def test_a_customer_of_anchors_counts_fully_at_its_only_seller() -> None:
+def test_customer_of_anchors_counts_fully_at_its_only_seller() -> None:
     demand = demand_of(customer(ANN))
     assert least(demand) == 1
     assert (demand.payers, demand.proven_payers) == (1, 1)
@@ -97,7 +97,7 @@ def test_what_an_anchor_sends_back_is_subtracted() -> None:
     assert least(demand_of([*customer(ANN), *refunds])) == Fraction(1, 2)
 
 
-def test_an_anchor_that_sends_back_more_than_it_received_proves_nothing() -> None:
+def test_anchor_that_sends_back_more_than_it_received_proves_nothing() -> None:
     assert least(demand_of([*customer(ANN), Trade(A, ANN, 200 * USD, signed=False)])) == 0
 
 
@@ -113,7 +113,7 @@ def test_dust_and_plain_transfers_are_not_payments(trade: Trade) -> None:
     assert (demand.payers, demand.volume, demand.weights) == (0, 0, ())
 
 
-def test_a_seller_that_pays_itself_has_no_payer() -> None:
+def test_seller_that_pays_itself_has_no_payer() -> None:
     demand = demand_of([Trade(SELLER, SELLER, USD), Trade(SECOND, SELLER, 2 * USD)])
     assert (demand.payers, demand.own) == (0, 3 * USD)
 
@@ -124,7 +124,7 @@ def test_wallets_of_one_site_share_their_demand_without_division() -> None:
     assert demand_of(trades).payers == 2
 
 
-def test_an_anchor_does_not_prove_its_own_customers() -> None:
+def test_anchor_does_not_prove_its_own_customers() -> None:
     anchors = {SELLER: "seller.example", A: "a.example", B: "b.example"}
     trades = [Trade(ANN, SELLER, 90 * USD), Trade(ANN, A, 8 * USD), Trade(ANN, B, 6 * USD)]
     demand = demand_of(trades, anchors=anchors)
@@ -251,7 +251,7 @@ def test_weights_never_exceed_the_spending_that_is_left(spent: list[tuple[int, i
     assert least(demand_of(trades)) <= limit
 
 
-def test_the_chain_adds_up_its_sellers() -> None:
+def test_chain_adds_up_its_sellers() -> None:
     trades = [*customer(ANN), Trade(ANN, SHOPS[0], USD), Trade(address("ben"), SHOPS[0], USD)]
     market = market_of(trades)
     assert (market.payers, market.proven_payers) == (2, 1)

@@ -54,13 +54,13 @@ def shuffled(evidence: Evidence) -> Evidence:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(EVIDENCE)
-def test_the_canonical_text_is_that_of_rfc_8785(evidence: Evidence) -> None:
+def test_canonical_text_is_that_of_rfc_8785(evidence: Evidence) -> None:
     assert to_json(evidence) == rfc8785.dumps(to_document(evidence))
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(EVIDENCE)
-def test_the_digest_does_not_depend_on_order(evidence: Evidence) -> None:
+def test_digest_does_not_depend_on_order(evidence: Evidence) -> None:
     assert digest(shuffled(evidence)) == digest(evidence)
 
 
@@ -74,7 +74,7 @@ def test_evidence_survives_its_json_form(evidence: Evidence) -> None:
     assert from_json(to_json(again)) == again
 
 
-def test_the_digest_depends_on_every_property() -> None:
+def test_digest_depends_on_every_property() -> None:
     base = small()
     others = {
         "resource": "https://b.dev/",
@@ -141,7 +141,7 @@ def test_amounts_are_decimal_strings() -> None:
     assert from_json(to_json(small())) == replace(small(), anchors=(anchor,))
 
 
-def test_the_schema_is_a_valid_schema() -> None:
+def test_schema_is_a_valid_schema() -> None:
     Draft202012Validator.check_schema(evidence_schema())
 
 
@@ -188,7 +188,7 @@ def with_value(path: str, value: Any) -> dict[str, Any]:
         ("days.0.spans.compliance", 1, "days[0].spans.compliance"),
     ],
 )
-def test_a_wrong_document_is_refused_with_its_place(path: str, value: Any, where: str) -> None:
+def test_wrong_document_is_refused_with_the_position(path: str, value: Any, where: str) -> None:
     with pytest.raises(EvidenceError) as caught:
         from_json(with_value(path, value))
     assert caught.value.path == where
@@ -217,14 +217,14 @@ def test_hostile_bytes_are_refused(text: bytes) -> None:
     assert len(str(caught.value)) < 400
 
 
-def test_a_missing_property_is_named() -> None:
+def test_missing_property_is_named() -> None:
     document = json.loads(to_json(small()))
     del document["firstSeen"]
     with pytest.raises(EvidenceError, match="firstSeen"):
         from_json(document)
 
 
-def test_a_number_that_json_cannot_hold_exactly_has_no_canonical_form() -> None:
+def test_number_that_json_cannot_hold_exactly_has_no_canonical_form() -> None:
     with pytest.raises(EvidenceError):
         to_json(replace(small(), as_of=2**53))
 
@@ -252,7 +252,7 @@ def test_only_an_announced_change_says_so() -> None:
 
 
 @pytest.mark.parametrize("value", [False, None, 1, "true"])
-def test_an_unannounced_change_has_no_word_of_it(value: object) -> None:
+def test_unannounced_change_is_not_described_as_announced(value: object) -> None:
     document = to_document(
         Evidence(
             resource="r",

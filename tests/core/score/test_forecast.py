@@ -80,13 +80,13 @@ def test_no_forecast_is_certain(days: list[Rollup], payable: bool, hours: int) -
 
 
 @given(st.integers(0, 700), st.integers(1, 100))
-def test_a_longer_outage_never_makes_it_likelier(hours: int, more: int) -> None:
+def test_longer_outage_never_increases_the_forecast(hours: int, more: int) -> None:
     shorter = chances(GOOD_MONTH, payable=False, hours=hours)
     longer = chances(GOOD_MONTH, payable=False, hours=hours + more)
     assert all(one <= other for one, other in zip(longer, shorter, strict=True))
 
 
-def test_the_present_outage_is_not_counted_as_time_before_it() -> None:
+def test_present_outage_is_not_counted_as_time_before_it() -> None:
     """Days that are down only by the present outage leave the mean outage as it was before."""
     down = [day(ago, payable=0) for ago in range(3)]
     up = [day(ago) for ago in range(3, 31)]
@@ -103,7 +103,7 @@ def test_endpoint_that_was_never_payable_waits_72_hours_longer() -> None:
     assert first[1] < chances(never, payable=False, hours=60)[1]
 
 
-def test_the_weight_of_a_day_halves_in_two_days() -> None:
+def test_weight_of_a_day_halves_in_two_days() -> None:
     assert DAY_WEIGHTS[:7:2] == (1_000, 500, 250, 125)
     assert all(later <= earlier for earlier, later in pairwise(DAY_WEIGHTS))
     assert len(DAY_WEIGHTS) == 31

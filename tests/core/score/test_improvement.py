@@ -236,7 +236,7 @@ def changed(kind: str, days: int, before: str, after: str) -> TermChange:
     return TermChange(at=at, kind=kind, source="probe", before=before, after=after)
 
 
-def test_a_changed_payto_stops_limiting_after_a_week() -> None:
+def test_changed_payto_stops_limiting_after_a_week() -> None:
     change = changed("payto-changed", 2, "0x1", "0x2")
     rows = raising(payable(changes=(change,)))
     assert rows["payto-changed-recently"].in_days == 6  # it must be more than 7 days old
@@ -245,7 +245,7 @@ def test_a_changed_payto_stops_limiting_after_a_week() -> None:
     assert rows["stability"].in_days == 28
 
 
-def test_a_price_that_jumped_stops_limiting_after_a_week() -> None:
+def test_price_that_jumped_stops_limiting_after_a_week() -> None:
     change = price_changed(6 * DAY_MS, 1_000, 9_000)
     rows = raising(payable(changes=(change,)))
     later = payable(changes=(replace(change, at=AS_OF - 8 * DAY_MS),))

@@ -30,9 +30,7 @@ def by_the_formula(table: Table, x: Fraction) -> Fraction:
 
 
 @given(st.sampled_from(TABLES), st.data(), TIMES)
-def test_a_table_is_linear_between_its_points(
-    table: Table, data: st.DataObject, times: int
-) -> None:
+def test_table_is_linear_between_its_points(table: Table, data: st.DataObject, times: int) -> None:
     on_a_point = st.sampled_from([Fraction(x) for x, _ in table])
     x = data.draw(on_a_point | st.fractions(-1, table[-1][0] + 1))
     part, whole = x.as_integer_ratio()

@@ -87,7 +87,7 @@ def components(result: Score) -> dict[str, int]:
     return {row.name: row.tenths for row in result.components}
 
 
-def test_a_perfect_endpoint_without_settlements_is_an_a_of_85() -> None:
+def test_perfect_endpoint_without_settlements_is_an_a_of_85() -> None:
     result = score(payable())
     assert (result.score_tenths, result.grade, result.recommendation) == (850, "A", "proceed")
     assert codes(payable()) == {"no-settlements"}
@@ -95,13 +95,13 @@ def test_a_perfect_endpoint_without_settlements_is_an_a_of_85() -> None:
     assert result.economic_hundredths == 100
 
 
-def test_a_time_out_does_not_lift_the_cap_of_an_empty_accepts() -> None:
+def test_time_out_does_not_lift_the_cap_of_an_empty_accepts() -> None:
     older = last(accepts=0, payable=False, at=AS_OF - 2)
     timed_out = last(outcome="timeout", up=False, payable=False, accepts=None)
     assert score(payable(last=timed_out, envelope=older)).score_tenths == 490
 
 
-def test_a_newer_envelope_with_terms_lifts_it() -> None:
+def test_newer_envelope_with_terms_lifts_it() -> None:
     older = last(accepts=0, payable=False, at=AS_OF - 2)
     assert "not-payable" not in codes(payable(envelope=older))
 
@@ -132,7 +132,7 @@ def test_changes_count_within_the_window(ago: int, counted: int) -> None:
     assert result.stats.price_changes == counted
 
 
-def test_a_change_that_two_sources_saw_is_one_change() -> None:
+def test_change_that_two_sources_saw_is_one_change() -> None:
     seen = tuple(change("price-changed", DAY_MS, source) for source in ("probe", "bazaar"))
     assert score(payable(changes=seen)).stats.price_changes == 1
 
@@ -148,7 +148,7 @@ def test_repeated_changes_of_one_source_add_up_to_the_cap_of_their_cost() -> Non
     ("ago", "templated", "fires"),
     [(7 * DAY_MS, False, True), (7 * DAY_MS + 1, False, False), (DAY_MS, True, False)],
 )
-def test_a_payto_change_alarms_for_seven_days_unless_templated(
+def test_payto_change_alarms_for_seven_days_unless_templated(
     ago: int, templated: bool, fires: bool
 ) -> None:
     evidence = payable(changes=(change("payto-changed", ago),), templated=templated)
@@ -170,7 +170,7 @@ def test_prices_are_judged_exactly(amount: int, expected: set[str]) -> None:
     assert codes(payable(quote=quote(amount))) - {"no-settlements"} == expected
 
 
-def test_an_unknown_token_is_never_priced_in_dollars() -> None:
+def test_unknown_token_is_never_priced_in_dollars() -> None:
     assert "decoy-price" not in codes(payable(quote=replace(quote(10**30), asset="0x" + "7" * 40)))
 
 
@@ -180,12 +180,12 @@ def test_certificates_are_watched_for_14_days(margin: int, fires: bool) -> None:
     assert ("tls-expiring" in codes(evidence)) is fires
 
 
-def test_a_template_that_was_never_payable_wants_parameters() -> None:
+def test_template_that_was_never_payable_wants_parameters() -> None:
     result = score(replace(dead(hours=31 * 24), templated=True))
     assert (result.recommendation, result.grade) == ("parameterize", "F")
 
 
-def test_a_template_on_a_dangerous_host_is_avoided() -> None:
+def test_template_on_a_dangerous_host_is_avoided() -> None:
     wildcard = replace(dead(hours=31 * 24), templated=True, wildcard=True)
     assert score(wildcard).recommendation == "avoid"
 
@@ -205,7 +205,7 @@ def test_few_observations_lower_the_confidence(days: int, confidence: int, advic
     assert ("low-confidence" in codes(evidence)) is advice
 
 
-def test_the_first_probe_is_a_first_contact_however_long_it_was_listed() -> None:
+def test_first_probe_is_a_first_contact_however_long_it_was_listed() -> None:
     one = payable(days=(structs.replace(payable().days[-1], probes=1, scored=1, up=1, slots=1),))
     assert "hardly checked" in message(one, "first-contact")
     just_now = replace(one, first_seen=AS_OF - 1)
@@ -275,7 +275,7 @@ def test_demand_is_one_sentence(payers: int, weight: int, text: str) -> None:
     assert demand.text == text
 
 
-def test_the_address_of_another_site_brings_nothing_and_is_named() -> None:
+def test_address_of_another_site_adds_no_demand_and_is_reported() -> None:
     chain = replace(paid_by(0), owner="shop.example", demand=None)
     result = score(payable(chain=chain, anchors=ANCHORS))
     assert result.score_tenths == 850
@@ -310,7 +310,7 @@ def test_every_flag_has_a_rule_in_words_and_one_slug() -> None:
     assert all(rule.words.endswith(".") for rule in FLAG_RULES)
 
 
-def test_the_weights_add_up_to_a_hundred() -> None:
+def test_weights_add_up_to_100() -> None:
     assert sum(POLICY.weights.values()) == 100
 
 
@@ -351,13 +351,13 @@ def test_claims_of_a_report_are_ignored_in_recomputation() -> None:
 @pytest.mark.parametrize(
     "text", [b'{"evidence": {"digest": "00"}}', b'{"score": 99.9}', b'{"evidence": null}']
 )
-def test_a_report_without_its_evidence_is_refused(text: bytes) -> None:
+def test_report_without_its_evidence_is_refused(text: bytes) -> None:
     with pytest.raises(EvidenceError, match=r"evidence\.document"):
         recompute(text)
 
 
 @pytest.mark.parametrize("version", [1, 2, 0, "3", None, [3]])
-def test_a_report_of_another_policy_is_refused(version: object) -> None:
+def test_report_of_another_policy_is_rejected(version: object) -> None:
     with pytest.raises(ScoreError):
         recompute(report(policyVersion=version))
 

@@ -91,7 +91,7 @@ def failures_of(probes: Sequence[ProbeResult]) -> list[int]:
 
 @LIMITS
 @given(pasts(failures=1), st.sampled_from(SILENCES), st.data())
-def test_a_refusal_in_place_of_a_failure_is_never_better_then_or_later(
+def test_refusal_instead_of_a_failure_never_improves_a_score(
     past: Past, silence: Outcome, data: st.DataObject
 ) -> None:
     places = data.draw(st.sets(st.sampled_from(failures_of(past.probes)), min_size=1))
@@ -104,9 +104,7 @@ def test_a_refusal_in_place_of_a_failure_is_never_better_then_or_later(
 
 @LIMITS
 @given(pasts(failures=1), st.data())
-def test_a_pause_that_hides_only_failures_is_never_better_then_or_later(
-    past: Past, data: st.DataObject
-) -> None:
+def test_pause_that_hides_failures_never_improves_a_score(past: Past, data: st.DataObject) -> None:
     place = data.draw(st.sampled_from(failures_of(past.probes)))
     pause = data.draw(st.integers(1, 12)) * SLOT
     asked = past.probes[place]
@@ -193,7 +191,7 @@ def test_endpoint_that_was_never_payable_has_at_most_49_points(past: Past) -> No
 
 @LIMITS
 @given(pasts())
-def test_the_range_holds_the_score(past: Past) -> None:
+def test_range_holds_the_score(past: Past) -> None:
     result = score(past)
     if result.score_tenths is not None:
         assert result.low_tenths is not None
@@ -212,7 +210,7 @@ def test_time_without_probes_never_makes_the_advice_better(past: Past) -> None:
 
 @LIMITS
 @given(pasts())
-def test_a_score_survives_the_json_form_of_its_evidence(past: Past) -> None:
+def test_score_survives_the_json_form_of_its_evidence(past: Past) -> None:
     base = unprobed_evidence(as_of=past.as_of, known_days=past.known_days)
     evidence = observe(past.probes, base)
     assert score_under(from_json(to_json(evidence)), POLICY) == score_under(evidence, POLICY)
@@ -234,7 +232,7 @@ def always(outcome_at: dict[int, Outcome] | None = None, *, days: int = 31, ms: 
     ("every", "least", "most", "grade"),
     [(0, 820, 850, "A"), (1, 240, 260, "F")],
 )
-def test_the_published_pairs_hold(every: int, least: int, most: int, grade: str) -> None:
+def test_published_pairs_hold(every: int, least: int, most: int, grade: str) -> None:
     past = always(dict.fromkeys(range(31 * 48), Outcome.TIMEOUT) if every else {})
     result = score(past)
     assert least <= points(result) <= most
@@ -244,7 +242,7 @@ def test_the_published_pairs_hold(every: int, least: int, most: int, grade: str)
 @pytest.mark.parametrize(
     ("share", "ms", "score_about", "grade"), [(0.935, 1_000, 79, "B"), (0.437, 5_200, 49, "D")]
 )
-def test_the_published_shares_hold(share: float, ms: int, score_about: int, grade: str) -> None:
+def test_published_shares_hold(share: float, ms: int, score_about: int, grade: str) -> None:
     whole = 31 * 48
     before = [int(slot * (1 - share)) for slot in range(whole)]
     downs = {slot for slot in range(whole - 1) if before[slot] != before[slot + 1]}
@@ -260,7 +258,7 @@ def test_dead_behind_429_for_24_days_is_avoided() -> None:
     assert {flag.code for flag in result.flags} >= {"refuses-probes", "down-now"}
 
 
-def test_the_reason_says_that_an_endpoint_was_never_up_where_it_never_was() -> None:
+def test_reason_states_that_an_endpoint_was_never_up() -> None:
     never = score(always(dict.fromkeys(range(31 * 48), Outcome.TIMEOUT)))
     seldom = score(always(dict.fromkeys(range(10, 31 * 48), Outcome.TIMEOUT)))
     assert (never.grade, never.stats.up) == ("F", 0)

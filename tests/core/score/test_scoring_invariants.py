@@ -26,7 +26,7 @@ NUMBERS = st.randoms(use_true_random=False)
 
 @LIMITS
 @given(EVIDENCE)
-def test_the_range_holds_the_score(evidence: Evidence) -> None:
+def test_range_holds_the_score(evidence: Evidence) -> None:
     result = score(evidence)
     if result.score_tenths is not None:
         assert result.low_tenths is not None
@@ -36,7 +36,7 @@ def test_the_range_holds_the_score(evidence: Evidence) -> None:
 
 @LIMITS
 @given(EVIDENCE, NUMBERS)
-def test_the_order_of_evidence_is_irrelevant(evidence: Evidence, dice: random.Random) -> None:
+def test_order_of_evidence_is_irrelevant(evidence: Evidence, dice: random.Random) -> None:
     mixed = replace(
         evidence,
         days=tuple(dice.sample(evidence.days, len(evidence.days))),
@@ -47,14 +47,14 @@ def test_the_order_of_evidence_is_irrelevant(evidence: Evidence, dice: random.Ra
 
 @LIMITS
 @given(EVIDENCE)
-def test_a_score_survives_its_json_form(evidence: Evidence) -> None:
+def test_score_survives_its_json_form(evidence: Evidence) -> None:
     result = score(evidence)
     assert score_from_json(score_to_json(result)) == result
 
 
 @LIMITS
 @given(EVIDENCE)
-def test_a_score_survives_the_json_form_of_its_evidence(evidence: Evidence) -> None:
+def test_score_survives_the_json_form_of_its_evidence(evidence: Evidence) -> None:
     assert score(from_json(to_json(evidence))) == score(evidence)
 
 
@@ -80,7 +80,7 @@ def test_wilson_bounds_solve_their_equation(share: Fraction, n: int) -> None:
 
 
 @given(st.fractions(0, 4))
-def test_a_root_is_cut_to_a_millionth(x: Fraction) -> None:
+def test_root_is_cut_to_a_millionth(x: Fraction) -> None:
     cut = Fraction(root(x.numerator, x.denominator), 10**6)
     assert cut**2 <= x < (cut + Fraction(1, 10**6)) ** 2
 

@@ -39,7 +39,7 @@ def test_uptime_has_a_word(up: int, scored: int, word: str | None) -> None:
     assert verdict(up, scored) == word
 
 
-def test_a_good_summary_says_the_reason_then_the_advice_then_the_uptime() -> None:
+def test_good_summary_states_reason_then_advice_then_uptime() -> None:
     assert summary(score(payable())) == (
         "It could be paid when it was last checked. Proceed: grade A (85.0 of 100). "
         "Flawless: 100.0 % up in 30 days (1,464 checks), 150 ms on average."
@@ -49,7 +49,7 @@ def test_a_good_summary_says_the_reason_then_the_advice_then_the_uptime() -> Non
 @pytest.mark.parametrize(
     "outcome", [Outcome.SERVER_ERROR, Outcome.THROTTLED, Outcome.TIMEOUT, Outcome.FORBIDDEN]
 )
-def test_the_summary_of_a_dead_endpoint_begins_with_that_and_praises_nothing(
+def test_summary_of_a_dead_endpoint_begins_with_the_outage_without_praise(
     outcome: Outcome,
 ) -> None:
     result = score(dead(outcome=outcome))
@@ -74,7 +74,7 @@ def test_the_summary_of_a_dead_endpoint_begins_with_that_and_praises_nothing(
         ),
     ],
 )
-def test_the_first_words_are_the_reason_of_the_advice(evidence: Evidence, first: str) -> None:
+def test_summary_begins_with_the_reason_of_the_advice(evidence: Evidence, first: str) -> None:
     assert summary(score(evidence)).startswith(first)
 
 

@@ -66,7 +66,7 @@ def search(
     return [match.id for match in matches]
 
 
-def test_the_ranking_is_similarity_then_score_then_price_then_id() -> None:
+def test_ranking_is_similarity_then_score_then_price_then_id() -> None:
     rows = [
         entry("d"),
         entry("c"),
@@ -223,7 +223,7 @@ def invented(seed: int, size: int) -> list[IndexedEndpoint]:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(entries_strategy)
-def test_the_index_finds_what_comparing_every_pair_finds(entries: list[IndexedEndpoint]) -> None:
+def test_index_finds_what_comparing_every_pair_finds(entries: list[IndexedEndpoint]) -> None:
     index = SimilarityIndex(entries)
     counts = dict(index.counts(0, index.size))
     assert len(counts) == len(entries)
@@ -270,7 +270,7 @@ def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
         assert counts[asked.endpoint.id] == len(matches)
 
 
-def test_an_index_does_not_depend_on_the_order_of_its_entries() -> None:
+def test_index_does_not_depend_on_the_order_of_its_entries() -> None:
     rows = invented(11, 50)
     shuffled = random.Random(1).sample(rows, len(rows))
     one, two = SimilarityIndex(rows), SimilarityIndex(shuffled)
@@ -310,7 +310,7 @@ def test_query_ranks_by_similarity_then_score_price_and_id() -> None:
     assert answers(rows, "weather forecast", limit=2) == expected[:2]
 
 
-def test_the_best_answers_are_the_first_of_all_answers() -> None:
+def test_best_answers_are_the_first_of_all_answers() -> None:
     said = ("weather", "forecast", "radar", "pictures", "texts", "prices")
     rows = [
         listed(f"{number:03d}", " ".join(words), score_tenths=number % 7 * 100, price=number % 3)
@@ -322,7 +322,7 @@ def test_the_best_answers_are_the_first_of_all_answers() -> None:
         assert answers(rows, "weather forecast texts", limit=limit) == every[:limit]
 
 
-def test_the_collector_has_nothing_as_long_as_an_index_to_look_through() -> None:
+def test_garbage_collector_does_not_traverse_the_index() -> None:
     rows = [listed(f"e{number}", "weather forecast") for number in range(300)]
     index = SimilarityIndex(rows)
     del rows

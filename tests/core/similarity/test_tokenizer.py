@@ -44,11 +44,11 @@ def weights(terms: WeightedTerms) -> dict[int, int]:
         ("", []),
     ],
 )
-def test_a_text_is_read_as_words(text: str, expected: list[str]) -> None:
+def test_text_is_read_as_words(text: str, expected: list[str]) -> None:
     assert tokenize(text) == expected
 
 
-def test_an_endpoint_is_described_by_its_texts_its_path_and_its_inputs() -> None:
+def test_endpoint_is_described_by_its_texts_its_path_and_its_inputs() -> None:
     resource = "https://api.example.com/v1/weather/:city"
     endpoint = Endpoint(
         id=endpoint_id(resource),
@@ -97,7 +97,7 @@ def test_repeated_word_weighs_slightly_more_at_most() -> None:
     assert weights(twice)[word] == weights(often)[word] == WEIGHTS.again
 
 
-def test_a_whole_tag_weighs_more_than_a_word_of_a_description() -> None:
+def test_whole_tag_weighs_more_than_a_word_of_a_description() -> None:
     tagged = weights(weigh_terms(ProviderText(tags=("weather",))))
     assert sorted(tagged.values()) == [WEIGHTS.once, WEIGHTS.whole]
 

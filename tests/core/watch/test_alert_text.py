@@ -57,7 +57,7 @@ def test_chats_show_reason_since_when_last_good_before_and_after_and_a_link() ->
         assert "10000 → 20000" in json.dumps(write(told_of(price)), ensure_ascii=False)
 
 
-def test_the_longest_texts_fit_what_chats_take() -> None:
+def test_longest_texts_fit_what_chats_take() -> None:
     long = {f"key{i}": "x" * 5_000 for i in range(40)}
     change = replace(changes.delisting(at=START, source="x"), reason="y" * 9_000, after=long)
     slack = alert_text.slack(told_of(change))

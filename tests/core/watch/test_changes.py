@@ -104,7 +104,7 @@ def test_change_has_before_after_and_reason() -> None:
     assert change.evidence["source"] == "probe"
 
 
-def test_a_fall_of_the_price_is_a_warning() -> None:
+def test_price_decrease_is_a_warning() -> None:
     ((_, change),) = lived([probe(0), probe(1, quote=replace(QUOTE, amount=1))])
     assert change.severity is Severity.WARN
 
@@ -186,7 +186,7 @@ def test_flapping_that_ends_in_an_outage_is_reported_as_down() -> None:
     assert reported == ["liveness_flapping", "liveness_down"]
 
 
-def test_a_second_outage_after_a_steady_hour_is_an_outage() -> None:
+def test_second_outage_after_a_steady_hour_is_an_outage() -> None:
     reported = [kind for _, kind in line("1" * 10 + "00" + "1" * 12 + "00" + "1" * 12)]
     assert reported == ["liveness_down", "liveness_recovered"] * 2
 
@@ -259,7 +259,7 @@ ENVELOPES = [
 
 
 @pytest.mark.parametrize(("what", "series", "expected"), ENVELOPES, ids=lambda v: str(v)[:24])
-def test_a_rule_that_breaks_is_named_once(
+def test_rule_that_breaks_is_named_once(
     what: str, series: list[tuple[str, ...]], expected: list[tuple[int, list[str]]]
 ) -> None:
     reported = lived([probe(i, broken=rules) for i, rules in enumerate(series)])
@@ -311,7 +311,7 @@ def test_findings_of_another_rule_version_are_not_a_change(
     assert judged(series, ChangeState()) == reported
 
 
-def test_a_state_that_names_no_rules_takes_in_everything_once() -> None:
+def test_state_without_rules_takes_all_current_rules_as_known() -> None:
     old = ChangeState(judged=True, broken={"a": 0})
     assert judged([(NEW, ("a", "b", "c"))] * 3, old) == []
     assert judged([(NEW, ("c",)), (NEW, ("b", "c")), (NEW, ("b", "c"))], old) == [["b"]]
@@ -322,14 +322,14 @@ def test_rule_sets_that_are_not_stored_are_unknown() -> None:
     assert judged([(NEW, ("a", "c"))] * 3, forgotten) == []
 
 
-def test_an_answer_without_a_request_for_payment_holds_it_to_no_new_rule() -> None:
+def test_answer_without_payment_request_adds_no_rule() -> None:
     state = ChangeState(judged=True, rules=OLD.id)
     free = probe(0, outcome=Outcome.OPEN, status=200, quote=None)
     state, _ = advance(state, Probed(result=free, rules=NEW, rules_before=OLD))
     assert judged([(NEW, ("c",))] * 3, state) == []
 
 
-def test_a_state_can_be_read_by_a_version_that_knows_less() -> None:
+def test_state_can_be_read_by_a_version_that_knows_less() -> None:
     document = FORM.dump_python(ChangeState(recent="11", rules=NEW.id)) | {"later": {"x": 1}}
     assert FORM.validate_json(json.dumps(document)) == ChangeState(recent="11", rules=NEW.id)
     del document["rules"]
@@ -343,12 +343,12 @@ def test_sets_with_the_same_rules_have_the_same_id() -> None:
     assert ERROR_RULES.revisions.keys() == errors
 
 
-def test_an_outage_breaks_no_rule() -> None:
+def test_outage_breaks_no_rule() -> None:
     results = [probe(0), *(probe(i, up=False, broken=("x",)) for i in range(1, 6))]
     assert [change.type for _, change in lived(results)] == ["liveness_down"]
 
 
-def test_a_regression_that_keeps_clients_from_paying_is_an_error() -> None:
+def test_regression_that_keeps_clients_from_paying_is_an_error() -> None:
     payable = [probe(0), probe(1, broken=("a",)), probe(2, broken=("a",))]
     ((_, warned),) = lived(payable)
     ((_, failed),) = lived([replace(answer, payable=False) for answer in payable])
@@ -393,20 +393,20 @@ def test_nothing_is_slow_without_history() -> None:
     assert not lived(results)
 
 
-def test_a_fast_endpoint_may_get_a_little_slower() -> None:
+def test_fast_endpoint_may_get_a_little_slower() -> None:
     fast = ChangeState(baseline=Baseline(p50=10, p95=20, count=500, at=START))
     assert not lived([probe(i, ms=300) for i in range(5)], before=fast)
     assert lived([probe(i, ms=320) for i in range(5)], before=fast)
 
 
-def test_a_delisting_is_a_warning_with_its_source() -> None:
+def test_delisting_is_a_warning_with_its_source() -> None:
     change = changes.delisting(at=START, source="cdp")
     assert (change.type, change.severity) == ("delisting", Severity.WARN)
     assert change.before == {"status": "listed"}
     assert change.after == {"status": "delisted"}
 
 
-def test_the_types_are_those_of_published_clients() -> None:
+def test_types_are_those_of_published_clients() -> None:
     assert EVENTS == (
         "payto_change",
         "price_change",

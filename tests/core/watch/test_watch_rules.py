@@ -34,7 +34,7 @@ def test_retries_of_deliveries_are_spread() -> None:
     assert len({retry_at(f"dlv_{i}", 2, now=NOW) for i in range(100)}) > 90
 
 
-def test_the_eighth_failure_is_the_last() -> None:
+def test_eighth_failure_is_the_last() -> None:
     assert retry_at("dlv", 7, now=NOW) is not None
     assert retry_at("dlv", 8, now=NOW) is None
 
@@ -73,7 +73,7 @@ def masked(url: str) -> str:
     return Target(url=url, kind=DestinationKind.JSON).masked
 
 
-def test_a_masked_url_does_not_give_its_secret_away() -> None:
+def test_masked_url_does_not_give_its_secret_away() -> None:
     shown = masked("https://hooks.slack.com/services/T000/B000/SECRETSECRET1234")
     assert shown == "https://hooks.slack.com/…1234"
     assert masked("https://a.example.com/short") == "https://a.example.com/…"
@@ -86,7 +86,7 @@ def test_renewal_keeps_the_remaining_time() -> None:
     assert watch_rules.renewed_until(NOW - DAY_MS, now=NOW) == NOW + 30 * DAY_MS
 
 
-def test_an_event_has_one_id_in_polls_and_deliveries_and_another_for_every_watch() -> None:
+def test_event_has_one_id_in_polls_and_deliveries_and_another_for_every_watch() -> None:
     one = watch_rules.message_id("wat_1", "flip:7")
     assert one == watch_rules.message_id("wat_1", "flip:7")
     assert (

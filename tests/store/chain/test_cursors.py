@@ -285,7 +285,7 @@ async def test_only_evm_addresses_of_the_chain_become_wallets(store: Store) -> N
 
 
 @pytest.mark.parametrize("shift", [0, 1, DAY_MS // 2, DAY_MS - 1])
-async def test_a_window_is_exact_to_the_millisecond(store: Store, shift: int) -> None:
+async def test_window_is_exact_to_the_millisecond(store: Store, shift: int) -> None:
     as_of = NOW + shift
     cursor = await started(store, SELLER, at=as_of - 40 * DAY_MS)
     instants = sorted(

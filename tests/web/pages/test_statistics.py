@@ -75,7 +75,7 @@ def test_every_figure_has_its_counts_and_shares() -> None:
         assert row in words
 
 
-def test_the_largest_count_of_a_table_fills_its_bar_and_none_draws_nothing() -> None:
+def test_largest_count_fills_its_bar_and_zero_draws_nothing() -> None:
     filled = [attrs["width"] for attrs in page(counted()).all("rect") if attrs["class"] == "fill"]
     assert {"300", "0"} <= set(filled)
     assert all(0 <= float(width or "") <= 300 for width in filled)
@@ -152,7 +152,7 @@ def test_hostile_names_stay_text(text: str) -> None:
     assert "script" not in {tag for tag, _ in reader.elements}
 
 
-def test_the_page_stays_small() -> None:
+def test_page_stays_small() -> None:
     names = tuple((f"eip155:{number}" * 4, 100) for number in range(13))
     shown = counted(networks=names, sources=names)
     assert len(statistics_html(shown, stats(), base_url=BASE)) < 60_000

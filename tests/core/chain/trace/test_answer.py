@@ -19,7 +19,7 @@ from tests.support.trace_capture import (
 from tollgauge.core.chain.trace.answer import trace_files, trace_json
 
 
-def test_the_json_has_the_contracts_fields() -> None:
+def test_json_has_the_fields_of_the_contract() -> None:
     shown = trace_json(
         trace_files(
             transaction_of(call(12_345)),

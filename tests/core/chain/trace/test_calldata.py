@@ -24,7 +24,7 @@ def call(method: Method, form: str, values: tuple[object, ...]) -> bytes:
     return selector + encode(types.split(","), values)
 
 
-def test_the_selectors_are_those_of_the_four_functions() -> None:
+def test_selectors_are_those_of_the_four_functions() -> None:
     wanted = {
         function_signature_to_4byte_selector(f"{method}({TERMS},{form})")
         for method in Method
@@ -41,7 +41,7 @@ def test_the_selectors_are_those_of_the_four_functions() -> None:
     s=words,
     suffix=st.binary(max_size=80),
 )
-def test_a_call_with_v_r_s_reads_as_it_was_written(
+def test_call_with_v_r_s_reads_as_it_was_written(
     method: Method, values: tuple[object, ...], v: int, r: bytes, s: bytes, suffix: bytes
 ) -> None:
     transfer = read_call(call(method, "vrs", (*values, v, r, s)) + suffix, "0xtoken")
@@ -58,7 +58,7 @@ def test_a_call_with_v_r_s_reads_as_it_was_written(
     signature=st.binary(max_size=300),
     suffix=st.binary(max_size=80),
 )
-def test_a_call_with_bytes_reads_as_it_was_written(
+def test_call_with_bytes_reads_as_it_was_written(
     method: Method, values: tuple[object, ...], signature: bytes, suffix: bytes
 ) -> None:
     transfer = read_call(call(method, "bytes", (*values, signature)) + suffix)
@@ -98,7 +98,7 @@ def test_signature_longer_than_the_data_is_not_a_call(length: int) -> None:
     assert read_call(whole[: 4 + 224] + length.to_bytes(32) + whole[4 + 256 :]) is None
 
 
-def test_a_signature_may_overlap_the_other_arguments() -> None:
+def test_signature_may_overlap_the_other_arguments() -> None:
     """Solidity allows it: offset 64 reads the value (1) as the length, and one byte after it."""
     whole = call(Method.TRANSFER, "bytes", (*VALUES, b""))
     transfer = read_call(whole[: 4 + 192] + (64).to_bytes(32) + whole[4 + 224 :])

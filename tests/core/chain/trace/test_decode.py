@@ -81,7 +81,7 @@ def test_logs_give_the_payment_and_the_call_gives_the_method() -> None:
     assert result.payments[0].valid_before == 2**256 - 1
 
 
-def test_the_logs_decoder_names_the_method_that_the_call_data_tells() -> None:
+def test_logs_decoder_names_the_method_that_the_call_data_tells() -> None:
     logs = receipt_with(used_log(), transfer_log())
     result = trace_files(transaction_of(call()), logs, "receipt-logs")
     assert (paid(result), result.decoder) == ([(TWA, 5, USDC)], Model.RECEIPT_LOGS)
@@ -92,7 +92,7 @@ def test_the_logs_decoder_names_the_method_that_the_call_data_tells() -> None:
     assert "show their methods" in trace_json(hidden)["reason"]
 
 
-def test_the_amount_is_that_of_the_logs_where_the_token_keeps_a_part() -> None:
+def test_amount_is_that_of_the_logs_where_the_token_keeps_a_part() -> None:
     result = trace_files(transaction_of(call(5)), receipt_with(used_log(), transfer_log(4)))
     assert paid(result) == [(TWA, 4, USDC)]
 
@@ -147,7 +147,7 @@ def test_unpaired_logs_are_not_a_payment(logs: list[dict[str, Any]]) -> None:
     assert result.reason
 
 
-def test_a_second_authorization_replaces_one_that_moved_nothing() -> None:
+def test_second_authorization_replaces_one_that_moved_nothing() -> None:
     result = trace_files(
         transaction_of("0x"), receipt_with(used_log(1), used_log(2), transfer_log())
     )
@@ -201,7 +201,7 @@ def test_filtered_list_of_logs_does_not_prove_that_no_authorization_was_used(cal
     assert "no authorization was used" not in str(trace.reason)
 
 
-def test_a_receipt_from_before_status_existed_held_where_it_has_logs() -> None:
+def test_receipt_without_status_succeeded_if_it_has_logs() -> None:
     receipt = receipt_with(used_log(), transfer_log())
     del receipt["status"]
     assert trace_files(transaction_of(call()), receipt).status is TraceStatus.SUCCESS
@@ -223,7 +223,7 @@ def test_without_a_receipt_it_is_not_known_whether_it_moved() -> None:
     assert "requests transferWithAuthorization of 7" in str(trace_files(unnamed).reason)
 
 
-def test_a_receipt_without_logs_or_status_leaves_it_unknown() -> None:
+def test_receipt_without_logs_or_status_leaves_it_unknown() -> None:
     held = trace_files(transaction_of(call()), {"transactionHash": TX, "status": "0x1"})
     assert (held.status, held.proven) == (TraceStatus.SUCCESS, False)
     assert "has no logs, so it is unknown whether money moved" in str(held.reason)
@@ -271,7 +271,7 @@ def test_call_data_that_is_whole_is_not_called_incomplete() -> None:
             assert "incomplete" not in str(trace_files(transaction_of(data), receipt).reason)
 
 
-def test_a_pending_transaction_has_moved_nothing_yet() -> None:
+def test_pending_transaction_has_moved_nothing_yet() -> None:
     pending = transaction_of(call(), blockNumber=None, blockHash=None)
     for model in (None, "receipt-logs", "calldata", "call-trace"):
         result = trace_files(pending, None, model)
@@ -279,13 +279,13 @@ def test_a_pending_transaction_has_moved_nothing_yet() -> None:
         assert "no money had moved" in str(result.reason)
 
 
-def test_a_null_transaction_is_not_known() -> None:
+def test_null_transaction_is_not_known() -> None:
     for value in (None, {"jsonrpc": "2.0", "id": 1, "result": None}):
         result = trace_files(value)
         assert (result.status, result.payments) == (TraceStatus.NOT_FOUND, ())
 
 
-def test_the_signature_names_the_token_behind_an_unknown_proxy() -> None:
+def test_signature_names_the_token_behind_an_unknown_proxy() -> None:
     assert paid(trace_files(transaction_of(call(), to=OTHER))) == [(TWA, 5, USDC)]
     assert paid(trace_files(transaction_of(call(receive=True), to=OTHER))) == [(RWA, 5, USDC)]
     # With another function's selector the signature proves nothing: the called contract stands.
@@ -325,13 +325,13 @@ def test_bytes_that_contradict_each_other_unsigned_prove_nothing() -> None:
     assert paid(result) == [(None, 5, USDC)]
 
 
-def test_a_suffix_cannot_pass_for_the_call_in_front_of_it() -> None:
+def test_suffix_is_not_read_as_the_preceding_call() -> None:
     forged = "88b7ab63" + call()[10:]
     result = trace_files(transaction_of(call() + forged), receipt_with(used_log(), transfer_log()))
     assert paid(result) == [(TWA, 5, USDC)]
 
 
-def test_the_call_trace_shows_what_call_data_hides() -> None:
+def test_call_trace_shows_what_call_data_hides() -> None:
     calls = frame("0x12345678", OTHER, calls=[frame(call(receive=True))])
     result = trace_files(
         transaction_of("0x12345678", to=OTHER),
@@ -359,21 +359,21 @@ def test_frames_that_failed_or_only_delegate_are_not_counted() -> None:
     assert paid(trace_files(transaction_of("0x"), None, calls=calls)) == [(TWA, 5, USDC)]
 
 
-def test_a_trace_whose_outermost_frame_failed_is_reverted() -> None:
+def test_trace_whose_outermost_frame_failed_is_reverted() -> None:
     result = trace_files(
         transaction_of(call()), None, calls=frame(call(), error="execution reverted")
     )
     assert (result.status, result.payments) == (TraceStatus.REVERTED, ())
 
 
-def test_a_very_deep_trace_is_read() -> None:
+def test_very_deep_trace_is_read() -> None:
     deep = frame(call())
     for _ in range(5_000):
         deep = frame("0x", OTHER, calls=[deep])
     assert paid(trace_files(transaction_of("0x"), None, calls=deep)) == [(TWA, 5, USDC)]
 
 
-def test_the_chain_is_the_transactions_own() -> None:
+def test_chain_is_the_transactions_own() -> None:
     assert trace_json(trace_files(transaction_of(call()), network="base-mainnet"))["network"] == (
         "base-mainnet"
     )

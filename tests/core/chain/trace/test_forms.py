@@ -255,7 +255,7 @@ def test_payment_is_the_same_in_every_format(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("envelope", [{"jsonrpc": "2.0", "id": 1}, {"id": 1}, {}])
-def test_the_envelope_of_a_reply_may_stay(form: str, envelope: dict[str, Any]) -> None:
+def test_envelope_of_a_reply_may_stay(form: str, envelope: dict[str, Any]) -> None:
     tx, receipt, _ = FORMS[form]
     receipt = receipt if form == "Etherscan" else envelope | {"result": receipt}
     checked(trace_files(envelope | {"result": tx}, receipt))
@@ -289,7 +289,7 @@ def test_blockscout_transaction_contains_its_status() -> None:
     assert trace_json(trace_files(older))["block"]["timestamp"] == "2025-11-02T11:04:23Z"
 
 
-def test_a_transaction_of_blockscout_may_stand_for_its_receipt() -> None:
+def test_transaction_of_blockscout_may_stand_for_its_receipt() -> None:
     result = trace_files({"hash": TX, "input": call(), "to": USDC}, blockscout())
     assert (result.status, len(result.payments), result.proven) == (TraceStatus.SUCCESS, 1, False)
 
@@ -354,7 +354,7 @@ def test_rejects_invalid_receipts(receipt: object, message: str) -> None:
         trace_files(rpc()[0], receipt)
 
 
-def test_a_receipt_that_contradicts_its_transaction_is_refused() -> None:
+def test_receipt_that_contradicts_its_transaction_is_refused() -> None:
     with pytest.raises(TraceInputError, match="different outcomes"):
         trace_files(blockscout(), rpc()[1] | {"status": "0x0", "logs": []})
 

@@ -124,7 +124,7 @@ def test_every_wrapper_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("signature", CASES)
-def test_a_wrapper_gives_the_calls_inside_it_in_order(signature: str) -> None:
+def test_wrapper_gives_the_calls_inside_it_in_order(signature: str) -> None:
     arguments, count = CASES[signature]
     data = written(signature, *arguments)
     transfers = transfers_in(data, OUTER)
@@ -188,7 +188,7 @@ def test_lists_of_authorizations_are_read_row_by_row() -> None:
         assert transfers_in(nested, OUTER) == transfers
 
 
-def test_a_list_that_ends_too_early_gives_at_most_its_whole_rows() -> None:
+def test_list_that_ends_too_early_gives_at_most_its_whole_rows() -> None:
     for data in listings():
         for length in range(0, len(data), 7):
             assert len(transfers_in(data[:length], OUTER)) <= len(ROWS)
@@ -241,7 +241,7 @@ def test_many_selectors_cost_little() -> None:
     within(2.0, (A + B) * 400)
 
 
-def test_a_long_packed_list_costs_little() -> None:
+def test_long_packed_list_costs_little() -> None:
     empty = packed(*[b""] * 1_500)
     within(2.0, written("multiSend(bytes)", empty))
 
@@ -272,7 +272,7 @@ def test_no_bytes_raise(selector: bytes, body: list[bytes]) -> None:
     case=st.sampled_from(sorted(CASES)),
     changes=st.lists(st.tuples(st.integers(0, 60), hostile_words), min_size=1, max_size=4),
 )
-def test_a_wrapper_with_bent_offsets_never_raises(
+def test_wrapper_with_bent_offsets_never_raises(
     case: str, changes: list[tuple[int, bytes]]
 ) -> None:
     data = bytearray(written(case, *CASES[case][0]))

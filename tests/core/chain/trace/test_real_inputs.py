@@ -88,7 +88,7 @@ def test_real_payment_decodes_to_the_recorded_values(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", POSITIVE)
-def test_the_logs_of_a_real_payment_prove_it(name: str) -> None:
+def test_logs_of_a_real_payment_prove_it(name: str) -> None:
     """If the file lacks the logs, build them as the token would, from its values."""
     saved = load(name)
     said, token = saved["verification"]["decoded"], USDC[saved["chainId"]]
@@ -123,7 +123,7 @@ def test_the_logs_of_a_real_payment_prove_it(name: str) -> None:
     assert (payment.amount, payment.nonce) == (said["value"], "0x" + said["nonce"])
 
 
-def test_the_whole_real_receipt_gives_block_and_log_index() -> None:
+def test_whole_real_receipt_gives_block_and_log_index() -> None:
     saved = load("basesepolia-twa-vrs-30ca1568-full")
     shown = trace_json(trace_files(transaction(saved), saved["receipt"]))
     assert shown["payments"][0]["logIndex"] == 0x4D
@@ -162,7 +162,7 @@ def test_of_a_real_blocks_receipts_only_the_payment_is_a_payment() -> None:
     assert [payment.amount for payment in result.payments] == [1000]
 
 
-def test_the_selectors_are_those_of_the_reference() -> None:
+def test_selectors_are_those_of_the_reference() -> None:
     reference = json.loads((ONCHAIN / "reference" / "selectors-topics.json").read_text())
     functions = reference["functions"]
     for text, selector in functions.items():
