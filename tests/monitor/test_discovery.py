@@ -282,7 +282,7 @@ async def test_crawl_killed_while_delisting_delists_the_rest_later(
         killed = KillableStore(store, Worker(dies_at=dies_at))
         with pytest.raises(Crash):
             await discovery.end_crawl(killed, begun, whole=True, now=NOW + 1)
-        assert await store.reading(crawls.listed_by) == {"dir": left + len(new)}
+        assert await store.reading(crawls.count_listed) == {"dir": left + len(new)}
     resumed = await store.writing(crawls.begin_crawl, "dir", now=NOW + 2)
     assert resumed == replace(begun, offset=1)
     assert (await discovery.end_crawl(store, resumed, whole=True, now=NOW + 2)).complete

@@ -377,4 +377,4 @@ async def test_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
 def service_flip(tx: Connection, endpoint: str, *, at: int) -> None:
     """Record a change as a crawl does."""
     assert endpoints.get(tx, endpoint) is not None
-    watched_changes.delisted(tx, [endpoint], source="cdp", at=at)
+    watched_changes.record_delisting(tx, [endpoint], source="cdp", at=at)

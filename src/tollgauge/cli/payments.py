@@ -138,7 +138,7 @@ def _read_books(tx: Connection, sale: SaleSettings, *, days: int, now: int) -> d
     newest = range(day_of(now) - days + 1, day_of(now) + 1)
     book_days: list[Day] = []
     for account in accounts:
-        checked = reconciliation.checked(tx, account)
+        checked = reconciliation.load_checked(tx, account)
         older = {day for day, difference in checked.items() if difference}
         for number in sorted({*newest, *older}, reverse=True):
             day = reconciliation.of_day(tx, account, number)

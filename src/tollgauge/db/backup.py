@@ -98,8 +98,8 @@ def save(source: Path, target: Path, *, force: bool, progress: Progress) -> Copy
         raise BackupError(f"The database {source} does not exist.", hint="Check store.url.")
     if target.exists() and target.samefile(source):
         raise BackupError("The copy and the database are the same file.")
-    with written_beside(target) as part:
-        with _translated(source, "cannot be copied"):
+    with temporary_file(target) as part:
+        with _translate_errors(source, "cannot be copied"):
             _copy(source, part, progress)
         copy = examine(part)
         # In this order: after a power failure the name never belongs to an incomplete file.
@@ -110,7 +110,7 @@ def save(source: Path, target: Path, *, force: bool, progress: Progress) -> Copy
 
 
 @contextlib.contextmanager
-def written_beside(target: Path) -> Iterator[Path]:
+def temporary_file(target: Path) -> Iterator[Path]:
     """Yield the path of a temporary file in the folder of `target`, to be renamed when complete.
 
     The file is deleted if it still exists at the end.
@@ -187,9 +187,9 @@ def restore(
     if target.exists() and target.samefile(copy):
         raise BackupError("The copy and the database are the same file.")
     replaced: Path | None = None
-    with written_beside(target) as part:
+    with temporary_file(target) as part:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _translated(copy, "cannot be read"):
+        with _translate_errors(copy, "cannot be read"):
             _copy(copy, part, progress)
             _make_shrinkable(part)
         _flush_to_disk(part)
@@ -267,7 +267,7 @@ def _check_unused(target: Path) -> None:
 
 
 @contextlib.contextmanager
-def _translated(path: Path, what: str) -> Iterator[None]:
+def _translate_errors(path: Path, what: str) -> Iterator[None]:
     """Raise SQLite's errors as BackupError or BackupDamagedError."""
     try:
         yield

@@ -96,7 +96,7 @@ class StoreUnavailable(TollgaugeError):  # noqa: N818 (named for what callers se
 
 
 @contextmanager
-def translated(
+def translate_errors(
     *,
     connecting: bool = False,
     writing: bool = False,

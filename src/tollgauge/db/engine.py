@@ -23,7 +23,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.db import sqlite
-from tollgauge.db.database_errors import Cause, StoreUnavailable, translated
+from tollgauge.db.database_errors import Cause, StoreUnavailable, translate_errors
 from tollgauge.db.migrations import upgrade
 from tollgauge.db.sqlite import Sqlite
 
@@ -152,7 +152,7 @@ class Store:
         Raises:
             StoreUnavailable: The database cannot serve now.
         """
-        with translated(writing=True, on_error=self._note):
+        with translate_errors(writing=True, on_error=self._note):
             return await self._database.run(_bound(work, args, kwargs), writing=True)
 
     async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -161,7 +161,7 @@ class Store:
         Raises:
             StoreUnavailable: The database cannot serve now.
         """
-        with translated(on_error=self._note):
+        with translate_errors(on_error=self._note):
             return await self._database.run(_bound(work, args, kwargs), writing=False)
 
     async def try_write(self, work: Work[[], None], *, seconds: float) -> None:
@@ -176,7 +176,7 @@ class Store:
         self.check_undamaged()
         slow = Cause.LOCKED if self.dialect == "sqlite" else Cause.UNREACHABLE
         try:
-            with translated(writing=True, on_error=self._note):
+            with translate_errors(writing=True, on_error=self._note):
                 async with asyncio.timeout(seconds):
                     await self._database.rolled_back(work)
         except TimeoutError as error:

@@ -24,7 +24,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from tollgauge.db.database_errors import StoreUnavailable, translated
+from tollgauge.db.database_errors import StoreUnavailable, translate_errors
 
 R = TypeVar("R")
 
@@ -74,7 +74,7 @@ class Postgres:
     def _run_transaction(self, work: Callable[[sa.Connection], R], begin: str) -> R:
         """Run work in a transaction, inside a greenlet."""
         pool = self._engine.pool  # compared below, to notice a close during the transaction
-        with translated(connecting=True):
+        with translate_errors(connecting=True):
             connection = self._begin(begin)
         try:
             result = work(connection)
@@ -98,12 +98,12 @@ class Postgres:
         connections are lost, so the pool is replaced.
         """
         try:
-            return self._begun(statement)
+            return self._connect_and_begin(statement)
         except (StoreUnavailable, asyncpg.PostgresError):
             self._engine.dispose()
-            return self._begun(statement)
+            return self._connect_and_begin(statement)
 
-    def _begun(self, statement: str) -> sa.Connection:
+    def _connect_and_begin(self, statement: str) -> sa.Connection:
         connection = self._engine.connect()
         try:
             _execute(connection, statement)

@@ -33,7 +33,7 @@ from tollgauge.db.backup import (
     Copy,
     check_target,
     copy_of_version,
-    written_beside,
+    temporary_file,
 )
 from tollgauge.db.engine import Store, parse_url
 from tollgauge.db.migrations import VERSION_TABLE, upgrade
@@ -52,7 +52,7 @@ def dump(url: str, target: Path, *, force: bool) -> Copy:
         BackupDamagedError: The database is not of tollgauge.
     """
     check_target(target, force=force)
-    with written_beside(target) as part:
+    with temporary_file(target) as part:
         part.touch(mode=0o600)
         words = ["pg_dump", "--format=custom", "--no-owner", "--no-privileges"]
         _run([*words, f"--file={part}"], parse_url(url), by_hand=[*words, f"--file={target}"])

@@ -146,9 +146,9 @@ async def _check_sources(store: Store, planned: Sequence[_Planned]) -> None:
     A wrong guess would delist existing endpoints or report no change.
     """
     unsure = [plan for plan in planned if plan.ids]
-    known = await store.reading(crawls.listed_by) if unsure else {}
+    known = await store.reading(crawls.count_listed) if unsure else {}
     for plan in unsure:
-        shared = await store.reading(crawls.shared_with, plan.ids)
+        shared = await store.reading(crawls.count_shared, plan.ids)
         if plan.source in known:
             if not shared.get(plan.source):
                 raise _unlike(plan, known[plan.source])

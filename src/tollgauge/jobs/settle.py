@@ -72,7 +72,8 @@ async def reconcile_days(store: Store, *, now: int) -> int:
 def _accounts(tx: Connection) -> list[tuple[Account, Mapping[int, int]]]:
     """Return all accounts that receive payments, each with the differences of its checked days."""
     return [
-        (account, reconciliation.checked(tx, account)) for account in reconciliation.accounts(tx)
+        (account, reconciliation.load_checked(tx, account))
+        for account in reconciliation.accounts(tx)
     ]
 
 
@@ -96,4 +97,4 @@ async def _remember(store: Store, day: Day, known: int | None, *, now: int) -> N
         # Alarm before the result is stored: a crash in between repeats the alarm instead of losing
         # it.
         reconciliation_alarm(day.account.address, day.day, day.difference)
-    await store.writing(reconciliation.check, day, now=now)
+    await store.writing(reconciliation.save_checked_day, day, now=now)

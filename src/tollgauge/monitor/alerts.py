@@ -55,7 +55,7 @@ async def queue_due_alerts(store: Store, *, base_url: str, now: int) -> Counter[
 
 def _waiting(tx: Connection, *, now: int) -> tuple[bool, bool]:
     """Return whether a change is undispatched, and whether a watch or a payment of one is due."""
-    return changes.waiting(tx), watch_payments.ready(tx) or watches.any_due(tx, now=now)
+    return changes.waiting(tx), watch_payments.ready(tx) or watches.is_any_due(tx, now=now)
 
 
 def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str]:
@@ -87,7 +87,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
         if len(deliveries) >= DELIVERIES_BATCH:
             break
     outbox.put(tx, deliveries, now=now)
-    changes.dispatched(tx, [stored.id for stored in dispatched], now=now)
+    changes.mark_dispatched(tx, [stored.id for stored in dispatched], now=now)
     return Counter(stored.change.type for stored in dispatched)
 
 

@@ -381,5 +381,5 @@ def _remove_unseen(tx: Connection, crawl: Crawl, ids: Sequence[str], *, now: int
     listings.save_sources(tx, changed)
     event = TermChange(at=at, kind=DELISTED, source=source, before="", after="")
     listings.add_events(tx, [(id_, event) for id_ in delisted])
-    watched_changes.delisted(tx, delisted, source=source, at=at)
+    watched_changes.record_delisting(tx, delisted, source=source, at=at)
     return len(delisted)

@@ -80,7 +80,7 @@ async def page(
     columns = (await alternatives.fresh(store)).columns
     chosen = columns.page(wanted, sort, after=after, limit=limit)
     return EndpointPage(
-        rows=tuple(await store.reading(_admitted, chosen.ids, wanted)),
+        rows=tuple(await store.reading(_load_matching, chosen.ids, wanted)),
         total=chosen.total,
         before=chosen.before,
         next=chosen.next,
@@ -103,7 +103,7 @@ async def search(
     match named:
         case Resource():
             anywhere = replace(wanted, status=None)
-            endpoints = await store.reading(_admitted, (named.id,), anywhere)
+            endpoints = await store.reading(_load_matching, (named.id,), anywhere)
             if not endpoints and named.path == "/":
                 return await search(alternatives, store, Host(named.host), wanted, limit=limit)
             return _exact("endpoint", endpoints)
@@ -113,7 +113,7 @@ async def search(
                 return _exact("provider", await store.reading(_of_host, of_host, limit=limit))
             columns = (await alternatives.fresh(store)).columns
             ids = columns.page(of_host, Sort.SCORE, limit=limit).ids
-            return _exact("provider", await store.reading(_admitted, ids, of_host))
+            return _exact("provider", await store.reading(_load_matching, ids, of_host))
         case PayTo():
             anywhere = replace(wanted, status=None)
             found = await store.reading(_of_pay_to, named.address, anywhere)
@@ -125,7 +125,7 @@ async def search(
             percents = {match.id: match.percent for match in matches}
             results = [
                 SearchResult(endpoint=endpoint, percent=percents[endpoint.id])
-                for endpoint in await store.reading(_admitted, tuple(percents), wanted)
+                for endpoint in await store.reading(_load_matching, tuple(percents), wanted)
             ]
             return Search(match="meaning", results=tuple(sorted(results, key=_rank)[:limit]))
 
@@ -138,15 +138,15 @@ def _exact(match: Match, endpoints: Sequence[RatedEndpoint]) -> Search:
 def _of_host(tx: Connection, of_host: Filter, *, limit: int) -> list[RatedEndpoint]:
     """Return the best endpoints of a host."""
     best = rated_endpoints.of_host(tx, of_host.host or "", limit=limit)
-    return _admitted(tx, [endpoint.id for endpoint in best], of_host)
+    return _load_matching(tx, [endpoint.id for endpoint in best], of_host)
 
 
 def _of_pay_to(tx: Connection, address: str, wanted: Filter) -> list[RatedEndpoint]:
     """Return the best endpoints of a payTo address."""
-    return _admitted(tx, rated_endpoints.ids_of_pay_to(tx, address, limit=PAY_TO_ROWS), wanted)
+    return _load_matching(tx, rated_endpoints.ids_of_pay_to(tx, address, limit=PAY_TO_ROWS), wanted)
 
 
-def _admitted(tx: Connection, ids: Sequence[str], wanted: Filter) -> list[RatedEndpoint]:
+def _load_matching(tx: Connection, ids: Sequence[str], wanted: Filter) -> list[RatedEndpoint]:
     """Return the endpoints that are public and match the filter now, in the order of `ids`."""
     known = rated_endpoints.get_many(tx, ids)
     present = (known[id_] for id_ in ids if id_ in known)

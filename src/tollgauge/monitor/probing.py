@@ -167,7 +167,7 @@ class Prober:
         random sample of them sells the same.
         """
         chosen = await self.store.reading(
-            endpoints.of_common_terms, host, more_than=SAME_TERMS_MAX, sample=SAMPLE
+            endpoints.sample_common_terms, host, more_than=SAME_TERMS_MAX, sample=SAMPLE
         )
         return await x402.sell_the_same(self.egress, chosen, now=self.clock())
 
@@ -365,7 +365,7 @@ def _rescore_changed_hosts(
     Their rows and those of the batch are locked together, sorted by ID and before any host, so that
     concurrent writers cannot deadlock.
     """
-    changed = hosts.changed_by(tx, _wildcards(observations))
+    changed = hosts.find_changed(tx, _wildcards(observations))
     if changed:
         of_wave = (seen.endpoint.id for seen in observations)
         endpoints.mark_dirty(tx, (*changed, *of_wave), now=now)
@@ -431,5 +431,5 @@ def record_requested(
     round_ms = hosts.get(tx, endpoint.host).round_ms
     seen = replace(observation, endpoint=replace(endpoint, asked_at=now), round_ms=round_ms)
     record(tx, (seen,), cadence=cadence, owner=owner, now=now, vantages=vantages)
-    endpoints.asked_for(tx, endpoint.id, now=now)  # its row is locked by now
+    endpoints.record_request(tx, endpoint.id, now=now)  # its row is locked by now
     return endpoints.get(tx, endpoint.id) or endpoint

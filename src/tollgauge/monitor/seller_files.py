@@ -36,7 +36,7 @@ def claim(tx: Connection, *, owner: str, now: int, limit: int, lease_ms: int) ->
     """
     new = seller_files.unknown(tx, limit=_NEW_HOSTS_BATCH)
     seller_files.add(tx, ((host, now + _jitter(host) % EVERY_MS) for host in new))
-    room = budgets.left(tx, now=now, most=limit)
+    room = budgets.remaining(tx, now=now, most=limit)
     due = seller_files.due(tx, now=now, limit=room) if room else ()
     free = [
         host
@@ -45,8 +45,8 @@ def claim(tx: Connection, *, owner: str, now: int, limit: int, lease_ms: int) ->
     ]
     budgets.spend(tx, now=now, probes=len(free), most=limit)
     # If the worker dies, the file is due again once the lease has expired.
-    seller_files.put_off(tx, free, until=now + lease_ms)
-    seller_files.put_off(tx, sorted({*due} - {*free}), until=now + BUSY_MS)
+    seller_files.postpone(tx, free, until=now + lease_ms)
+    seller_files.postpone(tx, sorted({*due} - {*free}), until=now + BUSY_MS)
     return tuple(free)
 
 

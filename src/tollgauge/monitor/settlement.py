@@ -40,7 +40,7 @@ def new_accounts(
     The addresses come from the configuration (`pay_to`) and from ledger rows since `since` (ms
     UTC). The start (ms UTC) is the ledger's first day, at most MAX_ACCOUNT_AGE_MS ago.
     """
-    named, began = reconciliation.named(tx, f"eip155:{chain}", token, since=since)
+    named, began = reconciliation.load_pay_tos(tx, f"eip155:{chain}", token, since=since)
     ours = {address for address in {*named, pay_to} if wallets.ADDRESS.fullmatch(address)}
     first = max(now if began is None else min(began, now), now - MAX_ACCOUNT_AGE_MS)
     # An hour more than whole days, because clocks differ.

@@ -136,7 +136,7 @@ def count(tx: Connection, *, now: int) -> Statistics:
         no_price=no_price,
         recommendations=tuple(recommendations.most_common()),
         networks=_most(networks.items()),
-        sources=_most(crawls.listed_by(tx).items()),
+        sources=_most(crawls.count_listed(tx).items()),
         offers=offers,
         schemes=_most(schemes.items()),
         offered_networks=_most(offered_networks.items()),

@@ -98,9 +98,9 @@ def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
     clock, backup = disk.clock_ms(tx), meta.get(tx, BACKUP_KEY)
     return Figures(
         now=now,
-        monitored=backlog.monitored(tx),
+        monitored=backlog.count_monitored(tx),
         probes=backlog.probes(tx, now=now, late_since=now - cadence.every_ms),
-        probed=backlog.probed_since(tx, now - RATE_MS),
+        probed=backlog.count_probed_since(tx, now - RATE_MS),
         last_probed=backlog.last_probed(tx),
         scores=backlog.scores(tx, now=now, late_since=now - DAY_MS),
         deliveries=outbox.depth(tx),

@@ -103,7 +103,7 @@ def slow_here(tx: Connection, wave: Sequence[tuple[Endpoint, ProbeResult]]) -> b
     return is_slowness_shared(answered)
 
 
-def delisted(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> None:
+def record_delisting(tx: Connection, ids: Iterable[str], *, source: str, at: int) -> None:
     """Record that endpoints are no longer listed by any directory; `source` was the last one."""
     change_rows.add(tx, [(id_, delisting(at=at, source=source)) for id_ in ids])
 
@@ -113,7 +113,7 @@ def of_watch(tx: Connection, watch: Watch, *, after: int, limit: int) -> tuple[S
     requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
     changes: list[StoredChange] = []
     while len(changes) < limit:
-        page = change_rows.while_watched(tx, watch, after=after, limit=_PAGE_SIZE)
+        page = change_rows.load_watched(tx, watch, after=after, limit=_PAGE_SIZE)
         changes += [stored for stored in page if is_about(watch, stored, requests)]
         if len(page) < _PAGE_SIZE:
             break
@@ -124,7 +124,7 @@ def of_watch(tx: Connection, watch: Watch, *, after: int, limit: int) -> tuple[S
 def count_of_watch(tx: Connection, watch: Watch, *, since: int) -> int:
     """Count the changes since a time (ms UTC) that a watch reports."""
     requests = watch_events.request_history(tx, [watch.id]).get(watch.id, ())
-    seen = change_rows.while_watched(tx, watch, since=since)
+    seen = change_rows.load_watched(tx, watch, since=since)
     return sum(is_about(watch, stored, requests) for stored in seen)
 
 

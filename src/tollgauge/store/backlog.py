@@ -82,12 +82,12 @@ def _read(tx: Connection, query: sa.Select[Any]) -> Queue:
     return Queue(*tx.execute(query).one())
 
 
-def monitored(tx: Connection) -> int:
+def count_monitored(tx: Connection) -> int:
     """Count endpoints that are probed at the normal rate or faster."""
     return rows.count(tx, endpoint.c.status != Listing.DELISTED)
 
 
-def probed_since(tx: Connection, since: int) -> int:
+def count_probed_since(tx: Connection, since: int) -> int:
     """Count endpoints whose last probe is after a time."""
     return rows.count(tx, endpoint.c.last_probed > since)
 

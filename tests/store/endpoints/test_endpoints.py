@@ -307,7 +307,7 @@ async def test_wildcard_change_returns_all_endpoints_of_the_host(
     assert (await store.writing(hosts.get, "unknown.com")).wildcard is None
     for wildcard, concerned in ((False, set()), (True, ids), (True, set()), (False, ids)):
         said = {"a.com": wildcard, "b.com": False, "unknown.com": False}
-        assert set(await store.reading(hosts.changed_by, said)) == concerned
+        assert set(await store.reading(hosts.find_changed, said)) == concerned
         await store.writing(hosts.set_wildcards, {"a.com": wildcard}, at=NOW)
         state = await store.writing(hosts.get, "a.com")
         assert (state.wildcard, state.wildcard_at) == (wildcard, NOW)
@@ -322,12 +322,12 @@ async def test_samples_endpoints_with_the_most_common_terms_of_a_host(store: Sto
     await add(store, *cheap, gone, *others, *elsewhere, endpoint("a.com", "/unpriced"))
     drawn: set[str] = set()
     for _ in range(60):
-        sample = await store.reading(endpoints.of_common_terms, "a.com", more_than=5, sample=3)
+        sample = await store.reading(endpoints.sample_common_terms, "a.com", more_than=5, sample=3)
         assert len({row.id for row in sample}) == 3
         drawn |= {row.id for row in sample}
     assert drawn == {row.id for row in cheap}
     for host in ("a.com", "b.com", "unknown.com"):
-        assert not await store.reading(endpoints.of_common_terms, host, more_than=6, sample=3)
+        assert not await store.reading(endpoints.sample_common_terms, host, more_than=6, sample=3)
 
 
 async def test_hosts_sharing_a_payto_are_counted_once(store: Store) -> None:

@@ -153,8 +153,8 @@ async def test_address_known_only_to_the_ledger_is_an_account_without_a_chain(
     await store_payment(store, 1, to=OLD_PAY_TO)
     day = await of_day(store, address=OLD_PAY_TO)
     assert (day.settled, day.awaited, day.difference, day.complete) == (5_000, 5_000, 0, False)
-    named, began = await store.reading(reconciliation.named, NETWORK, USDC, since=0)
-    later, _ = await store.reading(reconciliation.named, NETWORK, USDC, since=NOON + 1)
+    named, began = await store.reading(reconciliation.load_pay_tos, NETWORK, USDC, since=0)
+    later, _ = await store.reading(reconciliation.load_pay_tos, NETWORK, USDC, since=NOON + 1)
     assert (set(named), began, set(later)) == ({OLD_PAY_TO}, NOON, set())
 
 

@@ -158,7 +158,7 @@ async def test_claims_are_unlimited_without_a_plan(store: Store) -> None:
 async def test_plan_deletes_unused_budgets(store: Store) -> None:
     await store.writing(budgets.put, {"old.com": 9, ALL: 9})
     await plan(store)
-    assert await store.writing(budgets.left, now=NOW, most=7) == 7
+    assert await store.writing(budgets.remaining, now=NOW, most=7) == 7
 
 
 @pytest.mark.parametrize("later", [1, HOUR_MS])

@@ -169,7 +169,7 @@ async def test_cursor_does_not_skip_an_event_committed_late(
         async with open_transaction(store, writing=True) as run:
             await run(see_again)
             order.append(name)
-            await run(watched_changes.delisted, [RESOURCE.id], source=name, at=NOW + 1)
+            await run(watched_changes.record_delisting, [RESOURCE.id], source=name, at=NOW + 1)
             await asyncio.sleep(pause)
 
     first = asyncio.create_task(write(one, "first", pause=0.3))
@@ -270,7 +270,7 @@ async def test_old_changes_are_deleted_unless_a_readable_watch_reports_them(stor
     later = NOW + 3 + CHANGES_MS
     assert await store.writing(changes.forget, now=later, limit=9) == 0  # not dispatched yet
     waiting = await store.writing(changes.undispatched, limit=9)
-    await store.writing(changes.dispatched, [one.id for one in waiting], now=NOW)
+    await store.writing(changes.mark_dispatched, [one.id for one in waiting], now=NOW)
     assert await store.writing(changes.forget, now=NOW + CHANGES_MS, limit=9) == 2
     assert [await store.writing(changes.forget, now=later, limit=1) for _ in range(3)] == [1, 0, 0]
     left = (await fetch(store, changes.change.select().order_by(changes.change.c.id))).all()

@@ -279,7 +279,7 @@ async def test_unknown_payments_do_not_block_others(watch_service: WatchService)
         await watch_service.store.writing(watches.get, two["watch_id"])
     ).state is WatchState.ACTIVE
     assert not await watch_service.store.writing(watch_payments.ready)
-    assert not await watch_service.store.writing(watches.any_due, now=watch_service.clock())
+    assert not await watch_service.store.writing(watches.is_any_due, now=watch_service.clock())
 
 
 @ON_SQLITE

@@ -76,7 +76,7 @@ def live(
     return _report(tx, endpoint, score, row, probe)
 
 
-def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored]:
+def load_scored(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored]:
     """Return endpoints with their latest scores by ID, whether public or not. Unknown IDs are left
     out.
     """
@@ -87,7 +87,7 @@ def scored_last(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, Scored
     }
 
 
-def scored_again(tx: Connection, endpoint: Endpoint, *, cadence: Cadence, now: int) -> Scored:
+def rescore(tx: Connection, endpoint: Endpoint, *, cadence: Cadence, now: int) -> Scored:
     """Score an endpoint from its stored evidence as of now.
 
     Raises:

@@ -101,12 +101,12 @@ def last_taken(tx: Connection, source: str) -> int | None:
     return rows.highest(tx, crawl_table.c.taken_at, crawl_table.c.source == source)
 
 
-def listed_by(tx: Connection) -> dict[str, int]:
+def count_listed(tx: Connection) -> dict[str, int]:
     """Return the number of endpoints that each source lists now."""
     return {row.source: row.listed for row in tx.execute(_LISTED)}
 
 
-def shared_with(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
+def count_shared(tx: Connection, ids: Iterable[str]) -> dict[str, int]:
     """Return how many of the given endpoints each source lists; sources without any are left
     out.
     """

@@ -127,7 +127,7 @@ def bring_forward(tx: Connection, endpoints: Iterable[Endpoint]) -> None:
     hosts.bring_forward(tx, due, watched=watched)
 
 
-def asked_for(tx: Connection, endpoint_id: str, *, now: int) -> None:
+def record_request(tx: Connection, endpoint_id: str, *, now: int) -> None:
     """Record that a report or live probe of an endpoint was bought."""
     one = endpoint_table.c.id == endpoint_id
     tx.execute(endpoint_table.update().where(one).values(asked_at=now))
@@ -196,7 +196,7 @@ def hosts_sharing(tx: Connection, network: str, pay_tos: Sequence[str]) -> dict[
     }
 
 
-def of_common_terms(
+def sample_common_terms(
     tx: Connection, host: str, *, more_than: int, sample: int
 ) -> tuple[Endpoint, ...]:
     """Return a random sample of a host's listed endpoints that share its most common terms.

@@ -101,7 +101,7 @@ def due(tx: Connection, *, now: int, limit: int) -> tuple[str, ...]:
     return tuple(tx.execute(query).scalars())
 
 
-def put_off(tx: Connection, hosts: Sequence[str], *, until: int) -> None:
+def postpone(tx: Connection, hosts: Sequence[str], *, until: int) -> None:
     """Make hosts due again at a time (ms UTC)."""
     for chunk in rows.chunks(hosts):
         tx.execute(seller_file.update().where(seller_file.c.host.in_(chunk)).values(next_due=until))

@@ -64,7 +64,7 @@ class UnattributedDeposit:
     state: State | None
 
 
-def named(
+def load_pay_tos(
     tx: Connection, network: str, asset: str, *, since: int
 ) -> tuple[frozenset[str], int | None]:
     """Return the payTo addresses of payments in an asset since `since`, and the time of the
@@ -157,13 +157,13 @@ def unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ..
     )
 
 
-def checked(tx: Connection, book_account: Account) -> dict[int, int]:
+def load_checked(tx: Connection, book_account: Account) -> dict[int, int]:
     """Return the checked complete days of an account with their differences (atomic units)."""
     query = sa.select(book_day.c.day, book_day.c.difference).where(*_of(book_account))
     return dict(tx.execute(query).all())
 
 
-def check(tx: Connection, day: Day, *, now: int) -> None:
+def save_checked_day(tx: Connection, day: Day, *, now: int) -> None:
     """Store the difference of a complete day."""
     columns = {
         "chain": chain_of(day.account.network),

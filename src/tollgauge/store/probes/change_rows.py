@@ -151,7 +151,7 @@ def last_up(tx: Connection, endpoint_id: str, *, before: int) -> int | None:
     )
 
 
-def while_watched(
+def load_watched(
     tx: Connection,
     watch: watches.Watch,
     *,
@@ -232,7 +232,7 @@ def waiting(tx: Connection) -> bool:
     return rows.exist(tx, change.c.dispatched_at.is_(None))
 
 
-def dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
+def mark_dispatched(tx: Connection, ids: Sequence[int], *, now: int) -> None:
     """Mark changes as dispatched."""
     tx.execute(change.update().where(change.c.id.in_(ids)).values(dispatched_at=now))
 

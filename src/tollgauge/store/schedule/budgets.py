@@ -32,7 +32,7 @@ TURN_KEPT_MS: Final = 10 * SECOND_MS
 _US: Final = 1_000  # microseconds per millisecond
 
 
-def left(tx: Connection, *, now: int, most: int) -> int:
+def remaining(tx: Connection, *, now: int, most: int) -> int:
     """Return the number of probes that may start now, at most `most`.
 
     The budget is locked until the transaction ends. An unused budget accumulates up to `most`.
@@ -55,7 +55,7 @@ def spend(tx: Connection, *, now: int, probes: int, most: int) -> None:
     )
 
 
-def admitted(tx: Connection, hosts: Sequence[Any], *, now: int, at_once: bool = False) -> list[str]:
+def admit(tx: Connection, hosts: Sequence[Any], *, now: int, at_once: bool = False) -> list[str]:
     """Return those of the locked hosts that may be probed now: hosts without turns, and hosts whose
     turn it is.
 

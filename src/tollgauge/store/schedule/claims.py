@@ -32,11 +32,11 @@ def claim_due(
     """Claim due endpoints, at most one per host, by leasing their hosts to `owner` until `now +
     lease_ms`.
     """
-    watched = budgets.admitted(
+    watched = budgets.admit(
         tx, _lock_free_hosts(tx, now=now, limit=limit, watched=True), now=now, at_once=True
     )
     claimed = _due_endpoints(tx, watched, now=now, watched=True)
-    room = budgets.left(tx, now=now, most=limit) - len(claimed)
+    room = budgets.remaining(tx, now=now, most=limit) - len(claimed)
     others = _others(tx, now=now, limit=room, without={endpoint.host for endpoint in claimed})
     claimed += _due_endpoints(tx, others, now=now)
     hosts = {endpoint.host for endpoint in claimed}
@@ -81,7 +81,7 @@ def _others(tx: Connection, *, now: int, limit: int, without: Collection[str]) -
         known = {*without, *taken}
         free = _lock_free_hosts(tx, now=now, limit=room + len(known))
         hosts = [row for row in free if row.host not in known][:room]
-        admitted = budgets.admitted(tx, hosts, now=now)
+        admitted = budgets.admit(tx, hosts, now=now)
         taken += admitted
         if len(admitted) == len(hosts):
             break

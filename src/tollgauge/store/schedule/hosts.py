@@ -236,7 +236,7 @@ def set_wildcards(tx: Connection, wildcards: Mapping[str, bool], *, at: int) -> 
     rows.put(tx, host_table, columns)
 
 
-def changed_by(tx: Connection, wildcards: Mapping[str, bool]) -> tuple[str, ...]:
+def find_changed(tx: Connection, wildcards: Mapping[str, bool]) -> tuple[str, ...]:
     """Return the IDs of the endpoints of hosts whose wildcard result changes."""
     if not wildcards:
         return ()

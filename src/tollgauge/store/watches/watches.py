@@ -160,7 +160,7 @@ def start(tx: Connection, subject: Watch, *, now: int) -> None:
     tx.execute(watch.update().where(watch.c.id == subject.id).values(**values))
     settings = watch_events.request_json(subject.watch_request)
     note(tx, subject.id, rules.CREATED, settings, now=subject.created_at)
-    _watched(tx, subject.endpoint_id, now=now)
+    _update_watched_until(tx, subject.endpoint_id, now=now)
 
 
 def extend(tx: Connection, subject: Watch, *, paid_at: int, now: int) -> None:
@@ -174,7 +174,7 @@ def extend(tx: Connection, subject: Watch, *, paid_at: int, now: int) -> None:
         values |= {"state": WatchState.ACTIVE, "ended_at": None, "expiring_told": False, "due": now}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(**values))
     note(tx, subject.id, rules.RENEWED, {"expiresAt": until}, now=now)
-    _watched(tx, subject.endpoint_id, now=now)
+    _update_watched_until(tx, subject.endpoint_id, now=now)
 
 
 def edit(
@@ -239,7 +239,7 @@ def end(tx: Connection, subject: Watch, state: WatchState, *, now: int) -> int |
     if done.rowcount != 1:
         return None
     event = note(tx, subject.id, state.value, {}, now=now)
-    _watched(tx, subject.endpoint_id, now=now)
+    _update_watched_until(tx, subject.endpoint_id, now=now)
     return event
 
 
@@ -256,7 +256,7 @@ def due(tx: Connection, *, now: int, limit: int = _BATCH) -> tuple[Watch, ...]:
     return tuple(_watch(row) for row in tx.execute(query))
 
 
-def any_due(tx: Connection, *, now: int) -> bool:
+def is_any_due(tx: Connection, *, now: int) -> bool:
     """Return whether an active watch is due."""
     return rows.exist(tx, watch.c.state == WatchState.ACTIVE, watch.c.due <= now)
 
@@ -275,7 +275,7 @@ def note(tx: Connection, watch_id: str, type_: str, detail: Mapping[str, Any], *
     return watch_events.append(tx, watch_id, type_, detail, now=now)
 
 
-def _watched(tx: Connection, endpoint_id: str, *, now: int) -> None:
+def _update_watched_until(tx: Connection, endpoint_id: str, *, now: int) -> None:
     """Probe an endpoint at the watched rate until its last active watch ends."""
     until = (
         sa.select(sa.func.coalesce(sa.func.max(watch.c.expires_at), 0))

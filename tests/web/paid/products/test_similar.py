@@ -282,15 +282,15 @@ async def test_alternatives_exclude_endpoints_changed_since_the_index(store: Sto
     before = await alternatives.find(store, known["asked"].id, **asking)
     assert before is not None
     assert len(before.alternatives) == 2
-    await scored_again(store, known["twin"], 900, recommendation="avoid")
-    await scored_again(store, known["cousin"], 540)
+    await rescore(store, known["twin"], 900, recommendation="avoid")
+    await rescore(store, known["cousin"], 540)
     alternatives._took = 10_000.0  # a slow refresh postpones the next one
     after = await alternatives.find(store, known["asked"].id, **asking)
     assert after is not None
     assert after.alternatives == ()
 
 
-async def scored_again(store: Store, one: Endpoint, tenths: int, **changes: object) -> None:
+async def rescore(store: Store, one: Endpoint, tenths: int, **changes: object) -> None:
     await store.writing(scores.save, score(one, tenths, as_of=NOW + 1, **changes))
 
 

@@ -26,7 +26,7 @@ from tollgauge.core.score.advice import summary
 from tollgauge.core.score.evidence_document import EvidenceError
 from tollgauge.core.score.score import ScoreError
 from tollgauge.db.engine import ReadOnlyStore
-from tollgauge.monitor.reports.trust_reports import Scored, scored_again, scored_last
+from tollgauge.monitor.reports.trust_reports import Scored, load_scored, rescore
 from tollgauge.observe import log
 from tollgauge.store.scores import scores
 from tollgauge.web.edge.problem import Problem
@@ -231,7 +231,7 @@ async def recompute(
         if now >= until:
             break
         try:
-            done.append(await store.reading(scored_again, old.endpoint, cadence=cadence, now=now))
+            done.append(await store.reading(rescore, old.endpoint, cadence=cadence, now=now))
         except (EvidenceError, ScoreError) as error:
             log().error("score.fail", endpoint=old.endpoint.id, error=str(error))
             done.append(old)
@@ -240,7 +240,7 @@ async def recompute(
 
 async def _answer(dependencies: PaidDependencies, request: BulkRequest, claim: HeldClaim) -> bytes:
     ids = [resource.id for resource in request.resources]
-    known = await dependencies.store.reading(scored_last, ids)
+    known = await dependencies.store.reading(load_scored, ids)
     stale = _stale((known[id_] for id_ in ids if id_ in known), now=dependencies.clock())
     again = await recompute(
         dependencies.store,
