@@ -14,6 +14,7 @@ from tests.support.hostile_server import World, hostile_world
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.curl_loop import TICK_S, CurlLoop, Lateness
 from tollgauge.clients.egress.transfer import CurlTransfer, Plan
+from tollgauge.core.endpoint.identity import Perimeter, parse_resource
 from tollgauge.core.probe.exchange import Exchange, Fault, Lint
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import LATE_HERE, LATE_MS, ProbeResult, judge
@@ -165,19 +166,12 @@ def _transfer(world: World, path: str) -> CurlTransfer:
     address, port = world.mapped[HOST]
     return CurlTransfer(
         Plan(
-            url=f"https://{HOST}{path}",
-            host=HOST,
-            port=443,
-            dial_port=port,
+            request=Request(url=f"https://{HOST}{path}"),
+            resource=parse_resource(f"https://{HOST}{path}", Perimeter(mapped=frozenset({HOST}))),
             addresses=(address,),
-            method="GET",
-            headers=(),
-            body=None,
+            dial_port=port,
             timeout_ms=DEADLINE_MS,
-            connect_ms=DEADLINE_MS,
-            wire_cap=100_000,
-            header_cap=10_000,
-            body_cap=10_000,
+            settings=EgressSettings(connect_deadline_ms=DEADLINE_MS),
             ca_file=world.ca_file,
         )
     )

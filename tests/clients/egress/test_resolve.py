@@ -20,7 +20,7 @@ from tests.support.recorded import FOLDER, needs_recorded_inputs
 from tollgauge.clients.egress.client import Egress, EgressSettings, Request
 from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
 from tollgauge.clients.egress.transfer import CurlTransfer, Plan
-from tollgauge.core.endpoint.identity import ResourceError
+from tollgauge.core.endpoint.identity import ResourceError, parse_resource
 from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind
 
 CORPUS = FOLDER / "adversarial/corpus.jsonl"
@@ -232,19 +232,12 @@ def test_system_resolver_treats_names_as_absolute(monkeypatch: pytest.MonkeyPatc
 )
 def test_final_socket_address_is_checked_again(address: tuple[object, ...]) -> None:
     plan = Plan(
-        url=f"https://{NAME}/",
-        host=NAME,
-        port=443,
-        dial_port=443,
+        request=Request(url=f"https://{NAME}/"),
+        resource=parse_resource(f"https://{NAME}/"),
         addresses=(PUBLIC, "2606:4700::1"),
-        method="GET",
-        headers=(),
-        body=None,
+        dial_port=443,
         timeout_ms=1,
-        connect_ms=1,
-        wire_cap=1,
-        header_cap=1,
-        body_cap=1,
+        settings=EgressSettings(),
         ca_file="",
     )
     transfer = CurlTransfer(plan)

@@ -193,23 +193,14 @@ class Egress:
             url = resource.probe_url
             exchange = Exchange(url=url, method=request.method, at=at, result=addresses)
         else:
-            settings = self._settings
             plan = Plan(
-                url=resource.probe_url,
-                host=resource.host,
-                port=resource.port,
-                dial_port=dial_port,
+                request=request,
+                resource=resource,
                 addresses=addresses,
-                method=request.method,
-                headers=(*request.headers, ("User-Agent", settings.user_agent)),
-                body=request.body,
-                timeout_ms=max(1, settings.deadline_ms - dns),
-                connect_ms=settings.connect_deadline_ms,
-                wire_cap=settings.wire_cap,
-                header_cap=settings.header_cap,
-                body_cap=settings.body_cap,
+                dial_port=dial_port,
+                timeout_ms=max(1, self._settings.deadline_ms - dns),
+                settings=self._settings,
                 ca_file=self._ca_file,
-                source_address=settings.source_address,
                 at=at,
             )
             exchange, end = await self._transfer(plan)

@@ -13,12 +13,13 @@ import socket
 import ssl
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import pycurl
 
 from tollgauge.clients.egress.head import Head
+from tollgauge.core.endpoint.identity import Resource
 from tollgauge.core.probe.exchange import (
     BODY_METHODS,
     Answer,
@@ -28,6 +29,9 @@ from tollgauge.core.probe.exchange import (
     FaultKind,
     Timings,
 )
+
+if TYPE_CHECKING:
+    from tollgauge.clients.egress.client import EgressSettings, Request
 
 _BYTES_RECEIVED: Final = 128
 """Offset of tcpi_bytes_received in Linux's struct tcp_info (linux/tcp.h)."""
@@ -90,28 +94,22 @@ _FAULTS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Parameters of one transfer. Times are in milliseconds (`at` in milliseconds UTC), caps in
-    bytes.
+    """Parameters of one transfer.
 
-    `addresses` are already checked; `dial_port` differs from `port` only for mapped names; `at` is
-    only recorded.
+    Attributes:
+        addresses: Already checked.
+        dial_port: Differs from the resource's port only for mapped names.
+        timeout_ms: Remaining time of the attempt in milliseconds.
+        at: Start of the attempt (milliseconds UTC); only recorded.
     """
 
-    url: str
-    host: str
-    port: int
-    dial_port: int
+    request: Request
+    resource: Resource
     addresses: tuple[str, ...]
-    method: str
-    headers: tuple[tuple[str, str], ...]
-    body: bytes | None
+    dial_port: int
     timeout_ms: int
-    connect_ms: int
-    wire_cap: int
-    header_cap: int
-    body_cap: int
+    settings: EgressSettings
     ca_file: str
-    source_address: str | None = None
     at: int = 0
 
 
@@ -124,7 +122,7 @@ class CurlTransfer:
         self.plan = plan
         self.handle: Any = None
         self._share: Any = None
-        self._head = Head(plan.header_cap)
+        self._head = Head(plan.settings.header_cap)
         self._body = bytearray()
         self._sockets: list[socket.socket] = []
         self._cut = False
@@ -156,13 +154,13 @@ class CurlTransfer:
             self._share.close()
 
     def _set_route(self) -> None:
-        plan, handle = self.plan, self.handle
+        plan, handle, host = self.plan, self.handle, self.plan.resource.host
         addresses = ",".join(f"[{item}]" if ":" in item else item for item in plan.addresses)
-        handle.setopt(pycurl.URL, plan.url)
+        handle.setopt(pycurl.URL, plan.resource.probe_url)
         handle.setopt(pycurl.PATH_AS_IS, 1)
-        handle.setopt(pycurl.RESOLVE, [f"{plan.host}:{plan.dial_port}:{addresses}"])
-        if plan.dial_port != plan.port:
-            route = f"{plan.host}:{plan.port}:{plan.host}:{plan.dial_port}"
+        handle.setopt(pycurl.RESOLVE, [f"{host}:{plan.dial_port}:{addresses}"])
+        if plan.dial_port != plan.resource.port:
+            route = f"{host}:{plan.resource.port}:{host}:{plan.dial_port}"
             handle.setopt(pycurl.CONNECT_TO, [route])
         handle.setopt(pycurl.RESOLVER_START_FUNCTION, _no_other_lookup)
         handle.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
@@ -188,27 +186,28 @@ class CurlTransfer:
             (pycurl.FORBID_REUSE, 1),
             (pycurl.NOSIGNAL, 1),
             (pycurl.TIMEOUT_MS, plan.timeout_ms),
-            (pycurl.CONNECTTIMEOUT_MS, min(plan.connect_ms, plan.timeout_ms)),
+            (pycurl.CONNECTTIMEOUT_MS, min(plan.settings.connect_deadline_ms, plan.timeout_ms)),
         ):
             handle.setopt(option, value)
         handle.unsetopt(pycurl.CAPATH)  # otherwise the directory compiled into the wheel is used
 
     def _set_request(self) -> None:
-        plan, handle = self.plan, self.handle
-        body = plan.body
-        if plan.method in BODY_METHODS and body is None:
+        request, handle = self.plan.request, self.handle
+        headers = (*request.headers, ("User-Agent", self.plan.settings.user_agent))
+        body = request.body
+        if request.method in BODY_METHODS and body is None:
             body = b""
-        if plan.method == "HEAD":
+        if request.method == "HEAD":
             handle.setopt(pycurl.NOBODY, 1)
         elif body is not None:
             handle.setopt(pycurl.POST, 1)
             handle.setopt(pycurl.POSTFIELDS, body)
-        handle.setopt(pycurl.CUSTOMREQUEST, plan.method)
-        names = {name.lower() for name, _ in plan.headers}
+        handle.setopt(pycurl.CUSTOMREQUEST, request.method)
+        names = {name.lower() for name, _ in headers}
         # "Name:" without a value removes a header that libcurl would add.
         removed = [f"{name}:" for name in ("Expect", "Content-Type") if name.lower() not in names]
         handle.setopt(pycurl.ENCODING, "")  # decode responses even though none is requested
-        lines = [f"{name}: {value}" for name, value in plan.headers]
+        lines = [f"{name}: {value}" for name, value in headers]
         handle.setopt(pycurl.HTTPHEADER, [*lines, *removed, "Accept-Encoding: identity"])
 
     def _set_callbacks(self) -> None:
@@ -226,7 +225,7 @@ class CurlTransfer:
         try:
             connection = socket.socket(address.family, address.socktype, address.protocol)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
-            if (source := self.plan.source_address) and _family(source) == address.family:
+            if (source := self.plan.settings.source_address) and _family(source) == address.family:
                 connection.bind((source, 0))
         except OSError:
             self._socket_failed = True
@@ -243,7 +242,7 @@ class CurlTransfer:
         return len(line) if self._head.feed(line) else 0
 
     def _on_body(self, data: bytes) -> int:
-        room = self.plan.body_cap - len(self._body)
+        room = self.plan.settings.body_cap - len(self._body)
         self._body += data[:room]
         if len(data) <= room:
             return len(data)
@@ -252,26 +251,28 @@ class CurlTransfer:
 
     def _on_progress(self, *_: int) -> int:
         # Bytes are counted by the kernel: libcurl does not count chunk framing and decoded bytes.
-        if sum(map(_received, self._sockets)) > self.plan.wire_cap:
+        if sum(map(_received, self._sockets)) > self.plan.settings.wire_cap:
             self._cut = True
             return 1
         return 0
 
     def failed(self, detail: str) -> Exchange:
         """Return an exchange for a transfer that failed on this machine."""
-        fault = Fault(kind=FaultKind.LOCAL, detail=detail)
-        return Exchange(url=self.plan.url, method=self.plan.method, at=self.plan.at, result=fault)
+        return self._exchange(Fault(kind=FaultKind.LOCAL, detail=detail))
+
+    def _exchange(self, result: Answer | Fault) -> Exchange:
+        plan = self.plan
+        return Exchange(
+            url=plan.resource.probe_url, method=plan.request.method, at=plan.at, result=result
+        )
 
     def finished(self, code: int, message: str, *, delay_ms: int) -> Exchange:
         """Return the exchange of a finished transfer, without the total time.
 
         `code` is libcurl's, 0 for success; `delay_ms` is the largest delay of the thread.
         """
-        return Exchange(
-            url=self.plan.url,
-            method=self.plan.method,
-            at=self.plan.at,
-            result=self._result(code, message),
+        return replace(
+            self._exchange(self._result(code, message)),
             timings=self._timings(delay_ms),
             address=self.handle.getinfo(pycurl.PRIMARY_IP) or None,
             tls_not_after=_not_after(self.handle.getinfo(pycurl.INFO_CERTINFO)),

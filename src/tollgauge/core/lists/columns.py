@@ -133,7 +133,10 @@ class Columns:
             total=len(positions),
             before=before,
             next=order.cursor(positions[end - 1]) if end < len(positions) else None,
-            previous=_previous(order, positions, before - limit) if before else None,
+            # The cursor before the previous page; empty if that is the first page.
+            previous=(order.cursor(positions[before - limit - 1]) if before > limit else "")
+            if before
+            else None,
         )
 
 
@@ -193,8 +196,3 @@ def _order(keys: Longs, texts: Sequence[str], ranks: Ints) -> _Order:
     """Return the order by keys, then by texts, whose ranks are given."""
     places = np.lexsort((ranks, keys)).astype(np.int32)
     return _Order(places, keys[places], texts)
-
-
-def _previous(order: _Order, positions: npt.NDArray[np.intp], first: int) -> str:
-    """Return the cursor of the page that starts with the match number `first`."""
-    return order.cursor(positions[first - 1]) if first > 0 else ""

@@ -87,9 +87,10 @@ def plan(loads: Iterable[HostLoad], cadence: Cadence, *, catch_up: int) -> Budge
         for load in hosts:
             host_round = rounds[load.host]
             sharing = hosts if site_round > host_round else [load]
+            count = sum(sum(one.endpoints.values()) for one in sharing)
             shares[load.host] = HostShare(
                 round_ms=max(host_round, site_round),
-                sharing=_endpoints(sharing) if host_round or site_round else 0,
+                sharing=count if host_round or site_round else 0,
                 takes_turns=takes_turns,
             )
         rate += sum(
@@ -99,11 +100,6 @@ def plan(loads: Iterable[HostLoad], cadence: Cadence, *, catch_up: int) -> Budge
     if rate:
         gaps_us[ALL] = max(_SCALE * _US_PER_MS // (catch_up * rate), 1)
     return BudgetPlan(shares=shares, gaps_us=gaps_us)
-
-
-def _endpoints(loads: Iterable[HostLoad]) -> int:
-    """Return the total number of endpoints of some hosts."""
-    return sum(sum(load.endpoints.values()) for load in loads)
 
 
 def _host_round(load: HostLoad, cadence: Cadence) -> int:
