@@ -281,7 +281,7 @@ def test_score_exits_1_if_the_recommendation_is_avoid(tollgauge: Command, tmp_pa
         (b"{", "Standard input is not valid evidence: This is not"),
         (b"{}", "not valid evidence: 'anchors' is a required property"),
         (b'{"evidence": {}}', "not valid evidence at evidence.document: The report does"),
-        (b'{"score": 99.9, "grade": "A"}', "at evidence.document: The report does not carry"),
+        (b'{"score": 99.9, "grade": "A"}', "at evidence.document: The report does not contain"),
         (b'{"score": 1, "evidence": {"digest": "00"}}', "The report does not contain its evidence"),
         (b"7", "not valid evidence: 7 is not of type 'object'"),
     ],
