@@ -15,7 +15,7 @@ from tests.support.page_reader import BASE, HOSTILE, Reader, snapshot, unmeasure
 from tollgauge.core.endpoint.identity import PUBLIC, endpoint_id
 from tollgauge.core.score.score import Down, Settlement, ShownDemand
 from tollgauge.monitor.reports.endpoint import EndpointView
-from tollgauge.web.pages.overview_pages import Column, compare_html, parse_columns
+from tollgauge.web.pages.views import Column, compare_html, parse_columns
 
 DOWN = Down(since=0, reason="it answered with an error", confirmed=True)
 IDS = tuple(f"{number:016x}" for number in range(4))

@@ -1,4 +1,4 @@
-"""Pages about several endpoints: `/incidents`, `/provider`, `/compare` and `/statistics`."""
+"""Pages about several endpoints: `/incidents`, `/provider`, `/wallet` and `/statistics`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from markupsafe import Markup
 
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import DAY_MS, day_of, dollars, iso_seconds
-from tollgauge.core.directory.search_text import with_scheme
-from tollgauge.core.endpoint.identity import ID_PATTERN, Perimeter, ResourceError, parse_resource
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.watch import alert_text, changes
 from tollgauge.core.watch.watch_rules import CHANGES_MS
-from tollgauge.monitor.reports.endpoint import LEAST_DAYS, EndpointView, Uptimes
+from tollgauge.monitor.reports.endpoint import Uptimes
 from tollgauge.monitor.reports.overview import Ecosystem, Incidents
 from tollgauge.monitor.reports.snapshots import Provider
 from tollgauge.monitor.reports.wallets import Wallet
@@ -25,7 +23,6 @@ from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.chain.periods import ChainPeriods, PayerShare, StoredIncome
 from tollgauge.store.probes.change_rows import Incident
 from tollgauge.web.pages import labels
-from tollgauge.web.pages.charts.days import uptime_bars
 from tollgauge.web.pages.charts.pictures import component_bar, grade_strip, volume_bars
 from tollgauge.web.pages.render import render
 
@@ -177,85 +174,6 @@ def _rules(evidence: Mapping[str, Any]) -> list[tuple[str, str]]:
         (rule["rule"], clean_text(rule["message"], _TEXT_MAX))
         for rule in evidence.get("rules", ())[:RULES_MAX]
     ]
-
-
-FIELDS: Final = ("a", "b", "c", "d")
-"""The query parameters, in the order of the columns."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """One requested endpoint; without an ID, `problem` states why the text is invalid."""
-
-    text: str
-    id: str | None = None
-    problem: str = ""
-
-
-def parse_columns(texts: Sequence[str | None], perimeter: Perimeter) -> tuple[Column, ...]:
-    """Parse the parameters; empty texts and duplicates are skipped."""
-    columns: dict[str, Column] = {}
-    for text in texts:
-        stripped = (text or "").strip()
-        if stripped:
-            column = _parse_column(stripped, perimeter)
-            columns.setdefault(column.id or column.text, column)
-    return tuple(columns.values())
-
-
-def _parse_column(text: str, perimeter: Perimeter) -> Column:
-    if ID_PATTERN.fullmatch(text):
-        return Column(text=text, id=text)
-    try:
-        return Column(text=text, id=parse_resource(with_scheme(text), perimeter).id)
-    except ResourceError as error:
-        return Column(text=text, problem=str(error))
-
-
-def compare_html(
-    asked: Sequence[Column], views: Mapping[str, EndpointView], *, base_url: str
-) -> bytes:
-    """Render the page; `views` holds the monitored endpoints by ID."""
-    shown = [(one, views.get(one.id or "")) for one in asked]
-    known = [view for _, view in shown if view is not None]
-    texts = (*(one.text for one in asked), *("" for _ in FIELDS[len(asked) :]))
-    return render(
-        "compare.html",
-        base_url,
-        simulated=any(view.snapshot.simulated for view in known),
-        columns=[
-            (one, view, view and uptime_bars(view.days[-LEAST_DAYS:], f"uptime-{number}"))
-            for number, (one, view) in enumerate(shown)
-        ],
-        fields=list(zip(FIELDS, texts, strict=True)),
-        best=_best(known),
-    )
-
-
-def _best(views: Sequence[EndpointView]) -> dict[str, set[str]]:
-    """Return, for each figure in which they differ, the IDs of the best endpoints.
-
-    Endpoints that are down are never the best.
-    """
-    snapshots = [view.snapshot for view in views if view.snapshot.down is None]
-    best: dict[str, set[str]] = {}
-    for name, sign in (
-        ("score_tenths", 1),
-        ("uptime_tenths", 1),
-        ("payable_24h_permille", 1),
-        ("latency_ms", -1),
-        ("price_micro_usd", -1),
-    ):
-        values = {
-            snapshot.id: sign * value
-            for snapshot in snapshots
-            if (value := getattr(snapshot, name)) is not None
-        }
-        top = max(values.values(), default=0)
-        winners = {id_ for id_, value in values.items() if value == top}
-        if len(winners) < len(snapshots):
-            best[name] = winners
-    return best
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

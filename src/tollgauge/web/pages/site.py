@@ -22,9 +22,7 @@ from tollgauge.web.pages import views
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.overview_pages import (
     DAYS,
-    compare_html,
     incidents_html,
-    parse_columns,
     provider_html,
     statistics_html,
     wallet_html,
@@ -136,10 +134,10 @@ class Site:
         self, a: Compared = None, b: Compared = None, c: Compared = None, d: Compared = None
     ) -> Response:
         """Render up to four endpoints side by side."""
-        asked = parse_columns((a, b, c, d), self.dependencies.perimeter)
+        asked = views.parse_columns((a, b, c, d), self.dependencies.perimeter)
         ids = [one.id for one in asked if one.id is not None]
         views_by_id = await self.dependencies.read_now(reports_endpoint.views, ids)
-        html = compare_html(asked, views_by_id, base_url=self.dependencies.base_url)
+        html = views.compare_html(asked, views_by_id, base_url=self.dependencies.base_url)
         return HTMLResponse(html)
 
     async def docs(self) -> Response:

@@ -7,7 +7,8 @@ demo loads its history, pages show `loading` and refresh themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from tollgauge.core.base.units import WINDOW_MS, day_of, dollars
@@ -20,13 +21,15 @@ from tollgauge.core.calibration.calibration import (
     qualities,
     reliability,
 )
+from tollgauge.core.directory.search_text import with_scheme
+from tollgauge.core.endpoint.identity import ID_PATTERN, Perimeter, ResourceError, parse_resource
 from tollgauge.core.score.evidence import Anchor
 from tollgauge.core.score.evidence_document import anchors_digest
 from tollgauge.core.score.flag import Flag, FlagRule
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.scoring import FLAG_RULES
 from tollgauge.monitor.calibration import Calibration
-from tollgauge.monitor.reports.endpoint import EndpointView, Uptimes
+from tollgauge.monitor.reports.endpoint import LEAST_DAYS, EndpointView, Uptimes
 from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import snippets
@@ -213,6 +216,85 @@ def _policy_section(version: int, sums: Sums) -> dict[str, object]:
         horizons.append(row | {"diagram": diagram})
     tables = [(caption, head, groups(sums, measure)) for measure, caption, head in _GROUPS]
     return {"version": version, "horizons": horizons, "tables": tables}
+
+
+FIELDS: Final = ("a", "b", "c", "d")
+"""The query parameters of `/compare`, in the order of its columns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One requested endpoint; without an ID, `problem` states why the text is invalid."""
+
+    text: str
+    id: str | None = None
+    problem: str = ""
+
+
+def parse_columns(texts: Sequence[str | None], perimeter: Perimeter) -> tuple[Column, ...]:
+    """Parse the parameters; empty texts and duplicates are skipped."""
+    columns: dict[str, Column] = {}
+    for text in texts:
+        stripped = (text or "").strip()
+        if stripped:
+            column = _parse_column(stripped, perimeter)
+            columns.setdefault(column.id or column.text, column)
+    return tuple(columns.values())
+
+
+def _parse_column(text: str, perimeter: Perimeter) -> Column:
+    if ID_PATTERN.fullmatch(text):
+        return Column(text=text, id=text)
+    try:
+        return Column(text=text, id=parse_resource(with_scheme(text), perimeter).id)
+    except ResourceError as error:
+        return Column(text=text, problem=str(error))
+
+
+def compare_html(
+    asked: Sequence[Column], views: Mapping[str, EndpointView], *, base_url: str
+) -> bytes:
+    """Render the page; `views` holds the monitored endpoints by ID."""
+    shown = [(one, views.get(one.id or "")) for one in asked]
+    known = [view for _, view in shown if view is not None]
+    texts = (*(one.text for one in asked), *("" for _ in FIELDS[len(asked) :]))
+    return render(
+        "compare.html",
+        base_url,
+        simulated=any(view.snapshot.simulated for view in known),
+        columns=[
+            (one, view, view and days.uptime_bars(view.days[-LEAST_DAYS:], f"uptime-{number}"))
+            for number, (one, view) in enumerate(shown)
+        ],
+        fields=list(zip(FIELDS, texts, strict=True)),
+        best=_best(known),
+    )
+
+
+def _best(views: Sequence[EndpointView]) -> dict[str, set[str]]:
+    """Return, for each figure in which they differ, the IDs of the best endpoints.
+
+    Endpoints that are down are never the best.
+    """
+    snapshots = [view.snapshot for view in views if view.snapshot.down is None]
+    best: dict[str, set[str]] = {}
+    for name, sign in (
+        ("score_tenths", 1),
+        ("uptime_tenths", 1),
+        ("payable_24h_permille", 1),
+        ("latency_ms", -1),
+        ("price_micro_usd", -1),
+    ):
+        values = {
+            snapshot.id: sign * value
+            for snapshot in snapshots
+            if (value := getattr(snapshot, name)) is not None
+        }
+        top = max(values.values(), default=0)
+        winners = {id_ for id_, value in values.items() if value == top}
+        if len(winners) < len(snapshots):
+            best[name] = winners
+    return best
 
 
 def error_html(problem: Problem, *, base_url: str) -> bytes:
