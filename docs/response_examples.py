@@ -7,16 +7,15 @@ is null, because FastAPI would omit it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
 import orjson
 from msgspec import structs
 
+from docs.statistics_examples import AS_OF, as_json, calibration, stats
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
-from tollgauge.core.calibration.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import KnownOffer, Quote
 from tollgauge.core.guard.bundle import TrustRecord
@@ -26,7 +25,7 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult, Spans
 from tollgauge.core.probe.rollup import rollup
-from tollgauge.core.score.demand import DaySum, Income
+from tollgauge.core.score.demand import Income
 from tollgauge.core.score.evidence import (
     Anchor,
     ChainEvidence,
@@ -37,39 +36,25 @@ from tollgauge.core.score.evidence import (
 )
 from tollgauge.core.score.improvement import improvements
 from tollgauge.core.score.policy import POLICY
-from tollgauge.core.score.score import ShownDemand, score_from_json
-from tollgauge.monitor import statistics
-from tollgauge.monitor.calibration import Calibration
+from tollgauge.core.score.score import score_from_json
 from tollgauge.monitor.lists import EndpointPage, Search, SearchResult
 from tollgauge.monitor.ranking import MoreOfSite
-from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
+from tollgauge.monitor.reports.overview import Leaderboard
 from tollgauge.monitor.reports.snapshots import Snapshot, build_snapshot
 from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
 from tollgauge.monitor.reports.wallets import NetworkIncome, Wallet
 from tollgauge.monitor.scoring import score_evidence
-from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.chain.periods import (
-    ChainPeriods,
     PayerShare,
-    PeriodComparison,
-    PeriodFigures,
     StoredIncome,
 )
 from tollgauge.store.scores.scores import ScoreRow
 from tollgauge.web.free.preflight import preflight as preflight_response
-from tollgauge.web.wire import lists, snapshots, statistics_answers, trust
+from tollgauge.web.wire import lists, snapshots, trust
 from tollgauge.web.wire.examples import BASE_URL, PAY_TO, RESOURCE
-from tollgauge.web.wire.response_model import ResponseModel, dump
-from tollgauge.web.wire.statistics_answers import (
-    CalibrationResponse,
-    EcosystemResponse,
-    ecosystem,
-)
 from tollgauge.web.wire.trust import short
 from tollgauge.web.wire.wallets import wallet_response
 
-AS_OF: Final = 1_767_225_600_000
-"""2026-01-01T00:00:00Z."""
 _QUOTE: Final = Quote(
     network="eip155:8453",
     asset="0x833589fcd6edb6e08f4c7c32d4f71b54bda02913",
@@ -98,7 +83,7 @@ _ENDPOINT: Final = Endpoint(
 
 def trust_report() -> Any:
     """Return a trust report as sold by default."""
-    return _json(short(trust.trust_report(sample_report(), base_url=BASE_URL)))
+    return as_json(short(trust.trust_report(sample_report(), base_url=BASE_URL)))
 
 
 def evidence() -> Any:
@@ -111,7 +96,7 @@ def preview() -> Any:
     roles = (("best", 1), ("median", 20), ("worst", 40))
     # The roles are the three literals that Sample accepts; mypy sees plain strings.
     samples = tuple(Sample(role=role, rank=rank, report=sample_report()) for role, rank in roles)  # type: ignore[arg-type]
-    return _json(trust.preview(samples, base_url=BASE_URL))
+    return as_json(trust.preview(samples, base_url=BASE_URL))
 
 
 def leaderboard() -> Any:
@@ -119,12 +104,12 @@ def leaderboard() -> Any:
     row = _listed()
     more = {row.id: MoreOfSite("example.com", 12)}
     board = Leaderboard(as_of=AS_OF, policy_version=POLICY.version, rows=(row,), more=more)
-    return _json(snapshots.leaderboard(board, base_url=BASE_URL))
+    return as_json(snapshots.leaderboard(board, base_url=BASE_URL))
 
 
 def snapshot() -> Any:
     """Return a snapshot."""
-    return _json(snapshots.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=BASE_URL))
+    return as_json(snapshots.snapshot(_snapshot(), now=AS_OF + 2 * HOUR_MS, base_url=BASE_URL))
 
 
 def preflight() -> Any:
@@ -141,18 +126,18 @@ def preflight() -> Any:
         as_of=AS_OF,
     )
     verdict = decide(record, PreflightOffer(pay_to=f"0x{'12' * 20}", amount="10000"))
-    return _json(preflight_response(verdict, record, resource=RESOURCE))
+    return as_json(preflight_response(verdict, record, resource=RESOURCE))
 
 
 def search() -> Any:
     """Return the results of a search."""
     results = (SearchResult(endpoint=_listed(), percent=46),)
-    return _json(lists.search(Search(match="meaning", results=results), base_url=BASE_URL))
+    return as_json(lists.search(Search(match="meaning", results=results), base_url=BASE_URL))
 
 
 def endpoint_list() -> Any:
     """Return a page of a list."""
-    return _json(_list_page())
+    return as_json(_list_page())
 
 
 def endpoint_csv() -> str:
@@ -188,80 +173,6 @@ def _listed() -> RatedEndpoint:
     )
 
 
-def stats() -> Any:
-    """Return the ecosystem's statistics."""
-    return _json(ecosystem_response())
-
-
-def ecosystem_response(**changes: Any) -> EcosystemResponse:
-    """Build the ecosystem's statistics; `changes` are to their distributions."""
-    counts = Ecosystem(
-        as_of=AS_OF,
-        listed=40,
-        delisted=3,
-        monitored=40,
-        reachable_permille=925,
-        compliant_permille=775,
-        grades=(("A", 6), ("B", 21), ("C", 7), ("D", 2), ("F", 4)),
-        demand=ShownDemand(
-            payers=1_204, volume=18_250_000_000, proven_payers=212, proven_volume=12_400_000_000
-        ),
-        receivers=31,
-        indexed_permille=1_000,
-        periods=(_periods(),),
-    )
-    return ecosystem(counts, replace(_statistics(), **changes))
-
-
-def _periods() -> ChainPeriods:
-    def figures(part: int) -> PeriodFigures:
-        """Return one `part`-th of a month."""
-        return PeriodFigures(
-            settlements=9_120 // part,
-            volume=18_000_000_000 // part,
-            buyers=1_180 // part,
-            sellers=31,
-            proven_buyers=208 // part,
-            proven_volume=12_300_000_000 // part,
-        )
-
-    last = AS_OF // DAY_MS - 1
-    comparisons = (
-        PeriodComparison(days=1, current=figures(30), previous=figures(32)),
-        PeriodComparison(days=7, current=figures(4), previous=figures(5)),
-        PeriodComparison(days=30, current=figures(1), previous=None),
-    )
-    by_day = [DaySum(last - 29 + n, 304, 600_000_000, 410_000_000) for n in range(30)]
-    return ChainPeriods(
-        chain=8453, as_of=AS_OF, last_day=last, comparisons=comparisons, by_day=tuple(by_day)
-    )
-
-
-def _statistics() -> Statistics:
-    def bins(edges: Sequence[int], *counts: int) -> tuple[HistogramBin, ...]:
-        limits = zip((0, *edges), (*edges, None), counts, strict=True)
-        return tuple(HistogramBin(*values) for values in limits)
-
-    return Statistics(
-        as_of=AS_OF,
-        endpoints=40,
-        scores=bins(statistics.SCORES, 0, 1, 3, 2, 0, 7, 12, 9, 6, 0),
-        uptimes=bins(statistics.UPTIMES, 3, 1, 2, 3, 9, 8, 6, 8),
-        latencies=bins(statistics.LATENCIES, 4, 13, 11, 6, 2, 1, 0),
-        no_latency=3,
-        prices=bins(statistics.PRICES, 2, 9, 6, 14, 3, 2, 0, 0),
-        other_tokens=1,
-        no_price=3,
-        recommendations=(("proceed", 21), ("caution", 9), ("avoid", 10)),
-        networks=(("eip155:8453", 35), ("eip155:137", 2)),
-        sources=(("cdp", 38), ("community", 14)),
-        offers=36,
-        schemes=(("exact", 36), ("upto", 3)),
-        offered_networks=(("eip155:8453", 35), ("eip155:137", 2)),
-        extensions=(("bazaar", 24), ("payment-identifier", 5)),
-    )
-
-
 def wallet() -> Any:
     """Return the report on a payTo address."""
     whole = Income(transfers=78, volume=780_000, payers=12, proven_payers=3, proven_volume=310_000)
@@ -289,38 +200,7 @@ def wallet() -> Any:
         changes=(),
         seller_files=(),
     )
-    return _json(wallet_response(report, base_url=BASE_URL))
-
-
-def calibration() -> Any:
-    """Return a calibration in which all forecasts are exact."""
-    return _json(_calibration_response())
-
-
-def _calibration_response() -> CalibrationResponse:
-    return statistics_answers.calibration(_calibration(), now=AS_OF)
-
-
-@cache
-def _calibration() -> Calibration:
-    sums = Sums([(KEPT, 6_000, 0)])
-    for permille in range(50, 1_000, 100):
-        forecast = Forecast(
-            payable_now=permille,
-            payable_24h=permille,
-            grade="B",
-            recommendation="proceed",
-            age_days=40,
-            baselines=(1_000, 700, 600, 500),
-        )
-        for number in range(BIN_MIN):
-            payable = 1_000 * number < permille * BIN_MIN
-            for horizon in (NOW, DAY):
-                sums.add_forecast(forecast, horizon, payable=payable)
-            for horizon in (NEXT, DAY):
-                sums.add_groups(forecast, horizon, payable=payable)
-    last = day_of(AS_OF) - 2
-    return Calibration(first_day=last - 27, last_day=last, sums={2: sums})
+    return as_json(wallet_response(report, base_url=BASE_URL))
 
 
 def sample_report() -> TrustReport:
@@ -411,10 +291,6 @@ def _probe(at: int) -> ProbeResult:
         accepts=1,
         tls_not_after=AS_OF + 60 * DAY_MS,
     )
-
-
-def _json(model: ResponseModel) -> Any:
-    return orjson.loads(dump(model))
 
 
 def recorded() -> dict[str, str]:

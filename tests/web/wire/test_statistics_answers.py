@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from docs.response_examples import ecosystem_response
+from docs.statistics_examples import ecosystem_response
 from tollgauge.web.wire.response_model import dump
 from tollgauge.web.wire.statistics_answers import brief_ecosystem
 

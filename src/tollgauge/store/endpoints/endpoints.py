@@ -29,7 +29,7 @@ PUBLIC: Final = sa.or_(
     endpoint_table.c.adopted.is_(False),
     sa.and_(endpoint_table.c.learned.is_not(None), _NO_WILDCARD),
 )
-"""Condition for public endpoints (docs/operating, *what is public*): endpoints that a directory
+"""Condition for public endpoints (docs/operating/processes.md): endpoints that a directory
 lists or listed, and endpoints that answered 402.
 
 Anyone can have any URL probed by buying a report about it. Such an endpoint is visible only to the
