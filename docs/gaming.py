@@ -69,7 +69,7 @@ _OPEN: Final = """\
   amounts.
 - **A payTo that is not listed yet.** The first site that advertises an address owns its demand.
   If a stranger lists a seller's address first, the seller gets no points for its demand, but
-  keeps all other points.
+  keeps all other points, until it signs a list of its sites with the key of the address.
 - **Spending elsewhere.** A payer's weight is divided among the sellers that it pays. If another
   of these sellers is listed later, the payer's weight at each of them decreases.
 - **A new name.** A bad record stays with the site (the registrable domain). A new domain starts

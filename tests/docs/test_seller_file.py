@@ -49,9 +49,8 @@ def is_signed_by_the_old_payto(row: dict[str, Any]) -> bool:
 
 
 def test_python_example_produces_a_valid_signature() -> None:
-    (program,) = blocks("python")
     names: dict[str, Any] = {}
-    exec(program, names)
+    exec(blocks("python")[0], names)
     row = names["announce"](HOST, KEY, NEW.address, announcement().not_before)
     assert is_signed_by_the_old_payto(row)
 
@@ -88,9 +87,32 @@ def test_shell_example_produces_a_valid_signature(tmp_path: Path) -> None:
     assert is_signed_by_the_old_payto(row)
 
 
+def test_python_example_signs_a_list_of_sites() -> None:
+    names: dict[str, Any] = {}
+    exec(blocks("python")[1], names)
+    row = names["share"](["seller.dev", "other.com"], KEY)
+    seller = seller_file.read(json.dumps({"payToSites": [row]}).encode(), HOST)
+    assert seller is not None
+    assert seller.problems == ()
+    (signed,) = seller.site_lists
+    assert signed.site_list.sites == ("other.com", "seller.dev")
+    signer = recover_signer(text_digest(signed.site_list.text), signed.signature)
+    assert signer == announcement().before
+
+
+def test_displayed_list_is_the_signed_text() -> None:
+    shown = next(block for block in blocks("") if block.startswith("x402 payTo sites"))
+    row = next(json.loads(block) for block in blocks("json") if '"sites"' in block)
+    row |= {"signature": "0x" + "00" * 65}
+    seller = seller_file.read(json.dumps({"payToSites": [row]}).encode(), "api.example.com")
+    assert seller is not None
+    (signed,) = seller.site_lists
+    assert signed.site_list.text + "\n" == shown
+
+
 def test_displayed_text_is_the_signed_text() -> None:
     shown = next(block for block in blocks("") if block.startswith("x402 payTo change"))
-    row = next(json.loads(block) for block in blocks("json") if '"signature"' in block)
+    row = next(json.loads(block) for block in blocks("json") if '"from"' in block)
     item = announcement(
         host="api.example.com", before=row["from"], after=row["to"], not_before=row["notBefore"]
     )
@@ -110,4 +132,7 @@ def test_documented_limits_match_the_code() -> None:
     assert f"up to {seller_file.CONTACT_MAX} characters" in text
     assert f"at most {seller_file.BYTES_MAX // 1024} KB" in text
     assert f"at most {seller_file.CHANGES_MAX};" in text
+    assert f"at most {seller_file.LISTS_MAX};" in text
+    assert f"1 to {seller_file.SITES_MAX} registrable domains" in text
+    assert f"at most {seller_file.LIST_VALID_MAX_S // 86_400} days later" in text
     assert f"within {seller_file.ANNOUNCED_MS // 86_400_000} days" in text

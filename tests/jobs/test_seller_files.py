@@ -9,7 +9,15 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from tests.support.seller_files import HOST, NEW, announcement, file, row
+from tests.support.seller_files import (
+    HOST,
+    NEW,
+    announcement,
+    file,
+    list_row,
+    row,
+    site_list,
+)
 from tests.support.tls_server import TlsServer, tls_server
 
 from tollgauge.clients.chain.authorization import Prover
@@ -207,3 +215,42 @@ async def test_unreachable_chain_announces_nothing_and_is_reported(
     assert stored_file is not None
     assert stored_file.announcements == ()
     assert "no node could verify the signature" in stored_file.problems[0]
+
+
+async def test_signed_lists_are_stored_and_all_others_are_reported(
+    store: Store, seller: TlsServer, loop: Callable[..., SellerFiles]
+) -> None:
+    good = site_list()
+    forged = list_row(site_list(), by=NEW)
+    replayed = list_row(site_list()) | {"payTo": NEW.address.lower()}
+    expired = list_row(site_list(issued=1_780_000_000, expires=NOW // 1_000))
+    early = list_row(site_list(issued=NOW // 1_000 + 60))
+    seller.answer = (
+        200,
+        {},
+        file(payToSites=[forged, replayed, expired, early, list_row(good)]),
+    )
+    await loop().run()
+    stored_file = await load_stored(store)
+    assert stored_file is not None
+    assert stored_file.site_lists == (good,)
+    wrong = "the signature was not made by `payTo` over the text of this list."
+    dated = "it has expired, or `issued` is in the future."
+    problems = [problem.partition(": ")[2] for problem in stored_file.problems]
+    assert problems == [wrong, wrong, dated, dated]
+    assert (
+        await store.reading(seller_files.site_lists, good.network, as_of=good.expires * SECOND_MS)
+        == {}
+    )
+
+
+async def test_older_list_does_not_replace_a_newer_one(
+    store: Store, seller: TlsServer, clock: Clock, loop: Callable[..., SellerFiles]
+) -> None:
+    newer = site_list(issued=site_list().issued + 1, sites=("seller.dev",))
+    for item in (newer, site_list()):
+        seller.answer = (200, {}, file(payToSites=[list_row(item)]))
+        await loop().run()
+        clock.now += DAY_MS + DAY_MS // 10
+    found = await store.reading(seller_files.site_lists, newer.network, as_of=clock.now)
+    assert found == {newer.pay_to: newer}

@@ -8,7 +8,7 @@ from typing import Any
 from eth_account import Account
 from eth_account.messages import encode_defunct
 
-from tollgauge.core.directory.seller_file import Announcement
+from tollgauge.core.directory.seller_file import Announcement, SiteList
 
 HOST = "api.seller.dev"
 NETWORK = "eip155:8453"
@@ -36,6 +36,32 @@ def row(item: Announcement, *, by: Any = OLD, **changed: Any) -> dict[str, Any]:
         "from": item.before,
         "to": item.after,
         "notBefore": item.not_before,
+        "signature": "0x" + bytes(signature).hex(),
+    }
+    return written | changed
+
+
+def site_list(**changed: Any) -> SiteList:
+    """Return a list of two sites that share the old payTo, with changes."""
+    values = {
+        "network": NETWORK,
+        "pay_to": OLD.address.lower(),
+        "sites": ("other.com", "seller.dev"),
+        "issued": 1_794_000_000,
+        "expires": 1_800_000_000,
+    }
+    return SiteList(**(values | changed))
+
+
+def list_row(item: SiteList, *, by: Any = OLD, **changed: Any) -> dict[str, Any]:
+    """Return a list of sites as it appears in the file, signed."""
+    signature = by.sign_message(encode_defunct(text=item.text)).signature
+    written = {
+        "network": item.network,
+        "payTo": item.pay_to,
+        "sites": list(item.sites),
+        "issued": item.issued,
+        "expires": item.expires,
         "signature": "0x" + bytes(signature).hex(),
     }
     return written | changed

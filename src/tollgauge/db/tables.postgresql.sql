@@ -270,6 +270,17 @@ CREATE TABLE payto_announcement (
   CONSTRAINT pk_payto_announcement PRIMARY KEY (host, network, before, after, not_before)
 );
 CREATE INDEX ix_payto_announcement_not_before ON payto_announcement (not_before);
+CREATE TABLE payto_site_list (
+  network TEXT NOT NULL,
+  pay_to TEXT NOT NULL,
+  host TEXT NOT NULL,
+  sites TEXT NOT NULL,
+  issued BIGINT NOT NULL,
+  expires BIGINT NOT NULL,
+  seen_at BIGINT NOT NULL,
+  CONSTRAINT pk_payto_site_list PRIMARY KEY (network, pay_to)
+);
+CREATE INDEX ix_payto_site_list_host ON payto_site_list (host);
 CREATE TABLE probe (
   day INTEGER NOT NULL,
   endpoint_id TEXT NOT NULL,

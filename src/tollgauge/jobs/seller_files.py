@@ -23,6 +23,8 @@ from tollgauge.core.directory.seller_file import (
     Announcement,
     SellerFile,
     SignedAnnouncement,
+    SignedSiteList,
+    SiteList,
     read,
 )
 from tollgauge.core.endpoint.identity import ResourceError
@@ -73,9 +75,10 @@ class SellerFiles:
             result = Answer(status=404)
         file = _parse(result, host)
         announced: tuple[Announcement, ...] = ()
+        lists: tuple[SiteList, ...] = ()
         if file is not None:
-            file, announced = await self._verify(file)
-        await self.store.writing(self._store, host, result, file, announced)
+            file, announced, lists = await self._verify(file)
+        await self.store.writing(self._store, host, result, file, announced, lists)
         return file is not None
 
     def _store(
@@ -85,44 +88,78 @@ class SellerFiles:
         result: Answer | Fault,
         file: SellerFile | None,
         announced: tuple[Announcement, ...],
+        lists: tuple[SiteList, ...],
     ) -> None:
         """Store a host's file and release the host."""
         now = self.clock()
         gone = isinstance(result, Answer) and result.status in _GONE
-        seller_files.record(tx, host, file, announced, now=now, gone=gone)
+        seller_files.record(tx, host, file, announced, lists, now=now, gone=gone)
         pause = max(self.host_gap_ms, min(pause_ms(result, now=now), HOST_PAUSE_MAX_MS))
         hosts.release(tx, {host: now + pause}, owner=self.owner, now=now)
 
-    async def _verify(self, file: SellerFile) -> tuple[SellerFile, tuple[Announcement, ...]]:
-        """Return the file with problems of its signatures, and the announcements with valid
-        ones.
+    async def _verify(
+        self, file: SellerFile
+    ) -> tuple[SellerFile, tuple[Announcement, ...], tuple[SiteList, ...]]:
+        """Return the file with problems of its signatures, and the announcements and lists with
+        valid ones.
         """
-        good, problems = [], []
+        good, lists, problems = [], [], []
         for signed in file.announcements:
             problem = await self._find_problem(signed)
             if problem:
                 problems.append(f"`{signed.place}`: {problem}")
             else:
                 good.append(signed.announcement)
-        return replace(file, problems=(*file.problems, *problems)), tuple(good)
+        for entry in file.site_lists:
+            problem = await self._find_list_problem(entry)
+            if problem:
+                problems.append(f"`{entry.place}`: {problem}")
+            else:
+                lists.append(entry.site_list)
+        file = replace(file, problems=(*file.problems, *problems))
+        return file, tuple(good), tuple(lists)
 
     async def _find_problem(self, signed: SignedAnnouncement) -> str:
         """Return the problem of an announcement's signature, or an empty string."""
         item = signed.announcement
         if item.not_before * SECOND_MS < self.clock():
             return ""  # in the past: stored earlier if it was announced in time
-        digest = text_digest(item.text)
-        if recover_signer(digest, signed.signature) == item.before:
+        return await self._find_signature_problem(
+            item.network,
+            item.before,
+            item.text,
+            signed.signature,
+            member="from",
+            where="for this host",
+        )
+
+    async def _find_list_problem(self, signed: SignedSiteList) -> str:
+        """Return the problem of a list's dates or signature, or an empty string."""
+        item = signed.site_list
+        if not item.is_valid(self.clock()):
+            return "it has expired, or `issued` is in the future."
+        return await self._find_signature_problem(
+            item.network,
+            item.pay_to,
+            item.text,
+            signed.signature,
+            member="payTo",
+            where="of this list",
+        )
+
+    async def _find_signature_problem(
+        self, network: str, signer: str, text: str, signature: bytes, *, member: str, where: str
+    ) -> str:
+        digest = text_digest(text)
+        if recover_signer(digest, signature) == signer:
             return ""
-        wrong = "the signature was not made by `from` over the text for this host."
+        wrong = f"the signature was not made by `{member}` over the text {where}."
         if self.prover is None:
             return wrong
         try:
-            accepted = await self.prover.accepts(
-                item.network, item.before, digest, signed.signature
-            )
+            accepted = await self.prover.accepts(network, signer, digest, signature)
         except RpcError:
-            return "no node could verify the signature of the wallet `from`."
+            return f"no node could verify the signature of the wallet `{member}`."
         return "" if accepted else wrong
 
 

@@ -32,6 +32,7 @@ from tollgauge.store import rows
 from tollgauge.store.chain import volumes, wallets
 from tollgauge.store.chain.volumes import NO_COVERAGE, Coverage
 from tollgauge.store.endpoints import endpoints, listings
+from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.probes import window
 from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
@@ -262,11 +263,18 @@ def _chains(
     """
     quoted = [(one, one.quote) for one in gathered_for if one.quote is not None]
     chains: dict[tuple[str, str], ChainEvidence] = {}
+    lists: dict[tuple[str, str], tuple[str, ...]] = {}
     for network, pay_tos in rows.group((one.network, one.pay_to) for _, one in quoted).items():
         of_network = _chains_of(tx, network, sorted(set(pay_tos)), as_of=as_of)
         chains |= {(network, chain.pay_to): chain for chain in of_network}
+        found = seller_files.site_lists(tx, network, pay_tos, as_of=as_of)
+        lists |= {(network, pay_to): item.sites for pay_to, item in found.items()}
     return {
-        endpoint.id: _of_site(chains[quote.network, quote.pay_to], site(endpoint.host))
+        endpoint.id: _of_site(
+            chains[quote.network, quote.pay_to],
+            site(endpoint.host),
+            lists.get((quote.network, quote.pay_to), ()),
+        )
         for endpoint, quote in quoted
     }
 
@@ -298,11 +306,15 @@ def _chains_of(
         )
 
 
-def _of_site(chain: ChainEvidence, named_by: str) -> ChainEvidence:
+def _of_site(chain: ChainEvidence, named_by: str, listed: Sequence[str]) -> ChainEvidence:
     """Return the settlements as evidence of the site `named_by`.
 
+    The sites that the payTo `listed` share its demand; without a list it belongs to the owner.
     `owner` is set only if it is another site, whose demand is removed.
     """
-    if chain.owner is None or chain.owner == named_by:
+    if named_by in listed:
+        return replace(chain, owner=None, shares=len(listed))
+    owner = listed[0] if listed else chain.owner
+    if owner is None or owner == named_by:
         return replace(chain, owner=None)
-    return replace(chain, demand=None)
+    return replace(chain, owner=owner, demand=None)

@@ -15,16 +15,17 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from tollgauge.core.directory.seller_file import VARIES, Announcement, SellerFile
+from tollgauge.core.directory.seller_file import VARIES, Announcement, SellerFile, SiteList
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import Advertised
-from tollgauge.store.endpoints import listings
+from tollgauge.store.endpoints import endpoints, listings, rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.schedule import budgets, hosts
 
 EVERY_MS: Final = DAY_MS
 MIN_PAUSE_MS: Final = HOUR_MS  # between two fetches from a host whose payTo changes
 BUSY_MS: Final = MINUTE_MS  # retry delay if the host is being probed or is pausing
+RESCORED_MAX: Final = 1_000  # endpoints rescored because of a new list; others within a day
 _NEW_HOSTS_BATCH: Final = 1_000
 
 
@@ -55,11 +56,12 @@ def record(
     host: str,
     file: SellerFile | None,
     announced: Iterable[Announcement] = (),
+    lists: Iterable[SiteList] = (),
     *,
     now: int,
     gone: bool = False,
 ) -> None:
-    """Store a host's file and its announcements with valid signatures.
+    """Store a host's file, and its announcements and lists of sites with valid signatures.
 
     `file`: the file, or None if the host has none (`gone`) or it could not be read. A file that
     could not be read leaves the stored one unchanged.
@@ -68,6 +70,10 @@ def record(
     seller_files.save(tx, host, file, now=now, next_due=next_due, gone=gone)
     ahead = (item for item in announced if item.not_before * SECOND_MS >= now)
     seller_files.announce(tx, ahead, now=now)
+    for item in lists:
+        if seller_files.save_site_list(tx, host, item, now=now):
+            endpoint_ids = rated_endpoints.ids_of_pay_to(tx, item.pay_to, limit=RESCORED_MAX)
+            endpoints.mark_dirty(tx, endpoint_ids, now=now)
 
 
 def is_announced(

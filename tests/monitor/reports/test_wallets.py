@@ -45,7 +45,7 @@ async def measured(store: Store, trades: list[Trade]) -> None:
 
 async def test_income_is_that_of_complete_days_with_proven_payers(store: Store) -> None:
     await measured(store, TRADES)
-    wallet = await store.reading(read_wallet, text(SELLER))
+    wallet = await store.reading(read_wallet, text(SELLER), now=AS_OF)
     assert wallet is not None
     (network,) = wallet.networks
     assert (network.network, network.indexed, network.measured) == ("eip155:8453", True, True)
@@ -62,7 +62,7 @@ async def test_income_is_that_of_complete_days_with_proven_payers(store: Store) 
 
 async def test_largest_payers_are_named_and_few(store: Store) -> None:
     await measured(store, PAYERS)
-    wallet = await store.reading(read_wallet, text(SHOP))
+    wallet = await store.reading(read_wallet, text(SHOP), now=AS_OF)
     assert wallet is not None
     assert wallet.networks[0].income is not None
     top = wallet.networks[0].income.top
@@ -91,7 +91,7 @@ async def test_endpoints_hosts_changes_and_statements_are_those_of_the_address(
     await store.writing(listings.add_events, events)
     file = SellerFile(statement="We sell maps.")
     await store.writing(seller_files.save, "a.com", file, now=1, next_due=2, gone=False)
-    wallet = await store.reading(read_wallet, OTHER)
+    wallet = await store.reading(read_wallet, OTHER, now=AS_OF)
     assert wallet is not None
     assert [row.id for row in wallet.rows] == [endpoint("/now").id]
     assert [(one.endpoint_id, one.at) for one in wallet.changes] == [
@@ -108,13 +108,13 @@ async def test_addresses_of_endpoints_that_are_not_public_are_unknown(store: Sto
     asked = replace(endpoint("/asked"), quote=quote)
     await store.writing(endpoints.insert, asked, adopted=True)
     await store.writing(listings.add_events, [(asked.id, payto_change("0x2", OTHER))])
-    assert await store.reading(read_wallet, OTHER) is None
-    assert await store.reading(read_wallet, "0x" + "34" * 20) is None
+    assert await store.reading(read_wallet, OTHER, now=AS_OF) is None
+    assert await store.reading(read_wallet, "0x" + "34" * 20, now=AS_OF) is None
 
 
 async def test_known_seller_belongs_to_its_first_site(store: Store) -> None:
     await measured(store, TRADES)
-    wallet = await store.reading(read_wallet, text(SELLER))
+    wallet = await store.reading(read_wallet, text(SELLER), now=AS_OF)
     assert wallet is not None
     assert wallet.networks[0].owner is not None
     assert wallet.networks[0].owner in host(SELLER)

@@ -10,6 +10,7 @@ from tests.support.attacks import AS_OF, CENT, USD, Trade, address, market_of
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.chain.settlement import Entry
+from tollgauge.core.directory.seller_file import SiteList
 from tollgauge.core.endpoint.identity import Endpoint, Resource, parse_resource, site
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.schedule import NORMAL
@@ -19,6 +20,7 @@ from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, settlement
 from tollgauge.store.chain import cursors, volumes, wallets
 from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import seller_file_states as seller_files
 
 CHAIN = 8453
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
@@ -158,6 +160,59 @@ async def test_payto_belongs_to_the_first_known_site(store: Store) -> None:
     assert (own.owner, own.shared_hosts) == (None, 2)
     assert own.demand is not None
     assert (other.owner, other.demand) == (site(host(SELLER)), None)
+
+
+async def test_listed_sites_share_the_demand_of_a_payto_equally(store: Store) -> None:
+    await indexed(store, TRADES)
+    endpoint = await store.reading(lambda tx: endpoints.get(tx, _resource(SELLER).id))
+    assert endpoint is not None
+    known = [endpoint]
+    for name in ("partner.dev", "thief.dev"):
+        resource = parse_resource(f"https://{name}/pay")
+        known.append(replace(endpoint, id=resource.id, resource=resource.url, host=name))
+        await store.writing(endpoints.insert, known[-1])
+    own = site(host(SELLER))
+    item = SiteList(
+        network=f"eip155:{CHAIN}",
+        pay_to=text(SELLER),
+        sites=tuple(sorted((own, "partner.dev"))),
+        issued=AS_OF // 1_000 - 60,
+        expires=AS_OF // 1_000 + 60,
+    )
+    assert await store.writing(seller_files.save_site_list, own, item, now=AS_OF)
+    await settlement.measure(store, CHAIN, now=AS_OF)
+    found = await store.reading(scoring.gather_many, known, as_of=AS_OF, cadence=NORMAL)
+    first, partner, thief = [found[one.id].chain for one in known]
+    assert first is not None
+    assert partner is not None
+    assert thief is not None
+    assert (first.owner, first.shares, partner.owner, partner.shares) == (None, 2, None, 2)
+    assert first.demand == partner.demand == dict(expected().demands)[SELLER]
+    assert (thief.owner, thief.shares, thief.demand) == (item.sites[0], 1, None)
+    later = AS_OF + 60_000
+    found = await store.reading(scoring.gather_many, known, as_of=later, cadence=NORMAL)
+    first, partner, thief = [found[one.id].chain for one in known]
+    assert first is not None
+    assert partner is not None
+    assert (first.shares, first.demand is None, partner.owner) == (1, False, own)
+
+
+async def test_sites_outside_of_a_list_lose_a_payto_that_they_named_first(store: Store) -> None:
+    await indexed(store, TRADES)
+    endpoint = await store.reading(lambda tx: endpoints.get(tx, _resource(SELLER).id))
+    assert endpoint is not None
+    item = SiteList(
+        network=f"eip155:{CHAIN}",
+        pay_to=text(SELLER),
+        sites=("owner.dev",),
+        issued=0,
+        expires=AS_OF // 1_000 + 60,
+    )
+    await store.writing(seller_files.save_site_list, "owner.dev", item, now=AS_OF)
+    found = await store.reading(scoring.gather_many, (endpoint,), as_of=AS_OF, cadence=NORMAL)
+    chain = found[endpoint.id].chain
+    assert chain is not None
+    assert (chain.owner, chain.demand) == ("owner.dev", None)
 
 
 async def test_anchor_keeps_its_date_until_its_addresses_change(store: Store) -> None:

@@ -7,6 +7,8 @@ Rules (docs/seller-file.md):
 - a change of payTo counts as announced if the old payTo signed it (EIP-191) for this host, this
   network and these two addresses, the file was read before the announced time, and the change came
   within ANNOUNCED_MS after it. An announcement written afterwards has no effect.
+- a payTo that several sites share is shared by exactly the sites of the newest list that it signed,
+  as long as the list is valid. A host can only publish a list that names its own site.
 
 jobs/seller_files fetches the file, and store/endpoints/seller_file_states stores it.
 """
@@ -14,14 +16,17 @@ jobs/seller_files fetches the file, and store/endpoints/seller_file_states store
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.base.units import DAY_MS, EVM_ADDRESS_PATTERN, EVM_SIGNATURE_PATTERN, SECOND_MS
+from tollgauge.core.endpoint.identity import site
+
+T = TypeVar("T")
 
 PATH: Final = "/.well-known/tollgauge.json"
 BYTES_MAX: Final = 16 * 1_024
@@ -29,12 +34,19 @@ STATEMENT_MAX: Final = 500
 CONTACT_MAX: Final = 200
 CHANGES_MAX: Final = 20
 """Maximum number of changes of payTo that one file can announce."""
+LISTS_MAX: Final = 5
+"""Maximum number of lists of sites in a file."""
+SITES_MAX: Final = 20
+"""Maximum number of sites that share a payTo."""
+LIST_VALID_MAX_S: Final = 400 * 86_400
+"""Maximum time from the issue of a list to its expiry, in seconds."""
 ANNOUNCED_MS: Final = 14 * DAY_MS
 """Period after the announced time in which the change may come."""
 VARIES: Final = "varies"
 """Value of `to` that announces another payTo in each offer."""
 _TO: Final = re.compile(rf"{EVM_ADDRESS_PATTERN.pattern}|{VARIES}", re.ASCII)
 _NETWORK: Final = re.compile(r"eip155:[1-9][0-9]{0,17}", re.ASCII)
+_ON_NETWORK: Final = ("network", _NETWORK, "an EVM network such as `eip155:8453`")
 _UNIX_TIME_MAX: Final = 1 << 40
 
 
@@ -84,6 +96,49 @@ class SignedAnnouncement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SiteList:
+    """The sites that share the demand of a payTo.
+
+    Attributes:
+        network: CAIP-2.
+        pay_to: Address in lower-case hex.
+        sites: Registrable domains, sorted.
+        issued, expires: Unix seconds.
+    """
+
+    network: str
+    pay_to: str
+    sites: tuple[str, ...]
+    issued: int
+    expires: int
+
+    @property
+    def text(self) -> str:
+        """The text that the payTo signs."""
+        return (
+            "x402 payTo sites\n"
+            f"Network: {self.network}\n"
+            f"PayTo: {self.pay_to}\n"
+            f"Sites: {', '.join(self.sites)}\n"
+            f"Issued: {self.issued}\n"
+            f"Expires: {self.expires}"
+        )
+
+    def is_valid(self, at: int) -> bool:
+        """Return whether it is valid at a time (ms UTC)."""
+        return self.issued * SECOND_MS <= at < self.expires * SECOND_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedSiteList:
+    """A list with its signature, not yet verified. `place` is its path in the file."""
+
+    site_list: SiteList
+    signature: bytes
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SellerFile:
     """The content of a host's file.
 
@@ -96,6 +151,7 @@ class SellerFile:
     statement: str = ""
     opt_out: bool = False
     announcements: tuple[SignedAnnouncement, ...] = ()
+    site_lists: tuple[SignedSiteList, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -118,55 +174,106 @@ def read(document: bytes, host: str) -> SellerFile | None:
             ("statement", str, "a string"),
             ("optOut", bool, "true or false"),
             ("payToChanges", list, "an array"),
+            ("payToSites", list, "an array"),
         )
         if name in content and not isinstance(content[name], type_)
     ]
-    rows = content.get("payToChanges")
-    rows = rows if isinstance(rows, list) else []
-    if len(rows) > CHANGES_MAX:
-        problems.append(
-            f"`payToChanges` has more than {CHANGES_MAX} entries: the others are ignored."
-        )
-    announcements = []
-    for index, row in enumerate(rows[:CHANGES_MAX]):
-        place = f"payToChanges[{index}]"
-        signed = _signed(row, host, place)
-        if isinstance(signed, str):
-            problems.append(f"`{place}`: {signed}")
-        else:
-            announcements.append(signed)
+    announcements, wrong = _entries(content, "payToChanges", CHANGES_MAX, host, _announcement)
+    site_lists, wrong_lists = _entries(content, "payToSites", LISTS_MAX, host, _site_list)
+    problems += [*wrong, *wrong_lists]
     return SellerFile(
         contact=clean_text(content.get("contact"), CONTACT_MAX),
         statement=clean_text(content.get("statement"), STATEMENT_MAX),
         opt_out=content.get("optOut") is True,
         announcements=tuple(announcements),
+        site_lists=tuple(site_lists),
         problems=tuple(problems),
     )
 
 
-def _signed(row: object, host: str, place: str) -> SignedAnnouncement | str:
-    """Parse one announcement; return the problem if it is invalid."""
-    if not isinstance(row, dict):
-        return "it is not an object."
-    fields: Mapping[str, Any] = row
-    for name, pattern, kind in (
-        ("network", _NETWORK, "an EVM network such as `eip155:8453`"),
-        ("from", EVM_ADDRESS_PATTERN, "an address of 20 bytes"),
-        ("to", _TO, f"an address of 20 bytes or `{VARIES}`"),
-        ("signature", EVM_SIGNATURE_PATTERN, "a signature in hex"),
-    ):
+def _entries(
+    content: Mapping[str, Any],
+    name: str,
+    most: int,
+    host: str,
+    parse: Callable[[Mapping[str, Any], str, str], T | str],
+) -> tuple[list[T], list[str]]:
+    """Parse the signed entries of a member; return them and the problems of the others."""
+    rows = content.get(name)
+    rows = rows if isinstance(rows, list) else []
+    entries, problems = [], []
+    if len(rows) > most:
+        problems.append(f"`{name}` has more than {most} entries: the others are ignored.")
+    for index, row in enumerate(rows[:most]):
+        place = f"{name}[{index}]"
+        entry = parse(row, host, place) if isinstance(row, dict) else "it is not an object."
+        if isinstance(entry, str):
+            problems.append(f"`{place}`: {entry}")
+        else:
+            entries.append(entry)
+    return entries, problems
+
+
+def _find_problem(
+    fields: Mapping[str, Any],
+    texts: Iterable[tuple[str, re.Pattern[str], str]],
+    times: Iterable[str],
+) -> str:
+    """Return the problem of an entry's texts and times, or an empty string."""
+    for name, pattern, kind in (*texts, ("signature", EVM_SIGNATURE_PATTERN, "a signature in hex")):
         if not isinstance(fields.get(name), str) or not pattern.fullmatch(fields[name]):
             return f"`{name}` is not {kind}."
-    not_before = fields.get("notBefore")
-    if type(not_before) is not int or not 0 <= not_before < _UNIX_TIME_MAX:
-        return "`notBefore` is not a time in Unix seconds."
+    for name in times:
+        if type(fields.get(name)) is not int or not 0 <= fields[name] < _UNIX_TIME_MAX:
+            return f"`{name}` is not a time in Unix seconds."
+    return ""
+
+
+def _site_list(fields: Mapping[str, Any], host: str, place: str) -> SignedSiteList | str:
+    """Parse one list of sites; return the problem if it is invalid."""
+    texts = (_ON_NETWORK, ("payTo", EVM_ADDRESS_PATTERN, "an address of 20 bytes"))
+    if problem := _find_problem(fields, texts, ("issued", "expires")):
+        return problem
+    sites = fields.get("sites")
+    if not isinstance(sites, list) or not 1 <= len(sites) <= SITES_MAX:
+        return f"`sites` is not an array of 1 to {SITES_MAX} domains."
+    if any(not isinstance(one, str) or len(one) > 253 or site(one) != one for one in sites):
+        return "`sites` contains a name that is not a registrable domain, such as `example.com`."
+    if sorted(set(sites)) != sites:
+        return "`sites` is not sorted, or contains a domain twice."
+    if site(host) not in sites:
+        return f"`sites` does not contain `{site(host)}`, the site of this host."
+    if not 0 < fields["expires"] - fields["issued"] <= LIST_VALID_MAX_S:
+        return f"`expires` is not within {LIST_VALID_MAX_S // 86_400} days after `issued`."
+    return SignedSiteList(
+        site_list=SiteList(
+            network=fields["network"],
+            pay_to=fields["payTo"].lower(),
+            sites=tuple(sites),
+            issued=fields["issued"],
+            expires=fields["expires"],
+        ),
+        signature=bytes.fromhex(fields["signature"][2:]),
+        place=place,
+    )
+
+
+def _announcement(fields: Mapping[str, Any], host: str, place: str) -> SignedAnnouncement | str:
+    """Parse one announcement; return the problem if it is invalid."""
+    texts = (
+        _ON_NETWORK,
+        ("from", EVM_ADDRESS_PATTERN, "an address of 20 bytes"),
+        ("to", _TO, f"an address of 20 bytes or `{VARIES}`"),
+    )
+    if problem := _find_problem(fields, texts, ("notBefore",)):
+        return problem
     return SignedAnnouncement(
         announcement=Announcement(
             host=host,
             network=fields["network"],
             before=fields["from"].lower(),
             after=fields["to"].lower(),
-            not_before=not_before,
+            not_before=fields["notBefore"],
         ),
         signature=bytes.fromhex(fields["signature"][2:]),
         place=place,

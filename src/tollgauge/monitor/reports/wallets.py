@@ -28,6 +28,7 @@ class NetworkIncome:
 
     `owner` is the site that its demand belongs to, None if no endpoint named it there. `income` is
     None without payments in its periods; `indexed` states whether the address is indexed.
+    `shared_by` are the sites of the valid list that the address signed, which share its demand.
     `measured` is False without anchors to prove payers.
     """
 
@@ -36,6 +37,7 @@ class NetworkIncome:
     indexed: bool
     measured: bool
     income: StoredIncome | None
+    shared_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ class Wallet:
         return tuple(left.values())
 
 
-def read_wallet(tx: Connection, address: str) -> Wallet | None:
+def read_wallet(tx: Connection, address: str, *, now: int) -> Wallet | None:
     """Read the report on an address; None if no public endpoint names it or is known to have.
 
     The number of rows read is bounded; figures of the chain are stored per wallet.
@@ -80,13 +82,15 @@ def read_wallet(tx: Connection, address: str) -> Wallet | None:
         address=address,
         rows=rows,
         more=len(ids) > WALLET_ROWS,
-        networks=_networks(tx, address, {row.network for row in rows if row.network}),
+        networks=_networks(tx, address, {row.network for row in rows if row.network}, now=now),
         changes=changes,
         seller_files=tuple(file for file in files if file is not None),
     )
 
 
-def _networks(tx: Connection, address: str, named: set[str]) -> tuple[NetworkIncome, ...]:
+def _networks(
+    tx: Connection, address: str, named: set[str], *, now: int
+) -> tuple[NetworkIncome, ...]:
     """Return the income on the networks that endpoints name it on, and on indexed chains."""
     if not wallets.ADDRESS.fullmatch(address):
         return tuple(
@@ -100,6 +104,7 @@ def _networks(tx: Connection, address: str, named: set[str]) -> tuple[NetworkInc
         sites = {} if chain is None else wallets.sites_of(tx, chain, (address,))
         if network not in named and not sites:
             continue
+        lists = seller_files.site_lists(tx, network, (address,), as_of=now)
         found.append(
             NetworkIncome(
                 network=network,
@@ -107,6 +112,7 @@ def _networks(tx: Connection, address: str, named: set[str]) -> tuple[NetworkInc
                 indexed=bool(sites),
                 measured=measured,
                 income=None if chain is None else periods.income_of(tx, chain, address),
+                shared_by=lists[address].sites if address in lists else (),
             )
         )
     return tuple(found)

@@ -154,7 +154,7 @@ def measure(tx: Connection, chain: int, *, as_of: int) -> ChainMeasurement | Non
     measured = measure_periods(
         _flows(tx, chain, min(period.first for period in periods), last),
         periods,
-        sellers=wallet_rows.sites(tx, chain) | anchors,
+        sellers=wallet_rows.sellers(tx, chain, as_of=as_of) | anchors,
         anchors=anchors,
         at_anchors={
             end: [

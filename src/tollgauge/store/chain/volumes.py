@@ -178,7 +178,7 @@ def measure_chain(
     }
     measured = measure_demand(
         _wallets(tx, chain, as_of=as_of),
-        sellers=wallet_rows.sites(tx, chain) | anchors,
+        sellers=wallet_rows.sellers(tx, chain, as_of=as_of) | anchors,
         anchors=anchors,
         at_anchors=_flows(tx, chain, list(anchors), as_of=as_of).items(),
     )

@@ -19,6 +19,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import seller_file_states as seller_files
 
 chain_wallet = sa.Table(
     "chain_wallet",
@@ -92,11 +93,19 @@ def _first_sites(tx: Connection, chain: int, addresses: Collection[str]) -> dict
     return {row.quote_pay_to: row.site for row in newest_first}
 
 
-def sites(tx: Connection, chain: int) -> dict[bytes, str]:
-    """Return the site of each wallet of a chain."""
+def sellers(tx: Connection, chain: int, *, as_of: int) -> dict[bytes, str]:
+    """Return the seller of each wallet of a chain: its site, or itself if sites share it.
+
+    A wallet with a valid list of sites is a seller of its own, so that the sum of a payer's weights
+    stays the same whichever sites share it.
+    """
     query = sa.select(chain_wallet.c.address, chain_wallet.c.site)
     found = tx.execute(query.where(chain_wallet.c.chain == chain, chain_wallet.c.site != ""))
-    return {bytes.fromhex(address[2:]): site for address, site in found}
+    shared = seller_files.site_lists(tx, f"eip155:{chain}", as_of=as_of)
+    return {
+        bytes.fromhex(address[2:]): address if address in shared else site
+        for address, site in found
+    }
 
 
 def sites_of(tx: Connection, chain: int, addresses: Collection[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Rows of sellers' files and of announced payTo changes with valid signatures.
+"""Rows of sellers' files, and of announced payTo changes and lists of sites with valid signatures.
 
 monitor/seller_files decides when a file is fetched and what an announcement means for a change;
 core/directory/seller_file parses the file.
@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import SECOND_MS
-from tollgauge.core.directory.seller_file import Announcement, SellerFile
+from tollgauge.core.directory.seller_file import Announcement, SellerFile, SiteList
 from tollgauge.core.watch.watch_rules import ANNOUNCEMENTS_MS
 from tollgauge.db.codec import Texts
 from tollgauge.db.schema import ForeignText, metadata
@@ -53,14 +53,34 @@ announcement = sa.Table(
     sqlite_with_rowid=False,
 )
 
+site_list = sa.Table(
+    "payto_site_list",
+    metadata,
+    sa.Column("network", sa.Text, primary_key=True),
+    sa.Column("pay_to", sa.Text, primary_key=True),
+    # The host that published it first.
+    sa.Column("host", sa.Text, nullable=False),
+    # Registrable domains.
+    sa.Column("sites", Texts, nullable=False),
+    # Unix seconds, as signed.
+    sa.Column("issued", sa.BigInteger, nullable=False),
+    sa.Column("expires", sa.BigInteger, nullable=False),
+    # When it was first read.
+    sa.Column("seen_at", sa.BigInteger, nullable=False),
+    sa.Index("ix_payto_site_list_host", "host"),
+    sqlite_with_rowid=False,
+)
+
+_LISTS: Final = sa.select(site_list).order_by(site_list.c.network, site_list.c.pay_to)
 _CONTENT: Final = ("contact", "statement", "opt_out", "problems")
 _EMPTY: Final = {"contact": "", "statement": "", "opt_out": False, "problems": ()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSellerFile:
-    """A host's file as of `read_at` (ms UTC) and its announced changes of payTo. `problems` are
-    this service's messages; the other texts are the seller's.
+    """A host's file as of `read_at` (ms UTC), its announced changes of payTo, and the lists of
+    sites that it published first. `problems` are this service's messages; the other texts are the
+    seller's.
     """
 
     host: str
@@ -70,6 +90,7 @@ class StoredSellerFile:
     opt_out: bool
     problems: tuple[str, ...]
     announcements: tuple[Announcement, ...] = ()
+    site_lists: tuple[SiteList, ...] = ()
 
 
 def unknown(tx: Connection, *, limit: int) -> tuple[str, ...]:
@@ -153,7 +174,35 @@ def get(tx: Connection, host: str) -> StoredSellerFile | None:
         StoredSellerFile,
         row,
         announcements=tuple(rows.from_columns(Announcement, item) for item in announced),
+        site_lists=tuple(
+            rows.from_columns(SiteList, item)
+            for item in tx.execute(_LISTS.where(site_list.c.host == host))
+        ),
     )
+
+
+def save_site_list(tx: Connection, host: str, item: SiteList, *, now: int) -> bool:
+    """Store a list with a valid signature; return whether it is newer than the stored one."""
+    key = (site_list.c.network == item.network, site_list.c.pay_to == item.pay_to)
+    if rows.exist(tx, *key, site_list.c.issued >= item.issued):
+        return False
+    columns = rows.to_columns(item, host=host, seen_at=now)
+    rows.put(tx, site_list, [columns])
+    return True
+
+
+def site_lists(
+    tx: Connection, network: str, pay_tos: Iterable[str] | None = None, *, as_of: int
+) -> dict[str, SiteList]:
+    """Return the valid lists of payTo addresses on a network, by default of all of them."""
+    query = _LISTS.where(site_list.c.network == network)
+    found = (
+        tx.execute(query)
+        if pay_tos is None
+        else rows.with_any(tx, query, site_list.c.pay_to, pay_tos)
+    )
+    lists = (rows.from_columns(SiteList, row) for row in found)
+    return {item.pay_to: item for item in lists if item.is_valid(as_of)}
 
 
 def announcements(
@@ -170,6 +219,8 @@ def announcements(
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Delete up to `limit` expired announcements; return their number."""
+    """Delete up to `limit` expired announcements, and expired lists; return their number."""
+    expired = site_list.c.expires < (now - ANNOUNCEMENTS_MS) // SECOND_MS
+    tx.execute(site_list.delete().where(expired))
     old = announcement.c.not_before < (now - ANNOUNCEMENTS_MS) // SECOND_MS
     return rows.delete_batch(tx, announcement, old, limit=limit)

@@ -131,7 +131,7 @@ async def read_known_wallet(dependencies: Dependencies, address: str) -> Wallet:
     canonical = evm_address(address) or solana_key(address)
     if canonical is None:
         raise unknown_wallet()
-    report = await dependencies.store.reading(read_wallet, canonical)
+    report = await dependencies.read_now(read_wallet, canonical)
     if report is None:
         raise unknown_wallet()
     return report

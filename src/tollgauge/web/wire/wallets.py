@@ -68,12 +68,14 @@ class TopPayerResponse(ResponseModel):
 
 class NetworkIncomeResponse(ResponseModel):
     """Income on a network. `site` is the site that the demand of the address belongs to: the first
-    one that named it. `indexed` is false if payments on this network are not read; without payments
-    `lastDay` is null.
+    one that named it. `sharedBy` are the sites of a valid list that the address signed: they share
+    its demand equally instead. `indexed` is false if payments on this network are not read; without
+    payments `lastDay` is null.
     """
 
     network: str
     site: str | None
+    shared_by: list[str]
     indexed: bool
     last_day: str | None
     periods: list[IncomeResponse]
@@ -131,6 +133,7 @@ def _network(network: NetworkIncome) -> NetworkIncomeResponse:
     return NetworkIncomeResponse(
         network=network.network,
         site=network.owner,
+        shared_by=list(network.shared_by),
         indexed=network.indexed,
         last_day=iso_day(income.last_day * DAY_MS) if income else None,
         periods=[
