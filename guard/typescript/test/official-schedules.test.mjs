@@ -38,13 +38,17 @@ const NO_LIMIT = 1_000_000_000n;
 /** The ID of a process that does not run. */
 const DEAD_OWNER = "999999999-dead";
 const { now: realNow } = Date;
-const realFetch = globalThis.fetch;
+const { fetch: realFetch, setTimeout: realSetTimeout } = globalThis;
+const POLL_MS = 50;
 let folder;
 let world;
 
 before(() => {
   folder = mkdtempSync(join(tmpdir(), "guard-"));
   Date.now = () => (world === undefined ? realNow() : (world.chain.now + (PROCESS.getStore()?.offset ?? 0)) * 1000);
+  // A call that waits for an identical one looks again at once.
+  globalThis.setTimeout = (work, delay, ...rest) =>
+    realSetTimeout(work, delay === POLL_MS ? 1 : delay, ...rest);
   globalThis.fetch = async (input, init) => {
     const { hostname } = new URL(input instanceof Request ? input.url : input);
     if (hostname !== "one" && hostname !== "two") return realFetch(input, init);
@@ -55,7 +59,7 @@ before(() => {
 });
 after(() => {
   Date.now = realNow;
-  globalThis.fetch = realFetch;
+  Object.assign(globalThis, { fetch: realFetch, setTimeout: realSetTimeout });
   rmSync(folder, { recursive: true });
 });
 
