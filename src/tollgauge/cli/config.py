@@ -18,8 +18,8 @@ from tollgauge.cli.terminal import (
     load_config,
     print_error,
     show,
+    write_new_file,
 )
-from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
     from tollgauge.config import Config
@@ -42,16 +42,8 @@ def init(
     if str(file) == "-":
         sys.stdout.write(text)
         return
-    try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-    except FileExistsError as error:
-        raise TollgaugeError(
-            f"{file} already exists and was not changed.",
-            hint="Name another file. To print all settings: tollgauge init -",
-        ) from error
-    except OSError as error:
-        raise TollgaugeError(f"{file} cannot be written: {error.strerror}.") from error
+    hint = "Name another file. To print all settings: tollgauge init -"
+    write_new_file(file, text, hint=hint)
     show({"file": str(file)}, [f"wrote {file}", *_NEXT], as_json=as_json)
 
 

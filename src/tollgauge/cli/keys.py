@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import orjson
 import typer
 
-from tollgauge.cli.terminal import ConfigFile, Json, errors, load_config, read_input, show
+from tollgauge.cli.terminal import (
+    ConfigFile,
+    Json,
+    errors,
+    load_config,
+    read_input,
+    show,
+    write_new_file,
+)
 from tollgauge.core.base.errors import TollgaugeError
 
 if TYPE_CHECKING:
@@ -54,7 +62,8 @@ def new(
         for line in _words(key, file):
             errors.print(line, soft_wrap=True, markup=False)
         return
-    _write_new(text, Path(file))
+    hint = "Use --out to name another file: a lost key cannot be recovered."
+    write_new_file(Path(file), text, mode=0o600, hint=hint)
     document = {"file": file, "fingerprint": key.fingerprint, "publicJwk": key.public_jwk}
     show(document, _words(key, file), as_json=as_json)
 
@@ -97,22 +106,6 @@ def _text(file: str) -> str:
         raise TollgaugeError(
             f"{file} is not a text file.", hint="Name the file that contains the private key."
         ) from None
-
-
-def _write_new(text: str, path: Path) -> None:
-    """Create a file that only its owner can read. Raises TollgaugeError."""
-    try:
-        path.touch(mode=0o600, exist_ok=False)
-        path.write_text(text, encoding="ascii")
-    except FileExistsError as error:
-        raise TollgaugeError(
-            f"{path} already exists and was not changed.",
-            hint="Use --out to name another file: a lost key cannot be recovered.",
-        ) from error
-    except OSError as error:
-        raise TollgaugeError(
-            f"{path} cannot be written: {error.strerror}.", hint="Use --out to name another file."
-        ) from error
 
 
 def _words(key: SigningKey, file: str) -> Iterator[str]:

@@ -155,6 +155,21 @@ def with_store(config: Config, work: Callable[[Store], Awaitable[R]]) -> R:
     return asyncio.run(run())
 
 
+def write_new_file(path: Path, text: str, *, mode: int = 0o666, hint: str = "") -> None:
+    """Write a file that does not exist yet.
+
+    Raises:
+        TollgaugeError: The file exists, with `hint`, or cannot be written.
+    """
+    try:
+        path.touch(mode=mode, exist_ok=False)
+        path.write_text(text, encoding="utf-8")
+    except FileExistsError as error:
+        raise TollgaugeError(f"{path} already exists and was not changed.", hint=hint) from error
+    except OSError as error:
+        raise TollgaugeError(f"{path} cannot be written: {error.strerror}.", hint=hint) from error
+
+
 def read_input(source: str, *, hint: str = _WHOLE_FILE) -> bytes:
     """Return the content of a file (decompressed if it ends in .gz), or of standard input for -.
 

@@ -65,10 +65,6 @@ class Loading:
         return f"loading {what}: {self.percent}%"
 
 
-class UnsupportedMethodError(LookupError):
-    """A method of a wallet that the demo's page does not need; the message is its name."""
-
-
 @dataclass(frozen=True, slots=True)
 class DemoWallet:
     """A JSON-RPC wallet (EIP-1193): accounts, chain and signatures."""
@@ -85,13 +81,15 @@ class DemoWallet:
         """Return the result of one call, or its error with a code of EIP-1193 or EIP-1474."""
         try:
             call = orjson.loads(await request.body())
-            return JSONResponse({"result": self._result(call["method"], call.get("params", []))})
-        except UnsupportedMethodError as error:
-            return _error(_UNSUPPORTED, f"The demo wallet cannot do {error}.")
+            result = self._result(call["method"], call.get("params", []))
         except (ValueError, TypeError, KeyError, AttributeError, IndexError):
             return _error(_INVALID, "The demo wallet cannot read this call.")
+        if result is None:
+            return _error(_UNSUPPORTED, f"The demo wallet cannot do {call['method']}.")
+        return JSONResponse({"result": result})
 
     def _result(self, method: str, params: Any) -> Any:
+        """Return the result of a call, None for a method that the demo's page does not need."""
         match method:
             case "eth_accounts" | "eth_requestAccounts":
                 return [_account(self.settings.buyer_key).address]
@@ -102,7 +100,7 @@ class DemoWallet:
                 signed = _account(self.settings.buyer_key).sign_typed_data(full_message=typed)
                 return "0x" + bytes(signed.signature).hex()
             case _:
-                raise UnsupportedMethodError(method)
+                return None
 
 
 def _account(key: str) -> Any:

@@ -297,8 +297,11 @@ def terms_answers(product: Product, dependencies: PaidDependencies) -> openapi.A
 
 def buy_description(product: Product, settings: SaleSettings) -> dict[str, Any]:
     """Return the request, its headers and its price, for the interface description."""
+    price = {"mode": "fixed", "currency": "USD", "amount": product.dollars(settings)}
+    # Directories recognize paid routes by this extension.
+    info = {"x-payment-info": {"price": price, "protocols": [{"x402": {}}]}}
     return {
-        **(_payment_info(product.dollars(settings)) if settings.pay_to else {}),
+        **(info if settings.pay_to else {}),
         "requestBody": product.request.body(product.example, required=not product.bodyless),
         "parameters": [_PAYMENT_HEADER, *product.path_parameters()],
     }
@@ -306,16 +309,6 @@ def buy_description(product: Product, settings: SaleSettings) -> dict[str, Any]:
 
 def _call(request: Request) -> Call:
     return Call(path=request.url.path, parameters=request.path_params)
-
-
-def _payment_info(price: str) -> dict[str, Any]:
-    """Return the extension that marks a route as paid for directories."""
-    return {
-        "x-payment-info": {
-            "price": {"mode": "fixed", "currency": "USD", "amount": price},
-            "protocols": [{"x402": {}}],
-        }
-    }
 
 
 def _payment_required_example(product: Product, dependencies: PaidDependencies) -> Any:

@@ -130,22 +130,19 @@ def problems(words: Mapping[int, str] | None = None, *, page: bool = False) -> A
     }
 
 
+def _success(content: Mapping[str, Any], **more: Any) -> Answers:
+    return {200: {"description": "Success", "content": content, **more}}
+
+
 def free(model: type[ResponseModel], example: Any, own: Mapping[int, str] | None = None) -> Answers:
     """Describe the responses of a free JSON route."""
-    return {
-        200: {
-            "model": model,
-            "description": "Success",
-            "content": {"application/json": {"example": example}},
-        }
-    } | problems(own)
+    return _success({"application/json": {"example": example}}, model=model) | problems(own)
 
 
 def document(example: Any, own: Mapping[int, str] | None = None) -> Answers:
     """Describe the responses of a route with a JSON document of any form."""
     schema = {"type": "object", "additionalProperties": True}
-    content = {"application/json": {"schema": schema, "example": example}}
-    return {200: {"description": "Success", "content": content}} | problems(own)
+    return _success({"application/json": {"schema": schema, "example": example}}) | problems(own)
 
 
 READY: Final[Mapping[str, Any]] = {
@@ -176,7 +173,7 @@ def health(state: str, optional: Mapping[str, Any] | None = None) -> Answers:
         "additionalProperties": False,
     }
     content = {"application/json": {"schema": schema, "example": {"status": state}}}
-    return {200: {"description": "Success", "content": content}} | problems()
+    return _success(content) | problems()
 
 
 def cached(answers: Answers) -> Answers:
@@ -185,10 +182,7 @@ def cached(answers: Answers) -> Answers:
     if 200 not in answers:
         return answers
     headers = tag | answers[200].get("headers", {})
-    not_modified = {
-        "description": "Not modified",
-        "headers": headers,
-    }
+    not_modified = {"description": "Not modified", "headers": headers}
     return answers | {200: answers[200] | {"headers": headers}, 304: not_modified}
 
 
@@ -205,20 +199,13 @@ def signed(answers: Answers) -> Answers:
 
 def page(media_type: str = "text/html", own: Mapping[int, str] | None = None) -> Answers:
     """Describe the responses of a page or image."""
-    content = {media_type: {"schema": _TEXT}}
-    success: Answers = {200: {"description": "Success", "content": content}}
-    return success | problems(own, page=True)
+    return _success({media_type: {"schema": _TEXT}}) | problems(own, page=True)
 
 
 def csv(own: Mapping[int, str] | None = None) -> Answers:
     """Describe the responses of a list as CSV."""
     link = {"Link": {"description": 'The next page, as rel="next"', "schema": _TEXT}}
-    success = {
-        "description": "Success",
-        "content": {"text/csv": {"schema": _TEXT}},
-        "headers": link,
-    }
-    return {200: success} | problems(own)
+    return _success({"text/csv": {"schema": _TEXT}}, headers=link) | problems(own)
 
 
 def file(media_type: str, own: Mapping[int, str] | None = None) -> Answers:
