@@ -219,3 +219,25 @@ def test_forecasts_beat_last_probe_and_average_on_real_series() -> None:
     rows = {row.name: row.brier_millionths for row in qualities(sums, DAY)}
     # Twenty daily snapshots cannot tell the forecast from the uptime of 7 days.
     assert rows[FORECAST] < min(rows["last-probe"], rows["average-24h"])
+
+
+@needs_recorded_inputs
+def test_forecasts_beat_every_baseline_on_sites_of_all_providers() -> None:
+    """One site per provider, so that no provider with many sites decides."""
+    packed = (FOLDER / "uptime-series-2" / "series.jsonl.gz").read_bytes()
+    series: dict[str, dict[str, Any]] = {}
+    for text in gzip.decompress(packed).splitlines():
+        row = json.loads(text)
+        series.setdefault(row["provider"], row)
+    sums = replay("", (), Replaying())
+    for row in series.values():
+        lines = [
+            Line(start + number * row["step_ms"], up=bool(up))
+            for start, up, count in row["runs"]
+            for number in range(count)
+        ]
+        sums.update(replay(row["site"], lines, Replaying(every=40)))
+    for horizon in (NOW, DAY):
+        rows = {row.name: row.brier_millionths for row in qualities(sums, horizon)}
+        assert rows.keys() >= {FORECAST, *BASELINES}
+        assert all(rows[FORECAST] < rows[name] for name in BASELINES), (horizon, rows)
