@@ -178,7 +178,7 @@ def test_npm_downloads_the_chain_once(
     cache = f"{npm_environment['HOME']}/.cache/tollgauge"
     assert binary.startswith(f"{cache}/node_modules/@foundry-rs/anvil-"), said
     assert said.startswith("anvil is not installed: npm installs @foundry-rs/anvil-")
-    assert said.endswith(f" {VERSION} into {cache}, once.\n")
+    assert said.endswith(f" {VERSION} in {cache}.\n")
     shown = subprocess.run([binary, "--version"], check=True, capture_output=True, text=True)
     assert "anvil" in shown.stdout
     without_npm = npm_environment | {"PATH": "/nowhere"}
