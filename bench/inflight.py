@@ -30,7 +30,7 @@ from bench.seller import certificates, header, host, url
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, EgressSettings
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
-from tollgauge.core.lint import lint
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Answer
 from tollgauge.core.probe.probe import judge
 from tollgauge.core.watch.changes import SLOW_MS

@@ -19,7 +19,7 @@ from typing import Any, Final
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, WINDOW_MS, day_of
 from tollgauge.core.directory.discovery import PRICE_CHANGED
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.lint import lint
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult, Statement, holds_ms, judge, spans, statement

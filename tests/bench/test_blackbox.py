@@ -10,7 +10,7 @@ import pytest
 
 from bench import blackbox
 from bench.seller import envelope, header, run_seller, url
-from tollgauge.core.lint import lint
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 

@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from tollgauge.clients.peer import public_authorities
-from tollgauge.core.lint import lint
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Severity, Timings
 from tollgauge.demo import control
 from tollgauge.demo.behaviours import play

@@ -13,7 +13,7 @@ from tests.support.chain_nodes import balance
 from tollgauge.clients.peer import public_authorities
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import Perimeter, parse_resource
-from tollgauge.core.lint import lint
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Fault, FaultKind, Lint
 from tollgauge.demo.behaviours import play
 from tollgauge.demo.directory import items_at

@@ -38,7 +38,7 @@ from tollgauge.clients.webhooks import WatchSettings, destination_context, watch
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.directory.listing import ListedItem, read_item
 from tollgauge.core.endpoint.identity import endpoint_id, parse_resource
-from tollgauge.core.lint import lint
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Answer, Timings
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.schedule import Cadence

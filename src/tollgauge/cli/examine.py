@@ -104,7 +104,7 @@ def lint(
 def _linted(source: str, config: Path | None) -> tuple[Exchange, Lint]:
     """Read a saved response or fetch a URL, and lint it."""
     from tollgauge.core.endpoint.identity import ResourceError
-    from tollgauge.core.lint import lint as judge
+    from tollgauge.core.lint.judge import lint as judge
 
     piped = f"To check its response, run: curl -si {shlex.quote(source)} | tollgauge lint -"
     if source.startswith("http://"):
@@ -190,7 +190,7 @@ async def _probe(config: Config, url: str) -> tuple[Exchange, Lint]:
     from tollgauge.clients import x402
     from tollgauge.clients.egress.client import Egress
     from tollgauge.core.endpoint.identity import parse_resource
-    from tollgauge.core.lint import lint as judge
+    from tollgauge.core.lint.judge import lint as judge
     from tollgauge.monitor.discovery import new_endpoint
     from tollgauge.monitor.offer_keys import OfferKeys
 

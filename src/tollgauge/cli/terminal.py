@@ -231,7 +231,7 @@ def download(url: str, *, hint: str = _NO_EVIDENCE) -> bytes:
 
 def exchange_input(source: str) -> Exchange:
     """Return the HTTP exchange that was saved in a file. Raises TollgaugeError."""
-    from tollgauge.core.lint import CaptureError, read_capture
+    from tollgauge.core.lint.capture import CaptureError, read_capture
 
     text = read_input(source)
     if not text.strip():

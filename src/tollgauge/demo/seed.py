@@ -26,7 +26,7 @@ from tollgauge.core.directory.listing import ListedItem, read_item
 from tollgauge.core.directory.seller_file import read
 from tollgauge.core.endpoint.identity import Endpoint, Perimeter
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.lint import lint
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Exchange, Lint, Timings
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.schedule import NORMAL, Cadence

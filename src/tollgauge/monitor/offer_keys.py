@@ -15,8 +15,8 @@ from tollgauge.clients.egress.client import Egress, Request
 from tollgauge.core.base import strictjson
 from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.endpoint.identity import ResourceError
-from tollgauge.core.lint import lint
 from tollgauge.core.lint.extensions import UNCHECKED_OFFER
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.signed_offer import HostKeys, read_host_keys
 from tollgauge.core.probe.exchange import Answer, Exchange, Lint
 

@@ -27,7 +27,7 @@ from tollgauge.clients.egress.client import Egress, Request
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.directory.lookalike import SAME_TERMS_MAX, SAMPLE
 from tollgauge.core.endpoint.identity import Endpoint, Resource
-from tollgauge.core.lint import lint
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.attribution import (
     ONE,
     PARTLY_REACHABLE,

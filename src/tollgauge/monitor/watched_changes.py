@@ -17,7 +17,8 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, day_of
 from tollgauge.core.endpoint.identity import Endpoint
-from tollgauge.core.lint import ERROR_RULES, RuleSet
+from tollgauge.core.lint.judge import ERROR_RULES
+from tollgauge.core.lint.rule import RuleSet
 from tollgauge.core.probe import latency
 from tollgauge.core.probe.attribution import SITES_MIN, is_slowness_shared
 from tollgauge.core.probe.probe import ProbeResult

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.lint import lint, read_capture
-from tollgauge.core.lint.capture import exchange_from_capture
+from tollgauge.core.lint.capture import exchange_from_capture, read_capture
 from tollgauge.core.lint.diagnosis import diagnose
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 V1_BODY = {

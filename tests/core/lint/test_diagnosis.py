@@ -22,10 +22,10 @@ from x402.http.x402_http_client import x402HTTPClientSync
 from x402.mechanisms.evm.exact import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
 
-from tollgauge.core.lint import ALL_RULES, lint
 from tollgauge.core.lint.correction import Correction
 from tollgauge.core.lint.diagnosis import Diagnosis, diagnose
 from tollgauge.core.lint.example import EXAMPLES
+from tollgauge.core.lint.judge import ALL_RULES, lint
 from tollgauge.core.probe.exchange import Exchange
 
 SELLER_ONLY = {

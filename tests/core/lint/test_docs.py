@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from docs.lint_rules import lint_rules
-from tollgauge.core.lint import ALL_RULES
+from tollgauge.core.lint.judge import ALL_RULES
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "lint-rules.md"
 

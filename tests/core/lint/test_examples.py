@@ -20,9 +20,10 @@ from x402.mechanisms.evm.exact import ExactEvmServerScheme
 from x402.mechanisms.evm.upto.server import UptoEvmScheme
 from x402.schemas import AssetAmount, SupportedKind, SupportedResponse
 
-from tollgauge.core.lint import ALL_RULES, lint, read_capture
+from tollgauge.core.lint.capture import read_capture
 from tollgauge.core.lint.example import EXAMPLES, FRAMEWORKS, REMEDIES, RemedyKind
 from tollgauge.core.lint.guide import HUNK_MAX, explain, find_similar_rule
+from tollgauge.core.lint.judge import ALL_RULES, lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Lint
 
 FIXES = Path(__file__).resolve().parents[3] / "src" / "tollgauge" / "core" / "lint" / "fixes"

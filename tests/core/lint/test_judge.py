@@ -25,8 +25,7 @@ from tests.support.lint_envelopes import (
     wheres,
 )
 
-from tollgauge.core.lint import ALL_RULES, lint
-from tollgauge.core.lint.judge import FINDINGS_MAX
+from tollgauge.core.lint.judge import ALL_RULES, FINDINGS_MAX, lint
 from tollgauge.core.lint.parsing import ENTRIES_MAX
 from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind, Severity
 

@@ -25,7 +25,7 @@ from x402.mechanisms.evm.exact import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner
 from x402.schemas import PaymentCreationContext, PaymentRequirements
 
-from tollgauge.core.lint import lint
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Answer, Exchange
 
 sys.setrecursionlimit(1_000)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.support.recorded import FOLDER, needs_recorded_inputs
 
-from tollgauge.core.lint import lint
 from tollgauge.core.lint.capture import exchange_from_capture
 from tollgauge.core.lint.diagnosis import diagnose
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Lint
 
 CHALLENGES = FOLDER / "challenges"

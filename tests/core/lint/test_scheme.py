@@ -30,7 +30,7 @@ from tests.support.official_clients import ask_typescript, python_client, python
 from x402.mechanisms.evm import constants
 from x402.mechanisms.evm.batch_settlement import constants as channels
 
-from tollgauge.core.lint import ALL_RULES
+from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.lint.scheme import ESCROWS, WITHDRAW_DELAY
 from tollgauge.core.lint.token import X402_CONTRACTS
 from tollgauge.core.probe.exchange import Lint, Severity

@@ -14,8 +14,8 @@ from joserfc.jwk import ECKey, OctKey, OKPKey
 from joserfc.jws import serialize_compact
 from tests.support.lint_envelopes import change_example, fired_rules
 
-from tollgauge.core.lint import lint
 from tollgauge.core.lint.example import ANSWERS, EXAMPLES, Example
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.lint.signed_offer import HostKeys, read_host_keys
 
 

@@ -10,7 +10,7 @@ from tests.support import timed_evidence
 from tests.support.lint_envelopes import PAYEE, V2, change_envelope, encode_envelope
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
-from tollgauge.core.lint import lint
+from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.exchange import Answer, Exchange, Timings
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.score.advice import summary

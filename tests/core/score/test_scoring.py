@@ -13,7 +13,7 @@ from tests.support.evidences import AS_OF, QUOTE, SELLER, dead, payable, price_c
 from tollgauge.core.base.rounding import half_up
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.lint import ALL_RULES
+from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.core.probe.rollup import Rollup
 from tollgauge.core.score.evidence import (
     Anchor,

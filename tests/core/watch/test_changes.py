@@ -14,7 +14,8 @@ from tests.support.probe_rows import QUOTE, START, STEP, probe
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.lint import ALL_RULES, ERROR_RULES, RuleSet
+from tollgauge.core.lint.judge import ALL_RULES, ERROR_RULES
+from tollgauge.core.lint.rule import RuleSet
 from tollgauge.core.probe.attribution import is_slowness_shared
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.outcome import Outcome

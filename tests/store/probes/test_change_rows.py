@@ -7,7 +7,8 @@ import sqlalchemy as sa
 
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
-from tollgauge.core.lint import ERROR_RULES, RuleSet
+from tollgauge.core.lint.judge import ERROR_RULES
+from tollgauge.core.lint.rule import RuleSet
 from tollgauge.core.probe.exchange import Finding, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult

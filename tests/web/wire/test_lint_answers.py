@@ -10,7 +10,7 @@ import pytest
 from tests.support.lint_envelopes import V1, V2, change_envelope, exchange_with
 
 from docs.response_examples import sample_report
-from tollgauge.core.lint import ALL_RULES, lint
+from tollgauge.core.lint.judge import ALL_RULES, lint
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.flag import Flag
 from tollgauge.web.wire import lint_answers, trust

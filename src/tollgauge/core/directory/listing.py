@@ -29,8 +29,7 @@ from tollgauge.core.endpoint.identity import (
     parse_resource,
 )
 from tollgauge.core.endpoint.terms import Quote, UnpricedTerms, select_quote
-from tollgauge.core.lint import terms_of_accepts
-from tollgauge.core.lint.parsing import ENTRIES_MAX
+from tollgauge.core.lint.parsing import ENTRIES_MAX, terms_of_accepts
 
 EXCERPT_MAX: Final = 80
 UNVERIFIED: Final = "x-unverified"

@@ -200,11 +200,6 @@ def _network(entry: AcceptsEntry, _: str) -> str | None:
     return f"eip155:{reference}" if plain and reference.isdecimal() else None
 
 
-def _cluster(entry: AcceptsEntry, _: str) -> str | None:
-    """Return a cluster of Solana by its name."""
-    return legacy_network(_CLUSTERS.get(entry.network.partition(":")[2].lower(), ""))
-
-
 def _asset(entry: AcceptsEntry, _: str) -> str | None:
     """Return the token's address on this network, found by its symbol, by an address within the
     text, or by its address on another network.
@@ -226,17 +221,9 @@ def _domain(entry: AcceptsEntry, key: str) -> str | None:
     return part.get(key) or None
 
 
-def _absent(_: AcceptsEntry | Reading, __: str) -> object:
-    return ABSENT
-
-
 def _misplaced(entry: AcceptsEntry, key: str) -> object:
     """Remove a member of the other version; an amount only if the right member is set."""
     return None if key in AMOUNT_KEYS.values() and entry.amount is None else ABSENT
-
-
-def _version(reading: Reading, _: str) -> int:
-    return 1 if reading.envelope.place == "body" else 2
 
 
 def _asked_url(reading: Reading, _: str) -> str | None:
@@ -257,10 +244,6 @@ def _resource(reading: Reading, where: str) -> object:
     return {"url": url} if where == "resource" and url else None
 
 
-def _method(reading: Reading, _: str) -> str | None:
-    return reading.exchange.method or None
-
-
 def _without_null(reading: Reading, _: str) -> list[object]:
     accepts = reading.envelope.accepts
     return [one for one in accepts if one is not None] if isinstance(accepts, list) else []
@@ -275,10 +258,10 @@ _CLUSTERS: Final = {
 """Names that sellers write after `solana:`, with the version 1 name."""
 
 _IN_ANSWER: Final[dict[str, Callable[[Reading, str], object]]] = {
-    "version-form": _version,
+    "version-form": lambda reading, _: 1 if reading.envelope.place == "body" else 2,
     "accepts-null": _without_null,
-    "error-text": _absent,
-    "v2-fields": _absent,
+    "error-text": lambda _, __: ABSENT,
+    "v2-fields": lambda _, __: ABSENT,
     "resource-missing": _resource,
     "resource-shape": _resource,
     "resource-url": _asked_url,
@@ -286,9 +269,9 @@ _IN_ANSWER: Final[dict[str, Callable[[Reading, str], object]]] = {
     "resource-http": _https_url,
     "resource-internal": _asked_url,
     "v1-resource": _asked_url,
-    "extensions-object": _absent,
-    "bazaar-method": _method,
-    "bazaar-method-mismatch": _method,
+    "extensions-object": lambda _, __: ABSENT,
+    "bazaar-method": lambda reading, _: reading.exchange.method or None,
+    "bazaar-method-mismatch": lambda reading, _: reading.exchange.method or None,
 }
 _IN_ENTRY: Final[dict[str, Callable[[AcceptsEntry, str], object]]] = {
     "amount-form": _amount,
@@ -298,14 +281,16 @@ _IN_ENTRY: Final[dict[str, Callable[[AcceptsEntry, str], object]]] = {
     "timeout-tight": _timeout,
     "timeout-long": lambda _, __: LONG_S,
     "extra-object": lambda _, __: {},
-    "flow-unknown": _absent,
-    "v1-texts": _absent,
+    "flow-unknown": lambda _, __: ABSENT,
+    "v1-texts": lambda _, __: ABSENT,
     "v1-fields": _misplaced,
     "v2-amount": _misplaced,
     "scheme-form": _scheme,
     "network-form": _network,
     "network-chain": _network,
-    "solana-cluster": _cluster,
+    "solana-cluster": lambda entry, _: legacy_network(
+        _CLUSTERS.get(entry.network.partition(":")[2].lower(), "")
+    ),
     "solana-mint": _asset,
     "asset-form": _asset,
     "asset-network": _asset,
@@ -313,6 +298,6 @@ _IN_ENTRY: Final[dict[str, Callable[[AcceptsEntry, str], object]]] = {
     "domain-wrong": _domain,
     "upto-domain": _domain,
     "asset-permit2": lambda _, __: "permit2",
-    "transfer-method": _absent,
-    "batch-method": _absent,
+    "transfer-method": lambda _, __: ABSENT,
+    "batch-method": lambda _, __: ABSENT,
 }

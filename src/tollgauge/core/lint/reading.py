@@ -11,7 +11,7 @@ Every function accepts any bytes and never raises. core/lint/parsing decodes the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -216,9 +216,9 @@ class AcceptsEntry:
 
     @cached_property
     def _accounts(self) -> dict[str, str | None]:
-        read: Callable[[object], str | None] = _not_judged
-        if self.shaped:
-            read = evm_address if self.evm else solana_key if self.solana else ton_address
+        if not self.shaped:  # the accounts of this network are not validated
+            return {"asset": None, "payTo": None}
+        read = evm_address if self.evm else solana_key if self.solana else ton_address
         return {field: read(self.fields.get(field)) for field in ("asset", "payTo")}
 
     def strict_account(self, field: str) -> bool:
@@ -365,10 +365,6 @@ def read(exchange: Exchange, host_keys: HostKeys | None = None) -> Reading:
         other=in_body if in_header.exists else NO_ENVELOPE,
         host_keys=host_keys,
     )
-
-
-def _not_judged(_: object) -> None:
-    """Accept no account: the accounts of this network are not validated."""
 
 
 def _envelope(place: str, document: dict[str, object], *, default: int) -> Envelope:

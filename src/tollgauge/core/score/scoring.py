@@ -94,7 +94,11 @@ def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
         recommendation=advice.recommendation,
         confidence_hundredths=half_up(facts.confidence, 100),
         economic_hundredths=half_up((min(indexed_ms, WINDOW_MS), WINDOW_MS), 100),
-        components=_components(policy, exact) if measured else (),
+        components=tuple(
+            [_component(row.name, row.weight, half_up(exact[row.name], 10)) for row in policy.rows]
+        )
+        if measured
+        else (),
         flags=tuple([flag(one, payable=payable) for one in raised]),
         caps=caps,
         stats=_stats(facts),
@@ -126,12 +130,6 @@ def recompute(document: bytes) -> Score:
             hint="Score the evidence with the version of tollgauge that made the report.",
         )
     return score(evidence)
-
-
-def _components(policy: Policy, exact: Mapping[str, Ratio]) -> tuple[Component, ...]:
-    return tuple(
-        [_component(row.name, row.weight, half_up(exact[row.name], 10)) for row in policy.rows]
-    )
 
 
 @cache

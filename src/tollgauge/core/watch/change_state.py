@@ -24,7 +24,8 @@ from typing import Any, Final
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.lint import ERROR_RULES, RuleSet
+from tollgauge.core.lint.judge import ERROR_RULES
+from tollgauge.core.lint.rule import RuleSet
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.probe.probe import ProbeResult

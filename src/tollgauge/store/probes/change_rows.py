@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
-from tollgauge.core.lint import RuleSet
+from tollgauge.core.lint.rule import RuleSet
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.rollup import Rollup

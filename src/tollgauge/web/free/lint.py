@@ -16,7 +16,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.core import lint as linter
+from tollgauge.core.lint import capture, judge
 from tollgauge.core.lint.example import EXAMPLES
 from tollgauge.core.probe.exchange import Exchange
 from tollgauge.monitor.reports import lint_reports
@@ -79,8 +79,8 @@ class Linting:
     async def captured(self, text: str) -> LintResponse:
         """Lint a captured response. Raises Problem 422."""
         try:
-            exchange = linter.read_capture(text.encode("utf-8", "replace"))
-        except linter.CaptureError as error:
+            exchange = capture.read_capture(text.encode("utf-8", "replace"))
+        except capture.CaptureError as error:
             raise _unreadable(error) from error
         # In a thread: a hostile schema takes several milliseconds and would block other requests.
         return await asyncio.to_thread(_lint_response, exchange, self.dependencies.base_url)
@@ -101,15 +101,15 @@ class Linting:
 @cache
 def example_answer() -> Any:
     """Return the response to the example, for OpenAPI."""
-    exchange = linter.read_capture(EXAMPLE["capture"].encode())
+    exchange = capture.read_capture(EXAMPLE["capture"].encode())
     return orjson.loads(dump(_lint_response(exchange, BASE_URL)))
 
 
 def _lint_response(exchange: Exchange, base_url: str) -> LintResponse:
-    return lint_answers.lint(linter.lint(exchange), exchange, base_url=base_url)
+    return lint_answers.lint(judge.lint(exchange), exchange, base_url=base_url)
 
 
-def _unreadable(error: linter.CaptureError) -> Problem:
+def _unreadable(error: capture.CaptureError) -> Problem:
     """Return Problem 422 for an unreadable text, with the accepted formats."""
     message = f"{error} {error.hint}"
     return Problem(
