@@ -73,7 +73,8 @@ def test_program_of_readme_pays_good_sellers_and_prints_rule_for_bad_ones(
 ) -> None:
     seller.pay_to = pay_to
     url = f"{seller.url}/data"
-    record: sample.Row = ["proceed", "B", 84.0, [[sample.PAYEE, 1]], sample.BASE, "5000", []]
+    offers = [[sample.BASE, "exact", 0, "5000"]]
+    record: sample.Row = ["proceed", "B", 84.0, offers, [], None, None]
     body = sample.body({url: record}, int(time.time()))
     (tmp_path / "bundle").write_bytes(body)
     (tmp_path / "bundle.jws").write_text(sample.signature(body))
