@@ -130,13 +130,11 @@ def scripted_model(calls: Sequence[Mapping[str, object] | str]) -> Iterator[Mode
 def write_bundle(folder: Path, origin: str) -> dict[str, str]:
     """Write a bundle that knows the seller; returns the variables that name it and its key."""
     now = int(time.time())
-    known: list[list[object]] = [[sample.PAYEE, now - 9 * 86_400]]
-    records: dict[str, list[object]] = {
-        f"{origin}{path}": [
-            "avoid" if path == "/bad" else "proceed", "B", 84.0, known, sample.BASE, price, [],
-        ]
-        for path, price in PRICES.items()
-    }  # fmt: skip
+    records: dict[str, list[object]] = {}
+    for path, price in PRICES.items():
+        advice = "avoid" if path == "/bad" else "proceed"
+        offers = [[sample.BASE, "exact", 0, price]]  # to the first address of the table
+        records[f"{origin}{path}"] = [advice, "B", 84.0, offers, [], None, None]
     body = sample.body(records, now)
     (folder / "bundle").write_bytes(body)
     (folder / "bundle.jws").write_text(sample.signature(body))

@@ -18,6 +18,7 @@ from guard.cases.sample_bundle import Row, body, public_key, signature
 from tests.support.guard_seller import Answer, Call, Seller, receipt
 from x402 import x402Client
 
+from tollgauge.demo.serving import closed_port
 from tollgauge_guard import MEMORY, GuardError, Policy, State, guarded
 from tollgauge_guard import gateway as module
 from tollgauge_guard.bundle import Bundle
@@ -144,6 +145,19 @@ async def test_payment_without_an_answer_is_not_made_again(running: Running) -> 
     assert second.json()["code"] == "payment-unresolved"
     assert second.json()["handle"] == payment.handle
     assert len({json.dumps(one) for one in running.seller.payments}) == 1
+
+
+async def test_seller_that_does_not_respond_in_time_is_a_504(running: Running) -> None:
+    def wait(_call: Call) -> None:
+        time.sleep(1)
+
+    running.seller.unpaid = wait
+    running.http.timeout = httpx.Timeout(20, read=0.2)
+    answer = await running.get()
+    assert (answer.status_code, answer.json()["payment"]) == (504, None)
+    with closed_port() as closed:
+        nowhere = await running.get(f"/http/127.0.0.1:{closed.getsockname()[1]}/x")
+    assert (nowhere.status_code, nowhere.json()["error"]) == (502, "seller-unreachable")
 
 
 async def test_caller_only_tightens(running: Running) -> None:
@@ -334,6 +348,15 @@ async def test_response_is_streamed_and_a_cut_one_stays_incomplete(running: Runn
     with pytest.raises(httpx.HTTPError):
         await running.get(f"{running.data}?cut")
     assert sorted(states(running)) == [State.DELIVERED, State.OPEN]
+
+
+async def test_same_call_after_hanging_up_sends_the_same_payment(running: Running) -> None:
+    running.seller.answer = lambda _call: Answer(is_cut=True)
+    await running.get()
+    running.seller.answer = lambda _call: receipt()
+    assert (await running.get()).status_code == 200
+    first, second = running.seller.payments
+    assert first == second
 
 
 async def test_payment_of_a_caller_who_hangs_up_is_not_answered(running: Running) -> None:
