@@ -166,7 +166,8 @@ class World:
         return [process for process in self.processes if process.is_alive]
 
     def _bundle(self) -> Any:
-        record: sample.Row = ["proceed", "B", 84.0, [[sample.PAYEE, 1]], NETWORK, "5000", []]
+        offers = [[NETWORK, "exact", 0, "5000"]]
+        record: sample.Row = ["proceed", "B", 84.0, offers, [], None, None]
         body = sample.body({f"{HOST}{path}": record for path in PATHS}, self.chain.now)
         keys = pin_keys(sample.public_key())
         return read_bundle(body, sample.signature(body), keys, now=self.chain.now)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guard.cases.sample_bundle import BASE, PAYEE, Row
+from guard.cases.sample_bundle import BASE, Row
 from mcp import Client
 from tests.support.guard_mcp_server import server
 from tests.support.guard_seller import OTHER_PAYEE
@@ -32,7 +32,7 @@ URL = "https://tools.example.com/mcp"
 
 @pytest.fixture
 def guard(bundle_of: Callable[..., Bundle]) -> Guard:
-    record: Row = ["proceed", "B", 84.0, [[PAYEE, 1]], BASE, "5000", []]
+    record: Row = ["proceed", "B", 84.0, [[BASE, "exact", 0, "5000"]], [], None, None]
     return Guard(bundles=FixedBundle(bundle_of({URL: record})), policy=Policy(), journal=Journal())
 
 

@@ -30,7 +30,7 @@ from tollgauge_guard.mcp_proxy import ToolGate
 from tollgauge_guard.payment import State
 
 URL = "https://tools.example.com/mcp"
-RECORD: Row = ["proceed", "B", 84.0, [[PAYEE, 1]], BASE, "5000", []]
+RECORD: Row = ["proceed", "B", 84.0, [[BASE, "exact", 0, "5000"]], [], None, None]
 Message = dict[str, Any]
 
 
