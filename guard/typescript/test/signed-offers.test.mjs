@@ -60,7 +60,7 @@ async function signs(terms, account = payee) {
 }
 
 function pay() {
-  const { guard } = paying([row(`${shop.url}/good`, { payTo: [payee.address, THIEF] })]);
+  const { guard } = paying([row(`${shop.url}/good`, { payTo: [payee.address.toLowerCase(), THIEF] })]);
   return guard.fetch(wrapFetchWithPayment)(`${shop.url}/good`);
 }
 
