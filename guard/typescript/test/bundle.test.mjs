@@ -131,11 +131,11 @@ test("another key, purpose or algorithm is refused", () => {
 test("a signed body that is no bundle is refused, and does not fill the memory", () => {
   const content = contentOf(rows);
   refuses(signed(Buffer.from("no zstd")), /not a zstd frame/);
-  refuses(signed(zstdFrame(content, content.length - 1)), /more than it says/);
-  refuses(signed(zstdFrame(content, content.length + 1)), /less than it says/);
+  refuses(signed(zstdFrame(content, content.length - 1)), /longer than it declares/);
+  refuses(signed(zstdFrame(content, content.length + 1)), /shorter than it declares/);
   for (const size of [128 * 1024 * 1024 + 1, 2 ** 40])
     refuses(signed(zstdFrame(content, size)), /larger than/);
-  refuses(signed(Buffer.concat([zstdFrame(content), zstdFrame(content)])), /more than it says/);
+  refuses(signed(Buffer.concat([zstdFrame(content), zstdFrame(content)])), /longer than it declares/);
   const withoutSize = Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x58, 0x01, 0x00, 0x00]);
   refuses(signed(withoutSize), /does not say its size/);
   const window = Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0x40, 0xf8, 0x00, 0x01, 0x01, 0x00, 0x00]);
