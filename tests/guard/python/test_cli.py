@@ -92,16 +92,16 @@ def test_good_endpoint_is_allowed(run: Run, bundle: Path) -> None:
     code, out, _ = run("check", GOOD_URL)
     assert code == 0
     assert out.splitlines()[0] == f"allow  {GOOD_URL}"
-    assert "proceed: grade B, price $0.005 on eip155:8453" in out
-    assert f"paid to {sample.PAYEE} since" in out
+    assert "proceed: grade B, offers of 30 days:" in out
+    assert f"exact on eip155:8453: $0.005 to {sample.PAYEE}" in out
 
 
 def test_unknown_endpoint_is_allowed_up_to_the_printed_amount(run: Run, bundle: Path) -> None:
     stranger = ("check", "https://nobody.example.org/")
-    assert "The bundle does not know it: up to $0.01 would be paid." in run(*stranger)[1]
+    assert "The bundle has no record of it: up to $0.01 would be paid." in run(*stranger)[1]
     assert "up to $0.02 would be paid" in run(*stranger, "--unknown-max", "0.02")[1]
     for words in (["--amount", "10000"], ["--amount", "20000"], ["--unknown", "refuse"]):
-        assert "The bundle does not know it.\n" in run(*stranger, *words)[1]
+        assert "The bundle has no record of it.\n" in run(*stranger, *words)[1]
 
 
 @pytest.mark.parametrize(

@@ -325,10 +325,10 @@ def _print_checked(
     if record is None:
         is_open = isinstance(decision, Allow) and not options.amount
         up_to = f": up to {dollars(options.unknown_max)} would be paid" if is_open else ""
-        print(f"       The bundle does not know it{up_to}.")
+        print(f"       The bundle has no record of it{up_to}.")
         return
     grade = f"grade {record.grade}, " if record.grade else ""
-    print(f"       {record.recommendation}: {grade}{len(record.offers)} offers in 30 days")
+    print(f"       {record.recommendation}: {grade}offers of 30 days:")
     for offer in record.offers:
         price = "an unknown price" if offer.amount is None else dollars(offer.amount)
         print(f"       {offer.scheme} on {offer.network}: {price} to {offer.pay_to}")
