@@ -17,7 +17,7 @@ from starlette.routing import Route
 from tests.support.gate_world import World, sale, settled_response
 from tests.support.signed_payments import sign_payment
 
-from tollgauge.clients import peer
+from tollgauge.clients import facilitator as facilitator_client
 from tollgauge.clients.facilitator import SILENT, Facilitator, FacilitatorSettings
 from tollgauge.core.sale.payment_state import State
 from tollgauge.db.engine import Store
@@ -56,7 +56,7 @@ class SilentFacilitatorGate:
 async def client(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[SilentFacilitatorGate]:
-    monkeypatch.setattr(peer, "TRIAL_S", 1_000.0)  # no test waits for a trial
+    monkeypatch.setattr(facilitator_client, "TRIAL_S", 1_000.0)  # no test waits for a trial
     async with opened(store) as opened_client:
         yield opened_client
 
@@ -98,7 +98,7 @@ async def opened(store: Store, **waits: Any) -> AsyncIterator[SilentFacilitatorG
 async def test_new_payment_is_rejected_before_its_claim_while_the_facilitator_is_silent(
     store: Store, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer, "TRIAL_S", 1_000.0)
+    monkeypatch.setattr(facilitator_client, "TRIAL_S", 1_000.0)
     waits = {"verify_timeout_s": 20, "settle_timeout_s": 20} | {f"{verb}_timeout_s": 0.3}
     async with opened(store, **waits) as client:
         client.silent.add(verb)
