@@ -38,5 +38,6 @@ async def test_all_processes_serve_the_newest_bundle(
     assert (await other.get("/trust/bundle")).content == before.content
     one.clock.now += 1
     newest = await other.get("/trust/bundle")
-    assert content(newest.content)[0]["count"] == 2
+    # Lines of two endpoints, of their host and of their payTo.
+    assert content(newest.content)[0]["count"] == 4
     assert newest.content == (await one.get("/trust/bundle")).content
