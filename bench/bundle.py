@@ -42,7 +42,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import bundle
 from tollgauge.jobs.bundle import BundleSettings
-from tollgauge.store.scores import bundles
+from tollgauge.store.scores import trust_records
 
 ENDPOINTS: Final = 100_000
 CHANGED: Final = 33
@@ -140,12 +140,12 @@ async def build(path: str, body_path: str) -> dict[str, Any]:
     """Run rounds of the loop, an hour apart, and return the minimum of each figure."""
     store = Store.open(f"sqlite:///{path}")
     try:
-        await store.reading(bundles.newest)
+        await store.reading(trust_records.newest_bundle)
         before_mb = peak_mb()
         rounds = [await _round(store, NOW + hour * HOUR_MS) for hour in range(ROUNDS)]
         took = {name: min(one[name] for one in rounds) for name in rounds[0]}
-        whole = await store.reading(bundles.whole, Variant.ALL)
-        avoided = await store.reading(bundles.newest, Variant.AVOID)
+        whole = await store.reading(trust_records.load_bundle, Variant.ALL)
+        avoided = await store.reading(trust_records.newest_bundle, Variant.AVOID)
     finally:
         await store.close()
     assert whole is not None  # noqa: S101 - it was built

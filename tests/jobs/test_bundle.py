@@ -20,8 +20,8 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import bundle
 from tollgauge.jobs.bundle import BundleSettings
-from tollgauge.store.scores import bundles
-from tollgauge.store.scores.bundles import StoredBundle
+from tollgauge.store.scores import trust_records
+from tollgauge.store.scores.trust_records import StoredBundle
 
 
 async def run(store: Store, now: int = NOW, key: SigningKey | None = None) -> bool:
@@ -31,7 +31,7 @@ async def run(store: Store, now: int = NOW, key: SigningKey | None = None) -> bo
 
 
 async def load_stored(store: Store, variant: Variant = Variant.ALL) -> tuple[StoredBundle, bytes]:
-    newest = await store.reading(bundles.whole, variant)
+    newest = await store.reading(trust_records.load_bundle, variant)
     assert newest is not None
     return newest
 
@@ -43,7 +43,7 @@ async def test_both_variants_are_stored_with_their_metadata(store: Store) -> Non
     said, body = await load_stored(store)
     assert tally == {"records": 2, "bytes": len(body)}
     assert (said.as_of, said.records, said.scored, said.size) == (NOW, 2, 1, len(body))
-    assert said == await store.reading(bundles.newest)
+    assert said == await store.reading(trust_records.newest_bundle)
     avoided, of_avoided = await load_stored(store, Variant.AVOID)
     assert (avoided.as_of, avoided.records) == (NOW, 1)
     assert content(body)[0]["payTo"] == content(of_avoided)[0]["payTo"]
@@ -51,7 +51,7 @@ async def test_both_variants_are_stored_with_their_metadata(store: Store) -> Non
 
 async def test_nothing_is_stored_before_the_first_endpoint_is_listed(store: Store) -> None:
     assert not await run(store)
-    assert await store.reading(bundles.newest) is None
+    assert await store.reading(trust_records.newest_bundle) is None
     await add(store, priced_endpoint("/1"))
     assert await run(store)
 
@@ -115,7 +115,7 @@ async def test_bundle_of_another_policy_or_of_the_future_is_rebuilt(store: Store
     await run(store)
     said, body = await load_stored(store)
     for wrong in (replace(said, policy_version=1), replace(said, as_of=NOW + DAY_MS)):
-        await store.writing(bundles.save, [(wrong, body)])
+        await store.writing(trust_records.save_bundles, [(wrong, body)])
         assert await run(store, NOW + 1)
 
 

@@ -21,8 +21,8 @@ from tollgauge.store import backlog
 from tollgauge.store.chain.cursors import chain_cursor
 from tollgauge.store.endpoints import crawls, endpoints
 from tollgauge.store.ledger.payments import payment
-from tollgauge.store.scores import bundles
-from tollgauge.store.scores.bundles import StoredBundle
+from tollgauge.store.scores import trust_records
+from tollgauge.store.scores.trust_records import StoredBundle
 from tollgauge.store.watches.outbox import DEAD, QUEUED, delivery
 
 NOW = 1_795_000_000_000
@@ -173,7 +173,7 @@ async def test_bundle_older_than_three_hours_is_reported(store: Store) -> None:
         signature=None,
         key_id=None,
     )
-    await store.writing(bundles.save, [(built, b"")])
+    await store.writing(trust_records.save_bundles, [(built, b"")])
     assert await attention(store) == []
     (words,) = await attention(store, now=NOW + 1)
     assert words.startswith("The bundle of trust records is 3 h old")

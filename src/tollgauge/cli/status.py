@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
     from tollgauge.jobs.discover import Source
     from tollgauge.monitor.status import Figures, Status
     from tollgauge.store.backlog import LastCrawl
-    from tollgauge.store.scores.bundles import StoredBundle
+    from tollgauge.store.scores.trust_records import StoredBundle
 
 
 TIMEOUT_S: Final = 20  # per counterparty

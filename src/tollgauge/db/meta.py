@@ -71,13 +71,12 @@ class CachedValue(Generic[T]):
         value: Any = self._stored(tx)
         return value is None or value.as_of <= now - self.refresh_ms
 
-    def put(self, tx: Connection, value: T) -> None:
-        """Store a value."""
-        put(tx, self.key, orjson.dumps(value).decode())
-
-    def drop(self, tx: Connection) -> None:
-        """Delete the stored value."""
-        drop(tx, self.key)
+    def keep(self, tx: Connection, value: T, *, worthwhile: bool) -> None:
+        """Store a value if that is worthwhile; otherwise delete the stored one."""
+        if worthwhile:
+            put(tx, self.key, orjson.dumps(value).decode())
+        else:
+            drop(tx, self.key)
 
     def _stored(self, tx: Connection) -> T | None:
         text = get(tx, self.key)

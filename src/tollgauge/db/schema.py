@@ -39,17 +39,8 @@ Serial: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """A generated integer key; SQLite generates only INTEGER keys."""
 
 
-class ForeignText(sa.TypeDecorator[str]):
-    """Text from outside, without NUL and lone surrogates, which PostgreSQL rejects."""
-
-    impl = sa.Text
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:  # noqa: ARG002 - the base has it
-        """Return the text to store."""
-        return None if value is None else plain(value)
-
-
+ForeignText: Final = Encoded(plain, str)
+"""Text from outside, without NUL and lone surrogates, which PostgreSQL rejects."""
 _TERMS: Final = Encoded(codec.terms_to_json, codec.terms_from_json)
 _FINDINGS: Final = Encoded(codec.findings_to_json, codec.findings_from_json)
 

@@ -16,8 +16,8 @@ from tollgauge.core.guard.bundle import Bundle
 from tollgauge.core.sale.answer_signature import SigningKey
 from tollgauge.db.engine import Store
 from tollgauge.monitor import trust_records
-from tollgauge.store.scores import bundles
-from tollgauge.store.scores.bundles import StoredBundle
+from tollgauge.store.scores import trust_records as trust_record_rows
+from tollgauge.store.scores.trust_records import StoredBundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,11 @@ async def run(
     if not due:
         return {}
     built = await trust_records.build(store, now=now)
-    if not built[0].records and await store.reading(bundles.newest) is None:
+    if not built[0].records and await store.reading(trust_record_rows.newest_bundle) is None:
         return {}
     took_ms = clock() - now
     stored = await asyncio.to_thread(_sign, built, key, now=clock(), took_ms=took_ms)
-    await store.writing(bundles.save, stored)
+    await store.writing(trust_record_rows.save_bundles, stored)
     return {"records": built[0].records, "bytes": len(built[0].body)}
 
 

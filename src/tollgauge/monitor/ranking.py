@@ -104,12 +104,9 @@ def keep(tx: Connection, counted: Ranking) -> bool:
     """Store a ranking of more than COUNTED_MAX endpoints and return True; otherwise delete the
     stored one.
     """
-    pays = counted.population.scored > COUNTED_MAX
-    if pays:
-        _CACHED.put(tx, counted)
-    else:
-        _CACHED.drop(tx)
-    return pays
+    worthwhile = counted.population.scored > COUNTED_MAX
+    _CACHED.keep(tx, counted, worthwhile=worthwhile)
+    return worthwhile
 
 
 def _examples(tx: Connection, size: int) -> list[ExampleEndpoint]:

@@ -148,10 +148,7 @@ def keep(tx: Connection, counted: Statistics) -> None:
     """Store the statistics of a large population (monitor/ranking.COUNTED_MAX); remove them
     otherwise.
     """
-    if counted.endpoints > COUNTED_MAX:
-        _CACHED.put(tx, counted)
-    else:
-        _CACHED.drop(tx)
+    _CACHED.keep(tx, counted, worthwhile=counted.endpoints > COUNTED_MAX)
 
 
 def _bins(edges: Sequence[int], counts: Counter[int]) -> tuple[HistogramBin, ...]:

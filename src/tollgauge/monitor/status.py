@@ -20,8 +20,8 @@ from tollgauge.db.disk import Size
 from tollgauge.store import backlog
 from tollgauge.store.backlog import JobRound, LastCrawl, Queue, StuckPayment
 from tollgauge.store.chain.cursors import Cursor
-from tollgauge.store.scores import bundles
-from tollgauge.store.scores.bundles import StoredBundle
+from tollgauge.store.scores import trust_records
+from tollgauge.store.scores.trust_records import StoredBundle
 from tollgauge.store.watches import outbox
 from tollgauge.store.watches.outbox import Depth
 
@@ -108,7 +108,7 @@ def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
         stuck=backlog.stuck_payments(tx, since=now - PAYMENT_LATE_MS),
         crawls=backlog.last_crawls(tx),
         chains=backlog.chains(tx),
-        bundles=bundles.every(tx),
+        bundles=trust_records.all_bundles(tx),
         jobs=backlog.job_rounds(tx),
         size=disk.measure(tx),
         skew_ms=None if clock is None else clock - now,

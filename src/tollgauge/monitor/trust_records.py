@@ -18,7 +18,7 @@ from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import flag_codes
 from tollgauge.db.engine import Store
 from tollgauge.store.endpoints import ranking
-from tollgauge.store.scores import bundles, trust_records
+from tollgauge.store.scores import trust_records
 from tollgauge.store.scores.trust_records import RecordRow
 
 BATCH: Final = 500
@@ -68,7 +68,7 @@ def is_due(tx: Connection, *, now: int, every_ms: int, key_id: str | None) -> bo
     They are rebuilt after `every_ms`, after a change of policy or signing key, and earlier while a
     new service scores its first endpoints. `key_id` names the signing key, None without one.
     """
-    newest = bundles.newest(tx)
+    newest = trust_records.newest_bundle(tx)
     if newest is None or (newest.policy_version, newest.key_id) != (POLICY.version, key_id):
         return True
     age = now - newest.as_of

@@ -22,13 +22,13 @@ from tollgauge.store.ledger.attempts import payment_answer
 from tollgauge.store.ledger.payments import payment
 from tollgauge.store.probes import change_rows as changes
 from tollgauge.store.probes import vantages, window
-from tollgauge.store.scores import bundles, forecasts, scores
+from tollgauge.store.scores import forecasts, scores, trust_records
 from tollgauge.store.watches import destinations, outbox, watch_events, watch_payments, watches
 
 _MODULES: Final = (
     *(meta, rated_endpoints, attempts, reconciliation, payments, cursors, deposits, transfers),
     *(periods, volumes, wallets, changes, window, vantages, forecasts, destinations, outbox),
-    *(watch_events, watch_payments, watches, backlog, seller_files, bundles, scores),
+    *(watch_events, watch_payments, watches, backlog, seller_files, trust_records, scores),
 )
 """Modules that define tables; the remaining tables are in db/schema."""
 TABLES: Final = tuple(metadata.sorted_tables)

@@ -16,8 +16,8 @@ from tests.support.signing import KEY, PRIVATE_JWK, verify
 from tollgauge.core.guard.bundle import Variant
 from tollgauge.db.engine import StoreUnavailable
 from tollgauge.demo.serving import serve
-from tollgauge.store.scores import bundles
-from tollgauge.store.scores.bundles import StoredBundle
+from tollgauge.store.scores import trust_records
+from tollgauge.store.scores.trust_records import StoredBundle
 from tollgauge.web.free.bundle_download import CHECK_MS
 from tollgauge.web.signing import SigningSettings
 
@@ -44,7 +44,7 @@ ETAG = f'"{STORED.digest[:32]}"'
 async def running() -> AsyncIterator[Running]:
     """A service with a large bundle."""
     async with open_service(configuration()) as service:
-        await service.service.store.writing(bundles.save, [(STORED, LARGE)])
+        await service.service.store.writing(trust_records.save_bundles, [(STORED, LARGE)])
         yield service
 
 
@@ -165,7 +165,7 @@ async def test_bundle_in_memory_is_served_without_the_database(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with open_service(configuration()) as service:
-        await service.service.store.writing(bundles.save, [(STORED, LARGE)])
+        await service.service.store.writing(trust_records.save_bundles, [(STORED, LARGE)])
         assert (await service.get("/trust/bundle")).content == LARGE
 
         async def unavailable(*_: object) -> None:

@@ -1,9 +1,12 @@
-"""Rows for trust records: endpoints with their offers and the flags of their latest scores
-(monitor/trust_records).
+"""Rows for trust records: endpoints with their offers and the flags of their latest scores; and the
+newest bundle of each variant (monitor/trust_records).
+
+jobs/bundle writes the bundles; every web process serves the same bytes (web/free/bundle_download).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,10 +15,13 @@ from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.endpoint.terms import KnownOffer
-from tollgauge.core.guard.bundle import LISTED_MS
+from tollgauge.core.guard.bundle import LISTED_MS, Variant
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
+from tollgauge.db.codec import Encoded
 from tollgauge.db.schema import endpoint as endpoint_table
+from tollgauge.db.schema import metadata
 from tollgauge.db.schema import score as score_table
+from tollgauge.store import rows
 from tollgauge.store.endpoints import rated_endpoints
 from tollgauge.store.endpoints.endpoints import PUBLIC
 
@@ -58,9 +64,72 @@ def listed(tx: Connection, *, after: str, limit: int, now: int) -> tuple[RecordR
 
 
 def _record_row(row: Any) -> RecordRow:
-    return RecordRow(
-        endpoint=rated_endpoints.from_row(row),
-        offers=row.offers,
-        templated=row.templated,
-        result=row.result,
-    )
+    return rows.from_columns(RecordRow, row, endpoint=rated_endpoints.from_row(row))
+
+
+bundle: Final = sa.Table(
+    "bundle",
+    metadata,
+    sa.Column("variant", Encoded(str, Variant), primary_key=True),
+    sa.Column("as_of", sa.BigInteger, nullable=False),
+    sa.Column("took_ms", sa.BigInteger, nullable=False),
+    sa.Column("policy_version", sa.Integer, nullable=False),
+    sa.Column("records", sa.Integer, nullable=False),
+    sa.Column("scored", sa.Integer, nullable=False),
+    sa.Column("size", sa.BigInteger, nullable=False),
+    # SHA-256 of the body in hex.
+    sa.Column("digest", sa.Text, nullable=False),
+    # The detached JWS over the digest and the ID of its key; NULL without a key.
+    sa.Column("signature", sa.Text),
+    sa.Column("key_id", sa.Text),
+    # Last, so that reading the other columns does not read it.
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredBundle:
+    """The description of a bundle.
+
+    - `as_of` is when its build started (ms UTC), `took_ms` the duration of the build.
+    - `scored` of its `records` have a score; `size` is in bytes.
+    - `digest` is the SHA-256 in hex; `signature` covers it, with the key `key_id`; both are None
+      without a signing key.
+    """
+
+    variant: Variant
+    as_of: int
+    took_ms: int
+    policy_version: int
+    records: int
+    scored: int
+    size: int
+    digest: str
+    signature: str | None
+    key_id: str | None
+
+
+_FACTS: Final = tuple(column for column in bundle.c if column.name != "body")
+
+
+def newest_bundle(tx: Connection, variant: Variant = Variant.ALL) -> StoredBundle | None:
+    """Return the description of the newest bundle, or None."""
+    row = tx.execute(sa.select(*_FACTS).where(bundle.c.variant == variant)).first()
+    return None if row is None else rows.from_columns(StoredBundle, row)
+
+
+def all_bundles(tx: Connection) -> tuple[StoredBundle, ...]:
+    """Return the descriptions of the newest bundle of each variant."""
+    query = sa.select(*_FACTS).order_by(bundle.c.variant)
+    return tuple(rows.from_columns(StoredBundle, row) for row in tx.execute(query))
+
+
+def load_bundle(tx: Connection, variant: Variant) -> tuple[StoredBundle, bytes] | None:
+    """Return the newest bundle with its bytes, or None."""
+    row = tx.execute(sa.select(bundle).where(bundle.c.variant == variant)).first()
+    return None if row is None else (rows.from_columns(StoredBundle, row), row.body)
+
+
+def save_bundles(tx: Connection, bundles: Iterable[tuple[StoredBundle, bytes]]) -> None:
+    """Replace the bundles of these variants."""
+    rows.put(tx, bundle, [rows.to_columns(stored, body=body) for stored, body in bundles])

@@ -19,8 +19,8 @@ from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.guard.bundle import Variant
 from tollgauge.core.sale import answer_signature
 from tollgauge.db.engine import StoreUnavailable
-from tollgauge.store.scores import bundles
-from tollgauge.store.scores.bundles import StoredBundle
+from tollgauge.store.scores import trust_records
+from tollgauge.store.scores.trust_records import StoredBundle
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.messages import http_date, is_unmodified, requested_range
 from tollgauge.web.edge.problem import Problem
@@ -107,9 +107,9 @@ class Bundles:
 
     async def _refresh(self, variant: Variant, cached: _Cached) -> None:
         reading = self.dependencies.store.reading
-        if await reading(bundles.newest, variant) == cached.stored:
+        if await reading(trust_records.newest_bundle, variant) == cached.stored:
             return
-        whole = await reading(bundles.whole, variant)
+        whole = await reading(trust_records.load_bundle, variant)
         if whole is not None:
             cached.stored, cached.body = whole
 
