@@ -49,6 +49,7 @@ from tollgauge.store.chain.periods import (
     StoredIncome,
 )
 from tollgauge.store.scores.scores import ScoreRow
+from tollgauge.web.free.guard_packages import describe
 from tollgauge.web.free.preflight import preflight as preflight_response
 from tollgauge.web.wire import lists, snapshots, trust
 from tollgauge.web.wire.examples import BASE_URL, PAY_TO, RESOURCE
@@ -127,6 +128,13 @@ def preflight() -> Any:
     )
     verdict = decide(record, PreflightOffer(pay_to=f"0x{'12' * 20}", amount="10000"))
     return as_json(preflight_response(verdict, record, resource=RESOURCE))
+
+
+def guard_packages() -> Any:
+    """Return the packages of the payment guards."""
+    names = ("tollgauge_guard-0.1.0-py3-none-any.whl", "tollgauge-guard-0.1.0.tgz")
+    packages = {name: name.encode() for name in names}
+    return _json(describe(packages, base_url=BASE_URL, key=None, now=AS_OF))
 
 
 def search() -> Any:
@@ -297,7 +305,7 @@ def recorded() -> dict[str, str]:
     """Return the files of web/wire/examples by their paths from this folder."""
     answers: tuple[Callable[[], Any], ...] = (
         *(trust_report, evidence, preview, leaderboard, snapshot, preflight, search),
-        *(endpoint_list, stats, calibration, wallet),
+        *(endpoint_list, stats, calibration, wallet, guard_packages),
     )
     return {
         f"../src/tollgauge/web/wire/examples/{answer.__name__}.json": orjson.dumps(

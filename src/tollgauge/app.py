@@ -39,6 +39,7 @@ from tollgauge.monitor.probing import Prober
 from tollgauge.monitor.status import Status
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.demo import Loading
+from tollgauge.web.free.guard_packages import read_packages
 from tollgauge.web.paid.admission import Waiting
 from tollgauge.web.paid.gate import SALE, Gate
 from tollgauge.web.paid.live_probe import LiveProbe
@@ -115,6 +116,7 @@ class Opened:
             transactions=self.transactions,
             signing_key=self.config.signing.signing_key,
             public_keys=self.config.signing.public_keys,
+            guard_packages=read_packages(self.config.server.guards),
             demo=self.config.demo,
             loading=self.loading,
         )

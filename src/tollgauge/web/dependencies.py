@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,7 +24,8 @@ class Dependencies(PaidDependencies):
     is read-only, because a sale writes only under its payment's claim (docs/payments.md).
 
     Probes are late when a host has waited for `late_ms`. `public_keys` include those of older
-    signatures. `demo` and `loading` are only used by `tollgauge demo`.
+    signatures. `guard_packages` are files by name. `demo` and `loading` are only
+    used by `tollgauge demo`.
     """
 
     store: Store
@@ -32,6 +33,7 @@ class Dependencies(PaidDependencies):
     edge: EdgeSettings
     late_ms: int
     public_keys: tuple[PublicKey, ...]
+    guard_packages: Mapping[str, bytes]
     demo: DemoSettings
     loading: Loading
 

@@ -57,6 +57,10 @@ class ServerSettings:
     """
     json_logs: bool = False
     """Write logs as JSON lines."""
+    guards: str = ""
+    """Folder with the packages of the payment guards (scripts/build-guards.sh), which GET /guard
+    serves. Default: none.
+    """
     front: EdgeSettings = field(default_factory=EdgeSettings)
     """Rate limits per client address."""
     connections: ConnectionSettings = field(default_factory=ConnectionSettings)

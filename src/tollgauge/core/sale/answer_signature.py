@@ -36,7 +36,9 @@ HEADER: Final = "Tollgauge-Signature"
 """The HTTP response header with the signature."""
 JWKS: Final = "/.well-known/jwks.json"
 """Path of a service's public keys."""
-Typ = Literal["tollgauge-report", "tollgauge-snapshot", "tollgauge-bundle"]
+_FILES: Final = frozenset({"tollgauge-bundle", "tollgauge-guard"})
+"""Signatures over the SHA-256 of a file."""
+Typ = Literal["tollgauge-report", "tollgauge-snapshot", "tollgauge-bundle", "tollgauge-guard"]
 """The kinds of signed documents."""
 _KEY_BYTES: Final = 32
 _ALGORITHM: Final = {"alg": "EdDSA", "b64": False, "crit": ["b64"]}
@@ -237,7 +239,7 @@ def _is_ours(header: Mapping[str, object]) -> bool:
 
 
 def _payload(typ: str, body: bytes) -> bytes:
-    if typ == "tollgauge-bundle":
+    if typ in _FILES:
         return hashlib.sha256(body).digest()
     try:
         return rfc8785.dumps(strictjson.loads(body))  # type: ignore[arg-type]  # it has JSON's types

@@ -11,7 +11,7 @@ import orjson
 from tollgauge.core.sale.answer_signature import JWKS
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free import bundle_download as bundle
-from tollgauge.web.free import endpoint_lists, lint, preflight
+from tollgauge.web.free import endpoint_lists, guard_packages, lint, preflight
 from tollgauge.web.free.api import (
     CATALOGUE,
     EMPTY_OBJECT,
@@ -65,6 +65,7 @@ def free_routes(dependencies: Dependencies) -> Iterable[Route]:
     """Yield all free routes."""
     yield from _json_routes(dependencies)
     yield from _bundle_routes(dependencies)
+    yield from _guard_routes(dependencies)
     yield from _feed_routes(dependencies)
     yield from _list_routes(dependencies)
     yield from _lint_routes(dependencies)
@@ -139,6 +140,25 @@ def _bundle_routes(dependencies: Dependencies) -> Iterable[Route]:
     ):
         id_ = f"get_bundle_{handler.__name__}"
         yield get(path, summary, handler, id_, answers, example=example, saved_as="bundle.zst")
+
+
+def _guard_routes(dependencies: Dependencies) -> Iterable[Route]:
+    """Yield the routes of the guards' packages."""
+    packages = guard_packages.GuardPackages(dependencies)
+    get = partial(Route, "GET", tag="free", strict_query=True)
+    listed = openapi.free(guard_packages.GuardPackagesResponse, read_example("guard_packages"))
+    unknown = {404: "No package has this name"}
+    files = openapi.signed(openapi.page("application/octet-stream", own=unknown))
+    yield get(
+        guard_packages.PATH,
+        guard_packages.SUMMARY,
+        packages.list_packages,
+        "get_guard_packages",
+        listed,
+        example="",
+    )
+    path = f"{guard_packages.PATH}/{{name}}"
+    yield get(path, guard_packages.FILE_SUMMARY, packages.file, "get_guard_package", files)
 
 
 def _feed_routes(dependencies: Dependencies) -> Iterable[Route]:
