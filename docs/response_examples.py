@@ -134,7 +134,7 @@ def guard_packages() -> Any:
     """Return the packages of the payment guards."""
     names = ("tollgauge_guard-0.1.0-py3-none-any.whl", "tollgauge-guard-0.1.0.tgz")
     packages = {name: name.encode() for name in names}
-    return _json(describe(packages, base_url=BASE_URL, key=None, now=AS_OF))
+    return as_json(describe(packages, base_url=BASE_URL, key=None, now=AS_OF))
 
 
 def search() -> Any:
