@@ -54,7 +54,7 @@ from tollgauge.web.free.preflight import preflight as preflight_response
 from tollgauge.web.wire import lists, snapshots, trust
 from tollgauge.web.wire.examples import BASE_URL, PAY_TO, RESOURCE
 from tollgauge.web.wire.trust import short
-from tollgauge.web.wire.wallets import wallet_response
+from tollgauge.web.wire.wallet_answers import wallet_response
 
 _QUOTE: Final = Quote(
     network="eip155:8453",

@@ -27,7 +27,7 @@ from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump, from_a
 from tollgauge.web.wire.snapshots import LeaderboardResponse
 from tollgauge.web.wire.statistics_answers import EcosystemResponse, ecosystem
 from tollgauge.web.wire.trust import PreviewResponse
-from tollgauge.web.wire.wallets import wallet_response
+from tollgauge.web.wire.wallet_answers import wallet_response
 
 PREVIEW_PATH: Final = "/v1/x402-trust-preview"
 PREVIEW: Final = "Get three sample reports: best, median and worst endpoint"

@@ -41,7 +41,7 @@ from tollgauge.web.route import DocumentedRoute
 from tollgauge.web.wire.lint_answers import RULES_PATH
 from tollgauge.web.wire.parameters import EndpointId, Host, IncidentType, SitemapPart
 from tollgauge.web.wire.response_model import ResponseModel
-from tollgauge.web.wire.wallets import wallet_path
+from tollgauge.web.wire.wallet_answers import wallet_path
 
 WELL_KNOWN: Final = "/.well-known/x402"
 LLMS: Final = "/llms.txt"

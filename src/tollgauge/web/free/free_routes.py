@@ -48,7 +48,7 @@ from tollgauge.web.wire.lint_answers import LintResponse
 from tollgauge.web.wire.snapshots import LeaderboardResponse, SnapshotResponse
 from tollgauge.web.wire.statistics_answers import CalibrationResponse, EcosystemResponse
 from tollgauge.web.wire.trust import PreviewResponse
-from tollgauge.web.wire.wallets import WalletResponse
+from tollgauge.web.wire.wallet_answers import WalletResponse
 
 _UNKNOWN: Final = {404: "This resource is not monitored"}
 _UNKNOWN_EVIDENCE: Final = {404: "No report of the last 90 days has this evidence"}

@@ -23,7 +23,7 @@ from tollgauge.core.base.units import minute
 from tollgauge.monitor.ranking import MORE_MAX, SITE_ROWS
 from tollgauge.web.pages import labels
 from tollgauge.web.pages.charts.days import uptime_strip
-from tollgauge.web.wire.wallets import wallet_path
+from tollgauge.web.wire.wallet_answers import wallet_path
 
 
 def render(name: str, base_url: str, **values: object) -> bytes:
