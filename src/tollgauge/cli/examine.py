@@ -95,13 +95,13 @@ def lint(
             "Nothing to check.",
             hint="Name a file, an https:// URL, or - for standard input; or use --explain RULE.",
         )
-    exchange, verdict = _linted(source, config)
+    exchange, verdict = _lint_source(source, config)
     linted = lint_answers.lint(verdict, exchange)
     show(linted.model_dump(by_alias=True), _lint_lines(linted, verdict), as_json=as_json)
     raise typer.Exit(GOOD if verdict.payable else BAD)
 
 
-def _linted(source: str, config: Path | None) -> tuple[Exchange, Lint]:
+def _lint_source(source: str, config: Path | None) -> tuple[Exchange, Lint]:
     """Read a saved response or fetch a URL, and lint it."""
     from tollgauge.core.endpoint.identity import ResourceError
     from tollgauge.core.lint.judge import lint as judge

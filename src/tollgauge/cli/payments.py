@@ -122,7 +122,7 @@ def _read_ledger(tx: Connection, *, limit: int) -> dict[str, Any]:
     deposits = reconciliation.unattributed(tx, limit=limit)
     return {
         "payments": [_payment(row, by_payment[row.id]) for row in rows],
-        "unattributed": [_unattributed(deposit) for deposit in deposits],
+        "unattributed": [_describe_deposit(deposit) for deposit in deposits],
     }
 
 
@@ -181,7 +181,7 @@ def _day(day: Day) -> dict[str, Any]:
     }
 
 
-def _unattributed(deposit: UnattributedDeposit) -> dict[str, Any]:
+def _describe_deposit(deposit: UnattributedDeposit) -> dict[str, Any]:
     """Return a transfer that paid for nothing; `payment` is the one with its authorization."""
     payment = {
         "paymentId": deposit.payment_id,

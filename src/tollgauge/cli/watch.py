@@ -109,11 +109,11 @@ def watch_events(
     poll_url, secret = _watch_of(file)
     until = time.monotonic() + wait
     with progress_bar() as progress:
-        document = _polled(poll_url, secret)
+        document = _fetch_events(poll_url, secret)
         while not document["events"] and time.monotonic() < until:
             progress("waiting for an event", 0, 0)
             time.sleep(POLL_S)
-            document = _polled(poll_url, secret)
+            document = _fetch_events(poll_url, secret)
     show(document, _lines(document), as_json=as_json)
     raise typer.Exit(GOOD if document["events"] else BAD)
 
@@ -131,7 +131,7 @@ def _watch_of(file: str) -> tuple[str, str]:
         ) from error
 
 
-def _polled(poll_url: str, secret: str) -> dict[str, Any]:
+def _fetch_events(poll_url: str, secret: str) -> dict[str, Any]:
     """Fetch all events since the watch began."""
     import httpx
 

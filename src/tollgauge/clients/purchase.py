@@ -137,7 +137,7 @@ async def buy(
             except RefusedError as error:
                 # A saved payment is replaced only if it was refused with 402 and can no longer be
                 # charged. Otherwise both payments could be charged for one request.
-                if not error.is_unpaid or not _expired(payment, now_s):
+                if not error.is_unpaid or not _is_expired(payment, now_s):
                     raise
         if kept and payment:
             kept.remove(payment)
@@ -238,7 +238,7 @@ async def send(
                 )
             # 429 and 5xx do not prove that nothing was charged: send the same payment again.
             if answer.status_code != httpx.codes.TOO_MANY_REQUESTS and answer.status_code < 500:
-                raise _refused(answer, payment, is_first=not attempt)
+                raise _explain_refusal(answer, payment, is_first=not attempt)
             why, pause = _why(answer), _retry_after(answer)
         if attempt + 1 < MAX_ATTEMPTS:
             report(f"no response yet; sending the same payment again in {pause:g} s")
@@ -276,7 +276,7 @@ def _transaction(answer: httpx.Response) -> str:
         return ""
 
 
-def _refused(answer: httpx.Response, payment: Payment, *, is_first: bool) -> RefusedError:
+def _explain_refusal(answer: httpx.Response, payment: Payment, *, is_first: bool) -> RefusedError:
     """Explain a 4xx response to a payment."""
     message = f"The service returned {answer.status_code}{_why(answer)}"
     is_unpaid = False
@@ -335,6 +335,6 @@ def _retry_after(answer: httpx.Response) -> float:
     return min(float(seconds), PAUSE_MAX_S) if seconds.isdecimal() else PAUSE_S
 
 
-def _expired(payment: Payment, now_s: int) -> bool:
+def _is_expired(payment: Payment, now_s: int) -> bool:
     """Whether a payment can no longer be charged, even if the chain's clock is behind ours."""
     return payment.valid_before + EXPIRY_GRACE_S < now_s

@@ -70,7 +70,7 @@ async def wildcard(egress: Egress, resource: str, *, method: str, now: int) -> b
     the host charges for any path. None if there was no HTTP response.
     """
     answered = False
-    async for status in _unlisted(egress, resource, method=method, now=now):
+    async for status in _probe_unlisted(egress, resource, method=method, now=now):
         if status not in (None, PAYMENT_REQUIRED):
             return False
         answered |= status is not None
@@ -81,7 +81,7 @@ async def siblings_sell(egress: Egress, resource: str, *, method: str, now: int)
     """Whether any unlisted path that resembles the resource's also returns 402: then the 402 of the
     resource proves nothing.
     """
-    async for status in _unlisted(egress, resource, method=method, now=now):
+    async for status in _probe_unlisted(egress, resource, method=method, now=now):
         if status == PAYMENT_REQUIRED:
             return True
     return False
@@ -100,7 +100,7 @@ async def sell_the_same(egress: Egress, endpoints: Iterable[Endpoint], *, now: i
     return first is not None
 
 
-async def _unlisted(
+async def _probe_unlisted(
     egress: Egress, resource: str, *, method: str, now: int
 ) -> AsyncIterator[int | None]:
     """Yield the statuses of unlisted paths similar to the resource's, one after the other."""
@@ -125,20 +125,20 @@ async def _ask(egress: Egress, url: str, way: Way, *, at: int) -> Exchange:
 
 def ways(endpoint: Endpoint) -> tuple[Way, ...]:
     """Return at most three different ways to request an endpoint, best first."""
-    candidates = (_learned(endpoint), _declared(endpoint), _bare("GET"), _bare("POST"))
+    candidates = (_learned_way(endpoint), _declared_way(endpoint), _bare("GET"), _bare("POST"))
     return tuple(dict.fromkeys(way for way in candidates if way))[:REQUESTS_MAX]
 
 
-def _learned(endpoint: Endpoint) -> Way | None:
+def _learned_way(endpoint: Endpoint) -> Way | None:
     if endpoint.learned == _BARE:
         return _bare("POST")
-    declared = _declared(endpoint)
+    declared = _declared_way(endpoint)
     if declared and declared.method == endpoint.learned:
         return declared
     return _bare(endpoint.learned) if endpoint.learned in METHODS else None
 
 
-def _declared(endpoint: Endpoint) -> Way | None:
+def _declared_way(endpoint: Endpoint) -> Way | None:
     method = (endpoint.method or "").upper()
     if method not in METHODS:
         return None
@@ -153,7 +153,7 @@ def _bare(method: str) -> Way:
 
 
 def _label(endpoint: Endpoint, way: Way) -> str:
-    declared = _declared(endpoint)
+    declared = _declared_way(endpoint)
     other_body = declared is not None and declared.method == "POST" and declared != way
     return _BARE if way == _bare("POST") and other_body else way.method
 

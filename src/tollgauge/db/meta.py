@@ -63,12 +63,12 @@ class CachedValue(Generic[T]):
 
     def usable(self, tx: Connection, *, now: int) -> T | None:
         """Return the stored value, or None if it is missing or too old."""
-        value: Any = self._stored(tx)
+        value: Any = self._read_value(tx)
         return value if value is not None and value.as_of > now - self.use_ms else None
 
     def is_due(self, tx: Connection, *, now: int) -> bool:
         """Return whether a worker should compute the value again."""
-        value: Any = self._stored(tx)
+        value: Any = self._read_value(tx)
         return value is None or value.as_of <= now - self.refresh_ms
 
     def keep(self, tx: Connection, value: T, *, worthwhile: bool) -> None:
@@ -78,7 +78,7 @@ class CachedValue(Generic[T]):
         else:
             drop(tx, self.key)
 
-    def _stored(self, tx: Connection) -> T | None:
+    def _read_value(self, tx: Connection) -> T | None:
         text = get(tx, self.key)
         try:
             return None if text is None else self.form.validate_json(text)

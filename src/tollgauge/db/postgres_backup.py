@@ -142,7 +142,7 @@ def _run(command: list[str], url: URL | None, *, by_hand: list[str] | None = Non
     program = shutil.which(command[0])
     if program is None:
         typed = shlex.join(by_hand or command)
-        place = f"PGPASSWORD=… {_masked(url)}{typed}" if url is not None else typed
+        place = f"PGPASSWORD=… {_mask_password(url)}{typed}" if url is not None else typed
         raise BackupError(
             f"{command[0]} is not installed here.",
             hint="Install PostgreSQL's client programs, or run this on a machine that has them: "
@@ -175,7 +175,7 @@ def _environment(url: URL) -> dict[str, str]:
     return {name: str(value) for name, value in named.items() if value}
 
 
-def _masked(url: URL) -> str:
+def _mask_password(url: URL) -> str:
     """Return the same variables as shell assignments, without the password."""
     named = {name: value for name, value in _environment(url).items() if name != "PGPASSWORD"}
     return "".join(f"{name}={shlex.quote(value)} " for name, value in named.items())

@@ -121,7 +121,7 @@ def _events_of_watch(
 
     if watch.expires_at <= now:
         ended = watches.end(tx, watch, WatchState.EXPIRED, now=now)
-        return [] if ended is None else [event(_expired(now), rules.own_event(ended))]
+        return [] if ended is None else [event(_expiry_change(now), rules.own_event(ended))]
     events: list[dict[str, object]] = []
     expiring_told, digest_at = watch.expiring_told, watch.digest_at
     if not expiring_told and watch.expires_at - rules.EXPIRING_MS <= now:
@@ -136,7 +136,7 @@ def _events_of_watch(
     return events
 
 
-def _expired(now: int) -> Change:
+def _expiry_change(now: int) -> Change:
     reason = "This watch has ended. No further alerts are sent. Renew the watch to restart it."
     return Change(type=rules.EXPIRED, at=now, severity=Severity.INFO, reason=reason)
 

@@ -105,7 +105,7 @@ class Alternatives:
         """
         index = await self.fresh(store)
         return await store.reading(
-            _ranked, index, endpoint_id, limit=limit, delta_tenths=delta_tenths
+            _rank_proposals, index, endpoint_id, limit=limit, delta_tenths=delta_tenths
         )
 
     async def fresh(self, store: ReadOnlyStore) -> SimilarityIndex:
@@ -162,7 +162,7 @@ class Alternatives:
         return index
 
 
-def _ranked(
+def _rank_proposals(
     tx: Connection, index: SimilarityIndex, endpoint_id: str, *, limit: int, delta_tenths: int
 ) -> RankedAlternatives | None:
     """Check and rank the index's proposals by their current rows."""

@@ -67,7 +67,7 @@ def observe_each(
         before = states.get(endpoint.id)
         state = before or ChangeState()
         judged_by = (rules, other_rules.get(state.rules))
-        state, probed = _probed(tx, endpoint, result, state, judged_by, slow_here=slow_here)
+        state, probed = _prepare_input(tx, endpoint, result, state, judged_by, slow_here=slow_here)
         after, caused = change_state.advance(state, probed)
         if after != before:
             advanced[endpoint.id] = after
@@ -148,7 +148,7 @@ def is_about(
     )
 
 
-def _probed(
+def _prepare_input(
     tx: Connection,
     endpoint: Endpoint,
     result: ProbeResult,

@@ -137,7 +137,7 @@ class ChainLogs:
             UnconfirmedError: With `strict`, if a response required confirmation, other nodes are
                 configured, and none confirmed it.
         """
-        return await self._checked(
+        return await self._check_with_another_node(
             view, lambda of: self._final(of, span, watched), last=span.last, strict=strict
         )
 
@@ -166,11 +166,11 @@ class ChainLogs:
 
         Raises RpcRefused if the node no longer has one of them.
         """
-        return await self._checked(
+        return await self._check_with_another_node(
             view, lambda of: self._tip(of, headers, watched), last=headers[-1].number, strict=False
         )
 
-    async def _checked(
+    async def _check_with_another_node(
         self, view: View, fetch: Callable[[View], Awaitable[Fetched]], *, last: int, strict: bool
     ) -> Fetched:
         """Return a response, compared with another node's if it is empty or in the sample."""
@@ -188,9 +188,9 @@ class ChainLogs:
             if strict and self.nodes.count > 1:
                 raise UnconfirmedError("No other node could confirm the logs of a range.")
             return first
-        return self._merged(view, first, second)
+        return self._select_larger(view, first, second)
 
-    def _merged(self, view: View, first: Fetched, second: Fetched) -> Fetched:
+    def _select_larger(self, view: View, first: Fetched, second: Fetched) -> Fetched:
         """Return the larger of two results for the same blocks, if it contains the other."""
         if not _same_blocks(first, second):
             raise RpcUnavailable("Two nodes disagree about the blocks of a range.")
@@ -213,7 +213,7 @@ class ChainLogs:
         self._readers[view.node].size.succeeded(
             transfers=len(transfers), aim=self.settings.logs, most=self.settings.span
         )
-        return self._fetched(transfers, watched, times, known)
+        return self._to_entries(transfers, watched, times, known)
 
     async def _tip(self, view: View, headers: Sequence[BlockHeader], watched: Watched) -> Fetched:
         size = self._readers[view.node].size.topics
@@ -233,11 +233,11 @@ class ChainLogs:
         if any(numbers.get(transfer.block_hash) != transfer.number for transfer in transfers):
             raise RpcUnavailable(f"{view.node.name} sent logs of other blocks.")
         times = {header.hash: header.at for header in headers}
-        return self._fetched(
+        return self._to_entries(
             transfers, watched, times, {header.number: header for header in headers}
         )
 
-    def _fetched(
+    def _to_entries(
         self,
         transfers: Sequence[Transfer],
         watched: Watched,
@@ -279,10 +279,12 @@ class ChainLogs:
                 for query in reader.queries(AUTHORIZATION_USED, 1, sorted(senders), part)
             ]
         )
-        transfers = await self._paired(node, collected.transfers.values(), uses.used.values())
+        transfers = await self._pair_authorizations(
+            node, collected.transfers.values(), uses.used.values()
+        )
         return transfers, collected.stamps
 
-    async def _paired(
+    async def _pair_authorizations(
         self, node: Node, transfers: Collection[Transfer], used: Collection[Used]
     ) -> list[Transfer]:
         """Return the transfers with their authorizations; receipts decide unclear ones."""

@@ -213,10 +213,10 @@ async def _fetch(node: Node, network: str, tx_hash: str) -> _WithReceipt | None:
         if not tx.pending:
             raise RpcUnavailable(f"{node.name} has no receipt of a mined transaction yet.")
         return tx, None
-    return await _placed(node, tx, receipt, safe=safe, final=final)
+    return await _add_block(node, tx, receipt, safe=safe, final=final)
 
 
-async def _placed(
+async def _add_block(
     node: Node, tx: Transaction, receipt: Receipt, *, safe: object, final: object
 ) -> _WithReceipt:
     """Add the time and finality of the transaction's block."""

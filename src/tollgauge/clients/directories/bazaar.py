@@ -69,7 +69,7 @@ async def pages(
         page = await reader.page(offset)
         reader.check(page, offset)
         offset += len(page.items)
-        ended = _ended(page, offset, reader.limit)
+        ended = _is_last_page(page, offset, reader.limit)
         if ended and not start and not reader.moved:
             yield Step(page=replace(page, complete=reader.whole(offset)), next_offset=offset)
             return
@@ -81,7 +81,7 @@ async def pages(
     yield Step(page=DirectoryPage(complete=whole), next_offset=offset)
 
 
-def _ended(page: DirectoryPage, offset: int, limit: int) -> bool:
+def _is_last_page(page: DirectoryPage, offset: int, limit: int) -> bool:
     if not page.items:
         return True
     if page.total is not None:

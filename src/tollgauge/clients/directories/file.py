@@ -100,7 +100,7 @@ def read(path: Path, *, size_max: int = SIZE_MAX) -> DirectoryFile:
     than `size_max` bytes, or has no list of entries.
     """
     stamp = _stamp(path)
-    with _opened(path, size_max=size_max) as file:
+    with _open_file(path, size_max=size_max) as file:
         head = file.peek(_HEAD)
         if not looks_like_json(head) or lines.starts_with_link(head[:_HEAD]):
             items = lines.read(_text(file, path), name=path.name)
@@ -110,7 +110,7 @@ def read(path: Path, *, size_max: int = SIZE_MAX) -> DirectoryFile:
         except NotJsonError as error:
             problem = error
         else:
-            reopen = partial(_opened, path, size_max=size_max, stamp=stamp)
+            reopen = partial(_open_file, path, size_max=size_max, stamp=stamp)
             return _read_document(outline, path.name, reopen)
     json_lines = partial(_json_lines, path, size_max=size_max, stamp=stamp)
     count = readable = 0
@@ -185,7 +185,7 @@ def _entries(outline: Outline, name: str, base: str, reopen: _Reopen) -> Iterato
 
 def _json_lines(path: Path, *, size_max: int, stamp: Stamp) -> Iterator[object]:
     """Yield the entries of JSON objects, one per line."""
-    with _opened(path, size_max=size_max, stamp=stamp) as file:
+    with _open_file(path, size_max=size_max, stamp=stamp) as file:
         while text := file.readline(VALUE_MAX):
             for line in text.splitlines():
                 if line.strip():
@@ -225,7 +225,7 @@ def _text(file: io.BufferedReader, path: Path) -> bytes:
     return data
 
 
-def _opened(path: Path, *, size_max: int, stamp: Stamp | None = None) -> io.BufferedReader:
+def _open_file(path: Path, *, size_max: int, stamp: Stamp | None = None) -> io.BufferedReader:
     """Open a file, unpacked. Opening and reading raise DirectoryError; so does a file that changed
     since it had the given `stamp`.
     """

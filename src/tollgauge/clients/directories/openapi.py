@@ -171,14 +171,14 @@ def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object
     for item in entries(replace(page, base=base))[:ITEMS_MAX]:
         if isinstance(item, str):
             method, _, rest = item.strip().rpartition(" ")
-            url = _own(rest, origin)
+            url = _resolve_own(rest, origin)
             if url:
                 items.append(f"{method} {url}".strip())
             continue
         named = as_mapping(item).get("resource") or as_mapping(item).get("url")
         if not isinstance(named, str):
             items.append(item)
-        elif url := _own(named, origin):
+        elif url := _resolve_own(named, origin):
             items.append({**as_mapping(item), "resource": url})
     return tuple(items)
 
@@ -186,13 +186,13 @@ def from_well_known(document: Mapping[str, object], origin: str) -> tuple[object
 def _base(document: Mapping[str, object], origin: str) -> str:
     """Return the base URL of the document's server if it is of this origin. Default: the origin."""
     for url in _server_urls(document):
-        if own := _own(url, origin):
+        if own := _resolve_own(url, origin):
             return own.rstrip("/")
     path = document.get("basePath")  # Swagger 2.0
     return (origin + path).rstrip("/") if isinstance(path, str) and path[:1] == "/" else origin
 
 
-def _own(url: str, origin: str) -> str | None:
+def _resolve_own(url: str, origin: str) -> str | None:
     """Return the full URL of a URL or path; None if it is of another origin."""
     try:
         full = urljoin(origin + "/", url)

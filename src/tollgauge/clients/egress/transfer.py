@@ -219,7 +219,7 @@ class CurlTransfer:
     def _open_socket(self, _purpose: int, address: Any) -> Any:
         # The last check before connecting: libcurl may only use an address that was resolved and
         # checked for this attempt. A link-local scope could change the destination.
-        if not self._allowed(address.addr):
+        if not self._is_allowed(address.addr):
             self._other_address = True
             return pycurl.SOCKET_BAD
         try:
@@ -233,7 +233,7 @@ class CurlTransfer:
         self._sockets.append(connection)  # libcurl uses a duplicate; this one counts bytes
         return connection
 
-    def _allowed(self, address: Sequence[Any]) -> bool:
+    def _is_allowed(self, address: Sequence[Any]) -> bool:
         host, port = address[0], address[1]
         unscoped = len(address) < 4 or address[3] == 0
         return host in self.plan.addresses and port == self.plan.dial_port and unscoped
@@ -251,7 +251,7 @@ class CurlTransfer:
 
     def _on_progress(self, *_: int) -> int:
         # Bytes are counted by the kernel: libcurl does not count chunk framing and decoded bytes.
-        if sum(map(_received, self._sockets)) > self.plan.settings.wire_cap:
+        if sum(map(_count_received, self._sockets)) > self.plan.settings.wire_cap:
             self._cut = True
             return 1
         return 0
@@ -367,7 +367,7 @@ def _no_other_lookup() -> int:
     return 1
 
 
-def _received(connection: socket.socket) -> int:
+def _count_received(connection: socket.socket) -> int:
     """Return the bytes that the kernel received on a connection; 0 if unknown."""
     if not hasattr(socket, "TCP_INFO"):
         return 0

@@ -141,7 +141,7 @@ def events(logs: Iterable[Any], *, token: str) -> Events:
             if log["blockNumber"] != number_text or log.get("removed"):
                 raise LogError("A log of a removed block, or of two blocks.")
             index = _quantity(log["logIndex"])
-            read = _transfer if kind == TRANSFER else _used
+            read = _transfer if kind == TRANSFER else _find_authorization
             event = read(log, topics, number=number, block_hash=block_hash, index=index)
             if by_place.setdefault((block_hash, index), event) != event:
                 raise LogError("Two logs have the same index.")
@@ -178,7 +178,7 @@ def _transfer(
     return Transfer(number, block_hash, index, raw[:32], raw[32:52], raw[52:72], value)
 
 
-def _used(
+def _find_authorization(
     log: Mapping[str, Any], topics: Sequence[str], *, number: int, block_hash: bytes, index: int
 ) -> Used:
     _, authorizer, nonce = topics

@@ -118,7 +118,7 @@ def read_item(item: object, perimeter: Perimeter = PUBLIC) -> ListedItem | Skipp
         method=declared.method,
         body=declared.body,
         quote=quote,
-        unpriced=None if quote else _unpriced(item, accepts),
+        unpriced=None if quote else _find_unpriced(item, accepts),
         unverified=item.get(UNVERIFIED) is True,
         service_name=_first_text(holders, "serviceName", NAME_MAX),
         description=_first_text(holders, "description", DESCRIPTION_MAX),
@@ -182,7 +182,9 @@ def _accepts(item: Mapping[str, object]) -> list[dict[str, object]]:
     return [entry for entry in entries if isinstance(entry, dict)]
 
 
-def _unpriced(item: Mapping[str, object], accepts: list[dict[str, object]]) -> UnpricedTerms | None:
+def _find_unpriced(
+    item: Mapping[str, object], accepts: list[dict[str, object]]
+) -> UnpricedTerms | None:
     """Return the first terms that name a payee, on Base if possible."""
     receivers = [terms for terms in map(_receiver, (*accepts, item)) if terms is not None]
     return min(receivers, key=lambda terms: terms.network != BASE, default=None)

@@ -45,7 +45,10 @@ def lookalike_paths(path: str, draw: Callable[[int], int]) -> tuple[str, ...]:
         segments = [_ROOT]
     places = range(len(segments) - 1, max(len(segments) - 1 - PATHS_MAX, -1), -1)
     return tuple(
-        "/" + "/".join((*segments[:place], _changed(segments[place], draw), *segments[place + 1 :]))
+        "/"
+        + "/".join(
+            (*segments[:place], _change_segment(segments[place], draw), *segments[place + 1 :])
+        )
         for place in places
     )
 
@@ -70,7 +73,7 @@ def what_is_sold(exchange: Exchange) -> str | None:
     return text
 
 
-def _changed(segment: str, draw: Callable[[int], int]) -> str:
+def _change_segment(segment: str, draw: Callable[[int], int]) -> str:
     """Return a different segment of the same shape."""
 
     def other(match: re.Match[str]) -> str:

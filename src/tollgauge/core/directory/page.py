@@ -82,7 +82,7 @@ class _Group:
         name = entry.get("serviceName") or entry.get("name") or entry.get("title")
         texts = {"serviceName": name, "tags": entry.get("tags")}
         own = {key: value for key, value in texts.items() if value}
-        return _Group(base=_joined(self.base, _base(entry)), texts={**self.texts, **own})
+        return _Group(base=_join_url(self.base, _base(entry)), texts={**self.texts, **own})
 
 
 def read_page(document: object) -> DirectoryPage:
@@ -123,7 +123,7 @@ def entries(page: DirectoryPage) -> tuple[object, ...]:
 
 def iterate_entries(items: Iterable[object], *, base: str) -> Iterator[object]:
     """Yield the entries of items as `entries` does, without holding the whole list."""
-    return _opened(items, _Group(base=base), level=0)
+    return _open_groups(items, _Group(base=base), level=0)
 
 
 def read_instant(value: object) -> int | None:
@@ -181,11 +181,11 @@ def _by_path(value: object) -> list[object]:
     return entries
 
 
-def _opened(items: Iterable[object], group: _Group, *, level: int) -> Iterator[object]:
+def _open_groups(items: Iterable[object], group: _Group, *, level: int) -> Iterator[object]:
     for item in items:
         inner = _inside(item) if level < _LEVELS_MAX else []
         if inner:
-            yield from _opened(inner, group.inner(as_mapping(item)), level=level + 1)
+            yield from _open_groups(inner, group.inner(as_mapping(item)), level=level + 1)
         else:
             yield _entry(item, group)
 
@@ -216,11 +216,11 @@ def _entry(item: object, group: _Group) -> object:
     added = {key: value for key, value in group.texts.items() if not item.get(key)}
     location = next((value for key in _URL_KEYS if (value := item.get(key))), None)
     if isinstance(location, dict) and isinstance(location.get("url"), str):
-        url = _joined(group.base, str(location["url"]).strip())
+        url = _join_url(group.base, str(location["url"]).strip())
         if url != location["url"]:
             added["resource"] = {**location, "url": url}
     elif isinstance(location, str):
-        url = _joined(group.base, location.strip())
+        url = _join_url(group.base, location.strip())
         if url and url not in (item.get("resource"), item.get("url")):
             added["resource"] = url
     elif location is None and not item.get("accepts") and (url := _base(item)):
@@ -239,7 +239,7 @@ def _base(fields: Mapping[str, object]) -> str:
     return ""
 
 
-def _joined(base: str, url: str) -> str:
+def _join_url(base: str, url: str) -> str:
     """Return a URL, or a path appended to the base's path, as in OpenAPI's servers."""
     if not _RELATIVE.match(url):
         return url or base

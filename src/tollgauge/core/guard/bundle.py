@@ -210,7 +210,7 @@ class BundleDraft:
         )
         size = len(header) + sum(map(len, lines))
         frame = zstandard.ZstdCompressor(compression_params=_COMPRESSION).compressobj(size=size)
-        pieces = [frame.compress(header), *map(frame.compress, _ordered(lines)), frame.flush()]
+        pieces = [frame.compress(header), *map(frame.compress, _sort_lines(lines)), frame.flush()]
         return Bundle(
             variant=variant,
             policy_version=self._policy_version,
@@ -254,7 +254,7 @@ def variants_of(record: TrustRecord) -> tuple[Variant, ...]:
     return (Variant.ALL, Variant.AVOID) if avoided else (Variant.ALL,)
 
 
-def _ordered(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _sort_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines in the order of their keys, in parts.
 
     One sort of 100,000 lines would block every other thread. Lines start with their key, and all

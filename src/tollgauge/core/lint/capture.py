@@ -49,7 +49,7 @@ def read_capture(text: bytes) -> Exchange:
     """Read a captured response in any of the forms of this module. Raises CaptureError."""
     text = text.lstrip()
     if text.startswith(b"HTTP/"):
-        return _printed(text)
+        return _parse_curl_output(text)
     named = _NAMED_HEADER.match(text)
     value = _FURTHER_HEADERS.sub(b"", text[named.end() :]) if named else text
     in_header = _unpaid(header=value.strip().decode("latin-1"))
@@ -111,7 +111,7 @@ def _unpaid(*, header: str = "", body: bytes = b"") -> Answer:
     return Answer(status=402, headers=headers, body=body)
 
 
-def _printed(text: bytes) -> Exchange:
+def _parse_curl_output(text: bytes) -> Exchange:
     """Return the last response that curl printed; the others are interim responses (100),
     redirects, or those of a proxy.
     """

@@ -221,7 +221,7 @@ def _domain(entry: AcceptsEntry, key: str) -> str | None:
     return part.get(key) or None
 
 
-def _misplaced(entry: AcceptsEntry, key: str) -> object:
+def _remove_misplaced(entry: AcceptsEntry, key: str) -> object:
     """Remove a member of the other version; an amount only if the right member is set."""
     return None if key in AMOUNT_KEYS.values() and entry.amount is None else ABSENT
 
@@ -283,8 +283,8 @@ _IN_ENTRY: Final[dict[str, Callable[[AcceptsEntry, str], object]]] = {
     "extra-object": lambda _, __: {},
     "flow-unknown": lambda _, __: ABSENT,
     "v1-texts": lambda _, __: ABSENT,
-    "v1-fields": _misplaced,
-    "v2-amount": _misplaced,
+    "v1-fields": _remove_misplaced,
+    "v2-amount": _remove_misplaced,
     "scheme-form": _scheme,
     "network-form": _network,
     "network-chain": _network,

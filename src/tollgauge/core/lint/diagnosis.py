@@ -85,7 +85,7 @@ def diagnose(exchange: Exchange, result: Lint) -> Diagnosis:
 def stored_details(result: Lint) -> tuple[Detail, ...]:
     """Return the details of stored findings, without the found values."""
     return tuple(
-        Detail(finding=one, found="", expected=_expected(one.rule, None))
+        Detail(finding=one, found="", expected=_expected_text(one.rule, None))
         for one in worst_first(result.findings)
     )
 
@@ -100,7 +100,7 @@ def _detail(reading: Reading, finding: Finding) -> Detail:
     return Detail(
         finding=finding,
         found=_found(reading, finding),
-        expected=_expected(finding.rule, right),
+        expected=_expected_text(finding.rule, right),
     )
 
 
@@ -133,7 +133,7 @@ def _found_header(reading: Reading, rule: str) -> str:
     return _cut(text, VALUE_MAX)
 
 
-def _expected(rule: str, right: object) -> str:
+def _expected_text(rule: str, right: object) -> str:
     """Return the text of the expected value, with the correction or, failing that, an example."""
     known = explain(rule)
     if known is None:

@@ -109,10 +109,12 @@ def _excerpts(wrong: list[str], right: list[str]) -> tuple[list[ExampleLine], li
     groups = list(matcher.get_grouped_opcodes(CONTEXT_LINES))
     in_wrong = [[(tag == "equal", first, last) for tag, first, last, _, _ in g] for g in groups]
     in_right = [[(tag == "equal", first, last) for tag, _, _, first, last in g] for g in groups]
-    return _shown(wrong, in_wrong), _shown(right, in_right)
+    return _example_lines(wrong, in_wrong), _example_lines(right, in_right)
 
 
-def _shown(lines: list[str], groups: list[list[tuple[bool, int, int]]]) -> list[ExampleLine]:
+def _example_lines(
+    lines: list[str], groups: list[list[tuple[bool, int, int]]]
+) -> list[ExampleLine]:
     """Return the lines of groups of (equal, first, last), with a gap for omitted lines."""
     shown: list[ExampleLine] = []
     for group in groups:

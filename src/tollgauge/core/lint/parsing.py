@@ -179,13 +179,13 @@ def strict_evm_address(value: object) -> str | None:
     checksum.
     """
     address = evm_address(value)
-    return address if address and value in (address, _checksummed(address)) else None
+    return address if address and value in (address, _add_checksum(address)) else None
 
 
 @lru_cache(
     maxsize=32_768
 )  # the same tokens and payees occur in every probe, and each check takes a Keccak hash
-def _checksummed(address: str) -> str:
+def _add_checksum(address: str) -> str:
     return to_checksum_address(address)
 
 

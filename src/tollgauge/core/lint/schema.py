@@ -76,7 +76,7 @@ class _Budget:
 _BUDGET: Final[ContextVar[_Budget]] = ContextVar("budget of an evaluation")
 
 
-def _limited(name: str, keyword: Keyword) -> Keyword:
+def _limit_cost(name: str, keyword: Keyword) -> Keyword:
     """Return a keyword's function that first takes its costs from the budget."""
 
     def capped(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
@@ -104,7 +104,7 @@ _LimitedValidator: Final[Any] = (
     validators.create(  # once: creating the class takes longer than most evaluations
         meta_schema=Draft202012Validator.META_SCHEMA,
         validators={
-            name: _limited(name, keyword)
+            name: _limit_cost(name, keyword)
             for name, keyword in Draft202012Validator.VALIDATORS.items()
             if name not in _UNSAFE
         },

@@ -37,7 +37,7 @@ X402_CONTRACTS: Final = frozenset(
 """Contracts that x402 settles through on every EVM network."""
 
 
-def _malformed(entry: AcceptsEntry, field: str) -> bool:
+def _is_malformed(entry: AcceptsEntry, field: str) -> bool:
     return not (entry.account(field) if entry.shaped else entry.text(field))
 
 
@@ -65,7 +65,7 @@ def asset_form(entry: AcceptsEntry) -> Iterator[str]:
     """The asset is missing, is not a string, or is not an address on the network. The signature
     contains it.
     """
-    if _malformed(entry, "asset"):
+    if _is_malformed(entry, "asset"):
         yield entry.at("asset")
 
 
@@ -76,7 +76,7 @@ def asset_form(entry: AcceptsEntry) -> Iterator[str]:
 )
 def payto_form(entry: AcceptsEntry) -> Iterator[str]:
     """The payee is missing, is not a string, a placeholder, or not an account of the network."""
-    if _malformed(entry, "payTo"):
+    if _is_malformed(entry, "payTo"):
         yield entry.at("payTo")
 
 

@@ -53,12 +53,12 @@ def merge(histograms: Sequence[Histogram]) -> Histogram:
     for histogram in histograms:
         for bucket, count in histogram:
             counts[bucket] = counts.get(bucket, 0) + count
-    return _sorted(counts)
+    return _sort_counts(counts)
 
 
 def of(latencies: Iterable[int]) -> Histogram:
     """Return the histogram of latencies in whole milliseconds."""
-    return _sorted(Counter(map(bucket_of, latencies)))
+    return _sort_counts(Counter(map(bucket_of, latencies)))
 
 
 def size(latencies: Histogram) -> int:
@@ -80,5 +80,5 @@ def percentiles(latencies: Histogram, percents: Sequence[int]) -> list[int | Non
     return [lower_bound(latencies[place][0]) for place in places]
 
 
-def _sorted(counts: Mapping[int, int]) -> Histogram:
+def _sort_counts(counts: Mapping[int, int]) -> Histogram:
     return tuple(sorted(counts.items()))

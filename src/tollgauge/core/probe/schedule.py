@@ -239,7 +239,7 @@ def next_due(
     # Distance to its slot; negative: the slot was earlier.
     offset = (place_ms(endpoint.id, period) - now + half) % period - half
     if abs(offset) > most:
-        drawn = _drawn(f"{endpoint.id}:{now // period}", most)
+        drawn = _draw(f"{endpoint.id}:{now // period}", most)
         jitter = drawn * (1 if offset > 0 else -1)
     else:
         jitter = max(-most, min(offset + _wobble_ms(now + period + offset, period), most))
@@ -269,11 +269,11 @@ def _wobble_ms(at: int, period: int) -> int:
     their slots.
     """
     number, place = divmod(at, period)
-    before, after = (_drawn(f"{period}:{one}", period // 20) for one in (number, number + 1))
+    before, after = (_draw(f"{period}:{one}", period // 20) for one in (number, number + 1))
     return before + (after - before) * place // period - period // 40
 
 
-def _drawn(seed: str, below: int) -> int:
+def _draw(seed: str, below: int) -> int:
     """Return a pseudorandom number from 0 up to `below`, always the same for a seed."""
     return int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big") % below
 

@@ -154,7 +154,7 @@ def decode(header: str, offers: tuple[Offer, ...] = ()) -> Payment:
     decoded = _decode(header)
     if isinstance(decoded, Payment):
         return decoded
-    complete = _completed(decoded, offers)
+    complete = _complete(decoded, offers)
     return _read(complete, base64.b64encode(json.dumps(complete).encode()).decode())
 
 
@@ -175,7 +175,7 @@ def _decode(header: str) -> Payment | dict[str, object]:
     return root if root.get("accepted") is None else _read(root, header)
 
 
-def _completed(root: dict[str, object], offers: tuple[Offer, ...]) -> dict[str, object]:
+def _complete(root: dict[str, object], offers: tuple[Offer, ...]) -> dict[str, object]:
     """Return a payment without `accepted`, with the offer of its scheme and network."""
     scheme, network = root.get("scheme"), root.get("network")
     named = [offer for offer in offers if (SCHEME, offer.network) == (scheme, network)]

@@ -129,10 +129,10 @@ def reconcile_day(
         received=sum(transfer.value for transfer in transfers),
         unattributed=sum(unattributed),
         unattributed_transfers=len(unattributed),
-        awaited=sum(sale.amount for sale in sales if _awaited(account, sale)),
+        awaited=sum(sale.amount for sale in sales if _is_awaited(account, sale)),
     )
 
 
-def _awaited(account: Account, sale: UnmatchedSale) -> bool:
+def _is_awaited(account: Account, sale: UnmatchedSale) -> bool:
     begin = sale.created_at - CLOCKS_MS
     return not account.covers(begin, max(begin, 1_000 * sale.valid_before_s))

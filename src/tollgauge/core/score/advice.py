@@ -113,7 +113,7 @@ def advise(judgement: Judgement) -> Advice:
     """
     grade, facts = judgement.grade, judgement.facts
     if grade is None:
-        return _unscored(judgement)
+        return _advise_without_score(judgement)
     if message := judgement.message("not-payable"):
         return Advice("not-payable", message)
     if judgement.is_only_template:
@@ -134,7 +134,7 @@ def advise(judgement: Judgement) -> Advice:
     return Advice("proceed", reason)
 
 
-def _unscored(judgement: Judgement) -> Advice:
+def _advise_without_score(judgement: Judgement) -> Advice:
     """Return the advice for an endpoint without a score."""
     if message := judgement.message(NOT_EVALUATED):
         if judgement.facts.is_payable:
@@ -233,7 +233,7 @@ def _without_outage(score: Score) -> str:
     advice = score.recommendation.capitalize()
     if stats.uptime_tenths is None or score.score_tenths is None:
         unmeasured = score.recommendation == "unverified" and stats.uptime_tenths is None
-        reason = _unmeasured(score) if unmeasured else score.reason
+        reason = _missing_measure_text(score) if unmeasured else score.reason
         return f"{reason} {advice}.".lstrip()
     points = f"{score.score_tenths // 10}.{score.score_tenths % 10}"
     uptime = f"{stats.uptime_tenths // 10}.{stats.uptime_tenths % 10} % up"
@@ -247,7 +247,7 @@ def _without_outage(score: Score) -> str:
     ).lstrip()
 
 
-def _unmeasured(score: Score) -> str:
+def _missing_measure_text(score: Score) -> str:
     if score.stats.probes:
         return "None of its checks in the last 30 days could be scored."
     return UNPROBED if score.stats.last_probed is None else "Not probed in the last 30 days."

@@ -93,13 +93,13 @@ def forecast(days: Iterable[Rollup], state: PresentState, *, as_of: int) -> Fore
     leave, back = min(leave, _MAX_RATE), min(back, _MAX_RATE)
     chances = []
     for ahead, least in _HORIZONS:
-        changed = _changed(leave, back, ahead)
+        changed = _chance_of_change(leave, back, ahead)
         chance = 1 - changed if state.payable else changed
         chances.append(min(max(chance, least), 1 - least).as_integer_ratio())
     return chances[0], chances[1]
 
 
-def _changed(leave: Fraction, back: Fraction, ahead: Fraction) -> Fraction:
+def _chance_of_change(leave: Fraction, back: Fraction, ahead: Fraction) -> Fraction:
     """Return C(leave, back, ahead): the chance of the other state in a number of hours."""
     both = leave + back
     rest = max(Fraction(0), 1 - both / 2) / (1 + both * (ahead - _HALF_HOUR))

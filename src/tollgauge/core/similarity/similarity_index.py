@@ -93,7 +93,7 @@ class SimilarityIndex:
         )
         self.columns: Final = Columns(endpoints)
         self._score: Final = tuple([endpoint.score_tenths or 0 for endpoint in endpoints])
-        offered = sum(_offered(entry) for entry in ordered)
+        offered = sum(_is_offered(entry) for entry in ordered)
         # `searchsorted` needs ascending numbers, and the best score comes first.
         self._negative_scores: Final[Int64s] = -np.array(self._score[:offered], np.int64)
         candidates = sum(_is_candidate(entry) for entry in ordered)
@@ -286,13 +286,13 @@ def _sum_sparse(
     return sums.astype(np.float64, copy=False)
 
 
-def _offered(entry: IndexedEndpoint) -> bool:
+def _is_offered(entry: IndexedEndpoint) -> bool:
     return entry.offered and entry.endpoint.score_tenths is not None
 
 
 def _is_candidate(entry: IndexedEndpoint) -> bool:
     endpoint = entry.endpoint
-    return (endpoint.public and endpoint.status is Listing.LISTED) or _offered(entry)
+    return (endpoint.public and endpoint.status is Listing.LISTED) or _is_offered(entry)
 
 
 def _query_ranks(candidates: list[IndexedEndpoint]) -> Int32s:
@@ -311,7 +311,7 @@ def _rank(entry: IndexedEndpoint) -> tuple[bool, bool, int, bool, int, str]:
     endpoint = entry.endpoint
     price = endpoint.price_micro_usd
     return (
-        not _offered(entry),
+        not _is_offered(entry),
         not _is_candidate(entry),
         -(endpoint.score_tenths or 0),
         price is None,

@@ -165,7 +165,7 @@ def weigh_terms(text: ProviderText, weights: Weights = WEIGHTS) -> WeightedTerms
     counts = Counter(word for field in fields for word in field)
     for word, times in counts.items():
         weight_by_id[_id("w", word)] = weights.once if times == 1 else weights.again
-    return _packed(weight_by_id)
+    return _pack(weight_by_id)
 
 
 def weigh_query(text: str) -> WeightedTerms:
@@ -183,7 +183,7 @@ def weigh_query(text: str) -> WeightedTerms:
         ("w", singles, WEIGHTS.once),
     ):
         _add(weight_by_id, kind, texts, weight)
-    return _packed(weight_by_id)
+    return _pack(weight_by_id)
 
 
 def _add(weight_by_id: dict[int, int], kind: str, texts: Iterable[str], weight: int) -> None:
@@ -197,7 +197,7 @@ def _id(kind: str, text: str) -> int:
     return crc32(f"{'w' if kind == 'n' else kind}:{text}".encode("utf-8", "replace"))
 
 
-def _packed(weight_by_id: dict[int, int]) -> WeightedTerms:
+def _pack(weight_by_id: dict[int, int]) -> WeightedTerms:
     heaviest = sorted(weight_by_id.items(), key=lambda term: (-term[1], term[0]))[:TERMS_MAX]
     heaviest.sort()
     ids, weights = [id_ for id_, _ in heaviest], [weight for _, weight in heaviest]

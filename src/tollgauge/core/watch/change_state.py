@@ -81,7 +81,7 @@ def step(
     up, run = recent[-1] == "1", run_length(recent)
     calm = min(machine.calm + 1, STEADY)
     if machine.flapping:
-        return _steadied(machine, up=up, run=run, since=since)
+        return _end_flapping(machine, up=up, run=run, since=since)
     if machine.n <= TURNS_N_MAX and turns(recent) >= TURNS and seen_up:
         began = machine.began if machine.down else since
         return replace(machine, flapping=True, began=began), FLAPPING
@@ -96,7 +96,7 @@ def step(
     return (machine if machine.calm == calm else replace(machine, calm=calm)), None
 
 
-def _steadied(
+def _end_flapping(
     machine: Liveness, *, up: bool, run: int, since: int | None
 ) -> tuple[Liveness, str | None]:
     """Return a flapping machine after a result that equals the `run` - 1 results before it."""

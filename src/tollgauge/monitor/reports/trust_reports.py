@@ -124,7 +124,7 @@ def preview(tx: Connection, *, now: int) -> tuple[Sample, ...]:
         endpoint = endpoints.get(tx, example.endpoint_id)
         row = scores.get(tx, example.endpoint_id)
         if endpoint is not None and row is not None:
-            report = _cached(tx, endpoint, row)
+            report = _read_latest_report(tx, endpoint, row)
             samples.append(Sample(role=example.role, rank=example.rank, report=report))
     return tuple(samples)
 
@@ -141,7 +141,7 @@ def evidence_of(tx: Connection, digest: str, *, now: int) -> bytes | None:
     return None
 
 
-def _cached(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
+def _read_latest_report(tx: Connection, endpoint: Endpoint, row: ScoreRow) -> TrustReport:
     """Return the report of an endpoint's latest score."""
     at = endpoint.last_probed or 0
     last = probes.history(tx, endpoint.id, since=at - 1, until=at)

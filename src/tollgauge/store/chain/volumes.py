@@ -182,7 +182,7 @@ def measure_chain(
         anchors=anchors,
         at_anchors=_flows(tx, chain, list(anchors), as_of=as_of).items(),
     )
-    count, covered = _covered(tx, chain, as_of=as_of)
+    count, covered = _count_covered(tx, chain, as_of=as_of)
     volume = ChainVolume(
         chain=chain,
         as_of=as_of,
@@ -416,7 +416,7 @@ def _after(tx: Connection, chain: int, at: int) -> int:
     return low
 
 
-def _covered(tx: Connection, chain: int, *, as_of: int) -> tuple[int, int]:
+def _count_covered(tx: Connection, chain: int, *, as_of: int) -> tuple[int, int]:
     """Return the number of wallets, and the sum of the indexed parts of their windows (ms)."""
     cursor = chains.cursor(tx, chain)
     if cursor is None:

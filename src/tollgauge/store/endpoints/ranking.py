@@ -62,7 +62,7 @@ def at(tx: Connection, rank: int) -> str | None:
     return tx.execute(query.limit(1).offset(rank - 1)).scalar_one_or_none()
 
 
-def _qualified(recommended: Collection[str]) -> sa.ColumnElement[bool]:
+def _is_qualified(recommended: Collection[str]) -> sa.ColumnElement[bool]:
     """Return the condition for ranked endpoints with one of these recommendations and without a
     confirmed outage.
     """
@@ -89,7 +89,7 @@ def candidates(
             host_table.c.site,
         )
         .join(host_table, host_table.c.host == endpoint_table.c.host)
-        .where(_qualified(recommended), host_table.c.site.not_in(without_sites))
+        .where(_is_qualified(recommended), host_table.c.site.not_in(without_sites))
         .order_by(*_BEST_FIRST)
         .limit(limit)
     )
@@ -105,7 +105,7 @@ def still_candidates(
     """Return those of the endpoints that still qualify as candidates, best first."""
     query = (
         sa.select(endpoint_table.c.id)
-        .where(endpoint_table.c.id.in_(endpoint_ids), _qualified(recommended))
+        .where(endpoint_table.c.id.in_(endpoint_ids), _is_qualified(recommended))
         .order_by(*_BEST_FIRST)
     )
     return tuple(tx.execute(query).scalars())
@@ -118,7 +118,7 @@ def count_of_site(tx: Connection, site: str, *, recommended: Collection[str], mo
     query = (
         sa.select(endpoint_table.c.id)
         .join(host_table, host_table.c.host == endpoint_table.c.host)
-        .where(host_table.c.site == site, _qualified(recommended))
+        .where(host_table.c.site == site, _is_qualified(recommended))
         .limit(most)
     )
     return tx.execute(sa.select(sa.func.count()).select_from(query.subquery())).scalar_one()

@@ -173,7 +173,7 @@ def load_watched(
         .order_by(change.c.id)
         .limit(limit)
     )
-    return tuple(_stored(row) for row in tx.execute(query))
+    return tuple(_stored_change(row) for row in tx.execute(query))
 
 
 def newest(tx: Connection) -> int:
@@ -224,7 +224,7 @@ def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
         # SKIP LOCKED: another alert worker dispatches the locked ones.
         .with_for_update(skip_locked=True)
     )
-    return tuple(_stored(row) for row in tx.execute(query))
+    return tuple(_stored_change(row) for row in tx.execute(query))
 
 
 def waiting(tx: Connection) -> bool:
@@ -285,7 +285,7 @@ def checks(tx: Connection, watch: watches.Watch, *, since: int, until: int) -> t
     )
 
 
-def _stored(row: Any) -> StoredChange:
+def _stored_change(row: Any) -> StoredChange:
     return rows.from_columns(StoredChange, row, change=rows.from_columns(Change, row))
 
 

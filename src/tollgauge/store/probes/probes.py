@@ -143,7 +143,7 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewPro
     present = [probe for probe in probes if probe.endpoint_id in existing]
     # The archive has no probe newer than the endpoint's last one, so only older ones can be known.
     old = [p for p in present if p.result.at <= (existing[p.endpoint_id].last_probed or 0)]
-    known = _known(tx, old) if old else set()
+    known = _find_known(tx, old) if old else set()
     new = {
         place: probe
         for probe in sorted(present, key=lambda probe: probe.result.at)
@@ -154,13 +154,15 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewPro
     columns = [result_to_row(probe.endpoint_id, probe.result) for probe in new.values()]
     rows.add_missing(tx, probe_table, columns)
     by_endpoint = rows.group((probe.endpoint_id, probe) for probe in new.values())
-    tx.execute(_PROBED, [_probed(existing[id_], of_one) for id_, of_one in by_endpoint.items()])
+    tx.execute(
+        _PROBED, [_endpoint_changes(existing[id_], of_one) for id_, of_one in by_endpoint.items()]
+    )
     return [
         (probe, _same_price(existing[probe.endpoint_id], probe.result)) for probe in new.values()
     ]
 
 
-def _probed(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
+def _endpoint_changes(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
     """Return the changes of an endpoint's row by new probes, oldest first."""
     last_up, payable, unconfirmed = _last_up(before), before.payable, before.unconfirmed_at
     quote_at, failing_since, payable_since = (
@@ -313,7 +315,7 @@ def _last_up(row: Any) -> LastUp:
     return LastUp(up_at=row.up_at, down_since=row.down_since)
 
 
-def _known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, int]]:
+def _find_known(tx: Connection, probes: Sequence[NewProbe]) -> set[tuple[str, int]]:
     """Return the (endpoint ID, time) pairs in the archive.
 
     Fresh rows are read before closed days, so that a day being closed is seen in one of them.

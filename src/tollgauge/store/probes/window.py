@@ -30,7 +30,7 @@ from tollgauge.store import rows
 from tollgauge.store.probes.probe_rows import result_from_row, unpack
 
 
-def _packed(kind: Any) -> Encoded:
+def _packed_type(kind: Any) -> Encoded:
     """Return the column type of msgspec values, stored as compressed msgpack."""
     encoder, decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(kind)
     return Encoded(
@@ -45,9 +45,9 @@ closed_days = sa.Table(
     metadata,
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
     # The newest closed day and the 30 days before it.
-    sa.Column("recent", _packed(ClosedDays), nullable=False),
+    sa.Column("recent", _packed_type(ClosedDays), nullable=False),
     # The days before them; NULL without any.
-    sa.Column("older", _packed(tuple[ClosedDay, ...])),
+    sa.Column("older", _packed_type(tuple[ClosedDay, ...])),
 )
 
 
@@ -74,11 +74,11 @@ def add_closed(
         for row in rows.with_any(tx, sa.select(closed_days), closed_days.c.endpoint_id, closed)
     }
     # A new row locks its endpoint: sorted by ID, like all batches of probes, to avoid deadlocks.
-    columns = [_added(known.get(id_), id_, *closed[id_]) for id_ in sorted(closed)]
+    columns = [_add_day(known.get(id_), id_, *closed[id_]) for id_ in sorted(closed)]
     rows.put(tx, closed_days, columns)
 
 
-def _added(
+def _add_day(
     row: Any, endpoint_id: str, day: ClosedDay, results: Sequence[ProbeResult]
 ) -> dict[str, Any]:
     """Return the row of an endpoint after a day was added; `row` is the current one, if any."""

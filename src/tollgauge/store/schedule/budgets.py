@@ -37,7 +37,7 @@ def remaining(tx: Connection, *, now: int, most: int) -> int:
 
     The budget is locked until the transaction ends. An unused budget accumulates up to `most`.
     """
-    row = tx.execute(_locked([ALL])).first()
+    row = tx.execute(_lock_budgets([ALL])).first()
     if row is None:
         return most
     unused: int = now * _US - row.taken_until_us
@@ -66,7 +66,9 @@ def admit(tx: Connection, hosts: Sequence[Any], *, now: int, at_once: bool = Fal
     waiting = [host for host in turns if not now - TURN_KEPT_MS <= host.turn_at <= now]
     if not waiting:
         return [host.host for host in hosts]
-    budgets = {row.name: row for row in tx.execute(_locked(sorted({h.site for h in waiting})))}
+    budgets = {
+        row.name: row for row in tx.execute(_lock_budgets(sorted({h.site for h in waiting})))
+    }
     taken_until = {name: max(row.taken_until_us, now * _US) for name, row in budgets.items()}
     put_off: dict[str, int] = {}
     for host in waiting:
@@ -93,7 +95,7 @@ def put(tx: Connection, gaps_us: Mapping[str, int]) -> None:
     rows.put(tx, budget_table, columns)
 
 
-def _locked(names: Sequence[str]) -> sa.Select[Any]:
+def _lock_budgets(names: Sequence[str]) -> sa.Select[Any]:
     return (
         sa.select(budget_table)
         .where(budget_table.c.name.in_(names))

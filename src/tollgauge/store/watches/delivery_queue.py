@@ -194,10 +194,10 @@ def _due(
         if not ids:
             return []
         query = query.where(delivery.c.destination_id.in_(ids)).limit(limit)
-    return [_claimed(row) for row in tx.execute(query)]
+    return [_claimed_delivery(row) for row in tx.execute(query)]
 
 
-def _claimed(row: Any) -> ClaimedDelivery:
+def _claimed_delivery(row: Any) -> ClaimedDelivery:
     receiver = rows.from_columns(
         Destination, row, id=row.destination_id, created_at=row.destination_created_at
     )

@@ -119,13 +119,13 @@ class Connections:
 
     def admit(self, new: Held) -> Admission:
         """Count a new connection. At a cap, close the one that has waited longest."""
-        crowded = self._crowded(new.key)
+        crowded = self._is_crowded(new.key)
         if crowded or self._full():
             self._log_cap(new.key, per_address=crowded)
             self._close_oldest(self._held_by_key[new.key] if crowded else self._held)
         # Checked again: nothing was closed if all of them are being answered.
         admission = Admission.ANYTHING
-        if self._crowded(new.key) or self._full():
+        if self._is_crowded(new.key) or self._full():
             spare = len(self._held) < self._most + HEALTH_ONLY_MAX
             admission = Admission.HEALTH_ONLY if spare else Admission.NOTHING
         if admission is not Admission.NOTHING:
@@ -148,7 +148,7 @@ class Connections:
         if not same_key:
             del self._held_by_key[connection.key]
 
-    def _crowded(self, key: str) -> bool:
+    def _is_crowded(self, key: str) -> bool:
         held = self._held_by_key.get(key, ())
         return len(held) >= self.settings.per_address and key not in self._proxies
 

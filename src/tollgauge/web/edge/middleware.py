@@ -102,7 +102,7 @@ class Edge:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve an HTTP request, step by step."""
         head = scope["method"] == "HEAD"
-        complete = _completed(send, head=head)
+        complete = _add_headers(send, head=head)
         try:
             check_host(scope)
             if scope["method"] == "OPTIONS":
@@ -123,7 +123,7 @@ class Edge:
                     return
                 receive = whole
         except Problem as problem:
-            await self._refused(problem, scope)(scope, receive, complete)
+            await self._problem_answer(problem, scope)(scope, receive, complete)
             return
         if head:
             headers = [pair for pair in scope["headers"] if pair[0] != b"range"]
@@ -136,7 +136,7 @@ class Edge:
         await send(start)
         await send(_NO_BODY if head else body)
 
-    def _refused(self, problem: Problem, scope: Scope) -> Response:
+    def _problem_answer(self, problem: Problem, scope: Scope) -> Response:
         """Return the answer to a problem. Rate-limited clients always get the JSON document."""
         if problem.retry_after is not None:
             return problem.response()
@@ -274,7 +274,7 @@ async def _read_whole_body(receive: Receive) -> Receive | None:
     return receive_whole
 
 
-def _completed(send: Send, *, head: bool) -> Send:
+def _add_headers(send: Send, *, head: bool) -> Send:
     """Add the headers of every answer; drop the body of an answer to HEAD."""
 
     async def complete(message: Message) -> None:

@@ -46,7 +46,7 @@ class FreeApi:
 
     async def preview(self) -> Response:
         """Return reports on the best, the median and the worst endpoint."""
-        return self._signed(await self.samples(), "tollgauge-report")
+        return self._signed_response(await self.samples(), "tollgauge-report")
 
     async def samples(self) -> PreviewResponse:
         """Build the sample reports."""
@@ -97,7 +97,7 @@ class FreeApi:
         now, base_url = self.dependencies.clock(), self.dependencies.base_url
         snapshot = await self.dependencies.read_endpoint(detailed, id, now=now)
         model = snapshots.snapshot(snapshot, now=now, base_url=base_url)
-        return self._signed(model, "tollgauge-snapshot")
+        return self._signed_response(model, "tollgauge-snapshot")
 
     async def evidence(self, digest: Digest) -> Response:
         """Return an evidence document. It is immutable, and clients can cache it forever."""
@@ -114,7 +114,7 @@ class FreeApi:
             document, media_type="application/json", headers={"Cache-Control": IMMUTABLE}
         )
 
-    def _signed(self, model: ResponseModel, typ: Typ) -> Response:
+    def _signed_response(self, model: ResponseModel, typ: Typ) -> Response:
         """Build a signed response. The cache stores it with the signature, so it is signed once."""
         response, key = json_response(model), self.dependencies.signing_key
         now = self.dependencies.clock()

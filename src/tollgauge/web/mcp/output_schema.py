@@ -22,8 +22,8 @@ _KEPT: Final = ("type", "enum", "const", "anyOf", "items", "required", "addition
 
 def output_schema(answers: Iterable[Mapping[str, Any]], *, paid: bool) -> Schema:
     """Combine the schemas of a tool's results; a paid tool also returns payment terms."""
-    terms = _pruned(PAYMENT_REQUIRED_SCHEMA, {}, 1)
-    problem = _pruned(PROBLEM_SCHEMA, {}, 1)
+    terms = _prune(PAYMENT_REQUIRED_SCHEMA, {}, 1)
+    problem = _prune(PROBLEM_SCHEMA, {}, 1)
     problem["properties"]["retryAfter"] = {"type": "integer", "description": "Seconds"}
     terms["description"] = "x402 v2 PaymentRequired, with isError"
     problem["description"] = "RFC 9457 problem, with isError"
@@ -34,7 +34,7 @@ def output_schema(answers: Iterable[Mapping[str, Any]], *, paid: bool) -> Schema
 def of_model(model: type[ResponseModel], *fields: str) -> Schema:
     """Return the schema of an answer, or of the named fields of it."""
     whole = model.model_json_schema(mode="serialization")
-    schema: Schema = _pruned(whole, whole.get("$defs", {}), _DEPTH)
+    schema: Schema = _prune(whole, whole.get("$defs", {}), _DEPTH)
     if fields:
         schema["properties"] = {name: schema["properties"][name] for name in fields}
         schema["required"] = [name for name in schema["required"] if name in fields]
@@ -71,7 +71,7 @@ def of_pages(brief: Brief, model: type[ResponseModel]) -> Iterable[Schema]:
         }
 
 
-def _pruned(schema: Any, definitions: Mapping[str, Any], depth: int) -> Any:
+def _prune(schema: Any, definitions: Mapping[str, Any], depth: int) -> Any:
     """Inline references, drop texts, and allow any fields in objects below `depth`."""
     if not isinstance(schema, dict):
         return schema
@@ -82,12 +82,12 @@ def _pruned(schema: Any, definitions: Mapping[str, Any], depth: int) -> Any:
     pruned = {name: schema[name] for name in _KEPT if name in schema}
     for name in ("items", "additionalProperties"):
         if name in pruned:
-            pruned[name] = _pruned(pruned[name], definitions, depth)
+            pruned[name] = _prune(pruned[name], definitions, depth)
     if "anyOf" in pruned:
-        pruned["anyOf"] = [_pruned(part, definitions, depth) for part in pruned["anyOf"]]
+        pruned["anyOf"] = [_prune(part, definitions, depth) for part in pruned["anyOf"]]
     if "properties" in schema:
         fields = schema["properties"].items()
         pruned["properties"] = {
-            name: _pruned(field, definitions, depth - 1) for name, field in fields
+            name: _prune(field, definitions, depth - 1) for name, field in fields
         }
     return pruned

@@ -77,14 +77,14 @@ class Tools:
         try:
             return await self._call(name, arguments, meta.get(PAYMENT))
         except Problem as problem:
-            return _refused(problem)
+            return _problem_result(problem)
         except StoreUnavailable:
-            return _refused(store_unavailable())
+            return _problem_result(store_unavailable())
         except UnknownToolError:
             raise
         except Exception as error:  # noqa: BLE001 - no exception's text may reach a caller
             log().error("tool.fail", tool=name, error=type(error).__name__, where=place_of(error))
-            return _refused(internal_error())
+            return _problem_result(internal_error())
 
     def _sold(self) -> dict[str, list[Product]]:
         """Group the products by the name of their tool."""
@@ -99,7 +99,7 @@ class Tools:
         document = _strict(arguments)
         for tool in FreeTools(self.dependencies).all():
             if tool.name == name:
-                return _answered(await tool.answer(document))
+                return _to_result(await tool.answer(document))
         products = self._sold().get(name)
         if products is None:
             raise UnknownToolError
@@ -124,7 +124,7 @@ class Tools:
         row = await self.dependencies.gate.settlement.row(payment_id)
         routes = {sold.path for sold in self._sold()[product.tool.name]}
         body = answer_pages.stored_answer(row if row and row.route in routes else None, answer_id)
-        return _answered(_page(product, body, page))
+        return _to_result(_page(product, body, page))
 
     async def _buy(
         self,
@@ -147,8 +147,8 @@ class Tools:
             log().info("paid.request", route=name, status=status)
         body = bytes(response.body)
         if status != 200:
-            return _answered(body, is_error=True)
-        return _answered(_page(product, body, page), meta=_receipt(response))
+            return _to_result(body, is_error=True)
+        return _to_result(_page(product, body, page), meta=_receipt(response))
 
     def _choose(self, products: Sequence[Product], order: Mapping[str, Any]) -> Product:
         """Return the product that a call of a tool buys. Raises Problem 422."""
@@ -299,7 +299,7 @@ def _receipt(response: Response) -> dict[str, Any]:
     return meta
 
 
-def _answered(
+def _to_result(
     body: bytes, *, is_error: bool = False, meta: dict[str, Any] | None = None
 ) -> CallToolResult:
     return CallToolResult(
@@ -310,9 +310,9 @@ def _answered(
     )
 
 
-def _refused(problem: Problem) -> CallToolResult:
+def _problem_result(problem: Problem) -> CallToolResult:
     """Return a problem as a result; `retryAfter` is the `Retry-After` header, in seconds."""
     document = orjson.loads(bytes(problem.response().body))
     if problem.retry_after is not None:
         document["retryAfter"] = problem.retry_after
-    return _answered(orjson.dumps(document), is_error=True)
+    return _to_result(orjson.dumps(document), is_error=True)

@@ -72,7 +72,7 @@ class LintPages:
         """
         if endpoint is not None:
             return await self._result_page("", self.linting.stored(endpoint))
-        capture = None if example is None else _explained(example).entry.wrong.capture()
+        capture = None if example is None else _explain_rule(example).entry.wrong.capture()
         return self._page(capture or "")
 
     async def submit(self, request: Request) -> Response:
@@ -92,7 +92,7 @@ class LintPages:
 
     async def rule(self, slug: LintRule) -> Response:
         """Render the page of a rule. Raises Problem 404 for an unknown rule."""
-        return HTMLResponse(rule_html(_explained(slug), base_url=self._base_url))
+        return HTMLResponse(rule_html(_explain_rule(slug), base_url=self._base_url))
 
     @property
     def _base_url(self) -> str:
@@ -142,10 +142,10 @@ def lint_html(
         base_url,
         capture=_exactly(text or (result and result.resource) or ""),
         result=result,
-        explanations={one.rule: _explained(one.rule).what for one in result.findings if one.page}
+        explanations={one.rule: _explain_rule(one.rule).what for one in result.findings if one.page}
         if result
         else {},
-        corrected=_corrected(result),
+        corrected=_format_correction(result),
         problem=problem,
         offers=[offer_words(terms) for terms in result.terms] if result else [],
         rules=len(ALL_RULES),
@@ -158,7 +158,7 @@ def lint_html(
 
 def rules_html(*, base_url: str) -> bytes:
     """Render the list of rules, grouped by the kind of fix."""
-    explanations = [_explained(rule.slug) for rule in ALL_RULES]
+    explanations = [_explain_rule(rule.slug) for rule in ALL_RULES]
     kinds = list(REMEDIES)
     by_kind = sorted(explanations, key=lambda row: kinds.index(row.entry.kind))
     groups = [
@@ -173,7 +173,7 @@ def rule_html(explanation: Explanation, *, base_url: str) -> bytes:
     neighbours = [
         rule.slug
         for rule in ALL_RULES
-        if _explained(rule.slug).entry.kind is explanation.entry.kind
+        if _explain_rule(rule.slug).entry.kind is explanation.entry.kind
         and rule.slug != explanation.rule.slug
     ]
     return render(
@@ -205,7 +205,7 @@ def offer_words(terms: LintTermsResponse) -> str:
     return f"{at_most}{price} on {network} to {terms.pay_to}{scheme}{within}"
 
 
-def _corrected(result: LintResponse | None) -> str:
+def _format_correction(result: LintResponse | None) -> str:
     """Format the corrected envelope; empty if there is none."""
     if result is None or result.corrected is None:
         return ""
@@ -217,7 +217,7 @@ def _exactly(text: str) -> Markup:
     return escape(text.translate(_NOT_IN_HTML))
 
 
-def _explained(slug: str) -> Explanation:
+def _explain_rule(slug: str) -> Explanation:
     explanation = explain(slug)
     if explanation is None:
         raise Problem(404, "unknown-rule", "No linter rule with this name.")

@@ -250,25 +250,25 @@ def _tables(counted: Statistics) -> tuple[Table, ...]:
         ("not in dollars", "another token", counted.other_tokens),
         ("not advertised", "", counted.no_price),
     ]
-    uptimes = [("0%", "", counted.uptimes[0].count), *_binned(counted.uptimes[1:-1], _percent)]
+    uptimes = [("0%", "", counted.uptimes[0].count), *_bin_rows(counted.uptimes[1:-1], _percent)]
     uptimes.append(("100%", "", counted.uptimes[-1].count))
     return (
         _table(
-            "scores", "Scores", "Score", _binned(counted.scores, lambda tenths: str(tenths // 10))
+            "scores", "Scores", "Score", _bin_rows(counted.scores, lambda tenths: str(tenths // 10))
         ),
-        _table("recommendations", "Recommendations", "Recommendation", _named(counted)),
+        _table("recommendations", "Recommendations", "Recommendation", _name_counts(counted)),
         _table("uptime", "Uptime in 30 days", "Uptime", uptimes),
         _table(
             "latency",
             "Average latency in 30 days",
             "Latency",
-            [*_binned(counted.latencies, labels.milliseconds), *no_latency],
+            [*_bin_rows(counted.latencies, labels.milliseconds), *no_latency],
         ),
         _table(
             "prices",
             "Price per call",
             "Price",
-            [*_binned(counted.prices, dollars), *no_price],
+            [*_bin_rows(counted.prices, dollars), *no_price],
         ),
         _table(
             "networks",
@@ -277,7 +277,7 @@ def _tables(counted: Statistics) -> tuple[Table, ...]:
             [(name or "others", labels.network_name(name), n) for name, n in counted.networks],
         ),
         _table(
-            "schemes", "Payment schemes", "Scheme", _offered(counted.schemes), of=counted.offers
+            "schemes", "Payment schemes", "Scheme", _offer_rows(counted.schemes), of=counted.offers
         ),
         _table(
             "offered-networks",
@@ -293,7 +293,7 @@ def _tables(counted: Statistics) -> tuple[Table, ...]:
             "extensions",
             "Extensions of x402",
             "Extension",
-            _offered(counted.extensions),
+            _offer_rows(counted.extensions),
             of=counted.offers,
         ),
         _table(
@@ -305,11 +305,11 @@ def _tables(counted: Statistics) -> tuple[Table, ...]:
     )
 
 
-def _named(counted: Statistics) -> list[tuple[str, str, int]]:
+def _name_counts(counted: Statistics) -> list[tuple[str, str, int]]:
     return [(name, "", number) for name, number in counted.recommendations]
 
 
-def _offered(counts: Sequence[tuple[str, int]]) -> list[tuple[str, str, int]]:
+def _offer_rows(counts: Sequence[tuple[str, int]]) -> list[tuple[str, str, int]]:
     return [(name or "others", "", number) for name, number in counts]
 
 
@@ -341,7 +341,7 @@ def _table(
     )
 
 
-def _binned(
+def _bin_rows(
     bins: Iterable[HistogramBin], write: Callable[[int], str]
 ) -> list[tuple[str, str, int]]:
     return [(_range(row, write), "", row.count) for row in bins]

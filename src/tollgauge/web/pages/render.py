@@ -42,7 +42,7 @@ def _visible(value: object) -> object:
     return value
 
 
-def _ticked(text: str) -> Markup:
+def _mark_code(text: str) -> Markup:
     """Mark up the parts of a message between backticks as code."""
     parts = labels.plain(text).split("`")
     code = Markup('<span class="code">{}</span>')
@@ -91,7 +91,7 @@ def _engine() -> Environment:
         "uptime_strip": uptime_strip,
         "chip": _chip,
         "recommendation": _recommendation,
-        "ticked": _ticked,
+        "ticked": _mark_code,
         "wallet_path": wallet_path,
     }
     engine.globals |= {"asset": _asset, "dash": labels.DASH, "meanings": labels.RECOMMENDATIONS}

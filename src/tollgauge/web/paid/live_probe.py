@@ -181,7 +181,7 @@ class LiveProbe:
             observation = await self.prober.probe_alone(endpoint, first=known is None)
         result = observation.result
         if known is None and not _failed_here(result):
-            await self._accepted(endpoint, result, accept, owner)
+            await self._accept(endpoint, result, accept, owner)
         endpoint = await claim.writing(
             probing.record_requested,
             resource,
@@ -203,7 +203,7 @@ class LiveProbe:
             )
         return endpoint, result
 
-    async def _accepted(
+    async def _accept(
         self,
         endpoint: Endpoint,
         result: ProbeResult,

@@ -97,7 +97,7 @@ class Watching:
         """Edit a watch, for the route and the MCP tool. Raises Problem 422 or 503."""
         changes = EditRequest.read(document, self.dependencies.perimeter)
         if watch.state is not WatchState.ACTIVE:
-            raise _ended()
+            raise _ended_problem()
         if not changes.model_fields_set:
             names = ", ".join(EditRequest.model_fields)
             raise Problem(422, "nothing-to-change", f"Send at least one of: {names}.")
@@ -121,7 +121,7 @@ class Watching:
         # Everything is decided under the row lock, so that concurrent edits are not lost.
         watch = watches.get(tx, watch_id, lock=True)
         if watch is None or watch.state is not WatchState.ACTIVE:
-            raise _ended()
+            raise _ended_problem()
         now = self.dependencies.clock()
         added: list[Destination] = []
         removed: list[str] = []
@@ -230,7 +230,7 @@ def _watch_with_parts(
     return watch, destinations.of_watches(tx, [watch_id])[watch_id], endpoint
 
 
-def _ended() -> Problem:
+def _ended_problem() -> Problem:
     return Problem(422, "watch-ended", "This watch has ended and cannot be changed.")
 
 

@@ -116,7 +116,7 @@ def _differences(field: str, claimed: Any, given: Any) -> Iterator[Difference]:
             path = f"{field}.{name}" if field else name
             yield from _differences(path, claimed.get(name, _ABSENT), given.get(name, _ABSENT))
     elif _plain(claimed) != _plain(given):
-        yield Difference(field=field, claimed=_shown(claimed), given=_shown(given))
+        yield Difference(field=field, claimed=_display(claimed), given=_display(given))
 
 
 def _order(given: Mapping[str, Any]) -> Any:
@@ -132,5 +132,5 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list) else value
 
 
-def _shown(value: Any) -> Any:
+def _display(value: Any) -> Any:
     return None if value is _ABSENT else value

@@ -63,11 +63,11 @@ class _PublishedSchema(GenerateJsonSchema):
         """Sort keys for readers; fields keep the order of the model."""
         fields = parent_key in ("properties", "$defs")
         keys = value if fields else sorted(value, key=_KEYS.index)
-        return {key: self._sorted(value[key], key) for key in keys}
+        return {key: self._sort_members(value[key], key) for key in keys}
 
-    def _sorted(self, value: Any, parent_key: str) -> Any:
+    def _sort_members(self, value: Any, parent_key: str) -> Any:
         if isinstance(value, list):
-            return [self._sorted(item, "") for item in value]
+            return [self._sort_members(item, "") for item in value]
         return self.sort(value, parent_key) if isinstance(value, dict) else value
 
     def field_title_should_be_set(self, _schema: Any) -> bool:
@@ -267,10 +267,10 @@ def _refusal(schema: Mapping[str, Any], row: ErrorDetails) -> Problem:
         return problem
     if row["type"] == "missing":
         return invalid(path, f"{path} is missing.")
-    return invalid(path, f"{path} must be {_wanted(field)}.")
+    return invalid(path, f"{path} must be {_describe_values(field)}.")
 
 
-def _wanted(field: Mapping[str, Any]) -> str:
+def _describe_values(field: Mapping[str, Any]) -> str:
     """Describe the values that a field accepts."""
     match field:
         case {"enum": [*values]}:

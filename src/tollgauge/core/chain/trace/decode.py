@@ -246,12 +246,12 @@ def _from_calls(
     used = Model.CALLDATA if trace is None or model is Model.CALLDATA else Model.CALL_TRACE
     calls = _calls(tx, trace if used is Model.CALL_TRACE else None)
     payments = tuple(
-        _asked(call, token, result.network)
+        _requested_payment(call, token, result.network)
         for call in calls[:ASKED_MAX]
         if (token := _token(call, result.network)) is not None
     )
     if not payments and tx.data is not None and trace is None:
-        payments = tuple(_guessed(tx.data, result.network))
+        payments = tuple(_guess_payments(tx.data, result.network))
     pending = result.status is TraceStatus.PENDING
     reasons = [reason.PENDING if pending else reason.unproven(receipt)]
     if not payments:
@@ -271,17 +271,17 @@ def _token(call: AuthorizedTransfer, network: str) -> str | None:
     return asset.address if asset is not None else call.target
 
 
-def _guessed(data: bytes, network: str) -> Iterator[TracedPayment]:
+def _guess_payments(data: bytes, network: str) -> Iterator[TracedPayment]:
     """Yield payments from bytes that only look like calls, if the payer signed exactly that."""
     keys = set()
     for call in transfers_anywhere(data)[:ASKED_MAX]:
         asset = asset_signed_for(call, network)
         if asset is not None and call.key not in keys:
             keys.add(call.key)
-            yield _asked(call, asset.address, network)
+            yield _requested_payment(call, asset.address, network)
 
 
-def _asked(call: AuthorizedTransfer, token: str, network: str) -> TracedPayment:
+def _requested_payment(call: AuthorizedTransfer, token: str, network: str) -> TracedPayment:
     return TracedPayment(
         payer=call.payer,
         payee=call.payee,

@@ -146,7 +146,7 @@ def _columns(arguments: Arguments, _caller: str | None, *, data: int) -> Iterato
         yield InnerCall(addresses.address(place), elements.bytes(place))
 
 
-def _own(arguments: Arguments, caller: str | None, *, array: int) -> Iterator[Part]:
+def _read_own_calls(arguments: Arguments, caller: str | None, *, array: int) -> Iterator[Part]:
     """An array of call data for the called contract itself."""
     length, elements = arguments.items(array)
     for place in range(length):
@@ -162,7 +162,7 @@ def _modular(arguments: Arguments, _caller: str | None) -> Iterator[Part]:
         yield InnerCall("0x" + data[:20].hex(), data[20 + WORD :])
 
 
-def _packed(arguments: Arguments, _caller: str | None) -> Iterator[Part]:
+def _read_packed_calls(arguments: Arguments, _caller: str | None) -> Iterator[Part]:
     """Safe's MultiSend: operation (1 byte), target (20), value (32), length (32), data."""
     data = arguments.bytes(0)
     at = 0
@@ -232,10 +232,10 @@ _SIGNATURES: Final[dict[str, Reader]] = {
     "aggregate3((address,bool,bytes)[])": partial(_tuples, array=0, data=2),
     "aggregate3Value((address,bool,uint256,bytes)[])": partial(_tuples, array=0, data=3),
     # contracts that call themselves
-    "multicall(bytes[])": partial(_own, array=0),
-    "multicall(uint256,bytes[])": partial(_own, array=1),
-    "multicall(bytes32,bytes[])": partial(_own, array=1),
-    "executeWithoutChainIdValidation(bytes[])": partial(_own, array=0),
+    "multicall(bytes[])": partial(_read_own_calls, array=0),
+    "multicall(uint256,bytes[])": partial(_read_own_calls, array=1),
+    "multicall(bytes32,bytes[])": partial(_read_own_calls, array=1),
+    "executeWithoutChainIdValidation(bytes[])": partial(_read_own_calls, array=0),
     # accounts
     "execute(address,uint256,bytes)": partial(_single, target=0, data=2),
     "execute(address,uint256,bytes,uint8)": partial(_single, target=0, data=2),
@@ -253,7 +253,7 @@ _SIGNATURES: Final[dict[str, Reader]] = {
     "execTransactionFromModule(address,uint256,bytes,uint8)": partial(_single, target=0, data=2),
     "executeUserOp(address,uint256,bytes,uint8)": partial(_single, target=0, data=2),
     "executeUserOpWithErrorString(address,uint256,bytes,uint8)": partial(_single, target=0, data=2),
-    "multiSend(bytes)": _packed,
+    "multiSend(bytes)": _read_packed_calls,
     # ERC-4337, entry points 0.6 and 0.7
     f"handleOps({_OPERATION_6}[],address)": partial(_tuples, array=0, data=3),
     f"handleOps({_OPERATION_7}[],address)": partial(_tuples, array=0, data=3),

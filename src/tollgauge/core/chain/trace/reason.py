@@ -70,7 +70,7 @@ def unshown(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
     if is_cut(tx):
         return INCOMPLETE
     if calls:
-        return f"It requests {_asked(calls)}, of a token that it does not name."
+        return f"It requests {_describe_requests(calls)}, of a token that it does not name."
     if tx.data is None:
         return _UNREADABLE
     return " ".join(filter(None, (_UNSHOWN, _kind(tx.data))))
@@ -84,10 +84,10 @@ def nothing_moved(tx: Transaction, logs: Sequence[Log], calls: Sequence[Authoriz
         return (
             "A transfer is logged, but none of the given logs is AuthorizationUsed: it is unknown "
             "whether the transfer is the one that the call data requests. It requests "
-            f"{_asked(calls)}."
+            f"{_describe_requests(calls)}."
         )
     if calls:
-        return f"No money moved, although the call data requests {_asked(calls)}."
+        return f"No money moved, although the call data requests {_describe_requests(calls)}."
     if holds(logs, AUTHORIZATION_CANCELED):
         return f"{NONE} It cancels an authorization."
     return " ".join(filter(None, (NONE, None if tx.data is None else _kind(tx.data))))
@@ -95,7 +95,7 @@ def nothing_moved(tx: Transaction, logs: Sequence[Log], calls: Sequence[Authoriz
 
 def reverted(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
     """Return what a reverted transaction requested."""
-    asked = f"Its call data requests {_asked(calls)}." if calls else None
+    asked = f"Its call data requests {_describe_requests(calls)}." if calls else None
     cut = INCOMPLETE if asked is None and is_cut(tx) else None
     return " ".join(filter(None, ("The transaction reverted: no money moved.", asked, cut)))
 
@@ -105,7 +105,7 @@ def _kind(data: bytes) -> str | None:
     return _KINDS.get(data[:4].hex())
 
 
-def _asked(calls: Sequence[AuthorizedTransfer]) -> str:
+def _describe_requests(calls: Sequence[AuthorizedTransfer]) -> str:
     """Return the requests of the first few calls as text, and the number of the others."""
     shown = [
         f"{call.method.value} of {call.value} atomic units from {call.payer} to {call.payee}"

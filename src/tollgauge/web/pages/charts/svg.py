@@ -59,7 +59,7 @@ def tooltips(texts: Iterable[str]) -> Markup:
 
 def dots(pairs: Iterable[tuple[float, float]], *, radius: float, kind: str) -> Markup:
     """Draw a circle at each point."""
-    end = f'r="{number(radius)}" class="{_escaped(kind)}"/>'
+    end = f'r="{number(radius)}" class="{_escape(kind)}"/>'
     parts = [f'<circle cx="{number(x)}" cy="{number(y)}" {end}' for x, y in pairs]
     return Markup("".join(parts))  # noqa: S704 - the values are escaped above
 
@@ -104,10 +104,10 @@ def _attribute_name(key: str) -> str:
 
 def _value(value: object) -> str:
     """Return the escaped value of an attribute."""
-    return number(value) if isinstance(value, int | float) else _escaped(str(value))
+    return number(value) if isinstance(value, int | float) else _escape(str(value))
 
 
 @lru_cache(maxsize=512)
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape a text. Cached: most attributes have one of a few values, such as a class."""
     return str(escape(plain(text)))

@@ -170,7 +170,7 @@ class ToolRequest(BulkRequest):
     )
 
 
-def _limited(model: type[Request], most: int) -> type[Request]:
+def _limit_request(model: type[Request], most: int) -> type[Request]:
     """Return the model of a request with up to `most` resources. Its schema sets no `maxItems`,
     because duplicates count once.
     """
@@ -186,8 +186,8 @@ def _limited(model: type[Request], most: int) -> type[Request]:
     return create_model(model.__name__, __base__=model, resources=resources)
 
 
-_REQUESTS: Final = {tier: _limited(BulkRequest, tier) for tier in TIERS}
-_ARGUMENTS: Final = _limited(ToolRequest, max(TIERS))
+_REQUESTS: Final = {tier: _limit_request(BulkRequest, tier) for tier in TIERS}
+_ARGUMENTS: Final = _limit_request(ToolRequest, max(TIERS))
 _COLUMNS: Final = ("resource", "recommendation", "score", "grade", "payable24h", "amountUsd")
 
 

@@ -142,7 +142,7 @@ async def _answer(
     until = dependencies.clock()
     since = until - round(request.days * DAY_MS)
     stored = await dependencies.store.reading(
-        _stored, request.resource.id, since=since, until=until
+        _read_history, request.resource.id, since=since, until=until
     )
     if stored is None:
         raise Problem(
@@ -163,7 +163,7 @@ async def _answer(
     return orjson.dumps(head | {"probes": orjson.Fragment(probes), "truncated": False})
 
 
-def _stored(
+def _read_history(
     tx: Connection, endpoint_id: str, *, since: int, until: int
 ) -> tuple[Endpoint, tuple[TermChange, ...], tuple[PayerVolume, ...], bytes] | None:
     """Read an endpoint with its events, its payers and its probes, the probes as a JSON array: a

@@ -199,7 +199,7 @@ async def _answer(
 ) -> bytes:
     """Make the whole answer. Raises Problem 404 for an unknown hash, 503 if no node can answer."""
     network = NETWORKS[request.network]
-    result = await _traced(dependencies.transactions, request, network)
+    result = await _trace(dependencies.transactions, request, network)
     if result.status is TraceStatus.NOT_FOUND and request.tx_hash is not None:
         raise Problem(
             404,
@@ -243,7 +243,7 @@ def _keys(request: TraceRequest, result: TraceResult) -> list[Key]:
     return [*keys, *asked]
 
 
-async def _traced(transactions: Transactions, request: TraceRequest, network: str) -> TraceResult:
+async def _trace(transactions: Transactions, request: TraceRequest, network: str) -> TraceResult:
     try:
         async with asyncio.timeout(DEADLINE_S):
             tx_hash = request.tx_hash

@@ -44,7 +44,7 @@ async def _answer(dependencies: PaidDependencies, request: TrustRequest, claim: 
     report = _still_young(claim.seen, now=dependencies.clock())
     if report is None:
         report = await dependencies.store.reading(
-            _shared, request.resource, now=dependencies.clock()
+            _find_shared, request.resource, now=dependencies.clock()
         )
     if report is None:
         endpoint, probe = await dependencies.live.fresh_result(request.resource, claim)
@@ -81,7 +81,7 @@ def _still_young(seen: object, *, now: int) -> TrustReport | None:
     return seen if now - SHARE_MS < seen.probe.at <= now else None
 
 
-def _shared(tx: Connection, resource: Resource, *, now: int) -> TrustReport | None:
+def _find_shared(tx: Connection, resource: Resource, *, now: int) -> TrustReport | None:
     """Return the report of the last probe, if it is young enough to be shared."""
     probe = recent_result(probes.last(tx, resource.id), now=now)
     endpoint = None if probe is None else endpoints.get(tx, resource.id)

@@ -270,7 +270,7 @@ def _check_sells(result: ProbeResult) -> None:
 
 async def _reveal(dependencies: PaidDependencies, body: bytes, *, secret: bool) -> bytes:
     """Decrypt the stored answer, and remove the secret if it may not be shown or was rotated."""
-    opened = _opened(dependencies, body)
+    opened = _open_secret(dependencies, body)
     document = orjson.loads(opened)
     watch = await dependencies.store.reading(watches.get, document["watch_id"])
     hashed = webhooks.secret_hash(document["secret"])
@@ -287,7 +287,7 @@ async def _reveal(dependencies: PaidDependencies, body: bytes, *, secret: bool) 
     return orjson.dumps(document)
 
 
-def _opened(dependencies: PaidDependencies, body: bytes) -> bytes:
+def _open_secret(dependencies: PaidDependencies, body: bytes) -> bytes:
     if not body.startswith(_SEALED):
         return body
     try:
