@@ -25,7 +25,6 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult, Spans
 from tollgauge.core.probe.rollup import rollup
-from tollgauge.core.score.demand import Income
 from tollgauge.core.score.evidence import (
     Anchor,
     ChainEvidence,
@@ -35,6 +34,7 @@ from tollgauge.core.score.evidence import (
     LatestState,
 )
 from tollgauge.core.score.improvement import improvements
+from tollgauge.core.score.income import Income
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import score_from_json
 from tollgauge.monitor.lists import EndpointPage, Search, SearchResult

@@ -11,7 +11,7 @@ import orjson
 
 from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.calibration.calibration import BIN_MIN, DAY, KEPT, NEXT, NOW, Forecast, Sums
-from tollgauge.core.score.demand import DaySum
+from tollgauge.core.score.income import DaySum
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import statistics
 from tollgauge.monitor.calibration import Calibration

@@ -12,7 +12,7 @@ from tollgauge.cli.terminal import ConfigFile, Json, load_existing, show, with_s
 from tollgauge.core.base.units import DAY_MS, dollars
 
 if TYPE_CHECKING:  # heavy: loaded by the function that needs it, so that --help is quick
-    from tollgauge.store.chain.volumes import AnchorCandidate
+    from tollgauge.store.chain.anchor_candidates import AnchorCandidate
 
 anchors_app = typer.Typer(help="Find sellers that can prove payers.", no_args_is_help=True)
 
@@ -34,11 +34,11 @@ def suggest(
     hand, and name those that you choose in the configuration.
     """
     from tollgauge.app import now_ms
-    from tollgauge.store.chain import volumes
+    from tollgauge.store.chain import anchor_candidates
 
     candidates = with_store(
         load_existing(config),
-        lambda store: store.reading(volumes.anchor_candidates, now=now_ms(), limit=limit),
+        lambda store: store.reading(anchor_candidates.rank_candidates, now=now_ms(), limit=limit),
     )
     rows = [asdict(candidate) for candidate in candidates]
     show({"candidates": rows}, _lines(candidates), as_json=as_json)

@@ -18,7 +18,7 @@ from tollgauge.core.score.demand import Measurement
 from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, settlement
-from tollgauge.store.chain import cursors, volumes, wallets
+from tollgauge.store.chain import anchor_candidates, cursors, volumes, wallets
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 
@@ -229,7 +229,7 @@ async def test_anchor_keeps_its_date_until_its_addresses_change(store: Store) ->
 async def test_candidates_for_anchors_are_ranked_by_proven_spending_then_age(store: Store) -> None:
     await indexed(store, TRADES)
     await settlement.measure(store, CHAIN, now=AS_OF)
-    found = await store.reading(volumes.anchor_candidates, now=AS_OF, limit=9)
+    found = await store.reading(anchor_candidates.rank_candidates, now=AS_OF, limit=9)
     assert [one.site for one in found][:2] == [site(host(SELLER)), site(host(SHOP))]
     assert [(one.proven_payers, one.proven_volume // USD) for one in found] == [
         (1, 90),
@@ -237,4 +237,4 @@ async def test_candidates_for_anchors_are_ranked_by_proven_spending_then_age(sto
         (0, 0),
     ]
     assert {one.address for one in found}.isdisjoint(text(wallet) for wallet in OWNERS)
-    assert len(await store.reading(volumes.anchor_candidates, now=AS_OF, limit=2)) == 2
+    assert len(await store.reading(anchor_candidates.rank_candidates, now=AS_OF, limit=2)) == 2

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.support.page_reader import BASE, HOSTILE, NOW, Reader, stats
 
-from tollgauge.core.score.demand import DaySum
+from tollgauge.core.score.income import DaySum
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.monitor import statistics
 from tollgauge.monitor.statistics import HistogramBin, Statistics

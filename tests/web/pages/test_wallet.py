@@ -12,7 +12,7 @@ from tests.support.http_service import WEATHER_ID, Running, configuration, open_
 from tests.support.page_reader import BASE, HOSTILE, Reader
 from tests.support.rated_endpoints import rated
 
-from tollgauge.core.score.demand import Income
+from tollgauge.core.score.income import Income
 from tollgauge.monitor.reports.wallets import NetworkIncome, Wallet
 from tollgauge.store.chain.periods import PayerShare, StoredIncome
 from tollgauge.store.endpoints.listings import PayToChange

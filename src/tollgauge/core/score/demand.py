@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from tollgauge.core.base.rounding import Ratio
 from tollgauge.core.score.evidence import DemandEvidence
+from tollgauge.core.score.income import DaySum, Income, Period, TopPayer, WalletIncome
 
 WHOLE_WEIGHT: Final = 10**6
 """The weight of a payer that counts fully, in millionths."""
@@ -106,54 +107,6 @@ def measure_demand(
     for wallet, by_payer in flows:
         market.add(wallet, by_payer)
     return market.measure()
-
-
-class Period(NamedTuple):
-    """Whole UTC days from `first` to `last`."""
-
-    first: int
-    last: int
-
-
-class DaySum(NamedTuple):
-    """The payments of a UTC day from others: their number and sum, and the net spending of proven
-    payers (atomic USDC).
-    """
-
-    day: int
-    transfers: int
-    volume: int
-    proven_volume: int
-
-
-class Income(NamedTuple):
-    """Payments of others to one wallet in a period (amounts in atomic USDC)."""
-
-    transfers: int = 0
-    volume: int = 0
-    payers: int = 0
-    proven_payers: int = 0
-    proven_volume: int = 0
-
-
-class TopPayer(NamedTuple):
-    """A payer of a wallet, with its payments and the amount returned to it (atomic USDC)."""
-
-    payer: bytes
-    transfers: int
-    paid: int
-    returned: int
-    proven: bool
-
-
-class WalletIncome(NamedTuple):
-    """The income of a wallet in each period that ends last, and its largest payers in the longest
-    of these.
-    """
-
-    wallet: bytes
-    incomes: tuple[Income, ...]
-    top: tuple[TopPayer, ...]
 
 
 class PeriodMeasurement(NamedTuple):

@@ -18,15 +18,8 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import day_of, hex_text
-from tollgauge.core.score.demand import (
-    DaySum,
-    Flow,
-    Income,
-    Measurement,
-    Period,
-    WalletIncome,
-    measure_periods,
-)
+from tollgauge.core.score.demand import Flow, Measurement, measure_periods
+from tollgauge.core.score.income import DaySum, Income, Period, WalletIncome
 from tollgauge.db import meta
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows

@@ -26,7 +26,6 @@ from tollgauge.core.score.demand import Flow, measure_demand
 from tollgauge.core.score.evidence import Anchor, DemandEvidence
 from tollgauge.db import meta
 from tollgauge.db.codec import Amount, json_of
-from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors as chains
@@ -233,55 +232,6 @@ def anchors_of(tx: Connection) -> tuple[Anchor, ...]:
     """Return the anchors by which demand is measured."""
     text = meta.get(tx, _ANCHORS_KEY)
     return () if text is None else _ANCHORS.validate_json(text)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnchorCandidate:
-    """A seller that may become an anchor: its site and payTo, its age, and what payers proven at
-    another anchor spent there (atomic USDC).
-    """
-
-    site: str
-    address: str
-    chain: int
-    age_ms: int
-    proven_payers: int
-    proven_volume: int
-
-
-def anchor_candidates(tx: Connection, *, now: int, limit: int) -> tuple[AnchorCandidate, ...]:
-    """Return sellers that are not anchors, largest proven spending first, then the oldest.
-
-    A site appears once, with its first address.
-    """
-    anchors = {address for anchor in anchors_of(tx) for address in anchor.addresses}
-    owners = {anchor.owner for anchor in anchors_of(tx)}
-    first_seen = (
-        sa.select(endpoint_table.c.site, sa.func.min(endpoint_table.c.first_seen).label("at"))
-        .group_by(endpoint_table.c.site)
-        .subquery()
-    )
-    query = (
-        sa.select(*chain_wallet.c["chain", "address", "site"], first_seen.c.at)
-        .join_from(chain_wallet, first_seen, first_seen.c.site == chain_wallet.c.site)
-        .order_by(*chain_wallet.c["site", "chain", "address"])
-    )
-    found: dict[str, AnchorCandidate] = {}
-    for row in tx.execute(query):
-        chain, address, site = row.chain, row.address, row.site
-        if address in anchors or site in owners or site in found:
-            continue
-        demand = demands_of(tx, chain, (address,), as_of=now)[address]
-        found[site] = AnchorCandidate(
-            site=site,
-            address=address,
-            chain=chain,
-            age_ms=now - row.at,
-            proven_payers=demand.proven_payers,
-            proven_volume=demand.proven_volume,
-        )
-    ranked = sorted(found.values(), key=lambda one: (-one.proven_volume, -one.age_ms, one.site))
-    return tuple(ranked[:limit])
 
 
 def publish(tx: Connection, volume: ChainVolume) -> None:

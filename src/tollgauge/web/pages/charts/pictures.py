@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from tollgauge.core.base.units import day_of, dollars
 from tollgauge.core.calibration.calibration import Bin
-from tollgauge.core.score.demand import DaySum
 from tollgauge.core.score.evidence import TermChange
+from tollgauge.core.score.income import DaySum
 from tollgauge.core.score.score import Down
 from tollgauge.web.pages.charts.days import LEFT, WIDTH
 from tollgauge.web.pages.charts.svg import element, label, number, picture, title
