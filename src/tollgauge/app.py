@@ -116,6 +116,7 @@ class Opened:
             transactions=self.transactions,
             signing_key=self.config.signing.signing_key,
             public_keys=self.config.signing.public_keys,
+            successions=self.config.signing.successions,
             guard_packages=read_packages(self.config.server.guards),
             demo=self.config.demo,
             loading=self.loading,

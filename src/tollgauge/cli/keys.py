@@ -77,6 +77,9 @@ def retire(
         datetime | None,
         typer.Option(formats=["%Y-%m-%d"], help="The day (UTC) on which it began to sign."),
     ] = None,
+    successor: Annotated[
+        str, typer.Option(help="The new private key's file: guards that pin the old key follow it.")
+    ] = "",
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
@@ -92,10 +95,13 @@ def retire(
         raise TollgaugeError(
             "There is no key to retire.", hint=f"Name its file, or set {VARIABLE} to the old key."
         )
-    entry = {name: key.public_jwk[name] for name in ("kty", "crv", "x")} | {
+    entry: dict[str, str | int] = {name: key.public_jwk[name] for name in ("kty", "crv", "x")} | {
         "nbf": int(since.replace(tzinfo=UTC).timestamp()) if since else 0,
         "exp": int(time.time()) + GRACE_PERIOD_S,
     }
+    if successor:
+        named = SigningKey.of(_text(successor)).public
+        entry["succession"] = key.name_successor(named, int(time.time() * 1_000))
     show(entry, _entry_lines(key, entry), as_json=as_json)
 
 

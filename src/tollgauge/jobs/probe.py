@@ -26,7 +26,7 @@ from tollgauge.core.probe.attribution import DEFAULT, NAME_PATTERN, Vantages
 from tollgauge.core.probe.budgets import HostShare, plan
 from tollgauge.core.probe.schedule import Cadence, standing
 from tollgauge.db.engine import Store
-from tollgauge.monitor import observation, vantages
+from tollgauge.monitor import probing, vantages
 from tollgauge.monitor import watched_changes as changes
 from tollgauge.monitor.observation import Observation
 from tollgauge.monitor.probing import Prober
@@ -174,7 +174,7 @@ class _Wave:
     ) -> None:
         """Record results and release their hosts."""
         await self.prober.store.writing(
-            observation.record,
+            probing.record,
             observations,
             cadence=self.prober.cadence,
             owner=self.owner,

@@ -33,6 +33,7 @@ class Dependencies(PaidDependencies):
     edge: EdgeSettings
     late_ms: int
     public_keys: tuple[PublicKey, ...]
+    successions: tuple[str, ...]
     guard_packages: Mapping[str, bytes]
     demo: DemoSettings
     loading: Loading

@@ -23,6 +23,7 @@ from tollgauge.core.sale.answer_signature import (
     SigningKey,
     Typ,
     private_jwk,
+    read_succession,
 )
 from tollgauge.observe import log
 
@@ -70,10 +71,17 @@ class RetiredKey:
     x: str
     nbf: NonNegativeInt
     exp: NonNegativeInt
+    succession: str = ""
+    """The key's statement that names its successor; guards that pin this key follow it."""
 
     def __post_init__(self) -> None:
         if self.nbf > self.exp:
             raise ValueError("nbf must not be after exp")
+        if self.succession:
+            try:
+                read_succession(self.succession, self.public)
+            except SignatureError as error:
+                raise ValueError(str(error)) from error
         _ = self.public
 
     @property
@@ -92,7 +100,7 @@ class SigningSettings:
     Without it, responses are not signed.
     """
     retired: tuple[RetiredKey, ...] = ()
-    """Earlier keys (tollgauge keys retire), as { kty, crv, x, nbf, exp }."""
+    """Earlier keys (tollgauge keys retire), as { kty, crv, x, nbf, exp, succession }."""
 
     def __post_init__(self) -> None:
         if self.signing_key and self.signing_key.fingerprint in self._retired_fingerprints:
@@ -108,6 +116,11 @@ class SigningSettings:
         """The keys that verify signatures, the current one first."""
         current = (self.signing_key.public,) if self.signing_key else ()
         return (*current, *(key.public for key in self.retired))
+
+    @property
+    def successions(self) -> tuple[str, ...]:
+        """The statements of retired keys that name their successors."""
+        return tuple(key.succession for key in self.retired if key.succession)
 
     @property
     def _retired_fingerprints(self) -> frozenset[str]:

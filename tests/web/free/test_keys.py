@@ -13,7 +13,11 @@ from tests.support.signing import KEY, OTHER_KEY, OTHER_PEM, PRIVATE_JWK, verify
 from tollgauge.core.sale.answer_signature import SignatureError, read_keys
 from tollgauge.web.free.keys import did
 from tollgauge.web.signing import RetiredKey, SigningSettings
+from tollgauge_guard.signature import SignatureError as GuardSignatureError
+from tollgauge_guard.signature import pin_keys
+from tollgauge_guard.signature import verify as guard_verify
 
+NOW = 1_750_000_000
 JWKS, DID = "/.well-known/jwks.json", "/.well-known/did.json"
 RETIRED = RetiredKey(
     kty="OKP", crv="Ed25519", x=str(OTHER_KEY.public_jwk["x"]), nbf=1_700_000_000, exp=1_800_000_000
@@ -39,6 +43,27 @@ async def test_key_set_contains_current_and_retired_keys() -> None:
     }
     keys = KeySet.import_key_set(answer.json()).keys
     assert [key.thumbprint() for key in keys] == [KEY.fingerprint, OTHER_KEY.fingerprint]
+
+
+async def test_guard_that_pins_a_retired_key_follows_its_succession() -> None:
+    statement = OTHER_KEY.name_successor(KEY.public, NOW * 1_000)
+    retired = replace(RETIRED, succession=statement)
+    (answer,) = await answers(SigningSettings(key=PRIVATE_JWK, retired=(retired,)), JWKS)
+
+    assert answer.json()["successions"] == [statement]
+    signature = KEY.sign(b"bundle", "tollgauge-bundle", NOW * 1_000)
+    pinned = pin_keys(OTHER_KEY.fingerprint)
+    followed = pinned.follow(answer.json(), NOW, is_known=False)
+    assert guard_verify(signature, b"bundle", followed, NOW).fingerprint == KEY.fingerprint
+    without = pinned.follow({"keys": answer.json()["keys"]}, NOW, is_known=False)
+    with pytest.raises(GuardSignatureError):
+        guard_verify(signature, b"bundle", without, NOW)
+
+
+@pytest.mark.parametrize("statement", ["a.b.c", KEY.name_successor(OTHER_KEY.public, 0), "x"])
+def test_statement_of_another_key_is_not_a_succession(statement: str) -> None:
+    with pytest.raises(ValueError, match="not a succession of this key"):
+        replace(RETIRED, succession=statement)
 
 
 async def test_did_document_asserts_only_with_the_current_key() -> None:

@@ -8,7 +8,8 @@ Rules (docs/signatures.md):
   so that clients need not hold a bundle in memory twice;
 - `typ` is the kind of document, so a signed snapshot cannot pass for a report; `kid` is the key's
   thumbprint (RFC 7638), `iat` the time of signing; other members bind the response to its sale;
-- a retired key has `nbf` and `exp`: it is valid for signatures made between them.
+- a retired key has `nbf` and `exp`: it is valid for signatures made between them. It can name its
+  successor in a compact JWS, which guards that pin the old key follow.
 
 joserfc does not support payloads that are not text or exceed 128,000 bytes; for others the tests
 compare the two implementations.
@@ -40,6 +41,7 @@ _FILES: Final = frozenset({"tollgauge-bundle", "tollgauge-guard"})
 """Signatures over the SHA-256 of a file."""
 Typ = Literal["tollgauge-report", "tollgauge-snapshot", "tollgauge-bundle", "tollgauge-guard"]
 """The kinds of signed documents."""
+_SUCCESSION: Final = "tollgauge-succession"
 _KEY_BYTES: Final = 32
 _ALGORITHM: Final = {"alg": "EdDSA", "b64": False, "crit": ["b64"]}
 _CURVE: Final = {"kty": "OKP", "crv": "Ed25519"}
@@ -163,6 +165,18 @@ class SigningKey:
         """The thumbprint of the public half, the `kid` of signatures."""
         return self.public.fingerprint
 
+    def name_successor(self, successor: PublicKey, now: int) -> str:
+        """Return the statement that another key succeeds this one, signed as of `now` (milliseconds
+        UTC): a compact JWS with the payload `{"successor": JWK, "iat": seconds}`.
+        """
+        header = {"alg": "EdDSA", "typ": _SUCCESSION, "kid": self.fingerprint}
+        jwk = {**_CURVE, "x": base64url(successor.x)}
+        parts = (header, {"successor": jwk, "iat": now // SECOND_MS})
+        text = ".".join(
+            base64url(json.dumps(part, separators=(",", ":")).encode()) for part in parts
+        )
+        return f"{text}.{base64url(self._private.sign(text.encode()))}"
+
     def sign(self, body: bytes, typ: Typ, now: int, **bound: str) -> str:
         """Sign a JSON body, or the bytes of a bundle, as of `now` (milliseconds UTC).
 
@@ -179,6 +193,25 @@ class SigningKey:
         protected = base64url(json.dumps(header, separators=(",", ":")).encode())
         value = self._private.sign(protected.encode() + b"." + _payload(typ, body))
         return f"{protected}..{base64url(value)}"
+
+
+def read_succession(statement: str, key: PublicKey) -> PublicKey:
+    """Return the successor that a key names in a statement. Raises SignatureError."""
+    try:
+        protected, payload, value = statement.split(".")
+        header, document = (json.loads(_bytes_of(part) or b"") for part in (protected, payload))
+        Ed25519PublicKey.from_public_bytes(key.x).verify(
+            _bytes_of(value) or b"", f"{protected}.{payload}".encode()
+        )
+        if (header["alg"], header["typ"], header["kid"]) != (
+            "EdDSA",
+            _SUCCESSION,
+            key.fingerprint,
+        ):
+            raise SignatureError("The statement is not a succession of this key.")
+        return PublicKey.of(document["successor"])
+    except (ValueError, KeyError, TypeError, InvalidSignature) as error:
+        raise SignatureError("The statement is not a succession of this key.") from error
 
 
 def private_jwk(seed: bytes) -> dict[str, str]:

@@ -40,9 +40,12 @@ class JwkResponse(ResponseModel):
 
 
 class JwksResponse(ResponseModel):
-    """The signing keys; empty if responses are not signed."""
+    """The signing keys; empty if responses are not signed. `successions` are compact JWS with which
+    retired keys name their successors; absent without one.
+    """
 
     keys: list[JwkResponse]
+    successions: list[str] | None = absent_if_null()
 
 
 class MethodResponse(ResponseModel):
@@ -71,7 +74,7 @@ class KeyFiles:
 
     async def jwks(self) -> Response:
         """Return the JWK Set."""
-        return json_response(jwks(self.dependencies.public_keys))
+        return json_response(jwks(self.dependencies.public_keys, self.dependencies.successions))
 
     async def did(self) -> Response:
         """Return the DID document. Raises Problem 404 if no key was ever configured."""
@@ -86,9 +89,9 @@ class KeyFiles:
         return json_response(did(self.dependencies.base_url, keys, signs))
 
 
-def jwks(keys: tuple[PublicKey, ...]) -> JwksResponse:
+def jwks(keys: tuple[PublicKey, ...], successions: tuple[str, ...] = ()) -> JwksResponse:
     """Build a JWK Set."""
-    return JwksResponse(keys=[_jwk(key) for key in keys])
+    return JwksResponse(keys=[_jwk(key) for key in keys], successions=list(successions) or None)
 
 
 def did(base_url: str, keys: tuple[PublicKey, ...], signs: tuple[PublicKey, ...]) -> DidResponse:
