@@ -31,7 +31,11 @@ _FILES_OF_USERS = re.compile(r"tollgauge\.(toml|sqlite|service|example|db|info)\
 """Not modules: file names, and the key of tollgauge's extension in a 402."""
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
-SCRIPTS = sorted([*(ROOT / "scripts").iterdir(), ROOT / "Makefile", ROOT / "pyproject.toml"])
+SCRIPTS = sorted(
+    path
+    for path in (*(ROOT / "scripts").iterdir(), ROOT / "Makefile", ROOT / "pyproject.toml")
+    if path.is_file()
+)
 PYTHON = sorted(
     path for top in ("src", "bench", "tests", "docs") for path in (ROOT / top).rglob("*.py")
 )

@@ -23,10 +23,9 @@ const options = { rpcUrl: process.env.SOLANA_RPC };
 // [version, network or pattern, scheme's client] of a package: the clients that it registers by
 // itself, and all others that it exports.
 async function schemesOf(name) {
-  const { pattern, signer } = families[name];
-  const manifest = JSON.parse(readFileSync(new URL(`${name}/package.json`, packages)));
   const found = [];
-  for (const path of Object.keys(manifest.exports).filter((path) => /\/client$/.test(path))) {
+  for (const path of clientsOf(name)) {
+    const { pattern, signer } = families[name]; // an unknown family fails here
     const version = path.includes("/v1/") ? 1 : 2;
     for (const [label, Scheme] of Object.entries(await import(`@x402/${name}${path.slice(1)}`))) {
       if (!/Scheme(V1)?$/.test(label) || label.startsWith("register")) continue;
@@ -38,7 +37,13 @@ async function schemesOf(name) {
   return found;
 }
 
-const installed = readdirSync(packages).filter((name) => !["core", "fetch", "axios"].includes(name));
+// The paths of a package that export clients of schemes, such as "./exact/client".
+function clientsOf(name) {
+  const manifest = JSON.parse(readFileSync(new URL(`${name}/package.json`, packages)));
+  return Object.keys(manifest.exports).filter((path) => /\/.+\/client$/.test(path));
+}
+
+const installed = readdirSync(packages).filter((name) => clientsOf(name).length > 0);
 const schemes = Object.fromEntries(
   await Promise.all(installed.map(async (name) => [name, await schemesOf(name)])),
 );

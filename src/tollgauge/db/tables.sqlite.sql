@@ -291,6 +291,7 @@ CREATE TABLE payto_site_list (
   CONSTRAINT pk_payto_site_list PRIMARY KEY (network, pay_to)
 )
  WITHOUT ROWID;
+CREATE INDEX ix_payto_site_list_expires ON payto_site_list (expires);
 CREATE INDEX ix_payto_site_list_host ON payto_site_list (host);
 CREATE TABLE probe (
   day INTEGER NOT NULL,

@@ -68,6 +68,7 @@ site_list = sa.Table(
     # When it was first read.
     sa.Column("seen_at", sa.BigInteger, nullable=False),
     sa.Index("ix_payto_site_list_host", "host"),
+    sa.Index("ix_payto_site_list_expires", "expires"),
     sqlite_with_rowid=False,
 )
 
@@ -219,8 +220,7 @@ def announcements(
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:
-    """Delete up to `limit` expired announcements, and expired lists; return their number."""
-    expired = site_list.c.expires < (now - ANNOUNCEMENTS_MS) // SECOND_MS
-    tx.execute(site_list.delete().where(expired))
-    old = announcement.c.not_before < (now - ANNOUNCEMENTS_MS) // SECOND_MS
-    return rows.delete_batch(tx, announcement, old, limit=limit)
+    """Delete up to `limit` old announcements and as many expired lists; return their number."""
+    at = (now - ANNOUNCEMENTS_MS) // SECOND_MS
+    lists = rows.delete_batch(tx, site_list, site_list.c.expires < at, limit=limit)
+    return lists + rows.delete_batch(tx, announcement, announcement.c.not_before < at, limit=limit)

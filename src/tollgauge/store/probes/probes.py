@@ -182,8 +182,9 @@ def _endpoint_changes(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:
                 payable = said.payable
                 failing_since = None if payable else failing_since or result.at
             unconfirmed = probe.unconfirmed_at
-            if result.scored and result.offers:
+            if result.scored and result.forms:
                 forms, extensions = result.forms, result.extensions
+            if result.scored and result.offers:
                 offers = update_offers(offers, result.offers, at=result.at)
         if _same_price(before, result):
             quote_at = max(quote_at or 0, result.at)

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 from starlette.responses import Response
 
@@ -19,11 +19,15 @@ from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response
 from tollgauge.web.signing import signature_header
+from tollgauge.web.wire.parameters import path
 from tollgauge.web.wire.response_model import ResponseModel
 
 PATH: Final = "/guard"
 SUMMARY: Final = "List the packages of the payment guards"
 FILE_SUMMARY: Final = "Download a package of a payment guard"
+PackageName = Annotated[
+    str, path("File name of a package", "tollgauge_guard-0.1.0-py3-none-any.whl")
+]
 _MEDIA_TYPES: Final = {".whl": "application/zip", ".tgz": "application/gzip"}
 
 
@@ -60,7 +64,7 @@ class GuardPackages:
             describe(self.dependencies.guard_packages, base_url=base_url, key=key, now=now)
         )
 
-    async def file(self, name: str) -> Response:
+    async def file(self, name: PackageName) -> Response:
         """Return a package. Raises Problem 404."""
         body = self.dependencies.guard_packages.get(name)
         if body is None:
@@ -78,8 +82,8 @@ def read_packages(folder: str) -> dict[str, bytes]:
     """
     if not folder:
         return {}
-    files = sorted(path for path in Path(folder).iterdir() if path.suffix in _MEDIA_TYPES)
-    return {path.name: path.read_bytes() for path in files}
+    files = sorted(file for file in Path(folder).iterdir() if file.suffix in _MEDIA_TYPES)
+    return {file.name: file.read_bytes() for file in files}
 
 
 def describe(
