@@ -36,6 +36,20 @@ CREATE TABLE bundle (
   body BYTEA NOT NULL,
   CONSTRAINT pk_bundle PRIMARY KEY (variant)
 );
+CREATE TABLE buyer_report (
+  chain BIGINT NOT NULL,
+  payer BYTEA NOT NULL,
+  nonce BYTEA NOT NULL,
+  endpoint_id TEXT NOT NULL,
+  pay_to BYTEA NOT NULL,
+  outcome TEXT NOT NULL,
+  at BIGINT NOT NULL,
+  signature BYTEA NOT NULL,
+  CONSTRAINT pk_buyer_report PRIMARY KEY (chain, payer, nonce)
+);
+CREATE INDEX ix_buyer_report_at ON buyer_report (at);
+CREATE INDEX ix_buyer_report_endpoint ON buyer_report (endpoint_id);
+CREATE INDEX ix_buyer_report_payer ON buyer_report (chain, payer, pay_to, at);
 CREATE TABLE calibration_day (
   day INTEGER NOT NULL,
   policy_version INTEGER NOT NULL,

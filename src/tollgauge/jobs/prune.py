@@ -16,7 +16,7 @@ from tollgauge.core.base.units import MINUTE_MS, Clock, day_of
 from tollgauge.db import disk
 from tollgauge.db.engine import Store
 from tollgauge.store import never_public
-from tollgauge.store.endpoints import crawls, listings
+from tollgauge.store.endpoints import buyers_reports, crawls, listings
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.ledger import payments
 from tollgauge.store.probes import archive
@@ -46,6 +46,7 @@ FORGET: Final[Mapping[str, Forget]] = {
     "events": listings.forget_events,
     "crawls": crawls.forget,
     "announcements": seller_files.forget,
+    "buyers_reports": buyers_reports.forget,
 }
 
 

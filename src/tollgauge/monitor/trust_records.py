@@ -42,6 +42,7 @@ def record_of(row: RecordRow, *, now: int) -> TrustRecord:
         offers=_known_offers(row, now=now),
         flags=() if row.result is None else flag_codes(row.result),
         demand=endpoint.demand,
+        reports=row.reports,
         is_down=endpoint.down is not None and endpoint.down.confirmed,
         is_templated=row.templated,
         as_of=now if endpoint.scored_at is None else endpoint.scored_at,

@@ -15,6 +15,7 @@ from tollgauge.core.watch.watch_rules import UNLISTED_MS
 from tollgauge.db import meta, schema
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
+from tollgauge.store.endpoints.buyers_reports import buyer_report
 from tollgauge.store.endpoints.listings import LISTINGS_TURN
 from tollgauge.store.endpoints.rated_endpoints import alternative_count
 from tollgauge.store.endpoints.seller_file_states import seller_file
@@ -34,6 +35,7 @@ _BY_ENDPOINT: Final = (
     change,
     vantage_probe,
     closed_days,
+    buyer_report,
 )
 _ADOPTED: Final = sa.text("adopted")  # a literal: a parameter would not match the partial index
 _WILDCARD: Final = sa.exists().where(

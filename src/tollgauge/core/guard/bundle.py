@@ -20,6 +20,7 @@ import orjson
 import zstandard
 
 from tollgauge.core.base.units import DAY_MS, SECOND_MS
+from tollgauge.core.endpoint.buyers_reports import BuyersReports
 from tollgauge.core.endpoint.terms import KnownOffer
 from tollgauge.core.sale.answer_signature import base64url
 from tollgauge.core.score.advice import AVOIDED
@@ -54,6 +55,7 @@ class TrustRecord:
             until a probe sees one.
         flags: The codes of its score's flags.
         demand: The seller's payers; None if settlements are not known.
+        reports: Buyers' reports; None without any.
         is_down: Whether an outage is confirmed.
         is_templated: Whether its path contains a placeholder.
         as_of: When the score was computed (ms UTC); without a score, when the record was read.
@@ -67,6 +69,7 @@ class TrustRecord:
     flags: tuple[str, ...]
     as_of: int
     demand: ShownDemand | None = None
+    reports: BuyersReports | None = None
     is_down: bool = False
     is_templated: bool = False
 
@@ -221,7 +224,7 @@ class BundleDraft:
         )
 
     def _record_line(self, record: TrustRecord) -> bytes:
-        demand = record.demand
+        demand, reports = record.demand, record.reports
         return _line(
             [
                 key_of(record.resource),
@@ -232,7 +235,7 @@ class BundleDraft:
                 record.flags,
                 demand
                 and [demand.payers, demand.volume, demand.proven_payers, demand.proven_volume],
-                None,  # purchases and buyers' reports
+                reports and [reports.payers, reports.delivered, reports.not_delivered],
                 record.as_of // SECOND_MS,
             ]
         )

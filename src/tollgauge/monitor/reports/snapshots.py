@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
+from tollgauge.core.endpoint.buyers_reports import BuyersReports
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.attribution import VantageState, partly_reachable
 from tollgauge.core.score.advice import UNPROBED, summary
@@ -20,7 +21,7 @@ from tollgauge.core.score.evidence_document import from_stored
 from tollgauge.core.score.improvement import Improvement, improvements
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score, score_from_json
-from tollgauge.store.endpoints import rated_endpoints
+from tollgauge.store.endpoints import buyers_reports, rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
 from tollgauge.store.endpoints.seller_file_states import StoredSellerFile
 from tollgauge.store.probes import change_rows, vantages
@@ -38,8 +39,8 @@ class Snapshot(RatedEndpoint, frozen=True, kw_only=True):
 
     The defaults are those of an endpoint without a score. `reason` explains the recommendation.
     `is_payable` is the state at the last check. `partly_reachable`: some vantages reach it now and
-    others do not; None if only one watches. Only `detailed` reads `improvements` and `seller_file`,
-    the seller's own statement.
+    others do not; None if only one watches. `buyers_reports` is None without any. Only `detailed`
+    reads `improvements` and `seller_file`, the seller's own statement.
     """
 
     reason: str = ""
@@ -57,6 +58,7 @@ class Snapshot(RatedEndpoint, frozen=True, kw_only=True):
     better_alternatives: int | None = None
     policy_version: int = POLICY.version
     partly_reachable: bool | None = None
+    buyers_reports: BuyersReports | None = None
     improvements: tuple[Improvement, ...] = ()
     seller_file: StoredSellerFile | None = None
 
@@ -118,6 +120,7 @@ def read_snapshot(
         build_snapshot(endpoint, score, now=now),
         better_alternatives=better,
         partly_reachable=partly_reachable(states, now=now) if states else None,
+        buyers_reports=buyers_reports.counts(tx, (endpoint.id,)).get(endpoint.id),
     )
 
 

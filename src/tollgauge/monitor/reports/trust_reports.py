@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from tollgauge.core.endpoint.buyers_reports import BuyersReports
 from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.probe.attribution import VantageState, partly_reachable
 from tollgauge.core.probe.probe import ProbeResult
@@ -18,7 +19,7 @@ from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.monitor import ranking, scoring
 from tollgauge.monitor.ranking import Role
 from tollgauge.monitor.reports.snapshots import Pace, pace
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import buyers_reports, endpoints
 from tollgauge.store.probes import probes, vantages
 from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
@@ -33,6 +34,7 @@ class TrustReport:
     - `probe` is the live probe or the last one known.
     - `pace` is set if the endpoint is probed less often than usual.
     - `vantages` contains the last result of each vantage, the primary one first.
+    - `buyers_reports` is None without any.
     """
 
     endpoint: Endpoint
@@ -41,6 +43,7 @@ class TrustReport:
     probe: ProbeResult | None
     pace: Pace | None = None
     vantages: tuple[VantageState, ...] = ()
+    buyers_reports: BuyersReports | None = None
 
     @property
     def partly_reachable(self) -> bool:
@@ -158,4 +161,5 @@ def _report(
         probe=probe,
         pace=pace(hosts.get(tx, endpoint.host), row),
         vantages=vantages.states(tx, (endpoint.id,)).get(endpoint.id, ()),
+        buyers_reports=buyers_reports.counts(tx, (endpoint.id,)).get(endpoint.id),
     )

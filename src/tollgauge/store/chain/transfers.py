@@ -95,6 +95,24 @@ def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) ->
     ]
 
 
+def settled_at(
+    tx: Connection, chain: int, *, wallet: bytes, payer: bytes, nonce: bytes, since: int, until: int
+) -> int | None:
+    """Return when a wallet received a payer's authorization (ms UTC); None if it did not between
+    `since` and `until`.
+    """
+    return rows.highest(
+        tx,
+        transfer.c.at,
+        transfer.c.chain == chain,
+        transfer.c.wallet == wallet,
+        transfer.c.at.between(since, until),
+        transfer.c.incoming,
+        transfer.c.other == payer,
+        transfer.c.nonce == nonce,
+    )
+
+
 def forget(tx: Connection, chain: int, *, before: int, blocks: int) -> int:
     """Delete transfers of whole days before a time (ms UTC), of at most `blocks` blocks, oldest
     first.

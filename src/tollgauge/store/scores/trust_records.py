@@ -6,13 +6,14 @@ jobs/bundle writes the bundles; every web process serves the same bytes (web/fre
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.endpoint.buyers_reports import BuyersReports
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.endpoint.terms import KnownOffer
 from tollgauge.core.guard.bundle import LISTED_MS, Variant
@@ -22,7 +23,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.db.schema import score as score_table
 from tollgauge.store import rows
-from tollgauge.store.endpoints import rated_endpoints
+from tollgauge.store.endpoints import buyers_reports, rated_endpoints
 from tollgauge.store.endpoints.endpoints import PUBLIC
 
 _ROWS: Final = sa.select(
@@ -32,18 +33,21 @@ _ROWS: Final = sa.select(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordRow:
-    """An endpoint with the offers of its envelopes and the JSON of its score, or None."""
+    """An endpoint with the offers of its envelopes, the JSON of its score, or None, and its buyers'
+    reports, None without any.
+    """
 
     endpoint: RatedEndpoint
     offers: tuple[KnownOffer, ...]
     templated: bool
     result: bytes | None
+    reports: BuyersReports | None
 
 
 def get(tx: Connection, endpoint_id: str) -> RecordRow | None:
     """Return the public endpoint with an ID, or None."""
     row = tx.execute(_ROWS.where(endpoint_table.c.id == endpoint_id, PUBLIC)).first()
-    return None if row is None else _record_row(row)
+    return None if row is None else _record_rows(tx, [row])[0]
 
 
 def listed(tx: Connection, *, after: str, limit: int, now: int) -> tuple[RecordRow, ...]:
@@ -60,11 +64,17 @@ def listed(tx: Connection, *, after: str, limit: int, now: int) -> tuple[RecordR
         .order_by(endpoint_table.c.id)
         .limit(limit)
     )
-    return tuple(map(_record_row, tx.execute(page)))
+    return _record_rows(tx, tx.execute(page).all())
 
 
-def _record_row(row: Any) -> RecordRow:
-    return rows.from_columns(RecordRow, row, endpoint=rated_endpoints.from_row(row))
+def _record_rows(tx: Connection, found: Sequence[Any]) -> tuple[RecordRow, ...]:
+    reports = buyers_reports.counts(tx, [row.id for row in found])
+    return tuple(
+        rows.from_columns(
+            RecordRow, row, endpoint=rated_endpoints.from_row(row), reports=reports.get(row.id)
+        )
+        for row in found
+    )
 
 
 bundle: Final = sa.Table(

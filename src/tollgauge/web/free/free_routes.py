@@ -11,7 +11,7 @@ import orjson
 from tollgauge.core.sale.answer_signature import JWKS
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free import bundle_download as bundle
-from tollgauge.web.free import endpoint_lists, guard_packages, lint, preflight
+from tollgauge.web.free import endpoint_lists, guard_packages, lint, outcomes, preflight
 from tollgauge.web.free.api import (
     CATALOGUE,
     EMPTY_OBJECT,
@@ -69,6 +69,7 @@ def free_routes(dependencies: Dependencies) -> Iterable[Route]:
     yield from _feed_routes(dependencies)
     yield from _list_routes(dependencies)
     yield from _lint_routes(dependencies)
+    yield _outcome_route(dependencies)
 
 
 def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
@@ -240,6 +241,21 @@ def _lint_routes(dependencies: Dependencies) -> Iterable[Route]:
         tag="free",
         request={"requestBody": lint.LintRequest.body(lint.EXAMPLE)},
         example=orjson.dumps(lint.EXAMPLE).decode(),
+        strict_query=True,
+    )
+
+
+def _outcome_route(dependencies: Dependencies) -> Route:
+    """Return the route of buyers' reports."""
+    return Route(
+        "POST",
+        outcomes.PATH,
+        outcomes.SUMMARY,
+        outcomes.BuyersReporting(dependencies).submit,
+        "post_outcome",
+        openapi.free(outcomes.OutcomeResponse, outcomes.EXAMPLE_ANSWER, outcomes.ERRORS),
+        tag="free",
+        request={"requestBody": outcomes.OutcomeRequest.body(outcomes.EXAMPLE)},
         strict_query=True,
     )
 

@@ -107,6 +107,16 @@ class DemandResponse(ResponseModel):
     text: str
 
 
+class BuyersReportsResponse(ResponseModel):
+    """Signed statements of payers about delivery: each payer counts once per payTo address, with
+    its latest statement, without a weight. Statements do not change the score.
+    """
+
+    payers: int
+    delivered: int
+    not_delivered: int
+
+
 class DownResponse(ResponseModel):
     """An ongoing outage: the time of its first failure, and the result of the last check.
     `confirmed` is false for a few minutes while the first failure is being confirmed.

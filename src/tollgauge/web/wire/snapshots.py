@@ -22,6 +22,7 @@ from tollgauge.web.wire.response_model import (
     micro_usd,
 )
 from tollgauge.web.wire.scores import (
+    BuyersReportsResponse,
     DemandResponse,
     DownResponse,
     ImprovementResponse,
@@ -101,7 +102,8 @@ class SnapshotResponse(RatedResponse, _SnapshotHead):
     endpoint is payable in half an hour and in 24 hours. `partlyReachable` is present if several
     vantage points probe, and true if only some of them reach the endpoint. `improvements` lists
     changes that would raise the score, largest gain first. `providerStatement` is present if the
-    provider publishes one, and is unverified.
+    provider publishes one, and is unverified. `buyersReports` is present if payers reported whether
+    the endpoint delivered.
     """
 
     reason: str
@@ -128,6 +130,7 @@ class SnapshotResponse(RatedResponse, _SnapshotHead):
     improvements: Annotated[list[ImprovementResponse], Field(max_length=SHOWN)]
     provider_statement: ProviderStatementResponse | None = absent_if_null("seller_file")
     partly_reachable: bool | None = absent_if_null()
+    buyers_reports: BuyersReportsResponse | None = absent_if_null()
 
 
 def leaderboard(board: Leaderboard, *, base_url: str) -> LeaderboardResponse:

@@ -28,7 +28,13 @@ from tollgauge.web.wire.response_model import (
     dump,
     from_attribute,
 )
-from tollgauge.web.wire.scores import DownResponse, FlagResponse, ScoreResponse, score_parts
+from tollgauge.web.wire.scores import (
+    BuyersReportsResponse,
+    DownResponse,
+    FlagResponse,
+    ScoreResponse,
+    score_parts,
+)
 
 if TYPE_CHECKING:  # heavy: commands that only judge a report need no database
     from tollgauge.monitor.reports.trust_reports import Sample, TrustReport
@@ -149,7 +155,8 @@ class TrustReportResponse(ScoreResponse, ReportHead):
     complete report with its evidence. `simulated` is present, and true, if the demo generated part
     of the history. `vantages` and `partlyReachable` are present if several vantage points probe;
     the latter is true if only some of them reached the endpoint in the last two hours. `pace` is
-    present if the paths of a host share its request limit.
+    present if the paths of a host share its request limit, and `buyersReports` if payers reported
+    whether the endpoint delivered.
     """
 
     more_flags: int | None = absent_if_null()
@@ -158,6 +165,7 @@ class TrustReportResponse(ScoreResponse, ReportHead):
     partly_reachable: bool | None = absent_if_null()
     vantages: Annotated[list[VantageResponse] | None, NULL_IF_EMPTY] = absent_if_null()
     pace: PaceResponse | None = absent_if_null()
+    buyers_reports: BuyersReportsResponse | None = absent_if_null()
     advertised_by: AdvertisedBy
     evidence: EvidenceResponse
 

@@ -1,0 +1,102 @@
+"""Buyers' reports: one row per payment whose payer stated an outcome.
+
+monitor/outcomes proves the payments. The figures of an endpoint count each payer once per payTo,
+with its latest statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from tollgauge.core.endpoint.buyers_reports import (
+    REPORTS_KEPT_MS,
+    BuyerOutcome,
+    BuyersReports,
+)
+from tollgauge.db.codec import Encoded
+from tollgauge.db.schema import metadata
+from tollgauge.store import rows
+
+buyer_report: Final = sa.Table(
+    "buyer_report",
+    metadata,
+    sa.Column("chain", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("payer", sa.LargeBinary, primary_key=True),
+    sa.Column("nonce", sa.LargeBinary, primary_key=True),
+    sa.Column("endpoint_id", sa.Text, nullable=False),
+    sa.Column("pay_to", sa.LargeBinary, nullable=False),
+    sa.Column("outcome", Encoded(str, BuyerOutcome), nullable=False),
+    # The time of the payment in the statement (ms UTC).
+    sa.Column("at", sa.BigInteger, nullable=False),
+    sa.Column("signature", sa.LargeBinary, nullable=False),
+    sa.Index("ix_buyer_report_endpoint", "endpoint_id"),
+    sa.Index("ix_buyer_report_payer", "chain", "payer", "pay_to", "at"),
+    sa.Index("ix_buyer_report_at", "at"),
+    sqlite_with_rowid=False,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuyerReport:
+    """A statement of a payer about one payment; `at` is in ms UTC."""
+
+    chain: int
+    payer: bytes
+    nonce: bytes
+    endpoint_id: str
+    pay_to: bytes
+    outcome: BuyerOutcome
+    at: int
+    signature: bytes
+
+
+def add(tx: Connection, report: BuyerReport) -> bool:
+    """Store a statement. Returns whether it is now the stored one about its payment: a different
+    one is not replaced.
+    """
+    rows.add_missing(tx, buyer_report, [rows.to_columns(report)])
+    query = sa.select(buyer_report).where(
+        buyer_report.c.chain == report.chain,
+        buyer_report.c.payer == report.payer,
+        buyer_report.c.nonce == report.nonce,
+    )
+    stored = rows.from_columns(BuyerReport, tx.execute(query).one())
+    # Without the signature: an account can sign the same statement in several ways.
+    return replace(stored, signature=report.signature) == report
+
+
+def counts(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, BuyersReports]:
+    """Return the figures of endpoints by ID; endpoints without statements are left out."""
+    later = buyer_report.alias()
+    of_payer = (later.c[name] == buyer_report.c[name] for name in ("chain", "payer", "pay_to"))
+    is_later = sa.tuple_(later.c.at, later.c.nonce) > sa.tuple_(
+        buyer_report.c.at, buyer_report.c.nonce
+    )
+    is_delivered = buyer_report.c.outcome == BuyerOutcome.DELIVERED
+    query = (
+        sa.select(
+            buyer_report.c.endpoint_id,
+            sa.func.sum(sa.case((is_delivered, 1), else_=0)).label("delivered"),
+            sa.func.count().label("payers"),
+        )
+        .where(~sa.exists().where(*of_payer, is_later))
+        .group_by(buyer_report.c.endpoint_id)
+    )
+    return {
+        row.endpoint_id: BuyersReports(
+            delivered=int(row.delivered), not_delivered=row.payers - int(row.delivered)
+        )
+        for row in rows.with_any(tx, query, buyer_report.c.endpoint_id, endpoint_ids)
+    }
+
+
+def forget(tx: Connection, *, now: int, limit: int) -> int:
+    """Delete up to `limit` expired statements; return their number."""
+    is_old = buyer_report.c.at < now - REPORTS_KEPT_MS
+    order = (buyer_report.c.at,)
+    return rows.delete_batch(tx, buyer_report, is_old, order_by=order, limit=limit)
