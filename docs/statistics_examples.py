@@ -18,6 +18,7 @@ from tollgauge.monitor.calibration import Calibration
 from tollgauge.monitor.reports.overview import Ecosystem
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
+from tollgauge.store.chain.submitters import FacilitatorFigures, FacilitatorPeriod
 from tollgauge.web.wire import statistics_answers
 from tollgauge.web.wire.response_model import ResponseModel, dump
 from tollgauge.web.wire.statistics_answers import CalibrationResponse, EcosystemResponse, ecosystem
@@ -71,7 +72,35 @@ def _periods() -> ChainPeriods:
     )
     by_day = [DaySum(last - 29 + n, 304, 600_000_000, 410_000_000) for n in range(30)]
     return ChainPeriods(
-        chain=8453, as_of=AS_OF, last_day=last, comparisons=comparisons, by_day=tuple(by_day)
+        chain=8453,
+        as_of=AS_OF,
+        last_day=last,
+        comparisons=comparisons,
+        by_day=tuple(by_day),
+        facilitators=tuple(_facilitators(days, 9_120 * days // 30) for days in (1, 7, 30)),
+    )
+
+
+def _facilitators(days: int, settlements: int) -> FacilitatorPeriod:
+    """Return a period in which three of four settlements were looked up."""
+    looked_up = settlements * 3 // 4
+    counts = (looked_up - looked_up // 5 - looked_up // 20, looked_up // 5, looked_up // 20)
+    top = [
+        FacilitatorFigures(
+            address=f"0x{number:02x}" + "c0" * 19,
+            configured=number == 1,
+            settlements=count,
+            volume=count * 2_000_000,
+            buyers=count // 8 + 1,
+        )
+        for number, count in enumerate(counts, 1)
+    ]
+    return FacilitatorPeriod(
+        days=days,
+        settlements=settlements,
+        looked_up=looked_up,
+        submitters=len(top),
+        top=tuple(top),
     )
 
 

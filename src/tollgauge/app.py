@@ -207,6 +207,7 @@ class Opened:
                 clock=clock,
                 pay_to=config.sale.pay_to,
                 anchors=config.demand.anchors,
+                read_signers=self.facilitator.evm_signers,
             )
             every_s = config.index.every_ms / SECOND_MS
             yield Job("index", follow, every_s=every_s, timeout_s=300, exclusive=True)

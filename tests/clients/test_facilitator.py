@@ -6,7 +6,7 @@ import asyncio
 import base64
 import gzip
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -74,6 +74,56 @@ async def facing(reply: Response) -> AsyncIterator[tuple[Facilitator, list[Any]]
             yield client, asked
         finally:
             await client.close()
+
+
+SIGNERS = {
+    "eip155:*": ["0x" + "AB" * 20, "not an address"],
+    "eip155:8453": ["0x" + "cd" * 20],
+    "solana:*": ["0x" + "ef" * 20],
+}
+
+
+@asynccontextmanager
+async def supporting(
+    answer: Callable[[Request], Awaitable[Response]], *, timeout_s: float = 10.0
+) -> AsyncIterator[Facilitator]:
+    """A client of a facilitator that only implements /supported."""
+    async with serve(Starlette(routes=[Route("/supported", answer)])) as port:
+        url = f"http://127.0.0.1:{port}"
+        client = Facilitator(FacilitatorSettings(url=url, verify_timeout_s=timeout_s))
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+async def test_signers_are_the_addresses_of_evm_chains() -> None:
+    async def answer(_: Request) -> Response:
+        return JSONResponse({"kinds": [], "extensions": [], "signers": SIGNERS})
+
+    async with supporting(answer) as client:
+        assert await client.evm_signers() == {bytes([0xAB]) * 20, bytes([0xCD]) * 20}
+
+
+async def test_without_a_facilitator_there_are_no_signers() -> None:
+    client = Facilitator(FacilitatorSettings())
+    assert await client.evm_signers() == frozenset()
+    await client.close()
+
+
+async def test_silence_of_supported_does_not_stop_sales() -> None:
+    over = asyncio.Event()
+
+    async def answer(_: Request) -> Response:
+        await over.wait()
+        return JSONResponse({})
+
+    async with supporting(answer, timeout_s=0.05) as client:
+        for _ in range(SILENT):
+            with pytest.raises(FacilitatorUnavailable, match="did not respond"):
+                await client.evm_signers()
+        assert client.takes_sales()
+        over.set()
 
 
 def bomb() -> Response:

@@ -226,6 +226,18 @@ async def test_every_kind_of_settlement_is_found_and_nothing_else(
     expected = await market.expected()
     assert len(expected) == 8
     assert await table(store) == expected
+    # Mining makes the settlements final, so that their submitters are looked up.
+    await market.world.chain.rpc("anvil_mine", hex(SETTINGS.finality))
+    await settle(store, logs)
+    stored = (await fetch(store, sa.select(transfers.transfer))).all()
+    assert {row.submitter is None for row in stored if row.incoming} == {False}
+    for row in stored:
+        if row.incoming:
+            sent = await market.world.chain.rpc(
+                "eth_getTransactionReceipt", "0x" + row.transaction.hex()
+            )
+            assert "0x" + row.submitter.hex() == sent["from"]
+    assert len({row.submitter for row in stored if row.incoming}) > 1
     # The gift and the payments of the batch that are too small are money, but no payments.
     for which, others in ((0, 5_000 + 1), (1, 99)):
         wallet = market.seller(which).lower()

@@ -165,6 +165,7 @@ class FakeChain:
         genesis = Block(0, self.dice.randbytes(32), bytes(32), START, (), ())
         self.blocks: list[Block] = [genesis]
         self.receipts: dict[str, dict[str, Any]] = {}
+        self.transactions: dict[bytes, dict[str, Any]] = {}
         self.final = 0
 
     @property
@@ -193,6 +194,14 @@ class FakeChain:
                 for offset, log in enumerate(tx.logs)
             ]
             self.receipts[transaction] = {"transactionHash": transaction, "logs": own}
+            # One of two facilitators, without a random number, which would change other tests.
+            sender = address(f"facilitator {int(transaction[-1], 16) % 2}")
+            self.transactions[bytes.fromhex(transaction[2:])] = {
+                "hash": transaction,
+                "blockHash": "0x" + block_hash.hex(),
+                "blockNumber": hex(number),
+                "from": "0x" + sender.hex(),
+            }
             logs += own
         block = Block(number, block_hash, self.head.hash, at, tuple(txs), tuple(logs))
         self.blocks.append(block)

@@ -30,6 +30,8 @@ class Mood:
     batch_max: int | None = None
     fork: list[Block] | None = None
     finalized: bool = True
+    no_transactions: bool = False
+    null_transactions: bool = False
 
 
 @dataclass
@@ -93,6 +95,9 @@ class FakeNode:
             return self.block(params[0])
         if method == "eth_getTransactionReceipt":
             return self.chain.receipts.get(params[0])
+        if method == "eth_getTransactionByHash" and not self.mood.no_transactions:
+            known = None if self.mood.null_transactions else self.chain.transactions
+            return None if known is None else known.get(bytes.fromhex(params[0][2:]))
         if method == "eth_getLogs":
             return self.logs(params[0])
         raise RefusedError(-32601, "the method does not exist")

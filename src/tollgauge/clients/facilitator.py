@@ -22,7 +22,7 @@ from x402.schemas import SettleResponse, SupportedResponse, VerifyResponse
 from tollgauge.clients.peer import WebUrl, public_authorities
 from tollgauge.core.base import strictjson
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.units import EVM_WORD_PATTERN
+from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN
 from tollgauge.core.sale.payment import X402_VERSION, Payment
 
 SILENT: Final = 5
@@ -154,7 +154,8 @@ class Facilitator:
         occasional trials.
         """
         now_s = asyncio.get_running_loop().time()
-        return all(breaker.passes(now_s) for breaker in self._breakers.values())
+        # A sale does not need `supported`, which the index loop reads.
+        return all(self._breakers[verb].passes(now_s) for verb in ("verify", "settle"))
 
     async def close(self) -> None:
         """Close the pool."""
@@ -166,19 +167,39 @@ class Facilitator:
         Raises:
             FacilitatorUnavailable: It did not respond, or the reply is invalid.
         """
-        status, reply = await self._exchange("supported", self._settings.verify_timeout_s)
-        if status != 200:
-            raise FacilitatorUnavailable(f"The facilitator returned {status} for supported.")
-        try:
-            answer = SupportedResponse.model_validate(strictjson.loads(reply))
-        except (strictjson.StrictJsonError, ValidationError) as error:
-            problem = "The facilitator's supported reply is malformed."
-            raise FacilitatorUnavailable(problem) from error
+        answer = await self._supported()
         return frozenset(
             kind.network
             for kind in answer.kinds
             if (kind.x402_version, kind.scheme) == (X402_VERSION, "exact")
         )
+
+    async def evm_signers(self) -> frozenset[bytes]:
+        """Return the addresses that it names as its signers on EVM chains; empty without a URL.
+
+        Raises:
+            FacilitatorUnavailable: It did not respond, or the reply is invalid.
+        """
+        if not self._settings.url:
+            return frozenset()
+        signers = (await self._supported()).signers
+        return frozenset(
+            bytes.fromhex(address[2:])
+            for family, addresses in signers.items()
+            if family.startswith("eip155:")
+            for address in addresses
+            if EVM_ADDRESS_PATTERN.fullmatch(address)
+        )
+
+    async def _supported(self) -> SupportedResponse:
+        status, reply = await self._exchange("supported", self._settings.verify_timeout_s)
+        if status != 200:
+            raise FacilitatorUnavailable(f"The facilitator returned {status} for supported.")
+        try:
+            return SupportedResponse.model_validate(strictjson.loads(reply))
+        except (strictjson.StrictJsonError, ValidationError) as error:
+            problem = "The facilitator's supported reply is malformed."
+            raise FacilitatorUnavailable(problem) from error
 
     async def verify(self, payment: Payment, requirements: dict[str, object]) -> Verified | Refused:
         """Verify a payment. Raises FacilitatorUnavailable."""

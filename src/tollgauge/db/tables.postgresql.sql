@@ -353,9 +353,11 @@ CREATE TABLE transfer (
   nonce BYTEA,
   transaction BYTEA NOT NULL,
   at BIGINT NOT NULL,
+  submitter BYTEA,
   CONSTRAINT pk_transfer PRIMARY KEY (chain, number, block_hash, log_index, wallet)
 );
 CREATE INDEX ix_transfer_wallet ON transfer (chain, wallet, at);
+CREATE INDEX ix_transfer_without_submitter ON transfer (chain, number) WHERE incoming AND submitter IS NULL;
 CREATE TABLE transfer_day (
   chain BIGINT NOT NULL,
   wallet BYTEA NOT NULL,

@@ -368,10 +368,12 @@ CREATE TABLE transfer (
   nonce BLOB,
   "transaction" BLOB NOT NULL,
   at BIGINT NOT NULL,
+  submitter BLOB,
   CONSTRAINT pk_transfer PRIMARY KEY (chain, number, block_hash, log_index, wallet)
 )
  WITHOUT ROWID;
 CREATE INDEX ix_transfer_wallet ON transfer (chain, wallet, at);
+CREATE INDEX ix_transfer_without_submitter ON transfer (chain, number) WHERE incoming AND submitter IS NULL;
 CREATE TABLE transfer_day (
   chain BIGINT NOT NULL,
   wallet BLOB NOT NULL,

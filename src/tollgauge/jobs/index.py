@@ -9,7 +9,8 @@ A round, for one chain:
    (jobs/index_visit).
 4. Audits newly final blocks: reads them again, at two nodes if possible, and adds missing
    transfers. A node may have omitted logs at the first reading.
-5. Marks endpoints with changed settlements for scoring; periodically measures the chain's volume
+5. Looks up who submitted the newest final settlements, for the statistics of facilitators.
+6. Marks endpoints with changed settlements for scoring; periodically measures the chain's volume
    and runs the reconciliation (jobs/settle).
 
 Each step is fetched completely and then written in one transaction, so that a process can stop at
@@ -19,7 +20,7 @@ any point. If a node fails, the round continues at the next one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from sqlalchemy import Connection
@@ -27,7 +28,8 @@ from sqlalchemy import Connection
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, Watched
 from tollgauge.clients.chain.nodes import View
 from tollgauge.clients.chain.rpc import RpcError
-from tollgauge.core.base.units import MINUTE_MS, Clock
+from tollgauge.core.base.errors import TollgaugeError
+from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, Clock
 from tollgauge.core.chain.blocks import (
     BlockHeader,
     DeepReorgError,
@@ -48,11 +50,12 @@ from tollgauge.jobs.index_visit import (
 )
 from tollgauge.monitor import settlement
 from tollgauge.observe import log
-from tollgauge.store.chain import cursors, deposits, volumes, wallets
+from tollgauge.store.chain import cursors, deposits, submitters, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
 
 LOOK_BACK_MS: Final = 10 * MINUTE_MS  # allowance for clocks of machines that write the ledger
 SHARE: Final = 100  # measuring the volume takes at most 1 % of the time; so does reconciliation
+LOOKUP_RETRY_MS: Final = 10 * MINUTE_MS  # pause after a node refused to return transactions
 _FORK_BATCH: Final = 32  # block hashes compared per request when looking for a fork
 
 
@@ -65,11 +68,13 @@ async def run(
     clock: Clock,
     pay_to: str = "",
     anchors: Mapping[str, tuple[str, ...]] | None = None,
+    read_signers: Callable[[], Awaitable[frozenset[bytes]]] | None = None,
 ) -> dict[str, object]:
     """Run one round. The tally counts blocks, entries, deposits and problems; `busy` requests
     another round immediately.
 
-    `pay_to` is the address this service sells to now, empty if it sells nothing.
+    `pay_to` is the address this service sells to now, empty if it sells nothing; `read_signers`
+    returns the addresses of its facilitator.
 
     Raises:
         DeepReorgError: The chains of all nodes contradict a final block.
@@ -94,6 +99,7 @@ async def run(
                 tally=tally,
                 pay_to=pay_to.lower(),
                 anchors=anchors or {},
+                read_signers=read_signers,
             )
             return await _steps(visit)
         except (RpcError, DeepReorgError) as error:
@@ -137,6 +143,7 @@ async def _steps(visit: Visit) -> dict[str, object]:
     for _ in range(visit.settings.steps):
         if visit.late or not await _audit(visit):
             break
+    await _look_up_submitters(visit, cursor)
     await _publish(visit)
     await _reconcile(visit)
     return {**visit.tally, "busy": busy}
@@ -320,6 +327,40 @@ async def _add_missing(visit: Visit, cursor: Cursor, span: Span, views: list[Vie
     visit.tally["missed"] += added
 
 
+async def _look_up_submitters(visit: Visit, cursor: Cursor) -> None:
+    """Look up who submitted the newest final settlements. A failure only delays the statistics, so
+    that it neither ends the round nor selects another node.
+    """
+    limit = visit.settings.submitters
+    if not limit or visit.late or visit.clock() < visit.state.submitters_after:
+        return
+    final = min(visit.view.finalized, cursor.number)
+    unknown = await visit.store.reading(submitters.find_unknown, visit.id, final=final, limit=limit)
+    if not unknown:
+        return
+    keys = [(one.block_hash, one.hash) for one in unknown]
+    try:
+        senders = await visit.chain.nodes.senders(visit.view, keys)
+    except RpcError as error:
+        visit.state.submitters_after = visit.clock() + LOOKUP_RETRY_MS
+        log().warning("index.submitters", chain=visit.id, node=visit.view.node.name, why=str(error))
+        return
+    await visit.store.writing(submitters.save, visit.id, dict(zip(unknown, senders, strict=True)))
+    visit.tally["submitters"] += sum(map(bool, senders))
+
+
+async def _read_signers(visit: Visit) -> frozenset[bytes]:
+    """Return the addresses of the configured facilitator, read at most once per hour."""
+    state, now = visit.state, visit.clock()
+    if visit.read_signers is not None and now >= state.signers_at + HOUR_MS:
+        state.signers_at = now
+        try:
+            state.signers = await visit.read_signers()
+        except TollgaugeError as error:
+            log().warning("index.signers", why=str(error))
+    return state.signers
+
+
 async def _publish(visit: Visit) -> None:
     """Mark endpoints with changed settlements; measure the chain's volume if due."""
     now = visit.clock()
@@ -333,7 +374,8 @@ async def _publish(visit: Visit) -> None:
     if last is not None and now - max(last.as_of, visit.state.volume_at) < pause:
         return
     visit.state.volume_at = now
-    await settlement.measure(visit.store, visit.id, now=now)
+    signers = await _read_signers(visit)
+    await settlement.measure(visit.store, visit.id, now=now, signers=signers)
     visit.state.volume_ms = visit.clock() - now
 
 

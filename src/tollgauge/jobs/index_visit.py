@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, Field, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.logs import ChainLogs, Fetched, LogSettings, UnconfirmedError, Watched
@@ -47,6 +47,10 @@ class IndexSettings(LogSettings):
     """Minimum time between two scores of an endpoint because of changed settlements."""
     volume_every_ms: int = 5 * MINUTE_MS
     """Time between two measurements of the chain's volume, and between two reconciliations."""
+    submitters: NonNegativeInt = 100
+    """Settlement transactions per round whose submitter is looked up for the statistics of
+    facilitators; 0 turns this off.
+    """
     round_ms: int = 20_000
     """A round starts no further step after this time."""
 
@@ -93,6 +97,9 @@ class IndexState:
     - `watched` is the set of addresses at its `version`.
     - `unconfirmed` counts consecutive answers without confirmation, for wallets and deposits.
     - `ledger_at` is the time up to which the ledger was searched for addresses.
+    - `submitters_after` is the time before which submitters are not looked up, because the node
+      refused it.
+    - `signers` are the configured facilitator's addresses as of `signers_at`.
     - The remaining fields state when volume and reconciliation last ran and how long that took.
     """
 
@@ -103,6 +110,9 @@ class IndexState:
     ledger_at: int = 0
     volume_at: int = 0
     volume_ms: int = 0
+    submitters_after: int = 0
+    signers: frozenset[bytes] = frozenset()
+    signers_at: int = 0
     reconciled_at: int = 0
     reconciliation_ms: int = 0
 
@@ -116,6 +126,7 @@ class Visit:
     - `tally` also includes work at nodes that failed before.
     - `pay_to` is the address this service sells to, in lower case, empty if it sells nothing.
     - `anchors` contains the addresses that prove payers, by owner.
+    - `read_signers` asks the configured facilitator for its addresses; None without a facilitator.
     """
 
     store: Store
@@ -128,6 +139,7 @@ class Visit:
     tally: Counter[str]
     pay_to: str
     anchors: Mapping[str, tuple[str, ...]]
+    read_signers: Callable[[], Awaitable[frozenset[bytes]]] | None
 
     @property
     def id(self) -> int:

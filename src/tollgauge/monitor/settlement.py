@@ -6,7 +6,7 @@ jobs/index and jobs/settle decide when to query a chain.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from sqlalchemy import Connection
@@ -70,16 +70,16 @@ def add_missing(
     return cursors.record_audit(tx, cursor, span, entries, at=at, received=received)
 
 
-async def measure(store: Store, chain: int, *, now: int) -> None:
+async def measure(store: Store, chain: int, *, now: int, signers: Collection[bytes] = ()) -> None:
     """Compute each wallet's demand and the published figures of a chain, then delete expired
-    transfers.
+    transfers. `signers` are the addresses of the configured facilitator.
     """
     demands, volume = await store.reading(volumes.measure_chain, chain, as_of=now)
     for batch in rows.chunks(demands, WALLETS_PER_WRITE):
         await store.writing(volumes.save_demands, chain, batch, as_of=now)
     await store.writing(volumes.drop_demands, chain, before=now)
     await store.writing(volumes.publish, volume)
-    measured = await store.reading(periods.measure, chain, as_of=now)
+    measured = await store.reading(periods.measure, chain, as_of=now, signers=signers)
     if measured is not None:
         last_day = measured.periods.last_day
         for incomes in rows.chunks(measured.wallets, WALLETS_PER_WRITE):

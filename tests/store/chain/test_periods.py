@@ -12,6 +12,7 @@ from tests.store.chain.test_volumes import (
     SHOP,
     SOLD_AT,
     TRADES,
+    WATCHED,
     host,
     indexed,
 )
@@ -23,7 +24,7 @@ from tollgauge.core.endpoint.identity import site
 from tollgauge.core.score.demand import measure_demand
 from tollgauge.db.engine import Store
 from tollgauge.monitor import settlement
-from tollgauge.store.chain import cursors, periods
+from tollgauge.store.chain import cursors, periods, submitters
 from tollgauge.store.chain.periods import ChainPeriods, PeriodFigures
 
 LAST = day_of(AS_OF) - 1
@@ -115,3 +116,60 @@ async def test_previous_month_has_the_figures_measured_at_its_end(store: Store) 
 async def test_nothing_is_published_before_a_chain_is_indexed(store: Store) -> None:
     await settlement.measure(store, CHAIN, now=AS_OF)
     assert await store.reading(periods.published) == ()
+
+
+async def test_facilitators_have_the_payments_that_were_looked_up(store: Store) -> None:
+    await indexed(store, MORE)
+    everything = await store.reading(submitters.find_unknown, CHAIN, final=10**6, limit=10**6)
+    found = {one: (b"\x01" if one.number % 2 else b"\x02") * 20 for one in everything}
+    unknown, lacking, *known = everything
+    await store.writing(submitters.save, CHAIN, {one: found[one] for one in known})
+    await store.writing(submitters.save, CHAIN, {lacking: b""})
+    assert await store.reading(submitters.find_unknown, CHAIN, final=10**6, limit=9) == [unknown]
+    assert await store.reading(submitters.find_unknown, CHAIN, final=0, limit=9) == []
+    await settlement.measure(store, CHAIN, now=AS_OF, signers={b"\x01" * 20})
+    (published,) = await store.reading(periods.published)
+    paid = {
+        number: trade
+        for number, trade in enumerate(sorted(MORE, key=lambda trade: -trade.days), 1)
+        if trade.receiver in WATCHED and trade.signed
+    }
+    assert [one.days for one in published.facilitators] == [1, 7, 30]
+    for period in published.facilitators:
+        within = {n: one for n, one in paid.items() if LAST - period.days < day(one) <= LAST}
+        assert period.settlements == len(within)
+        expected_rows = {}
+        for address_byte in (b"\x01", b"\x02"):
+            own = [
+                within[one.number]
+                for one in known
+                if one.number in within and found[one] == address_byte * 20
+            ]
+            if own:
+                expected_rows["0x" + address_byte.hex() * 20] = (
+                    len(own),
+                    sum(one.value for one in own),
+                    len({one.sender for one in own}),
+                    address_byte == b"\x01",
+                )
+        assert {
+            row.address: (row.settlements, row.volume, row.buyers, row.configured)
+            for row in period.top
+        } == expected_rows
+        assert period.looked_up == sum(count for count, *_ in expected_rows.values())
+        assert period.submitters == len(expected_rows)
+    assert published.facilitators[-1].submitters == 2
+
+
+async def test_only_the_largest_facilitators_are_stored(store: Store) -> None:
+    many = [Trade(CAT, SHOP, USD, 2 + number / 100) for number in range(submitters.TOP + 3)]
+    today = Trade(CAT, MAPS, USD, 0.1)  # completes the days before
+    await indexed(store, [*many, Trade(CAT, SHOP, USD, 3), today])
+    _, *everything = await store.reading(submitters.find_unknown, CHAIN, final=10**6, limit=99)
+    addresses = {one: bytes([min(n, submitters.TOP + 2)]) * 20 for n, one in enumerate(everything)}
+    await store.writing(submitters.save, CHAIN, addresses)
+    await settlement.measure(store, CHAIN, now=AS_OF)
+    (published,) = await store.reading(periods.published)
+    month = published.facilitators[-1]
+    assert (month.submitters, len(month.top)) == (submitters.TOP + 3, submitters.TOP)
+    assert month.top[0].settlements == 2

@@ -19,6 +19,7 @@ from tollgauge.clients.chain.rpc import (
     RpcUnavailable,
     quantity,
 )
+from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, hex_text
 from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.chain.settlement import LogError, word
 
@@ -90,6 +91,17 @@ class ChainNodes:
             raise RpcUnavailable(f"{view.node.name} sent blocks that were not requested.")
         return headers
 
+    async def senders(self, view: View, transactions: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+        """Return the sender of each transaction, given as (block hash, transaction hash) of a final
+        block; empty bytes if the node does not have the transaction in this block.
+        """
+        calls = [RpcCall("eth_getTransactionByHash", [hex_text(tx)]) for _, tx in transactions]
+        results = await view.node.results(calls)
+        return [
+            _sender(result, block_hash, transaction)
+            for result, (block_hash, transaction) in zip(results, transactions, strict=True)
+        ]
+
     async def second(self, view: View, last: int) -> View | None:
         """Return another node whose head is at or after block `last`, or None."""
         for node in list(self._nodes):
@@ -127,6 +139,15 @@ class ChainNodes:
             raise known
         number = head.number - self._finality if known is None else _header(known).number
         return View(node, head, max(0, min(number, head.number)))
+
+
+def _sender(value: Any, block_hash: bytes, transaction: bytes) -> bytes:
+    if not isinstance(value, dict):
+        return b""
+    place, sender = (value.get("blockHash"), value.get("hash")), value.get("from")
+    if place != (hex_text(block_hash), hex_text(transaction)) or not isinstance(sender, str):
+        return b""
+    return bytes.fromhex(sender[2:]) if EVM_ADDRESS_PATTERN.fullmatch(sender) else b""
 
 
 def _header(value: Any) -> BlockHeader:

@@ -21,8 +21,11 @@ from tollgauge.core.base.units import DAY_MS, day_of
 from tollgauge.core.chain.blocks import Span
 from tollgauge.core.chain.settlement import Entry
 from tollgauge.db.codec import Amount
-from tollgauge.db.schema import metadata
+from tollgauge.db.schema import metadata, partial_index
 from tollgauge.store import rows
+
+WITHOUT_SUBMITTER: Final = sa.text("incoming AND submitter IS NULL")
+"""The condition of a partial index: payments whose submitter was not looked up."""
 
 transfer = sa.Table(
     "transfer",
@@ -39,7 +42,10 @@ transfer = sa.Table(
     sa.Column("nonce", sa.LargeBinary),
     sa.Column("transaction", sa.LargeBinary, nullable=False),
     sa.Column("at", sa.BigInteger, nullable=False),
+    # The address that sent the transaction (store/chain/submitters).
+    sa.Column("submitter", sa.LargeBinary),
     sa.Index("ix_transfer_wallet", "chain", "wallet", "at"),
+    partial_index("ix_transfer_without_submitter", "chain", "number", where=WITHOUT_SUBMITTER),
     sqlite_with_rowid=False,
 )
 

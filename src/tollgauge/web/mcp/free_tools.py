@@ -147,7 +147,8 @@ class FreeTools:
                 title="Statistics of all pay-per-call endpoints",
                 description=(
                     "Return the number of listed, active, reachable and compliant pay-per-call "
-                    "(x402) endpoints, and their settlements in the last 1, 7 and 30 days."
+                    "(x402) endpoints, and their settlements in the last 1, 7 and 30 days. Single "
+                    "days and facilitators are only in GET /trust/stats."
                 ),
                 arguments=_NO_ARGUMENTS,
                 output=of_model(EcosystemResponse),

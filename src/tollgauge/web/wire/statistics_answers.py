@@ -126,15 +126,42 @@ class SettlementDayResponse(ResponseModel):
     proven_volume_usd: Dollars | None = from_attribute("proven_volume")
 
 
+class FacilitatorResponse(ResponseModel):
+    """Payments that one address submitted. `configured` addresses are signers of this service's
+    facilitator.
+    """
+
+    address: str
+    configured: bool
+    settlements: int
+    volume_usd: Dollars = from_attribute("volume")
+    buyers: int
+
+
+class FacilitatorPeriodResponse(ResponseModel):
+    """All payments of the last `days` complete UTC days by the address that submitted their
+    transaction, usually a facilitator's. `lookedUpShare` of the `settlements` were looked up, the
+    newest first (null without settlements); the other figures cover only these. `top` has the
+    addresses with the most settlements, out of `submitters`.
+    """
+
+    days: int
+    settlements: int
+    looked_up_share: float | None
+    submitters: int
+    top: list[FacilitatorResponse]
+
+
 class NetworkSettlementsResponse(ResponseModel):
-    """Settlements on a network up to the UTC day `lastDay`, and each of the last 30 days, oldest
-    first.
+    """Settlements on a network up to the UTC day `lastDay`, each of the last 30 days, oldest
+    first, and the facilitators that submitted them.
     """
 
     network: str
     last_day: str
     periods: list[PeriodResponse]
     by_day: list[SettlementDayResponse]
+    facilitators: list[FacilitatorPeriodResponse]
 
 
 class EcosystemResponse(ResponseModel):
@@ -175,7 +202,7 @@ def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemResponse:
         proven_share=share,
         payers30d=None if sold is None else sold.payers,
         settlements=[
-            _settlements(chain, measured=sold is not None and sold.measured)
+            network_settlements(chain, measured=sold is not None and sold.measured)
             for chain in stats.periods
         ],
         distributions=_distributions(statistics),
@@ -183,10 +210,12 @@ def ecosystem(stats: Ecosystem, statistics: Statistics) -> EcosystemResponse:
 
 
 def brief_ecosystem(stats: EcosystemResponse) -> EcosystemResponse:
-    """Return the statistics without single days, rare names and empty bins, for an agent's
-    context.
+    """Return the statistics without single days, facilitators, rare names and empty bins, for an
+    agent's context.
     """
-    settled = [row.model_copy(update={"by_day": []}) for row in stats.settlements]
+    settled = [
+        row.model_copy(update={"by_day": [], "facilitators": []}) for row in stats.settlements
+    ]
     counts = stats.distributions
     lists: dict[str, object] = {name: _brief_names(getattr(counts, name)) for name in _NAMES}
     lists |= {name: [row for row in getattr(counts, name) if row.count] for name in _BINS}
@@ -209,7 +238,8 @@ def _brief_names(counts: list[NameResponse]) -> list[NameResponse]:
     return [*named, *others]
 
 
-def _settlements(chain: ChainPeriods, *, measured: bool) -> NetworkSettlementsResponse:
+def network_settlements(chain: ChainPeriods, *, measured: bool) -> NetworkSettlementsResponse:
+    """Build the settlements of a network; proven figures are null unless `measured`."""
     unproven: dict[str, Any] = {} if measured else {"proven_volume_usd": None}
     unproven_buyers = {} if measured else {"proven_buyers": None}
 
@@ -230,6 +260,12 @@ def _settlements(chain: ChainPeriods, *, measured: bool) -> NetworkSettlementsRe
         by_day=[
             SettlementDayResponse.build(one, day=iso_day(one.day * DAY_MS), **unproven)
             for one in chain.by_day
+        ],
+        facilitators=[
+            FacilitatorPeriodResponse.build(
+                period, looked_up_share=share(period.settlements, period.looked_up).share
+            )
+            for period in chain.facilitators
         ],
     )
 

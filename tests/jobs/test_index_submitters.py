@@ -1,0 +1,165 @@
+"""Looking up who submitted settlements, on a chain that reorganises and with nodes that fail."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from tests.support.fake_chain import FINAL_DEPTH, WALLETS, FakeChain
+from tests.support.fake_node import Mood
+from tests.support.indexer import QUICK, Indexer, _fields, agrees, world
+from tests.support.statements import fetch
+
+from tollgauge.clients.facilitator import FacilitatorUnavailable
+from tollgauge.jobs import index
+from tollgauge.jobs.index_visit import IndexSettings
+from tollgauge.store.chain.transfers import transfer
+
+LOOKUP = "eth_getTransactionByHash"
+
+
+@pytest.fixture
+def database(tmp_path: Path, empty_sqlite: Path) -> Path:
+    return Path(shutil.copy(empty_sqlite, tmp_path / "index.db"))
+
+
+def limited(count: int) -> IndexSettings:
+    return IndexSettings(**{**_fields(QUICK), "submitters": count})
+
+
+async def payments(indexer: Indexer) -> list[Any]:
+    """Return the stored payments, oldest first."""
+    query = sa.select(transfer).where(transfer.c.incoming).order_by(transfer.c.number)
+    return list((await fetch(indexer.store, query)).all())
+
+
+async def finish(indexer: Indexer) -> None:
+    """Run rounds until no transaction of a final block is left."""
+    await indexer.settle()
+    while (await indexer.round()).get("submitters"):
+        pass
+
+
+async def test_submitters_of_final_payments_follow_the_chain_through_a_reorganisation(
+    database: Path,
+) -> None:
+    chain = FakeChain(1)
+    chain.mine_some(100)
+    async with world(database, chain) as (indexer, _):
+        await indexer.watch(*WALLETS)
+        await finish(indexer)
+        rows = await payments(indexer)
+        assert any(row.number > chain.final for row in rows)
+        assert {row.submitter for row in rows if row.number > chain.final} == {None}
+        chain.reorg(30, 35)
+        chain.mine_some(FINAL_DEPTH)
+        await finish(indexer)
+        await agrees(indexer, WALLETS)
+        rows = [row for row in await payments(indexer) if row.number <= chain.final]
+    assert len({row.submitter for row in rows}) > 1
+    for row in rows:
+        assert "0x" + row.submitter.hex() == chain.transactions[row.transaction]["from"]
+
+
+async def test_a_round_looks_up_the_newest_payments_and_at_most_the_configured_number(
+    database: Path,
+) -> None:
+    chain = FakeChain(2)
+    chain.mine_some(150)
+    async with world(database, chain, settings=limited(3)) as (indexer, nodes):
+        await indexer.watch(*WALLETS)
+        for _ in range(8):
+            before = nodes[0].calls.get(LOOKUP, 0)
+            await indexer.round()
+            assert nodes[0].calls.get(LOOKUP, 0) - before <= 3
+        final = [row for row in await payments(indexer) if row.number <= chain.final]
+        before = nodes[0].calls[LOOKUP]
+        await finish(indexer)
+        count = len({row.transaction for row in await payments(indexer) if row.submitter})
+    known = [row.number for row in final if row.submitter is not None]
+    assert known
+    assert min(known) >= max(row.number for row in final if row.submitter is None)
+    assert nodes[0].calls[LOOKUP] == count > before
+
+
+async def test_lookups_can_be_turned_off(database: Path) -> None:
+    chain = FakeChain(3)
+    chain.mine_some(100)
+    async with world(database, chain, settings=limited(0)) as (indexer, nodes):
+        await indexer.watch(*WALLETS)
+        await indexer.settle()
+    assert LOOKUP not in nodes[0].calls
+
+
+async def test_node_without_the_method_is_asked_once_and_still_indexed(database: Path) -> None:
+    chain = FakeChain(4)
+    chain.mine_some(100)
+    async with world(database, chain, Mood(no_transactions=True)) as (indexer, nodes):
+        await indexer.watch(*WALLETS)
+        await indexer.settle()
+        calls = nodes[0].calls[LOOKUP]
+        await indexer.round()
+        assert nodes[0].calls[LOOKUP] == calls
+        await agrees(indexer, WALLETS)
+        assert {row.submitter for row in await payments(indexer)} == {None}
+        nodes[0].mood.no_transactions = False
+        chain.mine_some(index.LOOKUP_RETRY_MS // 2_000 + 1, txs=0)
+        await finish(indexer)
+        assert all(row.submitter for row in await payments(indexer))
+
+
+async def test_transactions_that_the_node_lacks_are_not_asked_for_again(database: Path) -> None:
+    chain = FakeChain(5)
+    chain.mine_some(100)
+    async with world(database, chain, Mood(null_transactions=True)) as (indexer, nodes):
+        await indexer.watch(*WALLETS)
+        await finish(indexer)
+        rows = await payments(indexer)
+        assert {row.submitter for row in rows if row.number <= chain.final} == {b""}
+        calls = nodes[0].calls[LOOKUP]
+        await indexer.round()
+        assert nodes[0].calls[LOOKUP] == calls
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"from": None}, {"from": "0x12"}, {"blockHash": None}, {"blockHash": "0x" + "00" * 32}],
+)
+async def test_answers_for_another_block_or_without_an_address_are_unknown(
+    database: Path, change: dict[str, Any]
+) -> None:
+    chain = FakeChain(6)
+    chain.mine_some(100)
+    for transaction in chain.transactions.values():
+        transaction.update(change)
+    async with world(database, chain) as (indexer, _):
+        await indexer.watch(*WALLETS)
+        await finish(indexer)
+        rows = await payments(indexer)
+    assert {row.submitter for row in rows if row.number <= chain.final} == {b""}
+
+
+async def test_facilitator_that_does_not_respond_does_not_stop_the_round(database: Path) -> None:
+    chain, asked = FakeChain(7), []
+
+    async def fail() -> frozenset[bytes]:
+        asked.append(1)
+        raise FacilitatorUnavailable("It did not respond.")
+
+    chain.mine_some(60)
+    async with world(database, chain) as (indexer, _):
+        await indexer.watch(*WALLETS)
+        for _ in range(3):
+            tally = await index.run(
+                indexer.store,
+                indexer.logs,
+                indexer.state,
+                settings=QUICK,
+                clock=indexer.now,
+                read_signers=fail,
+            )
+    assert "unreachable" not in tally
+    assert asked == [1]
