@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 from urllib.parse import urlsplit
@@ -146,25 +146,6 @@ def key_of(name: str) -> str:
     return base64url(digest[:_KEY_BYTES])
 
 
-@dataclass(slots=True)
-class _Conduct:
-    """Endpoints of a host or a payTo: all, abusive and unavailable ones."""
-
-    endpoints: int = 0
-    abusive: int = 0
-    unavailable: int = 0
-    patterns: list[str] = field(default_factory=list)
-
-    def add(self, record: TrustRecord) -> None:
-        self.endpoints += 1
-        self.abusive += record.is_abusive
-        self.unavailable += record.is_unavailable
-
-    def line(self, name: str) -> bytes:
-        counts = [key_of(name), self.endpoints, self.abusive, self.unavailable]
-        return _line([*counts, sorted(self.patterns)[:MAX_PATTERNS]] if self.patterns else counts)
-
-
 class BundleDraft:
     """Collects the records of both variants; 100,000 records take a few seconds."""
 
@@ -174,7 +155,12 @@ class BundleDraft:
         self._lines: dict[Variant, list[bytes]] = {variant: [] for variant in Variant}
         self._scored: Counter[Variant] = Counter()
         self._addresses: dict[str, int] = {}
-        self._conduct: dict[str, _Conduct] = {}
+        # Endpoints by host and payTo. With an object for each name, building the bundle of 100,000
+        # endpoints took 12 MB more.
+        self._endpoints: Counter[str] = Counter()
+        self._abusive: Counter[str] = Counter()
+        self._unavailable: Counter[str] = Counter()
+        self._patterns: dict[str, list[str]] = {}
 
     def add(self, record: TrustRecord) -> None:
         """Add the record of an endpoint."""
@@ -183,22 +169,24 @@ class BundleDraft:
             self._lines[variant].append(line)
             self._scored[variant] += record.score_tenths is not None
         url = urlsplit(record.resource)
-        of_host = self._conduct.setdefault(f"host:{url.hostname}", _Conduct())
-        of_host.add(record)
+        host = f"host:{url.hostname}"
         if record.is_templated:
-            of_host.patterns.append(f"{url.scheme}://{url.netloc}{url.path}")
+            pattern = f"{url.scheme}://{url.netloc}{url.path}"
+            self._patterns.setdefault(host, []).append(pattern)
         # Ended offers do not count: a seller does not answer for an address that it left.
         current = {offer.pay_to for offer in record.offers if offer.until is None}
-        for pay_to in current:
-            self._conduct.setdefault(f"payto:{pay_to}", _Conduct()).add(record)
+        for name in (host, *(f"payto:{pay_to}" for pay_to in current)):
+            self._endpoints[name] += 1
+            self._abusive[name] += record.is_abusive
+            self._unavailable[name] += record.is_unavailable
 
     def build(self, variant: Variant) -> Bundle:
         """Build the bundle of a variant. `avoid` omits hosts and addresses without abuse."""
         records = self._lines[variant]
         conduct = [
-            found.line(name)
-            for name, found in self._conduct.items()
-            if variant is Variant.ALL or found.abusive
+            self._conduct_line(name)
+            for name in self._endpoints
+            if variant is Variant.ALL or self._abusive[name]
         ]
         lines = [*records, *conduct]
         header = _line(
@@ -222,6 +210,11 @@ class BundleDraft:
             scored=self._scored[variant],
             body=b"".join(pieces),
         )
+
+    def _conduct_line(self, name: str) -> bytes:
+        counts = (self._endpoints[name], self._abusive[name], self._unavailable[name])
+        patterns = sorted(self._patterns.get(name, ()))[:MAX_PATTERNS]
+        return _line([key_of(name), *counts, *([patterns] if patterns else ())])
 
     def _record_line(self, record: TrustRecord) -> bytes:
         demand, reports = record.demand, record.reports
