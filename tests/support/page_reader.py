@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -258,3 +259,22 @@ class Reader(HTMLParser):
 
     def all(self, tag: str) -> list[dict[str, str | None]]:
         return [attrs for name, attrs in self.elements if name == tag]
+
+
+def read_page(page: bytes) -> Reader:
+    """Parse a page that has no script, inline style or handler and loads nothing foreign."""
+    reader = Reader(page)
+    ids = [attrs["id"] for _, attrs in reader.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    for tag, attrs in reader.elements:
+        assert tag not in FORBIDDEN
+        assert "style" not in attrs
+        assert not [name for name in attrs if name.startswith("on")]
+        for name in ("href", "src", "action", "xlink:href"):
+            link = attrs.get(name)
+            if link and attrs.get("rel") == "canonical":  # an absolute URL, for search engines
+                link = link.removeprefix(BASE)
+            assert link is None or re.match(r"(/(?!/)|#)", link), link
+        for name in ("aria-labelledby", "aria-describedby"):
+            assert set((attrs.get(name) or "").split()) <= set(ids)
+    return reader
