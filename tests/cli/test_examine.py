@@ -8,6 +8,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import orjson
 import pytest
@@ -18,8 +19,8 @@ from tests.support.rated_endpoints import whole_report
 from tests.support.tls_server import serve_documents
 
 from docs.response_examples import sample_evidence
-from tollgauge.cli.examine import _improvement_lines
-from tollgauge.core.lint.example import ANSWERS
+from tollgauge.cli.verify import _improvement_lines
+from tollgauge.core.lint.example import ANSWERS, EXAMPLES
 from tollgauge.core.score.evidence_document import digest as evidence_digest
 from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.core.score.improvement import Improvement
@@ -173,6 +174,76 @@ def test_lint_reads_bare_header_value_and_bare_envelope(tollgauge: Command) -> N
         done = tollgauge("lint", "-", stdin=text.encode())
         assert (done.code, done.err) == (0, ""), done.err
         assert done.out.startswith("payable   yes\n")
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "codes"),
+    [
+        ("never", (0, 0, 0, 0)),
+        ("unpayable", (0, 0, 0, 1)),
+        ("error", (0, 0, 1, 1)),
+        ("warn", (0, 1, 1, 1)),
+    ],
+)
+def test_lint_fails_on_the_chosen_severity(
+    tollgauge: Command, tmp_path: Path, fail_on: str, codes: tuple[int, ...]
+) -> None:
+    rules = ("resource-url", "amount-zero", "amount-form")  # a warning, an error, unpayable
+    examples = (GOOD, *(EXAMPLES[rule].wrong for rule in rules))
+    for example, code in zip(examples, codes, strict=True):
+        path = tmp_path / "answer.http"
+        path.write_text(example.capture() or "")
+        assert tollgauge("lint", str(path), "--fail-on", fail_on).code == code
+
+
+def test_lint_of_several_sources_prints_each_and_fails_if_one_fails(
+    tollgauge: Command, tmp_path: Path
+) -> None:
+    good, bad = tmp_path / "good.http", tmp_path / "bad.http"
+    good.write_text(GOOD.capture() or "")
+    bad.write_text("HTTP/1.1 200 OK\r\n\r\n")
+    done = tollgauge("lint", str(good), str(bad))
+    assert done.code == 1
+    assert done.out.index(str(good)) < done.out.index("payable   yes") < done.out.index(str(bad))
+    both = tollgauge("lint", str(good), str(bad), "--json").json
+    assert [one["payable"] for one in both] == [True, False]
+
+
+def test_lint_annotations_cannot_be_forged_by_a_response(tollgauge: Command) -> None:
+    network = "eip155:8453\n::error file=x::forged"
+    forged = change_example(GOOD, "accepts.0.network", network)
+    done = tollgauge("lint", "-", "--format", "github", stdin=(forged.capture() or "").encode())
+    assert done.code == 1
+    assert not [line for line in done.out.splitlines() if line.startswith("::error file=x")]
+    assert "::error title=" in done.out
+
+
+def test_lint_writes_sarif_with_rules_and_results(tollgauge: Command) -> None:
+    wrong = change_example(GOOD, "accepts.0.amount", 0.01)
+    done = tollgauge("lint", "-", "--format", "sarif", stdin=(wrong.capture() or "").encode())
+    (run,) = done.json["runs"]
+    assert done.json["version"] == "2.1.0"
+    rules = run["tool"]["driver"]["rules"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+        assert rules[result["ruleIndex"]]["helpUri"].startswith("https://")
+    assert "error" in {result["level"] for result in run["results"]}
+
+
+def test_lint_writes_junit_xml_that_any_response_leaves_valid(tollgauge: Command) -> None:
+    wrong = change_example(GOOD, "accepts.0.network", "<a>\x01&")
+    arguments = ("lint", "-", "--format", "junit", "--fail-on", "warn")
+    done = tollgauge(*arguments, stdin=(wrong.capture() or "").encode())
+    (suite,) = ET.fromstring(done.out.encode())
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert len(failed) == int(suite.get("failures", ""))
+    assert failed[0] == "payable"
+
+
+def test_lint_refuses_json_together_with_a_format(tollgauge: Command) -> None:
+    done = tollgauge("lint", "-", "--json", "--format", "sarif", stdin=b"{}")
+    assert (done.code, done.out) == (2, "")
+    assert "--format cannot be used with --json" in done.err
 
 
 @pytest.mark.parametrize("name", ["domain-wrong", "lint:domain-wrong"])

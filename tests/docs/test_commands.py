@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from standardwebhooks import Webhook
 from tests.support.command_server import command, program
 from tests.support.postgres import Postgres
@@ -129,7 +130,9 @@ def running_demo(process: subprocess.Popen[str]) -> Demo:
 def test_every_block_is_run_or_an_example() -> None:
     for page in PAGES:
         languages = {language for language, _ in BLOCK.findall(page.read_text(encoding="utf-8"))}
-        assert languages <= {"sh", "python", "text"}, page
+        assert languages <= {"sh", "python", "text", "yaml"}, page
+        for block in blocks(page, "yaml"):
+            assert yaml.safe_load(block), page
     tested = {"first-hour", *CHANGED, *RUN_AS_THEY_STAND}
     assert {page.stem for page in PAGES if blocks(page, "sh")} == tested
 

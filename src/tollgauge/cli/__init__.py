@@ -20,14 +20,14 @@ from tollgauge.cli.config import config_app, init
 from tollgauge.cli.database import backup, migrate, restore
 from tollgauge.cli.demo import demo_app
 from tollgauge.cli.discover import discover
-from tollgauge.cli.examine import lint, probe, score
 from tollgauge.cli.keys import keys_app
+from tollgauge.cli.lint import lint, probe
 from tollgauge.cli.payments import payments
 from tollgauge.cli.serve import mcp, run, serve, work
 from tollgauge.cli.status import doctor, status
 from tollgauge.cli.terminal import FAILED, print_error
 from tollgauge.cli.trace import trace
-from tollgauge.cli.verify import verify
+from tollgauge.cli.verify import score, verify
 from tollgauge.cli.watch import watch_app
 from tollgauge.core.base.errors import TollgaugeError
 

@@ -1,5 +1,5 @@
 """`tollgauge verify`: check the signature of a saved response, and that its score follows from its
-evidence (docs/signatures.md).
+evidence (docs/signatures.md). `tollgauge score`: recompute a score from its evidence.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ from tollgauge.core.base.units import LAST_SECOND
 
 if TYPE_CHECKING:
     from tollgauge.core.sale.answer_signature import PublicKey, Signature
+    from tollgauge.core.score.evidence_document import EvidenceError
+    from tollgauge.core.score.improvement import Improvement
+    from tollgauge.core.score.score import Score
+    from tollgauge.web.wire.claims import Difference
 
 _FINGERPRINT: Final = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 _VERDICTS: Final = {
@@ -270,3 +274,104 @@ def _lines(
         yield f"sale           {name} {value}"
     name = "standard input" if file == "-" else file
     yield name + _VERDICTS[code]
+
+
+def score(
+    evidence: Annotated[str, typer.Argument(help="An evidence document, a trust report, or -.")],
+    as_json: Json = False,
+) -> None:
+    """Recompute a score from its evidence, and compare it with a report's claim.
+
+    If a report contains only a reference to its evidence, the evidence is
+    downloaded from the URL in the report and checked against its digest.
+
+    Exit 1 if a report claims anything that its evidence does not confirm,
+    or if the advice for an evidence document is to avoid the endpoint.
+    """
+    from tollgauge.core.score.advice import AVOIDED
+    from tollgauge.core.score.evidence_document import EvidenceError
+    from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
+    from tollgauge.web.wire.scores import ImprovementResponse
+
+    document = read_input(evidence)
+    try:
+        if url := evidence_url(document):
+            document = with_evidence(document, download(url))
+        check = checked(document)
+    except EvidenceError as error:
+        raise _no_evidence(evidence, error) from error
+    differences = check.differences
+    raising = [
+        ImprovementResponse.build(row).model_dump(by_alias=True) for row in check.improvements
+    ]
+    given = check.given | {"improvements": raising}
+    score_lines = (*_score_lines(check.score), *_improvement_lines(check.improvements))
+    if differences is None:
+        show(given, score_lines, as_json=as_json)
+        raise typer.Exit(BAD if check.score.recommendation in AVOIDED else GOOD)
+    claim = {
+        "agrees": not differences,
+        "differences": [
+            {"field": item.field, "claimed": item.claimed, "given": item.given}
+            for item in differences
+        ],
+    }
+    lines = [*_claim_lines(check.score, differences), *score_lines]
+    show(given | {"claim": claim}, lines, as_json=as_json)
+    raise typer.Exit(BAD if differences else GOOD)
+
+
+def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
+    """Return an error that names the invalid part of a document."""
+    name = "Standard input" if source == "-" else source
+    where = "" if error.path == "$" else f" at {error.path}"
+    words = str(error).removeprefix(f"{error.path}: ")
+    return TollgaugeError(
+        f"{name} is not valid evidence{where}: {words}",
+        hint="Give a whole trust report from POST /v1/x402-trust, or its `evidence.document`. "
+        "The schema is in docs/evidence.schema.json.",
+    )
+
+
+def _claim_lines(score: Score, differences: tuple[Difference, ...]) -> Iterator[str]:
+    """List each claim that the evidence contradicts, or state that the score agrees."""
+    for item in differences:
+        field = "" if item.field == "score" else f"{item.field} "
+        claimed, given = _text(item.claimed), _text(item.given)
+        yield f"report claims {field}{claimed}, evidence gives {given}"
+    if not differences:
+        points = _text(None if score.score_tenths is None else score.score_tenths / 10)
+        yield f"report claims {points}, evidence gives {points}: they agree"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return "none" if value is None else orjson.dumps(value).decode()
+
+
+def _score_lines(score: Score) -> Iterator[str]:
+    from tollgauge.core.score.advice import summary
+    from tollgauge.web.pages.labels import chance
+
+    yield summary(score)
+    now, day = score.payable_now_permille, score.payable_24h_permille
+    if now is not None and day is not None:
+        yield f"payable    {chance(now)} in half an hour, {chance(day)} in 24 hours"
+    for component in score.components:
+        points = component.tenths / 10
+        yield f"{component.name:10} {points:6.1f} of 100, weight {component.weight}"
+    for flag in score.flags:
+        yield f"{flag.severity.value:5} {flag.code}: {flag.message}"
+
+
+def _improvement_lines(improvements: tuple[Improvement, ...]) -> Iterator[str]:
+    """List what would raise the score, one item per line."""
+    from tollgauge.web.pages.labels import within
+
+    if improvements:
+        yield "what would raise this score:"
+    for row in improvements:
+        points, points_then = row.points_tenths / 10, row.score_tenths / 10
+        when = within(row.in_days)
+        yield f"{points:+6.1f} to {points_then:.1f} {row.grade} {when} ({row.code}): {row.fix}"

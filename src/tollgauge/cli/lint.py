@@ -1,4 +1,4 @@
-"""Commands that examine one document or URL and store nothing: `probe`, `lint`, `score`."""
+"""`tollgauge lint` and `tollgauge probe`: check the 402 of a URL or of a saved response."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import orjson
 import typer
 
+from tollgauge.cli.lint_formats import CheckedSource, CiFormat, FailOn, write
 from tollgauge.cli.terminal import (
     BAD,
     GOOD,
     ConfigFile,
     Json,
-    download,
     exchange_input,
     load_config,
     progress_bar,
-    read_input,
     show,
 )
 from tollgauge.core.base.errors import TollgaugeError
@@ -29,10 +28,6 @@ if TYPE_CHECKING:
 
     from tollgauge.config import Config
     from tollgauge.core.probe.exchange import Exchange, Lint
-    from tollgauge.core.score.evidence_document import EvidenceError
-    from tollgauge.core.score.improvement import Improvement
-    from tollgauge.core.score.score import Score
-    from tollgauge.web.wire.claims import Difference
     from tollgauge.web.wire.lint_answers import LintEnvelopeResponse, LintResponse
 
 _CONTEXT_LINES: Final = 3  # printed before and after an invalid line of an envelope
@@ -69,18 +64,31 @@ def probe(
 
 
 def lint(
-    source: Annotated[str, typer.Argument(help="A saved response, an https:// URL, or -.")] = "",
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SOURCE...", help="Saved responses, https:// URLs, or -."),
+    ] = None,
     config: ConfigFile = None,
     explain: Annotated[
         str, typer.Option("--explain", metavar="RULE", help="Explain a rule instead.")
     ] = "",
+    fail_on: Annotated[
+        FailOn, typer.Option(help="The least problem that makes the exit code 1.")
+    ] = FailOn.UNPAYABLE,
+    ci_format: Annotated[
+        CiFormat | None, typer.Option("--format", help="Print the result for a CI system.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check the 402 of a saved response or a live URL. Exit 1 if no client could pay it.
+    """Check the 402 of saved responses or live URLs. Exit 1 if no client could pay one of them.
 
     A saved response is the output of `curl -i`, or JSON {status, headers,
     body, url?, method?}, or the value of a PAYMENT-REQUIRED header, or an
-    envelope's JSON.
+    envelope's JSON. --json prints an array if there are several.
+
+    With --fail-on error or warn, findings of that severity or a higher one
+    make the exit code 1, too. --format prints GitHub annotations, SARIF 2.1.0
+    or JUnit XML.
 
     --explain prints a rule's description, its source, an invalid and a valid
     response, and the fix for each framework.
@@ -90,15 +98,28 @@ def lint(
     if explain:
         _explain(explain, as_json=as_json)
         return
-    if not source:
+    if not sources:
         raise TollgaugeError(
             "Nothing to check.",
             hint="Name a file, an https:// URL, or - for standard input; or use --explain RULE.",
         )
-    exchange, verdict = _lint_source(source, config)
-    linted = lint_answers.lint(verdict, exchange)
-    show(linted.model_dump(by_alias=True), _lint_lines(linted, verdict), as_json=as_json)
-    raise typer.Exit(GOOD if verdict.payable else BAD)
+    if ci_format is not None and as_json:
+        raise TollgaugeError("--format cannot be used with --json.", hint="Remove one of them.")
+    checked: list[CheckedSource] = []
+    lines: list[str] = []
+    for source in sources:
+        exchange, verdict = _lint_source(source, config)
+        linted = lint_answers.lint(verdict, exchange)
+        checked.append(CheckedSource(source, linted))
+        if len(sources) > 1:
+            lines += [*([""] if lines else []), source]
+        lines += _lint_lines(linted, verdict)
+    if ci_format is not None:
+        show(None, [write(ci_format, checked, fail_on)], as_json=False)
+    else:
+        documents = [one.linted.model_dump(by_alias=True) for one in checked]
+        show(documents if len(sources) > 1 else documents[0], lines, as_json=as_json)
+    raise typer.Exit(BAD if any(one.is_failed(fail_on) for one in checked) else GOOD)
 
 
 def _lint_source(source: str, config: Path | None) -> tuple[Exchange, Lint]:
@@ -133,51 +154,6 @@ def _explain(slug: str, *, as_json: bool) -> None:
     show(explanation.document(), explanation.lines(), as_json=as_json)
 
 
-def score(
-    evidence: Annotated[str, typer.Argument(help="An evidence document, a trust report, or -.")],
-    as_json: Json = False,
-) -> None:
-    """Recompute a score from its evidence, and compare it with a report's claim.
-
-    If a report contains only a reference to its evidence, the evidence is
-    downloaded from the URL in the report and checked against its digest.
-
-    Exit 1 if a report claims anything that its evidence does not confirm,
-    or if the advice for an evidence document is to avoid the endpoint.
-    """
-    from tollgauge.core.score.advice import AVOIDED
-    from tollgauge.core.score.evidence_document import EvidenceError
-    from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
-    from tollgauge.web.wire.scores import ImprovementResponse
-
-    document = read_input(evidence)
-    try:
-        if url := evidence_url(document):
-            document = with_evidence(document, download(url))
-        check = checked(document)
-    except EvidenceError as error:
-        raise _no_evidence(evidence, error) from error
-    differences = check.differences
-    raising = [
-        ImprovementResponse.build(row).model_dump(by_alias=True) for row in check.improvements
-    ]
-    given = check.given | {"improvements": raising}
-    score_lines = (*_score_lines(check.score), *_improvement_lines(check.improvements))
-    if differences is None:
-        show(given, score_lines, as_json=as_json)
-        raise typer.Exit(BAD if check.score.recommendation in AVOIDED else GOOD)
-    claim = {
-        "agrees": not differences,
-        "differences": [
-            {"field": item.field, "claimed": item.claimed, "given": item.given}
-            for item in differences
-        ],
-    }
-    lines = [*_claim_lines(check.score, differences), *score_lines]
-    show(given | {"claim": claim}, lines, as_json=as_json)
-    raise typer.Exit(BAD if differences else GOOD)
-
-
 def _exchange(config: Config, url: str) -> tuple[Exchange, Lint]:
     """Probe a URL and lint its response; nothing is stored."""
     with progress_bar() as progress:
@@ -204,18 +180,6 @@ async def _probe(config: Config, url: str) -> tuple[Exchange, Lint]:
         return exchange, await OfferKeys().check(egress, exchange, judge(exchange))
     finally:
         await egress.close()
-
-
-def _no_evidence(source: str, error: EvidenceError) -> TollgaugeError:
-    """Return an error that names the invalid part of a document."""
-    name = "Standard input" if source == "-" else source
-    where = "" if error.path == "$" else f" at {error.path}"
-    words = str(error).removeprefix(f"{error.path}: ")
-    return TollgaugeError(
-        f"{name} is not valid evidence{where}: {words}",
-        hint="Give a whole trust report from POST /v1/x402-trust, or its `evidence.document`. "
-        "The schema is in docs/evidence.schema.json.",
-    )
 
 
 def _lint_lines(linted: LintResponse, verdict: Lint) -> Iterator[str]:
@@ -253,47 +217,3 @@ def _marked_lines(envelope: LintEnvelopeResponse) -> Iterator[str]:
             yield f"> {line.text}  <- {rules}" if rules else f"  {line.text}"
         elif index - 1 in near:
             yield "  …"
-
-
-def _claim_lines(score: Score, differences: tuple[Difference, ...]) -> Iterator[str]:
-    """List each claim that the evidence contradicts, or state that the score agrees."""
-    for item in differences:
-        field = "" if item.field == "score" else f"{item.field} "
-        claimed, given = _text(item.claimed), _text(item.given)
-        yield f"report claims {field}{claimed}, evidence gives {given}"
-    if not differences:
-        points = _text(None if score.score_tenths is None else score.score_tenths / 10)
-        yield f"report claims {points}, evidence gives {points}: they agree"
-
-
-def _text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return "none" if value is None else orjson.dumps(value).decode()
-
-
-def _score_lines(score: Score) -> Iterator[str]:
-    from tollgauge.core.score.advice import summary
-    from tollgauge.web.pages.labels import chance
-
-    yield summary(score)
-    now, day = score.payable_now_permille, score.payable_24h_permille
-    if now is not None and day is not None:
-        yield f"payable    {chance(now)} in half an hour, {chance(day)} in 24 hours"
-    for component in score.components:
-        points = component.tenths / 10
-        yield f"{component.name:10} {points:6.1f} of 100, weight {component.weight}"
-    for flag in score.flags:
-        yield f"{flag.severity.value:5} {flag.code}: {flag.message}"
-
-
-def _improvement_lines(improvements: tuple[Improvement, ...]) -> Iterator[str]:
-    """List what would raise the score, one item per line."""
-    from tollgauge.web.pages.labels import within
-
-    if improvements:
-        yield "what would raise this score:"
-    for row in improvements:
-        points, points_then = row.points_tenths / 10, row.score_tenths / 10
-        when = within(row.in_days)
-        yield f"{points:+6.1f} to {points_then:.1f} {row.grade} {when} ({row.code}): {row.fix}"
