@@ -231,24 +231,48 @@ def test_system_resolver_treats_names_as_absolute(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_final_socket_address_is_checked_again(address: tuple[object, ...]) -> None:
-    plan = Plan(
-        request=Request(url=f"https://{NAME}/"),
-        resource=parse_resource(f"https://{NAME}/"),
-        addresses=(PUBLIC, "2606:4700::1"),
-        dial_port=443,
-        timeout_ms=1,
-        settings=EgressSettings(),
-        ca_file="",
-    )
-    transfer = CurlTransfer(plan)
+    transfer = CurlTransfer(_plan())
     family = socket.AF_INET6 if ":" in str(address[0]) else socket.AF_INET
-    asked = SimpleNamespace(family=family, socktype=socket.SOCK_STREAM, protocol=6, addr=address)
+    asked = _socket_address(address, family)
     assert transfer._open_socket(0, asked) == pycurl.SOCKET_BAD
     asked.family, asked.addr = socket.AF_INET, (PUBLIC, 443)
     agreed = transfer._open_socket(0, asked)
     assert isinstance(agreed, socket.socket)
     transfer.close()
     assert agreed.fileno() == -1
+
+
+def test_socket_that_cannot_be_bound_is_closed_with_its_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[socket.socket] = []
+
+    class RecordedSocket(socket.socket):
+        def __init__(self, *args: int) -> None:
+            super().__init__(*args)
+            opened.append(self)
+
+    monkeypatch.setattr(socket, "socket", RecordedSocket)
+    # 192.0.2.1 (RFC 5737) is not an address of this machine.
+    transfer = CurlTransfer(_plan(EgressSettings(source_address="192.0.2.1")))
+    asked = _socket_address((PUBLIC, 443), socket.AF_INET)
+    assert transfer._open_socket(0, asked) == pycurl.SOCKET_BAD
+    transfer.close()
+    assert [connection.fileno() for connection in opened] == [-1]
+
+
+def _plan(settings: EgressSettings | None = None) -> Plan:
+    return Plan(
+        request=Request(url=f"https://{NAME}/"),
+        resource=parse_resource(f"https://{NAME}/"),
+        addresses=(PUBLIC, "2606:4700::1"),
+        dial_port=443,
+        timeout_ms=1,
+        settings=settings or EgressSettings(),
+        ca_file="",
+    )
+
+
+def _socket_address(address: tuple[object, ...], family: socket.AddressFamily) -> SimpleNamespace:
+    return SimpleNamespace(family=family, socktype=socket.SOCK_STREAM, protocol=6, addr=address)
 
 
 @pytest.mark.parametrize("answer", ["127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1"])

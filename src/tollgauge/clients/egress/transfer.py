@@ -224,13 +224,14 @@ class CurlTransfer:
             return pycurl.SOCKET_BAD
         try:
             connection = socket.socket(address.family, address.socktype, address.protocol)
+            # libcurl uses a duplicate. This one counts bytes and is closed with the transfer.
+            self._sockets.append(connection)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER)
             if (source := self.plan.settings.source_address) and _family(source) == address.family:
                 connection.bind((source, 0))
         except OSError:
             self._socket_failed = True
             return pycurl.SOCKET_BAD
-        self._sockets.append(connection)  # libcurl uses a duplicate; this one counts bytes
         return connection
 
     def _is_allowed(self, address: Sequence[Any]) -> bool:
