@@ -17,9 +17,9 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError, OperationalError
 from tests.support.statements import fetch, open_transaction
 
-from tollgauge.db import meta, schema, sqlite_transaction
+from tollgauge.db import meta, schema, sqlite
 from tollgauge.db.engine import Store, StoreUnavailable
-from tollgauge.db.sqlite_transaction import run_transaction
+from tollgauge.db.sqlite import run_transaction
 from tollgauge.store.endpoints import endpoints
 
 
@@ -240,7 +240,7 @@ async def test_queued_writers_share_a_commit(store: Store, monkeypatch: pytest.M
         transactions += 1
         return run_transaction(*args, **kwargs)
 
-    monkeypatch.setattr(sqlite_transaction, "run_transaction", counted)
+    monkeypatch.setattr(sqlite, "run_transaction", counted)
     await asyncio.gather(*(store.writing(meta.put, f"row {n}", "written") for n in range(50)))
     assert 1 <= transactions <= 3
     assert await store.reading(meta.get, "row 49") == "written"

@@ -16,7 +16,7 @@ from typing import Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.db.sqlite_transaction import sqlite_connection
+from tollgauge.db.sqlite import sqlite_connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

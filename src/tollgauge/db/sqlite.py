@@ -1,50 +1,47 @@
 """SQLite: one thread that writes and several that read.
 
-- One thread writes with BEGIN IMMEDIATE (db/sqlite_transaction): a transaction that reads before it
-  writes can fail with SQLITE_BUSY, regardless of the timeout.
-- A whole transaction is one job of a thread.
+- One thread writes, with BEGIN IMMEDIATE: a transaction that reads before it writes can otherwise
+  fail with SQLITE_BUSY, regardless of the timeout.
+- A whole transaction is one job of a thread. sqlite3 starts no transaction by itself here, and
+  SQLAlchemy is in AUTOCOMMIT mode.
 - A process with a connection never opens the database file, its -wal or -shm directly: closing that
-  descriptor would drop SQLite's locks (see _check_room).
+  descriptor would drop SQLite's locks (see `check_room`).
 - `synchronous=FULL`: committed data survives a power failure.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import os
+import contextlib
 import shutil
 import sqlite3
 import tempfile
-import time
+import traceback
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL
-from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
-from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+from sqlalchemy.pool import NullPool
 
 from tollgauge.db.database_errors import Cause, StoreUnavailable
-from tollgauge.db.sqlite_transaction import CheckedConnection, WriteQueue, run_transaction
+from tollgauge.db.sqlite_file import check_room, prepare
 
 R = TypeVar("R")
 
 BUSY_MS: Final = 5_000  # maximum wait of a statement for a writer in another process
 TRY_MS: Final = 2_000  # the same for `rolled_back`, whose caller needs a quick answer
-_SALE_BYTES: Final = 131_072  # bytes that a sale may add to the file
-_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 WAIT_S: Final = 30.0  # maximum wait of a reader for a connection
-# Options of a new file, set before the first write: packed days overflow pages of 4 KB, and free
-# pages can be returned to the disk (db/disk).
-NEW_FILE: Final = ("PRAGMA page_size = 8192", "PRAGMA auto_vacuum = INCREMENTAL")
-_WAL_BYTES: Final = 64 * 1024 * 1024  # size limit of the log after a long reader (a backup)
 _STATEMENTS: Final = 512  # compiled statements cached per connection; the driver's default is 128
 _IN_MEMORY: Final = frozenset({None, "", ":memory:"})
+
+_Work = Callable[[sa.Connection], Any]
 
 
 class Sqlite:
@@ -59,9 +56,9 @@ class Sqlite:
         self._file: Final = Path(url.database or "")
         self._in_use: tuple[int, int] | None = None
         lasting = self._folder is None
-        self._writer = _engine(url, pool_size=1, lasting=lasting)
+        self._writer = _engine(url, pool_size=1, lasting=lasting, busy_ms=BUSY_MS)
         self._write_queue = WriteQueue(self._writer)
-        self._reader = _engine(url, pool_size=readers, lasting=lasting)
+        self._reader = _engine(url, pool_size=readers, lasting=lasting, busy_ms=BUSY_MS)
         self._read_threads = _reader_threads(readers)
         self._read_slots = asyncio.Semaphore(readers)
         self._max_readers: Final = readers
@@ -137,6 +134,192 @@ class Sqlite:
             raise sa.exc.TimeoutError("every connection is in use") from error
 
 
+@dataclass(frozen=True, slots=True)
+class WorkOutcome:
+    """The result or the exception of a queued function."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+class WriteQueue:
+    """The queue of the one thread that writes to an SQLite file.
+
+    Each queued function is a transaction. Functions that are queued when the thread becomes free
+    share one commit, because a commit waits for the disk; each runs in a savepoint. A function
+    whose caller was cancelled before its turn is not run; once started, it runs to its end.
+    """
+
+    def __init__(self, engine: sa.Engine) -> None:
+        self.thread = _writer_thread()
+        self._engine = engine
+        self._queue: deque[tuple[_Work, asyncio.Future[Any], asyncio.AbstractEventLoop]] = deque()
+        self._flush_submitted = False
+
+    def enqueue(self, work: Callable[[sa.Connection], R]) -> asyncio.Future[R]:
+        """Run work in its own transaction, which may share a commit with others."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[R] = loop.create_future()
+        self._queue.append((work, future, loop))
+        # Not immediately: functions queued in the same turn of the event loop share the commit.
+        loop.call_soon(self._wake)
+        return future
+
+    def stop(self) -> None:
+        """Finish running transactions. Later ones start another thread."""
+        thread, self.thread = self.thread, _writer_thread()
+        thread.shutdown()
+
+    def _wake(self) -> None:
+        if self._queue and not self._flush_submitted:
+            self._flush_submitted = True
+            self.thread.submit(self._flush)
+
+    def _flush(self) -> None:
+        """Run the queued functions. Runs on the thread."""
+        # Reset before draining: a function queued after the last popleft must submit a new flush.
+        self._flush_submitted = False
+        batch = []
+        while self._queue:
+            entry = self._queue.popleft()
+            _, future, _ = entry
+            if not future.done():
+                batch.append(entry)
+        if not batch:
+            return
+        outcomes = self._run_batch([work for work, _, _ in batch])
+        for (_, future, loop), outcome in zip(batch, outcomes, strict=True):
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no caller is waiting
+                loop.call_soon_threadsafe(_set_outcome, future, outcome)
+
+    def _run_batch(self, works: Sequence[_Work]) -> Sequence[WorkOutcome]:
+        """Run several functions in one transaction. Runs on the thread.
+
+        A failing function is rolled back and the others continue; a failing transaction fails all
+        of them.
+        """
+
+        def run_all(connection: sa.Connection) -> Sequence[WorkOutcome]:
+            if len(works) == 1:
+                return [WorkOutcome(value=works[0](connection))]
+            return [_run_in_savepoint(connection, work) for work in works]
+
+        try:
+            return run_transaction(self._engine, run_all, begin="BEGIN IMMEDIATE")
+        except BaseException as error:  # noqa: BLE001 - raised in each caller
+            return [WorkOutcome(error=error)] * len(works)
+
+
+def _writer_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, "tollgauge-sqlite-writer")
+
+
+def _set_outcome(future: asyncio.Future[Any], outcome: WorkOutcome) -> None:
+    if future.done():
+        return
+    if outcome.error is not None:
+        future.set_exception(outcome.error)
+    else:
+        future.set_result(outcome.value)
+
+
+def _run_in_savepoint(connection: sa.Connection, work: _Work) -> WorkOutcome:
+    """Run work in a savepoint.
+
+    An exception of the work is raised if SQLite ended the whole transaction with it, as it does
+    when the disk is full.
+    """
+    driver = sqlite_connection(connection)
+    driver.execute("SAVEPOINT part")
+    try:
+        outcome = WorkOutcome(value=work(connection))
+    except Exception as error:  # raised only in the caller of this work
+        if not driver.in_transaction:
+            raise
+        driver.execute("ROLLBACK TO part")
+        outcome = WorkOutcome(error=release_frames(error))
+    driver.execute("RELEASE part")
+    return outcome
+
+
+class CheckedConnection(sqlite3.Connection):
+    """A connection for complete transactions.
+
+    - While `checked`, a statement after the end of the transaction raises RuntimeError. SQLite ends
+      a transaction by itself if the disk is full, and later statements would be committed
+      separately.
+    - `close` ends the transaction immediately. SQLite would keep it open, with its lock, while one
+      of its statements exists, and a traceback may refer to one until the next garbage collection.
+    """
+
+    checked = False
+
+    def cursor(self, *arguments: Any) -> Any:
+        """Return a cursor; `execute` calls this too."""
+        if self.checked and not self.in_transaction:
+            raise RuntimeError("this transaction has ended without being written")
+        return super().cursor(*arguments)
+
+    def close(self) -> None:
+        """Roll back an open transaction and close the connection."""
+        self.checked = False
+        with contextlib.suppress(sqlite3.Error):
+            if self.in_transaction:
+                self.rollback()
+        super().close()
+
+
+def sqlite_connection(connection: sa.Connection) -> sqlite3.Connection:
+    """Return the sqlite3 connection behind SQLAlchemy's."""
+    return cast("sqlite3.Connection", connection.connection.dbapi_connection)
+
+
+def run_transaction(
+    engine: sa.Engine, work: Callable[[sa.Connection], R], *, begin: str, keep: bool = True
+) -> R:
+    """Run work in its own transaction.
+
+    It is committed, or rolled back if `keep` is False or on any exception.
+    """
+    with engine.connect() as connection:
+        driver = cast("CheckedConnection", sqlite_connection(connection))
+        try:
+            driver.execute(begin)
+            driver.checked = True
+            result = work(connection)
+            driver.execute("COMMIT" if keep else "ROLLBACK")
+        except BaseException as error:
+            release_frames(error)
+            _roll_back(connection, driver)
+            raise
+        finally:
+            driver.checked = False
+    return result
+
+
+def _roll_back(connection: sa.Connection, driver: sqlite3.Connection) -> None:
+    """Roll back an open transaction. A connection that fails to do so is closed."""
+    try:
+        if driver.in_transaction:
+            driver.execute("ROLLBACK")
+    except sqlite3.Error:
+        connection.invalidate()
+
+
+def release_frames(error: BaseException) -> BaseException:
+    """Remove the local variables of failed functions from an error.
+
+    An unfinished cursor among them would keep its snapshot open while the error is referenced:
+    later reads on the connection would see old rows, and a write could not start
+    (SQLITE_BUSY_SNAPSHOT).
+    """
+    current: BaseException | None = error
+    while current is not None:
+        traceback.clear_frames(current.__traceback__)
+        current = current.__context__
+    return error
+
+
 def _reader_threads(count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, "tollgauge-sqlite-reader")
 
@@ -156,35 +339,7 @@ def _try_to_write(engine: sa.Engine, file: Path, work: Callable[[sa.Connection],
         work(connection)
 
     run_transaction(engine, with_empty_cache, begin="BEGIN IMMEDIATE", keep=False)
-    _check_room(file.parent)
-
-
-def _check_room(folder: Path) -> None:
-    """Check that a file in the folder can grow by a sale. Runs on a thread.
-
-    A transaction does not show that, because SQLite reuses space in the log. The database
-    file is never opened here: closing any descriptor of it would drop all POSIX locks of this
-    process on it, and the next program that closes the database would delete the log under the
-    running service (https://sqlite.org/howtocorrupt.html, section 2.2).
-
-    Raises:
-        StoreUnavailable: There is not enough space.
-    """
-    try:
-        free = os.statvfs(folder)
-        if free.f_bavail * free.f_frsize < _SALE_BYTES:
-            raise _no_room()
-        # Quotas and limits on file sizes show only when something is written.
-        with tempfile.TemporaryFile(dir=folder, buffering=0) as trial:
-            trial.write(bytes(_SALE_BYTES))
-    except OSError as error:
-        if error.errno in _DISK_FULL:
-            raise _no_room() from error
-        # Other problems of the folder were already found by the transaction.
-
-
-def _no_room() -> StoreUnavailable:
-    return StoreUnavailable("there is no room for its file", Cause.FULL)
+    check_room(file.parent)
 
 
 def in_memory(url: URL) -> bool:
@@ -195,13 +350,7 @@ def in_memory(url: URL) -> bool:
     return url.database in _IN_MEMORY
 
 
-def _busy(error: BaseException) -> bool:
-    """Return whether another process has locked the file or is recovering it."""
-    origin = error.orig if isinstance(error, sa.exc.DBAPIError) else error
-    return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-
-
-def _engine(url: URL, *, pool_size: int | None, lasting: bool, busy_ms: int = BUSY_MS) -> sa.Engine:
+def _engine(url: URL, *, pool_size: int | None, lasting: bool, busy_ms: int) -> sa.Engine:
     """Create connections that wait `busy_ms` for writers of other processes.
 
     Without a pool size each is closed after its transaction. A database that is not `lasting` need
@@ -219,53 +368,5 @@ def _engine(url: URL, *, pool_size: int | None, lasting: bool, busy_ms: int = BU
     )
     engine = sa.create_engine(url, connect_args=options, isolation_level="AUTOCOMMIT", **pool)
     synchronous, file = "FULL" if lasting else "OFF", Path(url.database or "")
-    sa.event.listen(engine, "connect", partial(_prepare, synchronous, busy_ms, file))
+    sa.event.listen(engine, "connect", partial(prepare, synchronous, busy_ms, file))
     return engine
-
-
-def _is_empty(file: Path) -> bool:
-    """Return whether a file is empty or missing."""
-    return not file.exists() or file.stat().st_size == 0
-
-
-def _execute_when_free(cursor: DBAPICursor, pragma: str, busy_ms: int) -> None:
-    """Execute a pragma that sets up a file, with retries.
-
-    SQLite does not always wait for other processes here: of several that open a new file
-    concurrently all but one would fail.
-    """
-    deadline = time.monotonic() + busy_ms / 1_000
-    while True:
-        try:
-            cursor.execute(pragma)
-        except sqlite3.OperationalError as error:
-            if not _busy(error) or time.monotonic() >= deadline:
-                raise
-            time.sleep(0.01)
-        else:
-            return
-
-
-def _prepare(
-    synchronous: str,
-    busy_ms: int,
-    file: Path,
-    connection: DBAPIConnection,
-    _entry: ConnectionPoolEntry,
-) -> None:
-    """Set up a new connection. `isolation_level = None` keeps sqlite3 from starting transactions
-    itself.
-    """
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout = {busy_ms}")
-    for pragma in (*(NEW_FILE if _is_empty(file) else ()), "PRAGMA journal_mode = WAL"):
-        _execute_when_free(cursor, pragma, busy_ms)
-    for pragma in (
-        f"synchronous = {synchronous}",
-        "foreign_keys = ON",
-        "cache_size = -32768",
-        f"journal_size_limit = {_WAL_BYTES}",
-    ):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()

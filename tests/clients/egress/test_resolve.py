@@ -242,7 +242,9 @@ def test_final_socket_address_is_checked_again(address: tuple[object, ...]) -> N
     assert agreed.fileno() == -1
 
 
-def test_socket_that_cannot_be_bound_is_closed_with_its_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_socket_that_cannot_be_bound_is_closed_with_its_transfer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     opened: list[socket.socket] = []
 
     class RecordedSocket(socket.socket):
