@@ -43,8 +43,8 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import prune, score
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import ScoreSettings
-from tollgauge.monitor import probing
-from tollgauge.monitor.observation import Observation
+from tollgauge.monitor import recording
+from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints as endpoint_rows
 from tollgauge.store.probes import probes
 from tollgauge.store.schedule import claims, hosts
@@ -204,7 +204,7 @@ class Day:
     async def record(self, batch: Sequence[Observation]) -> None:
         """Record results in one transaction."""
         await self._store.writing(
-            probing.record, batch, cadence=self._cadence, owner=OWNER, now=self._clock.now
+            recording.record, batch, cadence=self._cadence, owner=OWNER, now=self._clock.now
         )
 
     async def score(self) -> None:

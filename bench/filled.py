@@ -33,13 +33,13 @@ from tollgauge.monitor import watched_changes as changes
 from tollgauge.store import rows
 from tollgauge.store.chain import volumes, wallets
 from tollgauge.store.chain.cursors import Cursor, chain_cursor
-from tollgauge.store.endpoint_rows import host_row
 from tollgauge.store.endpoints import endpoints as endpoint_rows
 from tollgauge.store.endpoints import listings
 from tollgauge.store.endpoints.listings import StoredListing
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes.probes import PROBE
 from tollgauge.store.schedule import hosts
+from tollgauge.store.schedule.hosts import host_row
 from tollgauge.store.scores import scores
 
 TEMPLATES: Final = 180

@@ -2,7 +2,7 @@
 
 Recording includes the row, the endpoint's next due time, the mark that a score is due, the price,
 the state from which changes are detected, and the end of the host's lease. As in the probe loop
-(monitor/probing.record), one transaction records the results of one wave of hosts; results of an
+(monitor/recording.record), one transaction records the results of one wave of hosts; results of an
 endpoint are an hour apart. Measured on an SQLite file and on PostgreSQL with Debian's settings.
 
 Goals apply to elapsed time. The details also contain the CPU time of this process, which is
@@ -33,8 +33,8 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.db.engine import Store
 from tollgauge.jobs.probe import ProbeSettings
-from tollgauge.monitor import probing
-from tollgauge.monitor.observation import Observation
+from tollgauge.monitor import recording
+from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints
 
 RESULTS: Final = 20_000
@@ -95,7 +95,7 @@ async def record(store: Store, results: int) -> dict[str, Any]:
 
 async def _record(store: Store, observations: list[Observation]) -> None:
     now = observations[0].result.at + 100
-    await store.writing(probing.record, observations, cadence=NORMAL, owner="bench", now=now)
+    await store.writing(recording.record, observations, cadence=NORMAL, owner="bench", now=now)
 
 
 def _waves(known: list[Endpoint], results: int) -> Iterator[list[Observation]]:

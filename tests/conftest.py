@@ -32,7 +32,7 @@ from tollgauge.clients.peer import public_authorities
 from tollgauge.core.probe.schedule import DRAW_RANGE, Draws
 from tollgauge.db.engine import Store
 from tollgauge.demo.anvil import ChainError, find_anvil
-from tollgauge.monitor import probing
+from tollgauge.monitor import recording
 
 QUICK = tuple(f"tests/{name}/" for name in ("clients", "config", "core", "golden", "store"))
 """Folders with short files."""
@@ -66,7 +66,7 @@ def steady_probe_times(monkeypatch: pytest.MonkeyPatch) -> None:
     tests/system/test_killed_workers.py draw real ones.
     """
     draws = Draws(gap=DRAW_RANGE // 2, confirm=DRAW_RANGE // 2)
-    monkeypatch.setattr(probing, "draw_times", lambda: draws)
+    monkeypatch.setattr(recording, "draw_times", lambda: draws)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

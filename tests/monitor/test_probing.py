@@ -17,8 +17,7 @@ from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import judge
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
-from tollgauge.monitor.observation import Observation
-from tollgauge.monitor.probing import Prober
+from tollgauge.monitor.probing import Observation, Prober
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.probes.probes import NewProbe

@@ -23,8 +23,8 @@ from tollgauge.core.probe.exchange import Answer, Exchange, Lint, Timings
 from tollgauge.core.probe.probe import judge
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import Store
-from tollgauge.monitor import probing, vantages
-from tollgauge.monitor.observation import Observation
+from tollgauge.monitor import recording, vantages
+from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints, listings
 from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes import vantages as vantage_probes
@@ -57,7 +57,7 @@ def sells_anywhere(one: Endpoint, *, wildcard: bool | None = True) -> Observatio
 
 
 def record_wave(tx: Connection, wave: Sequence[Observation]) -> None:
-    probing.record(tx, wave, cadence=Cadence(), owner="one", now=START)
+    recording.record(tx, wave, cadence=Cadence(), owner="one", now=START)
 
 
 def record(tx: Connection, *observed: Endpoint) -> None:
@@ -65,7 +65,7 @@ def record(tx: Connection, *observed: Endpoint) -> None:
 
 
 def record_requested(tx: Connection, one: Endpoint) -> None:
-    probing.record_requested(
+    recording.record_requested(
         tx,
         parse_resource(one.resource),
         sells_anywhere(one),

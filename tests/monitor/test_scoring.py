@@ -18,8 +18,8 @@ from tollgauge.core.probe.schedule import NORMAL, Cadence
 from tollgauge.core.score.evidence_document import from_json, to_json
 from tollgauge.core.score.scoring import score
 from tollgauge.db.engine import Store
-from tollgauge.monitor import probing, scoring
-from tollgauge.monitor.observation import Observation
+from tollgauge.monitor import recording, scoring
+from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import archive, change_rows, probes
 from tollgauge.store.scores.scores import ScoreRow
@@ -84,7 +84,7 @@ def record_probe_of_loop(tx: Connection, result: ProbeResult) -> Endpoint:
     endpoint = endpoints.get(tx, ENDPOINT.id)
     assert endpoint is not None
     seen = Observation(endpoint=endpoint, result=result, learned=None)
-    probing.record(tx, (seen,), cadence=NORMAL, owner="one", now=result.at)
+    recording.record(tx, (seen,), cadence=NORMAL, owner="one", now=result.at)
     after = endpoints.get(tx, ENDPOINT.id)
     assert after is not None
     return after

@@ -25,8 +25,8 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.jobs import alert
-from tollgauge.monitor import discovery, probing
-from tollgauge.monitor.observation import Observation
+from tollgauge.monitor import discovery, recording
+from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import crawls, endpoints
 
 RESOURCE = "https://api.example.com/v1/weather"
@@ -121,7 +121,7 @@ class WatchService:
         result = replace(probed, **more)
         seen = Observation(endpoint=await self.endpoint(), result=result, learned=None)
         await self.store.writing(
-            probing.record, (seen,), cadence=Cadence(), owner="test", now=self.clock()
+            recording.record, (seen,), cadence=Cadence(), owner="test", now=self.clock()
         )
 
     async def alert(self, **more: Any) -> dict[str, object]:

@@ -34,8 +34,8 @@ from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.core.watch.watch_rules import DestinationKind, WatchRequest, WatchState
 from tollgauge.db import schema
-from tollgauge.monitor import discovery, probing
-from tollgauge.monitor.observation import Observation
+from tollgauge.monitor import discovery, recording
+from tollgauge.monitor.probing import Observation
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.watches import watch_payments, watches
 from tollgauge.store.watches.destinations import Destination
@@ -128,7 +128,7 @@ async def replay(
             )
             seen = Observation(endpoint=endpoint, result=result, learned=None)
             await service.store.writing(
-                probing.record, (seen,), cadence=Cadence(), owner="", now=clock.now
+                recording.record, (seen,), cadence=Cadence(), owner="", now=clock.now
             )
         await service.round("alert")
     polling = Polling(service.server())

@@ -166,9 +166,8 @@ async def _probe(config: Config, url: str) -> tuple[Exchange, Lint]:
     from tollgauge.clients import x402
     from tollgauge.clients.egress.client import Egress
     from tollgauge.core.endpoint.identity import parse_resource
-    from tollgauge.core.lint.judge import lint as judge
     from tollgauge.monitor.discovery import new_endpoint
-    from tollgauge.monitor.offer_keys import OfferKeys
+    from tollgauge.monitor.probing import lint_exchange
 
     resource = parse_resource(url, config.egress.perimeter)
     now = root.now_ms()
@@ -177,7 +176,7 @@ async def _probe(config: Config, url: str) -> tuple[Exchange, Lint]:
     egress.start()
     try:
         exchange = (await x402.exchange(egress, endpoint, now=now)).exchange
-        return exchange, await OfferKeys().check(egress, exchange, judge(exchange))
+        return exchange, await lint_exchange(egress, exchange, x402.OfferKeys())
     finally:
         await egress.close()
 

@@ -1,4 +1,5 @@
-"""Probes: request an endpoint's price in the way that its listing declares.
+"""The requests of a probe: an endpoint's price, in the way that its listing declares, and the keys
+with which its host signs offers.
 
 Requests are made in this order (x402 specification, HTTP transport and bazaar extension): what
 worked before, the declared method and body, GET, POST `{}`. A probe makes at most three requests,
@@ -9,25 +10,33 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
 from urllib.parse import urlsplit
 
 from tollgauge.clients.egress.client import Egress, Request
+from tollgauge.core.base import strictjson
+from tollgauge.core.base.units import HOUR_MS
 from tollgauge.core.directory.declared import METHODS
 from tollgauge.core.directory.lookalike import lookalike_paths, what_is_sold
 from tollgauge.core.endpoint.identity import Endpoint, ResourceError
+from tollgauge.core.lint.signed_offer import HostKeys, read_host_keys
 from tollgauge.core.probe.exchange import BODY_METHODS, Answer, Exchange, Fault, FaultKind
 
 REQUESTS_MAX: Final = 3
 PAYMENT_REQUIRED: Final = 402
+KEYS_KEPT_MS: Final = HOUR_MS
+KEYS_MAX: Final = 1_000  # hosts whose keys are cached
 
 _ACCEPT: Final = ("Accept", "application/json")
 _JSON: Final = ("Content-Type", "application/json")
 _EMPTY: Final = b"{}"
 _BARE: Final = "POST {}"
 _WRONG_WAY: Final = frozenset({400, 404, 405, 415, 422})
+_ACCEPT_KEYS: Final = (("Accept", "application/did+json, application/json"),)
+_KEY_PATHS: Final = ("/.well-known/did.json", "/.well-known/jwks.json")
+_ABSENT: Final = frozenset({404, 410})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,3 +174,52 @@ def _status(exchange: Exchange) -> int | None:
 def _wrong_way(exchange: Exchange) -> bool:
     status = _status(exchange)
     return status is not None and (200 <= status < 300 or status in _WRONG_WAY)
+
+
+@dataclass(frozen=True, slots=True)
+class OfferKeys:
+    """A cache of the keys with which hosts sign offers: `/.well-known/did.json` (did:web) and
+    `/.well-known/jwks.json`. core/lint/signed_offer verifies the signatures.
+    """
+
+    _cached: dict[str, tuple[int, HostKeys]] = field(default_factory=dict)
+
+    async def load(self, egress: Egress, exchange: Exchange) -> HostKeys:
+        """Return the keys of an exchange's host, fetched at most once per hour if complete."""
+        host = urlsplit(exchange.url).netloc.lower()
+        at, keys = self._cached.get(host, (0, None))
+        if keys is None or exchange.at >= at + KEYS_KEPT_MS:
+            keys = await _fetch_keys(egress, host, at=exchange.at)
+            if len(self._cached) >= KEYS_MAX:
+                self._cached.clear()
+            if keys.complete:
+                self._cached[host] = exchange.at, keys
+        return keys
+
+
+async def _fetch_keys(egress: Egress, host: str, *, at: int) -> HostKeys:
+    documents: list[object] = []
+    complete = True
+    for path in _KEY_PATHS:
+        document, known = await _fetch_document(egress, f"https://{host}{path}", at=at)
+        documents.append(document)
+        complete &= known
+    did_document, jwks = documents
+    did = "did:web:" + host.replace(":", "%3A")
+    return read_host_keys(did, did_document, jwks, complete=complete)
+
+
+async def _fetch_document(egress: Egress, url: str, *, at: int) -> tuple[object, bool]:
+    """Return a URL's JSON document, or None, and whether the result is certain."""
+    try:
+        result = (await egress.fetch(Request(url=url, headers=_ACCEPT_KEYS), at=at)).result
+    except ResourceError:
+        return None, False
+    if not isinstance(result, Answer) or result.truncated:
+        return None, False
+    if result.status != 200:
+        return None, result.status in _ABSENT
+    try:
+        return strictjson.loads(result.body), True
+    except strictjson.StrictJsonError:
+        return None, False

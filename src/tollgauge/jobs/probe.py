@@ -26,10 +26,9 @@ from tollgauge.core.probe.attribution import DEFAULT, NAME_PATTERN, Vantages
 from tollgauge.core.probe.budgets import HostShare, plan
 from tollgauge.core.probe.schedule import Cadence, standing
 from tollgauge.db.engine import Store
-from tollgauge.monitor import probing, vantages
+from tollgauge.monitor import recording, vantages
 from tollgauge.monitor import watched_changes as changes
-from tollgauge.monitor.observation import Observation
-from tollgauge.monitor.probing import Prober
+from tollgauge.monitor.probing import Observation, Prober
 from tollgauge.observe import PROBE_LAG, PROBE_OVERDUE, PROBES, log
 from tollgauge.store.schedule import budgets, claims, hosts
 from tollgauge.store.schedule.hosts import HostState
@@ -174,7 +173,7 @@ class _Wave:
     ) -> None:
         """Record results and release their hosts."""
         await self.prober.store.writing(
-            probing.record,
+            recording.record,
             observations,
             cadence=self.prober.cadence,
             owner=self.owner,

@@ -1,4 +1,4 @@
-"""Probe an endpoint and record the result, for the probe loop and for live reports.
+"""Probe an endpoint, for the probe loop and for live reports.
 
 1. `Prober.probe` or `probe_alone`: send the request (clients/x402), lint the response (core/lint)
    and judge it by itself (core/probe/probe). If a test of the host is due, find out whether its
@@ -6,8 +6,8 @@
 2. `Prober.attribute_failures`: decide who caused each failure, from other recent probes, the
    endpoint's earlier state, the operator's reference URLs and other vantages
    (core/probe/attribution).
-3. `record`: store the result, the price, the changes (monitor/watched_changes), the next due time
-   and the mark for scoring, and release the host, in one transaction. The caller holds its lease.
+
+monitor/recording records the result.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from sqlalchemy import Connection
 
 from tollgauge.clients import x402
 from tollgauge.clients.egress.client import Egress, Request
+from tollgauge.clients.x402 import PAYMENT_REQUIRED, OfferKeys
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.directory.lookalike import SAME_TERMS_MAX, SAMPLE
-from tollgauge.core.endpoint.identity import Endpoint, Resource
+from tollgauge.core.endpoint.identity import Endpoint, Listing
+from tollgauge.core.lint.extensions import UNCHECKED_OFFER
 from tollgauge.core.lint.judge import lint
 from tollgauge.core.probe.attribution import (
     ONE,
-    PARTLY_REACHABLE,
     RECENT_MS,
+    LastUp,
+    NetworkProbe,
     Vantages,
     Wave,
     attribute_dns_failures,
@@ -40,38 +43,60 @@ from tollgauge.core.probe.attribution import (
     find_cause,
     is_network_failure,
     is_suspicious,
+    sign,
 )
-from tollgauge.core.probe.exchange import Answer
+from tollgauge.core.probe.exchange import Answer, Exchange, Lint
 from tollgauge.core.probe.outcome import Outcome, Sign, classify_answer
 from tollgauge.core.probe.probe import ProbeResult, judge
 from tollgauge.core.probe.schedule import (
-    DRAW_RANGE,
-    HOST_PAUSE_MAX_MS,
     Cadence,
-    Draws,
-    after_probe,
     pause_ms,
 )
-from tollgauge.db import meta
 from tollgauge.db.engine import Store
-from tollgauge.monitor import discovery, terms
-from tollgauge.monitor import vantages as other_vantages
-from tollgauge.monitor import watched_changes as changes
-from tollgauge.monitor.observation import (
-    Observation,
-    read_recent,
-    to_network_probes,
-    wildcard_results,
-)
-from tollgauge.monitor.offer_keys import OfferKeys
-from tollgauge.store.endpoints import endpoints, listings
+from tollgauge.store.endpoints import endpoints
 from tollgauge.store.probes import probes
 from tollgauge.store.probes import vantages as vantage_probes
-from tollgauge.store.probes.probes import NewProbe
 from tollgauge.store.schedule import hosts
 from tollgauge.store.schedule.hosts import HostState
 
 WILDCARD_EVERY_MS: Final = DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """One probe of an endpoint and its outcome.
+
+    `learned` is the request that elicited a 402, stored as `Endpoint.learned`. `pause_ms` is the
+    pause that the host asked for (Retry-After). `wildcard` is True if the host answers 402 for any
+    path, None if that was not tested. `round_ms` is the time for one round of the host's endpoints
+    (HostState).
+    """
+
+    endpoint: Endpoint
+    result: ProbeResult
+    learned: str | None
+    pause_ms: int = 0
+    wildcard: bool | None = None
+    round_ms: int = 0
+
+    @property
+    def sells(self) -> bool:
+        """Whether the endpoint answered 402."""
+        return self.result.status == PAYMENT_REQUIRED
+
+    def makes_public(self, *, first: bool) -> bool:
+        """Return whether this probe publishes the endpoint: it is the first 402 of an endpoint that
+        no directory lists. `first` means that the endpoint was unknown before.
+        """
+        endpoint = self.endpoint
+        never_sold = endpoint.status is Listing.UNLISTED and endpoint.learned is None
+        return self.sells and (first or never_sold)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether this result does not depend on other results of its batch."""
+        watched = self.endpoint.watched_until > self.result.at
+        return not watched and not is_network_failure(self.result)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +154,7 @@ class Prober:
         ignored if they also sell: otherwise anyone could publish arbitrary texts as a seller's.
         """
         probe = await x402.exchange(self.egress, endpoint, now=self.clock())
-        linted = await self.offer_keys.check(self.egress, probe.exchange, lint(probe.exchange))
+        linted = await lint_exchange(self.egress, probe.exchange, self.offer_keys)
         result = judge(probe.exchange, linted)
         observation = Observation(
             endpoint=endpoint,
@@ -212,7 +237,7 @@ class Prober:
         self, observations: Sequence[Observation], *, even_dead: bool
     ) -> Sequence[Observation]:
         """Attribute failures from what this vantage knows."""
-        wave = await self.store.reading(to_network_probes, observations, vantages=self.vantages)
+        wave = await self.store.reading(_to_network_probes, observations, vantages=self.vantages)
         answered = any(asked.sign is Sign.ANSWERED for asked, _ in wave)
         if answered and all(asked.dead for asked, result in wave if is_network_failure(result)):
             results: Sequence[ProbeResult] = attribute_dns_failures(
@@ -239,7 +264,7 @@ class Prober:
         now = self.clock()
         nobody_to_ask = not (answered or self.references)
         lately = RECENT_MS if nobody_to_ask else MINUTE_MS
-        recent = await self.store.reading(read_recent, now - lately, vantages=self.vantages)
+        recent = await self.store.reading(_read_recent, now - lately, vantages=self.vantages)
         minute = [asked for asked, _ in wave]
         minute += [asked for asked in recent if asked.at > now - MINUTE_MS]
         references: tuple[bool, ...] = ()
@@ -266,6 +291,14 @@ class Prober:
         )
 
 
+async def lint_exchange(egress: Egress, exchange: Exchange, keys: OfferKeys) -> Lint:
+    """Lint an exchange, with its host's keys if a signature cannot be checked without them."""
+    verdict = lint(exchange)
+    if all(finding.rule != UNCHECKED_OFFER for finding in verdict.findings):
+        return verdict
+    return lint(exchange, await keys.load(egress, exchange))
+
+
 def _wildcard_due(host: HostState, *, now: int) -> bool:
     """Return whether to test a host with unlisted paths.
 
@@ -279,122 +312,31 @@ def _wildcard_due(host: HostState, *, now: int) -> bool:
     return late_ms >= 0 and late_ms >= secrets.randbelow(WILDCARD_EVERY_MS)
 
 
-def record(
-    tx: Connection,
-    observations: Sequence[Observation],
-    *,
-    cadence: Cadence,
-    owner: str,
-    now: int,
-    slow_here: bool = False,
-    vantages: Vantages = ONE,
-) -> None:
-    """Record results of endpoints of different hosts and release the hosts after a gap.
+def _read_recent(tx: Connection, since: int, *, vantages: Vantages) -> tuple[NetworkProbe, ...]:
+    """Return this vantage's results since a time; other vantages use other networks."""
+    if vantages.is_primary:
+        return probes.asked_since(tx, since)
+    return vantage_probes.asked_since(tx, vantages.own, since)
 
-    Everything is one transaction: after a crash either all or nothing is recorded. A repeated
-    result (same endpoint and time) changes nothing.
 
-    - `owner`: holder of the hosts' leases.
-    - `slow_here`: unrelated endpoints were slow together, so the latencies of this batch are not
-      evidence.
-    - `vantages`: all vantages; the primary one made these probes.
-    """
-    _rescore_changed_hosts(tx, observations, now=now)
-    probed = [_new_probe(seen, cadence, now=now) for seen in observations]
-    recorded = probes.record_each(tx, probed)
-    new = [
-        (seen.endpoint, probe.result)
-        for seen, probe in zip(observations, probed, strict=True)
-        if seen.endpoint.id in recorded
+def _to_network_probes(
+    tx: Connection, observations: Sequence[Observation], *, vantages: Vantages
+) -> Wave:
+    """Convert observations to the input of core/probe/attribution."""
+    ids = [seen.endpoint.id for seen in observations]
+    if vantages.is_primary:
+        known = probes.last_up_of(tx, ids)
+    else:
+        known = vantage_probes.last_up_of(tx, vantages.own, ids)
+    return [
+        (
+            NetworkProbe(
+                host=seen.endpoint.host,
+                at=seen.result.at,
+                sign=sign(seen.result),
+                last_up=known.get(seen.endpoint.id, LastUp()),
+            ),
+            seen.result,
+        )
+        for seen in observations
     ]
-    changes.observe_each(tx, new, slow_here=slow_here)
-    if vantages.several:
-        other_vantages.record_primary(tx, vantages.own, new, now=now)
-    quotes = {
-        seen.endpoint.id: (seen.result.quote, seen.result.at)
-        for seen in observations
-        if seen.result.quote is not None
-        and seen.result.scored
-        and not recorded.get(seen.endpoint.id)
-    }
-    if quotes:
-        terms.observe_quotes(tx, quotes)
-    free_at = {
-        seen.endpoint.host: now + max(cadence.host_gap_ms, min(seen.pause_ms, HOST_PAUSE_MAX_MS))
-        for seen in observations
-    }
-    hosts.release(tx, free_at, owner=owner, now=now)  # locks all host rows
-    hosts.set_wildcards(tx, wildcard_results(observations), at=now)
-
-
-def _rescore_changed_hosts(
-    tx: Connection, observations: Sequence[Observation], *, now: int
-) -> None:
-    """Mark all endpoints of hosts whose wildcard result changed for scoring.
-
-    Their rows and those of the batch are locked together, sorted by ID and before any host, so that
-    concurrent writers cannot deadlock.
-    """
-    changed = hosts.find_changed(tx, wildcard_results(observations))
-    if changed:
-        of_wave = (seen.endpoint.id for seen in observations)
-        endpoints.mark_dirty(tx, (*changed, *of_wave), now=now)
-
-
-def draw_times() -> Draws:
-    """Draw random times for the next probes, so that a host cannot predict them."""
-    return Draws(gap=secrets.randbelow(DRAW_RANGE), confirm=secrets.randbelow(DRAW_RANGE))
-
-
-def _new_probe(seen: Observation, cadence: Cadence, *, now: int) -> NewProbe:
-    """Build the probe to record, with the next due time."""
-    following = after_probe(
-        seen.endpoint,
-        seen.result,
-        cadence,
-        now=now,
-        pause_ms=seen.pause_ms,
-        round_ms=seen.round_ms,
-        draws=draw_times(),
-    )
-    due, result = following.due, seen.result
-    if result.reason == PARTLY_REACHABLE and not seen.pause_ms:
-        due = min(due, now + cadence.watched_every_ms)  # the others' results may be older
-    if (result.holds, result.confirms) != (following.holds, following.confirms):
-        result = replace(result, holds=following.holds, confirms=following.confirms)
-    return NewProbe(
-        endpoint_id=seen.endpoint.id,
-        result=result,
-        next_due=due,
-        learned=seen.learned,
-        unconfirmed_at=following.unconfirmed_at,
-        paused_until=now + seen.pause_ms if seen.pause_ms else 0,
-    )
-
-
-def record_requested(
-    tx: Connection,
-    resource: Resource,
-    observation: Observation,
-    *,
-    cadence: Cadence,
-    owner: str,
-    now: int,
-    vantages: Vantages = ONE,
-) -> Endpoint:
-    """Record a probe made at a caller's request, and add its endpoint if it is unknown.
-
-    Returns:
-        The endpoint after the probe.
-    """
-    endpoint = endpoints.get(tx, resource.id)
-    if endpoint is None:
-        # Lock order: the turn of listings first, as in crawls, then endpoints, then hosts.
-        meta.take_turn(tx, listings.LISTINGS_TURN)
-        _rescore_changed_hosts(tx, (observation,), now=now)
-        endpoint = discovery.adopt(tx, resource, source=discovery.REQUESTED, now=now)
-    round_ms = hosts.get(tx, endpoint.host).round_ms
-    seen = replace(observation, endpoint=replace(endpoint, asked_at=now), round_ms=round_ms)
-    record(tx, (seen,), cadence=cadence, owner=owner, now=now, vantages=vantages)
-    endpoints.record_request(tx, endpoint.id, now=now)  # its row is locked by now
-    return endpoints.get(tx, endpoint.id) or endpoint

@@ -20,7 +20,7 @@ from tollgauge.core.endpoint.identity import Endpoint
 from tollgauge.core.endpoint.terms import Advertised
 from tollgauge.store.endpoints import endpoints, listings, rated_endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
-from tollgauge.store.schedule import budgets, hosts
+from tollgauge.store.schedule import claims, hosts
 
 EVERY_MS: Final = DAY_MS
 MIN_PAUSE_MS: Final = HOUR_MS  # between two fetches from a host whose payTo changes
@@ -37,14 +37,14 @@ def claim(tx: Connection, *, owner: str, now: int, limit: int, lease_ms: int) ->
     """
     new = seller_files.unknown(tx, limit=_NEW_HOSTS_BATCH)
     seller_files.add(tx, ((host, now + _jitter(host) % EVERY_MS) for host in new))
-    room = budgets.remaining(tx, now=now, most=limit)
+    room = claims.remaining_budget(tx, now=now, most=limit)
     due = seller_files.due(tx, now=now, limit=room) if room else ()
     free = [
         host
         for host in sorted(due)
         if hosts.claim(tx, host, owner=owner, now=now, lease_ms=lease_ms)
     ]
-    budgets.spend(tx, now=now, probes=len(free), most=limit)
+    claims.spend_budget(tx, now=now, probes=len(free), most=limit)
     # If the worker dies, the file is due again once the lease has expired.
     seller_files.postpone(tx, free, until=now + lease_ms)
     seller_files.postpone(tx, sorted({*due} - {*free}), until=now + BUSY_MS)

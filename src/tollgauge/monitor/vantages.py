@@ -19,7 +19,7 @@ from tollgauge.core.probe.attribution import PARTLY_REACHABLE, LastUp
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.core.probe.schedule import DRAW_RANGE, HOST_PAUSE_MAX_MS, Cadence, Draws, next_due
-from tollgauge.monitor.observation import Observation
+from tollgauge.monitor.probing import Observation
 from tollgauge.store.probes import probes
 from tollgauge.store.probes import vantages as vantage_probes
 from tollgauge.store.probes.vantages import VantageResult

@@ -170,6 +170,14 @@ def _prepare_input(
         state = _with_baseline(tx, endpoint.id, state, now=result.at)
     # This query is needed only if an outage may begin with this probe.
     may_begin = not result.up and state.recent.endswith("1")
+    before = state.quote
+    # Announcements are read only if the payTo changed.
+    announced = (
+        quote is not None
+        and before is not None
+        and quote.pay_to != before.pay_to
+        and seller_files.is_announced(tx, endpoint, before, quote, at=result.at, source=PROBE)
+    )
     return state, Probed(
         result=result,
         sensitivities=watches.sensitivities(tx, endpoint.id) if watched else frozenset(),
@@ -178,9 +186,7 @@ def _prepare_input(
         slow_here=slow_here,
         rules=rules,
         rules_before=rules_before,
-        announced=seller_files.is_announced(
-            tx, endpoint, state.quote, quote, at=result.at, source=PROBE
-        ),
+        announced=announced,
     )
 
 

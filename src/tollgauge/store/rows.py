@@ -1,5 +1,5 @@
-"""Convert rows to records (dataclasses and structs) and back, and build queries that many tables
-share.
+"""Convert rows to records (dataclasses and structs) and back, endpoints among them, and build
+queries that many tables share.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.endpoint.identity import Endpoint, Listing, site
+from tollgauge.core.endpoint.terms import Quote
+from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import upsert
 
 if TYPE_CHECKING:
@@ -23,6 +26,15 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 CHUNK: Final = 5_000  # values per statement, below the databases' limits on parameters
+QUOTE_COLUMNS: Final = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
+ENDPOINT_COLUMNS: Final = endpoint_table.c[
+    (
+        *(field.name for field in fields(Endpoint) if field.name != "quote"),
+        *QUOTE_COLUMNS,
+        "adopted",
+    )
+]
+"""The columns that `to_endpoint` reads, two thirds of all."""
 
 
 def to_columns(
@@ -48,6 +60,32 @@ def _names(kind: Any, *without: str) -> tuple[str, ...]:
     else:
         names = tuple(field.name for field in fields(kind))
     return tuple(name for name in names if name not in without)
+
+
+def from_endpoint(endpoint: Endpoint) -> dict[str, Any]:
+    """Return an endpoint as column values."""
+    quote = {
+        name: getattr(endpoint.quote, name.removeprefix("quote_"), None) for name in QUOTE_COLUMNS
+    }
+    return to_columns(endpoint, "quote", site=site(endpoint.host), **quote)
+
+
+def to_endpoint(row: Any) -> Endpoint:
+    """Build an endpoint from a row of its table."""
+    status = Listing.UNLISTED if row.adopted else Listing(row.status)
+    return from_columns(Endpoint, row, status=status, quote=to_quote(row))
+
+
+def to_quote(row: Any) -> Quote | None:
+    """Return the price in a row, or None."""
+    if row.quote_network is None:
+        return None
+    return Quote(
+        network=row.quote_network,
+        asset=row.quote_asset,
+        amount=row.quote_amount,
+        pay_to=row.quote_pay_to,
+    )
 
 
 def chunks(values: Iterable[T], size: int = CHUNK) -> Iterator[list[T]]:

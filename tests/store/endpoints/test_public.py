@@ -36,8 +36,8 @@ from tollgauge.core.watch.watch_rules import PERIOD_MS, WatchRequest
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import prune
-from tollgauge.monitor import alternatives, discovery, probing
-from tollgauge.monitor.observation import Observation
+from tollgauge.monitor import alternatives, discovery, recording
+from tollgauge.monitor.probing import Observation
 from tollgauge.monitor.reports.trust_reports import live, preview, shared
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import crawls, endpoints, rated_endpoints
@@ -83,7 +83,7 @@ def asked_for(
         learned="GET" if sells else None,
         wildcard=wildcard,
     )
-    probing.record(tx, (probe,), cadence=Cadence(), owner="one", now=at)
+    recording.record(tx, (probe,), cadence=Cadence(), owner="one", now=at)
     stored = endpoints.get(tx, endpoint.id)
     assert stored is not None
     scores.save(tx, live(tx, stored, probe.result, cadence=NORMAL, now=at).row)
@@ -210,7 +210,7 @@ async def test_endpoint_that_answered_402_is_public(running: Running) -> None:
     store = running.service.store
     await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=False)
     await store.writing(
-        probing.record,
+        recording.record,
         [Observation(endpoint=await one(store), result=seen(NOW + 1, sells=False), learned=None)],
         cadence=Cadence(),
         owner="one",
@@ -407,7 +407,7 @@ async def test_probe_of_a_deleted_endpoint_does_not_affect_other_results(
         Observation(endpoint=endpoint, result=seen(at, sells=True), learned="GET")
         for endpoint in (lost, other)
     ]
-    await store.writing(probing.record, both, cadence=Cadence(), owner="one", now=at)
+    await store.writing(recording.record, both, cadence=Cadence(), owner="one", now=at)
     assert await store.reading(probes.history, other.id, since=at - 1, until=at)
     assert await left_of(store, lost.id) == {}
 

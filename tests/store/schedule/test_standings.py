@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS, SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint, Listing, endpoint_id
-from tollgauge.core.probe.budgets import ALL
+from tollgauge.core.probe.budgets import ALL, BudgetPlan
 from tollgauge.core.probe.schedule import ASKED_MS, DEAD_MS, NORMAL, Standing, standing
 from tollgauge.db import schema
 from tollgauge.db.engine import Store
@@ -156,9 +156,11 @@ async def test_claims_are_unlimited_without_a_plan(store: Store) -> None:
 
 
 async def test_plan_deletes_unused_budgets(store: Store) -> None:
-    await store.writing(budgets.put, {"old.com": 9, ALL: 9})
+    await store.writing(
+        budgets.save_plan, BudgetPlan(shares={}, gaps_us={"old.com": 9, ALL: 9}), {}
+    )
     await plan(store)
-    assert await store.writing(budgets.remaining, now=NOW, most=7) == 7
+    assert await store.writing(claims.remaining_budget, now=NOW, most=7) == 7
 
 
 @pytest.mark.parametrize("later", [1, HOUR_MS])

@@ -4,7 +4,7 @@ Rules (x402 extension offer-and-receipt; npm @x402/extensions 2.27):
 - an offer is a JWS, or an EIP-712 signature over its `payload`;
 - its terms are those of an entry of `accepts`; `acceptIndex` is an unsigned hint;
 - its signer is payTo, or a key that the seller's host publishes in did.json or a JWKS.
-monitor/offer_keys fetches those documents. Nothing here raises, whatever an offer contains.
+clients/x402 fetches those documents. Nothing here raises, whatever an offer contains.
 """
 
 from __future__ import annotations

@@ -18,7 +18,6 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
-from tollgauge.store.endpoint_rows import COLUMNS, QUOTE, from_row, to_row
 from tollgauge.store.schedule import hosts
 
 SCORE_LEASE_MS: Final = 5 * MINUTE_MS
@@ -37,7 +36,7 @@ buyer until it is listed or answers 402. If unlisted paths of its host also answ
 not count; until that is tested, the endpoint is not public. Endpoints that were not public for a
 week are deleted (store/never_public) unless they are watched.
 """
-_TERMS: Final = endpoint_table.c[QUOTE]
+_TERMS: Final = endpoint_table.c[rows.QUOTE_COLUMNS]
 
 
 # Up to this many hosts of a payTo are found by one index seek per host, because each may have tens
@@ -79,8 +78,8 @@ def get(tx: Connection, endpoint_id: str) -> Endpoint | None:
 
 def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, Endpoint]:
     """Return endpoints by ID; unknown IDs are left out."""
-    known = rows.with_any(tx, sa.select(*COLUMNS), endpoint_table.c.id, ids)
-    return {row.id: from_row(row) for row in known}
+    known = rows.with_any(tx, sa.select(*rows.ENDPOINT_COLUMNS), endpoint_table.c.id, ids)
+    return {row.id: rows.to_endpoint(row) for row in known}
 
 
 def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
@@ -96,7 +95,7 @@ def insert(tx: Connection, *endpoints: Endpoint, adopted: bool = False) -> None:
     for new in ordered:
         source = next(iter(new.sources), "") if new.quote else None
         columns.append(
-            to_row(new)
+            rows.from_endpoint(new)
             | {"adopted": adopted, "quote_source": source}
             | {"score_due": new.first_seen, "score_next": None}
         )
@@ -110,7 +109,9 @@ def update(tx: Connection, endpoint: Endpoint) -> None:
     one exists (`probes.record_each`, `listings.save_quotes`).
     """
     tx.execute(
-        endpoint_table.update().where(endpoint_table.c.id == endpoint.id).values(to_row(endpoint))
+        endpoint_table.update()
+        .where(endpoint_table.c.id == endpoint.id)
+        .values(rows.from_endpoint(endpoint))
     )
     bring_forward(tx, [endpoint])
 
@@ -222,7 +223,7 @@ def sample_common_terms(
         return ()
     same = (column == value for column, value in zip(_TERMS, common, strict=True))
     query = sa.select(endpoint_table).where(of_host, *same).order_by(sa.func.random())
-    return tuple(from_row(row) for row in tx.execute(query.limit(sample)))
+    return tuple(rows.to_endpoint(row) for row in tx.execute(query.limit(sample)))
 
 
 def counts(tx: Connection) -> dict[str, int]:

@@ -23,7 +23,6 @@ from tollgauge.core.watch.watch_rules import DISCOVERY_EVENTS_MS
 from tollgauge.db import schema
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.store import rows
-from tollgauge.store.endpoint_rows import QUOTE, from_row, to_row
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.endpoints.crawls import Crawl
 from tollgauge.store.endpoints.endpoints import PUBLIC
@@ -73,7 +72,7 @@ class StoredListing:
 def lock(tx: Connection, ids: Iterable[str]) -> dict[str, LockedEndpoint]:
     """Lock endpoints in the order of their IDs and return them by ID; unknown IDs are left out."""
     return {
-        id_: rows.from_columns(LockedEndpoint, row, endpoint=from_row(row))
+        id_: rows.from_columns(LockedEndpoint, row, endpoint=rows.to_endpoint(row))
         for id_, row in endpoints.lock(tx, ids).items()
     }
 
@@ -131,7 +130,7 @@ def save_sources(tx: Connection, changed: Sequence[LockedEndpoint]) -> None:
 
 def save_quotes(tx: Connection, quoted: Sequence[LockedEndpoint]) -> None:
     """Write the prices of endpoints with their sources, and when their score is due."""
-    _update(tx, quoted, (*QUOTE, "quote_at", "quote_source", "payto_history", *_SCORE))
+    _update(tx, quoted, (*rows.QUOTE_COLUMNS, "quote_at", "quote_source", "payto_history", *_SCORE))
 
 
 def save_confirmed(tx: Connection, confirmed: Sequence[LockedEndpoint]) -> None:
@@ -260,7 +259,7 @@ def forget_events(tx: Connection, *, now: int, limit: int) -> int:
 def _update(tx: Connection, changed: Sequence[LockedEndpoint], names: Sequence[str]) -> None:
     """Write the named columns of endpoints."""
     updates = [
-        to_row(locked.endpoint) | rows.to_columns(locked, "endpoint", adopted=False)
+        rows.from_endpoint(locked.endpoint) | rows.to_columns(locked, "endpoint", adopted=False)
         for locked in changed
     ]
     columns = [{name: row[name] for name in ("id", *names)} for row in updates]

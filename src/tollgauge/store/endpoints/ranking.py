@@ -21,7 +21,6 @@ from tollgauge.db.schema import RANKED as WITH_SCORE
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
-from tollgauge.store.endpoint_rows import quote_from_row
 
 _NETWORK: Final = endpoint_table.c.quote_network
 RANKED: Final = sa.and_(
@@ -189,7 +188,7 @@ def by_price(tx: Connection, *, latencies: Sequence[int]) -> tuple[Priced, ...]:
     terms = endpoint_table.c["quote_network", "quote_asset", "quote_amount"]
     latency = _bin(endpoint_table.c.latency_ms, latencies).label("latency")
     counted = _counts(tx, (*terms, latency), sa.literal("").label("quote_pay_to"))
-    return tuple(Priced(quote_from_row(row), row.latency, row.count_) for row in counted)
+    return tuple(Priced(rows.to_quote(row), row.latency, row.count_) for row in counted)
 
 
 def by_offer(tx: Connection) -> tuple[tuple[tuple[str, ...], tuple[str, ...], int], ...]:

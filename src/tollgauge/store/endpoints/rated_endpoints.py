@@ -18,8 +18,7 @@ from tollgauge.core.score.score import Down
 from tollgauge.db import schema
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
-from tollgauge.store import endpoint_rows, rows
-from tollgauge.store.endpoint_rows import QUOTE, quote_from_row
+from tollgauge.store import rows
 from tollgauge.store.endpoints.endpoints import PUBLIC, lock
 
 alternative_count = sa.Table(
@@ -34,7 +33,7 @@ alternative_count = sa.Table(
 COLUMNS: Final = (
     *endpoint_table.c["id", "resource", "host", "status", "adopted", "first_seen", "last_probed"],
     *endpoint_table.c["simulated", "sources", "service_name", "description"],
-    *endpoint_table.c[QUOTE],
+    *endpoint_table.c[rows.QUOTE_COLUMNS],
     *(endpoint_table.c[column.name] for column in schema.FIGURES),
     PUBLIC.label("public"),
 )
@@ -58,13 +57,13 @@ def get_many(tx: Connection, ids: Iterable[str]) -> dict[str, RatedEndpoint]:
 def get_whole(tx: Connection, endpoint_id: str) -> tuple[Endpoint, RatedEndpoint] | None:
     """Return an endpoint in both forms, public or not, or None."""
     row = tx.execute(_WHOLE.where(endpoint_table.c.id == endpoint_id)).first()
-    return None if row is None else (endpoint_rows.from_row(row), from_row(row))
+    return None if row is None else (rows.to_endpoint(row), from_row(row))
 
 
 def page(tx: Connection, *, after: str, limit: int) -> tuple[tuple[Endpoint, RatedEndpoint], ...]:
     """Return a page of all endpoints in both forms, in the order of IDs, after an ID."""
     query = _WHOLE.where(endpoint_table.c.id > after).order_by(endpoint_table.c.id).limit(limit)
-    return tuple((endpoint_rows.from_row(row), from_row(row)) for row in tx.execute(query))
+    return tuple((rows.to_endpoint(row), from_row(row)) for row in tx.execute(query))
 
 
 def of_host(
@@ -172,7 +171,7 @@ def from_row(row: Any) -> RatedEndpoint:
         status=Listing.UNLISTED if unlisted else Listing(row.status),
         sources=() if unlisted else row.sources,
         public=bool(row.public),
-        quote=quote_from_row(row),
+        quote=rows.to_quote(row),
         down=None
         if row.outage_since is None
         else Down(since=row.outage_since, reason=row.outage_reason, confirmed=row.outage_confirmed),

@@ -33,7 +33,6 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
-from tollgauge.store.endpoint_rows import QUOTE, quote_from_row
 from tollgauge.store.endpoints.endpoints import dirty
 from tollgauge.store.probes import window
 from tollgauge.store.probes.probe_rows import (
@@ -76,7 +75,7 @@ _STANDING: Final = (
         *endpoint_table.c["failing_since", "payable_since"],
         *endpoint_table.c["forms", "offers", "extensions"],
         *endpoint_table.c["quote_at", "quote_source"],
-        *endpoint_table.c[QUOTE],
+        *endpoint_table.c[rows.QUOTE_COLUMNS],
     )
     .order_by(endpoint_table.c.id)
     .with_for_update()
@@ -212,7 +211,7 @@ def _same_price(before: Any, result: ProbeResult) -> bool:
     """Return whether a scored probe saw the same price as earlier probes."""
     if result.quote is None or not result.scored or before.quote_source != PROBE:
         return False
-    return clean_quote(result.quote) == quote_from_row(before)
+    return clean_quote(result.quote) == rows.to_quote(before)
 
 
 def take_back(tx: Connection, failures: Mapping[str, int], *, reason: str) -> None:

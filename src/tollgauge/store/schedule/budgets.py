@@ -1,23 +1,18 @@
-"""Probe budgets: of all probes together, and of sites with many hosts (core/probe/budgets).
-
-A probe takes `gap_us` microseconds of a budget. The common budget (ALL) allows overdue probes to be
-made up for at a limited multiple of the normal rate. The hosts of a large site take turns: a host
-without a turn is postponed to the site's next free one. A budget without a row is unlimited.
-`census` counts endpoints by host and standing, from which the budgets are planned.
+"""The plan of the probe budgets, and the census of endpoints from which it is made
+(core/probe/budgets). store/schedule/claims claims within them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.endpoint.identity import Listing
-from tollgauge.core.probe.budgets import ALL, BudgetPlan, HostLoad, HostShare
+from tollgauge.core.probe.budgets import BudgetPlan, HostLoad, HostShare
 from tollgauge.core.probe.schedule import ASKED_MS, DEAD_MS, Standing
 from tollgauge.db.schema import SOME_WATCHED
 from tollgauge.db.schema import budget as budget_table
@@ -26,83 +21,6 @@ from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.schedule import hosts
 from tollgauge.store.schedule.hosts import unleased
-
-# Unused turns expire after this time, so that they do not cause a burst after downtime.
-TURN_KEPT_MS: Final = 10 * SECOND_MS
-_US: Final = 1_000  # microseconds per millisecond
-
-
-def remaining(tx: Connection, *, now: int, most: int) -> int:
-    """Return the number of probes that may start now, at most `most`.
-
-    The budget is locked until the transaction ends. An unused budget accumulates up to `most`.
-    """
-    row = tx.execute(_lock_budgets([ALL])).first()
-    if row is None:
-        return most
-    unused: int = now * _US - row.taken_until_us
-    return max(min(unused // int(row.gap_us), most), 0)
-
-
-def spend(tx: Connection, *, now: int, probes: int, most: int) -> None:
-    """Charge the budget for probes that start now."""
-    table = budget_table.c
-    unused_since = rows.greatest(table.taken_until_us, now * _US - most * table.gap_us)
-    tx.execute(
-        budget_table.update()
-        .where(table.name == ALL)
-        .values(taken_until_us=unused_since + probes * table.gap_us)
-    )
-
-
-def admit(tx: Connection, hosts: Sequence[Any], *, now: int, at_once: bool = False) -> list[str]:
-    """Return those of the locked hosts that may be probed now: hosts without turns, and hosts whose
-    turn it is.
-
-    The others are postponed to their turns. With `at_once` no host is postponed, but turns are
-    used.
-    """
-    turns = [host for host in hosts if host.takes_turns]
-    waiting = [host for host in turns if not now - TURN_KEPT_MS <= host.turn_at <= now]
-    if not waiting:
-        return [host.host for host in hosts]
-    budgets = {
-        row.name: row for row in tx.execute(_lock_budgets(sorted({h.site for h in waiting})))
-    }
-    taken_until = {name: max(row.taken_until_us, now * _US) for name, row in budgets.items()}
-    put_off: dict[str, int] = {}
-    for host in waiting:
-        if host.site not in budgets:
-            continue
-        turn = -(-taken_until[host.site] // _US)
-        taken_until[host.site] += budgets[host.site].gap_us
-        if turn > now and not at_once:
-            put_off[host.host] = turn
-    spent = [{"name": name, "taken_until_us": until} for name, until in sorted(taken_until.items())]
-    rows.update_each(tx, budget_table, spent)
-    turns_of = [
-        {"host": host, "next_claim": turn, "turn_at": turn}
-        for host, turn in sorted(put_off.items())
-    ]
-    rows.update_each(tx, host_table, turns_of)
-    return [host.host for host in hosts if host.host not in put_off]
-
-
-def put(tx: Connection, gaps_us: Mapping[str, int]) -> None:
-    """Replace all budgets with these microseconds per probe, by name. Spent time stays spent."""
-    tx.execute(budget_table.delete().where(budget_table.c.name.not_in(list(gaps_us))))
-    columns = [{"name": name, "gap_us": gaps_us[name]} for name in sorted(gaps_us)]
-    rows.put(tx, budget_table, columns)
-
-
-def _lock_budgets(names: Sequence[str]) -> sa.Select[Any]:
-    return (
-        sa.select(budget_table)
-        .where(budget_table.c.name.in_(names))
-        .order_by(budget_table.c.name)
-        .with_for_update()
-    )
-
 
 _STANDINGS: Final = tuple(Standing)
 
@@ -147,7 +65,10 @@ def census(tx: Connection, *, now: int) -> Census:
 
 def save_plan(tx: Connection, plan: BudgetPlan, changed: Mapping[str, HostShare]) -> None:
     """Store the budgets of a plan and the changed shares of hosts."""
-    put(tx, plan.gaps_us)
+    # Remaining budgets keep the time that is spent already.
+    gaps = plan.gaps_us
+    tx.execute(budget_table.delete().where(budget_table.c.name.not_in(list(gaps))))
+    rows.put(tx, budget_table, [{"name": name, "gap_us": gaps[name]} for name in sorted(gaps)])
     columns = [rows.to_columns(share, host=host) for host, share in sorted(changed.items())]
     rows.update_each(tx, host_table, columns)
 

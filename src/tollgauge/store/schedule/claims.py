@@ -4,7 +4,10 @@
   endpoint is still due and another worker claims it.
 - Watched endpoints come first, then the hosts that have waited longest, each with its most overdue
   endpoint: a host with many endpoints does not delay others.
-- All probes, and the hosts of a large site, observe their budgets (store/schedule/budgets).
+- A probe takes `gap_us` microseconds of a budget: of the common one (ALL), which allows overdue
+  probes to be made up for at a limited multiple of the normal rate, and of its site's. The hosts of
+  a large site take turns: a host without a turn is postponed to the site's next free one. A budget
+  without a row is unlimited. store/schedule/budgets plans them.
 """
 
 from __future__ import annotations
@@ -15,15 +18,20 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.endpoint.identity import Endpoint
+from tollgauge.core.probe.budgets import ALL
 from tollgauge.db.schema import SOME_WATCHED
+from tollgauge.db.schema import budget as budget_table
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
-from tollgauge.store.endpoint_rows import COLUMNS, from_row
-from tollgauge.store.schedule import budgets
+from tollgauge.store import rows
 from tollgauge.store.schedule.hosts import compute_due, lease, unleased
 
 _LOOKS: Final = 4  # attempts to find hosts in place of those that wait for their turns
+# Unused turns expire after this time, so that they do not cause a burst after downtime.
+TURN_KEPT_MS: Final = 10 * SECOND_MS
+_US: Final = 1_000  # microseconds per millisecond
 
 
 def claim_due(
@@ -32,11 +40,11 @@ def claim_due(
     """Claim due endpoints, at most one per host, by leasing their hosts to `owner` until `now +
     lease_ms`.
     """
-    watched = budgets.admit(
+    watched = _admit(
         tx, _lock_free_hosts(tx, now=now, limit=limit, watched=True), now=now, at_once=True
     )
     claimed = _due_endpoints(tx, watched, now=now, watched=True)
-    room = budgets.remaining(tx, now=now, most=limit) - len(claimed)
+    room = remaining_budget(tx, now=now, most=limit) - len(claimed)
     others = _others(tx, now=now, limit=room, without={endpoint.host for endpoint in claimed})
     claimed += _due_endpoints(tx, others, now=now)
     hosts = {endpoint.host for endpoint in claimed}
@@ -44,7 +52,7 @@ def claim_due(
     if stale := {*watched, *others} - hosts:
         compute_due(tx, stale, now=now)
     if claimed:
-        budgets.spend(tx, now=now, probes=len(claimed), most=limit)
+        spend_budget(tx, now=now, probes=len(claimed), most=limit)
         lease(tx, hosts, owner=owner, now=now, lease_ms=lease_ms)
     return tuple(claimed)
 
@@ -81,7 +89,7 @@ def _others(tx: Connection, *, now: int, limit: int, without: Collection[str]) -
         known = {*without, *taken}
         free = _lock_free_hosts(tx, now=now, limit=room + len(known))
         hosts = [row for row in free if row.host not in known][:room]
-        admitted = budgets.admit(tx, hosts, now=now)
+        admitted = _admit(tx, hosts, now=now)
         taken += admitted
         if len(admitted) == len(hosts):
             break
@@ -108,6 +116,71 @@ def _due_endpoints(
     )
     # A separate statement after the locks: it sees rows that a lease's last owner committed.
     of_hosts = sa.select(first).where(host_table.c.host.in_(hosts), unleased(now))
-    due = tx.execute(sa.select(*COLUMNS).where(endpoint_table.c.id.in_(of_hosts)))
-    endpoints = [from_row(row) for row in due]
+    due = tx.execute(sa.select(*rows.ENDPOINT_COLUMNS).where(endpoint_table.c.id.in_(of_hosts)))
+    endpoints = [rows.to_endpoint(row) for row in due]
     return sorted(endpoints, key=lambda endpoint: (endpoint.next_due, endpoint.id))
+
+
+def remaining_budget(tx: Connection, *, now: int, most: int) -> int:
+    """Return the number of probes that may start now, at most `most`.
+
+    The budget is locked until the transaction ends. An unused budget accumulates up to `most`.
+    """
+    row = tx.execute(_lock_budgets([ALL])).first()
+    if row is None:
+        return most
+    unused: int = now * _US - row.taken_until_us
+    return max(min(unused // int(row.gap_us), most), 0)
+
+
+def spend_budget(tx: Connection, *, now: int, probes: int, most: int) -> None:
+    """Charge the common budget for probes that start now."""
+    table = budget_table.c
+    unused_since = rows.greatest(table.taken_until_us, now * _US - most * table.gap_us)
+    tx.execute(
+        budget_table.update()
+        .where(table.name == ALL)
+        .values(taken_until_us=unused_since + probes * table.gap_us)
+    )
+
+
+def _admit(tx: Connection, hosts: Sequence[Any], *, now: int, at_once: bool = False) -> list[str]:
+    """Return those of the locked hosts that may be probed now: hosts without turns, and hosts whose
+    turn it is.
+
+    The others are postponed to their turns. With `at_once` no host is postponed, but turns are
+    used.
+    """
+    turns = [host for host in hosts if host.takes_turns]
+    waiting = [host for host in turns if not now - TURN_KEPT_MS <= host.turn_at <= now]
+    if not waiting:
+        return [host.host for host in hosts]
+    budgets = {
+        row.name: row for row in tx.execute(_lock_budgets(sorted({h.site for h in waiting})))
+    }
+    taken_until = {name: max(row.taken_until_us, now * _US) for name, row in budgets.items()}
+    put_off: dict[str, int] = {}
+    for host in waiting:
+        if host.site not in budgets:
+            continue
+        turn = -(-taken_until[host.site] // _US)
+        taken_until[host.site] += budgets[host.site].gap_us
+        if turn > now and not at_once:
+            put_off[host.host] = turn
+    spent = [{"name": name, "taken_until_us": until} for name, until in sorted(taken_until.items())]
+    rows.update_each(tx, budget_table, spent)
+    turns_of = [
+        {"host": host, "next_claim": turn, "turn_at": turn}
+        for host, turn in sorted(put_off.items())
+    ]
+    rows.update_each(tx, host_table, turns_of)
+    return [host.host for host in hosts if host.host not in put_off]
+
+
+def _lock_budgets(names: Sequence[str]) -> sa.Select[Any]:
+    return (
+        sa.select(budget_table)
+        .where(budget_table.c.name.in_(names))
+        .order_by(budget_table.c.name)
+        .with_for_update()
+    )

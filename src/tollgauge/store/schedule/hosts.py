@@ -20,11 +20,11 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import MINUTE_MS
+from tollgauge.core.endpoint.identity import site
 from tollgauge.db.schema import NEVER, host_lease, upsert
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
-from tollgauge.store.endpoint_rows import host_row
 
 
 def bring_forward(tx: Connection, due: Mapping[str, int], *, watched: Mapping[str, int]) -> None:
@@ -45,6 +45,11 @@ def bring_forward(tx: Connection, due: Mapping[str, int], *, watched: Mapping[st
         insert.on_conflict_do_update(index_elements=["host"], set_=earlier, where=is_earlier),
         columns,
     )
+
+
+def host_row(host: str) -> dict[str, str]:
+    """Return the column values of a new host."""
+    return {"host": host, "site": site(host)}
 
 
 def bring_watched_forward(tx: Connection, endpoint_id: str, *, now: int) -> None:

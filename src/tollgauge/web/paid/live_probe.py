@@ -30,7 +30,7 @@ from tollgauge.core.endpoint.identity import Endpoint, Resource
 from tollgauge.core.probe.attribution import PARTLY_REACHABLE
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import ProbeResult, describes_target
-from tollgauge.monitor import probing
+from tollgauge.monitor import recording
 from tollgauge.monitor.discovery import new_endpoint
 from tollgauge.monitor.probing import Prober
 from tollgauge.observe import LIVE_PROBES
@@ -183,7 +183,7 @@ class LiveProbe:
         if known is None and not _failed_here(result):
             await self._accept(endpoint, result, accept, owner)
         endpoint = await claim.writing(
-            probing.record_requested,
+            recording.record_requested,
             resource,
             observation,
             cadence=self.prober.cadence,
