@@ -29,7 +29,7 @@ from tollgauge.db.engine import Store
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = f"{ROOT / 'src' / 'tollgauge'}/"
 DEMO: Final = f"{SOURCE}demo/"
-MAX_FILES: Final = {"A probe": 36, "A bought history": 32}
+MAX_FILES: Final = {"A probe": 30, "A bought history": 30}
 """Files that a journey may enter. Lower a number when the code allows it; never raise one."""
 LAYERS: Final = (
     ("web", "jobs"),

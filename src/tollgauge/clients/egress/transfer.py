@@ -2,13 +2,13 @@
 
 The socket address must be one that egress resolved for this attempt. A body that exceeds a cap or
 cannot be decoded is cut, and the answer keeps its status and headers; headers that exceed a cap are
-a fault. A fault's detail is always our own text, because libcurl's may contain addresses.
+a fault (clients/egress/faults).
 """
 
 from __future__ import annotations
 
-import errno
 import itertools
+import re
 import socket
 import ssl
 import sys
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pycurl
 
-from tollgauge.clients.egress.head import Head
+from tollgauge.clients.egress.faults import TLS_EOF, classify_failure, make_fault
 from tollgauge.core.endpoint.identity import Resource
 from tollgauge.core.probe.exchange import (
     BODY_METHODS,
@@ -36,13 +36,6 @@ if TYPE_CHECKING:
 _BYTES_RECEIVED: Final = 128
 """Offset of tcpi_bytes_received in Linux's struct tcp_info (linux/tcp.h)."""
 _RECEIVE_BUFFER: Final = 128 * 1_024
-_CURL_TOO_LARGE: Final = 100
-"""CURLE_TOO_LARGE, which pycurl does not define."""
-_TLS_EOF: Final = "unexpected eof"
-"""OpenSSL's message for an end of the stream without close_notify."""
-_TLS_ALERT: Final = " alert "
-"""Part of OpenSSL's message for a refusal after the handshake, as TLS 1.3 sends it."""
-
 _KEY_EXCHANGES: Final = "X25519:prime256v1:secp384r1:secp521r1:X25519MLKEM768"
 """Key exchanges offered to servers. A key share is sent only for the first one, which nearly every
 server accepts; others are negotiated with a HelloRetryRequest (RFC 8446 section 4.1.4). OpenSSL's
@@ -52,44 +45,12 @@ a price need no protection against quantum computers.
 _CIPHERS: Final = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
 """OpenSSL's ciphers of TLS 1.3, the one with the cheaper hash first, as in browsers."""
 
-_OURS: Final = frozenset(
-    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.ENETUNREACH, errno.ENETDOWN}
-    | {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EACCES, errno.EPERM}
-    | {0}  # no error of the other side: the socket could not be created or duplicated
-)
 _BROKEN_BODY: Final = frozenset({pycurl.E_BAD_CONTENT_ENCODING, pycurl.E_WRITE_ERROR})
 """libcurl's results for a content encoding that is unknown or broken."""
-_CERTIFICATE_DEFECTS: Final = {
-    9: Defect.CERTIFICATE_NOT_YET_VALID,
-    10: Defect.CERTIFICATE_EXPIRED,
-    18: Defect.CERTIFICATE_SELF_SIGNED,
-    2: Defect.CERTIFICATE_UNKNOWN_ISSUER,
-    19: Defect.CERTIFICATE_UNKNOWN_ISSUER,  # a chain up to a root that is not trusted here
-    20: Defect.CERTIFICATE_UNKNOWN_ISSUER,
-    21: Defect.CERTIFICATE_UNKNOWN_ISSUER,
-}
-"""OpenSSL's X509_V_ERR_ numbers (openssl/x509_vfy.h), as libcurl returns them."""
-_OTHER_NAME: Final = ("subject name", "common name")
-"""Parts of libcurl's messages for a certificate with other names. libcurl compares the names
-itself, before it checks OpenSSL's result.
-"""
-_RESETS: Final = frozenset({errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED})
-
-_FAULTS: Final = {
-    pycurl.E_COULDNT_CONNECT: (FaultKind.CONNECT, "the connection was refused or unreachable"),
-    pycurl.E_SSL_CONNECT_ERROR: (FaultKind.TLS, "the TLS handshake failed"),
-    pycurl.E_PEER_FAILED_VERIFICATION: (FaultKind.TLS_INVALID, "the certificate is not valid"),
-    pycurl.E_SSL_ISSUER_ERROR: (FaultKind.TLS_INVALID, "the certificate's issuer is not valid"),
-    pycurl.E_SSL_INVALIDCERTSTATUS: (FaultKind.TLS_INVALID, "the certificate's status is bad"),
-    pycurl.E_SSL_CIPHER: (FaultKind.TLS, "no cipher in common"),
-    pycurl.E_GOT_NOTHING: (FaultKind.EMPTY, "the connection ended without an answer"),
-    pycurl.E_RECV_ERROR: (FaultKind.RESET, "the connection broke while receiving"),
-    pycurl.E_SEND_ERROR: (FaultKind.RESET, "the connection broke while sending"),
-    pycurl.E_PARTIAL_FILE: (FaultKind.RESET, "the connection ended inside the body"),
-    pycurl.E_UNSUPPORTED_PROTOCOL: (FaultKind.MALFORMED, "the answer is not HTTP/1"),
-    pycurl.E_FTP_WEIRD_SERVER_REPLY: (FaultKind.MALFORMED, "the answer is not valid HTTP"),
-    _CURL_TOO_LARGE: (FaultKind.OVERSIZE, "the headers are too large"),
-}
+_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A field name (RFC 9110 section 5.6.2)."""
+_LENGTH_MAX: Final = (1 << 63) - 1
+_DIGITS_MAX: Final = len(str(_LENGTH_MAX))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,13 +243,13 @@ class CurlTransfer:
     def _result(self, code: int, message: str) -> Answer | Fault:
         head = self._head
         if head.malformed or (head.complete and head.contradicts_itself()):
-            return _fault(FaultKind.MALFORMED, "the answer is not valid HTTP", code)
+            return make_fault(FaultKind.MALFORMED, "the answer is not valid HTTP", code)
         if head.complete and head.length_too_large():
             text = "the answer declares a length that is not possible"
-            return _fault(FaultKind.MALFORMED, text, code, Defect.LENGTH_TOO_LARGE)
+            return make_fault(FaultKind.MALFORMED, text, code, Defect.LENGTH_TOO_LARGE)
         if not head.complete:
             if head.oversize or self._cut:
-                return _fault(FaultKind.OVERSIZE, "the headers are too large", code)
+                return make_fault(FaultKind.OVERSIZE, "the headers are too large", code)
             return self._fault(code, message)
         cut = self._cut or head.oversize or code in _BROKEN_BODY
         if not (code == 0 or cut or self._ends_without_close_notify(code, message)):
@@ -303,42 +264,19 @@ class CurlTransfer:
 
     def _ends_without_close_notify(self, code: int, message: str) -> bool:
         """Whether an unframed body ended without TLS close_notify, which common clients accept."""
-        return code == pycurl.E_RECV_ERROR and _TLS_EOF in message and not self._head.framed()
+        return code == pycurl.E_RECV_ERROR and TLS_EOF in message and not self._head.framed()
 
     def _fault(self, code: int, message: str) -> Fault:
-        number = self.handle.getinfo(pycurl.OS_ERRNO)
         if self._other_address:
-            return _fault(FaultKind.NOT_PUBLIC, "an address that was not resolved for it", code)
-        if code == pycurl.E_OPERATION_TIMEDOUT:
-            return self._timeout(code)
-        if code == pycurl.E_COULDNT_CONNECT and (number in _OURS or self._socket_failed):
-            return _fault(FaultKind.LOCAL, "this machine could not open the connection", code)
-        if code in (pycurl.E_COULDNT_CONNECT, pycurl.E_SSL_CONNECT_ERROR) and number in _RESETS:
-            return _fault(FaultKind.RESET, "the connection broke before it could be used", code)
-        if code == pycurl.E_RECV_ERROR and _TLS_EOF in message and self._head.empty:
-            code = pycurl.E_GOT_NOTHING
-        elif code == pycurl.E_GOT_NOTHING and not self._head.empty:
-            code = pycurl.E_FTP_WEIRD_SERVER_REPLY
-        if code == pycurl.E_RECV_ERROR and _TLS_ALERT in message:
-            code = pycurl.E_SSL_CONNECT_ERROR
-        kind, text = _FAULTS.get(code, (FaultKind.LOCAL, "the transfer failed on this machine"))
-        return _fault(kind, text, code, self._certificate_defect(code, message))
-
-    def _certificate_defect(self, code: int, message: str) -> Defect | None:
-        """Return the rule that a certificate broke; None if it is another one."""
-        if code != pycurl.E_PEER_FAILED_VERIFICATION:
-            return None
-        if any(words in message for words in _OTHER_NAME):
-            return Defect.CERTIFICATE_WRONG_NAME
-        return _CERTIFICATE_DEFECTS.get(self.handle.getinfo(pycurl.SSL_VERIFYRESULT))
-
-    def _timeout(self, code: int) -> Fault:
-        if not self.handle.getinfo(pycurl.CONNECT_TIME_T):
-            return _fault(FaultKind.CONNECT_TIMEOUT, "no connection within the deadline", code)
-        if not self.handle.getinfo(pycurl.APPCONNECT_TIME_T):
-            return _fault(FaultKind.TIMEOUT, "no TLS handshake within the deadline", code)
-        part = "the answer did not end" if self._head.complete else "no answer came"
-        return _fault(FaultKind.TIMEOUT, f"{part} within the deadline", code)
+            return make_fault(FaultKind.NOT_PUBLIC, "an address that was not resolved for it", code)
+        return classify_failure(
+            self.handle,
+            code,
+            message,
+            empty=self._head.empty,
+            complete=self._head.complete,
+            socket_failed=self._socket_failed,
+        )
 
     def _timings(self, delay_ms: int) -> Timings:
         options = (
@@ -352,10 +290,6 @@ class CurlTransfer:
         # libcurl sets the time of the first byte when a transfer ends, even without one.
         ttfb = None if self._head.empty else first
         return Timings(connect=connect, tls=tls, ttfb=ttfb, delay=delay_ms)
-
-
-def _fault(kind: FaultKind, text: str, code: int, defect: Defect | None = None) -> Fault:
-    return Fault(kind=kind, detail=f"{text} (curl {code})", defect=defect)
 
 
 def _phase(start: int, end: int) -> int | None:
@@ -386,3 +320,76 @@ def _not_after(chain: Sequence[Sequence[tuple[str, str]]]) -> int | None:
 
 def _family(address: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+class Head:
+    """The header read so far, from lines that libcurl passes one by one.
+
+    Interim responses (1xx) are counted and dropped, trailers are counted and ignored. `cap` limits
+    all lines together, in bytes.
+
+    `complete`: the header of the final response has ended. `oversize`: the cap was exceeded.
+    `malformed`: a line that common clients reject.
+    """
+
+    def __init__(self, cap: int) -> None:
+        self._room = cap
+        self._interim = False
+        self._started = False
+        self.headers: list[tuple[str, str]] = []
+        self.complete = False
+        self.oversize = False
+        self.malformed = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether no line was received."""
+        return not (self._started or self._interim or self.complete)
+
+    def feed(self, line: bytes) -> bool:
+        """Read one line; False ends the transfer."""
+        self._room -= len(line)
+        if self._room < 0:
+            self.oversize = True
+            return False
+        if not self.complete:
+            self._read(line.rstrip(b"\r\n"))
+        return not self.malformed
+
+    def _read(self, line: bytes) -> None:
+        if not self._started:
+            status = line.split(b" ", 2)[1:2]
+            self._interim = status != [] and status[0][:1] == b"1" and status[0] != b"101"
+            self._started = True
+        elif not line:
+            self.complete = not self._interim
+            self._started = False
+        elif not self._interim:
+            name, _, value = line.partition(b":")
+            # Clients differ on names that are not tokens; Node and h11 reject the response.
+            self.malformed = not _TOKEN.fullmatch(name)
+            self.headers.append((name.decode("latin-1").lower(), _text(value)))
+
+    def framed(self) -> bool:
+        """Whether the end of the body is marked; otherwise it is the end of the stream."""
+        return any(name in ("content-length", "transfer-encoding") for name, _ in self.headers)
+
+    def contradicts_itself(self) -> bool:
+        """Whether there are several different content lengths (RFC 9112 section 6.3)."""
+        return len({value for name, value in self.headers if name == "content-length"}) > 1
+
+    def length_too_large(self) -> bool:
+        """Whether a content length is 2^63 or more, which clients cannot represent."""
+        lengths = [value.lstrip("0") for name, value in self.headers if name == "content-length"]
+        return any(
+            length.isdecimal() and (len(length) > _DIGITS_MAX or int(length) > _LENGTH_MAX)
+            for length in lengths
+        )
+
+    def framed_twice(self) -> bool:
+        """Whether a content length and a transfer encoding both define the end of the body."""
+        return {"content-length", "transfer-encoding"} <= {name for name, _ in self.headers}
+
+
+def _text(value: bytes) -> str:
+    return value.strip(b" \t").decode("latin-1")
