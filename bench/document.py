@@ -46,7 +46,7 @@ def measure(name: str) -> dict[str, Any]:
     return document
 
 
-def written(page: str, documents: Iterable[Mapping[str, Any]], *, machine: str) -> str:
+def write_sections(page: str, documents: Iterable[Mapping[str, Any]], *, machine: str) -> str:
     """Return the page with new sections in place of older ones, sorted by name."""
     sections = {match[1]: match[0] for match in _SECTION.finditer(page)}
     for document in documents:
@@ -97,7 +97,7 @@ def main(names: Iterable[str]) -> None:
         document = measure(name)
         sys.stderr.write("".join(f"  {line}\n" for line in lines(document)))
         page = FILE.read_text() if FILE.exists() else ""
-        FILE.write_text(written(page, [document], machine=machine))
+        FILE.write_text(write_sections(page, [document], machine=machine))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from typing import Any, Final
 from bench.filled import fill
 from bench.lives import Place, places
 from bench.measurement import Measurement, Report
-from bench.reads import NOW, Times, opened, percentile
+from bench.reads import NOW, Times, open_service, percentile
 from tollgauge.core.endpoint.identity import Perimeter
 from tollgauge.web.paid.product import PaidDependencies
 from tollgauge.web.paid.products import history
@@ -40,7 +40,7 @@ def run(endpoints: int = ENDPOINTS, samples: int = SAMPLES) -> Report:
 async def _measure(endpoints: int, samples: int) -> Report:
     dice = random.Random(1)  # noqa: S311 - no secret
     with tempfile.TemporaryDirectory() as folder:
-        async with opened(Path(folder) / "bench.db") as service:
+        async with open_service(Path(folder) / "bench.db") as service:
             await fill(service.store, endpoints=endpoints, now=NOW)
             chosen = dice.choices(list(places(endpoints)), k=samples)
             times, sizes = await _answers(service.server(), chosen)

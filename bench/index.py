@@ -34,7 +34,7 @@ from tollgauge.app import now_ms
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.chain.settlement import TRANSFER, entries, events, matched
+from tollgauge.core.chain.settlement import TRANSFER, entries, events, match_transfers
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.db.engine import Store
@@ -116,7 +116,7 @@ def measure_decoding(total: int) -> dict[str, Any]:
 
 def _decode(reply: bytes, wallets: frozenset[bytes]) -> int:
     logs = events(orjson.loads(reply)["result"], token=TOKEN)
-    settlements_read = matched(logs.transfers, logs.used)
+    settlements_read = match_transfers(logs.transfers, logs.used)
     return len(entries(settlements_read.transfers, wallets, logs.stamps))
 
 
@@ -243,7 +243,7 @@ async def measure_sums(a_day: int) -> dict[str, Any]:
         try:
             await store.migrate()
             for day in range(today - 29, today + 1):
-                await store.writing(_paid_on, day, a_day, dice)
+                await store.writing(_insert_day, day, a_day, dice)
             gc.collect()
             before, cpu = _memory_mb(), time.process_time()
             computed, _ = await store.reading(volumes.measure_chain, CHAIN_ID, as_of=now_ms())
@@ -272,7 +272,7 @@ async def measure_sums(a_day: int) -> dict[str, Any]:
     }
 
 
-def _paid_on(tx: sa.Connection, day: int, count: int, dice: random.Random) -> None:
+def _insert_day(tx: sa.Connection, day: int, count: int, dice: random.Random) -> None:
     """Insert a day on which payers pay their usual wallets, and sometimes another one."""
     places = set()
     for _ in range(count):

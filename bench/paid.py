@@ -69,7 +69,7 @@ async def measure(sales: int, rounds: int, callers: int) -> Report:
     async with run_service("sqlite") as running:
         sqlite = await measure_sales(running, sales)
         free = await measure_free_requests(running, rounds, callers)
-    async with postgres.migrated() as url, run_service(url) as running:
+    async with postgres.run_migrated() as url, run_service(url) as running:
         databases = {"sqlite": sqlite, "postgresql": await measure_sales(running, sales)}
     costs = (
         Measurement(
@@ -151,7 +151,7 @@ class Signing:
 
 async def measure_sales(running: Running, sales: int) -> dict[str, Any]:
     """Return the CPU cost of a sale for each product."""
-    known, live = service.known(), service.live()
+    known, live = service.known_endpoints(), service.live_endpoints()
     costs: dict[str, Any] = {}
     for name, route, resources, more in (
         ("trust", trust.PRODUCT.path, known, {}),
@@ -229,7 +229,7 @@ async def hang(running: Running, payments: Sequence[str], callers: int) -> Count
     """Repeat paid requests that hang until cancelled. Returns the number of each status."""
     met: Counter[int] = Counter()
     left = iter(payments)
-    body = orjson.dumps({"resource": service.known()[0].resource})
+    body = orjson.dumps({"resource": service.known_endpoints()[0].resource})
 
     async def caller(number: int) -> None:
         await asyncio.sleep(ARRIVING_S * number / callers)
@@ -274,7 +274,7 @@ def _pages() -> Iterator[bytes]:
 
 def _paths() -> Iterator[str]:
     """Yield the paths of all free pages, snapshots most often."""
-    ids = [endpoint.id for endpoint in service.known()]
+    ids = [endpoint.id for endpoint in service.known_endpoints()]
     yield from (f"/trust/snapshot/{id_}" for id_ in ids)
     yield from (f"/endpoint/{id_}" for id_ in ids[:5])
     yield from ("/", "/trust/leaderboard", "/leaderboard", "/trust/stats", "/v1/x402-trust-preview")

@@ -198,7 +198,7 @@ async def _measure(
     world, missing = World(), [client.name for client in clients if client.command is None]
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        service = await stack.enter_async_context(world.serving())
+        service = await stack.enter_async_context(world.serve())
         environment = _guard_settings(folder) | {"NODE_URL": f"{service}/node"}
         addresses: dict[str, str] = {}
         for name in sellers:
@@ -206,7 +206,9 @@ async def _measure(
             if command is None:
                 missing.append(name)
                 continue
-            address = await stack.enter_async_context(_selling((*command, service), folder / name))
+            address = await stack.enter_async_context(
+                _run_seller((*command, service), folder / name)
+            )
             addresses[name] = address
         slots = asyncio.Semaphore(CONCURRENT_RUNS)
 
@@ -288,7 +290,7 @@ def _seller_command(name: str) -> tuple[str, ...] | None:
 
 
 @contextlib.asynccontextmanager
-async def _selling(command: Sequence[str], log: Path) -> AsyncIterator[str]:
+async def _run_seller(command: Sequence[str], log: Path) -> AsyncIterator[str]:
     """Run a seller; yields `HOST:PORT`. Raises RuntimeError if it does not start."""
     with log.open("wb") as messages:
         process = await asyncio.create_subprocess_exec(

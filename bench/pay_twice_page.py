@@ -35,7 +35,7 @@ def write_page(results: Results, clients: Sequence[Client], machine: str) -> str
         machine=machine,
         totals=_totals(results.totals),
         faults=_faults(results),
-        lost=_lost(guarded),
+        lost=_count_lost(guarded),
         missing="".join(f"- `{name}`: {reason}.\n" for name, reason in missing.items()),
     )
 
@@ -74,7 +74,7 @@ def _faults(results: Results) -> str:
     return _table(("fault", *(f"`{name}`" for name in names)), rows)
 
 
-def _lost(outcomes: Sequence[Outcome]) -> str:
+def _count_lost(outcomes: Sequence[Outcome]) -> str:
     sellers = list(dict.fromkeys(one.seller for one in outcomes))
     rows = []
     for fault in Fault:

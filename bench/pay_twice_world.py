@@ -90,9 +90,9 @@ class World:
         self._started_at = time.time() - 100_000
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
+    async def serve(self) -> AsyncIterator[str]:
         """Run the facilitator (`/verify`, `/settle`, `/supported`) and the node (`/node`)."""
-        async with _listening(self._answer_service) as url:
+        async with _listen(self._answer_service) as url:
             yield url
 
     @contextlib.asynccontextmanager
@@ -103,7 +103,7 @@ class World:
             request = await _read(reader)
             await self._pass_on(seller, purchase, request, writer)
 
-        async with _listening(answer) as url:
+        async with _listen(answer) as url:
             yield url
 
     # The line
@@ -257,11 +257,11 @@ Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @contextlib.asynccontextmanager
-async def _listening(handle: Handle) -> AsyncIterator[str]:
+async def _listen(handle: Handle) -> AsyncIterator[str]:
     """Serve one request per connection on a free port of 127.0.0.1; yields the URL."""
     tasks: set[asyncio.Task[None]] = set()
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a callback of a server runs in a task
         tasks.add(task)
@@ -273,7 +273,7 @@ async def _listening(handle: Handle) -> AsyncIterator[str]:
             tasks.discard(task)
             writer.close()
 
-    server = await asyncio.start_server(connected, "127.0.0.1", 0, limit=_MAX_HEAD)
+    server = await asyncio.start_server(handle_connection, "127.0.0.1", 0, limit=_MAX_HEAD)
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:

@@ -21,7 +21,7 @@ _PATIENCE_S: Final = 20
 
 
 @contextlib.contextmanager
-def running() -> Iterator[str]:
+def run_postgres() -> Iterator[str]:
     """Yield the URL of a new database. Raises RuntimeError if PostgreSQL is not installed."""
     versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
     initdb = max(versions, key=lambda path: int(path.parent.parent.name), default=None)
@@ -47,9 +47,9 @@ def running() -> Iterator[str]:
 
 
 @contextlib.asynccontextmanager
-async def migrated() -> AsyncIterator[str]:
+async def run_migrated() -> AsyncIterator[str]:
     """Yield the URL of a new database with tables, on a new server."""
-    with running() as url:
+    with run_postgres() as url:
         store = Store.open(url)
         try:
             await _migrate(store)
@@ -61,7 +61,7 @@ async def migrated() -> AsyncIterator[str]:
 @contextlib.asynccontextmanager
 async def open_store() -> AsyncIterator[Store]:
     """Open a store on a new server."""
-    async with migrated() as url:
+    async with run_migrated() as url:
         store = Store.open(url)
         try:
             yield store

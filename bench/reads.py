@@ -129,7 +129,7 @@ class Served:
 async def _measure(small: int, large: int, samples: int) -> Report:
     names = (*READS, LIST)
     async with contextlib.AsyncExitStack() as stack:
-        sizes = {size: await stack.enter_async_context(_served(size)) for size in (small, large)}
+        sizes = {size: await stack.enter_async_context(_serve(size)) for size in (small, large)}
         times = {size: {name: Times() for name in names} for size in sizes}
         dice = random.Random(1)  # noqa: S311 - not a secret
         for number in range(-WARM, samples):
@@ -164,33 +164,33 @@ def _report(small: Mapping[str, Times], large: Mapping[str, Times], *, small_siz
 
 
 @contextlib.asynccontextmanager
-async def _served(size: int) -> AsyncIterator[Served]:
+async def _serve(size: int) -> AsyncIterator[Served]:
     """Open a service on a store with `size` endpoints."""
     with tempfile.TemporaryDirectory() as folder:
-        async with opened(Path(folder) / "bench.db") as service:
+        async with open_service(Path(folder) / "bench.db") as service:
             await fill(service.store, endpoints=size, now=NOW)
             await service.round("rank")
             yield await _ready(service)
 
 
 async def _ready(service: root.Opened) -> Served:
-    ids, hosts = await service.store.reading(_known)
+    ids, hosts = await service.store.reading(_load_names)
     app = routes.create(service.server()).app
     return Served(app, service.store, ids, hosts, hosts[0])
 
 
 @contextlib.asynccontextmanager
-async def opened(file: Path) -> AsyncIterator[root.Opened]:
+async def open_service(file: Path) -> AsyncIterator[root.Opened]:
     """Open the service on an SQLite file. Its clock does not advance."""
     config = Config(
         server=ServerSettings(base_url="https://trust.example", admin_port=0),
         store=StoreSettings(url=f"sqlite:///{file}"),
     )
-    async with root.opened(config, clock=lambda: NOW) as service:
+    async with root.open_resources(config, clock=lambda: NOW) as service:
         yield service
 
 
-def _known(tx: Connection) -> tuple[list[str], list[str]]:
+def _load_names(tx: Connection) -> tuple[list[str], list[str]]:
     """Return the IDs of all endpoints, and their hosts sorted by number of endpoints, largest
     first.
     """

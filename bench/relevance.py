@@ -178,20 +178,20 @@ def bm25(services: Sequence[Service]) -> Matrix:
     return np.asarray(asked @ weight.T, np.float64)
 
 
-def embedding(services: Sequence[Service]) -> Matrix:
+def compare_embeddings(services: Sequence[Service]) -> Matrix:
     """Return the similarity of all-MiniLM-L6-v2. Raises minilm.Missing."""
-    vectors = _encoded(tuple(service.whole_text for service in services))
+    vectors = _encode(tuple(service.whole_text for service in services))
     return np.asarray(vectors @ vectors.T, np.float64)
 
 
 @cache
-def _encoded(texts: tuple[str, ...]) -> minilm.Floats:
+def _encode(texts: tuple[str, ...]) -> minilm.Floats:
     return minilm.Model.load().encode(texts)
 
 
-def mixed(services: Sequence[Service]) -> Matrix:
+def compare_mixed(services: Sequence[Service]) -> Matrix:
     """Return the mean of `ours` and `embedding`. Raises minilm.Missing."""
-    return (ours(services) + embedding(services)) / 2
+    return (ours(services) + compare_embeddings(services)) / 2
 
 
 WAYS: Final[Mapping[str, Way]] = {
@@ -199,8 +199,8 @@ WAYS: Final[Mapping[str, Way]] = {
     "tf-idf words 1-2": words,
     "tf-idf characters 3-5": characters,
     "bm25": bm25,
-    "embedding": embedding,
-    "tollgauge + embedding": mixed,
+    "embedding": compare_embeddings,
+    "tollgauge + embedding": compare_mixed,
 }
 
 
@@ -211,12 +211,12 @@ def evaluate(services: Sequence[Service]) -> dict[str, Any]:
     """
     bare = [service.bare for service in services]
     return {
-        name: {"everything": _tried(way, services), "texts": _tried(way, bare)}
+        name: {"everything": _try(way, services), "texts": _try(way, bare)}
         for name, way in WAYS.items()
     }
 
 
-def _tried(way: Way, services: Sequence[Service]) -> dict[str, Quality] | str:
+def _try(way: Way, services: Sequence[Service]) -> dict[str, Quality] | str:
     try:
         return quality(services, way(services))
     except minilm.Missing as error:

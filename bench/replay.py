@@ -222,9 +222,9 @@ def _count(sums: Sums, history: _History, outcomes: Outcomes, usual: int, policy
     """Count the forecasts at the latest line and their outcomes."""
     computed = score(history.evidence(), policy)
     forecast, at = history.forecast(computed), computed.as_of
-    now = outcomes.following(at, within=NOW_MAX_MS)
-    following = outcomes.following(at, within=max(2 * usual, NOW_MAX_MS))
-    day = outcomes.near(at + DAY_MS, after=at, within=usual)
+    now = outcomes.find_next(at, within=NOW_MAX_MS)
+    following = outcomes.find_next(at, within=max(2 * usual, NOW_MAX_MS))
+    day = outcomes.find_nearest(at + DAY_MS, after=at, within=usual)
     if computed.score_tenths is not None:
         if now is not None:
             sums.add_forecast(forecast, NOW, payable=now)

@@ -97,7 +97,7 @@ def read_series(files: Iterable[str], progress: Progress) -> dict[str, list[Line
     """
     series: dict[str, list[Line]] = defaultdict(list)
     for name in files:
-        with _opened(name) as stream:
+        with _open(name) as stream:
             for number, text in enumerate(stream, 1):
                 try:
                     site, line = read_line(text)
@@ -114,7 +114,7 @@ def read_series(files: Iterable[str], progress: Progress) -> dict[str, list[Line
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[Iterable[bytes]]:
+def _open(name: str) -> Iterator[Iterable[bytes]]:
     try:
         if name == "-":
             yield sys.stdin.buffer
@@ -158,7 +158,7 @@ def provider_of(name: str) -> str:
     return site(host)
 
 
-def resampled(by_provider: Mapping[str, Sums], horizon: str) -> ResampledResponse | None:
+def resample(by_provider: Mapping[str, Sums], horizon: str) -> ResampledResponse | None:
     """Return the intervals of the Brier score and log loss. None without outcomes."""
     parts = [_losses(sums, horizon) for sums in by_provider.values()]
     parts = [part for part in parts if part[0]]
@@ -210,8 +210,8 @@ def _report(
         fill=options.fill,
         sampled_share=round(sampled / lines, 4) if lines else 0,
         providers=len(by_provider),
-        payable_now_resampled=resampled(by_provider, NOW),
-        payable24h_resampled=resampled(by_provider, DAY),
+        payable_now_resampled=resample(by_provider, NOW),
+        payable24h_resampled=resample(by_provider, DAY),
         figures=figures(sums, options.policy.version),
         short_outages_graded_a_or_b=share(
             sum(outages.values()), outages.get("A", 0) + outages.get("B", 0)

@@ -51,7 +51,7 @@ class Costs:
     clock: list[float] = field(default_factory=list)
 
     @contextlib.contextmanager
-    def timed(self) -> Iterator[None]:
+    def measure(self) -> Iterator[None]:
         """Add the duration of the block."""
         cpu, clock = time.process_time(), time.perf_counter()
         yield
@@ -104,23 +104,23 @@ def _measurements(details: dict[str, Any], sizes: Sequence[int]) -> Iterator[Mea
 
 async def costs(store: Store, size: int) -> dict[str, Any]:
     """Fill an empty store, plan, and claim and release waves one after the other."""
-    rows = list(skewed(size))
+    rows = list(generate_skewed(size))
     for part in chunks(rows):
         await store.writing(endpoints.insert, *part)
     plan, claim, release = Costs(), Costs(), Costs()
     for _ in range(PLANS):
-        with plan.timed():
+        with plan.measure():
             await probe.plan_intervals(store, cadence=NORMAL, catch_up=OPEN, clock=lambda: NOW)
     claimed = 0
     for number in range(WAVES):
         now = NOW + number * 10 * SECOND_MS
-        with claim.timed():
+        with claim.measure():
             wave = await store.writing(
                 claims.claim_due, owner="bench", now=now, limit=WAVE, lease_ms=HOUR_MS
             )
         claimed += len(wave)
         free_at = {endpoint.host: now + SECOND_MS for endpoint in wave}
-        with release.timed():
+        with release.measure():
             await store.writing(hosts.release, free_at, owner="bench", now=now)
     if claimed != WAVE * WAVES:
         raise RuntimeError(f"{claimed} endpoints were claimed instead of {WAVE * WAVES}.")
@@ -128,7 +128,7 @@ async def costs(store: Store, size: int) -> dict[str, Any]:
     return {work: costs.document() for work, costs in works.items()}
 
 
-def skewed(size: int) -> Iterator[Endpoint]:
+def generate_skewed(size: int) -> Iterator[Endpoint]:
     """Yield due endpoints: 56 % of one host, 32 % of another."""
     for number in range(size):
         share = number % 100

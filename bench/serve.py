@@ -105,7 +105,7 @@ class Server:
 
 async def requests(server: Server) -> dict[str, bytes]:
     """Return the request of each kind."""
-    endpoint = service.known()[0].id
+    endpoint = service.known_endpoints()[0].id
     snapshot = f"/trust/snapshot/{endpoint}"
     reply = await request_once(server.port, _get(snapshot))
     return {

@@ -111,19 +111,19 @@ def offers() -> tuple[Offer, ...]:
     return tuple(catalogue(CATALOGUE))
 
 
-def known() -> tuple[Endpoint, ...]:
+def known_endpoints() -> tuple[Endpoint, ...]:
     """Return the endpoints with a month of probes."""
     return _one_per_host()[:KNOWN]
 
 
-def live() -> tuple[Endpoint, ...]:
+def live_endpoints() -> tuple[Endpoint, ...]:
     """Return endpoints without probes."""
     return _one_per_host()[KNOWN : KNOWN + LIVE]
 
 
 def replaceable() -> tuple[Endpoint, ...]:
     """Return endpoints with better alternatives; without any, the route does not sell."""
-    known_ids = {endpoint.id for endpoint in known()}
+    known_ids = {endpoint.id for endpoint in known_endpoints()}
     copies = {o.endpoint.id: o for o in offers() if o.endpoint.id not in known_ids}
     index = SimilarityIndex(map(entry_of, copies.values()))
     counted = index.counts(0, index.size)
@@ -142,7 +142,7 @@ async def fill(store: Store, *, now: int) -> None:
     rows = offers()
     await store.writing(endpoints.insert, *[offer.endpoint for offer in rows])
     step = 30 * MINUTE_MS
-    for endpoint in known():
+    for endpoint in known_endpoints():
         month = range(now - DAYS * DAY_MS, now - step, step)
         results = [_probe(endpoint, at) for at in month]
         await store.writing(probes.record_many, endpoint.id, results)
@@ -152,7 +152,7 @@ async def fill(store: Store, *, now: int) -> None:
 
 
 def _score(tx: Connection, rows: Iterable[Offer], *, now: int) -> None:
-    for endpoint in known():
+    for endpoint in known_endpoints():
         evidence = scoring.gather(tx, endpoint, as_of=now)
         scores.save(tx, scoring.score_evidence(endpoint.id, evidence))
     _copy_score(tx, rows)
@@ -202,7 +202,7 @@ async def probed_now(service: root.Opened) -> None:
     """Record a probe of every known endpoint as of now."""
     new = [
         NewProbe(endpoint_id=endpoint.id, result=_probe(endpoint, service.clock()))
-        for endpoint in known()
+        for endpoint in known_endpoints()
     ]
     await service.store.writing(probes.record_each, new)
 
@@ -248,7 +248,7 @@ async def serve(settings: Settings) -> None:
     stop, configured = asyncio.Event(), config(settings)
     async with contextlib.AsyncExitStack() as stack:
         listeners = stack.enter_context(listen(configured.server, serve=True))
-        opened = await stack.enter_async_context(root.opened(configured))
+        opened = await stack.enter_async_context(root.open_resources(configured))
         facilitator = SwitchableFacilitator(opened.config.facilitator)
         service = replace(opened, facilitator=facilitator)
         await fill(service.store, now=service.clock())

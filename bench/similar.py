@@ -116,12 +116,12 @@ async def through_a_database(offers: Sequence[Offer]) -> dict[str, Any]:
             await store.migrate()
             await store.writing(_insert, offers)
             alternatives = Alternatives()
-            first = await _waited(alternatives.refresh(store))
-            again = await _waited(alternatives.refresh(store))
+            first = await _measure_wait(alternatives.refresh(store))
+            again = await _measure_wait(alternatives.refresh(store))
             taken = []
             for offer in sample(offers, seed=2):
                 asking = alternatives.find(store, offer.endpoint.id, limit=LIMIT, delta_tenths=50)
-                taken.append(await _waited(asking))
+                taken.append(await _measure_wait(asking))
         finally:
             await store.close()
     return {
@@ -216,7 +216,7 @@ def time_call(work: Callable[[], T]) -> tuple[float, T]:
     return time.perf_counter() - began, result
 
 
-async def _waited(work: Any) -> float:
+async def _measure_wait(work: Any) -> float:
     began = time.perf_counter()
     await work
     return time.perf_counter() - began

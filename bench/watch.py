@@ -188,7 +188,7 @@ def healthy_left(tx: Connection) -> int:
         .where(delivery.c.state == outbox.QUEUED, good)
     )
     waiting: int = tx.execute(query).scalar_one()
-    return waiting + changes.waiting(tx)
+    return waiting + changes.has_undispatched(tx)
 
 
 def delays_ms(tx: Connection) -> list[int]:

@@ -15,7 +15,7 @@ import httpx
 import orjson
 
 from docs import response_examples
-from docs.markdown import generated, table
+from docs.markdown import add_title, table
 from tollgauge import app
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
@@ -68,13 +68,13 @@ def api() -> str:
         if method in operations
     ]
     operations.sort(key=lambda operation: _place(operation[2]["tags"][0]))
-    parts = [_INTRODUCTION, _shared(operations)]
+    parts = [_INTRODUCTION, _describe_shared(operations)]
     usual = _usual(operations)
     for tag, group in groupby(operations, key=lambda operation: operation[2]["tags"][0]):
         parts.append(f"## {_TAGS.get(tag, tag)}")
         parts += [_operation(*operation, usual) for operation in group]
     parts.append(_models(description["components"]["schemas"]))
-    return generated("HTTP API", "the OpenAPI document", "\n\n".join(parts) + "\n")
+    return add_title("HTTP API", "the OpenAPI document", "\n\n".join(parts) + "\n")
 
 
 @contextlib.asynccontextmanager
@@ -87,7 +87,7 @@ async def example_service() -> AsyncIterator[Dependencies]:
         facilitator=FacilitatorSettings(url="https://facilitator.example.com"),
         watch=WatchSettings(key="a key that encrypts nothing: this service has no clients"),
     )
-    async with app.opened(config) as service:
+    async with app.open_resources(config) as service:
         yield service.server()
 
 
@@ -116,7 +116,7 @@ def _usual(operations: list[tuple[str, str, Any]]) -> Answers:
     return frozenset.intersection(*map(frozenset, answers))
 
 
-def _shared(operations: list[tuple[str, str, Any]]) -> str:
+def _describe_shared(operations: list[tuple[str, str, Any]]) -> str:
     """Describe the shared responses: an example of 402, and of the problem for each status."""
     examples: dict[str, Any] = {}
     terms: Any = None

@@ -10,7 +10,7 @@ import orjson
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
 
-from docs.markdown import generated, table
+from docs.markdown import add_title, table
 from tollgauge.config import Config
 from tollgauge.config.settings import Section, Setting, list_sections
 from tollgauge.jobs.discover import Source
@@ -58,7 +58,7 @@ def configuration() -> str:
         _describe_array(section) if section.is_array else _describe_table(section, schema)
         for section in list_sections(Config)
     ]
-    return generated(
+    return add_title(
         "Configuration",
         "the settings and tollgauge.example.toml",
         "\n\n".join((_INTRODUCTION, *parts)) + "\n",

@@ -49,7 +49,9 @@ class Attack:
 
     def row(self) -> tuple[str, ...]:
         """Return the row of the table."""
-        effect = f"{_format(self.without)} → {_format(self.with_it)} ({_signed(self.gain_tenths)})"
+        effect = (
+            f"{_format(self.without)} → {_format(self.with_it)} ({_format_gain(self.gain_tenths)})"
+        )
         return (self.trick, effect, self.cost, self.bound)
 
 
@@ -100,5 +102,5 @@ def _points(tenths: int) -> str:
     return f"{tenths // 10}.{tenths % 10}"
 
 
-def _signed(tenths: int) -> str:
+def _format_gain(tenths: int) -> str:
     return ("−" if tenths < 0 else "+") + _points(abs(tenths))

@@ -111,7 +111,7 @@ def history(
     return History(resource, start, until, probes)
 
 
-def between_probes(
+def probe_when_open(
     resource: str, open_after_ms: int, up: Answer, down: Answer, *, start: int, until: int
 ) -> History:
     """Probe an endpoint that closes after each probe and opens `open_after_ms` later.
@@ -122,7 +122,7 @@ def between_probes(
     probes, at, probed_at = [], start, start - EVERY_MS
     while at < until:
         answer = up if at - probed_at >= open_after_ms else down
-        result = replace(_judged(resource, answer), at=at)
+        result = replace(_classify(resource, answer), at=at)
         holds = holds_ms(payable=result.payable, interval_ms=EVERY_MS)
         probes.append(replace(result, holds=holds))
         probed_at, at = at, at + dice.randint(EVERY_MS // 6, EVERY_MS * 11 // 6)
@@ -141,13 +141,13 @@ def _probes(
     while at < until:
         answer = behave(at)
         wait = max(every(at), pause_ms(answer, now=at))
-        result = replace(_judged(resource, answer), at=at)
+        result = replace(_classify(resource, answer), at=at)
         yield replace(result, holds=holds_ms(payable=result.payable, interval_ms=wait))
         at += wait
 
 
 @lru_cache(maxsize=1_024)
-def _judged(resource: str, answer: Answer | Fault) -> ProbeResult:
+def _classify(resource: str, answer: Answer | Fault) -> ProbeResult:
     timings = Timings(total=LATENCY_MS)
     exchange = Exchange(url=resource, method="GET", at=0, result=answer, timings=timings)
     result = judge(exchange, lint(exchange))

@@ -41,7 +41,7 @@ def wallets(owner: str, count: int) -> tuple[bytes, ...]:
     return tuple(f"{owner} {number}".encode() for number in range(count))
 
 
-def paid(
+def pay(
     payers: Sequence[bytes], dollars: Fraction | int, *, to: bytes, bought: bool = True
 ) -> list[Payment]:
     """Return one payment per payer."""
@@ -49,11 +49,11 @@ def paid(
     return [Payment(payer, to, value, bought) for payer in payers]
 
 
-def spent_at(
+def spend_at(
     payers: Sequence[bytes], dollars: Fraction | int, anchors: Sequence[bytes]
 ) -> list[Payment]:
     """Return one payment per payer and anchor."""
-    return [payment for anchor in anchors for payment in paid(payers, dollars, to=anchor)]
+    return [payment for anchor in anchors for payment in pay(payers, dollars, to=anchor)]
 
 
 def circle(sellers: Sequence[bytes], dollars: int) -> list[Payment]:
@@ -62,7 +62,7 @@ def circle(sellers: Sequence[bytes], dollars: int) -> list[Payment]:
     return [
         payment
         for seller, other in zip(sellers, following, strict=True)
-        for payment in paid([seller], dollars, to=other)
+        for payment in pay([seller], dollars, to=other)
     ]
 
 
@@ -102,11 +102,11 @@ def buy_demand() -> Iterator[Attack]:
     """Yield attacks by payments."""
     hundred, friend, nine = wallets("wallet", 100), wallets("friend", 1), wallets("nine", 9)
     nothing = "Only payers that spend at anchors have a weight"
-    refund = paid([_SOLD_AT], 10_000, to=b"hub", bought=False)
+    refund = pay([_SOLD_AT], 10_000, to=b"hub", bought=False)
     for trick, payments, cost in (
-        ("the payTo pays itself $1,000", paid([_SOLD_AT], 1_000, to=_SOLD_AT), "gas"),
-        ("100 wallets pay 1 cent each", _pay(hundred, Fraction(1, 100)), _spent(1)),
-        ("100 wallets pay $1 each", _pay(hundred, 1), _spent(100)),
+        ("the payTo pays itself $1,000", pay([_SOLD_AT], 1_000, to=_SOLD_AT), "gas"),
+        ("100 wallets pay 1 cent each", _pay(hundred, Fraction(1, 100)), _spend(1)),
+        ("100 wallets pay $1 each", _pay(hundred, 1), _spend(100)),
         ("100 wallets pay $100 each, one note through a hub", _pay(hundred, 100) + refund, "gas"),
         ("100,000 zero-value transfers in the name of customers of anchors", _zero_value(), "gas"),
         (
@@ -117,7 +117,7 @@ def buy_demand() -> Iterator[Attack]:
                 for shop in (_SOLD_AT, *_SHOPS[:2])
                 for payment in _pay(wallets(f"group {group}", 9), 1, to=shop)
             ],
-            _spent(81),
+            _spend(81),
         ),
         ("a triangle of shops", circle((_SOLD_AT, *_SHOPS[:2]), 100), "gas"),
         ("a circle of 20 shops", circle((_SOLD_AT, *_SHOPS[:19]), 100), "gas"),
@@ -128,24 +128,24 @@ def buy_demand() -> Iterator[Attack]:
         ),
         (
             "one bought anchor: 100 wallets spend $500 there",
-            _pay(hundred, 1) + spent_at(hundred, 500, _ANCHORS[:1]),
+            _pay(hundred, 1) + spend_at(hundred, 500, _ANCHORS[:1]),
             "the anchor's silence",
         ),
         (
             "two anchors that send everything back",
             _pay(hundred, 1)
-            + spent_at(hundred, 500, _ANCHORS[:2])
+            + spend_at(hundred, 500, _ANCHORS[:2])
             + [
                 payment._replace(sender=payment.receiver, receiver=payment.sender, signed=False)
-                for payment in spent_at(hundred, 500, _ANCHORS[:2])
+                for payment in spend_at(hundred, 500, _ANCHORS[:2])
             ],
             "gas",
         ),
     ):
-        yield _paid(trick, payments, cost, nothing)
+        yield _compare_payments(trick, payments, cost, nothing)
     yield Attack(
         trick="another seller's payTo on a new host",
-        without=_sold([]),
+        without=_score_payments([]),
         with_it=probe_payable().score(
             NOW,
             chain=replace(_UNPAID, owner="seller.example"),
@@ -154,43 +154,43 @@ def buy_demand() -> Iterator[Attack]:
         bound="The demand of a payTo belongs to the site first seen to advertise it",
     )
     for dollars in (22, 100, 200):
-        yield _bought(dollars, shops=1)
-    yield _bought(200, shops=20)
+        yield _buy(dollars, shops=1)
+    yield _buy(200, shops=20)
     for trick, payments in (
-        ("strangers pay an honest seller $0.20", paid(hundred, Fraction(1, 500), to=_SOLD_AT)),
-        ("a stranger pays an honest seller $100,000", paid(friend, 100_000, to=_SOLD_AT)),
+        ("strangers pay an honest seller $0.20", pay(hundred, Fraction(1, 500), to=_SOLD_AT)),
+        ("a stranger pays an honest seller $100,000", pay(friend, 100_000, to=_SOLD_AT)),
         ("10,000 wallets pay an honest seller 1 cent", _crowd(10_000)),
     ):
         honest = _honest()
         yield Attack(
             trick=f"griefing: {trick}",
-            without=_sold(honest),
-            with_it=_sold([*honest, *payments]),
+            without=_score_payments(honest),
+            with_it=_score_payments([*honest, *payments]),
             cost="the money",
             bound="Payments by strangers change no weight",
         )
 
 
-def _bought(dollars: int, *, shops: int) -> Attack:
+def _buy(dollars: int, *, shops: int) -> Attack:
     """Let own wallets spend this at each of two anchors and pay one or more shops."""
     names = wallets("buyer", -(-dollars // 20))
     sold_at = (_SOLD_AT, *_SHOPS[: shops - 1])
     payments = [payment for shop in sold_at for payment in _pay(names, 1, to=shop)]
-    payments += spent_at(names, Fraction(dollars, len(names)), _ANCHORS[:2])
+    payments += spend_at(names, Fraction(dollars, len(names)), _ANCHORS[:2])
     each = f", one ring for {shops} shops" if shops > 1 else ""
-    return _paid(
+    return _compare_payments(
         f"own wallets spend ${dollars} at each of two anchors{each}",
         payments,
         f"${2 * dollars} a month to the anchors",
         "Real spending at independent sellers: $44 for 3 points and $333 for 10, for each seller",
-        open_=_sold(payments).score_tenths != _sold([]).score_tenths,
+        open_=_score_payments(payments).score_tenths != _score_payments([]).score_tenths,
     )
 
 
 def _honest() -> list[Payment]:
     """Return payments of thirty customers who also buy at anchors."""
     customers = wallets("customer", 30)
-    return _pay(customers, 2) + spent_at(customers, 15, _ANCHORS)
+    return _pay(customers, 2) + spend_at(customers, 15, _ANCHORS)
 
 
 def _crowd(count: int) -> list[Payment]:
@@ -200,17 +200,17 @@ def _crowd(count: int) -> list[Payment]:
 def _zero_value() -> list[Payment]:
     known = wallets("customer", 30)
     zero = [Payment(payer, _SOLD_AT, 0, signed=False) for payer in known] * 3
-    return spent_at(known, 50, _ANCHORS) + zero
+    return spend_at(known, 50, _ANCHORS) + zero
 
 
-def _paid(
+def _compare_payments(
     trick: str, payments: Iterable[Payment], cost: str, bound: str, *, open_: bool = False
 ) -> Attack:
     """Compare an established endpoint with and without these payments."""
     return Attack(
         trick=trick,
-        without=_sold([]),
-        with_it=_sold(payments),
+        without=_score_payments([]),
+        with_it=_score_payments(payments),
         cost=cost,
         bound=bound,
         open=open_,
@@ -220,7 +220,7 @@ def _paid(
 _UNPAID: Final = ChainEvidence(network="eip155:8453", pay_to="0x", indexed_ms=WINDOW_MS)
 
 
-def _sold(payments: Iterable[Payment]) -> Score:
+def _score_payments(payments: Iterable[Payment]) -> Score:
     """The score of an established endpoint after these payments."""
     demand = demand_of(payments, _SITES, _SOLD_AT)
     return probe_payable().score(
@@ -231,8 +231,8 @@ def _sold(payments: Iterable[Payment]) -> Score:
 def _pay(
     payers: Sequence[bytes], dollars: Fraction | int, *, to: bytes = _SOLD_AT
 ) -> list[Payment]:
-    return paid(payers, dollars, to=to)
+    return pay(payers, dollars, to=to)
 
 
-def _spent(dollars: int) -> str:
+def _spend(dollars: int) -> str:
     return f"${dollars} that comes back, and gas"

@@ -22,7 +22,7 @@ from docs.gaming_attack import (
     probe_up_until,
     score_up_a_quarter,
 )
-from docs.gaming_history import EVERY_MS, alternate, between_probes, history, price_changes
+from docs.gaming_history import EVERY_MS, alternate, history, price_changes, probe_when_open
 from docs.outcome_texts import OUTCOME_TEXTS
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
@@ -238,7 +238,7 @@ def show_prober() -> Iterator[Attack]:
             bound=bound,
             open=not wild,
         )
-    closing = between_probes(
+    closing = probe_when_open(
         SELLER.url, 24 * MINUTE_MS, PAYABLE, DOWN, start=START, until=START + 30 * DAY_MS
     )
     yield Attack(

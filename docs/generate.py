@@ -15,7 +15,7 @@ sys.path.insert(
 from docs.gaming import gaming
 from docs.lint_rules import lint_rules
 from docs.methodology import methodology
-from docs.response_examples import recorded
+from docs.response_examples import render_examples
 from docs.tables_sql import tables_sql
 from tollgauge.config.template import template
 from tollgauge.core.score.evidence_document import schema_text
@@ -42,7 +42,7 @@ def main() -> None:
     """Write the SQL of the tables, the response examples, and every page."""
     # The pages come last: they start a service that creates the tables and reads the examples.
     write({f"../src/tollgauge/db/{name}": text for name, text in tables_sql().items()})
-    write(recorded())
+    write(render_examples())
     write(pages())
 
 

@@ -14,7 +14,7 @@ from typer.cli import get_docs_for_click
 
 from docs.api import api
 from docs.configuration import configuration
-from docs.markdown import generated, table
+from docs.markdown import add_title, table
 from tollgauge import observe
 from tollgauge.cli import app
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
@@ -44,14 +44,14 @@ def commands() -> str:
     """Return docs/reference/commands.md, generated from the commands."""
     command = typer.main.get_command(app)
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="tollgauge")
-    servers = _listed(without_json(app))
+    servers = _join_names(without_json(app))
     introduction = (
         f"Commands print text, or JSON with `--json`; {servers} run until they are stopped and "
         "print no result. Exit codes: 0 success, 1 the examined object failed, 2 the command "
         "failed or was misused. Results go to standard output, messages to standard error."
     )
     body = _COMMAND_LIST.sub("", text.partition("\n")[2]).strip()
-    return generated("Command line", "the commands", f"{introduction}\n\n{body}\n")
+    return add_title("Command line", "the commands", f"{introduction}\n\n{body}\n")
 
 
 def without_json(typer_app: typer.Typer) -> tuple[str, ...]:
@@ -67,7 +67,7 @@ def without_json(typer_app: typer.Typer) -> tuple[str, ...]:
     return tuple(names(typer.main.get_command(typer_app), ""))
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _join_names(names: tuple[str, ...]) -> str:
     """`a`, `b` and `c`."""
     *first, last = (f"`{name}`" for name in names)
     return f"{', '.join(first)} and {last}" if first else last
@@ -88,7 +88,7 @@ def metrics() -> str:
         "Alert rules and a dashboard are in [Operating](../operating/monitoring.md)."
     )
     page = table(("metric", "type", "labels", "description"), rows)
-    return generated("Metrics", "src/tollgauge/observe.py", f"{introduction}\n\n{page}\n")
+    return add_title("Metrics", "src/tollgauge/observe.py", f"{introduction}\n\n{page}\n")
 
 
 def _metric(metric: MetricWrapperBase) -> tuple[str, str, tuple[str, ...], str]:
@@ -114,7 +114,7 @@ def flags() -> str:
         "the [lint rule](../lint-rules.md)."
     )
     head = ("flag", "severity", "condition", "fix", "cap")
-    return generated(
+    return add_title(
         "Flags",
         "core/score/probe_flags and core/score/listing_flags",
         f"{introduction}\n\n{table(head, rows)}\n",
@@ -141,7 +141,7 @@ def policies() -> str:
         "## Other numbers",
         _two_columns("field", [(name, _number(getattr(POLICY, name), name)) for name in others]),
     )
-    return generated("Policy table", "core/score/policy.py", "\n\n".join(sections) + "\n")
+    return add_title("Policy table", "core/score/policy.py", "\n\n".join(sections) + "\n")
 
 
 def _two_columns(what: str, rows: Iterable[tuple[str, object]]) -> str:

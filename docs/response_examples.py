@@ -102,7 +102,7 @@ def preview() -> Any:
 
 def leaderboard() -> Any:
     """Return the leaderboard."""
-    row = _listed()
+    row = _endpoint()
     more = {row.id: MoreOfSite("example.com", 12)}
     board = Leaderboard(as_of=AS_OF, policy_version=POLICY.version, rows=(row,), more=more)
     return as_json(snapshots.leaderboard(board, base_url=BASE_URL))
@@ -139,7 +139,7 @@ def guard_packages() -> Any:
 
 def search() -> Any:
     """Return the results of a search."""
-    results = (SearchResult(endpoint=_listed(), percent=46),)
+    results = (SearchResult(endpoint=_endpoint(), percent=46),)
     return as_json(lists.search(Search(match="meaning", results=results), base_url=BASE_URL))
 
 
@@ -155,7 +155,7 @@ def endpoint_csv() -> str:
 
 def _list_page() -> lists.EndpointListResponse:
     page = EndpointPage(
-        rows=(_listed(),),
+        rows=(_endpoint(),),
         total=1_313,
         before=0,
         next=f"-914100~{_ENDPOINT.id}",
@@ -166,7 +166,7 @@ def _list_page() -> lists.EndpointListResponse:
     return lists.endpoint_list(page, next_url=next_url, base_url=BASE_URL)
 
 
-def _listed() -> RatedEndpoint:
+def _endpoint() -> RatedEndpoint:
     return RatedEndpoint(
         id=_ENDPOINT.id,
         resource=_ENDPOINT.resource,
@@ -194,7 +194,7 @@ def wallet() -> Any:
     )
     report = Wallet(
         address=PAY_TO,
-        rows=(_listed(),),
+        rows=(_endpoint(),),
         more=False,
         networks=(
             NetworkIncome(
@@ -224,7 +224,7 @@ def sample_report() -> TrustReport:
 
 def _snapshot() -> Snapshot:
     score = score_from_json(_row().result)
-    brief = build_snapshot(_listed(), score, now=AS_OF)
+    brief = build_snapshot(_endpoint(), score, now=AS_OF)
     return structs.replace(
         brief, better_alternatives=3, improvements=improvements(sample_evidence())
     )
@@ -301,7 +301,7 @@ def _probe(at: int) -> ProbeResult:
     )
 
 
-def recorded() -> dict[str, str]:
+def render_examples() -> dict[str, str]:
     """Return the files of web/wire/examples by their paths from this folder."""
     answers: tuple[Callable[[], Any], ...] = (
         *(trust_report, evidence, preview, leaderboard, snapshot, preflight, search),

@@ -73,7 +73,7 @@ def whose_fault() -> str:
             ),
         )
         + "\n\n"
-        + "\n\n".join((_together(), _vouched(), _asked(), _several()))
+        + "\n\n".join((_together(), _explain_vouching(), _explain_references(), _several()))
     )
 
 
@@ -113,7 +113,7 @@ def _together() -> str:
     )
 
 
-def _vouched() -> str:
+def _explain_vouching() -> str:
     return (
         "Common failures are attributed to the service (`ours`), as is every other failure of the "
         f"minute, including those of new endpoints, if at least {SITES_MIN} of those sites failed "
@@ -124,7 +124,7 @@ def _vouched() -> str:
     )
 
 
-def _asked() -> str:
+def _explain_references() -> str:
     return (
         "References are queried over the same route, including when none of the sites probed "
         "together answered, for example after the failed probe of a paid report. A paid report "

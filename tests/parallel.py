@@ -109,7 +109,7 @@ def run(session: pytest.Session, processes: int) -> None:
     os.write(filling, b"".join(map(NUMBER.pack, range(len(ranges)))))
     os.close(filling)
     session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]  # one for all
-    workers = [forked(session, queue, ranges) for _ in range(processes)]
+    workers = [run_forked(session, queue, ranges) for _ in range(processes)]
     os.close(queue)
     try:
         for worker, (kind, value) in messages(workers):
@@ -128,7 +128,7 @@ def run(session: pytest.Session, processes: int) -> None:
             os.waitpid(worker.pid, 0)
 
 
-def forked(session: pytest.Session, queue: int, ranges: list[Range]) -> Worker:
+def run_forked(session: pytest.Session, queue: int, ranges: list[Range]) -> Worker:
     """Fork a worker."""
     ours, its = Pipe(duplex=False)
     pid = os.fork()

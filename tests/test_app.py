@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 from tests.support.statements import fetch
 
-from tollgauge.app import opened
+from tollgauge.app import open_resources
 from tollgauge.config import Config
 from tollgauge.db.engine import StoreSettings
 
@@ -15,6 +15,6 @@ from tollgauge.db.engine import StoreSettings
 @pytest.mark.parametrize("database", ["postgres"], indirect=True)
 async def test_database_is_opened_with_the_configured_limits(database: str) -> None:
     settings = StoreSettings(url=database, connections=3, statement_ms=4_321)
-    async with opened(Config(store=settings)) as resources:
+    async with open_resources(Config(store=settings)) as resources:
         shown = await fetch(resources.store, sa.text("SHOW statement_timeout"))
         assert shown.scalar_one() == "4321ms"

@@ -77,7 +77,7 @@ class Trace:
 
 
 @contextlib.contextmanager
-def profiled() -> Iterator[Trace]:
+def trace_calls() -> Iterator[Trace]:
     """Install a trace in this thread and in those that start in the block."""
     trace = Trace()
     previous = sys.getprofile()
@@ -94,7 +94,7 @@ async def trace_probe(folder: Path) -> Trace:
     """The second probe of an endpoint with a good 402: from its claim to its row."""
     header = base64.b64encode(json.dumps(lint_envelopes.V2).encode()).decode()
     headers = (("payment-required", header), ("content-type", "application/json"))
-    with profiled() as trace:
+    with trace_calls() as trace:
         store = Store.open(f"sqlite:///{folder / 'probe.db'}")
         await store.migrate()
         async with run_counting_seller(folder, {"api.example.com"}) as seller:
@@ -113,7 +113,7 @@ async def trace_probe(folder: Path) -> Trace:
 
 async def trace_sale(database: str) -> Trace:
     """The second history that is bought from a running service: from its request to its answer."""
-    with profiled() as trace:
+    with trace_calls() as trace:
         async with paid_service.open_paid_service(database, PaidService) as service:
             order = {"resource": WEATHER}
             await service.post("/v1/x402-history", order)

@@ -22,7 +22,7 @@ async def metrics_of_a_worker(port: int, *, patience_s: float) -> int | None:
     config = replace(config, server=replace(config.server, admin_port=port))
     stop, ready = asyncio.Event(), asyncio.Event()
     with listen(config.server, serve=False) as listeners:
-        async with root.opened(config) as service:
+        async with root.open_resources(config) as service:
             working = asyncio.create_task(
                 process.run(service, listeners, stop=stop, on_ready=ready.set)
             )

@@ -101,7 +101,7 @@ def module_is_there(reference: str) -> bool:
     return False
 
 
-def missing(text: str) -> list[str]:
+def find_missing(text: str) -> list[str]:
     """Return the files and modules that a text names and that do not exist."""
     modules = (name for name in _MODULE.findall(text) if not _FILES_OF_USERS.match(name))
     return [
@@ -119,7 +119,7 @@ def anchors(document: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", [*DOCUMENTS, *SCRIPTS], ids=name_of)
 def test_document_names_only_existing_files(path: Path) -> None:
-    assert missing(path.read_text(encoding="utf-8")) == []
+    assert find_missing(path.read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
@@ -140,8 +140,8 @@ def test_docstrings_and_comments_name_only_existing_files() -> None:
     wrong = {
         f"{name_of(path)}: {reference}"
         for path, source in sources.items()
-        if missing(source)  # this test would not find anything in the text otherwise
+        if find_missing(source)  # this test would not find anything in the text otherwise
         for words in words_of(source)
-        for reference in missing(words)
+        for reference in find_missing(words)
     }
     assert not wrong, "\n".join(sorted(wrong))

@@ -24,7 +24,7 @@ ACCOUNT = Account.from_key(os.environ["PRIVATE_KEY"])
 async def buy_with_httpx(*, is_guarded: bool) -> str:
     """Return the text of the response, or of the last error."""
     client = register_exact_evm_client(x402Client(), ACCOUNT)
-    async with _guarded(client) if is_guarded else _plain_httpx(client) as http:
+    async with _guard(client) if is_guarded else _plain_httpx(client) as http:
         text = ""
         for _ in range(TRIES):
             try:
@@ -43,7 +43,7 @@ def buy_with_requests(*, is_guarded: bool) -> str:
     from x402.http.clients.requests import x402_requests
 
     client = register_exact_evm_client(x402ClientSync(), ACCOUNT)
-    session = _guarded(client) if is_guarded else x402_requests(client)
+    session = _guard(client) if is_guarded else x402_requests(client)
     text = ""
     for _ in range(TRIES):
         try:
@@ -63,7 +63,7 @@ def _plain_httpx(client: x402Client) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=x402_httpx_transport(client))
 
 
-def _guarded(client: Any) -> Any:
+def _guard(client: Any) -> Any:
     from tollgauge_guard import guarded
 
     bundle, key = os.environ["TOLLGAUGE_GUARD_BUNDLE"], os.environ["TOLLGAUGE_GUARD_KEY"]

@@ -223,7 +223,7 @@ class Opened:
 
 
 @contextlib.asynccontextmanager
-async def opened(
+async def open_resources(
     config: Config, *, clock: Clock = now_ms, drain_s: float = DRAIN_SECONDS
 ) -> AsyncIterator[Opened]:
     """Open the resources of a configuration, migrate the store, and close everything in reverse

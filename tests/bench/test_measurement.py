@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench import lines
-from bench.document import written
+from bench.document import write_sections
 from bench.measurement import Measurement, Report
 
 
@@ -53,7 +53,7 @@ def test_report_shows_figure_peer_ratio_goal_and_result() -> None:
 def test_page_keeps_sections_of_benchmarks_that_were_not_rerun() -> None:
     def page(before: str, name: str, figure: float) -> str:
         report = Report(measurements=(measurement_of(figure),))
-        return written(before, [{"bench": name, **report.document()}], machine="A machine.")
+        return write_sections(before, [{"bench": name, **report.document()}], machine="A machine.")
 
     both = page(page("", "serve", 1.0), "probe", 123456.0)
     assert both.index("## `probe`") < both.index("## `serve`")

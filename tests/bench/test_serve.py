@@ -18,7 +18,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n"
 
 
 @contextlib.asynccontextmanager
-async def answering(*parts: bytes) -> AsyncIterator[tuple[int, list[int]]]:
+async def serve_answers(*parts: bytes) -> AsyncIterator[tuple[int, list[int]]]:
     """Start a server that sends each response in the given parts; yield its port and a counter."""
     counts = [0]
     writers: list[asyncio.StreamWriter] = []
@@ -43,7 +43,7 @@ async def answering(*parts: bytes) -> AsyncIterator[tuple[int, list[int]]]:
 
 @pytest.mark.parametrize("parts", [(HEAD + b"123456789",), (HEAD + b"123", b"456", b"789")])
 async def test_counts_complete_responses_however_they_are_split(parts: tuple[bytes, ...]) -> None:
-    async with answering(*parts) as (port, counts):
+    async with serve_answers(*parts) as (port, counts):
         count = await load(port, REQUEST, 200, 0.5)
         await asyncio.sleep(0.01)
         assert count > 0
@@ -51,7 +51,7 @@ async def test_counts_complete_responses_however_they_are_split(parts: tuple[byt
 
 
 async def test_unexpected_status_fails_the_benchmark() -> None:
-    async with answering(b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n") as (
+    async with serve_answers(b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 0\r\n\r\n") as (
         port,
         _,
     ):

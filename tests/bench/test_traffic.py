@@ -18,11 +18,11 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 async def server(serve: Serve) -> AsyncIterator[int]:
     writers: list[asyncio.StreamWriter] = []
 
-    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
         await serve(reader, writer)
 
-    running = await asyncio.start_server(served, "127.0.0.1", 0)
+    running = await asyncio.start_server(handle_connection, "127.0.0.1", 0)
     try:
         yield running.sockets[0].getsockname()[1]
     finally:

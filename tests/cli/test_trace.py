@@ -45,7 +45,7 @@ async def saved(world: World, tmp_path_factory: pytest.TempPathFactory) -> Saved
     folder = tmp_path_factory.mktemp("captured")
     signed = world.sign("Receive", world.sender(2), 4_321)
     tx_hash = await world.send(USDC, signed.call("receive", "bytes"))
-    for name, part in zip(("tx", "receipt", "calls"), await world.captured(tx_hash), strict=True):
+    for name, part in zip(("tx", "receipt", "calls"), await world.capture(tx_hash), strict=True):
         (folder / f"{name}.json").write_text(json.dumps(part))
     (folder / "other.json").write_text('{"hash": "0x' + "ab" * 32 + '", "input": "0xa9059cbb"}')
     (folder / "null.json").write_text("null")

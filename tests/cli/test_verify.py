@@ -65,7 +65,7 @@ def save(
     Path("report.json.jws").write_text(key.sign(body, typ, NOW, **(bound or {})) + "\n")
 
 
-def passed(done: Done) -> dict[str, bool | None]:
+def read_checks(done: Done) -> dict[str, bool | None]:
     return {check["name"]: check["passed"] for check in done.json["checks"]}
 
 
@@ -102,7 +102,7 @@ def test_json_output_has_the_same_result(tollgauge: Command) -> None:
     assert (done.json["kid"], done.json["signedAt"]) == (KEY.fingerprint, NOW // 1000)
     assert done.json["sale"] == BOUND
     names = ("key", "time", "signature", "evidence", "score")
-    assert passed(done) == dict.fromkeys(names, True)
+    assert read_checks(done) == dict.fromkeys(names, True)
 
 
 def test_changed_report_fails_verification(tollgauge: Command) -> None:
@@ -127,9 +127,9 @@ def test_signed_report_with_wrong_score_fails_the_score_check(
     done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
 
     assert done.code == 1
-    assert passed(done)["signature"] is True
-    assert passed(done)["evidence"] is True
-    assert passed(done)["score"] is False
+    assert read_checks(done)["signature"] is True
+    assert read_checks(done)["evidence"] is True
+    assert read_checks(done)["score"] is False
     assert reason(done, "score") == "the evidence gives another score"
 
 
@@ -142,7 +142,7 @@ def test_changed_evidence_does_not_match_its_digest(
     done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
 
     assert done.code == 1
-    assert passed(done)["evidence"] is False
+    assert read_checks(done)["evidence"] is False
     assert "evidence.digest" in reason(done, "evidence")
 
 
@@ -156,9 +156,9 @@ def test_evidence_of_short_report_is_fetched_from_the_service(
     offline = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
 
     assert (online.code, offline.code) == (0, 0)
-    assert set(passed(online).values()) == {True}
+    assert set(read_checks(online).values()) == {True}
     assert f"{service}{JWKS}" in reason(online, "key")
-    assert passed(offline)["evidence"] is None
+    assert read_checks(offline)["evidence"] is None
     assert reason(offline, "evidence") == f"it is not in the report, but at {service}/evidence/x"
 
 
@@ -170,8 +170,8 @@ def test_evidence_url_of_unsigned_report_is_not_fetched(tollgauge: Command, serv
     done = tollgauge("verify", "report.json", "--url", service, "--json")
 
     assert done.code == 1
-    assert passed(done)["signature"] is False
-    assert passed(done)["evidence"] is None
+    assert read_checks(done)["signature"] is False
+    assert read_checks(done)["evidence"] is None
 
 
 def test_unavailable_evidence_leaves_the_score_unverified(tollgauge: Command, service: str) -> None:
@@ -201,8 +201,8 @@ def test_reports_of_a_preview_are_verified_separately(tollgauge: Command) -> Non
     done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
 
     assert done.code == 1
-    assert (passed(done)["score 1"], passed(done)["score 2"]) == (True, False)
-    assert (passed(done)["evidence 1"], passed(done)["evidence 2"]) == (True, True)
+    assert (read_checks(done)["score 1"], read_checks(done)["score 2"]) == (True, False)
+    assert (read_checks(done)["evidence 1"], read_checks(done)["evidence 2"]) == (True, True)
 
 
 def test_bundle_is_verified_with_its_response_headers(tollgauge: Command) -> None:
@@ -229,7 +229,7 @@ def test_bundle_signed_by_another_program_is_verified(tollgauge: Command) -> Non
 
     assert done.code == 0
     assert done.json["typ"] == "tollgauge-bundle"
-    assert set(passed(done).values()) == {True}
+    assert set(read_checks(done).values()) == {True}
 
 
 def test_key_may_be_a_file_and_signature_an_option(tollgauge: Command) -> None:
@@ -259,8 +259,8 @@ def test_unknown_key_is_reported_and_the_signature_left_open(tollgauge: Command)
     done = tollgauge("verify", "report.json", "--key", PUBLIC, "--json")
 
     assert done.code == 1
-    assert passed(done)["key"] is False
-    assert passed(done)["signature"] is None
+    assert read_checks(done)["key"] is False
+    assert read_checks(done)["signature"] is None
     assert OTHER_KEY.fingerprint in reason(done, "key")
 
 

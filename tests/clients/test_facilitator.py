@@ -57,7 +57,7 @@ def payment(**more: Any) -> Payment:
 
 
 @asynccontextmanager
-async def facing(reply: Response) -> AsyncIterator[tuple[Facilitator, list[Any]]]:
+async def open_facilitator(reply: Response) -> AsyncIterator[tuple[Facilitator, list[Any]]]:
     """A client of a facilitator that always gives the same reply, and the requests that it sent."""
     asked: list[Any] = []
 
@@ -84,7 +84,7 @@ SIGNERS = {
 
 
 @asynccontextmanager
-async def supporting(
+async def serve_supported(
     answer: Callable[[Request], Awaitable[Response]], *, timeout_s: float = 10.0
 ) -> AsyncIterator[Facilitator]:
     """A client of a facilitator that only implements /supported."""
@@ -101,7 +101,7 @@ async def test_signers_are_the_addresses_of_evm_chains() -> None:
     async def answer(_: Request) -> Response:
         return JSONResponse({"kinds": [], "extensions": [], "signers": SIGNERS})
 
-    async with supporting(answer) as client:
+    async with serve_supported(answer) as client:
         assert await client.evm_signers() == {bytes([0xAB]) * 20, bytes([0xCD]) * 20}
 
 
@@ -118,7 +118,7 @@ async def test_silence_of_supported_does_not_stop_sales() -> None:
         await over.wait()
         return JSONResponse({})
 
-    async with supporting(answer, timeout_s=0.05) as client:
+    async with serve_supported(answer, timeout_s=0.05) as client:
         for _ in range(SILENT):
             with pytest.raises(FacilitatorUnavailable, match="did not respond"):
                 await client.evm_signers()
@@ -138,7 +138,7 @@ def flood() -> Response:
 
 @pytest.mark.parametrize("reply", [bomb, flood])
 async def test_oversized_reply_is_not_read_to_its_end(reply: Any) -> None:
-    async with facing(reply()) as (client, _):
+    async with open_facilitator(reply()) as (client, _):
         with pytest.raises(FacilitatorUnavailable, match=r"compressed|too long"):
             await client.verify(payment(), {})
         unclear = await client.settle(payment(), {})
@@ -147,23 +147,23 @@ async def test_oversized_reply_is_not_read_to_its_end(reply: Any) -> None:
 
 @pytest.mark.parametrize("status", [201, 307, 401, 429])
 async def test_valid_is_accepted_only_with_status_200(status: int) -> None:
-    async with facing(JSONResponse({"isValid": True}, status_code=status)) as (client, _):
+    async with open_facilitator(JSONResponse({"isValid": True}, status_code=status)) as (client, _):
         with pytest.raises(FacilitatorUnavailable, match=str(status)):
             await client.verify(payment(), {})
 
 
 @pytest.mark.parametrize("text", ["true", "1", 1])
 async def test_strings_and_numbers_are_not_true(text: object) -> None:
-    async with facing(JSONResponse({"isValid": text})) as (client, _):
+    async with open_facilitator(JSONResponse({"isValid": text})) as (client, _):
         with pytest.raises(FacilitatorUnavailable, match="malformed"):
             await client.verify(payment(), {})
-    async with facing(JSONResponse(SETTLED | {"success": text})) as (client, _):
+    async with open_facilitator(JSONResponse(SETTLED | {"success": text})) as (client, _):
         assert isinstance(await client.settle(payment(), {}), Unclear)
 
 
 async def test_refusal_is_accepted_with_a_4xx_status() -> None:
     refusal = JSONResponse({"isValid": False, "invalidReason": "expired"}, status_code=400)
-    async with facing(refusal) as (client, _):
+    async with open_facilitator(refusal) as (client, _):
         assert await client.verify(payment(), {}) == Refused(reason="expired")
 
 
@@ -176,19 +176,19 @@ async def test_refusal_is_accepted_with_a_4xx_status() -> None:
     ],
 )
 async def test_settlement_of_other_terms_is_unclear(fields: dict[str, str], reason: str) -> None:
-    async with facing(JSONResponse(SETTLED | fields)) as (client, _):
+    async with open_facilitator(JSONResponse(SETTLED | fields)) as (client, _):
         assert await client.settle(payment(), {}) == Unclear(reason=reason, transaction=TX)
 
 
 async def test_settlement_with_matching_payer_and_amount_is_settled() -> None:
     named = {"payer": PAYER.upper().replace("X", "x"), "amount": "5000"}
-    async with facing(JSONResponse(SETTLED | named)) as (client, _):
+    async with open_facilitator(JSONResponse(SETTLED | named)) as (client, _):
         assert await client.settle(payment(), {}) == SettledReply(transaction=TX)
 
 
 async def test_lone_surrogates_of_a_payer_reach_the_facilitator() -> None:
     odd = payment(extensions={"half": "\ud800"})
-    async with facing(JSONResponse({"isValid": True})) as (client, asked):
+    async with open_facilitator(JSONResponse({"isValid": True})) as (client, asked):
         assert await client.verify(odd, {}) == Verified()
     assert asked[0]["paymentPayload"]["extensions"] == {"half": "\ud800"}
 

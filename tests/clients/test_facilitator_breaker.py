@@ -16,7 +16,7 @@ def test_breaker_opens_only_after_consecutive_silence() -> None:
     breaker = Breaker()
     for _ in range(3 * SILENT):
         breaker.stayed_silent(1.0)
-        breaker.answered()
+        breaker.record_response()
     assert breaker.passes(1.0)
     for _ in range(SILENT - 1):
         breaker.stayed_silent(1.0)
@@ -39,5 +39,5 @@ def test_silent_trial_keeps_it_open_and_answered_trial_closes_it() -> None:
     breaker.stayed_silent(12.5)
     assert not breaker.passes(13.0)
     assert breaker.passes(14.0)
-    breaker.answered()
+    breaker.record_response()
     assert [breaker.passes(14.1) for _ in range(3)] == [True, True, True]

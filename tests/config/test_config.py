@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tollgauge.config import Config, ConfigError, load, unused
+from tollgauge.config import Config, ConfigError, find_unused, load
 from tollgauge.config.settings import list_settings
 from tollgauge.web.paid.products import trust
 
@@ -130,7 +130,7 @@ def test_secret_is_read_from_the_file_named_by_a_variable(tmp_path: Path) -> Non
     config = load(None, names)
     assert config.watch.key == "k" * 32
     assert config.store.url == "postgresql://me:hunter2@host/db"
-    assert unused(names) == []
+    assert find_unused(names) == []
 
 
 def test_empty_secret_file_sets_no_secret(tmp_path: Path) -> None:
@@ -436,7 +436,7 @@ def test_misspelled_environment_variable_is_reported() -> None:
         "PATH": "/bin",
     }
     load(None, names)
-    port, key = unused(names)
+    port, key = find_unused(names)
     assert port == "TOLLGAUGE_PORT_8402_TCP (environment) is not a setting and changes nothing"
     assert key.endswith("changes nothing; did you mean TOLLGAUGE_WATCH_KEY?")
 

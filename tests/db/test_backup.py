@@ -278,7 +278,7 @@ def test_large_file_is_rejected_by_its_first_bytes(tmp_path: Path) -> None:
     assert peak < 1024 * 1024
 
 
-async def filled(path: Path) -> None:
+async def fill(path: Path) -> None:
     """Rows of many kinds: texts, bytes, truths, keys that are counted up, rows that need others."""
     resource = "https://api.example.com/é"
     endpoint = Endpoint(
@@ -309,7 +309,7 @@ def contents(connection: sa.Connection) -> dict[str, list[tuple[object, ...]]]:
 
 
 async def copy_of_many(running: Path, folder: Path) -> Path:
-    await filled(running)
+    await fill(running)
     copy = folder / "move.sqlite"
     backup.save(running, copy, force=False, progress=quiet)
     return copy

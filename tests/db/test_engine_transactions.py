@@ -160,7 +160,7 @@ async def test_in_memory_store_survives_a_cancelled_reader() -> None:
     await store.close()
 
 
-def left_in(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     return list(folder.iterdir())
 
 
@@ -170,9 +170,9 @@ async def test_in_memory_store_deletes_its_file(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     store = Store.open("sqlite://")
     await store.migrate()
-    assert left_in(tmp_path)
+    assert list_files(tmp_path)
     await store.close()
-    assert not left_in(tmp_path)
+    assert not list_files(tmp_path)
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)
@@ -235,12 +235,12 @@ async def test_failing_function_in_a_shared_commit_does_not_fail_others(store: S
 async def test_queued_writers_share_a_commit(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     transactions = 0
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
+    def count_call(*args: Any, **kwargs: Any) -> Any:
         nonlocal transactions
         transactions += 1
         return run_transaction(*args, **kwargs)
 
-    monkeypatch.setattr(sqlite, "run_transaction", counted)
+    monkeypatch.setattr(sqlite, "run_transaction", count_call)
     await asyncio.gather(*(store.writing(meta.put, f"row {n}", "written") for n in range(50)))
     assert 1 <= transactions <= 3
     assert await store.reading(meta.get, "row 49") == "written"
@@ -350,14 +350,14 @@ async def test_kept_error_does_not_hold_a_snapshot_open(database: str) -> None:
     for number in range(3):
         await store.writing(meta.put, f"row {number}", "1")
 
-    def broken(tx: Connection) -> None:
+    def break_transaction(tx: Connection) -> None:
         rows = tx.exec_driver_sql("SELECT key FROM meta")
         raise KeyError(rows.fetchone())
 
     kept = []
     for how in (store.reading, store.writing):
         with pytest.raises(KeyError) as caught:
-            await how(broken)
+            await how(break_transaction)
         kept.append(caught.value)
     await other.writing(meta.put, "late", "1")
     assert await store.reading(meta.get, "late") == "1"

@@ -61,7 +61,7 @@ class Counter:
     async def payee_has(self) -> int:
         return await balance(self.chain, _PAYEE)
 
-    async def sent_by_facilitator(self) -> int:
+    async def count_sent(self) -> int:
         address = self.chain.accounts[0].address
         return int(await self.chain.rpc("eth_getTransactionCount", address, "latest"), 16)
 
@@ -139,7 +139,7 @@ async def test_payment_is_settled_once_and_costs_gas_once(counter: Counter) -> N
     reasons = {answer["errorReason"] for answer in answers if not answer["success"]}
     assert reasons == {"duplicate_settlement"}
     assert await counter.payee_has() == _PRICE
-    assert await counter.sent_by_facilitator() == 1
+    assert await counter.count_sent() == 1
 
 
 async def test_concurrent_payments_are_all_settled(counter: Counter) -> None:
@@ -164,7 +164,7 @@ async def test_pays_no_gas_for_other_payments(
 ) -> None:
     answer = await counter.ask(what, await _payment(counter.chain.accounts[1].key, wanted))
     assert reason in (answer.get("invalidReason"), answer.get("errorReason"))
-    assert await counter.sent_by_facilitator() == 0
+    assert await counter.count_sent() == 0
 
 
 async def test_forged_signature_is_not_valid_and_not_settled(counter: Counter) -> None:

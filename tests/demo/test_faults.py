@@ -60,7 +60,7 @@ def test_seller_without_faults_is_unchanged(faults: Faults) -> None:
     seller = _find_seller("weather")
     assert faults.present(seller) is seller
     assert _ask(faults, seller).answer.status == 402
-    assert faults.listed() == SELLERS
+    assert faults.list_sellers() == SELLERS
 
 
 def test_down_seller_answers_503_until_switched_off(faults: Faults) -> None:

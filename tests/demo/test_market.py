@@ -23,7 +23,7 @@ from x402.schemas import PaymentRequired
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.demo.directory import MALFORMED, items_at
 from tollgauge.demo.market import DemoMarket, run_market
-from tollgauge.demo.seller import Seller, Wire, listed, offer_at
+from tollgauge.demo.seller import Seller, Wire, is_listed, offer_at
 from tollgauge.demo.sellers import SELLERS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -374,7 +374,7 @@ async def test_directory_lists_both_versions_and_malformed_entries(visitor: Visi
     assert {item["x402Version"] for item in good} == {1, 2}
     assert {type(item["lastUpdated"]) for item in good} == {int, str}
     assert all(odd in items for odd in MALFORMED)
-    there = [seller for seller in SELLERS if listed(seller, _NOW, present=_NOW)]
+    there = [seller for seller in SELLERS if is_listed(seller, _NOW, present=_NOW)]
     assert len(good) == len(there)
     assert any(item["resource"].startswith("http://") for item in good)
 

@@ -125,7 +125,7 @@ async def test_index_finds_past_payments_and_scores_reflect_payers(
     async with World.start(clock=app.now_ms, chain_began=began - HOUR_MS) as world:
         await Settlements(world.chain).past(bought, until=app.now_ms())
         config = configuration(world, port=0, store_url=f"sqlite:///{tmp_path / 'demo.sqlite'}")
-        async with app.opened(config) as service:
+        async with app.open_resources(config) as service:
             await load_past(service.store, days=1, now=app.now_ms(), report=_ignore_progress)
             while (await service.round("index")).get("busy"):
                 pass
@@ -162,7 +162,7 @@ async def test_demo_that_returns_to_its_folder_follows_its_new_chain(tmp_path: P
     for customers in (6, 3):
         async with World.start(clock=app.now_ms) as world:
             await Settlements(world.chain).now(list(first_sales(app.now_ms()))[:customers])
-            async with app.opened(configuration(world, port=0, store_url=url)) as service:
+            async with app.open_resources(configuration(world, port=0, store_url=url)) as service:
                 if not figures:
                     await load_past(
                         service.store, days=1, now=app.now_ms(), report=_ignore_progress

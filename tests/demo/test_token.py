@@ -61,7 +61,7 @@ class Bench:
         }
         return terms | changes
 
-    def signed(self, kind: str, fields: list[dict[str, str]], message: dict[str, Any]) -> Any:
+    def sign(self, kind: str, fields: list[dict[str, str]], message: dict[str, Any]) -> Any:
         return self.payer.sign_typed_data(_DOMAIN, {kind: fields}, message)
 
     def send(self, name: str, *args: Any, sender: int = 2) -> Any:
@@ -92,7 +92,7 @@ async def bench() -> AsyncIterator[Bench]:
 @pytest.mark.parametrize("form", ["vrs", "bytes"])
 async def test_signed_transfer_moves_exactly_its_value(bench: Bench, form: str) -> None:
     terms = bench.terms(1)
-    signature = bench.signed("TransferWithAuthorization", _AUTHORIZATION, terms).signature
+    signature = bench.sign("TransferWithAuthorization", _AUTHORIZATION, terms).signature
     if form == "vrs":
         receipt = bench.send(
             f"transferWithAuthorization{_VRS}", *terms.values(), *_split(signature)
@@ -108,7 +108,7 @@ async def test_use_of_an_authorization_is_logged_just_before_its_transfer(
     bench: Bench,
 ) -> None:
     terms = bench.terms(2)
-    signature = bench.signed("TransferWithAuthorization", _AUTHORIZATION, terms).signature
+    signature = bench.sign("TransferWithAuthorization", _AUTHORIZATION, terms).signature
     logs = bench.send(f"transferWithAuthorization{_BYTES}", *terms.values(), signature)["logs"]
     assert [log["topics"][0].to_0x_hex() for log in logs] == [_USED, _TRANSFER]
     assert logs[0]["topics"][2] == terms["nonce"]
@@ -117,7 +117,7 @@ async def test_use_of_an_authorization_is_logged_just_before_its_transfer(
 
 async def test_authorization_works_once(bench: Bench) -> None:
     terms = bench.terms(3)
-    signature = bench.signed("TransferWithAuthorization", _AUTHORIZATION, terms).signature
+    signature = bench.sign("TransferWithAuthorization", _AUTHORIZATION, terms).signature
     bench.send(f"transferWithAuthorization{_BYTES}", *terms.values(), signature)
     with pytest.raises(ContractLogicError, match="authorization is used or canceled"):
         bench.send(f"transferWithAuthorization{_BYTES}", *terms.values(), signature)
@@ -135,14 +135,14 @@ async def test_authorization_outside_of_its_time_is_rejected(
     bench: Bench, changes: dict[str, int], message: str
 ) -> None:
     terms = bench.terms(4, **changes)
-    signature = bench.signed("TransferWithAuthorization", _AUTHORIZATION, terms).signature
+    signature = bench.sign("TransferWithAuthorization", _AUTHORIZATION, terms).signature
     with pytest.raises(ContractLogicError, match=message):
         bench.send(f"transferWithAuthorization{_BYTES}", *terms.values(), signature)
 
 
 async def test_other_terms_than_the_signed_ones_are_rejected(bench: Bench) -> None:
     terms = bench.terms(5)
-    signature = bench.signed("TransferWithAuthorization", _AUTHORIZATION, terms).signature
+    signature = bench.sign("TransferWithAuthorization", _AUTHORIZATION, terms).signature
     richer = terms | {"value": 701}
     with pytest.raises(ContractLogicError, match="invalid signature"):
         bench.send(f"transferWithAuthorization{_BYTES}", *richer.values(), signature)
@@ -150,7 +150,7 @@ async def test_other_terms_than_the_signed_ones_are_rejected(bench: Bench) -> No
 
 async def test_only_the_payee_may_redeem_a_receive_authorization(bench: Bench) -> None:
     terms = bench.terms(6)
-    signature = bench.signed("ReceiveWithAuthorization", _AUTHORIZATION, terms).signature
+    signature = bench.sign("ReceiveWithAuthorization", _AUTHORIZATION, terms).signature
     with pytest.raises(ContractLogicError, match="caller must be the payee"):
         bench.send(f"receiveWithAuthorization{_BYTES}", *terms.values(), signature, sender=2)
     with pytest.raises(ContractLogicError, match="invalid signature"):
@@ -162,14 +162,14 @@ async def test_only_the_payee_may_redeem_a_receive_authorization(bench: Bench) -
 async def test_cancelled_authorization_reads_as_used_and_moves_nothing(bench: Bench) -> None:
     terms = bench.terms(7)
     cancel = {"authorizer": bench.payer.address, "nonce": terms["nonce"]}
-    permit = bench.signed("CancelAuthorization", _CANCEL, cancel).signature
+    permit = bench.sign("CancelAuthorization", _CANCEL, cancel).signature
     bench.send(
         "cancelAuthorization(address,bytes32,uint8,bytes32,bytes32)",
         *cancel.values(),
         *_split(permit),
     )
     assert bench.token.functions.authorizationState(*cancel.values()).call()
-    signature = bench.signed("TransferWithAuthorization", _AUTHORIZATION, terms).signature
+    signature = bench.sign("TransferWithAuthorization", _AUTHORIZATION, terms).signature
     with pytest.raises(ContractLogicError, match="authorization is used or canceled"):
         bench.send(f"transferWithAuthorization{_BYTES}", *terms.values(), signature)
     assert await balance(bench.chain, bench.payee) == 0

@@ -17,7 +17,7 @@ from tests.support.postgres import Postgres
 from tests.support.processes import free_port
 from tests.support.signing import KEY, PRIVATE_JWK
 
-from tollgauge.config import load, unused
+from tollgauge.config import find_unused, load
 from tollgauge.db.postgres_backup import examine
 
 COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
@@ -68,7 +68,7 @@ def test_services_use_only_existing_settings(name: str, tmp_path: Path) -> None:
         "facilitator_headers": "",
     }
     environment = environment_of(name, tmp_path, secrets)
-    assert unused(environment) == []
+    assert find_unused(environment) == []
     config = load(None, environment)
     assert config.store.url.startswith("postgresql://tollgauge:hunter2@postgres/")
     assert config.watch.key == "k" * 32

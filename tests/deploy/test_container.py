@@ -26,7 +26,7 @@ from tests.support.packaging import ROOT, make_environment, stages, values
 from tests.support.processes import free_port
 from tests.support.programs import require
 
-from tollgauge.config import load, unused
+from tollgauge.config import find_unused, load
 
 CONTAINERFILE = ROOT / "Containerfile"
 BUILD, IMAGE = stages(CONTAINERFILE)
@@ -175,7 +175,7 @@ def variables() -> dict[str, str]:
 
 def test_variables_of_the_image_are_settings() -> None:
     environment = variables()
-    assert unused(environment) == []
+    assert find_unused(environment) == []
     assert load(None, environment).server.host == "0.0.0.0"
 
 

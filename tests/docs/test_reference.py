@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.reference_pages import reference
-from docs.response_examples import recorded
+from docs.response_examples import render_examples
 from tollgauge.config import Config
 from tollgauge.config.settings import list_settings
 from tollgauge.core.score.scoring import FLAG_RULES
@@ -30,7 +30,7 @@ def test_every_page_of_the_reference_is_current(written: dict[str, str]) -> None
 
 
 def test_recorded_examples_match_the_responses() -> None:
-    for name, text in recorded().items():
+    for name, text in render_examples().items():
         assert (DOCS / name).read_text(encoding="utf-8") == text, f"{name}: {ADVICE}"
 
 

@@ -24,7 +24,7 @@ def test_readme_buys_as_the_docs_page_does() -> None:
 
 
 def test_client_that_loses_no_payment_is_that_of_the_docs_page() -> None:
-    program = snippets.filled(
+    program = snippets.fill_in(
         LOST[Language.PYTHON],
         'os.environ["TOLLGAUGE_URL"] + "/v1/x402-trust"',
         '{"resource": os.environ.get("RESOURCE", "https://weather.example/v1/current")}',

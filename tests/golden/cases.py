@@ -54,7 +54,7 @@ def lately(story: Story, **more: Any) -> Json:
     return evidence(probes(story, since=WEEK), **more)
 
 
-def unconfirmed(document: Json) -> Json:
+def unconfirm(document: Json) -> Json:
     return document | {"state": document["state"] | {"unconfirmed": True}}
 
 
@@ -65,7 +65,7 @@ def with_rules(document: Json, *rules: tuple[str, str]) -> Json:
     return document | {place: document[place] | {"rules": said}}
 
 
-def known_for(days: Fraction | int, story: Story, **more: Any) -> Json:
+def age_endpoint(days: Fraction | int, story: Story, **more: Any) -> Json:
     """Return an endpoint that was first seen `days` ago."""
     seen = AS_OF - int(days * DAY)
     return evidence(probes(story, since=max(seen, START)), firstSeen=seen, **more)
@@ -86,7 +86,7 @@ def pauses() -> Json:
     return evidence(kept, hold_for=6 * HOUR)
 
 
-def mended_in_a_minute() -> Json:
+def fix_within_a_minute() -> Json:
     history = probes(until(1, "payable", "timeout"), since=WEEK)
     return evidence([*history, (history[-1][0] + 60_000, "mended")], asOf=AS_OF + 60_000)
 
@@ -117,11 +117,11 @@ TRICKS: dict[str, Json] = {
     "dead-behind-429-for-24-days": evidence(probes(until(24 * 48, "payable", "refused"))),
     "429-for-seven-hours": evidence(probes(until(14, "payable", "refused"))),
     "429-for-five-hours": evidence(probes(until(10, "payable", "refused"))),
-    "429-since-it-is-known": known_for(1, always("refused")),
+    "429-since-it-is-known": age_endpoint(1, always("refused")),
     "503-with-a-pause-of-six-hours": pauses(),
     "delisted-then-dead": dead_after_delisting(),
-    "new-path-after-a-bad-record": known_for(1, always(), siteMedianTenths=352),
-    "new-path-of-a-good-site": known_for(2, always(), siteMedianTenths=905),
+    "new-path-after-a-bad-record": age_endpoint(1, always(), siteMedianTenths=352),
+    "new-path-of-a-good-site": age_endpoint(2, always(), siteMedianTenths=905),
     "price-times-100": good(changes=[price(2, 5_000, 500_000)], quote=quote(500_000)),
     "price-in-four-steps-of-1.9": good(
         changes=[
@@ -198,16 +198,16 @@ STATES: dict[str, Json] = {
     "first-contact": evidence([(AS_OF, "payable")], firstSeen=AS_OF, chain=None),
     "first-contact-with-401": evidence([(AS_OF, "forbidden")], firstSeen=AS_OF, chain=None),
     "first-contact-with-200": evidence([(AS_OF, "open")], firstSeen=AS_OF, chain=None),
-    "known-for-nine-hours": known_for(Fraction(9, 24), always()),
-    "known-for-five-days": known_for(5, always()),
-    "known-for-nine-days": known_for(9, always()),
-    "known-for-seventeen-days-slow": known_for(17, always(), ms=1_000),
+    "known-for-nine-hours": age_endpoint(Fraction(9, 24), always()),
+    "known-for-five-days": age_endpoint(5, always()),
+    "known-for-nine-days": age_endpoint(9, always()),
+    "known-for-seventeen-days-slow": age_endpoint(17, always(), ms=1_000),
     "never-fast-enough-for-an-a": good(ms=5_200),
-    "first-failure": unconfirmed(lately(until(1, "payable", "timeout"))),
+    "first-failure": unconfirm(lately(until(1, "payable", "timeout"))),
     "first-failure-with-a-lint-error": with_rules(
-        unconfirmed(lately(until(1, "payable", "wrong"))), ("amount-form", "error")
+        unconfirm(lately(until(1, "payable", "wrong"))), ("amount-form", "error")
     ),
-    "failure-mended-in-a-minute": mended_in_a_minute(),
+    "failure-mended-in-a-minute": fix_within_a_minute(),
     "failure-confirmed": confirmed_down(),
     "down-for-two-hours": lately(until(4, "payable", "timeout")),
     "down-for-two-days": evidence(probes(until(96, "payable", "timeout"))),
@@ -284,7 +284,7 @@ EDGES: dict[str, Json] = {
     "silent-for-a-moment-more": evidence(probes(always(), since=WEEK, until=AS_OF - 3 * HOUR - 1)),
     "almost-12-hours": evidence(probes(always(), since=NOW - 12 * HOUR + 120_000)),
     "just-12-hours": evidence(probes(always(), since=NOW - 12 * HOUR + 60_000)),
-    "new-path-of-a-bad-site-unsure": known_for(
+    "new-path-of-a-bad-site-unsure": age_endpoint(
         3, until(5, "payable", "timeout"), siteMedianTenths=311
     ),
     "always-blocked": lately(always("blocked")),

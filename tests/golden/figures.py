@@ -87,7 +87,7 @@ def grade_of(tenths: int) -> str:
     return next((letter for letter, least in letters if tenths >= least), "F")
 
 
-def fired(
+def evaluate_flags(
     doc: dict[str, Any],
     days: list[dict[str, Any]],
     changes: list[dict[str, Any]],
@@ -138,7 +138,7 @@ def fired(
     }
 
 
-def named(raised: dict[str, bool], severities: dict[str, str]) -> dict[str, str]:
+def name_flags(raised: dict[str, bool], severities: dict[str, str]) -> dict[str, str]:
     """Code and severity of the flags that are raised."""
     severity = {code: name for name, codes in severities.items() for code in codes.split()}
     return {code: severity[code] for code, raises in raised.items() if raises and code in severity}

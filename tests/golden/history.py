@@ -173,7 +173,7 @@ def add_time(rows: dict[int, Json], history: list[Probe], *, as_of: int, interva
         before = kind
 
 
-def seen(at: int, kind: Kind, **more: Any) -> Json:
+def make_change(at: int, kind: Kind, **more: Any) -> Json:
     """The last probe, or the last envelope."""
     row = last(
         at=at, outcome=kind.outcome, up=kind.answers, payable=kind.payable, accepts=kind.accepts
@@ -214,8 +214,10 @@ def evidence(
         "injection": False,
         "quote": quote() if envelopes else None,
         "days": [rows[day] for day in sorted(rows)],
-        "last": seen(*scored[-1]) if scored else None,
-        "envelope": seen(*envelopes[-1]) if envelopes and envelopes[-1] != scored[-1] else None,
+        "last": make_change(*scored[-1]) if scored else None,
+        "envelope": make_change(*envelopes[-1])
+        if envelopes and envelopes[-1] != scored[-1]
+        else None,
         "changes": [],
         "chain": chain(),
         "anchors": ANCHORS,

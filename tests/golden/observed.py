@@ -7,7 +7,7 @@ from typing import Any
 from tollgauge.core.score.score import Score
 
 
-def observed(result: Score) -> dict[str, Any]:
+def summarize_score(result: Score) -> dict[str, Any]:
     """A score in the words of `reference`."""
     demand = result.demand
     return {

@@ -12,12 +12,12 @@ from tests.golden.figures import (
     DAY,
     WINDOW,
     by_source,
-    fired,
+    evaluate_flags,
     grade_of,
     half_up,
     latencies,
     lint_flags,
-    named,
+    name_flags,
     speed,
     sum_of_weights,
     table,
@@ -83,7 +83,7 @@ class Forecast:
     def __init__(
         self, days: list[dict[str, Any]], *, payable: bool, since: int, as_of: int, never: bool
     ) -> None:
-        def summed(name: str, *, weighted: bool = True) -> Fraction:
+        def sum_days(name: str, *, weighted: bool = True) -> Fraction:
             return sum(
                 (
                     (recent_weight(as_of // DAY - d["day"]) if weighted else 1)
@@ -102,10 +102,10 @@ class Forecast:
                 down -= max(0, min(as_of, d["day"] * DAY + DAY) - begin)
             return Fraction(max(0, down), HOUR)
 
-        f, r, u = summed("failures"), summed("repairs"), summed("payable") / HOUR
+        f, r, u = sum_days("failures"), sum_days("repairs"), sum_days("payable") / HOUR
         b = sum((recent_weight(as_of // DAY - d["day"]) * before(d) for d in days), Fraction(0))
-        f31, r31 = summed("failures", weighted=False), summed("repairs", weighted=False)
-        u31 = summed("payable", weighted=False) / HOUR
+        f31, r31 = sum_days("failures", weighted=False), sum_days("repairs", weighted=False)
+        u31 = sum_days("payable", weighted=False) / HOUR
         a = Fraction(max(0, as_of - since), HOUR) + (72 if never else 0)
         base = (f31 + Fraction(1, 6)) / (u31 + 380)
         lately = 3 / (1 + a) if r31 > 0 else Fraction(0)
@@ -120,16 +120,16 @@ class Forecast:
 
     def at(self, hours: Fraction, least: Fraction) -> Fraction:
         if self.payable:
-            chance = 1 - changed(self.fails, self.mends, hours)
+            chance = 1 - compute_rate(self.fails, self.mends, hours)
         else:
-            chance = changed(self.returns, self.rests, hours)
+            chance = compute_rate(self.returns, self.rests, hours)
         return min(max(chance, least), 1 - least)
 
     def both(self) -> tuple[Fraction, Fraction]:
         return self.at(Fraction(1, 2), Fraction(1, 1_000)), self.at(Fraction(24), Fraction(1, 500))
 
 
-def changed(x: Fraction | int, y: Fraction | int, h: Fraction) -> Fraction:
+def compute_rate(x: Fraction | int, y: Fraction | int, h: Fraction) -> Fraction:
     rest = max(Fraction(0), 1 - Fraction(x + y) / 2) / (1 + (x + y) * (h - Fraction(1, 2)))
     return Fraction(x) / (x + y) * (1 - rest)
 
@@ -195,13 +195,13 @@ def reference(doc: dict[str, Any]) -> dict[str, Any]:
     never = not state or not (state["payable"] or state["payableSince"] is not None)
     covered = sum(d["spans"]["up"] + down_time(d, never) for d in days)
 
-    def weighed(name: str) -> int:
+    def weigh(name: str) -> int:
         return sum(day_weight(today - d["day"]) * d["spans"][name] for d in days)
 
-    time = weighed("up") + sum(day_weight(today - d["day"]) * down_time(d, never) for d in days)
+    time = weigh("up") + sum(day_weight(today - d["day"]) * down_time(d, never) for d in days)
     sub = {
-        "uptime": share(weighed("up") * 100, time, bool(state) and state["up"]),
-        "compliance": share(weighed("compliance"), time, bool(state) and state["payable"]),
+        "uptime": share(weigh("up") * 100, time, bool(state) and state["up"]),
+        "compliance": share(weigh("compliance"), time, bool(state) and state["payable"]),
         "latency": speed(latency["p50LatencyMs"]),
         "age": table(
             [(0, 0), (1, 20), (3, 35), (7, 55), (14, 75), (30, 100)],
@@ -320,7 +320,7 @@ def flags_of(
     as_of, state, last = doc["asOf"], doc["state"], doc["last"]
     confidence = Fraction(covered, 720 * HOUR)
     price = sum(map(len, by_source(changes, "price-changed")))
-    raised = fired(doc, days, changes, price=price, payto=payto, confidence=confidence)
+    raised = evaluate_flags(doc, days, changes, price=price, payto=payto, confidence=confidence)
     raised |= {
         "down-now": bool(state) and not state["payable"],
         "stale": bool(state) and as_of - state["at"] > max(3 * HOUR, 6 * doc["interval"]),
@@ -331,7 +331,7 @@ def flags_of(
         "price-jumped": not doc["templated"] and price_jumped(changes, as_of),
         "paid-not-delivered": doc["paidNotDelivered"],
         "new-path-of-known-site": doc["siteMedianTenths"] is not None,
-        "not-evaluated": not evaluated(doc, days),
+        "not-evaluated": not evaluate(doc, days),
         "signed-offer-mismatch": bool(last)
         and "signed-offer-mismatch" in {rule for rule, _, _ in last["rules"]},
     }
@@ -341,7 +341,7 @@ def flags_of(
         and not last["payable"]
         and not (state and state["unconfirmed"])
     )
-    return named(raised, SEVERITY) | lint_flags(last, "error" if cannot_pay else "warn")
+    return name_flags(raised, SEVERITY) | lint_flags(last, "error" if cannot_pay else "warn")
 
 
 def unprobeable(doc: dict[str, Any], days: list[dict[str, Any]]) -> bool:
@@ -350,7 +350,7 @@ def unprobeable(doc: dict[str, Any], days: list[dict[str, Any]]) -> bool:
     return bool(blocked > 0 and 10 * blocked >= 9 * sum(d["scored"] for d in week))
 
 
-def evaluated(doc: dict[str, Any], days: list[dict[str, Any]]) -> bool:
+def evaluate(doc: dict[str, Any], days: list[dict[str, Any]]) -> bool:
     """Whether the window has an offer of which the linter can say if a client pays it."""
     last = doc["last"]
     probe = last if last and last["accepts"] is not None else doc["envelope"]

@@ -72,8 +72,8 @@ async def refusals(world: SellerWorld, setup: Setup, client: str) -> dict[str, s
     """By which code each order was refused, empty for those that the chain shows as paid."""
     payer = await world.wallet()
     outcomes = await GUARDED[client](world, payer, ORDERS, setup)
-    paid = await world.paid(payer)
-    assert paid.keys() == world.signed(payer)
+    paid = await world.list_paid(payer)
+    assert paid.keys() == world.list_signed(payer)
     for label in ORDERS:
         assert (outcomes[label].status == 200) == (label in paid), outcomes
     return {label: outcomes[label].code for label in ORDERS}

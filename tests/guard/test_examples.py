@@ -98,7 +98,7 @@ async def test_example_pays_good_sellers_and_prints_reasons_of_refusals(
     urls = {label: world.url(label) for label in ORDERS}
     printed = await run(example, tmp_path, account, environment, *urls.values())
     assert paid_sellers(world, account) == {"known", "stranger-cheap"}
-    assert sum((await world.paid(account)).values()) == 2
+    assert sum((await world.list_paid(account)).values()) == 2
     lines = printed.splitlines()
     first, _, answer = lines[0].partition(": ")
     assert (first, json.loads(answer)) == (f"200 {urls['known']}", {"seller": "known"})
@@ -133,7 +133,7 @@ async def test_agent_asks_about_unknown_endpoints_and_stops_at_its_budgets(
         [known[5], "over-host-budget"],
         [other[4], "over-day-budget"],
     ]
-    assert sum((await world.paid(account)).values()) == 1 + 5 + 4
+    assert sum((await world.list_paid(account)).values()) == 1 + 5 + 4
 
 
 async def test_tools_of_this_service_are_bought_up_to_their_known_price(

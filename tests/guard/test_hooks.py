@@ -182,7 +182,7 @@ async def payment_to_thief(account: TestAccount) -> PaymentPayload:
     return payload
 
 
-def unguarded(world: SellerWorld, client: x402Client) -> httpx.AsyncClient:
+def open_unguarded(world: SellerWorld, client: x402Client) -> httpx.AsyncClient:
     transport = x402_httpx_transport(client, trusting_transport(world))
     return httpx.AsyncClient(transport=transport, trust_env=False)
 
@@ -196,14 +196,14 @@ async def test_attack_obtains_a_payment_only_without_a_guard(
         attack, client = kind(await payment_to_thief(account)), payer_of(account)
         attack.early(client)
         if account is victim:
-            http = unguarded(world, client)
+            http = open_unguarded(world, client)
         else:
             http = guarded_httpx(world, client, setup_of(world, tmp_path))
         attack.late(client)
         async with http:
             outcomes = await ask_each(http, world, ["known"])
-    assert world.signed(victim) == {"known"}, outcomes
-    assert world.signed(protected) == set()
+    assert world.list_signed(victim) == {"known"}, outcomes
+    assert world.list_signed(protected) == set()
     assert "signed-differs" in outcomes["known"].error
 
 
@@ -218,6 +218,6 @@ async def test_attacks_in_typescript_obtain_no_payment(world: SellerWorld, tmp_p
         order = {"key": account.key, "url": url, "thief": THIEF, "otherToken": OTHER_TOKEN}
         answers.append(await node_answer(world, json.dumps(order | options).encode(), script))
     attacks = {attack for attack, *_ in answers[0]}
-    assert world.signed(victim) == attacks
+    assert world.list_signed(victim) == attacks
     assert len(attacks) == 9
-    assert world.signed(protected) == set(), answers[1]
+    assert world.list_signed(protected) == set(), answers[1]

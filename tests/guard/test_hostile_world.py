@@ -52,7 +52,7 @@ async def played(
     labels = [seller.label for seller in SELLERS]
     outcomes = await GUARDED[request.param](world, payer, labels, setup)
     mine = [item for item in world.arrived if item.payer == payer.address.lower()]
-    return Round(request.param, outcomes, mine, await world.paid(payer))
+    return Round(request.param, outcomes, mine, await world.list_paid(payer))
 
 
 async def test_good_sellers_are_paid_once_and_bad_ones_get_no_signature(played: Round) -> None:

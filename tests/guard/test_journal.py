@@ -73,7 +73,7 @@ async def test_concurrent_tasks_do_not_exceed_a_budget(world: SellerWorld, tmp_p
     async with guarded_httpx(world, payer_of(payer), setup) as http:
         calls = [ask(http, url, order) for order, url in orders(world).items()]
         outcomes = await asyncio.gather(*calls)
-    assert sum((await world.paid(payer)).values()) == AFFORDABLE
+    assert sum((await world.list_paid(payer)).values()) == AFFORDABLE
     codes = [outcome.code for outcome in outcomes]
     assert codes.count("over-day-budget") == CALLS - AFFORDABLE
 
@@ -90,7 +90,7 @@ async def test_concurrent_threads_do_not_exceed_a_budget(
             for order, url in orders(world).items()
         ]
         outcomes = await asyncio.gather(*calls)
-    assert sum((await world.paid(payer)).values()) == AFFORDABLE
+    assert sum((await world.list_paid(payer)).values()) == AFFORDABLE
     codes = [outcome.code for outcome in outcomes]
     assert codes.count("over-host-budget") == CALLS - AFFORDABLE
 
@@ -104,7 +104,7 @@ async def test_concurrent_promises_do_not_exceed_a_budget(
     setup = setup_of(world, tmp_path, max_day=AFFORDABLE * KNOWN_PRICE)
     guard = {"guard": setup.for_node(), "together": True}
     outcomes = await run_node(world, payer, orders(world), library, **guard)
-    assert sum((await world.paid(payer)).values()) == AFFORDABLE
+    assert sum((await world.list_paid(payer)).values()) == AFFORDABLE
     codes = [outcome.code for outcome in outcomes.values()]
     assert codes.count("over-day-budget") == CALLS - AFFORDABLE
 
@@ -117,7 +117,7 @@ async def test_request_without_a_good_answer_is_paid_once(
     async with guarded_httpx(world, payer_of(payer), setup_of(world, tmp_path)) as http:
         outcomes = [await ask(http, url, "storm") for _ in range(6)]
     assert all(outcome.code in ("", "payment-unresolved") for outcome in outcomes)
-    assert await world.paid(payer) == {"storm": 1}
+    assert await world.list_paid(payer) == {"storm": 1}
     mine = [item for item in world.arrived if item.payer == payer.address.lower()]
     assert len({item.nonce for item in mine}) == 1
 
@@ -133,7 +133,7 @@ async def test_lost_answer_is_requested_again_with_same_payment(
     mine = [item for item in world.arrived if item.payer == payer.address.lower()]
     assert len(mine) == 3
     assert len({item.nonce for item in mine}) == 1
-    assert await world.paid(payer) == {"again": 1}
+    assert await world.list_paid(payer) == {"again": 1}
 
 
 async def test_journal_contains_every_payment_and_only_received_receipts(
@@ -164,7 +164,7 @@ async def start(
     return await asyncio.create_subprocess_exec(*words, stdout=PIPE)
 
 
-async def taken(world: SellerWorld, account: TestAccount) -> None:
+async def wait_for_payment(world: SellerWorld, account: TestAccount) -> None:
     """Wait until the chain shows a payment of an account."""
     async with asyncio.timeout(30):
         while await balance(world.chain, account.address) == FUNDS:  # noqa: ASYNC110 - no event
@@ -172,7 +172,7 @@ async def taken(world: SellerWorld, account: TestAccount) -> None:
 
 
 def only_unsettled(setup: Setup) -> Payment:
-    (entry,) = Journal(setup.journal).unresolved()
+    (entry,) = Journal(setup.journal).find_unresolved()
     return entry
 
 
@@ -181,7 +181,7 @@ async def test_after_kill_journal_contains_the_payment_and_trace_its_outcome(
 ) -> None:
     account, setup = await world.wallet(), setup_of(world, tmp_path)
     process = await start(world, account, setup, "takes-then-hang")
-    await taken(world, account)
+    await wait_for_payment(world, account)
     process.send_signal(signal.SIGKILL)
     await process.wait()
     entry = only_unsettled(setup)
@@ -200,7 +200,7 @@ async def test_after_kill_typescript_journal_contains_the_payment(
     orders = {"killed": world.url("takes-then-hang")}
     order = node_order(account, orders, "fetch", guard=setup.for_node())
     process = await start_node(world, order)
-    await taken(world, account)
+    await wait_for_payment(world, account)
     process.send_signal(signal.SIGKILL)
     await process.wait()
     (arrival,) = [item for item in world.arrived if item.payer == account.address.lower()]
@@ -227,4 +227,4 @@ async def test_unsent_payment_of_killed_client_is_listed_and_not_settled(
         service, world, payer=entry.payer, nonce=str(entry.nonce), network="eip155:8453"
     )
     assert (answer["status"], answer["authorization"]["used"]) == ("not-found", False)
-    assert await world.paid(account) == {}
+    assert await world.list_paid(account) == {}

@@ -41,7 +41,7 @@ async def played(request: pytest.FixtureRequest, world: SellerWorld) -> Round:
     payer = await world.wallet()
     labels = [seller.label for seller in SELLERS]
     outcomes = await UNGUARDED[request.param](world, payer, labels)
-    return Round(request.param, outcomes, world.signed(payer), await world.paid(payer))
+    return Round(request.param, outcomes, world.list_signed(payer), await world.list_paid(payer))
 
 
 async def test_without_guard_bad_sellers_are_paid_like_good_ones(played: Round) -> None:

@@ -241,7 +241,7 @@ class GuardedProgram(RuleBasedStateMachine):
             assert may_be_paid(url.host, given["to"], value)
             assert int(given["validBefore"]) <= time.time() + 3_600 + 5
             assert payment["accepted"]["asset"] == USDC
-            assert signed_for_usdc(payment["payload"])
+            assert is_for_usdc(payment["payload"])
             spent[nonce] = (url.host, value)
             repeats.setdefault(asked, set()).add(nonce)
         assert sum(value for _, value in spent.values()) <= MAX_DAY
@@ -272,7 +272,7 @@ def may_be_paid(host: str, pay_to: str, value: int) -> bool:
             return False
 
 
-def signed_for_usdc(payload: Any) -> bool:
+def is_for_usdc(payload: Any) -> bool:
     """Whether the buyer signed the authorization for USDC on Base."""
     kinds = ("address", "address", "uint256", "uint256", "uint256", "bytes32")
     given = payload["authorization"]

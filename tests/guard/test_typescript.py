@@ -254,7 +254,7 @@ def test_journal_is_shared_with_python(tmp_path: Path) -> None:
 
     # A payment of a process that has ended blocks its purchase here as well.
     assert journal.reserve(buy("typescript"), TERMS, PAYER, policy, now) is None
-    (sent,) = journal.unresolved()
+    (sent,) = journal.find_unresolved()
     assert (sent.state, sent.payload) == (State.IN_FLIGHT, "cGF5bG9hZA==")
     assert isinstance(journal.reserve(buy("third"), TERMS, PAYER, policy, now), Payment)
     refusal = journal.reserve(buy("fourth"), TERMS, PAYER, policy, now)

@@ -67,7 +67,7 @@ def directory(server: TlsServer) -> Directory:
 
 @pytest.fixture
 async def egress(server: TlsServer) -> AsyncIterator[Egress]:
-    async with server.reached(user_agent="tollgauge-test") as egress:
+    async with server.open_egress(user_agent="tollgauge-test") as egress:
         yield egress
 
 
@@ -293,7 +293,7 @@ async def test_loop_reports_that_a_source_shrank(tmp_path: Path) -> None:
         store=StoreSettings(url=f"sqlite:///{tmp_path}/d.db"),
         sources=(Source("mine", SourceKind.FILE, str(path)),),
     )
-    async with app.opened(config) as service:
+    async with app.open_resources(config) as service:
         said = []
         for count in (10, 4, 4):
             path.write_text("".join(f"https://s{n}.dev/x\n" for n in range(count)))

@@ -88,14 +88,14 @@ async def test_empty_reply_of_a_node_that_is_behind_is_not_believed(database: Pa
             return super().result(method, params)
 
     node = Balanced(chain)
-    async with node.served() as url, Indexer(database, [url], chain) as indexer:
+    async with node.serve_node() as url, Indexer(database, [url], chain) as indexer:
         await indexer.watch(*WALLETS)
         for _ in range(4):
             await indexer.round()
         lows = await indexer.store.reading(wallets.lows, 8453)
         assert set(lows.values()) == {161}, "the empty reply of the replica was believed"
-        assert await indexer.rows() <= chain.expected(WALLETS)
-    async with FakeNode(chain).served() as url, Indexer(database, [url], chain) as indexer:
+        assert await indexer.rows() <= chain.compute_expected(WALLETS)
+    async with FakeNode(chain).serve_node() as url, Indexer(database, [url], chain) as indexer:
         await indexer.settle()
         await agrees(indexer, WALLETS)
 
@@ -176,7 +176,7 @@ async def test_authorization_hidden_by_a_node_is_found_when_the_block_is_final(
 
     node = Reticent(chain)
     async with (
-        node.served() as url,
+        node.serve_node() as url,
         Indexer(database, [url], chain, own=WALLETS[1]) as indexer,
     ):
         node.silent = False
@@ -236,7 +236,7 @@ async def test_logs_hidden_at_the_tip_are_added_when_the_block_is_final(database
         nodes[0].mood.lie_partly = 0.7
         chain.mine_some(30)
         await indexer.round()
-        assert await indexer.rows() < chain.expected(WALLETS)
+        assert await indexer.rows() < chain.compute_expected(WALLETS)
         nodes[0].mood.lie_partly = 0.0
         for _ in range(50):
             chain.mine()
@@ -283,7 +283,7 @@ async def test_node_of_another_chain_is_not_queried(database: Path) -> None:
             return hex(1) if method == "eth_chainId" else super().result(method, params)
 
     node = Stranger(chain)
-    async with node.served() as url, Indexer(database, [url], chain) as indexer:
+    async with node.serve_node() as url, Indexer(database, [url], chain) as indexer:
         await indexer.watch(*WALLETS)
         assert (await indexer.round())["unreachable"] == 1
         assert "eth_getLogs" not in node.calls
@@ -316,7 +316,7 @@ async def test_settlements_reach_the_evidence_and_the_statistics(database: Path)
         endpoint = await indexer.store.reading(endpoints.get, listed.id)
         assert endpoint is not None
         seen = await indexer.store.reading(scoring.gather, endpoint, as_of=indexer.now())
-        (volume,) = await indexer.store.reading(volumes.published)
+        (volume,) = await indexer.store.reading(volumes.load_published)
     assert seen.chain is not None
     demand = seen.chain.demand
     assert demand is not None

@@ -110,7 +110,7 @@ class Market:
         ]
         return tx
 
-    async def expected(self) -> list[tuple[Any, ...]]:
+    async def compute_expected(self) -> list[tuple[Any, ...]]:
         """Return the sent transfers that the chain contains now."""
         entries = []
         for tx, rows in self.sent.items():
@@ -120,7 +120,7 @@ class Market:
                 entries += [(*place, *row) for row in rows]
         return sorted(entries)
 
-    async def anything(self, dice: random.Random) -> None:
+    async def act_randomly(self, dice: random.Random) -> None:
         which, value = dice.randrange(2), dice.randrange(1, 2_000)
         kind = dice.randrange(6)
         if kind == 0:
@@ -223,7 +223,7 @@ async def test_every_kind_of_settlement_is_found_and_nothing_else(
     await market.gift(0, 5_000)
     await market.refund(1, 50)
     await settle(store, logs)
-    expected = await market.expected()
+    expected = await market.compute_expected()
     assert len(expected) == 8
     assert await table(store) == expected
     # Mining makes the settlements final, so that their submitters are looked up.
@@ -256,23 +256,23 @@ async def test_sums_follow_the_chain_while_payments_are_reorganised(
     dice, chain, state = random.Random(seed), market.world.chain, IndexState()
     await list_sellers(store, market)
     for _ in range(8):
-        await market.anything(dice)
+        await market.act_randomly(dice)
     await settle(store, logs)
     for turn in range(8):
         snapshot = await chain.rpc("evm_snapshot")
         for _ in range(dice.randrange(1, 6)):
-            await market.anything(dice)
+            await market.act_randomly(dice)
         await index.run(store, logs, state, settings=SETTINGS, clock=now)
         if turn % 3 == 0:
             await chain.rpc("anvil_reorg", dice.randrange(1, 5), [])
         elif turn % 3 == 1:
             await chain.rpc("evm_revert", snapshot)
         for _ in range(dice.randrange(1, 3)):
-            await market.anything(dice)
+            await market.act_randomly(dice)
         await index.run(store, logs, state, settings=SETTINGS, clock=now)
-        assert await table(store) == await market.expected(), turn
+        assert await table(store) == await market.compute_expected(), turn
     await settle(store, logs)
-    assert await table(store) == await market.expected()
+    assert await table(store) == await market.compute_expected()
 
 
 INDEXER = """
@@ -311,11 +311,11 @@ async def test_repeatedly_killed_indexer_misses_nothing(
         )
         assert process.stdout is not None
         try:
-            await market.anything(dice)
+            await market.act_randomly(dice)
             if turn % 2:
                 await process.stdout.readline()
             for _ in range(3):
-                await market.anything(dice)
+                await market.act_randomly(dice)
             if turn == 3:
                 await market.world.chain.rpc("anvil_reorg", 5, [])
             await asyncio.sleep(dice.random() * 0.3)
@@ -323,4 +323,4 @@ async def test_repeatedly_killed_indexer_misses_nothing(
             process.send_signal(signal.SIGKILL)
             await process.wait()
     await settle(store, logs)
-    assert await table(store) == await market.expected()
+    assert await table(store) == await market.compute_expected()

@@ -26,7 +26,7 @@ def database(tmp_path: Path, empty_sqlite: Path) -> Path:
     return Path(shutil.copy(empty_sqlite, tmp_path / "index.db"))
 
 
-def limited(count: int) -> IndexSettings:
+def limit_lookups(count: int) -> IndexSettings:
     return IndexSettings(**{**_fields(QUICK), "submitters": count})
 
 
@@ -69,7 +69,7 @@ async def test_a_round_looks_up_the_newest_payments_and_at_most_the_configured_n
 ) -> None:
     chain = FakeChain(2)
     chain.mine_some(150)
-    async with world(database, chain, settings=limited(3)) as (indexer, nodes):
+    async with world(database, chain, settings=limit_lookups(3)) as (indexer, nodes):
         await indexer.watch(*WALLETS)
         for _ in range(8):
             before = nodes[0].calls.get(LOOKUP, 0)
@@ -88,7 +88,7 @@ async def test_a_round_looks_up_the_newest_payments_and_at_most_the_configured_n
 async def test_lookups_can_be_turned_off(database: Path) -> None:
     chain = FakeChain(3)
     chain.mine_some(100)
-    async with world(database, chain, settings=limited(0)) as (indexer, nodes):
+    async with world(database, chain, settings=limit_lookups(0)) as (indexer, nodes):
         await indexer.watch(*WALLETS)
         await indexer.settle()
     assert LOOKUP not in nodes[0].calls

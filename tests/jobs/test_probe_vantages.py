@@ -19,7 +19,7 @@ from tests.support.probe_loop import (
     worker,
 )
 
-from tollgauge.app import opened
+from tollgauge.app import open_resources
 from tollgauge.config import Config
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint
@@ -153,9 +153,9 @@ async def test_vantage_without_network_has_no_result_for_the_endpoint(
 
 async def test_worker_at_a_secondary_vantage_only_probes() -> None:
     store = StoreSettings(url="sqlite://")
-    async with opened(Config(store=store, probe=settings("far"))) as service:
+    async with open_resources(Config(store=store, probe=settings("far"))) as service:
         assert [job.name for job in service.jobs()] == ["probe"]
-    async with opened(Config(store=store, probe=settings("near"))) as service:
+    async with open_resources(Config(store=store, probe=settings("near"))) as service:
         assert len(service.jobs()) > 1
 
 

@@ -55,7 +55,9 @@ def live(tx: Connection, first_day: int) -> None:
         tx,
         [replace(forecast_row(id_), hour=forecasts.hour_of(at), as_of=at) for id_, at in daily],
     )
-    changes.mark_dispatched(tx, [one.id for one in changes.undispatched(tx, limit=10_000)], now=0)
+    changes.mark_dispatched(
+        tx, [one.id for one in changes.lock_undispatched(tx, limit=10_000)], now=0
+    )
 
 
 async def pages(store: Store) -> int:

@@ -40,7 +40,7 @@ async def until(store: Store) -> int:
     return int((await fetch(store, query)).scalar_one())
 
 
-async def taken_by(store: Store, owner: str) -> None:
+async def move_lease(store: Store, owner: str) -> None:
     """Give the lease to another worker, as after a pause in which this worker's lease ended."""
     change = meta.lease.update().where(meta.lease.c.name == "index")
     await execute(store, change.values(owner=owner, until=now_ms() + HOUR_MS))
@@ -91,8 +91,8 @@ async def test_round_whose_lease_is_lost_is_cancelled(
     stop = asyncio.Event()
     ended: list[str] = []
 
-    async def robbed() -> None:
-        await taken_by(store, "two")
+    async def lose_lease() -> None:
+        await move_lease(store, "two")
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
@@ -100,7 +100,7 @@ async def test_round_whose_lease_is_lost_is_cancelled(
             stop.set()
             raise
 
-    await run_jobs([job(robbed)], store=store, clock=now_ms, owner="one", stop=stop)
+    await run_jobs([job(lose_lease)], store=store, clock=now_ms, owner="one", stop=stop)
     assert ended == ["cancelled"]
     assert not await store.writing(meta.take_lease, "index", owner="one", now=now_ms(), ttl_ms=1)
 

@@ -73,9 +73,9 @@ async def loop(
     await store.writing(discovery.adopt, resource, source="request", now=NOW - DAY_MS)
     await store.writing(seller_files.add, [(HOST, NOW)])
 
-    async with seller.reached(deadline_ms=3_000) as egress:
+    async with seller.open_egress(deadline_ms=3_000) as egress:
 
-        def made(prover: Prover | None = None) -> SellerFiles:
+        def make_loop(prover: Prover | None = None) -> SellerFiles:
             return SellerFiles(
                 store=store,
                 egress=egress,
@@ -85,7 +85,7 @@ async def loop(
                 owner="the loop",
             )
 
-        yield made
+        yield make_loop
 
 
 async def load_stored(store: Store) -> StoredSellerFile | None:

@@ -77,7 +77,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
 @pytest.fixture
 async def egress(server: TlsServer) -> AsyncIterator[Egress]:
     server.reset()
-    async with server.reached(user_agent="tollgauge-test") as egress:
+    async with server.open_egress(user_agent="tollgauge-test") as egress:
         yield egress
 
 

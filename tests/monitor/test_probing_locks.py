@@ -75,18 +75,18 @@ def record_requested(tx: Connection, one: Endpoint) -> None:
     )
 
 
-def waiting(tx: Connection) -> int:
+def count_waiting(tx: Connection) -> int:
     """Return the number of transactions that wait for a lock."""
     return int(tx.execute(WAITING).scalar_one())
 
 
 async def somebody_waits(store: Store) -> None:
     async with asyncio.timeout(20):
-        while not await store.reading(waiting):  # noqa: ASYNC110 - a lock has no event
+        while not await store.reading(count_waiting):  # noqa: ASYNC110 - a lock has no event
             await asyncio.sleep(0.01)
 
 
-async def owing(store: Store) -> set[str]:
+async def claim_due(store: Store) -> set[str]:
     """Claim the endpoints that are due for scoring."""
     return set(await store.writing(endpoints.claim_dirty, now=START, limit=9, max_age_ms=1_000))
 
@@ -97,7 +97,7 @@ async def test_wildcard_host_is_recorded_during_a_crawl_of_it(
 ) -> None:
     first, last = of_host("a.com", 2)
     await store.writing(endpoints.insert, first, last)
-    assert len(await owing(store)) == 2, "new endpoints are due; now they are claimed"
+    assert len(await claim_due(store)) == 2, "new endpoints are due; now they are claimed"
     async with open_transaction(open_store(), writing=True) as crawl:
         await crawl(listings.lock, [first.id])
         recording = asyncio.create_task(open_store().writing(recorded, last))
@@ -105,7 +105,7 @@ async def test_wildcard_host_is_recorded_during_a_crawl_of_it(
         await crawl(listings.lock, [last.id])
     await recording
     assert (await store.reading(hosts.get, "a.com")).wildcard
-    assert await owing(store) == {first.id, last.id}
+    assert await claim_due(store) == {first.id, last.id}
 
 
 async def test_two_wildcard_hosts_are_recorded_during_a_crawl_of_them(
@@ -152,7 +152,7 @@ async def test_unknown_resource_is_recorded_during_a_watch_of_its_host(
     assert await store.reading(endpoints.get, new.id) is not None
 
 
-def probed(tx: Connection, instants: Mapping[Endpoint, int]) -> None:
+def record_probes(tx: Connection, instants: Mapping[Endpoint, int]) -> None:
     """Record a probe of each endpoint."""
     for one, at in instants.items():
         probes.record_many(tx, one.id, [replace(sells_anywhere(one).result, at=at)])
@@ -175,7 +175,7 @@ async def wave_of(
 async def test_days_are_closed_during_a_wave(store: Store, open_store: OpenStore) -> None:
     first, last = of_host("a.com", 2)
     await store.writing(endpoints.insert, first, last)
-    await store.writing(probed, {last: START, first: START})
+    await store.writing(record_probes, {last: START, first: START})
     async with wave_of(store, open_store(), first, last):
         closing = asyncio.create_task(
             open_store().writing(archive.close_days, before_day=day_of(START) + 1, limit=9)
@@ -202,4 +202,4 @@ async def test_endpoints_are_added_at_another_vantage_during_a_wave(
             )
         )
     await claiming
-    assert await store.reading(vantage_probes.unknown, "other", limit=9) == ()
+    assert await store.reading(vantage_probes.find_unknown, "other", limit=9) == ()

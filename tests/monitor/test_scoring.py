@@ -161,7 +161,7 @@ async def test_confirmation_probe_is_not_a_result_of_a_watch(store: Store) -> No
     assert states[ENDPOINT.id].recent == "110"
 
 
-def shown_by(row: ScoreRow) -> tuple[bytes, str, bytes]:
+def read_shown(row: ScoreRow) -> tuple[bytes, str, bytes]:
     return row.evidence, row.digest, row.result
 
 
@@ -192,8 +192,8 @@ async def test_batch_evidence_equals_evidence_of_single_endpoints(store: Store) 
             (await store.reading(scoring.compute, endpoint, as_of=NOW, cadence=NORMAL))[1]
             for endpoint in batch
         ]
-        assert list(map(shown_by, rows)) == [
-            shown_by(scoring.score_evidence(endpoint.id, evidence))
+        assert list(map(read_shown, rows)) == [
+            read_shown(scoring.score_evidence(endpoint.id, evidence))
             for endpoint, evidence in zip(batch, alone, strict=True)
         ]
         documents.append([row.evidence for row in rows])

@@ -50,17 +50,17 @@ def probe_result(quote: Quote, at: int) -> ProbeResult:
 
 async def record_probe_of(store: Store, quote: Quote, at: int) -> list[Change]:
     """Return the changes of payTo that a probe detects, as both kinds of event."""
-    endpoint = await known(store)
+    endpoint = await insert_endpoint(store)
     changed = await store.writing(changes.observe_each, [(endpoint, probe_result(quote, at))])
     await store.writing(terms.observe_quotes, {endpoint.id: (quote, at)})
     return [change for change in changed if change.type == PAYTO]
 
 
-async def known(store: Store) -> Endpoint:
+async def insert_endpoint(store: Store) -> Endpoint:
     return await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
 
 
-async def announced(store: Store, *items: Announcement, now: int = NOW) -> None:
+async def announce(store: Store, *items: Announcement, now: int = NOW) -> None:
     await store.writing(seller_files.record, HOST, FILE, items, now=now)
 
 
@@ -71,7 +71,7 @@ async def events(store: Store) -> list[bool]:
 
 async def test_announced_change_is_informational(store: Store) -> None:
     await record_probe_of(store, QUOTE, NOW)
-    await announced(store, announcement())
+    await announce(store, announcement())
     (change,) = await record_probe_of(store, MOVED, AT + MINUTE_MS)
     assert change.severity is Severity.INFO
     assert change.evidence["announced"] is True
@@ -101,7 +101,7 @@ async def test_announcement_of_other_terms_does_not_count(
     store: Store, other: dict[str, str]
 ) -> None:
     await record_probe_of(store, QUOTE, NOW)
-    await announced(store, announcement(**other))
+    await announce(store, announcement(**other))
     (change,) = await record_probe_of(store, MOVED, AT + MINUTE_MS)
     assert change.severity is Severity.ERROR
     assert await events(store) == [False]
@@ -109,7 +109,7 @@ async def test_announcement_of_other_terms_does_not_count(
 
 async def test_announcement_read_after_its_time_does_not_count(store: Store) -> None:
     await record_probe_of(store, QUOTE, NOW)
-    await announced(store, announcement(), now=AT + 1)
+    await announce(store, announcement(), now=AT + 1)
     (change,) = await record_probe_of(store, MOVED, AT + MINUTE_MS)
     assert change.severity is Severity.ERROR
 
@@ -117,13 +117,13 @@ async def test_announcement_read_after_its_time_does_not_count(store: Store) -> 
 async def test_announcement_after_the_change_does_not_count(store: Store) -> None:
     await record_probe_of(store, QUOTE, NOW)
     (change,) = await record_probe_of(store, MOVED, NOW + HOUR_MS)
-    await announced(store, announcement(), now=NOW + 2 * HOUR_MS)
+    await announce(store, announcement(), now=NOW + 2 * HOUR_MS)
     assert change.severity is Severity.ERROR
     assert await events(store) == [False]
 
 
 async def test_change_before_or_long_after_the_announced_time_is_an_error(store: Store) -> None:
-    await announced(store, announcement())
+    await announce(store, announcement())
     await record_probe_of(store, QUOTE, NOW)
     (early,) = await record_probe_of(store, MOVED, AT - 1)
     await record_probe_of(store, QUOTE, AT + DAY_MS)
@@ -132,7 +132,7 @@ async def test_change_before_or_long_after_the_announced_time_is_an_error(store:
 
 
 async def test_announcement_is_not_reused_after_the_payto_changed_back(store: Store) -> None:
-    await announced(store, announcement())
+    await announce(store, announcement())
     await record_probe_of(store, QUOTE, NOW)
     (first,) = await record_probe_of(store, MOVED, AT + HOUR_MS)
     (back,) = await record_probe_of(store, QUOTE, AT + DAY_MS)
@@ -143,17 +143,17 @@ async def test_announcement_is_not_reused_after_the_payto_changed_back(store: St
 
 
 async def test_directory_and_probe_see_one_announced_change_each(store: Store) -> None:
-    await announced(store, announcement())
+    await announce(store, announcement())
 
-    async def crawled(quote: Quote, now: int) -> None:
+    async def crawl_quote(quote: Quote, now: int) -> None:
         crawl = await store.writing(crawls.begin_crawl, "cdp", now=now)
         item = ListedItem(resource=RESOURCE, quote=quote)
         await store.writing(discovery.record_page, crawl, [item], next_offset=1, now=now)
         await store.writing(discovery.finish_crawl, crawl, complete=True, now=now)
 
-    await crawled(QUOTE, NOW)
+    await crawl_quote(QUOTE, NOW)
     await record_probe_of(store, QUOTE, NOW)
-    await crawled(MOVED, AT + MINUTE_MS)
+    await crawl_quote(MOVED, AT + MINUTE_MS)
     (change,) = await record_probe_of(store, MOVED, AT + HOUR_MS)
     assert change.severity is Severity.INFO
     assert await events(store) == [True, True]
@@ -162,7 +162,7 @@ async def test_directory_and_probe_see_one_announced_change_each(store: Store) -
 
 
 async def test_host_is_queried_daily_and_soon_after_its_payto_changed(store: Store) -> None:
-    await known(store)
+    await insert_endpoint(store)
 
     async def due(now: int) -> tuple[str, ...]:
         claimed = await store.writing(
@@ -186,7 +186,7 @@ async def test_host_is_queried_daily_and_soon_after_its_payto_changed(store: Sto
 
 
 async def test_host_that_is_being_probed_waits(store: Store) -> None:
-    await known(store)
+    await insert_endpoint(store)
     claim = partial(seller_files.claim, owner="me", limit=9, lease_ms=MINUTE_MS)
     await store.writing(claim, now=NOW)
     later = NOW + DAY_MS
@@ -197,7 +197,7 @@ async def test_host_that_is_being_probed_waits(store: Store) -> None:
 
 
 async def test_unreadable_file_is_kept_and_missing_file_is_removed(store: Store) -> None:
-    await announced(store, announcement())
+    await announce(store, announcement())
     await store.writing(seller_files.record, HOST, None, now=NOW + 1)
     kept = await store.reading(rows.get, HOST)
     assert kept is not None
@@ -208,7 +208,7 @@ async def test_unreadable_file_is_kept_and_missing_file_is_removed(store: Store)
 
 
 async def test_old_announcements_are_deleted(store: Store) -> None:
-    await announced(store, announcement())
+    await announce(store, announcement())
     late = AT + 90 * DAY_MS
     assert await store.writing(rows.forget, now=late, limit=9) == 0
     assert await store.writing(rows.forget, now=late + 1_000, limit=9) == 1
@@ -216,8 +216,8 @@ async def test_old_announcements_are_deleted(store: Store) -> None:
 
 
 async def test_file_of_a_host_that_never_sold_is_deleted_with_it(store: Store) -> None:
-    await known(store)
-    await announced(store)
+    await insert_endpoint(store)
+    await announce(store)
     assert await store.writing(never_public.forget, now=NOW + 8 * DAY_MS, limit=9) == 1
     assert await store.reading(rows.get, HOST) is None
 
@@ -236,6 +236,6 @@ async def test_only_the_settled_payto_may_announce_varying_payees(
     varies = Announcement(
         host=HOST, network=NETWORK, before=before.pay_to, after=VARIES, not_before=AT // SECOND_MS
     )
-    await announced(store, varies)
+    await announce(store, varies)
     await record_probe_of(store, replace(QUOTE, pay_to="0x" + "7" * 40), AT + MINUTE_MS)
-    assert (await known(store)).pay_to_varies is is_owner
+    assert (await insert_endpoint(store)).pay_to_varies is is_owner

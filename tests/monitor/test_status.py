@@ -37,10 +37,10 @@ def at_host(number: int, **changes: Any) -> Endpoint:
 
 async def fill_store(store: Store, *added: Endpoint) -> None:
     await store.writing(endpoints.insert, *added)
-    await settled(store)
+    await insert_settled(store)
 
 
-async def settled(store: Store) -> None:
+async def insert_settled(store: Store) -> None:
     """Set up a service without due scores and with a recent backup."""
     await execute(store, schema.endpoint.update().values(score_due=NOW + DAY_MS))
     await store.writing(meta.put, BACKUP_KEY, str(NOW - HOUR_MS))

@@ -14,12 +14,12 @@ HOST = HostState(host="a.com", wildcard=True, wildcard_at=7, free_at=8, lease_un
 
 
 async def test_dataclass_is_read_back_as_written(store: Store) -> None:
-    def kept(tx: Connection) -> HostState:
+    def read_state(tx: Connection) -> HostState:
         tx.execute(schema.host.insert(), rows.to_columns(HOST, "lease_until"))
         query = sa.select(schema.host, sa.literal(9).label("lease_until"))
         return rows.from_columns(HostState, tx.execute(query).one())
 
-    assert await store.writing(kept) == HOST
+    assert await store.writing(read_state) == HOST
 
 
 async def test_fields_are_left_out_or_converted() -> None:
@@ -31,13 +31,13 @@ async def test_fields_are_left_out_or_converted() -> None:
 async def test_with_any_accepts_any_number_of_values(store: Store) -> None:
     names = [f"{number}.com" for number in range(2 * rows.CHUNK + 1)]
 
-    def known(tx: Connection) -> list[str]:
+    def list_known(tx: Connection) -> list[str]:
         hosts = [{"host": host} for host in (names[0], names[-1], "other.com")]
         tx.execute(schema.host.insert(), hosts)
         query = sa.select(schema.host.c.host)
         return [row.host for row in rows.with_any(tx, query, schema.host.c.host, names)]
 
-    assert await store.writing(known) == [names[0], names[-1]]
+    assert await store.writing(list_known) == [names[0], names[-1]]
 
 
 async def test_put_replaces_only_the_given_columns(store: Store) -> None:

@@ -30,7 +30,7 @@ async def main(url: str, stage: str, port: int, ca_file: str, now: int) -> None:
         egress=world.egress(),
         watch=WatchSettings(key=KEY),
     )
-    async with root.opened(config, clock=lambda: now) as service:
+    async with root.open_resources(config, clock=lambda: now) as service:
         alerts = service.alerts()
         await alert.queue_alerts(alerts)
         if stage == "sent":

@@ -98,12 +98,12 @@ class CommandServer:
         if process == 0:
             end_with_parent()
             self._listener.close()
-            become(*order)
+            run_command(*order)
         for number in order[-1]:
             os.close(number)
         ending = os.pidfd_open(process)
         self._processes[ending] = (process, connection)
-        self._waiting.register(ending, selectors.EVENT_READ, lambda: self._ended(ending))
+        self._waiting.register(ending, selectors.EVENT_READ, lambda: self._count_end(ending))
         self._waiting.register(connection, selectors.EVENT_READ, lambda: self._kill(ending))
         with contextlib.suppress(OSError):
             connection.sendall(process.to_bytes(4, "big"))
@@ -114,7 +114,7 @@ class CommandServer:
         self._waiting.unregister(connection)
         os.kill(process, signal.SIGKILL)
 
-    def _ended(self, ending: int) -> None:
+    def _count_end(self, ending: int) -> None:
         process, connection = self._processes.pop(ending)
         _, status = os.waitpid(process, 0)
         self._waiting.unregister(ending)
@@ -142,7 +142,7 @@ def receive_order(connection: socket.socket) -> Order | None:
     return words, folder, environment, streams
 
 
-def become(
+def run_command(
     words: list[str], folder: str, environment: dict[bytes, bytes], streams: list[int]
 ) -> NoReturn:
     """Run a command as if Python had just started, and end with its exit code."""

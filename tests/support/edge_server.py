@@ -103,7 +103,7 @@ async def run_edge(
     )
     stop, ready = asyncio.Event(), asyncio.Event()
     with listen(config.server, serve=True) as listeners:
-        async with root.opened(config) as service:
+        async with root.open_resources(config) as service:
             running = asyncio.create_task(
                 process.run(service, listeners, stop=stop, on_ready=ready.set)
             )

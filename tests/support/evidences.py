@@ -177,7 +177,7 @@ def payable(**more: Any) -> Evidence:
     """Return evidence of an endpoint that is 60 days old and always payable, without
     settlements.
     """
-    return replace(_observed(0, Outcome.SERVER_ERROR), **more)
+    return replace(_make_probe(0, Outcome.SERVER_ERROR), **more)
 
 
 def price_changed(
@@ -198,11 +198,11 @@ def price_changed(
 
 def dead(*, hours: int = 10, outcome: Outcome = Outcome.SERVER_ERROR) -> Evidence:
     """The same, but not payable for the last hours."""
-    return _observed(hours, outcome)
+    return _make_probe(hours, outcome)
 
 
 @cache
-def _observed(dead_hours: int, outcome: Outcome) -> Evidence:
+def _make_probe(dead_hours: int, outcome: Outcome) -> Evidence:
     died = AS_OF - dead_hours * HOUR_MS
     probes = [
         timed_evidence.payable(at, ms=150)

@@ -91,7 +91,7 @@ class Writer:
     def move(self, sender: bytes, receiver: bytes, value: int) -> Log:
         return Log(TOKEN, (TRANSFER, pad(sender), pad(receiver)), f"0x{value:064x}")
 
-    def used(self, payer: bytes) -> Log:
+    def use_authorization(self, payer: bytes) -> Log:
         return Log(TOKEN, (USED, pad(payer), self.nonce()), "0x")
 
     def payment(self, *pairs: tuple[bytes, bytes, int]) -> Tx:
@@ -99,7 +99,7 @@ class Writer:
         logs: list[Log] = []
         moves = []
         for sender, receiver, value in pairs:
-            logs += [self.used(sender), self.move(sender, receiver, value)]
+            logs += [self.use_authorization(sender), self.move(sender, receiver, value)]
             moves.append((len(logs) - 1, Move(sender, receiver, value, authorized=True)))
         return Tx(tuple(logs), tuple(moves))
 
@@ -112,7 +112,7 @@ class Writer:
         transfer.
         """
         logs = (
-            self.used(payer),
+            self.use_authorization(payer),
             self.move(payer, STRANGER, value),
             Log(OTHER_TOKEN, (TRANSFER, pad(payer), pad(wallet)), f"0x{1:064x}"),
             self.move(payer, wallet, value + 1),
@@ -125,7 +125,7 @@ class Writer:
             ),
         )
 
-    def cancelled(self, payer: bytes, wallet: bytes, value: int) -> Tx:
+    def cancel_authorization(self, payer: bytes, wallet: bytes, value: int) -> Tx:
         """Cancel an authorization directly before a plain transfer."""
         cancel = Log(TOKEN, (CANCELED, pad(payer), self.nonce()), "0x")
         move = Move(payer, wallet, value, authorized=False)
@@ -151,7 +151,7 @@ class Writer:
         if kind == 7:
             return self.detour(payer, wallet, dice.randrange(10**6))
         if kind == 8:
-            return self.cancelled(payer, wallet, value)
+            return self.cancel_authorization(payer, wallet, value)
         return self.payment((wallet, dice.choice(WALLETS), value))
 
 
@@ -225,7 +225,7 @@ class FakeChain:
             self.dice.shuffle(stay)
             self.mine(*stay[: self.dice.randrange(len(stay) + 1)], self.write.any())
 
-    def expected(self, wallets: Sequence[bytes]) -> set[tuple[Any, ...]]:
+    def compute_expected(self, wallets: Sequence[bytes]) -> set[tuple[Any, ...]]:
         """Return the expected rows of an indexer of these wallets, computed only from the
         blocks.
         """

@@ -152,7 +152,7 @@ class FakeNode:
         return logs
 
     @contextlib.asynccontextmanager
-    async def served(self) -> AsyncIterator[str]:
+    async def serve_node(self) -> AsyncIterator[str]:
         """Yield the node's URL."""
         writers: set[asyncio.StreamWriter] = set()
 

@@ -162,7 +162,7 @@ class World:
         self.processes.append(process)
         return process
 
-    def living(self) -> list[Process]:
+    def list_living(self) -> list[Process]:
         return [process for process in self.processes if process.is_alive]
 
     def _bundle(self) -> Any:
@@ -284,7 +284,7 @@ async def call(world: World, process: Process, path: str, key: str | None) -> No
 async def step(world: World) -> None:
     """Perform one random action."""
     dice, chain = world.dice, world.chain
-    living = world.living() or [world.start()]
+    living = world.list_living() or [world.start()]
     path, key = dice.choice(PATHS), dice.choice((None, None, "order-1", "order-2"))
     # A given key names one purchase, so it is always used with the same URL.
     path = path if key is None else PATHS[int(key[-1]) - 1]
@@ -323,7 +323,7 @@ async def resolve_one(world: World, process: Process) -> None:
     guard = process.http.guard
     for payment in world.dice.sample(guard.unresolved(), min(1, len(guard.unresolved()))):
         if payment.state is not State.IN_FLIGHT or payment.owner not in {
-            one.token for one in world.living()
+            one.token for one in world.list_living()
         }:
             guard.resolve(payment.handle, write_off=world.dice.random() < 0.3)
 
@@ -339,7 +339,7 @@ def settle_all(world: World) -> None:
     last.offset = 0
     PROCESS.set(last)
     guard = last.http.guard
-    for payment in guard.journal.unresolved():
+    for payment in guard.journal.find_unresolved():
         guard.resolve(payment.handle)
     for payment in guard.journal.payments():
         is_used = world.chain.is_used(str(payment.nonce), world.chain.height)
@@ -369,7 +369,7 @@ def simulate_world(world: World) -> Iterator[None]:
         return "none" if process is None else process.token
 
     def is_alive(owner: str) -> bool:
-        return any(process.token == owner for process in world.living())
+        return any(process.token == owner for process in world.list_living())
 
     clock = SimpleNamespace(time=world.now)
     changes: list[tuple[str, Callable[..., Any] | Any]] = [

@@ -93,7 +93,7 @@ async def score_and_store(store: Store, id_: str, *, as_of: int, **changes: Any)
     return computed
 
 
-def calibrated() -> Calibration:
+def make_calibration() -> Calibration:
     """Return two days of 95 % forecasts, 90 % of which came true; under policy 2 only a few."""
     return Calibration(
         first_day=20_454,

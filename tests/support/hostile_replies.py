@@ -18,7 +18,7 @@ MEBIBYTE: Final = 1 << 20
 Reply = Callable[[asyncio.StreamWriter, bytes], Awaitable[None]]
 
 
-def _fixed(answer: bytes) -> Reply:
+def _reply_with(answer: bytes) -> Reply:
     async def reply(writer: asyncio.StreamWriter, _request: bytes) -> None:
         writer.write(answer)
 
@@ -122,29 +122,31 @@ def replies_of(*, canary_port: int, hung_up: asyncio.Event) -> dict[str, Reply]:
     disconnects from the path `/watched`.
     """
 
-    async def watched(writer: asyncio.StreamWriter, _request: bytes) -> None:
+    async def watch_for_hang_up(writer: asyncio.StreamWriter, _request: bytes) -> None:
         await _watch_for_hang_up(hung_up, writer)
 
     head = PAYMENT_REQUIRED
     chunked = head + b"Transfer-Encoding: chunked\r\n\r\n"
     canary = b"http://127.0.0.1:%d/" % canary_port
     table: dict[str, Reply] = {
-        "/watched": watched,
+        "/watched": watch_for_hang_up,
         "/echo": _methods,
         "/bomb": _bomb,
         "/no-goodbye": _no_goodbye,
         "/hold": _hold,
         "/stay": _stay,
         "/silence": _flood(b"", b"", pause=30),
-        "/deflated": _fixed(answer(zlib.compress(b"plain text"), b"Content-Encoding: deflate")),
-        "/brotli": _fixed(answer(PLAIN_BROTLI, b"Content-Encoding: br")),
-        "/brotli-bomb": _fixed(answer(BROTLI_BOMB, b"Content-Encoding: br")),
-        "/brotli-bomb-in-gzip": _fixed(
+        "/deflated": _reply_with(
+            answer(zlib.compress(b"plain text"), b"Content-Encoding: deflate")
+        ),
+        "/brotli": _reply_with(answer(PLAIN_BROTLI, b"Content-Encoding: br")),
+        "/brotli-bomb": _reply_with(answer(BROTLI_BOMB, b"Content-Encoding: br")),
+        "/brotli-bomb-in-gzip": _reply_with(
             answer(zlib.compress(BROTLI_BOMB, wbits=31), b"Content-Encoding: br, gzip")
         ),
-        "/broken-brotli": _fixed(answer(b"not brotli at all", b"Content-Encoding: br")),
+        "/broken-brotli": _reply_with(answer(b"not brotli at all", b"Content-Encoding: br")),
         "/continue-flood": _flood(b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 400),
-        "/hints-then-402": _fixed(
+        "/hints-then-402": _reply_with(
             b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n"
             + answer()
         ),
@@ -152,57 +154,63 @@ def replies_of(*, canary_port: int, hung_up: asyncio.Event) -> dict[str, Reply]:
         "/body-drip": _flood(head + b"Content-Length: 9999\r\n\r\n", b"a", pause=0.05),
         "/header-bomb": _flood(head, b"X-A: " + b"b" * 8_000 + b"\r\n", most=160 * MEBIBYTE),
         "/one-huge-header": _flood(head + b"X-A: ", b"b" * 8_000, most=160 * MEBIBYTE),
-        "/headers-65k": _fixed(answer(b"", b"X-A: " + b"b" * 40_000, b"X-B: " + b"b" * 30_000)),
-        "/header-20k": _fixed(answer(b"{}", b"PAYMENT-REQUIRED: " + b"A" * 20_000)),
-        "/huge-body": _fixed(answer(b"x" * MEBIBYTE, b"PAYMENT-REQUIRED: e30=")),
-        "/body-at-the-cap": _fixed(answer(b"x" * 256 * 1_024)),
+        "/headers-65k": _reply_with(
+            answer(b"", b"X-A: " + b"b" * 40_000, b"X-B: " + b"b" * 30_000)
+        ),
+        "/header-20k": _reply_with(answer(b"{}", b"PAYMENT-REQUIRED: " + b"A" * 20_000)),
+        "/huge-body": _reply_with(answer(b"x" * MEBIBYTE, b"PAYMENT-REQUIRED: e30=")),
+        "/body-at-the-cap": _reply_with(answer(b"x" * 256 * 1_024)),
         "/endless-chunks": _flood(chunked, b"1000\r\n" + b"c" * 4_096 + b"\r\n"),
         "/chunk-extensions": _flood(chunked + b"1;", b"e" * 8_000),
         "/trailer-flood": _flood(chunked + b"1\r\na\r\n0\r\n", b"X-T: " + b"t" * 500 + b"\r\n"),
         "/empty-gzip-members": _flood(
             head + b"Content-Encoding: gzip\r\n\r\n", zlib.compress(b"", wbits=31) * 500
         ),
-        "/broken-gzip": _fixed(answer(b"not gzip at all", b"Content-Encoding: gzip")),
-        "/unknown-encoding": _fixed(answer(b"{}", b"Content-Encoding: aws-chunked")),
-        "/redirect": _fixed(answer(b"", b"Location: " + canary, status=b"302 Found")),
-        "/redirect-307": _fixed(answer(b"", b"Location: " + canary, status=b"307 Temporary")),
-        "/redirect-https": _fixed(
+        "/broken-gzip": _reply_with(answer(b"not gzip at all", b"Content-Encoding: gzip")),
+        "/unknown-encoding": _reply_with(answer(b"{}", b"Content-Encoding: aws-chunked")),
+        "/redirect": _reply_with(answer(b"", b"Location: " + canary, status=b"302 Found")),
+        "/redirect-307": _reply_with(answer(b"", b"Location: " + canary, status=b"307 Temporary")),
+        "/redirect-https": _reply_with(
             answer(b"", b"Location: https://good.sellers.example/", status=b"302 Found")
         ),
-        "/redirect-path": _fixed(answer(b"", b"Location: /http:", status=b"302 Found")),
-        "/redirect-loud": _fixed(answer(b"", b"Location:  HT\tTP://x.example", status=b"308 P")),
-        "/refresh": _fixed(answer(b"<meta http-equiv=refresh>", b"Refresh: 0; url=" + canary)),
-        "/alt-svc": _fixed(answer(b"", b'Alt-Svc: h2="127.0.0.1:%d"' % canary_port)),
-        "/cookies": _fixed(answer(b"", b"Set-Cookie: a=b; Path=/; Secure")),
-        "/401": _fixed(answer(b"", b"WWW-Authenticate: Basic", status=b"401 Unauthorized")),
-        "/empty": _fixed(b""),
-        "/two-lengths": _fixed(head + b"Content-Length: 2\r\nContent-Length: 5\r\n\r\nhello"),
-        "/same-lengths": _fixed(head + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}"),
-        "/length-and-chunked": _fixed(
+        "/redirect-path": _reply_with(answer(b"", b"Location: /http:", status=b"302 Found")),
+        "/redirect-loud": _reply_with(
+            answer(b"", b"Location:  HT\tTP://x.example", status=b"308 P")
+        ),
+        "/refresh": _reply_with(answer(b"<meta http-equiv=refresh>", b"Refresh: 0; url=" + canary)),
+        "/alt-svc": _reply_with(answer(b"", b'Alt-Svc: h2="127.0.0.1:%d"' % canary_port)),
+        "/cookies": _reply_with(answer(b"", b"Set-Cookie: a=b; Path=/; Secure")),
+        "/401": _reply_with(answer(b"", b"WWW-Authenticate: Basic", status=b"401 Unauthorized")),
+        "/empty": _reply_with(b""),
+        "/two-lengths": _reply_with(head + b"Content-Length: 2\r\nContent-Length: 5\r\n\r\nhello"),
+        "/same-lengths": _reply_with(head + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}"),
+        "/length-and-chunked": _reply_with(
             head + b"Content-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
         ),
-        "/length-2e63": _fixed(head + b"Content-Length: 9223372036854775808\r\n\r\n{}"),
-        "/length-2e63-1": _fixed(head + b"Content-Length: 9223372036854775807\r\n\r\n{}"),
-        "/length-of-many-digits": _fixed(head + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n{}"),
-        "/negative-length": _fixed(head + b"Content-Length: -5\r\n\r\nhello"),
-        "/short-body": _fixed(head + b"Content-Length: 50\r\n\r\nhello"),
-        "/nul": _fixed(answer(b"", b"X-A: a\x00b")),
-        "/space-before-colon": _fixed(answer(b"", b"X-A : b")),
-        "/no-colon": _fixed(answer(b"", b"nonsense")),
-        "/999": _fixed(answer(b"", status=b"999 Odd")),
-        "/000": _fixed(answer(b"", status=b"000 Odd")),
-        "/1000": _fixed(answer(b"", status=b"1000 Odd")),
-        "/http-0.9": _fixed(b"hello\r\n\r\n"),
-        "/bare-lf": _fixed(b"HTTP/1.1 402 Payment Required\nX-A: b\nContent-Length: 2\n\n{}"),
-        "/folded": _fixed(answer(b"", b"X-A: b\r\n c")),
-        "/odd-bytes": _fixed(answer(b"\xff", b"X-A: \xe9\xff", status=b"402 <script>\xff")),
-        "/twice": _fixed(answer(b"", b"Payment-Required: one", b"PAYMENT-REQUIRED: two")),
-        "/injection": _fixed(answer(b"", b"Location: \\r\\nX: y", status=b"302 Found")),
+        "/length-2e63": _reply_with(head + b"Content-Length: 9223372036854775808\r\n\r\n{}"),
+        "/length-2e63-1": _reply_with(head + b"Content-Length: 9223372036854775807\r\n\r\n{}"),
+        "/length-of-many-digits": _reply_with(
+            head + b"Content-Length: " + b"9" * 5_000 + b"\r\n\r\n{}"
+        ),
+        "/negative-length": _reply_with(head + b"Content-Length: -5\r\n\r\nhello"),
+        "/short-body": _reply_with(head + b"Content-Length: 50\r\n\r\nhello"),
+        "/nul": _reply_with(answer(b"", b"X-A: a\x00b")),
+        "/space-before-colon": _reply_with(answer(b"", b"X-A : b")),
+        "/no-colon": _reply_with(answer(b"", b"nonsense")),
+        "/999": _reply_with(answer(b"", status=b"999 Odd")),
+        "/000": _reply_with(answer(b"", status=b"000 Odd")),
+        "/1000": _reply_with(answer(b"", status=b"1000 Odd")),
+        "/http-0.9": _reply_with(b"hello\r\n\r\n"),
+        "/bare-lf": _reply_with(b"HTTP/1.1 402 Payment Required\nX-A: b\nContent-Length: 2\n\n{}"),
+        "/folded": _reply_with(answer(b"", b"X-A: b\r\n c")),
+        "/odd-bytes": _reply_with(answer(b"\xff", b"X-A: \xe9\xff", status=b"402 <script>\xff")),
+        "/twice": _reply_with(answer(b"", b"Payment-Required: one", b"PAYMENT-REQUIRED: two")),
+        "/injection": _reply_with(answer(b"", b"Location: \\r\\nX: y", status=b"302 Found")),
         "/post-only": _post_only(b"{}"),
         "/declared-body": _post_only(b'{"city":"Oslo"}'),
         "/get-only-404": _get_only(b"404 Not Found"),
         "/get-only-200": _get_only(b"200 OK"),
     }
     for status in (200, 204, 400, 403, 404, 405, 415, 422, 429, 500, 503):
-        table[f"/always-{status}"] = _fixed(answer(b"", status=b"%d Always" % status))
+        table[f"/always-{status}"] = _reply_with(answer(b"", status=b"%d Always" % status))
     return table

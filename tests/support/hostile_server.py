@@ -42,13 +42,13 @@ class World:
         self.requests.append(request)
         self._news.set()
 
-    async def arrived(self, count: int) -> None:
+    async def wait_for_requests(self, count: int) -> None:
         """Wait until this many requests have arrived."""
         while len(self.requests) < count:
             self._news.clear()
             await self._news.wait()
 
-    def asked(self, path: str) -> list[bytes]:
+    def list_requests(self, path: str) -> list[bytes]:
         """Return the requests for a path."""
         return [item for item in self.requests if item.split(b" ", 2)[1] == path.encode()]
 

@@ -84,7 +84,7 @@ def configuration(*, store_url: str = "sqlite://", front: EdgeSettings | None = 
 async def open_service(config: Config, *, clock: Clock | None = None) -> AsyncIterator[Running]:
     """An empty service."""
     hand = clock or Clock()
-    async with root.opened(config, clock=hand) as service:
+    async with root.open_resources(config, clock=hand) as service:
         front = web.create(service.server())
         async with client(front) as http:
             yield Running(service, front, http, hand)

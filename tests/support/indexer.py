@@ -189,7 +189,7 @@ def sum_by_day(rows: set[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[int, i
 
 async def agrees(indexer: Indexer, wallets: Sequence[bytes]) -> None:
     """Check that the table and its sums equal the linear replay of the canonical chain."""
-    expected = indexer.chain.expected(wallets)
+    expected = indexer.chain.compute_expected(wallets)
     rows = await indexer.rows()
     assert rows == expected, {"extra": rows - expected, "missing": expected - rows}
     assert await indexer.days() == sum_by_day(expected)
@@ -214,7 +214,7 @@ async def world(
     """An indexer and its nodes, one per mood."""
     nodes = [FakeNode(chain, seed, mood) for seed, mood in enumerate(moods or (Mood(),))]
     async with contextlib.AsyncExitStack() as stack:
-        urls = [await stack.enter_async_context(node.served()) for node in nodes]
+        urls = [await stack.enter_async_context(node.serve_node()) for node in nodes]
         indexer = await stack.enter_async_context(Indexer(path, urls, chain, settings, own))
         yield indexer, nodes
 

@@ -44,7 +44,7 @@ class FakeChain:
     def use(self, nonce: str) -> Use | None:
         return next((u for b in self.blocks for u in b.uses if u.nonce == nonce), None)
 
-    def paid(self, nonce: str) -> bool:
+    def is_paid(self, nonce: str) -> bool:
         use = self.use(nonce)
         return use is not None and use.to == PAY_TO
 
@@ -68,7 +68,7 @@ class FakeChain:
         this one, are mined again in one new block.
         """
         place = next((b.number for b in self.blocks for u in b.uses if u.nonce == nonce), None)
-        if place is None or not self.paid(nonce):
+        if place is None or not self.is_paid(nonce):
             return False
         dropped = [use for block in self.blocks[place:] for use in block.uses]
         del self.blocks[place:]

@@ -82,7 +82,7 @@ class LedgerWorld:
 
     @property
     def paid(self) -> bool:
-        return self.chain.paid(self.nonce)
+        return self.chain.is_paid(self.nonce)
 
     @property
     def header(self) -> str:
@@ -132,14 +132,14 @@ class LedgerWorld:
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             await asyncio.sleep(0)
-            answer = self.verified() if verb == "verify" else self.settled()
+            answer = self.answer_verify() if verb == "verify" else self.answer_settle()
             await asyncio.sleep(0)
         finally:
             self.in_flight -= verb == "settle"
         worker.point(f"after {verb}")
         return answer
 
-    def signed(self, signature: str) -> str:
+    def sign(self, signature: str) -> str:
         """Return the header with another signature."""
         document = json.loads(base64.b64decode(self.header))
         document["payload"]["signature"] = signature
@@ -150,7 +150,7 @@ class LedgerWorld:
         unused = self.chain.use(self.nonce) is None
         return unused and self.now_s + 1 < self.valid_before_s and not self.chain.drained
 
-    def verified(self) -> httpx.Response:
+    def answer_verify(self) -> httpx.Response:
         if self.verify == "500":
             return httpx.Response(500, json={"error": "x"})
         if self.verify == "silent":
@@ -168,7 +168,7 @@ class LedgerWorld:
             return httpx.Response(200, json={"isValid": True})
         return httpx.Response(200, json={"isValid": False, "invalidReason": "invalid_transfer"})
 
-    def settled(self) -> httpx.Response:
+    def answer_settle(self) -> httpx.Response:
         """A behaviour is `what happened: what was said`."""
         happened, _, said = self.settle.partition(": ")
         if not said:
@@ -186,9 +186,9 @@ class LedgerWorld:
             self.chain.cancel(self.nonce, at_s=self.now_s)
         elif happened == "drained":
             self.chain.drained = True
-        return self.said(said, transaction)
+        return self.report(said, transaction)
 
-    def said(self, words: str, transaction: str) -> httpx.Response:
+    def report(self, words: str, transaction: str) -> httpx.Response:
         reply: dict[str, Any] = {"success": True, "transaction": transaction, "network": NETWORK}
         no = {"success": False, "errorReason": "failed", "transaction": "", "network": NETWORK}
         match words:
@@ -222,13 +222,13 @@ class LedgerWorld:
         asked = json.loads(request.content)
         one = not isinstance(asked, list)
         answers = [
-            {"jsonrpc": "2.0", "id": call["id"]} | self.told(call["method"], call["params"])
+            {"jsonrpc": "2.0", "id": call["id"]} | self.answer_rpc(call["method"], call["params"])
             for call in ([asked] if one else asked)
         ]
         worker.point("after the node")
         return httpx.Response(200, json=answers[0] if one else answers)
 
-    def told(self, method: str, params: list[Any]) -> dict[str, Any]:
+    def answer_rpc(self, method: str, params: list[Any]) -> dict[str, Any]:
         seen = self.chain.blocks[: max(1, len(self.chain.blocks) - self.node_lag)]
         if method == "eth_chainId":
             return {"result": hex(8453)}

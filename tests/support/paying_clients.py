@@ -42,7 +42,7 @@ class Outcome:
     code: str = ""
 
     @staticmethod
-    def failed(error: Exception) -> Outcome:
+    def describe_failure(error: Exception) -> Outcome:
         return Outcome(None, f"{type(error).__name__}: {error}", str(getattr(error, "code", "")))
 
 
@@ -78,7 +78,7 @@ async def ask(http: httpx.AsyncClient, url: str, order: str) -> Outcome:
         answer = await http.get(url, headers={ORDER: order}, timeout=patience(order))
         return Outcome(answer.status_code)
     except Exception as error:  # noqa: BLE001 - whatever ends an order is its outcome
-        return Outcome.failed(error)
+        return Outcome.describe_failure(error)
 
 
 async def ask_each(http: httpx.AsyncClient, world: SellerWorld, labels: Sequence[str]) -> Outcomes:
@@ -95,7 +95,7 @@ def ask_with_requests(
         answer = session.get(url, headers={ORDER: order}, timeout=patience(order))
         return Outcome(answer.status_code)
     except Exception as error:  # noqa: BLE001 - whatever ends an order is its outcome
-        return Outcome.failed(error)
+        return Outcome.describe_failure(error)
 
 
 def ask_each_with_requests(

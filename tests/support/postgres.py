@@ -133,10 +133,10 @@ class Databases:
     def give_back(self, name: str) -> None:
         """Take a database back from a test that has ended."""
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            if runner.run(self._emptied(name)):
+            if runner.run(self._empty(name)):
                 self._free.append(name)
 
-    async def _emptied(self, name: str) -> bool:
+    async def _empty(self, name: str) -> bool:
         """Return whether a database is in its original state."""
         address: dict[str, Any] = {
             "host": str(self._server.folder),
@@ -147,14 +147,14 @@ class Databases:
         try:
             connection = await asyncpg.connect(**address, database=name)
             try:
-                return await _emptied(connection)
+                return await _empty(connection)
             finally:
                 connection.terminate()
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             return False
 
 
-async def _emptied(connection: Any) -> bool:
+async def _empty(connection: Any) -> bool:
     """Empty a database, unless a test changed its schema or a connection is still open."""
     deadline = time.monotonic() + 0.2
     while await connection.fetchval(OTHERS):  # a closed connection disappears slightly later

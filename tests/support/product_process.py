@@ -53,12 +53,12 @@ def after(owner: type, step: str, point: Callable[[str], None]) -> None:
     """Add a point after a step of the real service, which has no code for it."""
     method = getattr(owner, step)
 
-    async def stepped(*arguments: Any, **more: Any) -> Any:
+    async def run_step(*arguments: Any, **more: Any) -> Any:
         result = await method(*arguments, **more)
         point(step)
         return result
 
-    setattr(owner, step, stepped)
+    setattr(owner, step, run_step)
 
 
 def around_writes(point: Callable[[str], None]) -> None:
@@ -113,7 +113,7 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
         def clock() -> int:
             return int((folder / "clock").read_text())
 
-        async with root.opened(configuration(order), clock=clock) as service:
+        async with root.open_resources(configuration(order), clock=clock) as service:
             app = web.create(service.server())
             settings = uvicorn.Config(
                 app, log_level="error", lifespan="off", access_log=False, ws="none"

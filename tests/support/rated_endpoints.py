@@ -34,7 +34,7 @@ def quote(
     return Quote(network=network, asset=asset, amount=price or 0, pay_to=pay_to or "")
 
 
-def rated(
+def make_rated(
     name: str,
     *,
     host: str | None = None,

@@ -115,11 +115,11 @@ class SellerWorld:
         await self._mint_other(account.address)
         return account
 
-    def signed(self, payer: TestAccount) -> set[str]:
+    def list_signed(self, payer: TestAccount) -> set[str]:
         """Return the orders for which a payment of the payer arrived at any seller."""
         return {item.order for item in self.arrived if item.payer == payer.address.lower()}
 
-    async def paid(self, payer: TestAccount) -> dict[str, int]:
+    async def list_paid(self, payer: TestAccount) -> dict[str, int]:
         """Return the orders for which the chain moved the payer's money, and how often.
 
         Also checks that each used nonce is one that arrived, and that the missing USDC is their
@@ -191,7 +191,7 @@ class SellerWorld:
             "accepts": list(seller.entries),
         }
         body = json.dumps(seller.body or {}).encode()
-        return _answer(402, body, {"payment-required": _packed(document)})
+        return _answer(402, body, {"payment-required": _encode(document)})
 
     async def _take(self, writer: asyncio.StreamWriter, seller: Seller, request: Request) -> None:
         """Settle the payment first; then act as the seller does once it has the money."""
@@ -217,7 +217,7 @@ class SellerWorld:
                 writer.write(_answer(307, b"", {"location": again}))
             case After.DELIVER:
                 paid = receipt.get("success") is True
-                headers = {"payment-response": _packed(receipt)}
+                headers = {"payment-response": _encode(receipt)}
                 body = json.dumps({"seller": seller.label}).encode()
                 writer.write(_answer(200 if paid else 402, body, headers))
 
@@ -282,7 +282,7 @@ async def _listening(world: SellerWorld, context: ssl.SSLContext) -> AsyncIterat
     """All hosts, on one port."""
     tasks: set[asyncio.Task[None]] = set()
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task
         tasks.add(task)
@@ -297,7 +297,7 @@ async def _listening(world: SellerWorld, context: ssl.SSLContext) -> AsyncIterat
     async with contextlib.AsyncExitStack() as stack:
         port = free_port()
         for host in HOSTS.values():
-            server = await asyncio.start_server(connected, host, port, ssl=context)
+            server = await asyncio.start_server(handle_connection, host, port, ssl=context)
             stack.push_async_callback(server.wait_closed)
             stack.callback(server.close)
         try:
@@ -353,5 +353,5 @@ def _reset(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-def _packed(document: Json) -> str:
+def _encode(document: Json) -> str:
     return base64.b64encode(json.dumps(document).encode()).decode()

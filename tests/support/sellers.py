@@ -105,7 +105,7 @@ def _old_entry(owner: str) -> Json:
     return new | {"network": "base", "maxAmountRequired": amount} | more
 
 
-def _known(label: str, **changes: Any) -> Record:
+def _make_known(label: str, **changes: Any) -> Record:
     return Record(pay_to=(payee(label),), **changes)
 
 
@@ -114,7 +114,7 @@ def _good(label: str, **changes: Any) -> Seller:
     fields: dict[str, Any] = {
         "label": label,
         "entries": (entry(label),),
-        "record": _known(label),
+        "record": _make_known(label),
     }
     return Seller(**(fields | changes))
 
@@ -136,9 +136,13 @@ GOOD: Final = (
 )
 
 BAD: Final = (
-    _bad("avoided", "avoid", record=_known("avoided", recommendation="avoid", grade="F")),
-    _bad("not-payable", "not-payable", record=_known("not-payable", recommendation="not-payable")),
-    _bad("caution", "caution", record=_known("caution", recommendation="caution", grade="C")),
+    _bad("avoided", "avoid", record=_make_known("avoided", recommendation="avoid", grade="F")),
+    _bad(
+        "not-payable",
+        "not-payable",
+        record=_make_known("not-payable", recommendation="not-payable"),
+    ),
+    _bad("caution", "caution", record=_make_known("caution", recommendation="caution", grade="C")),
     _bad("payto-changed", "payto-unknown", entries=(entry("thief"),)),
     _bad("price-raised", "price-jump", entries=(entry("price-raised", 30_000),)),
     _bad(

@@ -69,7 +69,7 @@ class Storefront:
     async def income(self) -> int:
         return await balance(self.world.chain, self.world.pay_to)
 
-    async def settled(self) -> list[LedgerRow]:
+    async def load_settled(self) -> list[LedgerRow]:
         """Return the settled payments, newest first."""
         rows = await self.service.store.reading(payments.latest, limit=100)
         return [row for row in rows if row.state is State.SETTLED]
@@ -96,7 +96,7 @@ async def storefront(*, demo: bool = False) -> AsyncIterator[Storefront]:
         )
         if not demo:
             config = replace(config, demo=DemoSettings())
-        service = await stack.enter_async_context(app.opened(config))
+        service = await stack.enter_async_context(app.open_resources(config))
         await service.round("discover")
         app_at = serve(web.create(service.server()), port=front)
         port = await stack.enter_async_context(app_at)

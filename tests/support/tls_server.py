@@ -46,7 +46,7 @@ class TlsServer:
         self.asked = []
 
     @contextlib.asynccontextmanager
-    async def reached(self, **settings: Any) -> AsyncIterator[Egress]:
+    async def open_egress(self, **settings: Any) -> AsyncIterator[Egress]:
         """Yield an egress client that finds the server by its name."""
         mapped = {self.host: ("127.0.0.1", self.port)}
         egress = Egress(EgressSettings(mapped=mapped, ca_file=self.ca_file, **settings))

@@ -176,7 +176,7 @@ class World:
             receipt = await self.chain.rpc("eth_getTransactionReceipt", tx_hash)
         return receipt
 
-    async def captured(self, tx_hash: str) -> tuple[Any, Any, Any]:
+    async def capture(self, tx_hash: str) -> tuple[Any, Any, Any]:
         """Return transaction, receipt and call trace, as a node sends them."""
         options = {"tracer": "callTracer"}
         return (
@@ -217,7 +217,7 @@ async def trace_service(world: SellerWorld) -> AsyncIterator[str]:
         rpc=RpcSettings(url=(world.chain.rpc_url,)),
     )
     async with (
-        app.opened(config) as service,
+        app.open_resources(config) as service,
         serve(web.create(service.server()), port=port) as actual,
     ):
         yield f"http://127.0.0.1:{actual}"

@@ -111,7 +111,7 @@ async def test_reconciliation_shows_sales_unattributed_deposits_and_reorganised_
     async with World.start(clock=app.now_ms) as world:
         chain, pay_to = world.chain, world.pay_to
         config = configuration(world, port=0, store_url=database)
-        async with app.opened(replace(config, index=SETTINGS)) as service:
+        async with app.open_resources(replace(config, index=SETTINGS)) as service:
             await service.round("discover")
             async with serve(web.create(service.server())) as port:
                 url = f"http://127.0.0.1:{port}"
@@ -127,7 +127,7 @@ async def test_reconciliation_shows_sales_unattributed_deposits_and_reorganised_
             stray = GIFT + UNSOLD
             known = (3, 3 * PRICE, 5, 3 * PRICE + stray, stray, 0, 0)
             assert await sum_books(service.store, pay_to, began) == known
-            deposits = await service.store.reading(reconciliation.unattributed, limit=9)
+            deposits = await service.store.reading(reconciliation.find_unattributed, limit=9)
             assert {(deposit.value, deposit.nonce is None) for deposit in deposits} == {
                 (GIFT, True),
                 (UNSOLD, False),
@@ -158,7 +158,7 @@ async def test_payment_that_the_ledger_lost_is_409_and_its_transfer_unattributed
 ) -> None:
     async with World.start(clock=app.now_ms) as world:
         config = configuration(world, port=0, store_url=database)
-        async with app.opened(replace(config, index=SETTINGS)) as service:
+        async with app.open_resources(replace(config, index=SETTINGS)) as service:
             await service.round("discover")
             async with serve(web.create(service.server())) as port:
                 url = f"http://127.0.0.1:{port}"
@@ -175,7 +175,7 @@ async def test_payment_that_the_ledger_lost_is_409_and_its_transfer_unattributed
             assert (again.status_code, again.json()["code"]) == (409, "payment-settled-unknown")
             assert again.json()["transaction"] == bought.transaction
             await run_indexer(service)
-            (deposit,) = await service.store.reading(reconciliation.unattributed, limit=9)
+            (deposit,) = await service.store.reading(reconciliation.find_unattributed, limit=9)
             assert (deposit.transaction, deposit.value) == (bought.transaction, PRICE)
 
 

@@ -202,7 +202,7 @@ async def test_client_that_stores_its_payment_pays_once_for_a_late_response(
 async def test_trace_of_a_signed_payment_states_the_purchase(
     shop: Storefront, page: Page, tmp_path: Path, language: Language
 ) -> None:
-    (row,) = [row for row in await shop.settled() if row.transaction == page.transaction]
+    (row,) = [row for row in await shop.load_settled() if row.transaction == page.transaction]
     program = page.program(language, *read_curl(page.trace))
     program = program.replace(AUTHORIZATION["payer"], row.payer)
     program = program.replace(AUTHORIZATION["nonce"], row.nonce)
@@ -215,7 +215,9 @@ async def test_trace_of_a_signed_payment_states_the_purchase(
 async def test_curl_fetches_the_response_again_with_the_same_payment(
     shop: Storefront, page: Page, tmp_path: Path
 ) -> None:
-    (payment,) = [row.header for row in await shop.settled() if row.transaction == page.transaction]
+    (payment,) = [
+        row.header for row in await shop.load_settled() if row.transaction == page.transaction
+    ]
     before = await shop.income()
     printed = await run(shop, Language.CURL, page.lost[Language.CURL], tmp_path, PAYMENT=payment)
     assert json.loads(printed)["resource"] == WEATHER

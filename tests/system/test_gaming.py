@@ -35,7 +35,7 @@ async def test_no_trick_gets_an_undeserved_grade_or_leaderboard_row(tmp_path: Pa
     url = f"sqlite:///{tmp_path / 'demo.sqlite'}"
     async with (
         World.start(clock=app.now_ms) as world,
-        app.opened(configuration(world, port=0, store_url=url)) as service,
+        app.open_resources(configuration(world, port=0, store_url=url)) as service,
     ):
         await prepare(service, history_days=DAYS, report=_ignore_progress)
         board = await service.store.reading(leaderboard, now=app.now_ms())

@@ -94,7 +94,7 @@ def count_unprobed(tx: Connection, at: int) -> int:
     return int(tx.execute(count).scalar_one())
 
 
-async def caught_up(store: Store, *, since: int, seconds: float) -> bool:
+async def is_caught_up(store: Store, *, since: int, seconds: float) -> bool:
     """Return whether every endpoint is probed again before the timeout."""
     ends = time.monotonic() + seconds
     while await store.reading(count_unprobed, since):
@@ -157,7 +157,7 @@ async def lose_no_probe(
             seed=402,
         )
         workers, last_kill = len(group.killed), now_ms()
-        assert await caught_up(store, since=last_kill, seconds=longest / 1000)
+        assert await is_caught_up(store, since=last_kill, seconds=longest / 1000)
         assert group.ended() == set(), "a worker ended without a kill"
     ended, probed = now_ms(), await store.reading(load_probe_times)
     await store.close()

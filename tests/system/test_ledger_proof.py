@@ -37,7 +37,7 @@ def prover(world: LedgerWorld, bend: Bend | None = None) -> Prover:
 
     async def handle(request: httpx.Request) -> httpx.Response:
         asked = json.loads(request.content)
-        answer = world.told(asked["method"], asked["params"])
+        answer = world.answer_rpc(asked["method"], asked["params"])
         if bend is not None:
             answer = bend(asked["method"], asked["params"], answer)
         return httpx.Response(200, json={"jsonrpc": "2.0", "id": asked["id"]} | answer)

@@ -159,7 +159,7 @@ class Play:
         worker = Worker(dies_at=call.dies_at)
         gate = world.gate(self.store, worker, with_node=self.with_node)
         results = await asyncio.gather(
-            *(self.sent(gate) for _ in range(call.copies)), return_exceptions=True
+            *(self.record_sent(gate) for _ in range(call.copies)), return_exceptions=True
         )
         world.node_down = False
         for result in results:
@@ -167,7 +167,7 @@ class Play:
                 raise result
         self.claimed = self.claimed or await self.row() is not None
 
-    async def sent(self, gate: gate_module.Gate) -> None:
+    async def record_sent(self, gate: gate_module.Gate) -> None:
         answer = await self.world.send(gate)
         note(f"{answer.status} {answer.body.decode()[:60]}")
         self.check(answer)

@@ -156,7 +156,7 @@ async def test_knowing_only_the_nonce_is_not_enough(store: Store) -> None:
     world = LedgerWorld()
     gate = world.gate(store, Worker())
     mine = await world.send(gate)
-    forged = await world.send(gate, header=world.signed("0x" + "2c" * 65))
+    forged = await world.send(gate, header=world.sign("0x" + "2c" * 65))
     assert (mine.status, forged.status, forged.body) == (200, 409, b"payment-reused")
 
 
@@ -165,7 +165,7 @@ async def test_forged_signature_cannot_take_over_a_stored_response(store: Store)
     assert await dies(world, store, at="before settle")
     world.now += LEASE_MS + 1
     gate = world.gate(store, Worker())
-    assert (await world.send(gate, header=world.signed("0x" + "2c" * 65))).status == 409
+    assert (await world.send(gate, header=world.sign("0x" + "2c" * 65))).status == 409
     assert (await row(store, world)).header == world.header
     world.now += 100_000
     assert (await world.send(gate)).status == 200

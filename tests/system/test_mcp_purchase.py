@@ -73,7 +73,7 @@ class Business:
         async with Client(f"{self.url}/mcp") as client:
             return await client.call_tool(name, arguments, meta=meta)
 
-    async def signed(self, terms: Any) -> dict[str, Any]:
+    async def sign_terms(self, terms: Any) -> dict[str, Any]:
         """Sign a payment of these terms with the official x402 client."""
         client = x402Client()
         signer = EthAccountSigner(Account.from_key(self.world.buyer.key))
@@ -81,12 +81,12 @@ class Business:
         payment = await client.create_payment_payload(PaymentRequired.model_validate(terms))
         return payment.model_dump(by_alias=True, exclude_none=True)
 
-    async def bought(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
+    async def buy_tool(self, name: str, arguments: dict[str, Any]) -> CallToolResult:
         """Buy as an agent does: call, sign the terms, call again with the payment."""
         payment_required = await self.call(name, arguments)
         assert payment_required.is_error
         return await self.call(
-            name, arguments, await self.signed(payment_required.structured_content)
+            name, arguments, await self.sign_terms(payment_required.structured_content)
         )
 
 
@@ -94,7 +94,7 @@ class Business:
 async def business() -> AsyncIterator[Business]:
     async with World.start(clock=app.now_ms) as world:
         config = configuration(world, port=0, store_url="sqlite://")
-        async with app.opened(config) as service:
+        async with app.open_resources(config) as service:
             await prepare(service, history_days=0, report=lambda *_: None)
             async with serve(web.create(service.server())) as port:
                 yield Business(world, service, f"http://127.0.0.1:{port}")
@@ -113,7 +113,7 @@ async def test_paid_call_is_charged_once_and_the_same_payment_is_served_again(
     arguments = {"resource": WEATHER, "evidence": "full"}
     payment_required = await business.call(TRUST, arguments)
     assert await business.income() == before
-    payment = await business.signed(payment_required.structured_content)
+    payment = await business.sign_terms(payment_required.structured_content)
     result = await business.call(TRUST, arguments, payment)
     assert not result.is_error, text(result)
     report = result.structured_content
@@ -147,7 +147,7 @@ async def test_tool_returns_the_result_of_the_route(
     """Both calls are within the time in which callers share one live probe."""
     for module in (live_probe, trust):
         monkeypatch.setattr(module, "SHARE_MS", HOUR_MS)
-    tool = await business.bought(TRUST, {"resource": WEATHER})
+    tool = await business.buy_tool(TRUST, {"resource": WEATHER})
     route = await buy(business.url, WEATHER, account=business.world.buyer)
     report = tool.structured_content
     assert report is not None
@@ -158,7 +158,7 @@ async def test_tool_returns_the_result_of_the_route(
 
 
 async def test_injection_in_a_report_stays_in_the_unverified_fields(business: Business) -> None:
-    result = await business.bought(TRUST, {"resource": INJECTED})
+    result = await business.buy_tool(TRUST, {"resource": INJECTED})
     report = result.structured_content
     assert report is not None
     assert "IGNORE ALL" in report["advertisedBy"]["description"]

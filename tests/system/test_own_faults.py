@@ -54,7 +54,7 @@ async def running(tmp_path: Path, market_database: Callable[[Path], str]) -> Asy
 
 
 @contextlib.asynccontextmanager
-async def gone(running: Running, path: Path) -> AsyncIterator[None]:
+async def remove_database(running: Running, path: Path) -> AsyncIterator[None]:
     """Replace the database by a folder, so that it cannot be opened."""
     await running.service.store.close()
     away = take_away(path)
@@ -79,7 +79,7 @@ def put_back(away: Path, path: Path) -> None:
 async def test_reads_are_503_while_the_database_is_gone_and_recover(
     running: Running, tmp_path: Path
 ) -> None:
-    async with gone(running, tmp_path / "service.db"):
+    async with remove_database(running, tmp_path / "service.db"):
         for path in READS:
             answer = await running.get(path)
             assert (answer.status_code, answer.json()["code"]) == (503, "store-unavailable"), path
@@ -103,7 +103,7 @@ async def test_cached_reads_continue_while_the_database_is_gone(
     for path in READS[:-1]:
         assert (await running.get(path)).status_code == 200
     grow_old(running.app, FRESH_SECONDS)
-    async with gone(running, tmp_path / "service.db"):
+    async with remove_database(running, tmp_path / "service.db"):
         for path in READS[:-1]:
             assert (await running.get(path)).status_code == 200, path
 
@@ -111,7 +111,7 @@ async def test_cached_reads_continue_while_the_database_is_gone(
 async def test_paid_route_is_503_before_any_payment_while_the_database_is_gone(
     running: Running, tmp_path: Path
 ) -> None:
-    async with gone(running, tmp_path / "service.db"):
+    async with remove_database(running, tmp_path / "service.db"):
         unpaid = await running.http.post("/v1/x402-trust")
         assert unpaid.status_code == 402
         answer = await running.buy({"resource": WEATHER}, payment())
@@ -239,7 +239,7 @@ from tollgauge.web.settings import listen
 async def main():
     config = load(None, os.environ)
     with listen(config.server, serve=True) as listeners:
-        async with app.opened(config) as service:
+        async with app.open_resources(config) as service:
             def ready():
                 print(raised, sys.getrecursionlimit(), flush=True)
             await process.run(service, listeners, on_ready=ready)

@@ -99,11 +99,11 @@ class Business:
 
 
 @contextlib.asynccontextmanager
-async def running(world: World, **changes: Any) -> AsyncIterator[Business]:
+async def run_service(world: World, **changes: Any) -> AsyncIterator[Business]:
     """Start the service in the world, on its own port."""
     config = configuration(world, port=0, store_url="sqlite://")
     config = replace(config, **changes)
-    async with app.opened(config) as service:
+    async with app.open_resources(config) as service:
         services = service.server()
         async with serve(web.create(services)) as port:
             yield Business(world, service, f"http://127.0.0.1:{port}")
@@ -117,7 +117,7 @@ async def world() -> AsyncIterator[World]:
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def business(world: World) -> AsyncIterator[Business]:
-    async with running(world) as business:
+    async with run_service(world) as business:
         await prepare(business.service, history_days=0, report=lambda *_: None)
         yield business
 
@@ -258,7 +258,7 @@ async def test_local_fault_is_503_and_charges_nothing(world: World) -> None:
     dead = next(s for s in SELLERS if s.kind == "dead")
     config = configuration(world, port=0, store_url="sqlite://")
     offline = replace(config.probe, references=(dead.url,))
-    async with running(world, probe=offline) as lonely:
+    async with run_service(world, probe=offline) as lonely:
         before = await lonely.income()
         answer = await lonely.ask(dead.url, await lonely.header())
         assert (answer.status_code, answer.json()["code"]) == (503, "probe-failed-here")
@@ -272,7 +272,7 @@ async def test_own_tls_outage_is_503_and_charges_nothing(world: World, tmp_path:
     config = configuration(world, port=0, store_url="sqlite://")
     assert config.probe.references
     unsure = replace(config.egress, ca_file=str(tmp_path / "other.pem"))
-    async with running(world, egress=unsure, sources=()) as lonely:
+    async with run_service(world, egress=unsure, sources=()) as lonely:
         before = await lonely.income()
         for _ in range(2):
             answer = await lonely.ask(WEATHER, await lonely.header())
@@ -289,7 +289,7 @@ async def test_unresolvable_name_without_references_costs_nothing(world: World) 
     config = configuration(world, port=0, store_url="sqlite://")
     alone = replace(config.probe, references=())
     deaf = replace(config.egress, resolver=nobody)
-    async with running(world, probe=alone, egress=deaf, sources=()) as lonely:
+    async with run_service(world, probe=alone, egress=deaf, sources=()) as lonely:
         before = await lonely.income()
         answer = await lonely.ask("https://shop.nowhere.com/x", await lonely.header())
         assert (answer.status_code, answer.json()["code"]) == (503, "probe-failed-here")

@@ -42,7 +42,7 @@ async def test_timeout_while_the_worker_was_stopped_is_local(
         async with asyncio.timeout(60):
             assert worker.stdout is not None
             pid = int(await worker.stdout.readline())
-            await world.arrived(1)
+            await world.wait_for_requests(1)
             os.kill(pid, signal.SIGSTOP)
             await asyncio.sleep(stopped_s)
             os.kill(pid, signal.SIGCONT)

@@ -119,7 +119,7 @@ class Market:
         headers = {"PAYMENT-SIGNATURE": self.header}
         return await self.http.post(f"{server}{route}", json=body, headers=headers)
 
-    async def sold(self, server: str, route: str, body: Any) -> httpx.Response:
+    async def sell_route(self, server: str, route: str, body: Any) -> httpx.Response:
         """Send the same payment until it is answered; return the response."""
         for _ in range(5):
             answer = await self.buy(server, route, body)
@@ -143,7 +143,7 @@ class Market:
         assert row is not None
         return row
 
-    async def watched(self) -> watches.Watch:
+    async def buy_watch(self) -> watches.Watch:
         """Buy a watch long ago, of an endpoint known since then."""
         resource = parse_resource(RESOURCE)
         watch = watches.Watch(
@@ -214,14 +214,14 @@ class Race:
         stopped = await until_stopped(self.pid, first)
         assert stopped or point in WRITES, point
         market.tick(LEASES_S)
-        answer = await market.sold(self.sells, route, body)
+        answer = await market.sell_route(self.sells, route, body)
         os.kill(self.pid, signal.SIGCONT)
         late = await first
         assert late.status_code in (200, 503), (point, late.text)
         assert late.status_code == 503 or late.content == answer.content, point
         assert "not charged" not in late.text.lower(), point
         assert (await market.row()).state is State.SETTLED, point
-        again = await market.sold(self.sells, route, body)
+        again = await market.sell_route(self.sells, route, body)
         assert again.content == answer.content, point
         return answer
 
@@ -248,7 +248,7 @@ async def test_stopped_worker_does_not_replace_a_watch_sold_by_another(race: Rac
 
 
 async def test_stopped_worker_renews_nothing_a_second_time(race: Race) -> None:
-    watch = await race.market.watched()
+    watch = await race.market.buy_watch()
     for number, point in enumerate(POINTS, 1):
         await race.sale(point, f"/v1/watch/{watch.id}/renew", {})
         async with race.market.store() as store:
@@ -261,7 +261,7 @@ async def test_stopped_worker_renews_nothing_a_second_time(race: Race) -> None:
 async def test_stopped_worker_gives_only_the_response_that_was_sold(
     race: Race, product: str
 ) -> None:
-    await race.market.watched()
+    await race.market.buy_watch()
     async with race.market.store() as store:
         await add_better_alternative(store, RESOURCE, now=NOW)
     for point in POINTS:

@@ -74,14 +74,14 @@ async def buy(shop: Storefront, path: str, body: Any, price: int) -> Sold:
     """Buy with the third-party client, which sends its payment twice. The price is charged once, in
     one transaction of the chain.
     """
-    before, sales = await shop.income(), len(await shop.settled())
+    before, sales = await shop.income(), len(await shop.load_settled())
     sold = Sold(**await run(shop, "pay", path, json.dumps(body)))
     assert sold.first["status"] == 200, sold.first["text"]
     assert sold.again["status"] == 200, sold.again["text"]
     assert sold.again["receipt"] == sold.first["receipt"]
     assert sold.offer["amount"] == str(price)
     assert await shop.income() - before == price
-    assert len(await shop.settled()) - sales == 1
+    assert len(await shop.load_settled()) - sales == 1
     mined = await shop.world.chain.rpc(
         "eth_getTransactionReceipt", sold.first["receipt"]["transaction"]
     )

@@ -92,7 +92,7 @@ async def test_direct_call_is_decoded_from_its_call_data(
     )
     assert trace.payments[0].log_index == await transfer_index(world, tx_hash, 0)
     assert trace.submitter == world.sender(2).lower()
-    tx, receipt, calls = await world.captured(tx_hash)
+    tx, receipt, calls = await world.capture(tx_hash)
     assert trace.block is not None
     assert trace.block.hash == receipt["blockHash"]
     # The saved objects give the same result, with or without the parts that a direct call does not
@@ -190,7 +190,7 @@ async def test_contract_that_hides_the_call_needs_the_call_trace(
     assert logs_only.payments[0].amount == 31
     assert logs_only.reason
     # The saved call trace gives the same result; without it, the logs still show the payments.
-    tx, receipt, calls = await world.captured(tx_hash)
+    tx, receipt, calls = await world.capture(tx_hash)
     traced = trace_files(tx, receipt, calls=calls)
     assert [says(payment) for payment in traced.payments] == [expected_fields("receive", signed)]
     assert trace_files(tx, receipt).payments[0].payer == signed.payer.lower()
@@ -205,7 +205,7 @@ async def test_proxy_with_the_interface_of_the_token_is_traced_through(
     trace = await asks.trace(NETWORK, tx_hash)
     assert [says(payment) for payment in trace.payments] == [expected_fields("transfer", signed)]
     # With only the call data, the token follows from the signature.
-    tx, _, _ = await world.captured(tx_hash)
+    tx, _, _ = await world.capture(tx_hash)
     assert [says(payment) for payment in trace_files(tx).payments] == [
         expected_fields("transfer", signed)
     ]
@@ -227,7 +227,7 @@ async def test_reverted_transaction_has_no_payments(world: World, asks: Transact
     assert (trace.status, trace.payments) == (TraceStatus.REVERTED, ())
     assert trace.reason is not None
     assert str(10**15) in trace.reason
-    tx, receipt, calls = await world.captured(tx_hash)
+    tx, receipt, calls = await world.capture(tx_hash)
     assert trace_files(tx, receipt).status is TraceStatus.REVERTED
     assert trace_files(tx, None, calls=calls).status is TraceStatus.REVERTED
 
@@ -323,7 +323,7 @@ async def test_finality_increases_with_the_chain(world: World, asks: Transaction
 
 
 async def test_network_without_a_node_is_a_separate_error(asks: Transactions) -> None:
-    assert not asks.configured("eip155:1")
+    assert not asks.has_node("eip155:1")
     with pytest.raises(NetworkNotConfiguredError):
         await asks.trace("eip155:1", "0x" + "ab" * 32)
 

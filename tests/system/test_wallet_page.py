@@ -62,20 +62,20 @@ async def visit(shop: Storefront, browser: Browser) -> AsyncIterator[Opener]:
     wrong: list[str] = []
 
     async def look(page: Page, person: Visit) -> None:
-        def said(message: ConsoleMessage) -> None:
+        def record_console(message: ConsoleMessage) -> None:
             if message.type == "error" and "Failed to load resource" not in message.text:
                 wrong.append(message.text)
 
-        def sent(request: Any) -> None:
+        def record_request(request: Any) -> None:
             if not request.url.startswith((shop.url, "blob:")):
                 wrong.append(f"asked for {request.url}")
             header = request.headers.get("payment-signature")
             if header:
                 person.paid_with.append(header)
 
-        page.on("console", said)
+        page.on("console", record_console)
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("request", sent)
+        page.on("request", record_request)
 
     async def another(
         *, inject: str = INJECTED, fragment: str = "", account: int = 1, **changes: Any
@@ -107,7 +107,7 @@ async def test_wallet_buys_a_readable_report(shop: Storefront, visit: Opener) ->
     await person.has_report()
     await person.says("Paid. The report is below")
     assert await shop.income() - before == PRICE
-    (row, *_) = await shop.settled()
+    (row, *_) = await shop.load_settled()
     report = person.page.locator("#report")
     assert row.answer is not None
     answer = json.loads(row.answer.body)

@@ -172,7 +172,7 @@ async def open_world(folder: Path, seller: Seller) -> AsyncIterator[WatchedSelle
                 watch=WatchSettings(key=KEY),
                 probe=ProbeSettings(cadence=Cadence(host_gap_ms=0)),
             )
-            async with root.opened(config, clock=clock) as service:
+            async with root.open_resources(config, clock=clock) as service:
                 watched_seller.service = service
                 await buy_watch(service, seller.url, now=clock())
                 yield watched_seller
@@ -352,7 +352,7 @@ async def test_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
             egress=world.egress(),
             watch=WatchSettings(key=KEY),
         )
-        async with root.opened(config, clock=clock) as service:
+        async with root.open_resources(config, clock=clock) as service:
             watch_id, _ = await buy_watch(service, resource, now=clock() - 1)
             await service.store.writing(service_flip, endpoint_id(resource), at=clock())
         arguments = [url, stage, str(world.port), world.ca_file, str(clock())]
@@ -364,7 +364,7 @@ async def test_kill_loses_nothing_and_repeats_at_most_once_with_the_same_id(
         )
         assert done.returncode == -9, done.stderr.decode()
         assert len(world.events()) == times - 1
-        async with root.opened(config, clock=clock) as service:
+        async with root.open_resources(config, clock=clock) as service:
             for _ in range(3):
                 await alert.run(service.alerts())
                 clock.now += 61_000

@@ -63,7 +63,7 @@ async def open_world(folder: Path, empty: Path) -> AsyncIterator[tuple[root.Open
             watch=WatchSettings(key=KEY),
         )
         clock = http_service.Clock()
-        async with root.opened(config, clock=clock) as service:
+        async with root.open_resources(config, clock=clock) as service:
             yield service, world
 
 

@@ -17,7 +17,7 @@ KEY_X = KEY.public_jwk["x"]
 OTHER_X = OTHER_KEY.public_jwk["x"]
 
 
-def retired(x: object, *, nbf: int = 100, exp: int = 200, kty: str = "OKP") -> str:
+def retire_key(x: object, *, nbf: int = 100, exp: int = 200, kty: str = "OKP") -> str:
     return f"""
 [[signing.retired]]
 kty = "{kty}"
@@ -28,7 +28,7 @@ exp = {exp}
 """
 
 
-def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
+def load_keys(tmp_path: Path, text: str, **environment: str) -> Config:
     path = tmp_path / "tollgauge.toml"
     path.write_text(text, encoding="utf-8")
     return load(path, environment)
@@ -36,7 +36,7 @@ def loaded(tmp_path: Path, text: str, **environment: str) -> Config:
 
 def problem(tmp_path: Path, text: str, **environment: str) -> str:
     with pytest.raises(ConfigError) as caught:
-        loaded(tmp_path, text, **environment)
+        load_keys(tmp_path, text, **environment)
     (words,) = caught.value.problems
     return words
 
@@ -108,10 +108,10 @@ async def test_service_and_log_do_not_show_the_key(
 
 
 def test_retired_keys_follow_the_current_key(tmp_path: Path) -> None:
-    text = retired(OTHER_X)
+    text = retire_key(OTHER_X)
 
-    both = loaded(tmp_path, text, TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK).signing
-    alone = loaded(tmp_path, text).signing
+    both = load_keys(tmp_path, text, TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK).signing
+    alone = load_keys(tmp_path, text).signing
 
     old = PublicKey(x=OTHER_KEY.public.x, nbf=100, exp=200)
     assert both.public_keys == (KEY.public, old)
@@ -122,12 +122,12 @@ def test_retired_keys_follow_the_current_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (retired("AAAA"), "signing.retired[0]: The key's x is not 32 bytes"),
-        (retired(OTHER_X, nbf=5, exp=4), "nbf must not be after exp"),
-        (retired(OTHER_X, nbf=-1), "signing.retired[0].nbf must be at least 0"),
-        (retired(OTHER_X, kty="EC"), "signing.retired[0].kty"),
-        (retired(OTHER_X) + 'd = "AAAA"', "signing.retired[0].d is not a setting"),
-        (retired(KEY_X), "signing: key is one of the retired keys: make a new one"),
+        (retire_key("AAAA"), "signing.retired[0]: The key's x is not 32 bytes"),
+        (retire_key(OTHER_X, nbf=5, exp=4), "nbf must not be after exp"),
+        (retire_key(OTHER_X, nbf=-1), "signing.retired[0].nbf must be at least 0"),
+        (retire_key(OTHER_X, kty="EC"), "signing.retired[0].kty"),
+        (retire_key(OTHER_X) + 'd = "AAAA"', "signing.retired[0].d is not a setting"),
+        (retire_key(KEY_X), "signing: key is one of the retired keys: make a new one"),
     ],
 )
 def test_invalid_retired_key_is_rejected(tmp_path: Path, text: str, expected: str) -> None:

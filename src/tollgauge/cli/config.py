@@ -77,7 +77,7 @@ def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
         if not as_json:
             print_error(error)
         raise typer.Exit(FAILED if error.unread else BAD) from error
-    warnings = advised(loaded)
+    warnings = collect_advice(loaded)
     sells = "sells reports" if loaded.sale.pay_to else "sells nothing (sale.pay_to is not set)"
     store = loaded.store.url.split("://", 1)[0]
     show(
@@ -89,12 +89,12 @@ def config_check(config: ConfigFile = None, as_json: Json = False) -> None:
         errors.print(f"warning: {words}", soft_wrap=True, markup=False)
 
 
-def advised(config: Config) -> list[str]:
+def collect_advice(config: Config) -> list[str]:
     """Return advice about valid settings, and the variables that are not settings."""
-    from tollgauge.config import unused
+    from tollgauge.config import find_unused
     from tollgauge.config.rules import advice
 
-    return [*advice(config), *unused(os.environ)]
+    return [*advice(config), *find_unused(os.environ)]
 
 
 def _summary(config: Config) -> dict[str, object]:

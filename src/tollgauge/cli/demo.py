@@ -52,10 +52,10 @@ def demo(
     """Run a complete market on this machine: sellers, a directory, a chain, the service, a sale."""
     if context.invoked_subcommand is not None:
         return
-    from tollgauge.web.settings import LOOPBACK, listening
+    from tollgauge.web.settings import LOOPBACK, bind_listeners
 
     # Bind first: if the port is taken, the demo fails immediately, before it has started anything.
-    with listening(LOOPBACK, 0 if once else port, setting="--port") as listeners:
+    with bind_listeners(LOOPBACK, 0 if once else port, setting="--port") as listeners:
         _play(listeners, once, history_days, folder, chain=chain, as_json=as_json)
     # On exit, Python scans all objects several times, which takes seconds. Freezing excludes them:
     # nothing needs to be collected any more.

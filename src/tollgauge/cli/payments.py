@@ -119,7 +119,7 @@ def _read_ledger(tx: Connection, *, limit: int) -> dict[str, Any]:
 
     rows = ledger.latest(tx, limit=limit)
     by_payment = attempts.of_payments(tx, [row.id for row in rows])
-    deposits = reconciliation.unattributed(tx, limit=limit)
+    deposits = reconciliation.find_unattributed(tx, limit=limit)
     return {
         "payments": [_payment(row, by_payment[row.id]) for row in rows],
         "unattributed": [_describe_deposit(deposit) for deposit in deposits],

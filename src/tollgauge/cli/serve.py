@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tollgauge.cli.config import advised
+from tollgauge.cli.config import collect_advice
 from tollgauge.cli.terminal import ConfigFile, errors, load_config, load_existing, with_service
 from tollgauge.core.base.errors import TollgaugeError
 
@@ -84,9 +84,9 @@ async def _run(
     from tollgauge.observe import log
 
     async with contextlib.AsyncExitStack() as stack:
-        for words in advised(config):
+        for words in collect_advice(config):
             log().warning("config.advice", advice=words)
-        service = await stack.enter_async_context(root.opened(config))
+        service = await stack.enter_async_context(root.open_resources(config))
         jobs = service.jobs()
         if only is not None:
             unknown = set(only) - {job.name for job in jobs}

@@ -122,10 +122,10 @@ def load_existing(path: Path | None) -> Config:
 
 def with_service(config: Config, work: Callable[[Opened], Awaitable[R]]) -> R:
     """Return the result of `work`, which runs while the service's resources are open."""
-    from tollgauge.app import opened
+    from tollgauge.app import open_resources
 
     async def run() -> R:
-        async with opened(config) as service:
+        async with open_resources(config) as service:
             return await work(service)
 
     return asyncio.run(run())

@@ -222,7 +222,7 @@ def _evidence_checks(report: bytes, *, fetch: bool) -> Iterator[Check]:
     """Check that a report's evidence has the named digest and results in its score."""
     from tollgauge.core.score.evidence_document import EvidenceError
     from tollgauge.core.score.score import ScoreError
-    from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
+    from tollgauge.web.wire.claims import check_claim, evidence_url, with_evidence
 
     try:
         url = evidence_url(report)
@@ -231,7 +231,7 @@ def _evidence_checks(report: bytes, *, fetch: bool) -> Iterator[Check]:
             yield Check("score", None, "it cannot be checked without the evidence")
             return
         whole = with_evidence(report, download(url)) if url else report
-        check = checked(whole)
+        check = check_claim(whole)
     except (EvidenceError, ScoreError) as error:
         yield Check("evidence", False, str(error))
         return
@@ -290,14 +290,14 @@ def score(
     """
     from tollgauge.core.score.advice import AVOIDED
     from tollgauge.core.score.evidence_document import EvidenceError
-    from tollgauge.web.wire.claims import checked, evidence_url, with_evidence
+    from tollgauge.web.wire.claims import check_claim, evidence_url, with_evidence
     from tollgauge.web.wire.scores import ImprovementResponse
 
     document = read_input(evidence)
     try:
         if url := evidence_url(document):
             document = with_evidence(document, download(url))
-        check = checked(document)
+        check = check_claim(document)
     except EvidenceError as error:
         raise _no_evidence(evidence, error) from error
     differences = check.differences

@@ -118,7 +118,7 @@ class Breaker:
         self._trial_at = now_s + TRIAL_S
         return True
 
-    def answered(self) -> None:
+    def record_response(self) -> None:
         """Record a response."""
         self._silent = 0
 
@@ -167,7 +167,7 @@ class Facilitator:
         Raises:
             FacilitatorUnavailable: It did not respond, or the reply is invalid.
         """
-        answer = await self._supported()
+        answer = await self._fetch_supported()
         return frozenset(
             kind.network
             for kind in answer.kinds
@@ -182,7 +182,7 @@ class Facilitator:
         """
         if not self._settings.url:
             return frozenset()
-        signers = (await self._supported()).signers
+        signers = (await self._fetch_supported()).signers
         return frozenset(
             bytes.fromhex(address[2:])
             for family, addresses in signers.items()
@@ -191,7 +191,7 @@ class Facilitator:
             if EVM_ADDRESS_PATTERN.fullmatch(address)
         )
 
-    async def _supported(self) -> SupportedResponse:
+    async def _fetch_supported(self) -> SupportedResponse:
         status, reply = await self._exchange("supported", self._settings.verify_timeout_s)
         if status != 200:
             raise FacilitatorUnavailable(f"The facilitator returned {status} for supported.")
@@ -281,9 +281,9 @@ class Facilitator:
                 breaker.stayed_silent(asyncio.get_running_loop().time())
             raise FacilitatorUnavailable(f"The facilitator did not respond to {verb}.") from error
         except FacilitatorUnavailable:  # an unusable reply is still a reply: close the breaker
-            breaker.answered()
+            breaker.record_response()
             raise
-        breaker.answered()
+        breaker.record_response()
         return response.status_code, reply
 
 

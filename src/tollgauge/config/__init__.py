@@ -66,7 +66,7 @@ class ConfigError(TollgaugeError):
         self.unread = unread
 
 
-def _named_once(sources: tuple[Source, ...]) -> tuple[Source, ...]:
+def _check_names(sources: tuple[Source, ...]) -> tuple[Source, ...]:
     for name, count in Counter(source.name for source in sources).items():
         if count > 1:
             raise ValueError(f"{count} are named {name!r}; names must be unique")
@@ -109,7 +109,7 @@ class Config:
     """Watches and deliveries of alerts."""
     demo: DemoSettings = field(default_factory=DemoSettings)
     """Used only in the file of `tollgauge demo`, a closed market on this machine."""
-    sources: Annotated[tuple[Source, ...], AfterValidator(_named_once)] = ()
+    sources: Annotated[tuple[Source, ...], AfterValidator(_check_names)] = ()
     """Directories to crawl."""
 
     @property
@@ -142,7 +142,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
     apply_environment(document, environment, settings)
     config, errors, invalid = validate(Config, document)
     sections = tuple(f"{PREFIX}{section.name.upper()}_" for section in fields(Config))
-    problems += [*errors, *(text for text in unused(environment) if text.startswith(sections))]
+    problems += [*errors, *(text for text in find_unused(environment) if text.startswith(sections))]
     if not unread:
         problems += check(config, invalid=invalid)
     if problems:
@@ -159,7 +159,7 @@ def _with_own_address(server: ServerSettings) -> ServerSettings:
     return replace(server, base_url=f"http://{host}:{server.port}")
 
 
-def unused(environment: Mapping[str, str]) -> list[str]:
+def find_unused(environment: Mapping[str, str]) -> list[str]:
     """Return a message for each `TOLLGAUGE_` variable that is not a setting.
 
     `load` treats it as an error only if it names a section: orchestrators set other variables that

@@ -153,7 +153,7 @@ class Store:
             StoreUnavailable: The database cannot serve now.
         """
         with translate_errors(writing=True, on_error=self._note):
-            return await self._database.run(_bound(work, args, kwargs), writing=True)
+            return await self._database.run(_bind(work, args, kwargs), writing=True)
 
     async def reading(self, work: Work[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a function that only reads, on one snapshot.
@@ -162,7 +162,7 @@ class Store:
             StoreUnavailable: The database cannot serve now.
         """
         with translate_errors(on_error=self._note):
-            return await self._database.run(_bound(work, args, kwargs), writing=False)
+            return await self._database.run(_bind(work, args, kwargs), writing=False)
 
     async def try_write(self, work: Work[[], None], *, seconds: float) -> None:
         """Run a function in a transaction that is rolled back.
@@ -201,7 +201,7 @@ class Store:
         self._damaged |= cause is Cause.CORRUPT and self.dialect == "sqlite"
 
 
-def _bound(work: Any, args: Any, kwargs: Any) -> Callable[[sa.Connection], Any]:
+def _bind(work: Any, args: Any, kwargs: Any) -> Callable[[sa.Connection], Any]:
     def call(connection: sa.Connection) -> Any:
         try:
             return work(connection, *args, **kwargs)

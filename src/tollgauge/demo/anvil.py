@@ -44,7 +44,7 @@ def find_anvil() -> Path:
     """
     named = os.environ.get("TOLLGAUGE_ANVIL")
     if named:
-        return _existing(Path(named))
+        return _check_exists(Path(named))
     starts = (Path(__file__).resolve(), Path.cwd() / "_", _folder() / "_")
     for folder in (folder for start in starts for folder in start.parents):
         for binary in sorted(folder.glob(_PACKAGES)):
@@ -98,7 +98,7 @@ def _package() -> str | None:
     return f"@foundry-rs/anvil-{system}-{machine}" if system and machine else None
 
 
-def _existing(path: Path) -> Path:
+def _check_exists(path: Path) -> Path:
     if not path.is_file():
         raise ChainError(
             f"TOLLGAUGE_ANVIL is {path}, which is not a file.",

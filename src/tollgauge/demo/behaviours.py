@@ -94,7 +94,7 @@ def plain_v2(seller: Seller, request: DemoRequest, now: int) -> Reply:
 # One fault
 
 
-def twisted(twist: Twist) -> Behaviour:
+def twist_envelope(twist: Twist) -> Behaviour:
     """Return a behaviour with one change in the v2 envelope."""
 
     def behave(seller: Seller, request: DemoRequest, now: int) -> Reply:
@@ -172,14 +172,14 @@ def slow(seller: Seller, request: DemoRequest, now: int) -> Reply:
     return Reply(answer=answer, delay_ms=1_800 + roll(seller.host, now // MINUTE_MS) % 1_400)
 
 
-def flapping(seller: Seller, request: DemoRequest, now: int) -> Reply:
+def flap(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Randomly up or down in each period of ten minutes."""
     if chance(330, "flap", seller.host, now // (10 * MINUTE_MS)):
         return problem(503, "upstream connect error or disconnect/reset before headers")
     return perfect_v2(seller, request, now)
 
 
-def failing(status: int, message: str, *headers: tuple[str, str]) -> Behaviour:
+def fail_with(status: int, message: str, *headers: tuple[str, str]) -> Behaviour:
     """Return a behaviour with a constant error."""
 
     def behave(_seller: Seller, _request: DemoRequest, _now: int) -> Reply:
@@ -188,7 +188,7 @@ def failing(status: int, message: str, *headers: tuple[str, str]) -> Behaviour:
     return behave
 
 
-def validating(status: int, field: str) -> Behaviour:
+def validate_first(status: int, field: str) -> Behaviour:
     """Return a behaviour that validates the input before it requests payment."""
 
     def behave(seller: Seller, request: DemoRequest, now: int) -> Reply:
@@ -199,20 +199,20 @@ def validating(status: int, field: str) -> Behaviour:
     return behave
 
 
-def throttled(seller: Seller, request: DemoRequest, now: int) -> Reply:
+def throttle(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Rate limited most of the time."""
     if chance(700, "throttle", seller.host, now // (30 * MINUTE_MS)):
         return problem(429, "Too many requests", ("retry-after", "900"))
     return perfect_v2(seller, request, now)
 
 
-def redirecting(seller: Seller, _request: DemoRequest, _now: int) -> Reply:
+def redirect(seller: Seller, _request: DemoRequest, _now: int) -> Reply:
     """Redirects to a host that is not listed."""
     target = f"https://new-{seller.host}{seller.path}"
     return Reply(answer=Answer(status=308, headers=(("location", target),)))
 
 
-def unpaid(seller: Seller, _request: DemoRequest, _now: int) -> Reply:
+def give_away(seller: Seller, _request: DemoRequest, _now: int) -> Reply:
     """Returns its product without payment."""
     return Reply(answer=Answer(status=200, headers=(_JSON,), body=seller.example.encode()))
 
@@ -235,7 +235,7 @@ def _with_entry(envelope: Json, **changes: object) -> Json:
     return envelope | {"accepts": [envelope["accepts"][0] | changes]}
 
 
-def _unchanged(envelope: Json) -> Json:
+def _keep(envelope: Json) -> Json:
     return envelope
 
 
@@ -245,7 +245,7 @@ def _v2(
     offer: DemoOffer,
     path: str,
     *,
-    twist: Twist = _unchanged,
+    twist: Twist = _keep,
     headers: tuple[tuple[str, str], ...] = _CAREFUL,
     body: bytes = b"{}",
 ) -> Answer:

@@ -106,7 +106,7 @@ async def play(
         if folder is not None:
             links["folder"] = str(folder.path)
             folder.write(config)
-        opened = app.opened(config, drain_s=DRAIN_SECONDS)
+        opened = app.open_resources(config, drain_s=DRAIN_SECONDS)
         service = await stack.enter_async_context(opened)
         service.loading.days, service.loading.percent = options.history_days, 0
         stop, ready = asyncio.Event(), asyncio.Event()

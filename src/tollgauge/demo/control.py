@@ -55,13 +55,13 @@ def state(url: str) -> dict[str, Any]:
 
 def _app(faults: Faults, receiver: Receiver) -> Starlette:
     async def alerts(request: Request) -> Response:
-        return _refused(request) or JSONResponse({"alerts": receiver.deliveries()})
+        return _check_host(request) or JSONResponse({"alerts": receiver.deliveries()})
 
     async def show(request: Request) -> Response:
-        return _refused(request) or _state(faults)
+        return _check_host(request) or _state(faults)
 
     async def change(request: Request) -> Response:
-        refused = _refused(request)
+        refused = _check_host(request)
         if refused is not None:
             return refused
         seller, kind = request.path_params["seller"], request.path_params["kind"]
@@ -80,7 +80,7 @@ def _app(faults: Faults, receiver: Receiver) -> Starlette:
     )
 
 
-def _refused(request: Request) -> Response | None:
+def _check_host(request: Request) -> Response | None:
     if _HOSTS.fullmatch(request.headers.get("host", "")):
         return None
     return JSONResponse(

@@ -21,7 +21,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.demo.chain import TestAccount
 from tollgauge.demo.envelopes import BASE
 from tollgauge.demo.pseudorandom import chance, roll
-from tollgauge.demo.seller import Seller, listed, offer_at
+from tollgauge.demo.seller import Seller, is_listed, offer_at
 from tollgauge.demo.sellers import SELLERS
 
 SLOT_MS: Final = 12 * HOUR_MS
@@ -123,7 +123,7 @@ def purchases(start: int, end: int, *, present: int) -> Iterator[DemoPurchase]:
         if not start < at <= end:
             continue
         for seller in _SOLD:
-            if listed(seller, at, present=present):
+            if is_listed(seller, at, present=present):
                 yield from _of_slot(seller, DEMAND[seller.label], slot, at)
 
 

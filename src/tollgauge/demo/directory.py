@@ -16,7 +16,7 @@ from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.probe.exchange import Answer
 from tollgauge.demo.envelopes import Json, bazaar, v1_entry, v2_entry
 from tollgauge.demo.pseudorandom import roll
-from tollgauge.demo.seller import DOMAIN, DemoOffer, DemoRequest, Seller, listed, offer_at
+from tollgauge.demo.seller import DOMAIN, DemoOffer, DemoRequest, Seller, is_listed, offer_at
 from tollgauge.demo.sellers import SELLERS
 
 DIRECTORY_HOST: Final = f"directory.{DOMAIN}"
@@ -38,7 +38,7 @@ address, an empty entry."""
 def items_at(at: int, *, present: int, sellers: tuple[Seller, ...] = SELLERS) -> list[Any]:
     """Return the directory's entries at `at`; `present` is the end of the history (both ms UTC)."""
     items: list[Any] = [
-        _item(seller, at) for seller in sellers if listed(seller, at, present=present)
+        _item(seller, at) for seller in sellers if is_listed(seller, at, present=present)
     ]
     for index, odd in enumerate(MALFORMED):
         items.insert((index + 1) * 9, odd)

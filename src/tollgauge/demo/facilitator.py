@@ -112,11 +112,11 @@ class DemoFacilitator:
             routes=[
                 Route("/verify", self._verify, methods=["POST"]),
                 Route("/settle", self._settle, methods=["POST"]),
-                Route("/supported", self._supported, methods=["GET"]),
+                Route("/supported", self._list_supported, methods=["GET"]),
             ]
         )
 
-    async def _supported(self, _request: Request) -> Response:
+    async def _list_supported(self, _request: Request) -> Response:
         return _json(self._sdk.get_supported())
 
     async def _verify(self, request: Request) -> Response:
@@ -124,24 +124,24 @@ class DemoFacilitator:
             return JSONResponse({"error": "The chain is not ready."}, status_code=503)
         payment = await _read(request)
         if payment is None:
-            return _malformed()
+            return _reject_malformed()
         payload, requirements = payment
         refusal = self._refusal(payload, requirements)
         if refusal:
             return _json(VerifyResponse(is_valid=False, invalid_reason=refusal))
-        return _json(await self._threaded(self._sdk.verify, payload, requirements))
+        return _json(await self._run_in_thread(self._sdk.verify, payload, requirements))
 
     async def _settle(self, request: Request) -> Response:
         payment = await _read(request)
         if payment is None:
-            return _malformed()
+            return _reject_malformed()
         payload, requirements = payment
         refusal = self._refusal(payload, requirements)
         if refusal:
-            return _json(_unsettled(refusal))
+            return _json(_build_failure(refusal))
         key = _key(payload, requirements)
         self._settled_keys.add(key)
-        settled = await self._threaded(self._sdk.settle, payload, requirements)
+        settled = await self._run_in_thread(self._sdk.settle, payload, requirements)
         if not settled.success and not settled.transaction:
             self._settled_keys.discard(key)  # no transaction was sent: the payer may retry
         return _json(settled)
@@ -156,7 +156,7 @@ class DemoFacilitator:
             return "duplicate_settlement"
         return ""
 
-    async def _threaded(self, work: Callable[..., _Answer], *args: object) -> _Answer:
+    async def _run_in_thread(self, work: Callable[..., _Answer], *args: object) -> _Answer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *args)
 
 
@@ -217,7 +217,7 @@ def _key(payload: PaymentPayload, requirements: PaymentRequirements) -> PaymentK
     return (str(requirements.network), requirements.asset.lower(), payer, nonce)
 
 
-def _unsettled(reason: str) -> SettleResponse:
+def _build_failure(reason: str) -> SettleResponse:
     return SettleResponse(success=False, error_reason=reason, transaction="", network=NETWORK)
 
 
@@ -226,5 +226,5 @@ def _json(answer: Any) -> Response:
     return Response(text, media_type="application/json")
 
 
-def _malformed() -> Response:
+def _reject_malformed() -> Response:
     return JSONResponse({"error": "malformed payment request"}, status_code=400)

@@ -84,7 +84,7 @@ class Faults:
         """Return the seller with its current terms."""
         return _with_terms(seller, self.of(seller) & _OF_TERMS)
 
-    def listed(self) -> tuple[Seller, ...]:
+    def list_sellers(self) -> tuple[Seller, ...]:
         """Return the sellers that the directory lists, with their current terms."""
         return tuple(
             self.present(seller) for seller in SELLERS if Kind.DELISTED not in self.of(seller)

@@ -121,7 +121,7 @@ class _MarketServer:
     def _answer(self, host: str, request: DemoRequest, now: int) -> tuple[Answer, int]:
         """Return the response of a host and its latency in milliseconds."""
         if host == DIRECTORY_HOST:
-            return answer(request, now, sellers=self._faults.listed()), 0
+            return answer(request, now, sellers=self._faults.list_sellers()), 0
         if host == RECEIVER_HOST:
             return self._receiver.answer(request, now), 0
         seller = _SELLER_AT.get((host, request.path)) or _SELLER_OF.get(host)

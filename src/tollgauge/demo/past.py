@@ -18,8 +18,8 @@ from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import Perimeter, parse_resource
 from tollgauge.core.probe.exchange import Answer, Defect, Exchange, Fault, FaultKind, Timings
 from tollgauge.demo.behaviours import play, problem
-from tollgauge.demo.pseudorandom import chance, roll, skewed
-from tollgauge.demo.seller import PROBER, DemoRequest, Seller, Wire, latency_at, listed
+from tollgauge.demo.pseudorandom import chance, draw_log_normal, roll
+from tollgauge.demo.seller import PROBER, DemoRequest, Seller, Wire, is_listed, latency_at
 from tollgauge.web.settings import LOOPBACK
 
 BODY_CAP: Final = 256 * 1024
@@ -87,10 +87,10 @@ def first_listed(seller: Seller, *, start: int, present: int) -> int:
     This is `start` unless the seller is younger or was missing from the directory at that time.
     Resolution is one day.
     """
-    if listed(seller, start, present=present):
+    if is_listed(seller, start, present=present):
         return start
     days = range((start // DAY_MS + 1) * DAY_MS, present, DAY_MS)
-    return next((day for day in days if listed(seller, day, present=present)), present)
+    return next((day for day in days if is_listed(seller, day, present=present)), present)
 
 
 def _result(
@@ -99,12 +99,14 @@ def _result(
     """Return the response at `at`, and its latency in milliseconds."""
     result = _BROKEN.get(seller.wire) or _replacement(seller, at, seed=seed, outages=outages)
     if isinstance(result, Fault):
-        return result, DEADLINE_MS if result is _TIMED_OUT else skewed(30, seed, seller.host, at)
+        return result, DEADLINE_MS if result is _TIMED_OUT else draw_log_normal(
+            30, seed, seller.host, at
+        )
     usual = latency_at(seller, at, seed=seed)
     if result is not None:
         return result, usual
     reply = play(seller, request, at)
-    return _capped(reply.answer), usual + reply.delay_ms
+    return _cap(reply.answer), usual + reply.delay_ms
 
 
 def _replacement(
@@ -123,7 +125,7 @@ def _outages(seller: Seller, *, start: int, end: int, seed: int) -> Iterator[Out
     for day in range(start // DAY_MS - _OUTAGE_DAYS, end // DAY_MS + 1):
         if chance(seller.trouble, "outage", seed, seller.host, day):
             began = day * DAY_MS + roll("began", seed, seller.host, day) % DAY_MS
-            lasted = skewed(110, "lasted", seed, seller.host, day, sigma=0.8) * MINUTE_MS
+            lasted = draw_log_normal(110, "lasted", seed, seller.host, day, sigma=0.8) * MINUTE_MS
             kind = _KINDS[roll("kind", seed, seller.host, day) % len(_KINDS)]
             yield began, began + min(lasted, _OUTAGE_DAYS * DAY_MS), kind
 
@@ -137,7 +139,7 @@ def _timings(total: int, at: int) -> Timings:
 
 
 @lru_cache(maxsize=64)
-def _capped(answer: Answer) -> Answer:
+def _cap(answer: Answer) -> Answer:
     """Return the part of a response that a prober keeps: the same object if that is all of it."""
     if len(answer.body) <= BODY_CAP:
         return answer

@@ -26,7 +26,7 @@ def chance(permille: int, *parts: str | int) -> bool:
     return roll("chance", *parts) % 1000 < permille
 
 
-def skewed(median: int, *parts: str | int, sigma: float = 0.3) -> int:
+def draw_log_normal(median: int, *parts: str | int, sigma: float = 0.3) -> int:
     """Return an integer of at least 1 with the log-normal distribution of latencies."""
     value = roll("skewed", *parts)
     total = sum((value >> shift) & 0xFFFF for shift in (0, 16, 32, 48))

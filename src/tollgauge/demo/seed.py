@@ -268,7 +268,7 @@ async def _record_probes(
 
 def _simulate_results(seller: Seller, start: int, end: int) -> list[ProbeResult]:
     exchanges = past.exchanges(seller, start=start, end=end, step_ms=STEP_MS)
-    return [_judged(exchange) for exchange in exchanges]
+    return [_classify(exchange) for exchange in exchanges]
 
 
 def _record_results(tx: Connection, endpoint: Endpoint, results: list[ProbeResult]) -> None:
@@ -288,14 +288,14 @@ def _quote_changes(results: list[ProbeResult]) -> Iterator[tuple[ProbeResult, Qu
             yield result, result.quote
 
 
-def _judged(exchange: Exchange) -> ProbeResult:
+def _classify(exchange: Exchange) -> ProbeResult:
     """Classify a simulated exchange like a real one. Equal responses are linted once."""
     untimed = replace(exchange, at=0, timings=Timings(), tls_not_after=None)
-    return judge(exchange, _linted(untimed))
+    return judge(exchange, _lint_once(untimed))
 
 
 @lru_cache(maxsize=4_096)
-def _linted(exchange: Exchange) -> Lint:
+def _lint_once(exchange: Exchange) -> Lint:
     return lint(exchange)
 
 

@@ -19,7 +19,7 @@ from eth_utils.address import to_checksum_address
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS
 from tollgauge.core.probe.exchange import Answer
-from tollgauge.demo.pseudorandom import roll, skewed
+from tollgauge.demo.pseudorandom import draw_log_normal, roll
 
 DOMAIN: Final = "example"
 """A reserved domain (RFC 2606). Each seller's host name is a separate site
@@ -161,10 +161,12 @@ def latency_at(seller: Seller, now: int, *, seed: int = 0) -> int:
     load.
     """
     hour = now // HOUR_MS % 24
-    return skewed(seller.latency_ms, seed, seller.host, now) * (100 + _DIURNAL[hour]) // 100
+    return (
+        draw_log_normal(seller.latency_ms, seed, seller.host, now) * (100 + _DIURNAL[hour]) // 100
+    )
 
 
-def listed(seller: Seller, at: int, *, present: int) -> bool:
+def is_listed(seller: Seller, at: int, *, present: int) -> bool:
     """Return whether the directory lists the seller at `at`. `present` is the end of the
     history.
     """

@@ -31,32 +31,32 @@ def dead(_seller: Seller, _request: DemoRequest, _now: int) -> Reply:
     return problem(503, "Service Unavailable")
 
 
-def failing_openly(seller: Seller, request: DemoRequest, now: int) -> Reply:
+def fail_openly(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Down for most of the day with status 503."""
     return perfect_v2(seller, request, now) if up_a_quarter(now) else dead(seller, request, now)
 
 
-def cloaking(seller: Seller, request: DemoRequest, now: int) -> Reply:
+def cloak(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Sells only to probers."""
     shown = request.agent.startswith(PROBER)
     return perfect_v2(seller, request, now) if shown else dead(seller, request, now)
 
 
-def selling_all_but_random_paths(seller: Seller, request: DemoRequest, now: int) -> Reply:
+def hide_catch_all(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Returns a 402 for every path, except for random paths, with which probers detect this."""
     if _RANDOM.search(request.path):
         return problem(404, "No such route")
     return perfect_v2(seller, request, now)
 
 
-def throttling_when_down(seller: Seller, request: DemoRequest, now: int) -> Reply:
+def throttle_when_down(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Down for most of the day with status 429."""
     if up_a_quarter(now):
         return perfect_v2(seller, request, now)
     return problem(429, "Too many requests")
 
 
-def asking_for_silence(seller: Seller, request: DemoRequest, now: int) -> Reply:
+def ask_for_silence(seller: Seller, request: DemoRequest, now: int) -> Reply:
     """Down for half of the day, with a Retry-After that asks probers to wait until it is up."""
     if up_a_half(now):
         return perfect_v2(seller, request, now)

@@ -118,7 +118,7 @@ async def _start_deliveries(
     failing = sum(claimed.destination.failures > 0 for claimed in in_flight.values())
     hosts = Counter(claimed.destination.host for claimed in in_flight.values())
     most = settings.in_flight // HOST_FRACTION
-    if not await alerts.store.reading(outbox.waiting, now=now):
+    if not await alerts.store.reading(outbox.is_any_due, now=now):
         return False
 
     def claim(tx: Connection) -> Sequence[ClaimedDelivery]:

@@ -103,7 +103,7 @@ async def run(
             )
             return await _steps(visit)
         except (RpcError, DeepReorgError) as error:
-            chain.nodes.failed(
+            chain.nodes.record_failure(
                 view.node, error if isinstance(error, RpcError) else RpcError(str(error))
             )
             log().warning("index.node", chain=chain.chain_id, node=view.node.name, why=str(error))
@@ -364,7 +364,7 @@ async def _read_signers(visit: Visit) -> frozenset[bytes]:
 async def _publish(visit: Visit) -> None:
     """Mark endpoints with changed settlements; measure the chain's volume if due."""
     now = visit.clock()
-    published = await visit.store.reading(volumes.published)
+    published = await visit.store.reading(volumes.load_published)
     last = next((volume for volume in published if volume.chain == visit.id), None)
     pause = max(visit.settings.volume_every_ms, SHARE * visit.state.volume_ms)
     marked = await visit.store.writing(

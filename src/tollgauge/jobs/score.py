@@ -84,7 +84,7 @@ async def _store_forecasts(store: Store, *, limit: int, now: int) -> int:
     hour = forecasts.hour_of(now)
     if await store.reading(forecasts.latest_hour) == hour:
         return 0
-    probed = await store.reading(forecasts.probed_since, now - HOUR_MS)
+    probed = await store.reading(forecasts.find_probed_since, now - HOUR_MS)
     new = []
     for ids in rows.chunks(sample(probed, hour, limit=limit), BATCH_SIZE):
         new += await store.reading(calibration.make, ids, now=now)

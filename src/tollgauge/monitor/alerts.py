@@ -45,7 +45,7 @@ async def queue_due_alerts(store: Store, *, base_url: str, now: int) -> Counter[
     Returns:
         Number of dispatched changes by type.
     """
-    changed, watches_due = await store.reading(_waiting, now=now)
+    changed, watches_due = await store.reading(_find_waiting, now=now)
     if watches_due:
         await store.writing(_dispatch_watch_events, base_url=base_url, now=now)
     if not changed:
@@ -53,13 +53,13 @@ async def queue_due_alerts(store: Store, *, base_url: str, now: int) -> Counter[
     return await store.writing(_dispatch_changes, base_url=base_url, now=now)
 
 
-def _waiting(tx: Connection, *, now: int) -> tuple[bool, bool]:
+def _find_waiting(tx: Connection, *, now: int) -> tuple[bool, bool]:
     """Return whether a change is undispatched, and whether a watch or a payment of one is due."""
-    return changes.waiting(tx), watch_payments.ready(tx) or watches.is_any_due(tx, now=now)
+    return changes.has_undispatched(tx), watch_payments.ready(tx) or watches.is_any_due(tx, now=now)
 
 
 def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str]:
-    undispatched = changes.undispatched(tx, limit=CHANGES_BATCH)
+    undispatched = changes.lock_undispatched(tx, limit=CHANGES_BATCH)
     if not undispatched:
         return Counter()
     ids = {stored.endpoint_id for stored in undispatched}
@@ -67,7 +67,7 @@ def _dispatch_changes(tx: Connection, *, base_url: str, now: int) -> Counter[str
     endpoints_by_id = endpoints.get_many(tx, ids)
     listeners = watches.listeners(tx, ids, since=oldest)
     targets = destinations.of_watches(tx, [watch.id for watch in listeners])
-    edited = watch_events.edited_since(tx, targets, since=oldest)
+    edited = watch_events.find_edited_since(tx, targets, since=oldest)
     requests = watch_events.request_history(tx, edited)
     watches_by_endpoint = rows.group((watch.endpoint_id, watch) for watch in listeners)
     dispatched: list[StoredChange] = []
@@ -126,7 +126,7 @@ def _events_of_watch(
     expiring_told, digest_at = watch.expiring_told, watch.digest_at
     if not expiring_told and watch.expires_at - rules.EXPIRING_MS <= now:
         expiring_told = True
-        expiring = _expiring(watch, now)
+        expiring = _build_expiry(watch, now)
         noted = watches.note(tx, watch.id, rules.EXPIRING, expiring.after, now=now)
         events.append(event(expiring, rules.own_event(noted)))
     if watch.watch_request.digest and digest_at <= now:
@@ -141,7 +141,7 @@ def _expiry_change(now: int) -> Change:
     return Change(type=rules.EXPIRED, at=now, severity=Severity.INFO, reason=reason)
 
 
-def _expiring(watch: Watch, now: int) -> Change:
+def _build_expiry(watch: Watch, now: int) -> Change:
     return Change(
         type=rules.EXPIRING,
         at=now,

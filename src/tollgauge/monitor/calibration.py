@@ -115,11 +115,11 @@ def report(tx: Connection, *, now: int) -> Calibration:
 
 
 def _count(sums: Sums, row: ForecastRow, seen: Outcomes) -> None:
-    following = seen.following(row.as_of, within=NOW_MAX_MS)
+    following = seen.find_next(row.as_of, within=NOW_MAX_MS)
     if following is not None:
         sums.add_forecast(row.forecast, NOW, payable=following)
         sums.add_groups(row.forecast, NEXT, payable=following)
-    day = seen.near(row.as_of + DAY_MS, after=row.as_of, within=DAY_NEAR_MS)
+    day = seen.find_nearest(row.as_of + DAY_MS, after=row.as_of, within=DAY_NEAR_MS)
     if day is not None:
         sums.add_forecast(row.forecast, DAY, payable=day)
         sums.add_groups(row.forecast, DAY, payable=day)

@@ -48,7 +48,7 @@ def submit(
         at=at,
         signature=signature,
     )
-    settled_at = transfers.settled_at(
+    settled_at = transfers.find_settlement_time(
         tx,
         report.chain,
         wallet=report.pay_to,

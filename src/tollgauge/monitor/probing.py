@@ -315,8 +315,8 @@ def _wildcard_due(host: HostState, *, now: int) -> bool:
 def _read_recent(tx: Connection, since: int, *, vantages: Vantages) -> tuple[NetworkProbe, ...]:
     """Return this vantage's results since a time; other vantages use other networks."""
     if vantages.is_primary:
-        return probes.asked_since(tx, since)
-    return vantage_probes.asked_since(tx, vantages.own, since)
+        return probes.load_last_since(tx, since)
+    return vantage_probes.load_last_since(tx, vantages.own, since)
 
 
 def _to_network_probes(

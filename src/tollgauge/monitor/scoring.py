@@ -15,7 +15,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.core.base.errors import TollgaugeError
-from tollgauge.core.base.text import injection_suspected
+from tollgauge.core.base.text import is_injection_suspected
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, chain_of, day_of
 from tollgauge.core.endpoint.identity import Endpoint, Listing, site
 from tollgauge.core.endpoint.terms import Quote
@@ -157,7 +157,7 @@ def gather_many(
             templated=endpoint.templated,
             wildcard=host is not None and bool(host.wildcard),
             site_median_tenths=medians.get(endpoint.id),
-            injection=injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),
+            injection=is_injection_suspected(f"{endpoint.service_name}\n{endpoint.description}"),
             quote=endpoint.quote,
             days=seen.days,
             last=seen.last,
@@ -227,7 +227,7 @@ def _rate_paths(tx: Connection, known: Sequence[SitePath], *, as_of: int) -> lis
     A retired path (404, 410 or delisted) counts for RETIRED_MS with its score of the day before, so
     that a 404 cannot remove a bad record. Paths that validate before answering 402 do not count.
     """
-    retired_at = {path.id: at for path in known if (at := _retired_at(path)) is not None}
+    retired_at = {path.id: at for path in known if (at := _find_retirement(path)) is not None}
     closed = window.recent_days(tx, list(retired_at))
     rated = []
     for path in known:
@@ -244,7 +244,7 @@ def _rate_paths(tx: Connection, known: Sequence[SitePath], *, as_of: int) -> lis
     return rated
 
 
-def _retired_at(path: SitePath) -> int | None:
+def _find_retirement(path: SitePath) -> int | None:
     """Return when a path was retired, or None."""
     not_found = path.outage_reason == buyer_text(Outcome.NOT_FOUND)
     times = (path.gone_at, path.failing_since if not_found else None)

@@ -35,9 +35,9 @@ def claim(tx: Connection, *, owner: str, now: int, limit: int, lease_ms: int) ->
     A fetch is charged to the probe budget like a probe, and follows the host's lease and pause.
     Hosts without a row get one first, due within a day.
     """
-    new = seller_files.unknown(tx, limit=_NEW_HOSTS_BATCH)
+    new = seller_files.find_unknown(tx, limit=_NEW_HOSTS_BATCH)
     seller_files.add(tx, ((host, now + _jitter(host) % EVERY_MS) for host in new))
-    room = claims.remaining_budget(tx, now=now, most=limit)
+    room = claims.lock_remaining_budget(tx, now=now, most=limit)
     due = seller_files.due(tx, now=now, limit=room) if room else ()
     free = [
         host

@@ -96,7 +96,7 @@ def _payto_history(
     if endpoint.templated or before.pay_to == after.pay_to:
         return history
     varies = announced and is_variation_announced(tx, endpoint, before, after, at=at)
-    return history.changed(
+    return history.add_change(
         before.pay_to,
         after.pay_to,
         at=at,

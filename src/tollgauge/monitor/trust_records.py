@@ -88,7 +88,9 @@ async def build(store: Store, *, now: int) -> tuple[Bundle, ...]:
 
     # Hashing and compression run in a thread, one batch at a time, so that requests are still
     # served.
-    while batch := await store.reading(trust_records.listed, after=after, limit=BATCH, now=now):
+    while batch := await store.reading(
+        trust_records.load_listed, after=after, limit=BATCH, now=now
+    ):
         await asyncio.to_thread(add, batch)
         after = batch[-1].endpoint.id
     return tuple([await asyncio.to_thread(draft.build, variant) for variant in Variant])

@@ -46,7 +46,7 @@ def claim(
     Endpoints without a row for it get one first, with due times that are spread over the probe
     interval by endpoint ID.
     """
-    new = vantage_probes.unknown(tx, vantage, limit=_NEW_ROWS_BATCH)
+    new = vantage_probes.find_unknown(tx, vantage, limit=_NEW_ROWS_BATCH)
     vantage_probes.add(tx, vantage, {id_: now + int(id_[:8], 16) % cadence.every_ms for id_ in new})
     return vantage_probes.claim_due(
         tx, vantage, owner=owner, now=now, limit=limit, lease_ms=lease_ms
@@ -65,7 +65,7 @@ def record(
     """Store a vantage's results for endpoints of different hosts and release the hosts."""
     ids = [observation.endpoint.id for observation in observations]
     before = vantage_probes.last_up_of(tx, vantage, ids)
-    asked = vantage_probes.asked_at(tx, vantage, ids)
+    asked = vantage_probes.load_request_times(tx, vantage, ids)
     results = []
     free_at: dict[str, int] = {}
     for observation in observations:

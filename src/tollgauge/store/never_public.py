@@ -22,7 +22,7 @@ from tollgauge.store.endpoints.seller_file_states import seller_file
 from tollgauge.store.probes.change_rows import change, change_state_row
 from tollgauge.store.probes.vantages import vantage_probe
 from tollgauge.store.probes.window import closed_days
-from tollgauge.store.schedule.hosts import unleased
+from tollgauge.store.schedule.hosts import is_unleased
 from tollgauge.store.watches.watches import watch
 
 _BY_DAY: Final = (schema.probe, schema.probe_day)
@@ -80,7 +80,7 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
 def _forget_hosts(tx: Connection, hosts: Sequence[str], *, now: int) -> None:
     """Delete hosts without endpoints that are neither leased nor pausing."""
     empty = ~sa.exists().where(endpoint_table.c.host == host_table.c.host)
-    idle = (unleased(now), host_table.c.free_at <= now)
+    idle = (is_unleased(now), host_table.c.free_at <= now)
     gone = host_table.delete().where(host_table.c.host.in_(hosts), empty, *idle)
     names = list(tx.execute(gone.returning(host_table.c.host)).scalars())
     for table in (seller_file, schema.host_lease):

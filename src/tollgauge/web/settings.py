@@ -93,11 +93,11 @@ class Listeners:
 
 def listen(server: ServerSettings, *, serve: bool) -> contextlib.AbstractContextManager[Listeners]:
     """Bind the sockets of a process, before its resources are opened. Raises ListenError."""
-    return listening(server.host, server.port, admin_port=server.admin_port, serve=serve)
+    return bind_listeners(server.host, server.port, admin_port=server.admin_port, serve=serve)
 
 
 @contextlib.contextmanager
-def listening(
+def bind_listeners(
     host: str, port: int, *, admin_port: int = 0, serve: bool = True, setting: str = "server.port"
 ) -> Iterator[Listeners]:
     """Bind the sockets of a process: with `serve` one for its routes (port 0 takes any free one),
@@ -105,11 +105,11 @@ def listening(
     ListenError.
     """
     with contextlib.ExitStack() as stack:
-        public = stack.enter_context(_bound(host, port, setting)) if serve else None
+        public = stack.enter_context(_bind(host, port, setting)) if serve else None
         admin = None
         try:
             if admin_port:
-                bound = _bound(LOOPBACK, admin_port, "server.admin_port")
+                bound = _bind(LOOPBACK, admin_port, "server.admin_port")
                 admin = stack.enter_context(bound)
         except ListenError as error:
             if serve:
@@ -118,7 +118,7 @@ def listening(
         yield Listeners(public=public, admin=admin)
 
 
-def _bound(host: str, port: int, setting: str) -> socket.socket:
+def _bind(host: str, port: int, setting: str) -> socket.socket:
     """Return a listening socket at an address of this machine. Raises ListenError.
 
     The protocol is set to TCP, because asyncio disables Nagle's algorithm only for sockets that

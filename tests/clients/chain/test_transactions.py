@@ -101,7 +101,7 @@ class Played:
         replies = [reply(held, call) for call in (calls if many else [calls])]
         return Response(json.dumps(replies if many else replies[0]))
 
-    def asked(self, *helds: Answers) -> Transactions:
+    def ask(self, *helds: Answers) -> Transactions:
         """Return a client of nodes with these replies."""
         for place, held in enumerate(helds):
             self.held[str(place)] = held
@@ -122,7 +122,7 @@ async def played() -> AsyncIterator[Played]:
 
 
 async def test_honest_node_is_believed(played: Played) -> None:
-    asks = played.asked(answers())
+    asks = played.ask(answers())
     trace = await asks.trace(NETWORK, TX)
     [payment] = trace.payments
     assert (payment.payer, payment.payee, payment.amount) == (PAYER, PAYEE, 5)
@@ -134,7 +134,7 @@ async def test_honest_node_is_believed(played: Played) -> None:
 
 
 async def test_requested_decoder_that_no_node_offers_is_a_separate_error(played: Played) -> None:
-    asks = played.asked(answers())
+    asks = played.ask(answers())
     with pytest.raises(DecoderUnavailable):
         await asks.trace(NETWORK, TX, Model.CALL_TRACE)
 
@@ -143,14 +143,14 @@ async def test_requested_decoder_that_no_node_offers_is_a_separate_error(played:
 async def test_finality_is_latest_if_the_node_does_not_state_it(
     played: Played, missing: Any
 ) -> None:
-    asks = played.asked(answers(safe=missing, finalized=missing))
+    asks = played.ask(answers(safe=missing, finalized=missing))
     block = (await asks.trace(NETWORK, TX)).block
     assert block is not None
     assert block.finality == "latest"
 
 
 async def test_receipt_of_a_block_that_the_node_does_not_have_is_pending(played: Played) -> None:
-    asks = played.asked(answers(**{"0x10": None}))
+    asks = played.ask(answers(**{"0x10": None}))
     trace = await asks.trace(NETWORK, TX)
     assert (trace.status, trace.block) == (TraceStatus.PENDING, None)
 
@@ -195,17 +195,17 @@ async def test_node_that_contradicts_itself_is_skipped(
     played: Played, bend: Callable[[Answers], Answers]
 ) -> None:
     held = answers() | bend(answers())
-    asks = played.asked(held)
+    asks = played.ask(held)
     with pytest.raises(RpcUnavailable):
         await asks.trace(NETWORK, TX)
-    asks = played.asked(held, answers())
+    asks = played.ask(held, answers())
     trace = await asks.trace(NETWORK, TX)
     assert len(trace.payments) == 1
 
 
 @pytest.mark.parametrize("calls", [{}, [], {"type": "CALL", "calls": 5}, None, "0x"])
 async def test_malformed_call_trace_falls_back_to_the_logs(played: Played, calls: Any) -> None:
-    asks = played.asked(answers(debug_traceTransaction=calls))
+    asks = played.ask(answers(debug_traceTransaction=calls))
     trace = await asks.trace(NETWORK, TX)
     assert (len(trace.payments), trace.decoder) == (1, Model.RECEIPT_LOGS)
     with pytest.raises(RpcUnavailable):
@@ -227,7 +227,7 @@ async def test_token_without_metadata_has_no_name(
     played: Played, symbol: Any, decimals: Any
 ) -> None:
     words = {"0x95d89b41": symbol, "0x313ce567": decimals}
-    asks = played.asked(answers(**words))
+    asks = played.ask(answers(**words))
     [payment] = (await asks.trace(NETWORK, TX)).payments
     assert (payment.token.symbol, payment.token.decimals) == (None, None)
 
@@ -238,7 +238,7 @@ async def test_metadata_of_a_token_is_cleaned_and_shortened(played: Played) -> N
     symbol = f"0x{32:064x}{len(raw):064x}" + raw.hex()
     old = "0x" + b"MKR".ljust(32, b"\0").hex()
     for reply_of, wanted in ((symbol, "<b>USDCAAAAAAAAA"), (old, "MKR")):
-        asks = played.asked(answers(**{"0x95d89b41": reply_of}))
+        asks = played.ask(answers(**{"0x95d89b41": reply_of}))
         [payment] = (await asks.trace(NETWORK, TX)).payments
         shown = payment.token.symbol
         assert shown is not None
@@ -279,6 +279,6 @@ junk = st.recursive(
 async def test_no_reply_raises_an_unexpected_exception(
     played: Played, changes: Answers, model: Model | None
 ) -> None:
-    asks = played.asked(answers() | changes)
+    asks = played.ask(answers() | changes)
     with contextlib.suppress(RpcError, DecoderUnavailable):
         await asks.trace(NETWORK, TX, model)

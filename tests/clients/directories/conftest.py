@@ -26,5 +26,5 @@ def directory(server: TlsServer) -> TlsServer:
 
 @pytest.fixture
 async def egress(server: TlsServer) -> AsyncIterator[Egress]:
-    async with server.reached(user_agent="tollgauge-test") as egress:
+    async with server.open_egress(user_agent="tollgauge-test") as egress:
         yield egress

@@ -23,7 +23,9 @@ def entries(count: int, *, size: int = 0) -> list[dict[str, Any]]:
     return [{"url": f"https://s{n}.dev/x", "description": "d" * size} for n in range(count)]
 
 
-def paging(items: list[Any], *, cap: int = 1_000, total: int | None = -1) -> Callable[[str], Reply]:
+def serve_pages(
+    items: list[Any], *, cap: int = 1_000, total: int | None = -1
+) -> Callable[[str], Reply]:
     """Return a listing with the real pagination. A `total` of -1 is the true one; None omits it."""
 
     def answer(path: str) -> Reply:
@@ -50,7 +52,7 @@ def urls(steps: list[Step]) -> list[str]:
 async def test_listing_is_read_page_by_page_to_its_end(
     directory: TlsServer, egress: Egress
 ) -> None:
-    directory.answer = paging(entries(250))
+    directory.answer = serve_pages(entries(250))
     steps = await crawl(egress)
     assert urls(steps) == [entry["url"] for entry in entries(250)]
     assert [step.next_offset for step in steps] == [100, 200, 250]
@@ -62,7 +64,7 @@ async def test_listing_is_read_page_by_page_to_its_end(
 async def test_listing_without_a_total_ends_with_a_short_page(
     directory: TlsServer, egress: Egress
 ) -> None:
-    directory.answer = paging(entries(20), total=None)
+    directory.answer = serve_pages(entries(20), total=None)
     steps = await crawl(egress, limit=10)
     assert len(urls(steps)) == 20
     assert steps[-1].page.complete is True
@@ -71,14 +73,14 @@ async def test_listing_without_a_total_ends_with_a_short_page(
 async def test_smaller_pages_than_requested_are_followed(
     directory: TlsServer, egress: Egress
 ) -> None:
-    directory.answer = paging(entries(25), cap=10)
+    directory.answer = serve_pages(entries(25), cap=10)
     steps = await crawl(egress)
     assert len(urls(steps)) == 25
     assert steps[-1].page.complete is True
 
 
 async def test_crawl_resumes_at_its_offset(directory: TlsServer, egress: Egress) -> None:
-    directory.answer = paging(entries(30))
+    directory.answer = serve_pages(entries(30))
     steps = await crawl(egress, limit=10, offset=20)
     assert urls(steps)[:10] == [entry["url"] for entry in entries(30)[20:]]
     assert steps[-1].next_offset == 30
@@ -88,13 +90,13 @@ async def test_crawl_resumes_at_its_offset(directory: TlsServer, egress: Egress)
 async def test_crawl_that_resumes_past_the_end_is_not_complete(
     directory: TlsServer, egress: Egress
 ) -> None:
-    directory.answer = paging(entries(15))
+    directory.answer = serve_pages(entries(15))
     steps = await crawl(egress, limit=10, offset=20)
     assert steps[-1].page.complete is False
 
 
 async def test_oversized_page_is_requested_in_halves(directory: TlsServer, egress: Egress) -> None:
-    directory.answer = paging(entries(120, size=5_000))
+    directory.answer = serve_pages(entries(120, size=5_000))
     steps = await crawl(egress)
     assert len(urls(steps)) == 120
     assert steps[-1].page.complete is True
@@ -103,7 +105,7 @@ async def test_oversized_page_is_requested_in_halves(directory: TlsServer, egres
 async def test_oversized_entry_is_skipped(directory: TlsServer, egress: Egress) -> None:
     items = entries(60)
     items[3]["description"] = "x" * 300_000
-    directory.answer = paging(items)
+    directory.answer = serve_pages(items)
     steps = await crawl(egress)
     assert len(urls(steps)) == 59
     odd = [i for step in steps for i in step.page.items if isinstance(i, SkippedItem)]
@@ -115,7 +117,7 @@ async def test_oversized_entry_is_skipped(directory: TlsServer, egress: Egress) 
 async def test_entry_with_invalid_json_is_skipped(directory: TlsServer, egress: Egress) -> None:
     items = entries(6)
     items[2]["description"] = "BREAK"
-    good = paging(items)
+    good = serve_pages(items)
 
     def answer(path: str) -> Reply:
         status, headers, body = good(path)
@@ -131,7 +133,7 @@ async def test_entry_with_invalid_json_is_skipped(directory: TlsServer, egress: 
 async def test_throttling_is_respected_and_the_page_requested_again(
     directory: TlsServer, egress: Egress
 ) -> None:
-    good, waits = paging(entries(5)), [(429, {"retry-after": "0"}, b""), (503, {}, b"")]
+    good, waits = serve_pages(entries(5)), [(429, {"retry-after": "0"}, b""), (503, {}, b"")]
     directory.answer = lambda path: waits.pop() if waits else good(path)
     steps = await crawl(egress)
     assert len(urls(steps)) == 5
@@ -185,7 +187,7 @@ async def test_directory_that_ignores_the_offset_is_rejected(
 async def test_listing_cut_before_its_total_is_not_complete(
     directory: TlsServer, egress: Egress
 ) -> None:
-    directory.answer = paging(entries(15), total=40)
+    directory.answer = serve_pages(entries(15), total=40)
     steps = await crawl(egress, limit=10)
     assert steps[-1].page.complete is False
 
@@ -196,7 +198,7 @@ async def test_entry_that_moves_to_the_front_during_the_crawl_is_read_there(
     items = entries(30)
 
     def answer(path: str) -> Reply:
-        reply = paging(items)(path)
+        reply = serve_pages(items)(path)
         # the last entry is updated, and so moves to the front, before the crawl reaches it
         if "offset=10" in path:
             items.insert(0, items.pop() | {"lastUpdated": "now"})
@@ -214,7 +216,7 @@ async def test_listing_that_shrinks_during_the_crawl_is_not_complete(
     items = entries(30)
 
     def answer(path: str) -> Reply:
-        reply = paging(items)(path)
+        reply = serve_pages(items)(path)
         if "offset=10" in path:
             del items[0]
         return reply

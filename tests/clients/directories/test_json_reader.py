@@ -103,11 +103,11 @@ def test_numbers_of_any_size_are_read() -> None:
 
 @pytest.mark.parametrize("most", [7, 100_000])
 def test_depth_is_limited(most: int) -> None:
-    def nested(levels: int) -> bytes:
+    def nest(levels: int) -> bytes:
         return b'[1, "[[[", ' + b"[" * (levels - 1) + b"]" * levels
 
-    assert read_outline(Slow(nested(DEPTH_MAX), most)).counts[""] == 3
-    for text in (nested(DEPTH_MAX + 1), b"[" * 100_000, b'{"a":' * 100_000):
+    assert read_outline(Slow(nest(DEPTH_MAX), most)).counts[""] == 3
+    for text in (nest(DEPTH_MAX + 1), b"[" * 100_000, b'{"a":' * 100_000):
         with pytest.raises(NotJsonError, match="nested"):
             read_outline(Slow(text, most))
 

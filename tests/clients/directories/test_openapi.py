@@ -213,7 +213,7 @@ def test_only_the_beginning_of_a_large_shared_value_is_read() -> None:
     query = {"in": "query", "name": "q", "example": "hi"}
     body = {"content": {"application/json": {"example": {"q": "hi"}}}}
 
-    def declared(before: int) -> tuple[Any, Any, Any]:
+    def declare_operation(before: int) -> tuple[Any, Any, Any]:
         """Return the terms, parameters and body that are read behind this many other entries."""
         name = "b" * 2 * before
         operation = {
@@ -226,8 +226,8 @@ def test_only_the_beginning_of_a_large_shared_value_is_read() -> None:
         fields = entry["extensions"]["bazaar"]["info"]["input"]
         return entry["accepts"], list(fields["queryParams"]), fields["bodyFields"].get("example")
 
-    assert declared(200) == ([terms], ["q"], {"q": "hi"})
-    assert declared(300) == ([], [], None)
+    assert declare_operation(200) == ([terms], ["q"], {"q": "hi"})
+    assert declare_operation(300) == ([], [], None)
 
 
 def test_document_with_too_many_operations_is_not_complete(

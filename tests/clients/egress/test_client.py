@@ -146,7 +146,7 @@ async def test_redirects_are_not_followed(egress: Egress, world: World, path: st
     first = await fetch_answer(egress, Request(url=GOOD + path))
     await fetch_answer(egress, Request(url=GOOD + path))
     assert first.status in (302, 307, 402)
-    assert len(world.asked(path)) == 2
+    assert len(world.list_requests(path)) == 2
     assert world.canary_hits == []
 
 
@@ -219,7 +219,7 @@ async def test_cancelling_aborts_the_transfer(world: World) -> None:
     egress = Egress(settings(world, deadline_ms=2 * LONG_S * 1_000))
     egress.start()
     task = asyncio.create_task(egress.fetch(Request(url=f"{GOOD}/watched")))
-    await world.arrived(1)
+    await world.wait_for_requests(1)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -232,7 +232,7 @@ async def test_closing_ends_transfers_long_before_their_deadline(world: World) -
     egress = Egress(settings(world, deadline_ms=2 * LONG_S * 1_000))
     egress.start()
     tasks = [asyncio.create_task(egress.fetch(Request(url=f"{GOOD}/hold"))) for _ in range(5)]
-    await world.arrived(len(tasks))
+    await world.wait_for_requests(len(tasks))
     async with asyncio.timeout(LONG_S):
         await egress.close()
         exchanges = await asyncio.gather(*tasks)

@@ -234,7 +234,7 @@ async def test_forty_hostile_sellers_do_not_delay_a_good_one(world: World) -> No
             asyncio.create_task(egress.fetch(Request(url=GOOD + path)))
             for path in (*floods, *stalls) * 4
         ]
-        await world.arrived(len(hostile) // 2)
+        await world.wait_for_requests(len(hostile) // 2)
         good = [await egress.fetch(Request(url=f"{GOOD}/header-20k")) for _ in range(3)]
         assert [summarize(item) for item in good] == ["402"] * 3
         async with asyncio.timeout(ENDS_S):

@@ -75,7 +75,7 @@ async def test_timeout_while_the_event_loop_was_blocked_is_local(
     egress: Egress, world: World
 ) -> None:
     asked = asyncio.create_task(egress.fetch(Request(url=f"https://{HOST}/hold")))
-    await world.arrived(1)
+    await world.wait_for_requests(1)
     time.sleep(HELD_UP_S)  # noqa: ASYNC251 - the event loop is to be held up
     result = judge_exchange(await asked)
     assert result.timings.delay >= (HELD_UP_S - TICK_S) * 1_000
@@ -116,7 +116,7 @@ async def test_timeout_while_the_transfer_thread_was_blocked_is_local(
         ended.set()
 
     loop.submit(_transfer(world, "/hold"), keep)
-    await world.arrived(1)
+    await world.wait_for_requests(1)
     loop.submit(_transfer(world, "/always-200"), hold_up)
     await asyncio.to_thread(ended.wait, 20)
     await asyncio.to_thread(loop.stop, 1)

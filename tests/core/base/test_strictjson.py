@@ -60,7 +60,7 @@ def test_brackets_inside_texts_do_not_count_as_depth() -> None:
     assert loads(b'["' + b"[" * 100 + b'"]') == ["[" * 100]
 
 
-def counted(data: bytes) -> int:
+def count_values(data: bytes) -> int:
     """The depth of a text, byte by byte."""
     level = deepest = 0
     inside = escaped = False
@@ -79,7 +79,7 @@ def counted(data: bytes) -> int:
 @given(st.lists(st.sampled_from([b'"', b"\\", b"[", b"]", b"{", b"}", b"a", b"\n"])).map(b"".join))
 @example(b'"\\"[[')
 def test_depth_is_that_of_the_brackets_outside_strings(data: bytes) -> None:
-    assert depth(data) == counted(data)
+    assert depth(data) == count_values(data)
 
 
 def test_string_of_quotes_that_does_not_end_is_read_once() -> None:

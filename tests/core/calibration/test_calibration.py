@@ -28,7 +28,7 @@ from tollgauge.core.calibration.calibration import (
 OUTCOMES = st.lists(st.tuples(st.integers(0, 1_000), st.booleans()), min_size=1, max_size=60)
 
 
-def counted(outcomes: list[tuple[int, bool]]) -> Sums:
+def count_outcomes(outcomes: list[tuple[int, bool]]) -> Sums:
     sums = Sums()
     for permille, payable in outcomes:
         sums.add(Cell(DAY, FORECAST, permille), payable=payable)
@@ -95,7 +95,7 @@ def test_baselines_are_scored_with_the_forecast() -> None:
 
 
 def test_bin_with_fewer_than_200_forecasts_has_no_rate() -> None:
-    sums = counted([(950, True)] * 199)
+    sums = count_outcomes([(950, True)] * 199)
     assert reliability(sums, DAY)[9].came_true is None
     sums.add(Cell(DAY, FORECAST, 1_000), payable=True)
     row = reliability(sums, DAY)[9]
@@ -105,7 +105,7 @@ def test_bin_with_fewer_than_200_forecasts_has_no_rate() -> None:
 
 
 def test_bins_hold_every_forecast_once() -> None:
-    sums = counted([(permille, False) for permille in range(1_001)])
+    sums = count_outcomes([(permille, False) for permille in range(1_001)])
     assert [row.count for row in reliability(sums, DAY)] == [100] * 9 + [101]
 
 

@@ -21,9 +21,9 @@ from tollgauge.core.chain.settlement import (
     Used,
     entries,
     events,
-    matched,
-    matched_by_receipts,
-    paired,
+    match_by_receipts,
+    match_transfers,
+    pair_transfers,
 )
 
 TOKEN = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
@@ -48,7 +48,7 @@ def log(*topics: str, data: str = "0x", index: int = 0, tx: int = 1, **changes: 
     } | changes
 
 
-def moved(sender: bytes, receiver: bytes, value: int, **rest: Any) -> Any:
+def make_transfer(sender: bytes, receiver: bytes, value: int, **rest: Any) -> Any:
     return log(
         TRANSFER,
         topic(sender),
@@ -58,7 +58,7 @@ def moved(sender: bytes, receiver: bytes, value: int, **rest: Any) -> Any:
     )
 
 
-def used(payer: bytes, nonce: int, **rest: Any) -> Any:
+def make_use(payer: bytes, nonce: int, **rest: Any) -> Any:
     return log(AUTHORIZATION_USED, topic(payer), f"0x{nonce:064x}", **rest)
 
 
@@ -73,8 +73,10 @@ def test_topics_are_the_hashes_of_the_signatures() -> None:
 
 
 def test_payment_is_a_transfer_right_after_its_authorization() -> None:
-    logged = events([used(ANN, 7, index=4), moved(ANN, SHOP, 5_000, index=5)], token=TOKEN)
-    known = matched(logged.transfers, logged.used)
+    logged = events(
+        [make_use(ANN, 7, index=4), make_transfer(ANN, SHOP, 5_000, index=5)], token=TOKEN
+    )
+    known = match_transfers(logged.transfers, logged.used)
     assert known.unclear == []
     (payment,) = known.transfers
     assert payment == Transfer(16, bytes([0xAB]) * 32, 5, nonce(1), ANN, SHOP, 5_000, nonce(7))
@@ -82,15 +84,15 @@ def test_payment_is_a_transfer_right_after_its_authorization() -> None:
 
 def test_several_payments_in_one_transaction_keep_their_own_nonces() -> None:
     logs = [
-        used(ANN, 1, index=0),
-        moved(ANN, SHOP, 10, index=1),
-        used(BEN, 2, index=2),
-        moved(BEN, SHOP, 20, index=3),
-        used(ANN, 3, index=4),
-        moved(ANN, OTHER, 30, index=5),
+        make_use(ANN, 1, index=0),
+        make_transfer(ANN, SHOP, 10, index=1),
+        make_use(BEN, 2, index=2),
+        make_transfer(BEN, SHOP, 20, index=3),
+        make_use(ANN, 3, index=4),
+        make_transfer(ANN, OTHER, 30, index=5),
     ]
     logged = events(reversed(logs), token=TOKEN)
-    known = matched(logged.transfers, logged.used)
+    known = match_transfers(logged.transfers, logged.used)
     assert known.unclear == []
     assert {move.value: move.nonce for move in known.transfers} == {
         10: nonce(1),
@@ -100,77 +102,86 @@ def test_several_payments_in_one_transaction_keep_their_own_nonces() -> None:
 
 
 def test_plain_transfer_has_no_authorization() -> None:
-    logged = events([moved(ANN, SHOP, 5, index=5)], token=TOKEN)
-    assert matched(logged.transfers, logged.used).transfers[0].nonce is None
+    logged = events([make_transfer(ANN, SHOP, 5, index=5)], token=TOKEN)
+    assert match_transfers(logged.transfers, logged.used).transfers[0].nonce is None
 
 
 def test_authorization_of_another_payer_authorizes_no_other_transfer() -> None:
-    logged = events([used(BEN, 1, index=4), moved(ANN, SHOP, 5, index=5)], token=TOKEN)
-    assert matched(logged.transfers, logged.used).transfers[0].nonce is None
+    logged = events([make_use(BEN, 1, index=4), make_transfer(ANN, SHOP, 5, index=5)], token=TOKEN)
+    assert match_transfers(logged.transfers, logged.used).transfers[0].nonce is None
 
 
 def test_later_authorization_authorizes_no_earlier_transfer() -> None:
-    logged = events([moved(ANN, SHOP, 5, index=5), used(ANN, 1, index=6)], token=TOKEN)
-    known = matched(logged.transfers, logged.used)
+    logged = events([make_transfer(ANN, SHOP, 5, index=5), make_use(ANN, 1, index=6)], token=TOKEN)
+    known = match_transfers(logged.transfers, logged.used)
     assert (known.unclear, known.transfers[0].nonce) == ([], None)
 
 
 def test_same_place_of_another_block_is_another_place() -> None:
     other = {"blockHash": "0x" + "cd" * 32, "blockNumber": "0x11"}
     logged = events(
-        [used(ANN, 1, index=4), moved(ANN, SHOP, 5, index=5, tx=2, **other)], token=TOKEN
+        [make_use(ANN, 1, index=4), make_transfer(ANN, SHOP, 5, index=5, tx=2, **other)],
+        token=TOKEN,
     )
-    assert matched(logged.transfers, logged.used).transfers[0].nonce is None
+    assert match_transfers(logged.transfers, logged.used).transfers[0].nonce is None
 
 
 def test_receipt_decides_a_gap_in_the_observed_logs() -> None:
     """ANN's authorization paid OTHER, which is not watched; then ANN sent SHOP a plain transfer."""
-    hidden = moved(ANN, OTHER, 9, index=1)
-    seen = [used(ANN, 1, index=0), moved(ANN, SHOP, 10, index=2)]
+    hidden = make_transfer(ANN, OTHER, 9, index=1)
+    seen = [make_use(ANN, 1, index=0), make_transfer(ANN, SHOP, 10, index=2)]
     logged = events(seen, token=TOKEN)
-    known = matched(logged.transfers, logged.used)
+    known = match_transfers(logged.transfers, logged.used)
     assert known.transfers == []
     receipt: Any = {"logs": [seen[0], hidden, seen[1]]}
-    (decided,) = matched_by_receipts(known.unclear, [receipt], token=TOKEN)
+    (decided,) = match_by_receipts(known.unclear, [receipt], token=TOKEN)
     assert decided.nonce is None
     # The same gap, filled by another contract's log: then the authorization was SHOP's.
     foreign = log("0x" + "77" * 32, index=1, address="0x" + "55" * 20)
-    (decided,) = matched_by_receipts(
+    (decided,) = match_by_receipts(
         known.unclear, [{"logs": [seen[0], foreign, seen[1]]}], token=TOKEN
     )
     assert decided.nonce == nonce(1)
 
 
 def test_receipt_without_the_observed_transfer_is_rejected() -> None:
-    logged = events([used(ANN, 1, index=0), moved(ANN, SHOP, 10, index=2)], token=TOKEN)
-    unclear = matched(logged.transfers, logged.used).unclear
-    receipts: list[Any] = [{"logs": []}, {"logs": [moved(ANN, SHOP, 11, index=2)]}, {}, None]
+    logged = events([make_use(ANN, 1, index=0), make_transfer(ANN, SHOP, 10, index=2)], token=TOKEN)
+    unclear = match_transfers(logged.transfers, logged.used).unclear
+    receipts: list[Any] = [
+        {"logs": []},
+        {"logs": [make_transfer(ANN, SHOP, 11, index=2)]},
+        {},
+        None,
+    ]
     for receipt in receipts:
         with pytest.raises(LogError):
-            matched_by_receipts(unclear, [receipt], token=TOKEN)
+            match_by_receipts(unclear, [receipt], token=TOKEN)
     with pytest.raises(LogError):
-        matched_by_receipts(unclear, [], token=TOKEN)
+        match_by_receipts(unclear, [], token=TOKEN)
 
 
 def test_only_the_next_transfer_of_the_token_is_made_by_an_authorization() -> None:
     logs = [
-        used(ANN, 1, index=0),
-        used(BEN, 2, index=1),
-        moved(BEN, SHOP, 1, index=2),
-        moved(ANN, SHOP, 2, index=3),
+        make_use(ANN, 1, index=0),
+        make_use(BEN, 2, index=1),
+        make_transfer(BEN, SHOP, 1, index=2),
+        make_transfer(ANN, SHOP, 2, index=3),
     ]
     logged = events(logs, token=TOKEN)
-    assert [move.nonce for move in paired(logged.transfers, logged.used)] == [nonce(2), None]
+    assert [move.nonce for move in pair_transfers(logged.transfers, logged.used)] == [
+        nonce(2),
+        None,
+    ]
 
 
 def test_duplicates_are_one_and_contradictions_none() -> None:
-    one = moved(ANN, SHOP, 5)
+    one = make_transfer(ANN, SHOP, 5)
     assert len(events([one, one, dict(one)], token=TOKEN).transfers) == 1
     for other in (
-        moved(ANN, SHOP, 6),
-        moved(BEN, SHOP, 5),
-        used(ANN, 1),
-        moved(ANN, SHOP, 5, tx=2),
+        make_transfer(ANN, SHOP, 6),
+        make_transfer(BEN, SHOP, 5),
+        make_use(ANN, 1),
+        make_transfer(ANN, SHOP, 5, tx=2),
     ):
         with pytest.raises(LogError):
             events([one, other], token=TOKEN)
@@ -178,7 +189,7 @@ def test_duplicates_are_one_and_contradictions_none() -> None:
 
 def test_other_contracts_and_other_events_are_left_out() -> None:
     logs = [
-        moved(ANN, SHOP, 5, address="0x" + "55" * 20),
+        make_transfer(ANN, SHOP, 5, address="0x" + "55" * 20),
         log("0x" + "77" * 32, index=1),
         log(AUTHORIZATION_CANCELED, topic(ANN), f"0x{1:064x}", index=2),
         log(index=3),
@@ -186,7 +197,9 @@ def test_other_contracts_and_other_events_are_left_out() -> None:
     logged = events(logs, token=TOKEN)
     assert (logged.transfers, logged.used) == ([], [])
     checksummed = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
-    assert len(events([moved(ANN, SHOP, 5, address=checksummed)], token=TOKEN).transfers) == 1
+    assert (
+        len(events([make_transfer(ANN, SHOP, 5, address=checksummed)], token=TOKEN).transfers) == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,7 +231,7 @@ def test_other_contracts_and_other_events_are_left_out() -> None:
 )
 def test_log_that_the_abi_does_not_allow_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(LogError):
-        events([moved(ANN, SHOP, 5) | change], token=TOKEN)
+        events([make_transfer(ANN, SHOP, 5) | change], token=TOKEN)
 
 
 @settings(deadline=None)
@@ -235,7 +248,10 @@ def test_log_that_the_abi_does_not_allow_is_refused(change: dict[str, Any]) -> N
     )
 )
 def test_no_junk_raises_anything_but_a_log_error(junk: Any) -> None:
-    for logs in ([junk], [moved(ANN, SHOP, 5) | junk] if isinstance(junk, dict) else [junk, junk]):
+    for logs in (
+        [junk],
+        [make_transfer(ANN, SHOP, 5) | junk] if isinstance(junk, dict) else [junk, junk],
+    ):
         try:
             events(logs, token=TOKEN)
         except LogError:
@@ -261,7 +277,7 @@ def test_filtered_view_with_receipts_agrees_with_the_whole(plan: list[Any], dice
     logs, truth, index = [], {}, 0
     for step, (kind, payer, payee, value, tx) in enumerate(sorted(plan, key=lambda one: one[4])):
         if kind == "pay":
-            logs.append(used(payer, step, index=index, tx=tx))
+            logs.append(make_use(payer, step, index=index, tx=tx))
             index += 1
         if kind == "noise":
             logs.append(log("0x" + "77" * 32, index=index, tx=tx, address="0x" + "55" * 20))
@@ -270,19 +286,19 @@ def test_filtered_view_with_receipts_agrees_with_the_whole(plan: list[Any], dice
                 log(AUTHORIZATION_CANCELED, topic(payer), "0x" + "0" * 64, index=index, tx=tx)
             )
         else:
-            logs.append(moved(payer, payee, value, index=index, tx=tx))
+            logs.append(make_transfer(payer, payee, value, index=index, tx=tx))
             if payee != OTHER:
                 truth[index] = nonce(step) if kind == "pay" else None
         index += 1
     seen = [raw for raw in logs if not _to(raw, OTHER)]
     dice.shuffle(seen)
     logged = events(seen, token=TOKEN)
-    known = matched(logged.transfers, logged.used)
+    known = match_transfers(logged.transfers, logged.used)
     receipts = [
         {"logs": [raw for raw in logs if raw["transactionHash"] == f"0x{tx:064x}"]}
         for tx in range(4)
     ]
-    whole = known.transfers + matched_by_receipts(known.unclear, receipts, token=TOKEN)
+    whole = known.transfers + match_by_receipts(known.unclear, receipts, token=TOKEN)
     assert {move.log_index: move.nonce for move in whole} == truth
 
 
@@ -314,12 +330,12 @@ def test_entry_contains_one_wallet_s_part_of_a_transfer() -> None:
 
 
 def test_used_authorization_keeps_its_place() -> None:
-    logged = events([used(ANN, 7, index=4)], token=TOKEN)
+    logged = events([make_use(ANN, 7, index=4)], token=TOKEN)
     assert logged.used == [Used(16, bytes([0xAB]) * 32, 4, nonce(1), ANN, nonce(7))]
 
 
 def test_times_of_blocks_are_read_where_logs_carry_them() -> None:
-    logged = events([moved(ANN, SHOP, 5, blockTimestamp="0x68f0a0c0")], token=TOKEN)
+    logged = events([make_transfer(ANN, SHOP, 5, blockTimestamp="0x68f0a0c0")], token=TOKEN)
     assert logged.stamps == {bytes([0xAB]) * 32: 0x68F0A0C0 * 1_000}
 
 
@@ -339,7 +355,7 @@ def real_receipts() -> list[Any]:
 def test_captured_settlements_pair_according_to_their_call_data(whole: dict[str, Any]) -> None:
     said = whole["verification"]["decoded"]
     logged = events(whole["receipt"]["logs"], token=whole["to"].lower())
-    known = matched(logged.transfers, logged.used)
+    known = match_transfers(logged.transfers, logged.used)
     assert known.unclear == []
     (payment,) = [move for move in known.transfers if move.nonce is not None]
     assert "0x" + payment.sender.hex() == said["from_"]

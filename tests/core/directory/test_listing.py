@@ -76,13 +76,13 @@ def v2_input(**fields: Any) -> dict[str, Any]:
     return v2_item(extensions={"bazaar": {"info": info, "schema": {}}})
 
 
-def listed(item: object, perimeter: Perimeter | None = None) -> ListedItem:
+def read_listed(item: object, perimeter: Perimeter | None = None) -> ListedItem:
     listed_item = read_item(item, perimeter or Perimeter())
     assert isinstance(listed_item, ListedItem), listed_item
     return listed_item
 
 
-def skipped(item: object) -> str:
+def read_skip_reason(item: object) -> str:
     listed_item = read_item(item)
     assert isinstance(listed_item, SkippedItem), listed_item
     return listed_item.reason
@@ -92,7 +92,7 @@ QUOTE = Quote(network="eip155:8453", asset=USDC.lower(), amount=10_000, pay_to=P
 
 
 def test_v1_and_v2_entries_of_one_price_have_one_quote() -> None:
-    one, two = listed(v1_item()), listed(v2_item())
+    one, two = read_listed(v1_item()), read_listed(v2_item())
     assert one.quote == two.quote == QUOTE
     assert (one.version, two.version) == (1, 2)
     assert one.resource == two.resource
@@ -112,7 +112,7 @@ def test_quote_is_the_one_on_base_in_any_order() -> None:
             "payTo": "2JssAzBLCxUsYCjrDWh8LBtXhV27JQEg8KZ9JtWccLBU",
         },
     )
-    assert listed(item).quote == QUOTE
+    assert read_listed(item).quote == QUOTE
 
 
 @pytest.mark.parametrize(
@@ -127,12 +127,12 @@ def test_quote_is_the_one_on_base_in_any_order() -> None:
     ],
 )
 def test_every_way_to_name_a_resource_is_the_same_endpoint(changes: dict[str, Any]) -> None:
-    assert listed(v1_item(**changes)).resource.url == "https://api.seller.dev/news"
+    assert read_listed(v1_item(**changes)).resource.url == "https://api.seller.dev/news"
 
 
 def test_bare_url_is_an_entry_and_may_name_its_method() -> None:
-    assert listed("https://api.seller.dev/news").resource == listed(v1_item()).resource
-    assert listed("POST https://api.seller.dev/news").method == "POST"
+    assert read_listed("https://api.seller.dev/news").resource == read_listed(v1_item()).resource
+    assert read_listed("POST https://api.seller.dev/news").method == "POST"
 
 
 @pytest.mark.parametrize(
@@ -160,18 +160,18 @@ def test_bare_url_is_an_entry_and_may_name_its_method() -> None:
     ],
 )
 def test_skips_entries_that_cannot_be_monitored_with_a_reason(item: object, reason: str) -> None:
-    assert skipped(item) == reason
+    assert read_skip_reason(item) == reason
 
 
 def test_mapped_host_is_listed_with_its_port() -> None:
     perimeter = Perimeter(mapped=frozenset({"seller.test"}))
     item = v1_item(resource="https://seller.test:8443/x")
-    assert listed(item, perimeter).resource.url == "https://seller.test:8443/x"
+    assert read_listed(item, perimeter).resource.url == "https://seller.test:8443/x"
 
 
 def test_path_template_is_kept() -> None:
     for path in ("/perpetuals/:var1", "/items/{id}"):
-        assert listed(v1_item(resource=f"https://api.seller.dev{path}")).resource.templated
+        assert read_listed(v1_item(resource=f"https://api.seller.dev{path}")).resource.templated
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_path_template_is_kept() -> None:
     ],
 )
 def test_entry_without_readable_terms_is_listed_without_a_price(changes: dict[str, Any]) -> None:
-    assert listed(v1_item(**changes)).quote is None
+    assert read_listed(v1_item(**changes)).quote is None
 
 
 @pytest.mark.parametrize(
@@ -203,28 +203,28 @@ def test_missing_version_is_read_off_the_terms(
     stated: object, amount_key: str, version: int | None
 ) -> None:
     item = v1_item(x402Version=stated, accepts=[{amount_key: "1"}])
-    assert listed(item).version == version
+    assert read_listed(item).version == version
 
 
 def test_provider_text_is_read_from_every_place_and_cleaned() -> None:
     item = v1_item(metadata={"serviceName": "News\u202e\x00 Desk", "tags": ["news", "News"]})
     item["accepts"][0]["metadata"] = {"serviceName": "ignored"}
-    listed_item = listed(item)
+    listed_item = read_listed(item)
     assert listed_item.service_name == "News Desk"
     assert listed_item.tags == ("news",)
     nested = v2_item(
         resource={"url": "https://api.seller.dev/n", "serviceName": "N", "tags": ["a"]}
     )
-    assert (listed(nested).service_name, listed(nested).tags) == ("N", ("a",))
+    assert (read_listed(nested).service_name, read_listed(nested).tags) == ("N", ("a",))
 
 
 def test_token_domain_name_is_not_used_as_service_name() -> None:
-    assert listed(v1_item()).service_name == ""
+    assert read_listed(v1_item()).service_name == ""
 
 
 def test_v2_query_examples_become_the_declared_query() -> None:
     item = v2_input(method="get", queryParams={"city": "São Paulo", "days": 3, "all": True})
-    listed_item = listed(item)
+    listed_item = read_listed(item)
     assert listed_item.method == "GET"
     assert listed_item.resource.query == "city=S%C3%A3o%20Paulo&days=3&all=true"
 
@@ -239,36 +239,38 @@ def test_v1_field_descriptions_are_not_values_but_their_examples_are() -> None:
         "nested": {"type": "object", "default": {"a": 1}},
     }
     for key in ("queryParams", "query_params"):
-        listed_item = listed(v1_input(method="GET", **{key: fields}))
+        listed_item = read_listed(v1_input(method="GET", **{key: fields}))
         assert listed_item.resource.query == "topic=USDC&lang=en&limit=10"
 
 
 def test_query_in_the_url_is_preferred_to_declared_examples() -> None:
     item = v2_input(method="GET", queryParams={"a": "1"})
     item["resource"] += "?b=2"
-    assert listed(item).resource.query == "b=2"
-    assert listed(item).resource.id == listed(v1_item()).resource.id
+    assert read_listed(item).resource.query == "b=2"
+    assert read_listed(item).resource.id == read_listed(v1_item()).resource.id
 
 
 @pytest.mark.parametrize("key", ["body", "bodyFields", "body_fields", "bodyParams"])
 def test_v1_body_defaults_become_a_json_object(key: str) -> None:
     fields = {"prompt": {"type": "string", "required": True}, "n": {"type": "number", "default": 2}}
-    listed_item = listed(v1_input(method="POST", bodyType="json", **{key: fields}))
+    listed_item = read_listed(v1_input(method="POST", bodyType="json", **{key: fields}))
     assert listed_item.method == "POST"
     assert listed_item.body == b'{"n":2}'
 
 
 def test_v2_body_example_is_the_body() -> None:
     body = {"query": "weather", "options": {"type": "fast", "n": [1, 2]}}
-    listed_item = listed(v2_input(method="POST", bodyType="json", body=body))
+    listed_item = read_listed(v2_input(method="POST", bodyType="json", body=body))
     assert listed_item.body is not None
     assert json.loads(listed_item.body) == body
 
 
 def test_json_schema_as_body_gives_its_example_or_its_defaults() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string", "default": "x"}, "b": {}}}
-    assert listed(v2_input(method="POST", body=schema)).body == b'{"a":"x"}'
-    assert listed(v2_input(method="POST", body=schema | {"example": {"c": 1}})).body == b'{"c":1}'
+    assert read_listed(v2_input(method="POST", body=schema)).body == b'{"a":"x"}'
+    assert (
+        read_listed(v2_input(method="POST", body=schema | {"example": {"c": 1}})).body == b'{"c":1}'
+    )
 
 
 @pytest.mark.parametrize(
@@ -283,7 +285,7 @@ def test_json_schema_as_body_gives_its_example_or_its_defaults() -> None:
     ],
 )
 def test_only_small_json_objects_are_accepted_as_body(fields: dict[str, Any]) -> None:
-    assert listed(v2_input(**fields)).body is None
+    assert read_listed(v2_input(**fields)).body is None
 
 
 def test_long_query_is_cut_between_parameters() -> None:
@@ -295,7 +297,7 @@ def test_long_query_is_cut_between_parameters() -> None:
 
 @pytest.mark.parametrize("method", ["CONNECT", "TRACE", "GET\r\nX: y", "", 5, None])
 def test_unknown_method_is_ignored(method: object) -> None:
-    assert listed(v2_input(method=method)).method is None
+    assert read_listed(v2_input(method=method)).method is None
 
 
 @pytest.mark.parametrize(
@@ -311,27 +313,27 @@ def test_unknown_method_is_ignored(method: object) -> None:
     ],
 )
 def test_entry_declared_free_is_not_for_sale(mark: dict[str, Any]) -> None:
-    assert skipped({"url": "https://a.dev/x"} | mark) == "free"
-    assert listed(v2_item(**mark)).quote == QUOTE  # its terms say more
+    assert read_skip_reason({"url": "https://a.dev/x"} | mark) == "free"
+    assert read_listed(v2_item(**mark)).quote == QUOTE  # its terms say more
 
 
 @pytest.mark.parametrize(
     "mark", [{}, {"price": "0.01"}, {"price": ""}, {"price": {"mode": "dynamic", "amount": "0"}}]
 )
 def test_entry_without_a_mark_of_being_free_is_for_sale(mark: dict[str, Any]) -> None:
-    assert listed({"url": "https://a.dev/x"} | mark).quote is None
+    assert read_listed({"url": "https://a.dev/x"} | mark).quote is None
 
 
 def test_who_is_paid_is_read_without_an_amount() -> None:
     item = v2_item()
     del item["accepts"][0]["amount"]
-    listed_item = listed(item)
+    listed_item = read_listed(item)
     assert listed_item.quote is None
     assert listed_item.unpriced == UnpricedTerms(
         network="eip155:8453", asset=USDC.lower(), pay_to=PAY_TO.lower()
     )
-    assert listed(v2_item()).unpriced is None
-    bare = listed({"url": "https://a.dev/x", "payTo": PAY_TO}).unpriced
+    assert read_listed(v2_item()).unpriced is None
+    bare = read_listed({"url": "https://a.dev/x", "payTo": PAY_TO}).unpriced
     assert bare == UnpricedTerms(network="", asset="", pay_to=PAY_TO.lower())
 
 
@@ -401,7 +403,7 @@ def test_parsing_never_raises_and_bounds_its_result(value: object) -> None:
 def test_listed_item_can_be_stored_and_sent(item: dict[str, Any], given_input: Any) -> None:
     item |= {"resource": "https://api.seller.dev/x", "type": "http"}
     item["extensions"] = {"bazaar": {"info": {"input": given_input | {"type": "http"}}}}
-    listed_item = listed(item)
+    listed_item = read_listed(item)
     assert len(listed_item.resource.probe_url) <= 2_048 + QUERY_MAX
     assert listed_item.resource.probe_url.isascii()
     assert listed_item.body is None or (

@@ -49,7 +49,7 @@ def test_path_without_letters_has_one_too(path: str) -> None:
     assert changed != path
 
 
-def asked(path: str, **resource: str) -> Exchange:
+def make_exchange(path: str, **resource: str) -> Exchange:
     """The 402 of a path whose envelope names its own address."""
     url = f"https://a.dev{path}"
     envelope = {
@@ -63,15 +63,17 @@ def asked(path: str, **resource: str) -> Exchange:
 
 
 def test_paths_that_differ_only_in_their_address_sell_the_same() -> None:
-    assert what_is_sold(asked("/items/17")) == what_is_sold(asked("/items/23"))
-    other = asked("/items/17", description="The weather of Oslo")
-    assert what_is_sold(asked("/items/17")) != what_is_sold(other)
+    assert what_is_sold(make_exchange("/items/17")) == what_is_sold(make_exchange("/items/23"))
+    other = make_exchange("/items/17", description="The weather of Oslo")
+    assert what_is_sold(make_exchange("/items/17")) != what_is_sold(other)
 
 
 def test_item_is_identified_by_name_not_by_number() -> None:
-    first, second = (asked(f"/items/{n}", title=f"Item no. {n}.") for n in (1, 12))
+    first, second = (make_exchange(f"/items/{n}", title=f"Item no. {n}.") for n in (1, 12))
     assert what_is_sold(first) == what_is_sold(second)
-    first, second = (asked(f"/price/{coin}", title=f"Price of {coin}") for coin in ("btc", "eth"))
+    first, second = (
+        make_exchange(f"/price/{coin}", title=f"Price of {coin}") for coin in ("btc", "eth")
+    )
     assert what_is_sold(first) != what_is_sold(second)
 
 
@@ -83,6 +85,6 @@ def test_response_without_envelope_sells_nothing() -> None:
 
 
 def test_address_of_a_root_is_not_taken_out_of_other_addresses() -> None:
-    said = what_is_sold(asked("/", schema="https://json-schema.org/x"))
+    said = what_is_sold(make_exchange("/", schema="https://json-schema.org/x"))
     assert said is not None
     assert "https://json-schema.org/x" in said

@@ -57,7 +57,7 @@ def test_page_is_read_in_every_form_in_use() -> None:
     assert read_page({"items": [], "pagination": {"total": "12", "limit": -1}}) == DirectoryPage()
 
 
-def opened(document: object) -> list[tuple[str, str | None, str]]:
+def open_groups(document: object) -> list[tuple[str, str | None, str]]:
     items = [read_item(item) for item in entries(read_page(document))]
     assert all(isinstance(item, ListedItem) for item in items), items
     return [
@@ -72,7 +72,7 @@ def test_list_is_read_under_every_known_name(name: str) -> None:
     assert {"services", "routes", "origins", "endpoints", "apis"} <= set(LISTS)
     document = {name: ["https://a.dev/x", {"url": "https://b.dev/y"}]}
     assert is_page(document)
-    assert opened(document) == [("https://a.dev/x", None, ""), ("https://b.dev/y", None, "")]
+    assert open_groups(document) == [("https://a.dev/x", None, ""), ("https://b.dev/y", None, "")]
 
 
 def test_endpoints_of_a_service_are_entries_at_its_url_and_with_its_name() -> None:
@@ -84,7 +84,7 @@ def test_endpoints_of_a_service_are_entries_at_its_url_and_with_its_name() -> No
     ]
     service = {"name": "Desk", "baseUrl": "https://a.dev/v1", "endpoints": inner}
     single = {"name": "Solo", "url": "https://solo.dev/run"}
-    assert opened({"services": [service, single]}) == [
+    assert open_groups({"services": [service, single]}) == [
         ("https://a.dev/v1/a", "POST", "Desk"),
         ("https://a.dev/v1/b", None, "Desk"),
         ("https://a.dev/v1/c", "GET", "Desk"),
@@ -95,12 +95,12 @@ def test_endpoints_of_a_service_are_entries_at_its_url_and_with_its_name() -> No
 
 def test_routes_may_be_named_by_their_paths_and_origins_hold_resources() -> None:
     routes = {"GET /weather": {"description": "W"}, "/news": "$0.01", "note": "x"}
-    assert opened({"baseUrl": "https://a.dev", "routes": routes}) == [
+    assert open_groups({"baseUrl": "https://a.dev", "routes": routes}) == [
         ("https://a.dev/weather", "GET", ""),
         ("https://a.dev/news", None, ""),
     ]
     origins = [{"origin": "https://a.dev", "resources": ["/x", "https://a.dev/y"]}]
-    assert opened({"origins": [*origins, "https://b.dev/", {"origin": "https://c.dev"}]}) == [
+    assert open_groups({"origins": [*origins, "https://b.dev/", {"origin": "https://c.dev"}]}) == [
         ("https://a.dev/x", None, ""),
         ("https://a.dev/y", None, ""),
         ("https://b.dev/", None, ""),

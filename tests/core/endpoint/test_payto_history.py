@@ -14,10 +14,10 @@ NEW = PayToHistory(START, START)
 def change(history: PayToHistory, before: str, after: str, at: int, **values: Any) -> PayToHistory:
     """Return the history after a change at `at`; `before` was seen until an hour earlier."""
     base = {"last_seen": at - HOUR_MS, "move_announced": False, "variation_announced": False}
-    return history.changed(before, after, at=at, **base | values)
+    return history.add_change(before, after, at=at, **base | values)
 
 
-def varying() -> PayToHistory:
+def make_varying_history() -> PayToHistory:
     once = change(NEW, "a", "b", START + HOUR_MS)
     return change(once, "b", "c", START + 2 * HOUR_MS)
 
@@ -38,7 +38,7 @@ def test_payto_that_began_to_vary_later_never_varies() -> None:
 
 
 def test_payto_that_stays_for_7_days_is_settled_for_good() -> None:
-    history = varying()
+    history = make_varying_history()
     assert history.is_varying(history.since + 7 * DAY_MS - 1)
     assert not history.is_varying(history.since + 7 * DAY_MS)
     at = history.since + 8 * DAY_MS

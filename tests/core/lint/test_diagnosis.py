@@ -35,12 +35,12 @@ SELLER_ONLY = {
 """Rules whose examples only the seller can correct."""
 
 
-def diagnosed(exchange: Exchange) -> Diagnosis:
+def diagnose_exchange(exchange: Exchange) -> Diagnosis:
     return diagnose(exchange, lint(exchange))
 
 
-def corrected(envelope: Any, body: Any = None, **answer: Any) -> Correction:
-    correction = diagnosed(exchange_with(envelope, body, **answer)).correction
+def correct_envelope(envelope: Any, body: Any = None, **answer: Any) -> Correction:
+    correction = diagnose_exchange(exchange_with(envelope, body, **answer)).correction
     assert correction is not None
     return correction
 
@@ -71,13 +71,13 @@ def corrected(envelope: Any, body: Any = None, **answer: Any) -> Correction:
 def test_finding_states_the_found_and_the_expected_value(
     path: str, value: Any, found: str, expected: str
 ) -> None:
-    detail = diagnosed(exchange_with(change_envelope(V2, path, value))).details[0]
+    detail = diagnose_exchange(exchange_with(change_envelope(V2, path, value))).details[0]
     assert (detail.found, detail.expected) == (found, expected)
 
 
 @pytest.mark.parametrize("slug", [rule.slug for rule in ALL_RULES])
 def test_every_rule_states_both_for_its_wrong_example(slug: str) -> None:
-    diagnosis = diagnosed(EXAMPLES[slug].wrong.exchange())
+    diagnosis = diagnose_exchange(EXAMPLES[slug].wrong.exchange())
     (detail, *_) = (one for one in diagnosis.details if one.finding.rule == slug)
     assert detail.found
     assert detail.expected
@@ -87,19 +87,19 @@ def test_every_rule_states_both_for_its_wrong_example(slug: str) -> None:
 @pytest.mark.parametrize("slug", [rule.slug for rule in ALL_RULES])
 def test_correction_removes_the_finding_and_keeps_payability(slug: str) -> None:
     exchange = EXAMPLES[slug].wrong.exchange()
-    correction = diagnosed(exchange).correction
+    correction = diagnose_exchange(exchange).correction
     if correction is None:
         return
     assert (slug not in correction.remaining) == (slug not in SELLER_ONLY)
     if correction.header is not None:
         better = exchange_with(raw=correction.header, method=exchange.method)
         assert lint(better).payable >= lint(exchange).payable
-        assert diagnosed(better).correction is None
+        assert diagnose_exchange(better).correction is None
 
 
 def test_errors_come_first() -> None:
     broken = change_envelope(change_envelope(V2, "accepts.0.amount", 1), "resource.description", "")
-    details = diagnosed(exchange_with(broken, more=())).details
+    details = diagnose_exchange(exchange_with(broken, more=())).details
     severities = [detail.finding.severity.rank for detail in details]
     assert severities == sorted(severities)
     assert len(set(severities)) > 1
@@ -109,7 +109,7 @@ def test_line_of_a_finding_is_marked_or_the_one_around_a_missing_member() -> Non
     broken = change_envelope(
         change_envelope(V2, "accepts.0.amount", 0.01), "accepts.0.extra", {"version": "2"}
     )
-    diagnosis = diagnosed(exchange_with(broken))
+    diagnosis = diagnose_exchange(exchange_with(broken))
     marked = {line.text.strip(): line.rules for line in diagnosis.lines if line.rules}
     assert marked == {'"amount": 0.01,': ("amount-form",), '"extra": {': ("domain-missing",)}
     assert json.loads("".join(line.text for line in diagnosis.lines)) == broken
@@ -126,7 +126,7 @@ def test_stock_client_pays_the_corrected_envelope() -> None:
         "payTo": PAYEE,
         "maxTimeoutSeconds": "60",
     }
-    raw = corrected(None, {"x402Version": "2", "resource": URL, "accepts": [None, offer]})
+    raw = correct_envelope(None, {"x402Version": "2", "resource": URL, "accepts": [None, offer]})
     assert raw.header is not None
     client = x402ClientSync()
     register_exact_evm_client(client, EthAccountSigner(Account.from_key("0x" + "11" * 32)))
@@ -140,8 +140,8 @@ def test_stock_client_pays_the_corrected_envelope() -> None:
 
 
 def test_header_that_is_the_json_itself_or_only_a_part_is_made_whole() -> None:
-    assert corrected(None, raw=json.dumps(V2)).envelope == V2
-    part = corrected(V2["accepts"])
+    assert correct_envelope(None, raw=json.dumps(V2)).envelope == V2
+    part = correct_envelope(V2["accepts"])
     assert part.envelope == {
         "x402Version": 2,
         "accepts": V2["accepts"],
@@ -151,7 +151,7 @@ def test_header_that_is_the_json_itself_or_only_a_part_is_made_whole() -> None:
 
 
 def test_body_of_version_1_stays_one() -> None:
-    correction = corrected(None, change_envelope(V1, "accepts.0.maxTimeoutSeconds", "60"))
+    correction = correct_envelope(None, change_envelope(V1, "accepts.0.maxTimeoutSeconds", "60"))
     assert correction.header is None
     assert correction.envelope == V1
 
@@ -162,4 +162,4 @@ def test_nothing_is_corrected_in_a_good_answer_or_without_an_envelope() -> None:
         exchange_with(None, b"<html>"),
         exchange_with(None, status=500),
     ):
-        assert diagnosed(exchange).correction is None
+        assert diagnose_exchange(exchange).correction is None

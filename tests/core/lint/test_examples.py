@@ -108,7 +108,7 @@ class Facilitator(HTTPFacilitatorClient):
         )
 
 
-async def answered(code: str, url: str = "https://api.example.com/weather") -> Lint:
+async def paste_answer(code: str, url: str = "https://api.example.com/weather") -> Lint:
     """The lint of what FastAPI with the code of a fix answers to an unpaid request."""
     app, server = FastAPI(), x402ResourceServer(Facilitator())
     exact: Any = ExactEvmServerScheme()  # type: ignore[no-untyped-call]
@@ -150,7 +150,7 @@ async def answered(code: str, url: str = "https://api.example.com/weather") -> L
 )
 async def test_python_code_of_a_fix_leaves_no_finding_of_its_kind(kind: RemedyKind) -> None:
     code = next(c for framework, c in REMEDIES[kind].by_framework() if framework.name == "FastAPI")
-    result = await answered(code)
+    result = await paste_answer(code)
     assert (result.payable, result.compliant) == (True, True)
     rules = {rule for rule in fired_rules(result) if EXAMPLES[rule].kind is kind}
     assert rules == set()

@@ -66,7 +66,9 @@ def sane(result: Lint) -> None:
         assert finding.severity in Severity
 
 
-def seen(status: int, headers: tuple[tuple[str, str], ...], body: bytes, url: str = "") -> Lint:
+def make_exchange(
+    status: int, headers: tuple[tuple[str, str], ...], body: bytes, url: str = ""
+) -> Lint:
     answer = Answer(status=status, headers=headers, body=body)
     exchange = Exchange(url=url, method="GET", at=0, result=answer)
     result = lint(exchange)
@@ -86,7 +88,7 @@ def check_diagnosis(exchange: Exchange, result: Lint) -> None:
 
 
 def challenge(raw: bytes) -> Lint:
-    return seen(402, (("payment-required", base64.b64encode(raw).decode()),), raw)
+    return make_exchange(402, (("payment-required", base64.b64encode(raw).decode()),), raw)
 
 
 @given(
@@ -98,7 +100,11 @@ def challenge(raw: bytes) -> Lint:
 def test_no_bytes_make_it_raise(
     status: int, headers: list[tuple[str, bytes]], body: bytes, url: str
 ) -> None:
-    sane(seen(status, tuple((name, raw.decode("latin-1")) for name, raw in headers), body, url))
+    sane(
+        make_exchange(
+            status, tuple((name, raw.decode("latin-1")) for name, raw in headers), body, url
+        )
+    )
 
 
 @given(st.binary())
@@ -154,7 +160,7 @@ def test_deep_nesting_is_safe_with_a_raised_recursion_limit() -> None:
         sys.setrecursionlimit(before)
 
 
-def doubling(levels: int) -> dict[str, Any]:
+def make_doubling_schema(levels: int) -> dict[str, Any]:
     """A schema whose evaluation doubles with each level."""
     definitions: dict[str, Any] = {
         f"d{level}": {"allOf": [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)
@@ -174,8 +180,8 @@ def wide(levels: int) -> dict[str, Any]:
         ({"$ref": "#"}, SchemaVerdict.TOO_COMPLEX),
         ({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}, SchemaVerdict.TOO_COMPLEX),
         ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, SchemaVerdict.TOO_COMPLEX),
-        (doubling(5), SchemaVerdict.FITS),
-        (doubling(30), SchemaVerdict.TOO_COMPLEX),
+        (make_doubling_schema(5), SchemaVerdict.FITS),
+        (make_doubling_schema(30), SchemaVerdict.TOO_COMPLEX),
         (wide(3), SchemaVerdict.FITS),
         (wide(5), SchemaVerdict.TOO_COMPLEX),
         ({"anyOf": [{"enum": list(range(2_000))}] * 10}, SchemaVerdict.TOO_COMPLEX),

@@ -128,10 +128,10 @@ ADDED: list[tuple[str | int, ...]] = [
 def mutations(document: Document) -> st.SearchStrategy[Document]:
     places = st.sampled_from([*paths(document), *ADDED])
     changes = st.lists(st.tuples(places, VALUES), min_size=1, max_size=3)
-    return changes.map(lambda steps: mutated(document, steps))
+    return changes.map(lambda steps: mutate(document, steps))
 
 
-def mutated(document: Document, changes: list[tuple[tuple[str | int, ...], Any]]) -> Document:
+def mutate(document: Document, changes: list[tuple[tuple[str | int, ...], Any]]) -> Document:
     root = copy.deepcopy(document)
     for (*parents, last), value in changes:
         holder: Any = root
@@ -231,7 +231,7 @@ def entry_read(entry: object) -> PaymentRequirements | None:
         return None
 
 
-def selected_by_client(offered: list[Any]) -> Any:
+def select_with_client(offered: list[Any]) -> Any:
     """The entry that the official client selects to sign; None if it selects none."""
     selected: list[object] = []
 
@@ -253,7 +253,7 @@ def test_response_is_payable_if_the_entry_that_the_client_selects_is(
     firsts = [one["accepts"][:1] for one in inside if isinstance(one.get("accepts"), list)]
     # An entry that this client cannot read is left out: it stops at it, whatever else is offered.
     offered = [entry for first in firsts for entry in first if entry_read(entry) is not None]
-    selected = selected_by_client(offered)
+    selected = select_with_client(offered)
     alone = selected is not None and we_say(*in_header({**V2, "accepts": [selected]}))
     assert we_say(*in_header({**V2, "accepts": offered})) == alone
 
@@ -291,7 +291,7 @@ STRICTER: list[tuple[tuple[str | int, ...], Any, str]] = [
 def test_where_we_are_stricter_than_this_client(
     client: x402HTTPClientSync, path: tuple[str | int, ...], value: Any, why: str
 ) -> None:
-    answer = in_header(mutated(V2, [(path, value)]))
+    answer = in_header(mutate(V2, [(path, value)]))
     assert client_pays(client, *answer), f"no longer stricter: {why}"
     assert not we_say(*answer)
 
@@ -321,6 +321,6 @@ REFUSED: list[tuple[tuple[str | int, ...], Any]] = [
 def test_responses_rejected_by_the_client_are_not_payable(
     client: x402HTTPClientSync, path: tuple[str | int, ...], value: Any
 ) -> None:
-    answer = in_header(mutated(V2, [(path, value)]))
+    answer = in_header(mutate(V2, [(path, value)]))
     assert not client_pays(client, *answer)
     assert not we_say(*answer)

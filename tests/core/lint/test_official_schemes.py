@@ -44,7 +44,7 @@ def node() -> Iterator[str]:
         yield url
 
 
-def registered() -> set[tuple[int, str, str]]:
+def list_registered() -> set[tuple[int, str, str]]:
     """(version, network or pattern, scheme) of both clients."""
     python = python_client()._client.get_registered_schemes()
     (typescript,) = ask_typescript(["registered"])
@@ -65,15 +65,15 @@ def namespace(network: str) -> str:
 
 def test_schemes_are_those_that_official_clients_register() -> None:
     table: dict[tuple[str, int], set[str]] = {}
-    for version, network, scheme in registered():
+    for version, network, scheme in list_registered():
         table.setdefault((namespace(network), version), set()).add(scheme)
     assert table == {key: set(schemes) for key, schemes in SCHEMES.items()}
 
 
 def test_networks_are_those_that_official_clients_register() -> None:
-    names = {network for version, network, _ in registered() if version == 1}
+    names = {network for version, network, _ in list_registered() if version == 1}
     assert names == set(V1_NETWORKS)
-    patterns = {network for version, network, _ in registered() if version == 2}
+    patterns = {network for version, network, _ in list_registered() if version == 2}
     assert patterns == {"eip155:*", "solana:*", *TON_NETWORKS}
 
 

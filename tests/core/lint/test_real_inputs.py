@@ -31,7 +31,7 @@ def rules(result: Lint) -> set[str]:
     return {finding.rule for finding in result.findings}
 
 
-def checked(capture: dict[str, Any]) -> Lint:
+def check_capture(capture: dict[str, Any]) -> Lint:
     """The lint of a capture, after what holds for every lint was checked."""
     exchange = exchange_from_capture(capture)
     result = lint(exchange)
@@ -51,7 +51,7 @@ def of_captured(path: Path) -> Lint:
         }
     body = seen["body"] if seen.get("body") is not None else seen.get("body_raw")
     request = seen.get("request") or {}
-    return checked(
+    return check_capture(
         {
             "status": seen["status"],
             "headers": headers,
@@ -66,7 +66,7 @@ def of_captured(path: Path) -> Lint:
 def test_payable_agrees_with_every_published_verdict(path: Path) -> None:
     fixture = load(path)
     context = fixture["context"]
-    result = checked(
+    result = check_capture(
         {
             "status": fixture["status"],
             "headers": fixture["headers"],
@@ -95,7 +95,7 @@ def test_payable_agrees_with_every_published_verdict(path: Path) -> None:
 def test_reports_why_published_fixtures_fail_directories_or_clients(name: str, rule: str) -> None:
     fixture = load(CHALLENGES / "verdicts" / f"{name}.json")
     capture = {key: fixture[key] for key in ("status", "headers", "body")}
-    result = checked({**capture, "method": fixture["context"]["method"]})
+    result = check_capture({**capture, "method": fixture["context"]["method"]})
     assert rule in rules(result)
 
 
@@ -150,7 +150,7 @@ def test_differing_real_header_and_body_are_reported() -> None:
 @pytest.mark.parametrize("path", files("bodies"), ids=lambda path: path.stem)
 def test_published_bodies_are_judged_without_an_exception(path: Path) -> None:
     seen = load(path)
-    result = checked({"status": 402, "headers": seen["headers"], "body": seen["raw_body"]})
+    result = check_capture({"status": 402, "headers": seen["headers"], "body": seen["raw_body"]})
     assert not (result.payable and result.version == 2)
 
 
@@ -159,7 +159,7 @@ def test_of_published_headers_only_those_that_ask_for_payment_are_payable() -> N
     payable = 0
     for line in lines:
         sample = json.loads(line)
-        result = checked({"status": 402, "headers": {"PAYMENT-REQUIRED": sample["header"]}})
+        result = check_capture({"status": 402, "headers": {"PAYMENT-REQUIRED": sample["header"]}})
         assert result.version is not None
         if sample["kind"] == "PaymentRequired":
             payable += result.payable

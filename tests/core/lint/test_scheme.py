@@ -43,18 +43,18 @@ MEGA_USD = "0xFAfDdbb3FC7688494971a79cc65DCa3EF82079E7"
 DOMAIN = {"name": "USD Coin", "version": "2"}
 
 
-def offering(scheme: str, extra: Document) -> Document:
+def make_offer(scheme: str, extra: Document) -> Document:
     """The good envelope with another scheme and `extra`."""
     return change_envelope(change_envelope(V2, ENTRY + "scheme", scheme), ENTRY + "extra", extra)
 
 
-EXACT = offering("exact", DOMAIN)
-PERMIT2 = offering("exact", {"assetTransferMethod": "permit2"})
-UPTO = offering("upto", {**DOMAIN, "facilitatorAddress": SOMEBODY})
-BATCH = offering(
+EXACT = make_offer("exact", DOMAIN)
+PERMIT2 = make_offer("exact", {"assetTransferMethod": "permit2"})
+UPTO = make_offer("upto", {**DOMAIN, "facilitatorAddress": SOMEBODY})
+BATCH = make_offer(
     "batch-settlement", {**DOMAIN, "receiverAuthorizer": SOMEBODY, "withdrawDelay": 86_400}
 )
-CAPTURE = offering(
+CAPTURE = make_offer(
     "auth-capture",
     {
         **DOMAIN,
@@ -129,14 +129,14 @@ def test_members_that_a_scheme_requires_in_extra_are_checked(
 
 
 def test_upto_without_the_domain_of_the_token_is_payable_and_warned() -> None:
-    result = lint_answer(offering("upto", {"facilitatorAddress": SOMEBODY}))
+    result = lint_answer(make_offer("upto", {"facilitatorAddress": SOMEBODY}))
     assert wheres(result, "upto-domain") == {"accepts[0].extra.name", "accepts[0].extra.version"}
     assert (result.payable, result.compliant) == (True, True)
 
 
 @pytest.mark.parametrize("domain", [{}, DOMAIN])
 def test_erc7710_is_not_payable_as_an_unknown_scheme_is_not(domain: Document) -> None:
-    result = lint_answer(offering("exact", {**domain, "assetTransferMethod": "erc7710"}))
+    result = lint_answer(make_offer("exact", {**domain, "assetTransferMethod": "erc7710"}))
     assert fired_rules(result, at_least=Severity.WARN) == {"scheme-unknown"}
     assert wheres(result, "scheme-unknown") == {"accepts[0].extra.assetTransferMethod"}
     assert (result.payable, result.compliant) == (False, True)

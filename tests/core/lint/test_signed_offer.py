@@ -62,7 +62,7 @@ FIELDS = [
 ]
 
 
-def signed_by_wallet(private_key: str, **changes: Any) -> dict[str, Any]:
+def sign_with_wallet(private_key: str, **changes: Any) -> dict[str, Any]:
     payload = TERMS | changes
     domain = {"name": "x402 offer", "version": "1", "chainId": 1}
     message = encode_typed_data(domain, {"Offer": FIELDS}, payload)
@@ -80,7 +80,7 @@ def with_offers(*offers: object) -> Example:
     return change_example(ANSWERS["signed-offer"], OFFERS, list(offers))
 
 
-def found(offer: object, keys: HostKeys | None = None) -> str:
+def find_rule(offer: object, keys: HostKeys | None = None) -> str:
     """The rule about signed offers that fires for an offer, empty if none does."""
     rules = fired_rules(lint(with_offers(offer).exchange(), keys))
     about = {rule.removeprefix("signed-offer-") for rule in rules if "signed-offer" in rule}
@@ -94,10 +94,10 @@ def did_document(**methods: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "offer", [WALLET_OFFER, {**WALLET_OFFER, "acceptIndex": 7}, signed_by_wallet(OWNER)]
+    "offer", [WALLET_OFFER, {**WALLET_OFFER, "acceptIndex": 7}, sign_with_wallet(OWNER)]
 )
 def test_offer_that_payto_signed_over_an_entry_has_no_finding(offer: object) -> None:
-    assert found(offer) == ""
+    assert find_rule(offer) == ""
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_offer_that_payto_signed_over_an_entry_has_no_finding(offer: object) -> 
     ],
 )
 def test_offer_over_other_terms_is_a_mismatch(changes: dict[str, Any]) -> None:
-    assert found(signed_by_wallet(OWNER, **changes)) == "mismatch"
-    assert found(signed_jws(OKPKey.generate_key("Ed25519"), "Ed25519", **changes)) == "mismatch"
+    assert find_rule(sign_with_wallet(OWNER, **changes)) == "mismatch"
+    assert find_rule(signed_jws(OKPKey.generate_key("Ed25519"), "Ed25519", **changes)) == "mismatch"
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_offer_over_other_terms_is_a_mismatch(changes: dict[str, Any]) -> None:
     ],
 )
 def test_garbage_is_a_mismatch(offer: object) -> None:
-    assert found(offer) == "mismatch"
+    assert find_rule(offer) == "mismatch"
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_offers_that_are_not_an_array_are_a_mismatch(info: object, mismatch: boo
     assert ("signed-offer-mismatch" in fired_rules(lint(example.exchange()))) is mismatch
 
 
-@pytest.mark.parametrize("offer", [JWS_OFFER, K1_OFFER, signed_by_wallet(OTHER)])
+@pytest.mark.parametrize("offer", [JWS_OFFER, K1_OFFER, sign_with_wallet(OTHER)])
 def test_signer_that_needs_a_fetch_is_a_note_and_not_an_error(offer: object) -> None:
-    assert found(offer) == "unchecked"
+    assert find_rule(offer) == "unchecked"
     unread = read_host_keys(DID, None, None, complete=False)
-    assert found(offer, unread) == "unchecked"
+    assert find_rule(offer, unread) == "unchecked"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_signer_that_needs_a_fetch_is_a_note_and_not_an_error(offer: object) -> 
         (JWS_OFFER, {"assertionMethod": [{"id": "x", "publicKeyJwk": ED_KEY}]}, None),
         (K1_OFFER, did_document(key_2={"publicKeyJwk": K1_KEY}), {"keys": [ED_KEY]}),
         (
-            signed_by_wallet(OTHER),
+            sign_with_wallet(OTHER),
             did_document(w={"blockchainAccountId": f"eip155:1:{Account.from_key(OTHER).address}"}),
             None,
         ),
@@ -171,14 +171,14 @@ def test_signer_that_needs_a_fetch_is_a_note_and_not_an_error(offer: object) -> 
 def test_offer_that_a_key_of_the_host_signed_has_no_finding(
     offer: object, did: object, jwks: object
 ) -> None:
-    assert found(offer, read_host_keys(DID, did, jwks)) == ""
+    assert find_rule(offer, read_host_keys(DID, did, jwks)) == ""
 
 
 def test_wallet_key_may_be_published_as_a_jwk() -> None:
     key = ECKey.generate_key("secp256k1")
     private = urlsafe_b64decode(str(key.as_dict(private=True)["d"]) + "=").hex()
     keys = read_host_keys(DID, None, {"keys": [key.as_dict(private=False)]})
-    assert found(signed_by_wallet(private), keys) == ""
+    assert find_rule(sign_with_wallet(private), keys) == ""
 
 
 @pytest.mark.parametrize(
@@ -192,14 +192,14 @@ def test_wallet_key_may_be_published_as_a_jwk() -> None:
         ),
         (JWS_OFFER, did_document(key_1={"publicKeyJwk": {"kty": "oct", "k": "AA"}})),
         (JWS_OFFER, did_document(key_1={"publicKeyJwk": {"kty": "OKP", "crv": 7, "x": []}})),
-        (signed_by_wallet(OTHER), None),
-        (signed_by_wallet(OTHER), did_document(key_1={"publicKeyJwk": ED_KEY})),
+        (sign_with_wallet(OTHER), None),
+        (sign_with_wallet(OTHER), did_document(key_1={"publicKeyJwk": ED_KEY})),
     ],
 )
 def test_offer_of_a_signer_that_the_host_does_not_publish_is_a_mismatch(
     offer: object, did: object
 ) -> None:
-    assert found(offer, read_host_keys(DID, did, None)) == "mismatch"
+    assert find_rule(offer, read_host_keys(DID, did, None)) == "mismatch"
 
 
 @pytest.mark.parametrize(
@@ -207,12 +207,12 @@ def test_offer_of_a_signer_that_the_host_does_not_publish_is_a_mismatch(
 )
 def test_key_of_another_identity_is_noted(kid: str) -> None:
     offer = signed_jws(OKPKey.generate_key("Ed25519"), "Ed25519", kid)
-    assert found(offer, read_host_keys(DID, None, None)) == "unchecked"
+    assert find_rule(offer, read_host_keys(DID, None, None)) == "unchecked"
 
 
 def test_key_in_a_form_that_is_not_read_leaves_the_signer_unchecked() -> None:
     did = did_document(key_9={"publicKeyMultibase": "z6MkabcD"})
-    assert found(JWS_OFFER, read_host_keys(DID, did, None)) == "unchecked"
+    assert find_rule(JWS_OFFER, read_host_keys(DID, did, None)) == "unchecked"
 
 
 def test_mismatch_is_an_error_that_leaves_the_entry_payable() -> None:

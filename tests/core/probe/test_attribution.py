@@ -46,7 +46,7 @@ NEVER_SEEN = LastUp()
 BROKEN_HTTP = [FaultKind.MALFORMED, FaultKind.OVERSIZE]
 
 
-def seen(result: Answer | Fault, *, at: int = NOW, delay: int = 0) -> ProbeResult:
+def make_probe(result: Answer | Fault, *, at: int = NOW, delay: int = 0) -> ProbeResult:
     timings = Timings(total=90, delay=delay)
     return judge(
         Exchange(url="https://a.b/c", method="GET", at=at, result=result, timings=timings), NOTHING
@@ -54,14 +54,14 @@ def seen(result: Answer | Fault, *, at: int = NOW, delay: int = 0) -> ProbeResul
 
 
 def failure(kind: FaultKind = FaultKind.TIMEOUT, *, at: int = NOW) -> ProbeResult:
-    return seen(Fault(kind=kind), at=at)
+    return make_probe(Fault(kind=kind), at=at)
 
 
-def paid(*, at: int = NOW) -> ProbeResult:
-    return seen(Answer(status=402), at=at)
+def make_payable_result(*, at: int = NOW) -> ProbeResult:
+    return make_probe(Answer(status=402), at=at)
 
 
-def asked(host: str, result: ProbeResult, last_up: LastUp = WAS_UP) -> NetworkProbe:
+def make_network_probe(host: str, result: ProbeResult, last_up: LastUp = WAS_UP) -> NetworkProbe:
     return NetworkProbe(host=host, at=result.at, sign=sign(result), last_up=last_up)
 
 
@@ -69,12 +69,14 @@ def sites(count: int, *, first: int = 0) -> list[str]:
     return [f"api.seller{number}.com" for number in range(first, first + count)]
 
 
-def failing(count: int, last_up: LastUp = WAS_UP, *, at: int = NOW) -> list[NetworkProbe]:
-    return [asked(host, failure(at=at), last_up) for host in sites(count)]
+def make_failures(count: int, last_up: LastUp = WAS_UP, *, at: int = NOW) -> list[NetworkProbe]:
+    return [make_network_probe(host, failure(at=at), last_up) for host in sites(count)]
 
 
-def answering(count: int, *, at: int = NOW) -> list[NetworkProbe]:
-    return [asked(host, paid(at=at)) for host in sites(count, first=1_000)]
+def make_answers(count: int, *, at: int = NOW) -> list[NetworkProbe]:
+    return [
+        make_network_probe(host, make_payable_result(at=at)) for host in sites(count, first=1_000)
+    ]
 
 
 def why(minute: Sequence[NetworkProbe], *references: bool) -> str | None:
@@ -87,15 +89,15 @@ def why(minute: Sequence[NetworkProbe], *references: bool) -> str | None:
 
 
 def test_five_unrelated_sites_that_fail_together_are_not_to_blame() -> None:
-    assert why(failing(SITES_MIN)) == COMMON_MODE
-    assert why(failing(SITES_MIN - 1)) is None, "four are too few to tell"
+    assert why(make_failures(SITES_MIN)) == COMMON_MODE
+    assert why(make_failures(SITES_MIN - 1)) is None, "four are too few to tell"
 
 
 def test_hosts_of_one_site_count_once() -> None:
     hosts = [f"api{number}.seller.co.uk" for number in range(50)]
-    assert why([asked(host, failure()) for host in hosts]) is None
+    assert why([make_network_probe(host, failure()) for host in hosts]) is None
     shops = [f"shop{number}.vercel.app" for number in range(50)]
-    assert why([asked(host, failure()) for host in shops]) == COMMON_MODE
+    assert why([make_network_probe(host, failure()) for host in shops]) == COMMON_MODE
 
 
 @pytest.mark.parametrize(
@@ -113,13 +115,13 @@ def test_hosts_of_one_site_count_once() -> None:
 def test_only_failures_of_recently_up_endpoints_are_surprising(
     last_up: LastUp, surprising: bool
 ) -> None:
-    assert all(one.surprising == surprising for one in failing(9, last_up))
-    assert is_suspicious(failing(9, last_up)) == surprising
+    assert all(one.surprising == surprising for one in make_failures(9, last_up))
+    assert is_suspicious(make_failures(9, last_up)) == surprising
 
 
 def test_site_that_answered_last_has_not_failed() -> None:
-    minute = failing(SITES_MIN)
-    answer = asked("www.seller0.com", paid())
+    minute = make_failures(SITES_MIN)
+    answer = make_network_probe("www.seller0.com", make_payable_result())
     assert why([*minute, answer]) is None
     before = replace(answer, at=NOW - 30 * SECOND_MS)
     assert why([*minute, before]) == COMMON_MODE
@@ -151,7 +153,7 @@ def test_failures_explained_by_chance_grow_with_the_number_of_sites() -> None:
 
 
 def test_nine_of_seventeen_that_go_down_in_one_wave_are_blamed() -> None:
-    minute = failing(9) + answering(8)
+    minute = make_failures(9) + make_answers(8)
     assert is_suspicious(minute)
     assert why(minute) is None
     assert why(minute, True, True) is None
@@ -159,12 +161,12 @@ def test_nine_of_seventeen_that_go_down_in_one_wave_are_blamed() -> None:
 
 @pytest.mark.parametrize("references", [(False,), (True, False)])
 def test_while_a_reference_is_out_of_reach_they_are_not(references: tuple[bool, ...]) -> None:
-    assert why(failing(9) + answering(8), *references) == COMMON_MODE
+    assert why(make_failures(9) + make_answers(8), *references) == COMMON_MODE
 
 
 def test_answers_before_and_after_a_silence_do_not_vouch_for_it() -> None:
-    silence = failing(9, at=NOW - 20 * SECOND_MS)
-    around = answering(30, at=NOW - 30 * SECOND_MS) + answering(40, at=NOW - 10 * SECOND_MS)
+    silence = make_failures(9, at=NOW - 20 * SECOND_MS)
+    around = make_answers(30, at=NOW - 30 * SECOND_MS) + make_answers(40, at=NOW - 10 * SECOND_MS)
     assert why(silence + around, True) == COMMON_MODE
 
 
@@ -172,10 +174,11 @@ def test_answers_in_between_prove_that_the_local_network_works() -> None:
     """One of three a second is down, for a minute."""
     instants = [NOW - number * SECOND_MS for number in range(60)]
     failed = [
-        asked(host, failure(at=at)) for host, at in zip(sites(20), instants[::3], strict=True)
+        make_network_probe(host, failure(at=at))
+        for host, at in zip(sites(20), instants[::3], strict=True)
     ]
     answered = [
-        asked(host, paid(at=at))
+        make_network_probe(host, make_payable_result(at=at))
         for host, at in zip(sites(40, first=90), instants[1::3] + instants[2::3], strict=True)
     ]
     assert is_suspicious(failed)
@@ -184,10 +187,10 @@ def test_answers_in_between_prove_that_the_local_network_works() -> None:
 
 def test_last_failures_of_a_local_outage_are_local_despite_answers() -> None:
     """Attempts that began just before its end: some came through with their second packet."""
-    edge = [*failing(4), *answering(6)]
+    edge = [*make_failures(4), *make_answers(6)]
     before = [
         replace(one, host=f"www.before{number}.com", at=NOW - (20 + number) * SECOND_MS)
-        for number, one in enumerate(failing(9))
+        for number, one in enumerate(make_failures(9))
     ]
     assert why(edge) is None
     assert why(edge + before, True) == COMMON_MODE
@@ -195,7 +198,7 @@ def test_last_failures_of_a_local_outage_are_local_despite_answers() -> None:
 
 def test_without_any_answer_all_network_failures_are_local() -> None:
     for last_up in (WAS_UP, DEAD, NEVER_SEEN):
-        (one,) = failing(1, last_up)
+        (one,) = make_failures(1, last_up)
         assert why([one], False, False) == NO_CONNECTIVITY
         ((result),) = attribute_to_this_machine([(one, failure())], NO_CONNECTIVITY)
         assert (result.attribution, result.reason) == (Attribution.LOCAL, NO_CONNECTIVITY)
@@ -203,7 +206,8 @@ def test_without_any_answer_all_network_failures_are_local() -> None:
 
 def test_local_failure_excludes_all_but_dead_endpoints() -> None:
     wave: Wave = [
-        (one, failure()) for one in (*failing(1), *failing(1, DEAD), *failing(1, NEVER_SEEN))
+        (one, failure())
+        for one in (*make_failures(1), *make_failures(1, DEAD), *make_failures(1, NEVER_SEEN))
     ]
     up, dead, new = attribute_to_this_machine(wave, COMMON_MODE)
     assert (up.attribution, new.attribution) == (Attribution.LOCAL, Attribution.LOCAL)
@@ -213,11 +217,11 @@ def test_local_failure_excludes_all_but_dead_endpoints() -> None:
 
 def test_timeouts_by_local_overload_are_local_and_not_evidence() -> None:
     """19 of 128, in a second in which our loop was held up."""
-    late = [seen(Fault(kind=FaultKind.TIMEOUT), delay=SECOND_MS) for _ in range(19)]
+    late = [make_probe(Fault(kind=FaultKind.TIMEOUT), delay=SECOND_MS) for _ in range(19)]
     assert {(r.attribution, r.reason) for r in late} == {(Attribution.LOCAL, LATE_HERE)}
     assert {sign(result) for result in late} == {None}
-    wave = [asked(host, result) for host, result in zip(sites(19), late, strict=True)]
-    assert not is_suspicious(wave + answering(109))
+    wave = [make_network_probe(host, result) for host, result in zip(sites(19), late, strict=True)]
+    assert not is_suspicious(wave + make_answers(109))
 
 
 # What counts as a failure of the network
@@ -236,7 +240,7 @@ SHAREABLE = [
 
 @pytest.mark.parametrize("kind", SHAREABLE)
 def test_unrelated_sites_that_fail_so_together_are_not_to_blame(kind: FaultKind) -> None:
-    wave = [(asked(host, failure(kind)), failure(kind)) for host in sites(40)]
+    wave = [(make_network_probe(host, failure(kind)), failure(kind)) for host in sites(40)]
     assert why([one for one, _ in wave]) == COMMON_MODE
     for result in attribute_to_this_machine(wave, COMMON_MODE):
         assert (result.attribution, result.reason) == (Attribution.LOCAL, COMMON_MODE)
@@ -244,7 +248,7 @@ def test_unrelated_sites_that_fail_so_together_are_not_to_blame(kind: FaultKind)
 
 @pytest.mark.parametrize("kind", BROKEN_HTTP)
 def test_broken_http_came_from_the_target_and_stays_its_own(kind: FaultKind) -> None:
-    wave = [(asked(host, failure(kind)), failure(kind)) for host in sites(40)]
+    wave = [(make_network_probe(host, failure(kind)), failure(kind)) for host in sites(40)]
     assert why([one for one, _ in wave]) is None
     assert attribute_to_this_machine(wave, NO_CONNECTIVITY) == (failure(kind),) * 40
     assert exclude_unproven(wave) == (failure(kind),) * 40
@@ -255,8 +259,8 @@ def test_excluded_failures_are_still_evidence_about_the_network() -> None:
         for attribution in (Attribution.LOCAL, Attribution.UNKNOWN):
             result = replace(failure(FaultKind.EMPTY), attribution=attribution, reason=reason)
             assert sign(result) is Sign.FAILED
-    assert sign(seen(Fault(kind=FaultKind.LOCAL))) is None
-    assert sign(seen(Answer(status=429))) is Sign.ANSWERED
+    assert sign(make_probe(Fault(kind=FaultKind.LOCAL))) is None
+    assert sign(make_probe(Answer(status=429))) is Sign.ANSWERED
 
 
 # For any minute
@@ -270,9 +274,9 @@ INSTANTS = st.integers(min_value=NOW - MINUTE_MS + 1, max_value=NOW)
 LAST_UPS = st.sampled_from([WAS_UP, WAS_UP, WAS_UP, DEAD, NEVER_SEEN])
 MEMBERS = st.tuples(
     st.sampled_from(sites(14)),
-    st.builds(lambda result, at: seen(result, at=at), RESULTS, INSTANTS),
+    st.builds(lambda result, at: make_probe(result, at=at), RESULTS, INSTANTS),
     LAST_UPS,
-).map(lambda member: (asked(*member), member[1]))
+).map(lambda member: (make_network_probe(*member), member[1]))
 WAVES = st.lists(MEMBERS, max_size=30)
 REFERENCES = st.lists(st.booleans(), max_size=3)
 
@@ -304,7 +308,9 @@ def test_order_of_a_minute_does_not_matter(
 def test_dead_endpoints_do_not_change_the_verdict_on_others(
     wave: Wave, dead: list[tuple[str, int]], references: list[bool]
 ) -> None:
-    more: Wave = [(asked(host, failure(at=at), DEAD), failure(at=at)) for host, at in dead]
+    more: Wave = [
+        (make_network_probe(host, failure(at=at), DEAD), failure(at=at)) for host, at in dead
+    ]
     assert is_suspicious([*of(wave), *of(more)]) == is_suspicious(of(wave))
     assert why([*of(wave), *of(more)], *references) == why(of(wave), *references)
     assert exclude_unproven([*wave, *more])[: len(wave)] == exclude_unproven(wave)
@@ -313,7 +319,9 @@ def test_dead_endpoints_do_not_change_the_verdict_on_others(
 @given(WAVES, INSTANTS)
 def test_additional_answer_never_makes_failures_local(wave: Wave, at: int) -> None:
     if why(of(wave)) is None:
-        assert why([*of(wave), asked("another.com", paid(at=at))]) is None
+        assert (
+            why([*of(wave), make_network_probe("another.com", make_payable_result(at=at))]) is None
+        )
 
 
 @given(WAVES, st.sampled_from([COMMON_MODE, NO_CONNECTIVITY]), LAST_UPS)
@@ -330,15 +338,17 @@ def test_excluded_results_change_neither_score_nor_last_up(
 def test_standing_follows_the_scored_probes() -> None:
     stands = LastUp().after(failure(at=1)).after(failure(at=2))
     assert stands == LastUp(down_since=1)
-    stands = stands.after(paid(at=3))
+    stands = stands.after(make_payable_result(at=3))
     assert stands == LastUp(up_at=3)
-    stands = stands.after(seen(Answer(status=429), at=4)).after(seen(Answer(status=500), at=5))
+    stands = stands.after(make_probe(Answer(status=429), at=4)).after(
+        make_probe(Answer(status=500), at=5)
+    )
     assert stands == LastUp(up_at=3, down_since=4)
 
 
 @pytest.mark.parametrize("works", [True, False])
 def test_network_login_is_local_only_if_no_reference_answers(works: bool) -> None:
-    login, other = seen(Answer(status=511)), seen(Answer(status=503))
+    login, other = make_probe(Answer(status=511)), make_probe(Answer(status=503))
     assert attribute_network_login(login, works=works).scored is works
     assert attribute_network_login(other, works=works) == other
 
@@ -364,7 +374,9 @@ OURS_OR_THEIRS = (
 
 
 def alone(kind: FaultKind, count: int = 1, last_up: LastUp = NEVER_SEEN) -> Wave:
-    return [(asked(host, failure(kind), last_up), failure(kind)) for host in sites(count)]
+    return [
+        (make_network_probe(host, failure(kind), last_up), failure(kind)) for host in sites(count)
+    ]
 
 
 @pytest.mark.parametrize("kind", OURS_OR_THEIRS)
@@ -387,7 +399,7 @@ def test_without_reference_failures_with_a_local_cause_are_excluded(
 def test_without_reference_another_answering_site_clears_this_machine(
     kind: FaultKind, host: str, ago: int, doubt: bool
 ) -> None:
-    recent = [asked(host, paid(at=NOW - ago))]
+    recent = [make_network_probe(host, make_payable_result(at=NOW - ago))]
     assert nobodys(alone(kind), recent=recent) == [doubt]
 
 
@@ -398,11 +410,11 @@ def test_without_a_reference_one_other_failure_is_the_target_s(kind: FaultKind) 
 
 def test_without_a_reference_two_unrelated_bad_certificates_may_be_our_clock() -> None:
     """Even where another site answered a moment before."""
-    recent = [asked("other.com", paid(at=NOW - SECOND_MS))]
+    recent = [make_network_probe("other.com", make_payable_result(at=NOW - SECOND_MS))]
     assert nobodys(alone(FaultKind.TLS_INVALID, 2), recent=recent) == [True, True]
     assert nobodys(alone(FaultKind.TLS_INVALID, 2, DEAD), recent=recent) == [False, False]
     failed = failure(FaultKind.TLS_INVALID)
-    wave = [(asked(f"{n}.seller.com", failed), failed) for n in range(2)]
+    wave = [(make_network_probe(f"{n}.seller.com", failed), failed) for n in range(2)]
     assert nobodys(wave, recent=recent) == [False] * 2
 
 
@@ -427,19 +439,24 @@ def test_answer_after_another_bad_certificate_clears_the_local_clock(
     answered_at: int | None, doubt: bool
 ) -> None:
     start = NOW - 200
-    recent = [asked("other.com", failure(FaultKind.TLS_INVALID, at=start + 100))]
+    recent = [make_network_probe("other.com", failure(FaultKind.TLS_INVALID, at=start + 100))]
     if answered_at is not None:
-        recent.append(asked("good.com", paid(at=start + answered_at)))
+        recent.append(make_network_probe("good.com", make_payable_result(at=start + answered_at)))
     assert nobodys(alone(FaultKind.TLS_INVALID), recent=recent) == [doubt]
 
 
 def test_unresponsive_name_servers_are_the_targets_if_the_local_resolver_works() -> None:
     lost = failure(FaultKind.DNS_FAILED)
     assert lost.attribution is Attribution.UNKNOWN
-    wave = [(asked("api.lost.com", lost), lost), (asked("x.com", failure()), failure())]
+    wave = [
+        (make_network_probe("api.lost.com", lost), lost),
+        (make_network_probe("x.com", failure()), failure()),
+    ]
 
     def whose(*answered: str, resolving: bool = False) -> Attribution:
-        minute = [asked(host, paid()) for host in answered] + [one for one, _ in wave]
+        minute = [make_network_probe(host, make_payable_result()) for host in answered] + [
+            one for one, _ in wave
+        ]
         results = [result for _, result in wave]
         judged = attribute_dns_failures(wave, results, minute=minute, resolving=resolving)
         assert judged[1] == wave[1][1]

@@ -32,7 +32,7 @@ DELEGATED = {**EVM, "extra": {"assetTransferMethod": "erc7710"}}
 BROKEN = {**EVM, "payTo": "0xYOUR_WALLET"}
 
 
-def probed(*accepts: object, at: int) -> ProbeResult:
+def judge_probe(*accepts: object, at: int) -> ProbeResult:
     """The result of a probe of a seller that offers this."""
     headers = (("payment-required", encode_envelope(change_envelope(V2, "accepts", [*accepts]))),)
     answer = Answer(status=402, headers=headers, body=b"")
@@ -41,13 +41,13 @@ def probed(*accepts: object, at: int) -> ProbeResult:
     return judge(exchange, lint(exchange))
 
 
-def scored(probes: list[ProbeResult]) -> Score:
+def score_probes(probes: list[ProbeResult]) -> Score:
     return score(timed_evidence.observe(probes, timed_evidence.unprobed_evidence(as_of=AS_OF)))
 
 
 @pytest.mark.parametrize("entry", [STELLAR, SUBSCRIPTION, DELEGATED])
 def test_offer_that_no_installed_client_signs_has_no_grade(entry: object) -> None:
-    result = scored([probed(entry, at=at) for at in TIMES])
+    result = score_probes([judge_probe(entry, at=at) for at in TIMES])
     assert (result.score_tenths, result.grade, result.components) == (None, None, ())
     assert result.recommendation == "unverified"
     assert "no installed official client signs" in result.reason
@@ -56,23 +56,23 @@ def test_offer_that_no_installed_client_signs_has_no_grade(entry: object) -> Non
 
 
 def test_uptime_forecast_and_down_of_an_ungraded_endpoint_are_kept() -> None:
-    result = scored([probed(STELLAR, at=at) for at in TIMES])
+    result = score_probes([judge_probe(STELLAR, at=at) for at in TIMES])
     assert (result.stats.uptime_tenths, result.is_payable) == (1_000, True)
     assert (result.payable_24h_permille or 0) > 900
 
 
 def test_ungraded_endpoint_is_avoided_while_it_is_down() -> None:
-    probes = [probed(STELLAR, at=at) for at in TIMES]
+    probes = [judge_probe(STELLAR, at=at) for at in TIMES]
     probes[-3:] = [timed_evidence.unpaid_probe(probe.at) for probe in probes[-3:]]
-    result = scored(probes)
+    result = score_probes(probes)
     assert (result.grade, result.recommendation, result.is_payable) == (None, "avoid", False)
 
 
 def test_endpoint_that_could_be_evaluated_in_the_window_keeps_its_grade() -> None:
     half = len(TIMES) // 2
-    probes = [probed(EVM, at=at) for at in TIMES[:half]]
-    good = scored([probed(EVM, at=at) for at in TIMES])
-    result = scored(probes + [probed(STELLAR, at=at) for at in TIMES[half:]])
+    probes = [judge_probe(EVM, at=at) for at in TIMES[:half]]
+    good = score_probes([judge_probe(EVM, at=at) for at in TIMES])
+    result = score_probes(probes + [judge_probe(STELLAR, at=at) for at in TIMES[half:]])
     compliance = {one.name: one.tenths for one in result.components}["compliance"]
     assert result.grade is not None
     assert 0 < compliance < 600
@@ -80,8 +80,8 @@ def test_endpoint_that_could_be_evaluated_in_the_window_keeps_its_grade() -> Non
 
 
 def test_one_offer_that_can_be_evaluated_is_enough_for_a_grade() -> None:
-    assert scored([probed(STELLAR, EVM, at=at) for at in TIMES]).grade is not None
-    result = scored([probed(STELLAR, BROKEN, at=at) for at in TIMES])
+    assert score_probes([judge_probe(STELLAR, EVM, at=at) for at in TIMES]).grade is not None
+    result = score_probes([judge_probe(STELLAR, BROKEN, at=at) for at in TIMES])
     assert (result.grade, result.recommendation) == ("F", "avoid")
 
 
@@ -94,4 +94,4 @@ def test_envelope_that_is_broken_on_any_network_is_graded() -> None:
         answer = Answer(status=402, headers=headers, body=b"")
         exchange = Exchange(url=url, method="GET", at=at, result=answer)
         results.append(replace(judge(exchange, lint(exchange)), timings=Timings(total=100)))
-    assert scored(results).grade == "F"
+    assert score_probes(results).grade == "F"

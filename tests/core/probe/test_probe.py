@@ -151,7 +151,7 @@ def test_only_an_answer_can_be_up_and_compliance_stays_in_its_range(
 # Our own lateness
 
 
-def timed(kind: FaultKind, timings: Timings) -> ProbeResult:
+def judge_fault(kind: FaultKind, timings: Timings) -> ProbeResult:
     fault = Fault(kind=kind)
     exchange = Exchange(url="https://a.com/x", method="GET", at=0, result=fault, timings=timings)
     return judge(exchange, NOTHING)
@@ -163,40 +163,43 @@ def whose(result: ProbeResult) -> tuple[Attribution, str]:
 
 @pytest.mark.parametrize("kind", [FaultKind.TIMEOUT, FaultKind.CONNECT_TIMEOUT])
 def test_timeout_is_the_targets_unless_this_machine_was_late(kind: FaultKind) -> None:
-    punctual = timed(kind, Timings(total=10_004, delay=LATE_MS, overrun=4))
+    punctual = judge_fault(kind, Timings(total=10_004, delay=LATE_MS, overrun=4))
     assert whose(punctual) == (Attribution.TARGET, kind.value)
-    late = timed(kind, Timings(total=10_004, delay=LATE_MS + 1, overrun=4))
+    late = judge_fault(kind, Timings(total=10_004, delay=LATE_MS + 1, overrun=4))
     assert whose(late) == (Attribution.LOCAL, LATE_HERE)
     assert late.outcome is Outcome.TIMEOUT
 
 
 def test_dns_timeout_while_this_machine_is_late_is_local() -> None:
     timings = Timings(total=6_000, delay=LATE_MS)
-    assert timed(FaultKind.DNS_FAILED, timings).attribution is Attribution.UNKNOWN
-    late = timed(FaultKind.DNS_FAILED, replace(timings, delay=LATE_MS + 1))
+    assert judge_fault(FaultKind.DNS_FAILED, timings).attribution is Attribution.UNKNOWN
+    late = judge_fault(FaultKind.DNS_FAILED, replace(timings, delay=LATE_MS + 1))
     assert whose(late) == (Attribution.LOCAL, LATE_HERE)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.RESET, FaultKind.EMPTY, FaultKind.TLS])
 def test_reset_while_this_machine_is_late_is_local(kind: FaultKind) -> None:
-    assert whose(timed(kind, Timings(total=9_000, delay=8_000))) == (Attribution.LOCAL, LATE_HERE)
+    assert whose(judge_fault(kind, Timings(total=9_000, delay=8_000))) == (
+        Attribution.LOCAL,
+        LATE_HERE,
+    )
 
 
 @pytest.mark.parametrize(
     "kind", [FaultKind.DNS_NOT_FOUND, FaultKind.CONNECT, FaultKind.TLS_INVALID, FaultKind.MALFORMED]
 )
 def test_failures_that_local_delay_cannot_cause_stay_with_the_target(kind: FaultKind) -> None:
-    result = timed(kind, Timings(total=900, delay=800))
+    result = judge_fault(kind, Timings(total=900, delay=800))
     assert whose(result) == (Attribution.TARGET, kind.value)
 
 
 @pytest.mark.parametrize("kind", list(FaultKind))
 def test_fault_long_after_the_deadline_is_local(kind: FaultKind) -> None:
-    result = timed(kind, Timings(total=14_344, overrun=4_344))
+    result = judge_fault(kind, Timings(total=14_344, overrun=4_344))
     assert whose(result) == (Attribution.LOCAL, LATE_HERE)
 
 
-def answered(timings: Timings) -> ProbeResult:
+def judge_answer(timings: Timings) -> ProbeResult:
     answer = Answer(status=402)
     exchange = Exchange(url="https://a.com/x", method="GET", at=0, result=answer, timings=timings)
     return judge(exchange, NOTHING)
@@ -204,11 +207,11 @@ def answered(timings: Timings) -> ProbeResult:
 
 def test_answer_while_this_machine_is_late_is_local_and_keeps_its_latency() -> None:
     """Less the delay it would make a slow target look fast."""
-    late = answered(Timings(ttfb=8_990, total=9_000, delay=LATE_MS + 1))
+    late = judge_answer(Timings(ttfb=8_990, total=9_000, delay=LATE_MS + 1))
     assert whose(late) == (Attribution.LOCAL, LATE_HERE)
     assert (late.scored, late.timings.total) == (False, 9_000)
-    punctual = answered(Timings(ttfb=8_990, total=9_000, delay=LATE_MS))
+    punctual = judge_answer(Timings(ttfb=8_990, total=9_000, delay=LATE_MS))
     assert whose(punctual) == (Attribution.TARGET, "")
     assert punctual.latency_ms == 9_000
-    past = answered(Timings(total=14_000, delay=13_000, overrun=4_000))
+    past = judge_answer(Timings(total=14_000, delay=13_000, overrun=4_000))
     assert whose(past) == (Attribution.LOCAL, LATE_HERE)

@@ -59,7 +59,7 @@ JSON = st.recursive(
 )
 
 
-def encoded(document: object) -> str:
+def encode_document(document: object) -> str:
     text = document if isinstance(document, bytes) else json.dumps(document).encode()
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()
 
@@ -67,7 +67,7 @@ def encoded(document: object) -> str:
 def with_header(**changes: object) -> str:
     """The signature with another header, which its key did not sign."""
     header = json.loads(base64.urlsafe_b64decode(SIGNED.split(".")[0] + "=="))
-    return f"{encoded(header | changes)}..{SIGNED.rpartition('.')[2]}"
+    return f"{encode_document(header | changes)}..{SIGNED.rpartition('.')[2]}"
 
 
 def test_key_has_the_thumbprint_that_rfc_8037_gives_it() -> None:
@@ -144,7 +144,7 @@ def test_only_eddsa_is_accepted(alg: object) -> None:
 
 
 def test_public_key_cannot_be_used_as_a_shared_secret() -> None:
-    header = encoded(
+    header = encode_document(
         {
             "alg": "HS256",
             "b64": False,
@@ -157,7 +157,7 @@ def test_public_key_cannot_be_used_as_a_shared_secret() -> None:
     mac = hmac.digest(KEY.public.x, header.encode() + b"." + canonical(BODY), "sha256")
 
     with pytest.raises(SignatureError, match="EdDSA"):
-        verify(f"{header}..{encoded(mac)}", BODY, "tollgauge-report", [KEY.public])
+        verify(f"{header}..{encode_document(mac)}", BODY, "tollgauge-report", [KEY.public])
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_rejects_header_without_valid_typ_kid_or_iat(change: dict[str, object]) 
         SIGNED + "=",
         SIGNED[:-1],
         SIGNED + ".",
-        f"{encoded(b'[]')}..{SIGNED.rpartition('.')[2]}",
-        f"{encoded(b'{')}..{SIGNED.rpartition('.')[2]}",
+        f"{encode_document(b'[]')}..{SIGNED.rpartition('.')[2]}",
+        f"{encode_document(b'{')}..{SIGNED.rpartition('.')[2]}",
         RFC_7797,
         RFC_8037,
     ],
@@ -270,7 +270,7 @@ UNUSABLE = {
     "a key of another kind": json.dumps(ECKey.generate_key("P-256").as_dict(private=True)),
     "x of another key": of_jwk(x=ED25519.as_dict(private=False)["x"]),
     "no x": json.dumps({k: v for k, v in json.loads(PRIVATE_JWK).items() if k != "x"}),
-    "d of 31 bytes": of_jwk(d=encoded(b"1" * 31)),
+    "d of 31 bytes": of_jwk(d=encode_document(b"1" * 31)),
     "a padded d": of_jwk(d=json.loads(PRIVATE_JWK)["d"] + "="),
     "a number as d": of_jwk(d=1),
     "a public PEM": ED25519.as_pem(private=False).decode(),

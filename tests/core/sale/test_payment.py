@@ -67,7 +67,7 @@ def header(document: object, **options: Any) -> str:
     return base64.b64encode(json.dumps(document, **options).encode()).decode()
 
 
-def changed(path: str, value: object) -> dict[str, Any]:
+def change_payload(path: str, value: object) -> dict[str, Any]:
     document = copy.deepcopy(DOCUMENT)
     holder = document
     *parents, last = path.split(".")
@@ -81,7 +81,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
 
 
 def payment(path: str = "x402Version", value: object = 2) -> Payment:
-    return decode(header(changed(path, value)))
+    return decode(header(change_payload(path, value)))
 
 
 def test_good_payment_pays_its_offer() -> None:
@@ -157,7 +157,7 @@ def test_header_that_is_not_strict_is_refused(text: str) -> None:
 )
 def test_payment_of_the_wrong_shape_is_refused(path: str, value: object) -> None:
     with pytest.raises(PaymentHeaderError):
-        decode(header(changed(path, value)))
+        decode(header(change_payload(path, value)))
 
 
 @given(

@@ -38,7 +38,7 @@ from tollgauge.core.score.prices import Price
 AS_OF = 1_780_000_000_000
 
 
-def shuffled(evidence: Evidence) -> Evidence:
+def shuffle(evidence: Evidence) -> Evidence:
     """The same evidence with everything that has no order turned around."""
     last = evidence.last
     return replace(
@@ -61,7 +61,7 @@ def test_canonical_text_is_that_of_rfc_8785(evidence: Evidence) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(EVIDENCE)
 def test_digest_does_not_depend_on_order(evidence: Evidence) -> None:
-    assert digest(shuffled(evidence)) == digest(evidence)
+    assert digest(shuffle(evidence)) == digest(evidence)
 
 
 @settings(max_examples=examples(60), deadline=None)

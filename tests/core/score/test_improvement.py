@@ -117,7 +117,7 @@ def evidences(draw: st.DrawFn) -> Evidence:
     return observe(draw(probes()), known, unconfirmed=draw(st.booleans()))
 
 
-def raising(evidence: Evidence) -> dict[str, Improvement]:
+def compute_improvements(evidence: Evidence) -> dict[str, Improvement]:
     return {row.code: row for row in improvements(evidence)}
 
 
@@ -163,7 +163,7 @@ def test_good_answer_to_the_next_probe_gives_the_promised_score(
     usual = [replace(probe, timings=replace(probe.timings, total=ms)) for probe in seen]
     usual = [probe for probe in usual if probe.at < AS_OF]
     base = unprobed_evidence(as_of=AS_OF)
-    rows = raising(observe(usual, base))
+    rows = compute_improvements(observe(usual, base))
     really = tenths(observe([*usual, paid(AS_OF, ms=ms)], base))
     for code in ("down-now", "never-compliant", "validates-before-402", "refuses-probes"):
         if code in rows and any(probe.latency_ms is not None for probe in usual):
@@ -177,7 +177,7 @@ def test_good_answer_to_the_next_probe_gives_the_promised_score(
 def test_window_without_outages_gives_the_promised_score(seen: Sequence[ProbeResult]) -> None:
     kept = [probe for probe in seen if probe.payable or (probe.scored and not probe.up)]
     base = unprobed_evidence(as_of=AS_OF)
-    rows = raising(observe(kept, base))
+    rows = compute_improvements(observe(kept, base))
     compliance = max((probe.compliance for probe in kept), default=0)
     never_failed = [probe if probe.payable else paid(probe.at) for probe in kept]
     if "uptime" in rows and compliance == 100:
@@ -189,7 +189,7 @@ def test_window_without_outages_gives_the_promised_score(seen: Sequence[ProbeRes
 def test_window_without_findings_gives_the_promised_score(seen: Sequence[ProbeResult]) -> None:
     kept = [probe for probe in seen if probe.payable]
     base = unprobed_evidence(as_of=AS_OF)
-    rows = raising(observe(kept, base))
+    rows = compute_improvements(observe(kept, base))
     if "compliance" in rows:
         clean = [paid(probe.at) for probe in kept]
         assert rows["compliance"].score_tenths == tenths(observe(clean, base))
@@ -197,7 +197,7 @@ def test_window_without_findings_gives_the_promised_score(seen: Sequence[ProbeRe
 
 def test_dead_endpoint_improves_by_a_good_answer_to_the_next_probe() -> None:
     evidence = dead(hours=10)
-    row = raising(evidence)["down-now"]
+    row = compute_improvements(evidence)["down-now"]
     assert row.in_days == 0
     assert row.fix.startswith("Bring the endpoint back")
     assert row.score_tenths > tenths(evidence) + 100
@@ -222,7 +222,7 @@ def test_single_broken_lint_rule_is_named() -> None:
 
 
 def test_changes_below_a_lower_cap_are_not_named() -> None:
-    rows = raising(payable(wildcard=True))
+    rows = compute_improvements(payable(wildcard=True))
     assert list(rows) == ["wildcard-402"]
     assert rows["wildcard-402"].score_tenths == tenths(payable())
 
@@ -231,14 +231,14 @@ def test_two_caps_of_one_height_are_both_in_the_way() -> None:
     assert improvements(payable(wildcard=True, paid_not_delivered=True)) == ()
 
 
-def changed(kind: str, days: int, before: str, after: str) -> TermChange:
+def make_change(kind: str, days: int, before: str, after: str) -> TermChange:
     at = AS_OF - days * DAY_MS
     return TermChange(at=at, kind=kind, source="probe", before=before, after=after)
 
 
 def test_changed_payto_stops_limiting_after_a_week() -> None:
-    change = changed("payto-changed", 2, "0x1", "0x2")
-    rows = raising(payable(changes=(change,)))
+    change = make_change("payto-changed", 2, "0x1", "0x2")
+    rows = compute_improvements(payable(changes=(change,)))
     assert rows["payto-changed-recently"].in_days == 6  # it must be more than 7 days old
     later = payable(changes=(replace(change, at=AS_OF - 8 * DAY_MS),))
     assert rows["payto-changed-recently"].score_tenths == tenths(later)
@@ -247,7 +247,7 @@ def test_changed_payto_stops_limiting_after_a_week() -> None:
 
 def test_price_that_jumped_stops_limiting_after_a_week() -> None:
     change = price_changed(6 * DAY_MS, 1_000, 9_000)
-    rows = raising(payable(changes=(change,)))
+    rows = compute_improvements(payable(changes=(change,)))
     later = payable(changes=(replace(change, at=AS_OF - 8 * DAY_MS),))
     if "price-jumped" in rows:
         assert rows["price-jumped"].score_tenths == tenths(later)
@@ -255,7 +255,7 @@ def test_price_that_jumped_stops_limiting_after_a_week() -> None:
 
 
 def test_age_says_by_when() -> None:
-    rows = raising(payable(first_seen=AS_OF - 9 * DAY_MS))
+    rows = compute_improvements(payable(first_seen=AS_OF - 9 * DAY_MS))
     assert rows["age"].in_days == 21
     assert rows["age"].score_tenths == tenths(payable())
 
@@ -265,15 +265,15 @@ def test_next_step_of_proven_customers_gives_the_promised_score(known: int, step
     chain = payable().chain
     assert chain is not None
     sold = payable(chain=replace(chain, demand=demand(known, known + 7)), anchors=ANCHORS)
-    row = raising(sold)["activity"]
+    row = compute_improvements(sold)["activity"]
     assert row.fix == "More customers who also buy from other sellers."
     reached = demand(step * 10**6, step * 10**6)
     assert row.score_tenths == tenths(replace(sold, chain=replace(chain, demand=reached)))
 
 
 def test_demand_is_not_promised_where_it_is_not_measured() -> None:
-    assert "activity" not in raising(payable())
-    assert "activity" not in raising(payable(anchors=ANCHORS[:1]))
+    assert "activity" not in compute_improvements(payable())
+    assert "activity" not in compute_improvements(payable(anchors=ANCHORS[:1]))
 
 
 def test_decoy_price_is_fixed_by_a_price_that_clients_pay() -> None:
@@ -310,5 +310,5 @@ def test_improvement_equals_the_score_of_the_changed_evidence(name: str) -> None
 
 
 def test_age_is_an_improvement_of_a_young_endpoint() -> None:
-    evidence = payable(first_seen=AS_OF - 9 * DAY_MS, changes=(changed("x", 1, "1", "2"),))
+    evidence = payable(first_seen=AS_OF - 9 * DAY_MS, changes=(make_change("x", 1, "1", "2"),))
     assert "age" in {row.code for row in improvements(evidence)}

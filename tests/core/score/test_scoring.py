@@ -62,7 +62,7 @@ def change(kind: str, ago: int, source: str = "probe") -> TermChange:
     return TermChange(at=AS_OF - ago, kind=kind, source=source, before="1", after="2")
 
 
-def paid_by(payers: int, *, weight: int = 0, **more: Any) -> ChainEvidence:
+def make_demand(payers: int, *, weight: int = 0, **more: Any) -> ChainEvidence:
     """Payers who paid a dollar each, with a weight in millionths without any anchor."""
     return ChainEvidence(
         network=QUOTE.network,
@@ -239,14 +239,14 @@ def test_mismatch_rule_is_a_lint_rule() -> None:
 def test_activity_is_the_smallest_sum_of_weights_divided_by_sites(
     weight: int, shares: int, tenths: int
 ) -> None:
-    chain = paid_by(40, weight=weight, shares=shares)
+    chain = make_demand(40, weight=weight, shares=shares)
     result = score(payable(chain=chain, anchors=ANCHORS))
     assert result.score_tenths == tenths
     assert result.low_tenths == score(payable()).low_tenths
 
 
 def test_demand_of_one_owner_of_anchors_is_not_measured() -> None:
-    result = score(payable(chain=paid_by(40, weight=10**8), anchors=ANCHORS[:1]))
+    result = score(payable(chain=make_demand(40, weight=10**8), anchors=ANCHORS[:1]))
     assert result.score_tenths == 850
     assert result.demand is not None
     assert result.demand.text == (
@@ -270,13 +270,13 @@ def test_demand_of_one_owner_of_anchors_is_not_measured() -> None:
     ],
 )
 def test_demand_is_one_sentence(payers: int, weight: int, text: str) -> None:
-    demand = score(payable(chain=paid_by(payers, weight=weight), anchors=ANCHORS)).demand
+    demand = score(payable(chain=make_demand(payers, weight=weight), anchors=ANCHORS)).demand
     assert demand is not None
     assert demand.text == text
 
 
 def test_address_of_another_site_adds_no_demand_and_is_reported() -> None:
-    chain = replace(paid_by(0), owner="shop.example", demand=None)
+    chain = replace(make_demand(0), owner="shop.example", demand=None)
     result = score(payable(chain=chain, anchors=ANCHORS))
     assert result.score_tenths == 850
     assert "shop.example" in message(payable(chain=chain, anchors=ANCHORS), "shared-payto")

@@ -52,12 +52,12 @@ def test_default_is_better_than_the_alternatives(services: Sequence[Service]) ->
         assert ours > mean(relevance.quality(services, way(services))) + 0.03
 
 
-def labelled(*labels: str) -> list[Service]:
+def make_labelled(*labels: str) -> list[Service]:
     return [Service(source="s", label=label, wording=ProviderText()) for label in labels]
 
 
 def test_quality_is_one_when_the_relevant_come_first_and_falls_with_their_place() -> None:
-    rows = labelled("a", "a", "b", "c", "c")
+    rows = make_labelled("a", "a", "b", "c", "c")
     best = np.array([[label.label == other.label for other in rows] for label in rows], float)
     assert relevance.quality(rows, best)["s"] == Quality(ndcg=1.0, precision=0.2, queries=4)
     third = np.array(
@@ -68,4 +68,4 @@ def test_quality_is_one_when_the_relevant_come_first_and_falls_with_their_place(
 
 
 def test_single_service_in_a_category_is_not_a_query() -> None:
-    assert relevance.quality(labelled("a", "b"), np.ones((2, 2))) == {}
+    assert relevance.quality(make_labelled("a", "b"), np.ones((2, 2))) == {}

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.support.examples import examples
-from tests.support.rated_endpoints import rated
+from tests.support.rated_endpoints import make_rated
 
 from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.lists.rated_endpoint import Filter
@@ -40,7 +40,7 @@ def terms(*weights: tuple[int, int]) -> WeightedTerms:
 def entry(name: str, text: str = "weather forecast", **changes: object) -> IndexedEndpoint:
     offered = bool(changes.pop("offered", True))
     values = {"score_tenths": 800, "price": 1_000, "public": False} | changes
-    endpoint = rated(name, **values)  # type: ignore[arg-type]
+    endpoint = make_rated(name, **values)  # type: ignore[arg-type]
     return IndexedEndpoint(
         endpoint=endpoint, offered=offered, terms=read(ProviderText(description=text))
     )
@@ -190,11 +190,11 @@ def brute(entries: Sequence[IndexedEndpoint], asked: IndexedEndpoint, least: int
 
 
 entries_strategy = st.integers(0, 2**32 - 1).flatmap(
-    lambda seed: st.integers(2, 60).map(lambda size: invented(seed, size))
+    lambda seed: st.integers(2, 60).map(lambda size: invent_services(seed, size))
 )
 
 
-def invented(seed: int, size: int) -> list[IndexedEndpoint]:
+def invent_services(seed: int, size: int) -> list[IndexedEndpoint]:
     """Entries over few terms, so that many are alike; the commonest weigh so little that the
     index looks them up last.
     """
@@ -203,7 +203,7 @@ def invented(seed: int, size: int) -> list[IndexedEndpoint]:
     common = [dice.randrange(2**32) for _ in range(dice.choice((4, 20)))]
     return [
         IndexedEndpoint(
-            endpoint=rated(
+            endpoint=make_rated(
                 f"{number:04x}",
                 host=f"h{dice.randrange(max(2, size // 2))}",
                 pay_to=dice.choice((None, "0xa", "0xb", "0xc", "0xd")),
@@ -244,7 +244,7 @@ def test_index_finds_what_comparing_every_pair_finds(entries: list[IndexedEndpoi
 def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
     """More candidates than are looked at first, so that both steps of the count are taken."""
     dice = random.Random(3)
-    rows = invented(5, 12) + [
+    rows = invent_services(5, 12) + [
         replace(
             one,
             endpoint=structs.replace(
@@ -255,7 +255,7 @@ def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
             ),
         )
         for number in range(6_000)
-        for one in invented(number % 40, 2)[:1]
+        for one in invent_services(number % 40, 2)[:1]
     ]
     index = SimilarityIndex(rows)
     counts = dict(index.counts(0, index.size))
@@ -271,7 +271,7 @@ def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
 
 
 def test_index_does_not_depend_on_the_order_of_its_entries() -> None:
-    rows = invented(11, 50)
+    rows = invent_services(11, 50)
     shuffled = random.Random(1).sample(rows, len(rows))
     one, two = SimilarityIndex(rows), SimilarityIndex(shuffled)
     assert dict(one.counts(0, 50)) == dict(two.counts(0, 50))
@@ -285,7 +285,7 @@ def test_index_does_not_depend_on_the_order_of_its_entries() -> None:
         assert one.search(asked.terms, **question) == two.search(asked.terms, **question)  # type: ignore[arg-type]
 
 
-def listed(name: str, text: str, **changes: object) -> IndexedEndpoint:
+def make_service(name: str, text: str, **changes: object) -> IndexedEndpoint:
     return entry(name, text, offered=False, public=True, **changes)
 
 
@@ -296,13 +296,13 @@ def answers(entries: Sequence[IndexedEndpoint], question: str, limit: int = 25) 
 
 def test_query_ranks_by_similarity_then_score_price_and_id() -> None:
     rows = [
-        listed("b", "weather forecast", score_tenths=500),
-        listed("a", "weather forecast", score_tenths=500),
-        listed("cheap", "weather forecast", score_tenths=500, price=1),
-        listed("good", "weather forecast", score_tenths=900, price=None),
-        listed("part", "weather radar pictures", score_tenths=990),
-        listed("unmeasured", "weather forecast", score_tenths=None),
-        listed("other", "translate texts"),
+        make_service("b", "weather forecast", score_tenths=500),
+        make_service("a", "weather forecast", score_tenths=500),
+        make_service("cheap", "weather forecast", score_tenths=500, price=1),
+        make_service("good", "weather forecast", score_tenths=900, price=None),
+        make_service("part", "weather radar pictures", score_tenths=990),
+        make_service("unmeasured", "weather forecast", score_tenths=None),
+        make_service("other", "translate texts"),
     ]
     expected = ["good", "cheap", "a", "b", "unmeasured", "part"]
     assert answers(rows, "weather forecast") == expected
@@ -313,7 +313,9 @@ def test_query_ranks_by_similarity_then_score_price_and_id() -> None:
 def test_best_answers_are_the_first_of_all_answers() -> None:
     said = ("weather", "forecast", "radar", "pictures", "texts", "prices")
     rows = [
-        listed(f"{number:03d}", " ".join(words), score_tenths=number % 7 * 100, price=number % 3)
+        make_service(
+            f"{number:03d}", " ".join(words), score_tenths=number % 7 * 100, price=number % 3
+        )
         for number, words in enumerate(itertools.permutations(said, 3))
     ]
     every = answers(rows, "weather forecast texts", limit=len(rows))
@@ -323,7 +325,7 @@ def test_best_answers_are_the_first_of_all_answers() -> None:
 
 
 def test_garbage_collector_does_not_traverse_the_index() -> None:
-    rows = [listed(f"e{number}", "weather forecast") for number in range(300)]
+    rows = [make_service(f"e{number}", "weather forecast") for number in range(300)]
     index = SimilarityIndex(rows)
     del rows
     gc.collect()
@@ -332,12 +334,12 @@ def test_garbage_collector_does_not_traverse_the_index() -> None:
 
 
 def test_term_of_a_single_host_finds_it() -> None:
-    rows = [listed("a", "acme weather"), listed("b", "weather forecast")]
+    rows = [make_service("a", "acme weather"), make_service("b", "weather forecast")]
     assert answers(rows, "acme") == ["a"]
 
 
 def test_unused_terms_do_not_affect_the_results() -> None:
-    rows = [listed("a", "weather forecast"), *OTHERS]
+    rows = [make_service("a", "weather forecast"), *OTHERS]
     assert answers(rows, "zyxwv") == []
     assert answers(rows, "") == []
     assert answers(rows, "zyxwv weather") == answers(rows, "weather") == ["a"]
@@ -345,14 +347,17 @@ def test_unused_terms_do_not_affect_the_results() -> None:
 
 def test_query_finds_only_listed_endpoints() -> None:
     rows = [
-        listed("gone", "weather forecast", status=Listing.DELISTED),
+        make_service("gone", "weather forecast", status=Listing.DELISTED),
         entry("hidden"),
-        listed("a", "weather forecast"),
+        make_service("a", "weather forecast"),
     ]
     assert answers(rows, "weather") == ["a"]
 
 
 def test_search_only_endpoints_are_not_alternatives() -> None:
     rows = [entry("a"), entry("b", score_tenths=900)]
-    more = [listed("avoided", "weather forecast", score_tenths=990), listed("x", "weather")]
+    more = [
+        make_service("avoided", "weather forecast", score_tenths=990),
+        make_service("x", "weather"),
+    ]
     assert search([*rows, *more]) == search(rows) == ["b", "a"]

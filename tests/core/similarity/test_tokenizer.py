@@ -7,7 +7,7 @@ from array import array
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.rated_endpoints import rated
+from tests.support.rated_endpoints import make_rated
 
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.similarity.similarity_index import IndexedEndpoint, SimilarityIndex
@@ -142,7 +142,7 @@ def percent(candidate: str) -> int:
     texts = {"asked": ASKED, "candidate": candidate, **{f"o{n}": t for n, t in enumerate(others)}}
     entries = [
         IndexedEndpoint(
-            endpoint=rated(
+            endpoint=make_rated(
                 name, host=name, score_tenths=0 if name == "asked" else 900, public=False
             ),
             offered=True,

@@ -38,7 +38,7 @@ USDC_POLYGON = "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359"
 OTHER_TOKEN = "0x" + "99" * 20
 
 
-def lived(
+def detect_changes(
     results: list[ProbeResult],
     *,
     n: frozenset[int] = frozenset({2}),
@@ -60,7 +60,7 @@ def lived(
 def line(text: str, *, n: int = 2) -> list[tuple[int, str]]:
     """The liveness changes of a series of `1` and `0`, for a sensitivity."""
     results = [probe(i, up=char == "1") for i, char in enumerate(text)]
-    changes = lived(results, n=frozenset({n}))
+    changes = detect_changes(results, n=frozenset({n}))
     return [(number, change.type) for number, change in changes if change.sensitivity == n]
 
 
@@ -91,13 +91,13 @@ TERMS = [
 @pytest.mark.parametrize(("what", "after", "types"), TERMS, ids=lambda value: str(value)[:24])
 def test_every_change_of_terms_is_reported_once(what: str, after: Quote, types: list[str]) -> None:
     results = [probe(0), *(probe(number, quote=after) for number in range(1, 5))]
-    reported = lived(results)
+    reported = detect_changes(results)
     assert [change.type for _, change in reported] == types
     assert {number for number, _ in reported} <= {1}
 
 
 def test_change_has_before_after_and_reason() -> None:
-    ((_, change),) = lived([probe(0), probe(1, quote=replace(QUOTE, amount=20_000))])
+    ((_, change),) = detect_changes([probe(0), probe(1, quote=replace(QUOTE, amount=20_000))])
     assert change.before == {"amount": "10000", "amountUsd": 0.01}
     assert change.after == {"amount": "20000", "amountUsd": 0.02}
     assert change.reason == "The price rose from $0.01 to $0.02."
@@ -106,30 +106,30 @@ def test_change_has_before_after_and_reason() -> None:
 
 
 def test_price_decrease_is_a_warning() -> None:
-    ((_, change),) = lived([probe(0), probe(1, quote=replace(QUOTE, amount=1))])
+    ((_, change),) = detect_changes([probe(0), probe(1, quote=replace(QUOTE, amount=1))])
     assert change.severity is Severity.WARN
 
 
 def test_temporarily_missing_terms_are_not_a_change() -> None:
-    assert not lived([probe(0), probe(1, quote=None), probe(2)])
+    assert not detect_changes([probe(0), probe(1, quote=None), probe(2)])
 
 
 def test_terms_that_change_during_an_outage_are_reported_after_it() -> None:
     changed = replace(QUOTE, amount=1)
-    reported = lived([probe(0), probe(1, up=False), probe(2, quote=changed)])
+    reported = detect_changes([probe(0), probe(1, up=False), probe(2, quote=changed)])
     assert [(number, change.type) for number, change in reported] == [(2, "price_change")]
 
 
 def test_terms_that_vary_are_reported_twice_and_then_once_as_a_warning() -> None:
     results = [probe(i, quote=replace(QUOTE, pay_to=f"0x{i:040x}")) for i in range(50)]
-    reported = [change for _, change in lived(results)]
+    reported = [change for _, change in detect_changes(results)]
     assert [change.severity.value for change in reported] == ["error", "error", "warn"]
     assert "It varies" in reported[-1].reason
 
 
 def test_terms_that_vary_per_item_are_an_immediate_warning() -> None:
     results = [probe(i, quote=replace(QUOTE, amount=100 + i)) for i in range(50)]
-    reported = [change for _, change in lived(results, templated=True)]
+    reported = [change for _, change in detect_changes(results, templated=True)]
     assert [change.severity.value for change in reported] == ["warn"]
 
 
@@ -137,7 +137,7 @@ def test_terms_that_did_not_change_for_a_day_are_an_alarm_again() -> None:
     day = DAY_MS // STEP + 1
     amounts = [1, 2, 3, 4, *([4] * day), 5]
     results = [probe(i, quote=replace(QUOTE, amount=amount)) for i, amount in enumerate(amounts)]
-    reported = lived(results)
+    reported = detect_changes(results)
     assert [number for number, _ in reported] == [1, 2, 3, len(amounts) - 1]
     assert reported[-1][1].severity is Severity.ERROR
 
@@ -205,11 +205,11 @@ def test_turns_before_a_steady_time_do_not_count() -> None:
 
 def test_outage_contains_its_start_and_the_last_success() -> None:
     results = [probe(0), probe(1), probe(2, up=False), probe(3, up=False)]
-    ((_, change),) = lived(results)
+    ((_, change),) = detect_changes(results)
     assert change.before == {"up": True, "lastGoodAt": START + STEP}
     assert change.after == {"up": False, "since": START + 2 * STEP}
     assert change.reason == "Down: 2 checks in a row failed (HTTP 502)."
-    ((*_, back),) = lived([*results, probe(4), probe(5)])[1:]
+    ((*_, back),) = detect_changes([*results, probe(4), probe(5)])[1:]
     assert back.before == {"up": False, "since": START + 2 * STEP}
 
 
@@ -228,7 +228,7 @@ def test_notices_of_liveness_alternate(text: str, n: int) -> None:
 
 def test_every_sensitivity_has_its_own_flips() -> None:
     results = [probe(i, up=i < 3) for i in range(10)]
-    reported = lived(results, n=frozenset({1, 2, 5}))
+    reported = detect_changes(results, n=frozenset({1, 2, 5}))
     assert [(number, change.sensitivity) for number, change in reported] == [(3, 1), (4, 2), (7, 5)]
 
 
@@ -263,7 +263,7 @@ ENVELOPES = [
 def test_rule_that_breaks_is_named_once(
     what: str, series: list[tuple[str, ...]], expected: list[tuple[int, list[str]]]
 ) -> None:
-    reported = lived([probe(i, broken=rules) for i, rules in enumerate(series)])
+    reported = detect_changes([probe(i, broken=rules) for i, rules in enumerate(series)])
     assert {change.type for _, change in reported} <= {"spec_regression"}
     names = [
         (number, sorted(rule["rule"] for rule in change.evidence["rules"]))
@@ -276,7 +276,9 @@ OLD = RuleSet({"a": 1, "b": 1})
 NEW = RuleSet({"a": 1, "b": 2, "c": 1})
 
 
-def judged(series: list[tuple[RuleSet, tuple[str, ...]]], state: ChangeState) -> list[list[str]]:
+def judge_series(
+    series: list[tuple[RuleSet, tuple[str, ...]]], state: ChangeState
+) -> list[list[str]]:
     """Return the changes of a series of responses under different rule versions."""
     sets = {rules.id: rules for rules in (OLD, NEW)}
     reported: list[list[str]] = []
@@ -309,25 +311,25 @@ UPGRADES = [
 def test_findings_of_another_rule_version_are_not_a_change(
     what: str, series: list[tuple[RuleSet, tuple[str, ...]]], reported: list[list[str]]
 ) -> None:
-    assert judged(series, ChangeState()) == reported
+    assert judge_series(series, ChangeState()) == reported
 
 
 def test_state_without_rules_takes_all_current_rules_as_known() -> None:
     old = ChangeState(judged=True, broken={"a": 0})
-    assert judged([(NEW, ("a", "b", "c"))] * 3, old) == []
-    assert judged([(NEW, ("c",)), (NEW, ("b", "c")), (NEW, ("b", "c"))], old) == [["b"]]
+    assert judge_series([(NEW, ("a", "b", "c"))] * 3, old) == []
+    assert judge_series([(NEW, ("c",)), (NEW, ("b", "c")), (NEW, ("b", "c"))], old) == [["b"]]
 
 
 def test_rule_sets_that_are_not_stored_are_unknown() -> None:
     forgotten = ChangeState(judged=True, rules=RuleSet({"z": 1}).id)
-    assert judged([(NEW, ("a", "c"))] * 3, forgotten) == []
+    assert judge_series([(NEW, ("a", "c"))] * 3, forgotten) == []
 
 
 def test_answer_without_payment_request_adds_no_rule() -> None:
     state = ChangeState(judged=True, rules=OLD.id)
     free = probe(0, outcome=Outcome.OPEN, status=200, quote=None)
     state, _ = advance(state, Probed(result=free, rules=NEW, rules_before=OLD))
-    assert judged([(NEW, ("c",))] * 3, state) == []
+    assert judge_series([(NEW, ("c",))] * 3, state) == []
 
 
 def test_state_can_be_read_by_a_version_that_knows_less() -> None:
@@ -346,13 +348,13 @@ def test_sets_with_the_same_rules_have_the_same_id() -> None:
 
 def test_outage_breaks_no_rule() -> None:
     results = [probe(0), *(probe(i, up=False, broken=("x",)) for i in range(1, 6))]
-    assert [change.type for _, change in lived(results)] == ["liveness_down"]
+    assert [change.type for _, change in detect_changes(results)] == ["liveness_down"]
 
 
 def test_regression_that_keeps_clients_from_paying_is_an_error() -> None:
     payable = [probe(0), probe(1, broken=("a",)), probe(2, broken=("a",))]
-    ((_, warned),) = lived(payable)
-    ((_, failed),) = lived([replace(answer, payable=False) for answer in payable])
+    ((_, warned),) = detect_changes(payable)
+    ((_, failed),) = detect_changes([replace(answer, payable=False) for answer in payable])
     assert (warned.severity, failed.severity) == (Severity.WARN, Severity.ERROR)
     assert "can no longer pay" in failed.reason
 
@@ -362,7 +364,7 @@ BASELINE = Baseline(p50=200, p95=400, count=1_000, at=START)
 
 def slow_series(*ms: int) -> list[tuple[int, str]]:
     results = [probe(i, ms=total) for i, total in enumerate(ms)]
-    changes = lived(results, before=ChangeState(baseline=BASELINE))
+    changes = detect_changes(results, before=ChangeState(baseline=BASELINE))
     return [(number, change.type) for number, change in changes]
 
 
@@ -390,14 +392,14 @@ def test_two_answers_far_above_the_usual_latency_are_a_regression(
 def test_nothing_is_slow_without_history() -> None:
     young = ChangeState(baseline=replace(BASELINE, count=10))
     results = [probe(i, ms=9_000) for i in range(10)]
-    assert not lived(results, before=young)
-    assert not lived(results)
+    assert not detect_changes(results, before=young)
+    assert not detect_changes(results)
 
 
 def test_fast_endpoint_may_get_a_little_slower() -> None:
     fast = ChangeState(baseline=Baseline(p50=10, p95=20, count=500, at=START))
-    assert not lived([probe(i, ms=300) for i in range(5)], before=fast)
-    assert lived([probe(i, ms=320) for i in range(5)], before=fast)
+    assert not detect_changes([probe(i, ms=300) for i in range(5)], before=fast)
+    assert detect_changes([probe(i, ms=320) for i in range(5)], before=fast)
 
 
 def test_delisting_is_a_warning_with_its_source() -> None:

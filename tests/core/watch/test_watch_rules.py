@@ -69,21 +69,21 @@ def test_url_determines_the_format(url: str, slack: bool, kind: DestinationKind)
     assert kind_of(url, slack=slack) is kind
 
 
-def masked(url: str) -> str:
+def mask(url: str) -> str:
     return Target(url=url, kind=DestinationKind.JSON).masked
 
 
 def test_masked_url_does_not_give_its_secret_away() -> None:
-    shown = masked("https://hooks.slack.com/services/T000/B000/SECRETSECRET1234")
+    shown = mask("https://hooks.slack.com/services/T000/B000/SECRETSECRET1234")
     assert shown == "https://hooks.slack.com/…1234"
-    assert masked("https://a.example.com/short") == "https://a.example.com/…"
-    assert "token" not in masked("https://a.example.com/x?token=abc")
+    assert mask("https://a.example.com/short") == "https://a.example.com/…"
+    assert "token" not in mask("https://a.example.com/x?token=abc")
 
 
 def test_renewal_keeps_the_remaining_time() -> None:
     left = NOW + 3 * DAY_MS
-    assert watch_rules.renewed_until(left, now=NOW) == left + 30 * DAY_MS
-    assert watch_rules.renewed_until(NOW - DAY_MS, now=NOW) == NOW + 30 * DAY_MS
+    assert watch_rules.compute_renewal(left, now=NOW) == left + 30 * DAY_MS
+    assert watch_rules.compute_renewal(NOW - DAY_MS, now=NOW) == NOW + 30 * DAY_MS
 
 
 def test_event_has_one_id_in_polls_and_deliveries_and_another_for_every_watch() -> None:

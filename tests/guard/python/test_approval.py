@@ -57,7 +57,7 @@ def opened(
     return make
 
 
-async def refused(http: GuardedClient, url: str) -> Code:
+async def read_refusal(http: GuardedClient, url: str) -> Code:
     with pytest.raises(PaymentRefusedError) as caught:
         await http.get(url)
     return caught.value.code
@@ -71,39 +71,39 @@ def only_question(http: GuardedClient) -> Approval:
 async def test_approved_offer_is_paid_once(seller: Seller, opened: Open) -> None:
     async with opened(approver=PUBLIC) as http:
         for _ in range(2):  # the question is not asked twice
-            assert await refused(http, f"{seller.url}/data") == Code.CAUTION
+            assert await read_refusal(http, f"{seller.url}/data") == Code.CAUTION
         question = only_question(http)
         assert question.prompt.startswith("Pay $0.005 to 0x")
         answer_question(http.guard.journal.file, question, allow=True, secret=SECRET)
         assert (await http.get(f"{seller.url}/data")).status_code == 200
-        assert await refused(http, f"{seller.url}/data") == Code.CAUTION
+        assert await read_refusal(http, f"{seller.url}/data") == Code.CAUTION
     assert len(seller.payments) == 1
 
 
 async def test_approval_is_for_one_offer(seller: Seller, opened: Open) -> None:
     async with opened(approver=PUBLIC) as http:
-        await refused(http, f"{seller.url}/data")
+        await read_refusal(http, f"{seller.url}/data")
         answer_question(http.guard.journal.file, only_question(http), allow=True, secret=SECRET)
         seller.amount = "5001"
-        assert await refused(http, f"{seller.url}/data") == Code.CAUTION
+        assert await read_refusal(http, f"{seller.url}/data") == Code.CAUTION
     assert not seller.payments
 
 
 async def test_refusing_answer_refuses_the_payment(seller: Seller, opened: Open) -> None:
     async with opened(approver=PUBLIC) as http:
-        await refused(http, f"{seller.url}/data")
+        await read_refusal(http, f"{seller.url}/data")
         answer_question(http.guard.journal.file, only_question(http), allow=False, secret=SECRET)
-        assert await refused(http, f"{seller.url}/data") == Code.CAUTION
+        assert await read_refusal(http, f"{seller.url}/data") == Code.CAUTION
     assert not seller.payments
 
 
 async def test_approval_expires(seller: Seller, opened: Open) -> None:
     async with opened(approver=PUBLIC) as http:
-        await refused(http, f"{seller.url}/data")
+        await read_refusal(http, f"{seller.url}/data")
         answer_question(http.guard.journal.file, only_question(http), allow=True, secret=SECRET)
         later = time.time() + VALID_S + 1
         http.guard.clock = lambda: later
-        assert await refused(http, f"{seller.url}/data") == Code.CAUTION
+        assert await read_refusal(http, f"{seller.url}/data") == Code.CAUTION
 
 
 @pytest.mark.parametrize("how", ["another key", "written by the agent", "changed code"])
@@ -111,7 +111,7 @@ async def test_only_the_approver_s_signature_counts(
     seller: Seller, opened: Open, tmp_path: Path, how: str
 ) -> None:
     async with opened(approver=PUBLIC) as http:
-        await refused(http, f"{seller.url}/data")
+        await read_refusal(http, f"{seller.url}/data")
         secret = new_key()[0] if how == "another key" else SECRET
         question = only_question(http)
         answer_question(http.guard.journal.file, question, allow=True, secret=secret)
@@ -120,13 +120,13 @@ async def test_only_the_approver_s_signature_counts(
                 rows.execute("UPDATE approvals SET signature = 'AAAA'")
             if how == "changed code":
                 rows.execute("UPDATE approvals SET expires_at = expires_at + 1000")
-        assert await refused(http, f"{seller.url}/data") == Code.CAUTION
+        assert await read_refusal(http, f"{seller.url}/data") == Code.CAUTION
     assert not seller.payments
 
 
 async def test_owner_s_function_comes_before_the_queue(seller: Seller, opened: Open) -> None:
     async with opened(approver=PUBLIC, ask=lambda _question, _url: False) as http:
-        await refused(http, f"{seller.url}/data")
+        await read_refusal(http, f"{seller.url}/data")
         assert list_questions(http.guard.journal.file, int(time.time())) == ()
 
 
@@ -146,7 +146,7 @@ async def test_command_answers_the_questions(
 
     words = ["approve", "--journal", str(tmp_path / "journal.sqlite")]
     async with opened(approver=PUBLIC) as http:
-        await refused(http, f"{seller.url}/data")
+        await read_refusal(http, f"{seller.url}/data")
         assert cli.main(words) == 2
         assert f"{APPROVER_KEY} is not set" in capsys.readouterr().err
         monkeypatch.setenv(APPROVER_KEY, SECRET)

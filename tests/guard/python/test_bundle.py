@@ -33,7 +33,7 @@ KEY = pin_keys(FACTS["key"])
 AS_OF_MS = FACTS["asOf"] * 1_000
 
 
-def signed(lines: str | bytes) -> tuple[bytes, str]:
+def sign_lines(lines: str | bytes) -> tuple[bytes, str]:
     """Lines as a bundle that the tests' key signed."""
     text = lines if isinstance(lines, bytes) else lines.encode()
     body = zstandard.ZstdCompressor().compress(text)
@@ -239,14 +239,14 @@ def test_one_of_several_pinned_keys_suffices() -> None:
 def test_unknown_header_members_and_trailing_places_are_ignored() -> None:
     row: list[Any] = ["A" * 22, "avoid", None, None, [], [], None, None, 1, {"later": 1}, 7]
     lines = header(1, later={"a": [1]}) + sample.compact(row) + "\n"
-    bundle = read_bundle(*signed(lines), KEY)
+    bundle = read_bundle(*sign_lines(lines), KEY)
     assert bundle.count == 1
     assert read_record(row, ()).recommendation == "avoid"
 
 
 def test_records_of_hosts_and_payees_are_found() -> None:
     row = sample.compact([sample.key_of("host:shop.example.com"), 9, 2, 1, "later"])
-    bundle = read_bundle(*signed(header(1) + row + "\n"), KEY)
+    bundle = read_bundle(*sign_lines(header(1) + row + "\n"), KEY)
     assert bundle.conduct("host:shop.example.com") == Conduct(endpoints=9, abusive=2, unavailable=1)
     assert bundle.conduct("payto:0x12") is None
 
@@ -261,7 +261,7 @@ def test_worst_record_of_all_hops_counts() -> None:
         ]
     )
     lines = header(3) + "".join(f"{sample.compact(row)}\n" for row in rows)
-    bundle = read_bundle(*signed(lines), KEY)
+    bundle = read_bundle(*sign_lines(lines), KEY)
     good = parse("https://good.example.com/a")
     for hops, abusive in (
         ((), 0),
@@ -294,7 +294,7 @@ def test_signature_is_verified_before_decompression() -> None:
 def test_too_large_bundle_is_not_decompressed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LINES_MAX", 1_000)
     with pytest.raises(BundleError, match="does not say its size, or more"):
-        read_bundle(*signed(bytes(1_001)), KEY)
+        read_bundle(*sign_lines(bytes(1_001)), KEY)
     monkeypatch.setattr(module, "SIZE_MAX", 10)
     with pytest.raises(BundleError, match="larger"):
         read_bundle(BODY, SIGNATURE, KEY)
@@ -329,7 +329,7 @@ ROW_B = sample.compact(["B" * 22, "avoid", None, None, [], [], None, None, 1]) +
 )
 def test_signed_lines_that_are_not_a_bundle_are_refused(lines: str) -> None:
     with pytest.raises(BundleError):
-        read_bundle(*signed(lines), KEY)
+        read_bundle(*sign_lines(lines), KEY)
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_100000_records_take_less_than_60_megabytes() -> None:
         for number in range(100_000)
     )
     addresses = [f"0x{number:040x}" for number in range(30_000)]
-    body, signature = signed(header(100_000, payTo=addresses) + rows)
+    body, signature = sign_lines(header(100_000, payTo=addresses) + rows)
     del rows
     tracemalloc.start()
     bundle = read_bundle(body, signature, KEY)

@@ -66,7 +66,7 @@ class Service:
         return Answer(200, signed | headers, body)
 
 
-def opened(service: Service, cache: Path, **options: Any) -> RemoteBundle:
+def open_source(service: Service, cache: Path, **options: Any) -> RemoteBundle:
     key = options.pop("key", KEY)
     # TLS is not used, and loading the authorities takes longer than the rest of the test.
     return RemoteBundle(service.url, key, cache=cache, **{"verify": False} | options)
@@ -74,7 +74,7 @@ def opened(service: Service, cache: Path, **options: Any) -> RemoteBundle:
 
 def keep(service: Service, cache: Path, **options: Any) -> Bundle | None:
     """The bundle once its file is written: `current` has it a moment earlier."""
-    source = opened(service, cache, **options)
+    source = open_source(service, cache, **options)
     source.refresh()
     return source.current()
 
@@ -82,7 +82,7 @@ def keep(service: Service, cache: Path, **options: Any) -> Bundle | None:
 def test_first_use_waits_for_the_bundle_and_later_ones_use_it(
     service: Service, tmp_path: Path
 ) -> None:
-    source = opened(service, tmp_path)
+    source = open_source(service, tmp_path)
     assert not source.is_ready()
     for _ in range(3):
         bundle = source.current()
@@ -93,10 +93,10 @@ def test_first_use_waits_for_the_bundle_and_later_ones_use_it(
 
 
 def test_key_is_fetched_and_compared_with_its_fingerprint(service: Service, tmp_path: Path) -> None:
-    assert opened(service, tmp_path, key=FINGERPRINT).current() is not None
+    assert open_source(service, tmp_path, key=FINGERPRINT).current() is not None
     assert service.paths == ["/trust/bundle", "/.well-known/jwks.json"]
     with pytest.raises(SignatureError, match="another key than the pinned ones"):
-        opened(service, tmp_path, key=pin_keys("A" * 43)).refresh()
+        open_source(service, tmp_path, key=pin_keys("A" * 43)).refresh()
 
 
 def test_cached_bundle_is_used_when_service_is_unreachable(
@@ -105,7 +105,7 @@ def test_cached_bundle_is_used_when_service_is_unreachable(
     assert keep(service, tmp_path, key=FINGERPRINT) is not None
     service.is_down = True
     for key in (KEY, FINGERPRINT):
-        bundle = opened(service, tmp_path, key=key).current()
+        bundle = open_source(service, tmp_path, key=key).current()
         assert bundle is not None
         assert bundle.as_of == service.as_of
 
@@ -113,7 +113,7 @@ def test_cached_bundle_is_used_when_service_is_unreachable(
 def test_cached_bundle_of_another_key_is_not_used(service: Service, tmp_path: Path) -> None:
     assert keep(service, tmp_path) is not None
     service.is_down = True
-    assert opened(service, tmp_path, key=pin_keys("A" * 43)).current() is None
+    assert open_source(service, tmp_path, key=pin_keys("A" * 43)).current() is None
 
 
 @pytest.mark.parametrize("damage", [b"", b"\n", b"{}\n", b"[]\nx", b"\xff" * 99, b"{" * 70_000])
@@ -124,19 +124,19 @@ def test_damaged_file_is_not_used(service: Service, tmp_path: Path, damage: byte
     assert keep(service, tmp_path) is not None
     file.write_bytes(damage)
     service.is_down = True
-    assert opened(service, tmp_path).current() is None
+    assert open_source(service, tmp_path).current() is None
 
 
 def test_service_that_never_answers_gives_no_bundle(service: Service, tmp_path: Path) -> None:
     service.is_down = True
-    source = opened(service, tmp_path)
+    source = open_source(service, tmp_path)
     assert source.current() is None
     assert source.current() is None
     assert service.paths == ["/trust/bundle"]  # no second request immediately
 
 
 def test_older_bundle_does_not_replace_newer_one(service: Service, tmp_path: Path) -> None:
-    source = opened(service, tmp_path)
+    source = open_source(service, tmp_path)
     source.refresh()
     newest = service.as_of
     service.as_of -= 3_600
@@ -145,7 +145,7 @@ def test_older_bundle_does_not_replace_newer_one(service: Service, tmp_path: Pat
     assert bundle is not None
     assert bundle.as_of == newest
     service.is_down = True
-    again = opened(service, tmp_path).current()
+    again = open_source(service, tmp_path).current()
     assert again is not None
     assert again.as_of == newest
 
@@ -153,7 +153,7 @@ def test_older_bundle_does_not_replace_newer_one(service: Service, tmp_path: Pat
 def test_newer_bundle_replaces_it_and_unchanged_one_is_not_sent(
     service: Service, tmp_path: Path
 ) -> None:
-    source = opened(service, tmp_path)
+    source = open_source(service, tmp_path)
     source.refresh()
     service.as_of += 30
     source.refresh()
@@ -168,7 +168,7 @@ def test_newer_bundle_replaces_it_and_unchanged_one_is_not_sent(
 def test_bundle_of_only_bad_endpoints_does_not_replace_a_complete_one(
     service: Service, tmp_path: Path
 ) -> None:
-    source = opened(service, tmp_path)
+    source = open_source(service, tmp_path)
     source.refresh()
     newest, service.variant = service.as_of, "avoid"
     service.as_of += 30
@@ -178,7 +178,7 @@ def test_bundle_of_only_bad_endpoints_does_not_replace_a_complete_one(
     assert bundle is not None
     assert (bundle.variant, bundle.as_of) == ("all", newest)
     service.url += "/avoid?for=all"
-    bad = opened(service, tmp_path).current()
+    bad = open_source(service, tmp_path).current()
     assert bad is not None
     assert bad.variant == "avoid"
 
@@ -193,10 +193,10 @@ def test_bundle_of_only_bad_endpoints_does_not_replace_a_complete_one(
 )
 def test_other_response_is_not_a_bundle(service: Service, tmp_path: Path, answer: Answer) -> None:
     service.answer = lambda _call: answer
-    assert opened(service, tmp_path).current() is None
+    assert open_source(service, tmp_path).current() is None
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(GuardError):
-        opened(service, tmp_path).refresh()
+        open_source(service, tmp_path).refresh()
 
 
 def test_too_long_body_is_not_read_completely(
@@ -204,7 +204,7 @@ def test_too_long_body_is_not_read_completely(
 ) -> None:
     monkeypatch.setattr(module, "SIZE_MAX", 100)
     with pytest.raises(BundleError, match="longer than 100"):
-        opened(service, tmp_path).refresh()
+        open_source(service, tmp_path).refresh()
 
 
 def test_payment_waits_at_most_for_its_timeout(service: Service, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_payment_waits_at_most_for_its_timeout(service: Service, tmp_path: Path)
         return None
 
     service.answer = slow
-    source = opened(service, tmp_path, timeout=0.05)
+    source = open_source(service, tmp_path, timeout=0.05)
     assert source.current() is None
     assert source.is_ready() is False
     released.set()
@@ -230,16 +230,16 @@ def test_stale_bundle_is_used_until_a_newer_one_is_available(
     service: Service, tmp_path: Path
 ) -> None:
     service.as_of = NOW - 72 * 3_600
-    opened(service, tmp_path).refresh()
+    open_source(service, tmp_path).refresh()
     service.is_down = True
-    bundle = opened(service, tmp_path).current()
+    bundle = open_source(service, tmp_path).current()
     assert bundle is not None
     assert bundle.as_of == service.as_of  # its age is judged by the decision
 
 
 def test_payments_continue_with_unwritable_cache_folder(service: Service, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert opened(service, tmp_path / "file").current() is not None
+    assert open_source(service, tmp_path / "file").current() is not None
 
 
 def write(path: Path, as_of: int, variant: str = "all") -> None:

@@ -35,7 +35,7 @@ def load(name: str) -> dict[str, Any]:
 PAYMENTS, PURCHASES, BUDGETS = map(load, ("payments.json", "purchases.json", "budgets.json"))
 
 
-def named(cases: list[dict[str, Any]]) -> pytest.MarkDecorator:
+def parametrize_cases(cases: list[dict[str, Any]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[case["name"] for case in cases])
 
 
@@ -55,7 +55,7 @@ def test_transitions_match_the_table() -> None:
         assert transition.keep_hint == ("keep-hint" in row["effects"])
 
 
-@named(
+@parametrize_cases(
     [
         case
         for case in PAYMENTS["responses"]
@@ -72,7 +72,7 @@ def test_event_of_answer_matches_the_table(case: dict[str, Any]) -> None:
     assert event == Event(case["event"])
 
 
-@named(PAYMENTS["steps"])
+@parametrize_cases(PAYMENTS["steps"])
 def test_step_of_a_call(case: dict[str, Any]) -> None:
     row = PAYMENTS["stepDefaults"] | case
     evidence = row["evidence"]
@@ -92,7 +92,7 @@ def test_step_of_a_call(case: dict[str, Any]) -> None:
     assert next_step(situation) == row["step"]
 
 
-@named(PAYMENTS["evidence"])
+@parametrize_cases(PAYMENTS["evidence"])
 def test_evidence_of_a_scheme(case: dict[str, Any]) -> None:
     scheme = case["scheme"].partition("/")[2]
     proved = Evidence.UNKNOWN
@@ -119,7 +119,7 @@ def test_evidence_of_a_scheme(case: dict[str, Any]) -> None:
     assert proved == case["evidence"]
 
 
-@named(PAYMENTS["nodes"])
+@parametrize_cases(PAYMENTS["nodes"])
 def test_evidence_of_several_nodes(case: dict[str, Any]) -> None:
     assert combine(Evidence(name) for name in case["nodes"]) == case["evidence"]
 
@@ -128,12 +128,12 @@ def test_margin_of_the_steps_is_the_one_of_facilitators() -> None:
     assert SETTLE_MARGIN_S == 6
 
 
-@named(PURCHASES["accounts"])
+@parametrize_cases(PURCHASES["accounts"])
 def test_account(case: dict[str, Any]) -> None:
     assert account_id(case["wallets"]) == case["account"]
 
 
-@named(PURCHASES["requests"])
+@parametrize_cases(PURCHASES["requests"])
 def test_purchase(case: dict[str, Any]) -> None:
     given, url = case.get("given"), case["url"]
     body = case["body"].encode()
@@ -144,7 +144,7 @@ def test_purchase(case: dict[str, Any]) -> None:
     assert url_digest(url) == case["urlDigest"]
 
 
-@named(BUDGETS["cases"])
+@parametrize_cases(BUDGETS["cases"])
 def test_spent(case: dict[str, Any]) -> None:
     defaults, journal = BUDGETS["defaults"], Journal()
     for payment in case["payments"]:
@@ -155,14 +155,14 @@ def test_spent(case: dict[str, Any]) -> None:
             add_exposure(rows, where, row["exposure"])
             add_exposure(rows, where, -row.get("released", 0))
 
-    spent = journal.spent(Exposure(**defaults, at=case["now"]))
+    spent = journal.sum_spent(Exposure(**defaults, at=case["now"]))
 
     expected = case["spent"]
     assert (spent.host, spent.day) == (expected["host"], expected["day"])
     assert (spent.session, spent.lifetime) == (expected["session"], expected["lifetime"])
 
 
-@named(BUDGETS["limits"])
+@parametrize_cases(BUDGETS["limits"])
 def test_limits(case: dict[str, Any]) -> None:
     limits = BUDGETS["limitDefaults"] | case.get("limits", {})
     policy = Policy(
@@ -175,7 +175,7 @@ def test_limits(case: dict[str, Any]) -> None:
     assert (None if refusal is None else refusal.code) == case["code"]
 
 
-@named(BUDGETS["losses"])
+@parametrize_cases(BUDGETS["losses"])
 def test_losses(case: dict[str, Any]) -> None:
     journal, defaults = Journal(), BUDGETS["defaults"]
     for index, loss in enumerate(case["losses"]):
@@ -197,6 +197,6 @@ def test_losses(case: dict[str, Any]) -> None:
     row = BUDGETS["lossDefaults"] | case
     policy = Policy(loss_budget=row["lossBudget"], loss_count=row["lossCount"])
 
-    spent = journal.spent(Exposure(**defaults, at=BUDGETS["now"]))
+    spent = journal.sum_spent(Exposure(**defaults, at=BUDGETS["now"]))
 
     assert is_over_losses(spent, policy) == case["over"]

@@ -81,7 +81,7 @@ async def running(
         transport=httpx.AsyncHTTPTransport(verify=False),
         policy=Policy(max_host_day=100_000, loss_count=1_000),
     )
-    async with http, Gateway(http, TOKEN, "127.0.0.1", 0).serving() as url:
+    async with http, Gateway(http, TOKEN, "127.0.0.1", 0).serve() as url:
         yield Running(url, seller, http)
 
 

@@ -30,7 +30,7 @@ from tollgauge_guard.http_clients import GuardedHTTPClient
 from tollgauge_guard.httpx_client import GuardedClient
 from tollgauge_guard.journal import Journal
 from tollgauge_guard.payment import State
-from tollgauge_guard.request import Attempt, asking
+from tollgauge_guard.request import Attempt, set_current
 
 OTHER_TOKEN = "0x6B175474E89094C44Da98b954EedeAC495271d0F"
 
@@ -161,7 +161,7 @@ async def test_402_from_another_url_than_the_request_s_is_not_paid(
 ) -> None:
     client = GuardedHTTPClient(guard, payer)
     url = f"{seller.url}/data"
-    with asking(Attempt(owner=client, url=url, keys=("", ""))) as attempt:
+    with set_current(Attempt(owner=client, url=url, keys=("", ""))) as attempt:
         required = decode_payment_required_header(
             seller.payment_required(Call("GET", "/data", url[7:-5], b"", None)).headers[
                 "PAYMENT-REQUIRED"
@@ -318,7 +318,7 @@ async def test_cancelled_request_is_recorded_as_unknown(
 
 def spent_today(guard: Guard) -> int:
     payer = ACCOUNT.address.lower()
-    return guard.journal.spent(exposure(guard.now, payer, "127.0.0.1")).day
+    return guard.journal.sum_spent(exposure(guard.now, payer, "127.0.0.1")).day
 
 
 async def get(transport: httpx.AsyncBaseTransport, url: str) -> httpx.Response:

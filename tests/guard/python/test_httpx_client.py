@@ -230,7 +230,7 @@ async def test_seller_that_asks_again_and_again_gets_one_payment(
     assert all(payment == seller.payments[0] for payment in seller.payments)
 
 
-def moving(seller: Seller) -> Callable[[Call], Answer | None]:
+def redirect_to(seller: Seller) -> Callable[[Call], Answer | None]:
     """Redirect each request for /data to another URL."""
     numbers = itertools.count()
 
@@ -242,7 +242,7 @@ def moving(seller: Seller) -> Callable[[Call], Answer | None]:
 
 
 async def test_answered_calls_are_limited_by_the_budgets_only(seller: Seller, opened: Open) -> None:
-    seller.unpaid, seller.answer = moving(seller), lambda _call: Answer(200)
+    seller.unpaid, seller.answer = redirect_to(seller), lambda _call: Answer(200)
     async with opened(follow_redirects=True) as http:
         paid = [await status(http, f"{seller.url}/data") for _ in range(6)]
     assert paid == [200] * 6

@@ -78,7 +78,7 @@ def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]
     opened.close()
 
 
-def paid(journal: Journal, number: int, now: int = NOW, **options: Any) -> Payment:
+def insert_paid(journal: Journal, number: int, now: int = NOW, **options: Any) -> Payment:
     payment = pay(journal, number, POLICY, now, **options)
     assert isinstance(payment, Payment)
     return payment
@@ -90,7 +90,7 @@ def state_of(journal: Journal, payment: Payment) -> State | None:
 
 
 def day(journal: Journal, now: int = NOW) -> int:
-    return journal.spent(exposure(now)).day
+    return journal.sum_spent(exposure(now)).day
 
 
 def test_reserved_exposure_counts_until_nothing_was_signed(journal: Journal) -> None:
@@ -132,14 +132,14 @@ def test_payment_of_an_earlier_process_with_the_same_number_is_not_busy(
     journal = Journal(tmp_path / "journal.sqlite")
     with monkeypatch.context() as before:
         before.setattr(journal_file, "_START", "dead")
-        left = paid(journal, 1)
+        left = insert_paid(journal, 1)
     assert not is_alive(left.owner)
     assert journal.change(left.id, Event.PROCESS_DIED, NOW, expected=State.IN_FLIGHT)
     assert state_of(journal, left) is State.OPEN
 
 
 def test_every_pair_outside_the_table_changes_nothing(journal: Journal) -> None:
-    payment = paid(journal, 1)
+    payment = insert_paid(journal, 1)
     for state in State:
         with journal.file.transaction() as rows:
             rows.execute("UPDATE payments SET state = ?", (state,))
@@ -150,32 +150,32 @@ def test_every_pair_outside_the_table_changes_nothing(journal: Journal) -> None:
 
 
 def test_transition_requires_the_state_that_was_read(journal: Journal) -> None:
-    payment = paid(journal, 1)
+    payment = insert_paid(journal, 1)
     assert not journal.change(payment.id, Event.ANSWER, NOW, expected=State.OPEN)
     assert state_of(journal, payment) is State.IN_FLIGHT
 
 
 def test_open_payment_counts_until_it_is_dead(journal: Journal) -> None:
-    payment = paid(journal, 1)
+    payment = insert_paid(journal, 1)
     journal.change(payment.id, Event.NO_ANSWER, NOW)
     assert day(journal, NOW + 3_600) == 5_000
-    assert [found.id for found in journal.unresolved()] == [payment.id]
+    assert [found.id for found in journal.find_unresolved()] == [payment.id]
     assert journal.change(payment.id, Event.CHAIN_DEAD, NOW + 3_600)
     assert day(journal, NOW + 3_600) == 0
-    assert journal.unresolved() == ()
+    assert journal.find_unresolved() == ()
 
 
 @pytest.mark.parametrize("event", [Event.CHAIN_USED, Event.WINDOW_OVER, Event.WRITE_OFF])
 def test_payment_that_is_not_dead_stays_spent(journal: Journal, event: Event) -> None:
-    payment = paid(journal, 1)
+    payment = insert_paid(journal, 1)
     journal.change(payment.id, Event.NO_ANSWER, NOW)
     assert journal.change(payment.id, event, NOW)
-    spent = journal.spent(exposure(NOW))
+    spent = journal.sum_spent(exposure(NOW))
     assert (spent.day, spent.lost, spent.losses) == (5_000, 5_000, 1)
 
 
 def test_settled_amount_that_the_chain_shows_replaces_the_ceiling(journal: Journal) -> None:
-    payment = paid(journal, 1)
+    payment = insert_paid(journal, 1)
     journal.change(payment.id, Event.NO_ANSWER, NOW)
     journal.change(payment.id, Event.CHAIN_USED, NOW, settled=1_200)
     assert day(journal) == 1_200
@@ -186,28 +186,28 @@ def test_settled_amount_that_the_chain_shows_replaces_the_ceiling(journal: Journ
 def test_no_second_payment_of_a_purchase_is_reserved_before_the_first_has_ended(
     journal: Journal,
 ) -> None:
-    first = paid(journal, 1)
+    first = insert_paid(journal, 1)
     assert pay(journal, 2, POLICY, NOW) is None
     journal.change(first.id, Event.ERROR_ANSWER, NOW, status=402)
     assert pay(journal, 2, POLICY, NOW + 10**6) is None
-    paid(journal, 3, payer=OTHER_PAYER)
+    insert_paid(journal, 3, payer=OTHER_PAYER)
     journal.change(first.id, Event.ANSWER, NOW, status=200)
-    paid(journal, 4)
+    insert_paid(journal, 4)
 
 
 def test_client_with_a_further_wallet_sees_the_purchases_of_its_first_one(
     journal: Journal,
 ) -> None:
-    first = paid(journal, 1)
+    first = insert_paid(journal, 1)
     wallets = (PAYER, OTHER_PAYER)
     wider = replace(purchase(), wallets=wallets, account=account_id(wallets))
-    found = journal.unfinished(wider)
+    found = journal.find_unfinished(wider)
     assert found is not None
     assert found.id == first.id
 
 
 def test_late_answer_does_not_open_a_payment_that_was_answered(journal: Journal) -> None:
-    payment = paid(journal, 1)
+    payment = insert_paid(journal, 1)
     journal.change(payment.id, Event.ANSWER, NOW, status=200, settlement="0xab")
     assert not journal.change(payment.id, Event.ERROR_ANSWER, NOW, status=500)
     (found,) = journal.payments()
@@ -215,17 +215,17 @@ def test_late_answer_does_not_open_a_payment_that_was_answered(journal: Journal)
 
 
 def test_payment_that_the_owner_wrote_off_is_named_by_the_next_one(journal: Journal) -> None:
-    first = paid(journal, 1)
+    first = insert_paid(journal, 1)
     journal.change(first.id, Event.NO_ANSWER, NOW)
     journal.change(first.id, Event.WRITE_OFF, NOW)
-    second = paid(journal, 2)
+    second = insert_paid(journal, 2)
     assert second.replaces == first.id
     journal.change(second.id, Event.ANSWER, NOW)
-    assert paid(journal, 3).replaces is None
+    assert insert_paid(journal, 3).replaces is None
 
 
 def test_one_authorization_is_recorded_once(journal: Journal) -> None:
-    paid(journal, 1)
+    insert_paid(journal, 1)
     second = journal.reserve(purchase(path="/b"), terms(), PAYER, POLICY, NOW)
     assert isinstance(second, Payment)
     with pytest.raises(JournalError):
@@ -238,7 +238,7 @@ def test_one_authorization_is_recorded_once(journal: Journal) -> None:
 def test_payload_is_deleted_once_the_payment_is_answered(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     journal = Journal(path)
-    payment = paid(journal, 1)
+    payment = insert_paid(journal, 1)
     assert payment.payload == "header 1"
     journal.change(payment.id, Event.ANSWER, NOW, status=200)
     journal.close()
@@ -255,11 +255,11 @@ def test_durable_journal_waits_for_the_disk(tmp_path: Path, is_durable: bool, le
 
 
 def test_final_payments_are_deleted_in_time_and_unfinished_ones_kept(journal: Journal) -> None:
-    answered, lost = paid(journal, 1), paid(journal, 2, path="/b")
+    answered, lost = insert_paid(journal, 1), insert_paid(journal, 2, path="/b")
     journal.change(answered.id, Event.ANSWER, NOW)
-    paid(journal, 3, NOW + KEEP_S - DAY_S, path="/c")
+    insert_paid(journal, 3, NOW + KEEP_S - DAY_S, path="/c")
     assert len(journal.payments()) == 3
-    last = paid(journal, 4, NOW + KEEP_S, path="/d")
+    last = insert_paid(journal, 4, NOW + KEEP_S, path="/d")
     assert [payment.id for payment in journal.payments()] == [lost.id, 3, last.id]
 
 
@@ -275,7 +275,7 @@ def test_refusals_are_kept_for_30_days(journal: Journal) -> None:
             reason="",
         )
         journal.refuse(refusal)
-    paid(journal, 1, NOW + KEEP_REFUSALS_S)
+    insert_paid(journal, 1, NOW + KEEP_REFUSALS_S)
     assert [found.at for found in journal.refusals()] == [NOW + KEEP_REFUSALS_S]
     assert MAX_REFUSALS == 100_000
 
@@ -351,7 +351,7 @@ def test_earlier_journal_is_imported_once(
         assert payment.payload == ("header 1" if state in (State.IN_FLIGHT, State.OPEN) else None)
         assert day(journal) == counted
         is_live = state in (State.IN_FLIGHT, State.OPEN, State.PAID_UNANSWERED)
-        assert (journal.unfinished(bought) is not None) == is_live
+        assert (journal.find_unfinished(bought) is not None) == is_live
         journal.close()
 
 
@@ -397,7 +397,7 @@ def test_killed_process_leaves_possibly_sent_payments_in_the_journal(
     written = {int(str(found.nonce), 16): found for found in journal.payments()}
     assert {int(line) for line in left if line.strip()} <= set(written)
     first = written[int(left[0])]
-    assert journal.spent(exposure(int(time.time()))).day >= 20 * 5_000
+    assert journal.sum_spent(exposure(int(time.time()))).day >= 20 * 5_000
     assert not is_alive(first.owner)
     assert first.payload == f"header {int(left[0])}"
 
@@ -405,7 +405,7 @@ def test_killed_process_leaves_possibly_sent_payments_in_the_journal(
 def test_guards_share_a_store_of_the_program() -> None:
     storage = Storage()
     first, second = Journal(storage), Journal(storage)
-    payment = paid(first, 1)
-    assert second.unresolved() == first.unresolved() == (payment,)
+    payment = insert_paid(first, 1)
+    assert second.find_unresolved() == first.find_unresolved() == (payment,)
     assert pay(second, 1, POLICY, NOW) is None
     storage.close()

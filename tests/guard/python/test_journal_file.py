@@ -28,7 +28,7 @@ def test_new_journal_is_opened_concurrently(tmp_path: Path) -> None:
     for number in range(20):
         path, start = tmp_path / f"{number}.sqlite", Barrier(8)
 
-        def opened(path: Path = path, start: Barrier = start) -> int:
+        def open_journal(path: Path = path, start: Barrier = start) -> int:
             start.wait()
             journal = Journal(path)
             count = len(journal.payments())
@@ -36,7 +36,9 @@ def test_new_journal_is_opened_concurrently(tmp_path: Path) -> None:
             return count
 
         with ThreadPoolExecutor(8) as pool:
-            assert [call.result() for call in [pool.submit(opened) for _ in range(8)]] == [0] * 8
+            assert [call.result() for call in [pool.submit(open_journal) for _ in range(8)]] == [
+                0
+            ] * 8
 
 
 def test_removed_or_replaced_file_stops_payments(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "payments"
 
 
-def connected(log: Path) -> Client:
+def connect(log: Path) -> Client:
     return Client(server(log))
 
 
@@ -50,7 +50,7 @@ def payments(log: Path) -> list[dict[str, Any]]:
 
 
 async def test_paid_tool_is_paid_and_recorded(guard: Guard, payer: x402Client, log: Path) -> None:
-    async with connected(log) as session:
+    async with connect(log) as session:
         tools = GuardedTools(guard, payer, session, url=URL)
         result = await tools.call_tool("weather", {"city": "Bern"})
     assert "sunny in Bern" in result.model_dump_json()
@@ -62,14 +62,14 @@ async def test_paid_tool_is_paid_and_recorded(guard: Guard, payer: x402Client, l
 
 
 async def test_free_tool_costs_nothing(guard: Guard, payer: x402Client, log: Path) -> None:
-    async with connected(log) as session:
+    async with connect(log) as session:
         result = await GuardedTools(guard, payer, session, url=URL).call_tool("hello")
     assert "hello" in result.model_dump_json()
     assert guard.journal.payments() == ()
 
 
 async def test_another_payee_is_refused(guard: Guard, payer: x402Client, log: Path) -> None:
-    async with connected(log) as session:
+    async with connect(log) as session:
         tools = GuardedTools(guard, payer, session, url=URL)
         with pytest.raises(PaymentRefusedError) as refused:
             await tools.call_tool("weather", {"city": "Rome"})
@@ -81,7 +81,7 @@ async def test_another_payee_is_refused(guard: Guard, payer: x402Client, log: Pa
 async def test_server_without_address_is_unknown(
     guard: Guard, payer: x402Client, log: Path
 ) -> None:
-    async with connected(log) as session:
+    async with connect(log) as session:
         await GuardedTools(guard, payer, session).call_tool("weather", {"city": "Rome"})
     (entry,) = guard.journal.payments()
     assert entry.resource == "mcp://tool/weather"
@@ -91,7 +91,7 @@ async def test_server_without_address_is_unknown(
 async def test_offer_changed_by_later_hook_is_not_sent(
     guard: Guard, payer: x402Client, log: Path
 ) -> None:
-    async with connected(log) as session:
+    async with connect(log) as session:
         tools = GuardedTools(guard, payer, session, url=URL)
         payer.on_before_payment_creation(
             lambda context: setattr(context.selected_requirements, "pay_to", OTHER_PAYEE)

@@ -44,7 +44,7 @@ def gate(guard: Guard) -> ToolGate:
     return ToolGate(guard, URL)
 
 
-def required(pay_to: str = PAYEE, amount: str = "5000") -> Message:
+def build_402(pay_to: str = PAYEE, amount: str = "5000") -> Message:
     offer: dict[str, object] = {
         "scheme": "exact",
         "network": BASE,
@@ -67,13 +67,13 @@ def answer(number: int, **result: object) -> Message:
     return {"jsonrpc": "2.0", "id": number, "result": result}
 
 
-def offered(gate: ToolGate, document: Message) -> None:
+def make_offer(gate: ToolGate, document: Message) -> None:
     """Let the client call without a payment and get a 402."""
     assert gate.to_server(call(1)) is None
     gate.to_client(answer(1, isError=True, structuredContent=document, content=[]))
 
 
-async def paid(payer: x402Client, document: Message) -> Message:
+async def pay(payer: x402Client, document: Message) -> Message:
     payload = await payer.create_payment_payload(PaymentRequired.model_validate(document))
     return payload.model_dump(by_alias=True, exclude_none=True)
 
@@ -87,8 +87,8 @@ def code(reply: object) -> str:
 async def test_payment_for_tool_s_offer_passes_and_is_recorded(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
-    offered(gate, required())
-    assert gate.to_server(call(2, await paid(payer, required()))) is None
+    make_offer(gate, build_402())
+    assert gate.to_server(call(2, await pay(payer, build_402()))) is None
     (entry,) = guard.unresolved()
     assert (entry.state, entry.pay_to) == (State.IN_FLIGHT, PAYEE)
     receipt = {"success": True, "transaction": "0xab", "network": BASE}
@@ -100,12 +100,12 @@ async def test_payment_for_tool_s_offer_passes_and_is_recorded(
 async def test_refused_payment_does_not_pass(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
-    offered(gate, required(OTHER_PAYEE))
-    assert code(gate.to_server(call(2, await paid(payer, required(OTHER_PAYEE))))) == (
+    make_offer(gate, build_402(OTHER_PAYEE))
+    assert code(gate.to_server(call(2, await pay(payer, build_402(OTHER_PAYEE))))) == (
         "payto-unknown"
     )
-    offered(gate, required(amount="20000"))
-    assert code(gate.to_server(call(3, await paid(payer, required(amount="20000"))))) == (
+    make_offer(gate, build_402(amount="20000"))
+    assert code(gate.to_server(call(3, await pay(payer, build_402(amount="20000"))))) == (
         "price-jump"
     )
     assert guard.journal.payments() == ()
@@ -114,9 +114,9 @@ async def test_refused_payment_does_not_pass(
 async def test_payment_without_earlier_402_does_not_pass(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
-    payment = await paid(payer, required())
+    payment = await pay(payer, build_402())
     assert code(gate.to_server(call(1, payment))) == "resource-mismatch"
-    offered(gate, required(amount="4000"))
+    make_offer(gate, build_402(amount="4000"))
     assert code(gate.to_server(call(2, payment))) == "resource-mismatch"
     assert guard.journal.payments() == ()
 
@@ -124,8 +124,8 @@ async def test_payment_without_earlier_402_does_not_pass(
 async def test_payment_with_differing_signed_fields_does_not_pass(
     gate: ToolGate, payer: x402Client
 ) -> None:
-    offered(gate, required())
-    payment = await paid(payer, required(OTHER_PAYEE))
+    make_offer(gate, build_402())
+    payment = await pay(payer, build_402(OTHER_PAYEE))
     payment["accepted"]["payTo"] = PAYEE
     assert code(gate.to_server(call(2, payment))) == "signed-differs"
 
@@ -133,20 +133,20 @@ async def test_payment_with_differing_signed_fields_does_not_pass(
 async def test_of_two_offers_with_same_price_the_paid_one_is_judged(
     gate: ToolGate, payer: x402Client
 ) -> None:
-    both = required(OTHER_PAYEE)
-    both["accepts"] = [*both["accepts"], *required()["accepts"]]
-    offered(gate, both)
-    assert code(gate.to_server(call(2, await paid(payer, required(OTHER_PAYEE))))) == (
+    both = build_402(OTHER_PAYEE)
+    both["accepts"] = [*both["accepts"], *build_402()["accepts"]]
+    make_offer(gate, both)
+    assert code(gate.to_server(call(2, await pay(payer, build_402(OTHER_PAYEE))))) == (
         "payto-unknown"
     )
-    assert gate.to_server(call(3, await paid(payer, required()))) is None
+    assert gate.to_server(call(3, await pay(payer, build_402()))) is None
 
 
 async def test_same_payment_passes_again_only_for_same_call(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
-    offered(gate, required())
-    payment = await paid(payer, required())
+    make_offer(gate, build_402())
+    payment = await pay(payer, build_402())
     assert gate.to_server(call(2, payment)) is None
     assert code(gate.to_server(call(3, payment))) == "payment-unresolved"  # it is on its way
     gate.to_client(answer(2, isError=True, content=[]))
@@ -160,11 +160,11 @@ async def test_same_payment_passes_again_only_for_same_call(
 async def test_second_payment_for_a_call_without_an_answer_does_not_pass(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
-    offered(gate, required())
-    assert gate.to_server(call(2, await paid(payer, required()))) is None
+    make_offer(gate, build_402())
+    assert gate.to_server(call(2, await pay(payer, build_402()))) is None
     gate.to_client(answer(2, isError=True, content=[]))
-    offered(gate, required())
-    assert code(gate.to_server(call(3, await paid(payer, required())))) == "payment-unresolved"
+    make_offer(gate, build_402())
+    assert code(gate.to_server(call(3, await pay(payer, build_402())))) == "payment-unresolved"
     (entry,) = guard.unresolved()
     assert entry.state == State.OPEN
 
@@ -172,8 +172,8 @@ async def test_second_payment_for_a_call_without_an_answer_does_not_pass(
 async def test_payment_that_passes_again_is_judged_again(
     gate: ToolGate, guard: Guard, payer: x402Client, bundle_of: Callable[..., Bundle]
 ) -> None:
-    offered(gate, required())
-    payment = await paid(payer, required())
+    make_offer(gate, build_402())
+    payment = await pay(payer, build_402())
     assert gate.to_server(call(2, payment)) is None
     gate.to_client(answer(2, isError=True, content=[]))
     avoided: Row = ["avoid", "F", *RECORD[2:]]
@@ -185,11 +185,11 @@ async def test_other_payment_with_same_nonce_does_not_pass(
     gate: ToolGate, guard: Guard, payer: x402Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("x402.mechanisms.evm.exact.client.create_nonce", lambda: "0x" + "5" * 64)
-    offered(gate, required())
-    assert gate.to_server(call(2, await paid(payer, required()))) is None
-    dear = required(amount="900000")
-    offered(gate, dear)
-    assert code(gate.to_server(call(3, await paid(payer, dear)))) == "signed-differs"
+    make_offer(gate, build_402())
+    assert gate.to_server(call(2, await pay(payer, build_402()))) is None
+    dear = build_402(amount="900000")
+    make_offer(gate, dear)
+    assert code(gate.to_server(call(3, await pay(payer, dear)))) == "signed-differs"
     (entry,) = guard.journal.payments()
     assert entry.amount == 5_000
 
@@ -197,21 +197,21 @@ async def test_other_payment_with_same_nonce_does_not_pass(
 async def test_payment_that_its_owner_wrote_off_does_not_pass_again(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
-    offered(gate, required())
-    payment = await paid(payer, required())
+    make_offer(gate, build_402())
+    payment = await pay(payer, build_402())
     assert gate.to_server(call(2, payment)) is None
     gate.to_client(answer(2, isError=True, content=[]))
     guard.resolve(guard.journal.payments()[0].handle, write_off=True)
     assert code(gate.to_server(call(3, payment))) == "signed-differs"
-    offered(gate, required())
-    assert gate.to_server(call(4, await paid(payer, required()))) is None
+    make_offer(gate, build_402())
+    assert gate.to_server(call(4, await pay(payer, build_402()))) is None
 
 
 async def test_ended_server_leaves_payment_unknown(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
-    offered(gate, required())
-    gate.to_server(call(2, await paid(payer, required())))
+    make_offer(gate, build_402())
+    gate.to_server(call(2, await pay(payer, build_402())))
     gate.close()
     (entry,) = guard.unresolved()
     assert entry.state == State.OPEN
@@ -223,8 +223,8 @@ def test_unreadable_payment_does_not_pass(gate: ToolGate, payment: object) -> No
 
 
 async def test_only_tool_calls_may_contain_a_payment(gate: ToolGate, payer: x402Client) -> None:
-    offered(gate, required())
-    message = call(2, await paid(payer, required())) | {"method": "prompts/get"}
+    make_offer(gate, build_402())
+    message = call(2, await pay(payer, build_402())) | {"method": "prompts/get"}
     assert code(gate.to_server(message)) == "failed"
     assert (
         gate.to_server({"jsonrpc": "2.0", "id": 3, "method": "prompts/get", "params": {}}) is None
@@ -234,8 +234,8 @@ async def test_only_tool_calls_may_contain_a_payment(gate: ToolGate, payer: x402
 async def test_error_after_payment_leaves_it_unknown(
     gate: ToolGate, guard: Guard, payer: x402Client
 ) -> None:
-    offered(gate, required())
-    gate.to_server(call(2, await paid(payer, required())))
+    make_offer(gate, build_402())
+    gate.to_server(call(2, await pay(payer, build_402())))
     gate.to_client({"jsonrpc": "2.0", "id": 2, "error": {"code": -32_603, "message": "broken"}})
     (entry,) = guard.unresolved()
     assert entry.state == State.OPEN
@@ -262,7 +262,7 @@ async def test_client_and_server_work_through_the_command(
 
         async def weather(city: str) -> str:
             asked = await client.call_tool("weather", {"city": city})
-            meta: Any = {"x402/payment": await paid(payer, asked.structured_content or {})}
+            meta: Any = {"x402/payment": await pay(payer, asked.structured_content or {})}
             result = await client.call_tool("weather", {"city": city}, meta=meta)
             return result.model_dump_json()
 
@@ -274,7 +274,7 @@ async def test_client_and_server_work_through_the_command(
     assert len(log.read_text().splitlines()) == 1
 
 
-def encoded(text: str) -> str:
+def encode_text(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
@@ -282,20 +282,20 @@ HIDDEN: dict[str, Callable[[Message], object]] = {
     "object": lambda payment: payment,
     "JSON": json.dumps,
     "JSON in JSON": lambda payment: json.dumps(json.dumps(payment)),
-    "base64": lambda payment: encoded(json.dumps(payment)),
+    "base64": lambda payment: encode_text(json.dumps(payment)),
     "base64url": lambda payment: base64.urlsafe_b64encode(json.dumps(payment).encode()).decode(),
-    "base64 in base64": lambda payment: encoded(encoded(json.dumps(payment))),
+    "base64 in base64": lambda payment: encode_text(encode_text(json.dumps(payment))),
     "nested": lambda payment: [{"a": [json.dumps(payment)]}],
-    "headers": lambda payment: {"headers": {"PAYMENT-SIGNATURE": encoded(json.dumps(payment))}},
+    "headers": lambda payment: {"headers": {"PAYMENT-SIGNATURE": encode_text(json.dumps(payment))}},
     "header in a text": lambda payment: (
-        f'curl -H "PAYMENT-SIGNATURE: {encoded(json.dumps(payment))}" https://api.example.com/'
+        f'curl -H "PAYMENT-SIGNATURE: {encode_text(json.dumps(payment))}" https://api.example.com/'
     ),
     "JSON in a text": lambda payment: f"Send this: {json.dumps(payment)} and wait.",
     "percent-encoded": lambda payment: f"https://a.example/?p={quote(json.dumps(payment))}",
     "name of a member": lambda payment: {json.dumps(payment): 1},
     "without a version": lambda payment: {"payload": payment["payload"]},
     "only what was signed": lambda payment: payment["payload"],
-    "data URL": lambda payment: f"data:application/json;base64,{encoded(json.dumps(payment))}",
+    "data URL": lambda payment: f"data:application/json;base64,{encode_text(json.dumps(payment))}",
 }
 
 
@@ -303,7 +303,7 @@ HIDDEN: dict[str, Callable[[Message], object]] = {
 async def test_payment_inside_the_arguments_does_not_pass(
     gate: ToolGate, payer: x402Client, form: str
 ) -> None:
-    hidden = HIDDEN[form](await paid(payer, required()))
+    hidden = HIDDEN[form](await pay(payer, build_402()))
     arguments = {"city": "Bern", "note": hidden}
     message = call(9) | {"params": {"name": "weather", "arguments": arguments}}
     assert code(gate.to_server(message)) == "signed-differs"
@@ -312,13 +312,16 @@ async def test_payment_inside_the_arguments_does_not_pass(
 async def test_payment_next_to_the_arguments_does_not_pass(
     gate: ToolGate, payer: x402Client
 ) -> None:
-    payment = await paid(payer, required())
+    payment = await pay(payer, build_402())
     call_with_meta: Message = {"name": "weather", "_meta": {"other/payment": payment}}
     for method, params in (
         ("tools/call", call_with_meta),
         ("tools/call", {"name": "weather", "arguments": {}, "more": payment}),
         ("prompts/get", {"name": "buy", "arguments": {"payment": json.dumps(payment)}}),
-        ("completion/complete", {"argument": {"name": "a", "value": encoded(json.dumps(payment))}}),
+        (
+            "completion/complete",
+            {"argument": {"name": "a", "value": encode_text(json.dumps(payment))}},
+        ),
     ):
         message = {"jsonrpc": "2.0", "id": 9, "method": method, "params": params}
         assert code(gate.to_server(message)) == "signed-differs"
@@ -346,10 +349,10 @@ def test_ordinary_arguments_pass(gate: ToolGate) -> None:
 async def test_model_reads_no_address_and_no_setting_that_loosens(
     gate: ToolGate, payer: x402Client
 ) -> None:
-    document = required()
+    document = build_402()
     document["accepts"][0]["payTo"] = OTHER_PAYEE
-    offered(gate, document)
-    reply = gate.to_server(call(2, await paid(payer, document)))
+    make_offer(gate, document)
+    reply = gate.to_server(call(2, await pay(payer, document)))
     assert code(reply) == "payto-unknown"
     text = json.dumps(reply).lower()
     assert OTHER_PAYEE.lower() not in text

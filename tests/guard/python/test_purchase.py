@@ -64,13 +64,13 @@ def opened(
     return make
 
 
-async def unresolved(http: GuardedClient, url: str) -> PaymentUnresolved:
+async def read_unresolved(http: GuardedClient, url: str) -> PaymentUnresolved:
     with pytest.raises(PaymentUnresolved) as caught:
         await http.get(url)
     return caught.value
 
 
-def pending(_call: object) -> Answer:
+def answer_later(_call: object) -> Answer:
     """A 402 as the official SDK answers while a settlement is pending."""
     return Answer(402, {"PAYMENT-RESPONSE": "e30="}, b'{"error":"settlement_pending"}')
 
@@ -95,7 +95,7 @@ async def test_payment_of_one_wallet_is_never_sent_for_another(
 async def test_only_complete_2xx_permits_a_second_payment(
     seller: Seller, opened: Open, status: int
 ) -> None:
-    seller.answer = pending if status == 402 else lambda _call: Answer(status)
+    seller.answer = answer_later if status == 402 else lambda _call: Answer(status)
     async with opened() as http:
         for _ in range(3):
             assert (await http.get(f"{seller.url}/data")).status_code == status
@@ -115,13 +115,13 @@ async def test_expired_payment_is_unresolved_without_node_until_purchase_ends(
     clock = [float(payment.valid_before)]
     async with opened() as http:
         http.guard.clock = lambda: clock[0]
-        error = await unresolved(http, f"{seller.url}/data")
+        error = await read_unresolved(http, f"{seller.url}/data")
         assert (error.code, error.nonce) == (Code.PAYMENT_UNRESOLVED, payment.nonce)
         assert (error.state, error.network) == (State.OPEN, payment.network)
         assert (error.handle, error.retry_until) == (payment.handle, payment.valid_before - 6)
         assert f"tollgauge-guard unresolved --journal {http.guard.journal.path}" in error.remedy
         clock[0] = payment.ends_at - 1
-        await unresolved(http, f"{seller.url}/data")
+        await read_unresolved(http, f"{seller.url}/data")
         clock[0] = payment.ends_at
         with pytest.raises(PaymentRefusedError) as refused:  # the SDK signs by the real clock
             await http.get(f"{seller.url}/data")
@@ -139,7 +139,7 @@ async def test_given_purchase_never_ends(seller: Seller, opened: Open) -> None:
             await http.get(f"{seller.url}/data")
             (payment,) = http.guard.unresolved()
             http.guard.clock = lambda: payment.ends_at + 10**6
-            await unresolved(http, f"{seller.url}/data?other=1")
+            await read_unresolved(http, f"{seller.url}/data?other=1")
         (payment,) = http.guard.unresolved()
     assert (payment.purchase, payment.state) == ("key:order-42", State.OPEN)
     assert len(seller.payments) == 1
@@ -181,7 +181,7 @@ async def test_node_that_shows_a_payment_used_ends_the_signing(
         http.guard.clock = lambda: float(payment.valid_before)
         found = await asyncio.to_thread(http.guard.resolve, payment.handle)
         assert found.state == State.PAID_UNANSWERED
-        error = await unresolved(http, f"{seller.url}/data")
+        error = await read_unresolved(http, f"{seller.url}/data")
         assert error.state == State.PAID_UNANSWERED
         assert "pay-again" in error.remedy
         closed = await asyncio.to_thread(http.guard.resolve, payment.handle, write_off=True)

@@ -102,7 +102,7 @@ def by_solana(offer: dict[str, Any]) -> None:
     offer["extra"] = {"feePayer": FEE_PAYER, "recentBlockhash": "1" * 32}
 
 
-async def paid(http: GuardedClient, url: str) -> Payment:
+async def pay(http: GuardedClient, url: str) -> Payment:
     answer = await http.get(url)
     assert answer.status_code == 200
     payment = http.guard.payment(answer)
@@ -131,7 +131,7 @@ async def test_payload_of_official_client_is_read_and_paid(
     seller.ask = ask
     path = "/other" if ask is by_solana else "/data"
     async with opened() as http:
-        payment = await paid(http, f"{seller.url}{path}")
+        payment = await pay(http, f"{seller.url}{path}")
     assert (payment.scheme, payment.method) == (scheme, method)
     assert payment.exposure == exposure
     assert len(seller.payments) == 1
@@ -367,7 +367,7 @@ async def test_solana_payment_is_found_by_the_payer_s_signature(
 async def test_settled_amount_of_upto_is_read_from_the_log(seller: Seller, opened: Open) -> None:
     seller.ask = by_upto
     async with opened() as http:
-        payment = await paid(http, f"{seller.url}/data")
+        payment = await pay(http, f"{seller.url}/data")
         nonce = str(payment.nonce)
         calls = {
             "eth_chainId": "0x2105",
@@ -393,7 +393,7 @@ async def test_settled_amount_of_upto_is_read_from_the_log(seller: Seller, opene
         for _ in range(2):  # reading the chain again gives nothing more back
             settled = http.guard.resolve(payment.handle)
             assert (settled.state, settled.exposure) == (State.DELIVERED, 1_200)
-        assert http.guard.journal.spent(where(payment)).lifetime == 1_200
+        assert http.guard.journal.sum_spent(where(payment)).lifetime == 1_200
 
 
 def where(payment: Payment) -> Exposure:
@@ -416,7 +416,7 @@ async def test_allowed_extension_is_echoed(seller: Seller, opened: Open) -> None
 
     seller.ask, seller.change = by_permit2, declare
     async with opened(policy=Policy()) as http:
-        payment = await paid(http, f"{seller.url}/data")
+        payment = await pay(http, f"{seller.url}/data")
     assert payment.pay_to == PAYEE
 
 

@@ -10,7 +10,7 @@ from tests.store.chain.test_volumes import (
     SHOP,
     TRADES,
     host,
-    indexed,
+    index_trades,
     text,
 )
 from tests.support.attacks import AS_OF, USD, Trade, address
@@ -38,13 +38,13 @@ def payto_change(before: str, after: str, at: int = AS_OF) -> TermChange:
     return TermChange(at=at, kind="payto-changed", source="probe", before=before, after=after)
 
 
-async def measured(store: Store, trades: list[Trade]) -> None:
-    await indexed(store, trades)
+async def measure_trades(store: Store, trades: list[Trade]) -> None:
+    await index_trades(store, trades)
     await settlement.measure(store, CHAIN, now=AS_OF)
 
 
 async def test_income_is_that_of_complete_days_with_proven_payers(store: Store) -> None:
-    await measured(store, TRADES)
+    await measure_trades(store, TRADES)
     wallet = await store.reading(read_wallet, text(SELLER), now=AS_OF)
     assert wallet is not None
     (network,) = wallet.networks
@@ -61,7 +61,7 @@ async def test_income_is_that_of_complete_days_with_proven_payers(store: Store) 
 
 
 async def test_largest_payers_are_named_and_few(store: Store) -> None:
-    await measured(store, PAYERS)
+    await measure_trades(store, PAYERS)
     wallet = await store.reading(read_wallet, text(SHOP), now=AS_OF)
     assert wallet is not None
     assert wallet.networks[0].income is not None
@@ -71,7 +71,7 @@ async def test_largest_payers_are_named_and_few(store: Store) -> None:
 
 
 async def test_income_without_payments_in_the_periods_is_deleted(store: Store) -> None:
-    await measured(store, PAYERS)
+    await measure_trades(store, PAYERS)
     await store.writing(periods.drop_incomes, CHAIN, before_day=1)
     assert await store.reading(periods.income_of, CHAIN, text(SHOP)) is not None
     await store.writing(periods.drop_incomes, CHAIN, before_day=10**6)
@@ -113,7 +113,7 @@ async def test_addresses_of_endpoints_that_are_not_public_are_unknown(store: Sto
 
 
 async def test_known_seller_belongs_to_its_first_site(store: Store) -> None:
-    await measured(store, TRADES)
+    await measure_trades(store, TRADES)
     wallet = await store.reading(read_wallet, text(SELLER), now=AS_OF)
     assert wallet is not None
     assert wallet.networks[0].owner is not None

@@ -58,7 +58,7 @@ def entry(
     )
 
 
-async def listed(store: Store, *wallets: bytes, host: str = "seller") -> None:
+async def list_endpoints(store: Store, *wallets: bytes, host: str = "seller") -> None:
     for wallet in wallets:
         resource = parse_resource(f"https://{host}-{wallet.hex()[:8]}.dev/pay")
         await store.writing(
@@ -75,16 +75,16 @@ async def listed(store: Store, *wallets: bytes, host: str = "seller") -> None:
         )
 
 
-async def started(store: Store, *addresses: bytes, at: int = NOW) -> Cursor:
+async def start_index(store: Store, *addresses: bytes, at: int = NOW) -> Cursor:
     """A chain that is indexed up to block 100, with these wallets."""
-    await listed(store, *addresses)
+    await list_endpoints(store, *addresses)
     cursor = await store.writing(chains.start, CHAIN, header(100, at=at))
     return await store.writing(
         chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
     )
 
 
-async def advanced(
+async def advance_cursor(
     store: Store, cursor: Cursor, headers: Sequence[BlockHeader], *entries: Entry, **rest: Any
 ) -> Cursor:
     return await store.writing(
@@ -103,38 +103,38 @@ async def sums(store: Store) -> dict[tuple[bytes, int, bytes], tuple[int, int, i
 
 
 async def test_step_writes_entries_and_cursor_together(store: Store) -> None:
-    cursor = await started(store, SELLER)
+    cursor = await start_index(store, SELLER)
     block = header(101)
-    after = await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
+    after = await advance_cursor(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
     assert (after.number, after.hash) == (101, block.hash)
     assert await rows(store) == [(101, 5000)]
     assert await sums(store) == {(SELLER, 20_500, ANN): (1, 5000, 0)}
 
 
 async def test_step_from_an_outdated_cursor_changes_nothing(store: Store) -> None:
-    cursor = await started(store, SELLER)
+    cursor = await start_index(store, SELLER)
     block = header(101)
-    await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
+    await advance_cursor(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
     with pytest.raises(CursorOvertakenError):
-        await advanced(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
+        await advance_cursor(store, cursor, [block], entry(block, 3, SELLER, ANN, 5_000))
     assert await rows(store) == [(101, 5000)]
 
 
 async def test_step_without_a_new_wallet_is_rejected(store: Store) -> None:
-    cursor = await started(store, SELLER)
-    await listed(store, SHOP)
+    cursor = await start_index(store, SELLER)
+    await list_endpoints(store, SHOP)
     after = await store.writing(
         chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
     )
     with pytest.raises(CursorOvertakenError):
-        await advanced(store, cursor, [header(101)])
-    await advanced(store, after, [header(101)])
+        await advance_cursor(store, cursor, [header(101)])
+    await advance_cursor(store, after, [header(101)])
 
 
 async def test_reorganisation_removes_exactly_the_rows_of_its_blocks(store: Store) -> None:
-    cursor = await started(store, SELLER)
+    cursor = await start_index(store, SELLER)
     old = [header(101), header(102), header(103)]
-    cursor = await advanced(
+    cursor = await advance_cursor(
         store,
         cursor,
         old,
@@ -143,7 +143,7 @@ async def test_reorganisation_removes_exactly_the_rows_of_its_blocks(store: Stor
         entry(old[2], 0, SELLER, BEN, 40, incoming=False),
     )
     new = [header(102, fork="b"), header(103, fork="b"), header(104, fork="b")]
-    cursor = await advanced(
+    cursor = await advance_cursor(
         store, cursor, new, entry(new[1], 9, SELLER, BEN, 80), common=101, finalized=101
     )
     assert await rows(store) == [(101, 10), (103, 80)]
@@ -157,33 +157,33 @@ async def test_reorganisation_removes_exactly_the_rows_of_its_blocks(store: Stor
 
 
 async def test_sums_may_exceed_integer_columns(store: Store) -> None:
-    cursor = await started(store, SELLER)
+    cursor = await start_index(store, SELLER)
     block, most = header(101), 2**256 - 1
-    cursor = await advanced(
+    cursor = await advance_cursor(
         store, cursor, [block], *(entry(block, n, SELLER, ANN, most) for n in range(3))
     )
     assert (await sums(store))[(SELLER, 20_500, ANN)] == (3, 3 * most, 0)
     block = header(101, fork="b")
-    await advanced(store, cursor, [block], entry(block, 0, SELLER, ANN, 1), common=100)
+    await advance_cursor(store, cursor, [block], entry(block, 0, SELLER, ANN, 1), common=100)
     assert (await sums(store))[(SELLER, 20_500, ANN)] == (1, 1, 0)
 
 
 async def test_entries_of_a_large_step_are_stored_once(store: Store) -> None:
-    cursor = await started(store, SELLER)
+    cursor = await start_index(store, SELLER)
     block = header(101)
     payers = [hashlib.sha256(b"%d" % n).digest()[:20] for n in range(7_000)]
     entries = [entry(block, n, SELLER, payer, n) for n, payer in enumerate(payers)]
-    cursor = await advanced(store, cursor, [block], *entries)
+    cursor = await advance_cursor(store, cursor, [block], *entries)
     assert len(await rows(store)) == len(await sums(store)) == 7_000
-    await advanced(store, cursor, [header(101, fork="b")], common=100)
+    await advance_cursor(store, cursor, [header(101, fork="b")], common=100)
     assert await rows(store) == []
     assert await sums(store) == {}
 
 
 async def test_wallets_are_back_filled_downwards_and_merged(store: Store) -> None:
-    cursor = await started(store, SELLER)
-    cursor = await advanced(store, cursor, [header(101), header(102)])
-    await listed(store, SHOP)
+    cursor = await start_index(store, SELLER)
+    cursor = await advance_cursor(store, cursor, [header(101), header(102)])
+    await list_endpoints(store, SHOP)
     cursor = await store.writing(
         chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
     )
@@ -209,7 +209,7 @@ async def test_wallets_are_back_filled_downwards_and_merged(store: Store) -> Non
 
 
 async def test_same_blocks_are_not_back_filled_twice(store: Store) -> None:
-    cursor = await started(store, SELLER)
+    cursor = await start_index(store, SELLER)
     block = header(100)
     missing = await store.writing(wallets.backlog, CHAIN, limit=10)
     assert missing is not None
@@ -221,23 +221,23 @@ async def test_same_blocks_are_not_back_filled_twice(store: Store) -> None:
 
 
 async def test_wallet_added_on_a_removed_block_is_indexed_from_the_fork(store: Store) -> None:
-    cursor = await started(store, SELLER)
-    cursor = await advanced(store, cursor, [header(101), header(102), header(103)])
-    await listed(store, SHOP)
+    cursor = await start_index(store, SELLER)
+    cursor = await advance_cursor(store, cursor, [header(101), header(102), header(103)])
+    await list_endpoints(store, SHOP)
     cursor = await store.writing(
         chains.add_wallets, cursor, await store.writing(wallets.new_addresses, CHAIN)
     )
     fork = [header(n, fork="b", at=NOW + n) for n in (102, 103, 104)]
-    await advanced(store, cursor, fork, common=101)
+    await advance_cursor(store, cursor, fork, common=101)
     assert (await store.reading(wallets.lows, CHAIN))[SHOP] == 102
 
 
 async def test_audit_adds_missing_entries_once(store: Store) -> None:
-    cursor = await started(store, SELLER)
+    cursor = await start_index(store, SELLER)
     blocks = [header(101), header(102)]
     seen = entry(blocks[0], 1, SELLER, ANN, 5)
     hidden = entry(blocks[1], 1, SELLER, BEN, 6)
-    cursor = await advanced(store, cursor, blocks, seen, finalized=102)
+    cursor = await advance_cursor(store, cursor, blocks, seen, finalized=102)
     added = await store.writing(
         chains.record_audit, cursor, Span(101, 102, final=True), [seen, hidden], at=NOW
     )
@@ -250,20 +250,20 @@ async def test_audit_adds_missing_entries_once(store: Store) -> None:
 
 
 async def test_endpoints_of_a_wallet_are_marked_at_most_once_per_interval(store: Store) -> None:
-    cursor = await started(store, SELLER, SHOP)
-    await listed(store, SELLER, host="other")
+    cursor = await start_index(store, SELLER, SHOP)
+    await list_endpoints(store, SELLER, host="other")
     block = header(101)
-    cursor = await advanced(store, cursor, [block], entry(block, 0, SELLER, ANN, 1))
+    cursor = await advance_cursor(store, cursor, [block], entry(block, 0, SELLER, ANN, 1))
     assert await store.writing(wallets.mark_dirty, CHAIN, now=NOW, every_ms=1_000) == 2
     assert await store.writing(wallets.mark_dirty, CHAIN, now=NOW, every_ms=1_000) == 0
     block = header(102)
-    await advanced(store, cursor, [block], entry(block, 0, SELLER, ANN, 1))
+    await advance_cursor(store, cursor, [block], entry(block, 0, SELLER, ANN, 1))
     assert await store.writing(wallets.mark_dirty, CHAIN, now=NOW + 999, every_ms=1_000) == 0
     assert await store.writing(wallets.mark_dirty, CHAIN, now=NOW + 1_000, every_ms=1_000) == 2
 
 
 async def test_only_evm_addresses_of_the_chain_become_wallets(store: Store) -> None:
-    await listed(store, SELLER)
+    await list_endpoints(store, SELLER)
     for number, (network, pay_to) in enumerate(
         [("eip155:1", text(SHOP)), (NETWORK, "0x12"), (NETWORK, "alice"), ("solana:x", "abc")]
     ):
@@ -287,7 +287,7 @@ async def test_only_evm_addresses_of_the_chain_become_wallets(store: Store) -> N
 @pytest.mark.parametrize("shift", [0, 1, DAY_MS // 2, DAY_MS - 1])
 async def test_window_is_exact_to_the_millisecond(store: Store, shift: int) -> None:
     as_of = NOW + shift
-    cursor = await started(store, SELLER, at=as_of - 40 * DAY_MS)
+    cursor = await start_index(store, SELLER, at=as_of - 40 * DAY_MS)
     instants = sorted(
         {
             *(as_of - WINDOW_MS + off for off in (-1, 0, 1)),
@@ -299,7 +299,7 @@ async def test_window_is_exact_to_the_millisecond(store: Store, shift: int) -> N
     instants = [instant for instant in instants if instant <= as_of]
     blocks = [header(101 + n, at=at) for n, at in enumerate(instants)]
     entries = [entry(block, 0, SELLER, ANN, 2**n) for n, block in enumerate(blocks)]
-    await advanced(store, cursor, blocks, *entries)
+    await advance_cursor(store, cursor, blocks, *entries)
     for moment in (as_of, as_of - 1, as_of - DAY_MS - 1, as_of + 1, as_of + DAY_MS):
         inside = [n for n, at in enumerate(instants) if moment - WINDOW_MS < at <= moment]
         (row,) = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=moment)
@@ -309,12 +309,12 @@ async def test_window_is_exact_to_the_millisecond(store: Store, shift: int) -> N
 
 
 async def test_coverage_states_the_indexed_part_of_the_window(store: Store) -> None:
-    cursor = await started(store, SELLER, at=NOW - 10 * DAY_MS)
+    cursor = await start_index(store, SELLER, at=NOW - 10 * DAY_MS)
     assert await store.reading(volumes.coverage, CHAIN, text(SHOP), as_of=NOW) is None
     covered = await store.reading(volumes.coverage, CHAIN, text(SELLER), as_of=NOW)
     assert covered is not None
     assert covered.indexed_ms == 0
-    await advanced(store, cursor, [header(101, at=NOW - DAY_MS)])
+    await advance_cursor(store, cursor, [header(101, at=NOW - DAY_MS)])
     covered = await store.reading(volumes.coverage, CHAIN, text(SELLER), as_of=NOW)
     assert covered is not None
     assert (covered.indexed_ms, covered.to_block) == (9 * DAY_MS, 101)
@@ -322,9 +322,9 @@ async def test_coverage_states_the_indexed_part_of_the_window(store: Store) -> N
 
 
 async def test_evidence_contains_payer_sums_and_returned_amounts(store: Store) -> None:
-    cursor = await started(store, SELLER)
+    cursor = await start_index(store, SELLER)
     block = header(101)
-    await advanced(
+    await advance_cursor(
         store,
         cursor,
         [block],
@@ -349,18 +349,18 @@ def _id(tx: Connection) -> str:
 
 
 async def test_payer_list_contains_the_largest_payers(store: Store) -> None:
-    cursor = await started(store, SELLER)
+    cursor = await start_index(store, SELLER)
     block = header(101)
     entries = [entry(block, n, SELLER, payer, n) for n, payer in enumerate((EVE, BEN, ANN))]
-    await advanced(store, cursor, [block], *entries)
+    await advance_cursor(store, cursor, [block], *entries)
     payers = await store.reading(volumes.payers, CHAIN, text(SELLER), as_of=NOW, most=2)
     assert [row.payer for row in payers] == [text(ANN), text(BEN)]
 
 
 async def test_volume_of_a_chain_excludes_self_payments(store: Store) -> None:
-    cursor = await started(store, SELLER, SHOP, at=NOW - WINDOW_MS)
+    cursor = await start_index(store, SELLER, SHOP, at=NOW - WINDOW_MS)
     block = header(101)
-    await advanced(
+    await advance_cursor(
         store,
         cursor,
         [block],
@@ -372,7 +372,7 @@ async def test_volume_of_a_chain_excludes_self_payments(store: Store) -> None:
     )
     _, volume = await store.writing(volumes.measure_chain, CHAIN, as_of=NOW)
     await store.writing(volumes.publish, volume)
-    assert await store.writing(volumes.published) == (volume,)
+    assert await store.writing(volumes.load_published) == (volume,)
     assert (volume.volume, volume.proven_volume) == (2**200 + 50, 0)
     assert (volume.receivers, volume.payers, volume.wallets) == (2, 1, 2)
     assert volume.indexed_permille == 1_000
@@ -383,10 +383,10 @@ async def test_old_transfers_and_sums_are_deleted_in_batches(
 ) -> None:
     monkeypatch.setattr(settlement, "FORGET_BLOCKS", 1)
     monkeypatch.setattr(settlement, "FORGET_WALLETS", 1)
-    cursor = await started(store, SELLER, SHOP)
+    cursor = await start_index(store, SELLER, SHOP)
     old, later = header(101, at=NOW - 50 * DAY_MS), header(102, at=NOW - 49 * DAY_MS)
     new = header(103)
-    await advanced(
+    await advance_cursor(
         store,
         cursor,
         [old, later, new],

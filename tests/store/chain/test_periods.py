@@ -14,7 +14,7 @@ from tests.store.chain.test_volumes import (
     TRADES,
     WATCHED,
     host,
-    indexed,
+    index_trades,
 )
 from tests.support.attacks import AS_OF, USD, Trade, address, flows_of
 
@@ -45,7 +45,7 @@ def day(trade: Trade) -> int:
     return day_of(AS_OF - round(trade.days * DAY_MS))
 
 
-def expected(first: int, last: int) -> PeriodFigures:
+def compute_expected(first: int, last: int) -> PeriodFigures:
     """The figures of some days, with the payers that the 30 days before their end prove."""
     watched = {*SOLD_AT, *OWNERS}
     sites = {wallet: site(host(wallet)) for wallet in SOLD_AT}
@@ -67,29 +67,29 @@ def expected(first: int, last: int) -> PeriodFigures:
     )
 
 
-async def measured(store: Store) -> ChainPeriods:
-    await indexed(store, MORE)
+async def measure_periods(store: Store) -> ChainPeriods:
+    await index_trades(store, MORE)
     await settlement.measure(store, CHAIN, now=AS_OF)
-    (found,) = await store.reading(periods.published)
+    (found,) = await store.reading(periods.load_published)
     return found
 
 
 async def test_periods_equal_markets_of_the_same_days(store: Store) -> None:
-    found = await measured(store)
+    found = await measure_periods(store)
     assert found.last_day == LAST
     day_1, week, month = found.comparisons
     assert (day_1.days, week.days, month.days) == (1, 7, 30)
-    assert day_1.current == expected(LAST, LAST)
-    assert day_1.previous == expected(LAST - 1, LAST - 1)
-    assert week.current == expected(LAST - 6, LAST)
-    assert week.previous == expected(LAST - 13, LAST - 7)
-    assert month.current == expected(LAST - 29, LAST)
+    assert day_1.current == compute_expected(LAST, LAST)
+    assert day_1.previous == compute_expected(LAST - 1, LAST - 1)
+    assert week.current == compute_expected(LAST - 6, LAST)
+    assert week.previous == compute_expected(LAST - 13, LAST - 7)
+    assert month.current == compute_expected(LAST - 29, LAST)
     assert month.previous is None
     assert (day_1.current.proven_buyers, month.current.proven_buyers) == (1, 2)
 
 
 async def test_days_add_up_to_the_longest_period(store: Store) -> None:
-    found = await measured(store)
+    found = await measure_periods(store)
     assert [one.day for one in found.by_day] == list(range(LAST - 29, LAST + 1))
     month = found.comparisons[-1].current
     assert sum(one.transfers for one in found.by_day) == month.settlements
@@ -98,14 +98,14 @@ async def test_days_add_up_to_the_longest_period(store: Store) -> None:
 
 
 async def test_previous_month_has_the_figures_measured_at_its_end(store: Store) -> None:
-    earlier = await measured(store)
+    earlier = await measure_periods(store)
     later = AS_OF + 30 * DAY_MS
     cursor = await store.reading(cursors.cursor, CHAIN)
     assert cursor is not None
     header = BlockHeader(cursor.number + 1, b"later".ljust(32), cursor.hash, later)
     await store.writing(cursors.advance, cursor, [header], [], finalized=0)
     await settlement.measure(store, CHAIN, now=later)
-    (found,) = await store.reading(periods.published)
+    (found,) = await store.reading(periods.load_published)
     month = found.comparisons[-1]
     assert month.previous == earlier.comparisons[-1].current
     assert month.current == PeriodFigures(
@@ -115,11 +115,11 @@ async def test_previous_month_has_the_figures_measured_at_its_end(store: Store) 
 
 async def test_nothing_is_published_before_a_chain_is_indexed(store: Store) -> None:
     await settlement.measure(store, CHAIN, now=AS_OF)
-    assert await store.reading(periods.published) == ()
+    assert await store.reading(periods.load_published) == ()
 
 
 async def test_facilitators_have_the_payments_that_were_looked_up(store: Store) -> None:
-    await indexed(store, MORE)
+    await index_trades(store, MORE)
     everything = await store.reading(submitters.find_unknown, CHAIN, final=10**6, limit=10**6)
     found = {one: (b"\x01" if one.number % 2 else b"\x02") * 20 for one in everything}
     unknown, lacking, *known = everything
@@ -128,7 +128,7 @@ async def test_facilitators_have_the_payments_that_were_looked_up(store: Store) 
     assert await store.reading(submitters.find_unknown, CHAIN, final=10**6, limit=9) == [unknown]
     assert await store.reading(submitters.find_unknown, CHAIN, final=0, limit=9) == []
     await settlement.measure(store, CHAIN, now=AS_OF, signers={b"\x01" * 20})
-    (published,) = await store.reading(periods.published)
+    (published,) = await store.reading(periods.load_published)
     paid = {
         number: trade
         for number, trade in enumerate(sorted(MORE, key=lambda trade: -trade.days), 1)
@@ -164,12 +164,12 @@ async def test_facilitators_have_the_payments_that_were_looked_up(store: Store) 
 async def test_only_the_largest_facilitators_are_stored(store: Store) -> None:
     many = [Trade(CAT, SHOP, USD, 2 + number / 100) for number in range(submitters.TOP + 3)]
     today = Trade(CAT, MAPS, USD, 0.1)  # completes the days before
-    await indexed(store, [*many, Trade(CAT, SHOP, USD, 3), today])
+    await index_trades(store, [*many, Trade(CAT, SHOP, USD, 3), today])
     _, *everything = await store.reading(submitters.find_unknown, CHAIN, final=10**6, limit=99)
     addresses = {one: bytes([min(n, submitters.TOP + 2)]) * 20 for n, one in enumerate(everything)}
     await store.writing(submitters.save, CHAIN, addresses)
     await settlement.measure(store, CHAIN, now=AS_OF)
-    (published,) = await store.reading(periods.published)
+    (published,) = await store.reading(periods.load_published)
     month = published.facilitators[-1]
     assert (month.submitters, len(month.top)) == (submitters.TOP + 3, submitters.TOP)
     assert month.top[0].settlements == 2

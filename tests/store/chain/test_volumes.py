@@ -59,7 +59,7 @@ def text(wallet: bytes) -> str:
     return "0x" + wallet.hex()
 
 
-async def indexed(store: Store, trades: list[Trade]) -> None:
+async def index_trades(store: Store, trades: list[Trade]) -> None:
     """A chain on which these trades were indexed, a block each."""
     for wallet in SOLD_AT:
         resource = _resource(wallet)
@@ -105,7 +105,7 @@ async def indexed(store: Store, trades: list[Trade]) -> None:
     await store.writing(cursors.advance, cursor, headers, entries, finalized=0)
 
 
-def expected() -> Measurement:
+def compute_expected() -> Measurement:
     return market_of(
         TRADES, sites={wallet: site(host(wallet)) for wallet in SOLD_AT}, anchors=OWNERS
     )
@@ -117,27 +117,27 @@ async def demand(store: Store, wallet: bytes, as_of: int = AS_OF) -> DemandEvide
 
 
 async def test_demand_from_rows_equals_demand_from_trades(store: Store) -> None:
-    await indexed(store, TRADES)
+    await index_trades(store, TRADES)
     demands, volume = await store.reading(volumes.measure_chain, CHAIN, as_of=AS_OF)
-    assert dict(demands) == dict(expected().demands)
+    assert dict(demands) == dict(compute_expected().demands)
     assert dict(demands)[SELLER].weights == (("books.example", 450_000), ("maps.example", 375_000))
     assert volume.proven_payers == 1
-    assert volume.volume == expected().volume
+    assert volume.volume == compute_expected().volume
 
 
 async def test_measured_chain_is_read_with_one_row_per_wallet(store: Store) -> None:
-    await indexed(store, TRADES)
+    await index_trades(store, TRADES)
     before = await demand(store, SELLER)
     assert (before.payers, before.proven_payers, before.weights) == (2, 0, ())
     await settlement.measure(store, CHAIN, now=AS_OF)
     for wallet in SOLD_AT:
-        assert await demand(store, wallet) == dict(expected().demands)[wallet]
-    (published,) = await store.reading(volumes.published)
+        assert await demand(store, wallet) == dict(compute_expected().demands)[wallet]
+    (published,) = await store.reading(volumes.load_published)
     assert (published.as_of, published.proven_payers) == (AS_OF, 1)
 
 
 async def test_demand_of_a_window_without_transfers_is_deleted(store: Store) -> None:
-    await indexed(store, TRADES)
+    await index_trades(store, TRADES)
     await settlement.measure(store, CHAIN, now=AS_OF)
     later = AS_OF + 31 * DAY_MS
     await settlement.measure(store, CHAIN, now=later)
@@ -145,7 +145,7 @@ async def test_demand_of_a_window_without_transfers_is_deleted(store: Store) -> 
 
 
 async def test_payto_belongs_to_the_first_known_site(store: Store) -> None:
-    await indexed(store, TRADES)
+    await index_trades(store, TRADES)
     endpoint = await store.reading(lambda tx: endpoints.get(tx, _resource(SELLER).id))
     assert endpoint is not None
     thief = parse_resource("https://thief.dev/pay")
@@ -163,7 +163,7 @@ async def test_payto_belongs_to_the_first_known_site(store: Store) -> None:
 
 
 async def test_listed_sites_share_the_demand_of_a_payto_equally(store: Store) -> None:
-    await indexed(store, TRADES)
+    await index_trades(store, TRADES)
     endpoint = await store.reading(lambda tx: endpoints.get(tx, _resource(SELLER).id))
     assert endpoint is not None
     known = [endpoint]
@@ -187,7 +187,7 @@ async def test_listed_sites_share_the_demand_of_a_payto_equally(store: Store) ->
     assert partner is not None
     assert thief is not None
     assert (first.owner, first.shares, partner.owner, partner.shares) == (None, 2, None, 2)
-    assert first.demand == partner.demand == dict(expected().demands)[SELLER]
+    assert first.demand == partner.demand == dict(compute_expected().demands)[SELLER]
     assert (thief.owner, thief.shares, thief.demand) == (item.sites[0], 1, None)
     later = AS_OF + 60_000
     found = await store.reading(scoring.gather_many, known, as_of=later, cadence=NORMAL)
@@ -198,7 +198,7 @@ async def test_listed_sites_share_the_demand_of_a_payto_equally(store: Store) ->
 
 
 async def test_sites_outside_of_a_list_lose_a_payto_that_they_named_first(store: Store) -> None:
-    await indexed(store, TRADES)
+    await index_trades(store, TRADES)
     endpoint = await store.reading(lambda tx: endpoints.get(tx, _resource(SELLER).id))
     assert endpoint is not None
     item = SiteList(
@@ -227,7 +227,7 @@ async def test_anchor_keeps_its_date_until_its_addresses_change(store: Store) ->
 
 
 async def test_candidates_for_anchors_are_ranked_by_proven_spending_then_age(store: Store) -> None:
-    await indexed(store, TRADES)
+    await index_trades(store, TRADES)
     await settlement.measure(store, CHAIN, now=AS_OF)
     found = await store.reading(anchor_candidates.rank_candidates, now=AS_OF, limit=9)
     assert [one.site for one in found][:2] == [site(host(SELLER)), site(host(SHOP))]

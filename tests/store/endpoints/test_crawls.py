@@ -18,33 +18,33 @@ NOW = 1_795_000_000_000
 LATE = NOW + 100 + CRAWLS_MS
 
 
-async def crawled(store: Store, source: str, at: int, *, complete: bool) -> None:
+async def insert_crawl(store: Store, source: str, at: int, *, complete: bool) -> None:
     crawl = await store.writing(crawls.begin_crawl, source, now=at)
     await store.writing(crawls.end_crawl, crawl, complete=complete, suspicious=not complete, now=at)
 
 
-async def left(store: Store) -> list[tuple[str, int]]:
+async def list_remaining(store: Store) -> list[tuple[str, int]]:
     query = sa.select(schema.crawl.c.source, schema.crawl.c.started).order_by(schema.crawl.c.id)
     return [(row.source, row.started - NOW) for row in (await fetch(store, query)).all()]
 
 
 async def test_old_crawl_is_deleted_after_a_later_complete_one(store: Store) -> None:
     for at, complete in ((0, True), (1, False), (2, True), (3, False)):
-        await crawled(store, "dir", NOW + at, complete=complete)
-    await crawled(store, "other", NOW, complete=True)
+        await insert_crawl(store, "dir", NOW + at, complete=complete)
+    await insert_crawl(store, "other", NOW, complete=True)
     census = await store.reading(
         crawls.census, await store.writing(crawls.begin_crawl, "dir", now=NOW + 4)
     )
     assert await store.writing(crawls.forget, now=NOW + CRAWLS_MS, limit=9) == 0
     assert [await store.writing(crawls.forget, now=LATE, limit=1) for _ in range(3)] == [1, 1, 0]
-    assert await left(store) == [("dir", 2), ("dir", 3), ("other", 0), ("dir", 4)]
+    assert await list_remaining(store) == [("dir", 2), ("dir", 3), ("other", 0), ("dir", 4)]
     again = await store.writing(crawls.begin_crawl, "dir", now=NOW + 5)
     assert await store.reading(crawls.census, again) == census
 
 
 async def test_crawl_of_newer_content_is_kept_after_an_older_file(store: Store) -> None:
     """It is needed to reject older files."""
-    await crawled(store, "dir", NOW + 9, complete=True)
+    await insert_crawl(store, "dir", NOW + 9, complete=True)
     older = await store.writing(crawls.begin_file, "dir", taken_at=NOW, now=NOW + 10)
     await store.writing(crawls.end_crawl, older, complete=True, suspicious=False, now=NOW + 10)
     assert await store.writing(crawls.forget, now=LATE, limit=9) == 0

@@ -237,12 +237,12 @@ async def test_probe_due_time_and_dirty_mark_are_written_together(store: Store) 
     assert await claim_dirty(store, now=NOW) == (id_,)
     await store.writing(scores.save, score_row(id_, NOW))
 
-    def interrupted(tx: Connection) -> None:
+    def interrupt(tx: Connection) -> None:
         record_probe(tx, id_, probe(NOW + 1), next_due=NOW + 99, learned="POST")
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        await store.writing(interrupted)
+        await store.writing(interrupt)
     assert await store.reading(endpoints.get, id_) == endpoint()
     assert await store.reading(probes.history, id_, since=NOW - 1, until=NOW + 1) == ()
     assert await claim_dirty(store, now=NOW + 2) == ()

@@ -38,7 +38,7 @@ from tollgauge.db.engine import Store
 from tollgauge.jobs import prune
 from tollgauge.monitor import alternatives, discovery, recording
 from tollgauge.monitor.probing import Observation
-from tollgauge.monitor.reports.trust_reports import live, preview, shared
+from tollgauge.monitor.reports.trust_reports import live, preview, read_shared
 from tollgauge.store import never_public
 from tollgauge.store.endpoints import crawls, endpoints, rated_endpoints
 from tollgauge.store.probes import change_rows as changes
@@ -55,7 +55,7 @@ QUOTE = Quote(network="eip155:8453", asset="0xaa", amount=10, pay_to="0x" + "bb"
 WEEK_MS = 7 * DAY_MS
 
 
-def seen(at: int, *, sells: bool) -> ProbeResult:
+def make_probe(at: int, *, sells: bool) -> ProbeResult:
     return ProbeResult(
         at=at,
         outcome=Outcome.PAYMENT_REQUIRED if sells else Outcome.NOT_FOUND,
@@ -67,7 +67,7 @@ def seen(at: int, *, sells: bool) -> ProbeResult:
     )
 
 
-def asked_for(
+def record_request(
     tx: Connection,
     resource: Resource,
     *,
@@ -79,7 +79,7 @@ def asked_for(
     endpoint = discovery.adopt(tx, resource, source="request", now=at)
     probe = Observation(
         endpoint=endpoint,
-        result=seen(at, sells=sells),
+        result=make_probe(at, sells=sells),
         learned="GET" if sells else None,
         wildcard=wildcard,
     )
@@ -154,7 +154,7 @@ async def shown(running: Running, resource: Resource) -> dict[str, tuple[int, st
 async def test_requested_path_is_not_listed_anywhere(running: Running) -> None:
     store = running.service.store
     before = await shown(running, DEFAMING)
-    await store.writing(asked_for, DEFAMING, at=NOW)
+    await store.writing(record_request, DEFAMING, at=NOW)
     while await running.service.round("score"):
         pass
     after = await shown(running, DEFAMING)
@@ -166,7 +166,7 @@ async def test_requested_path_is_not_listed_anywhere(running: Running) -> None:
 
 
 async def test_page_of_a_requested_path_equals_that_of_an_unknown_one(running: Running) -> None:
-    await running.service.store.writing(asked_for, DEFAMING, at=NOW)
+    await running.service.store.writing(record_request, DEFAMING, at=NOW)
     nobody = parse_resource(f"https://{HOST}/nobody-ever-asked", MARKET)
     for path in PAGES:
         hidden, unknown = [
@@ -181,17 +181,17 @@ async def test_page_of_a_requested_path_equals_that_of_an_unknown_one(running: R
 
 async def test_requested_host_has_no_page(running: Running) -> None:
     elsewhere = parse_resource("https://rival.dev/steals")
-    await running.service.store.writing(asked_for, elsewhere, at=NOW)
+    await running.service.store.writing(record_request, elsewhere, at=NOW)
     for path in ("/provider/rival.dev", "/provider/rival.dev/feed.xml"):
         assert (await running.get(path)).status_code == 404
 
 
 async def test_buyer_receives_the_report_of_a_requested_path(running: Running) -> None:
     store = running.service.store
-    await store.writing(asked_for, DEFAMING, at=NOW)
+    await store.writing(record_request, DEFAMING, at=NOW)
     known = await store.reading(endpoints.get, DEFAMING.id)
     assert known is not None
-    again = await store.reading(shared, known, seen(NOW, sells=False))
+    again = await store.reading(read_shared, known, make_probe(NOW, sells=False))
     assert again is not None
     assert again.endpoint.resource == DEFAMING.url
     assert again.score.grade is not None
@@ -199,7 +199,7 @@ async def test_buyer_receives_the_report_of_a_requested_path(running: Running) -
 
 async def test_requested_path_is_neither_an_alternative_nor_a_sample(running: Running) -> None:
     store = running.service.store
-    await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=False)
+    await store.writing(record_request, DEFAMING, at=NOW, sells=True, wildcard=False)
     known = await store.reading(rated_endpoints.get_many, [DEFAMING.id])
     assert not alternatives.is_offered(known[DEFAMING.id])
     samples = await store.reading(preview, now=NOW)
@@ -208,10 +208,14 @@ async def test_requested_path_is_neither_an_alternative_nor_a_sample(running: Ru
 
 async def test_endpoint_that_answered_402_is_public(running: Running) -> None:
     store = running.service.store
-    await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=False)
+    await store.writing(record_request, DEFAMING, at=NOW, sells=True, wildcard=False)
     await store.writing(
         recording.record,
-        [Observation(endpoint=await one(store), result=seen(NOW + 1, sells=False), learned=None)],
+        [
+            Observation(
+                endpoint=await one(store), result=make_probe(NOW + 1, sells=False), learned=None
+            )
+        ],
         cadence=Cadence(),
         owner="one",
         now=NOW + 1,
@@ -224,7 +228,7 @@ async def test_endpoint_that_answered_402_is_public(running: Running) -> None:
 
 async def test_listed_endpoint_is_public(running: Running) -> None:
     store = running.service.store
-    await store.writing(asked_for, DEFAMING, at=NOW)
+    await store.writing(record_request, DEFAMING, at=NOW)
     crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
     item = ListedItem(resource=DEFAMING)
     await store.writing(discovery.record_page, crawl, [item], next_offset=1, now=NOW)
@@ -241,7 +245,7 @@ async def test_402_of_a_wildcard_or_untested_host_does_not_publish(
     )
     before = await shown(running, DEFAMING)
     store = running.service.store
-    await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=wildcard)
+    await store.writing(record_request, DEFAMING, at=NOW, sells=True, wildcard=wildcard)
     after = await shown(running, DEFAMING)
     assert {path: text for path, text in after.items() if path in PAGES} == {
         path: text for path, text in before.items() if path in PAGES
@@ -255,7 +259,7 @@ async def test_requested_path_does_not_count_for_shared_addresses(store: Store) 
         id="a" * 16, resource="https://a.dev/", host="a.dev", first_seen=NOW, last_seen=NOW
     )
     await store.writing(endpoints.insert, replace(listed, quote=QUOTE))
-    await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=True)
+    await store.writing(record_request, DEFAMING, at=NOW, sells=True, wildcard=True)
     address = (QUOTE.network, [QUOTE.pay_to])
     assert await store.reading(endpoints.hosts_sharing, *address) == {QUOTE.pay_to: 1}
     await store.writing(hosts.set_wildcards, {HOST: False}, at=NOW)
@@ -268,11 +272,11 @@ async def one(store: Store, resource: Resource = DEFAMING) -> Endpoint:
     return stored
 
 
-async def pruned(store: Store, *, now: int) -> dict[str, object]:
+async def prune_store(store: Store, *, now: int) -> dict[str, object]:
     return await prune.run(store, clock=lambda: now)
 
 
-async def left_of(store: Store, endpoint_id: str) -> dict[str, int]:
+async def count_rows(store: Store, endpoint_id: str) -> dict[str, int]:
     """How many rows of each table belong to an endpoint."""
 
     def count(tx: Connection) -> dict[str, int]:
@@ -287,35 +291,37 @@ async def left_of(store: Store, endpoint_id: str) -> dict[str, int]:
 
 
 async def test_requested_path_is_deleted_after_a_week_with_all_rows(store: Store) -> None:
-    await store.writing(asked_for, DEFAMING, at=NOW)
+    await store.writing(record_request, DEFAMING, at=NOW)
     await store.writing(
-        probes.record_many, DEFAMING.id, [seen(NOW + n * HOUR_MS, sells=False) for n in range(70)]
+        probes.record_many,
+        DEFAMING.id,
+        [make_probe(NOW + n * HOUR_MS, sells=False) for n in range(70)],
     )
-    await pruned(store, now=NOW + WEEK_MS - 1)
-    kept = await left_of(store, DEFAMING.id)
+    await prune_store(store, now=NOW + WEEK_MS - 1)
+    kept = await count_rows(store, DEFAMING.id)
     assert kept.keys() >= {"score", "probe_day", "flip", "standing", "alternative_count"}
-    tally = await pruned(store, now=NOW + WEEK_MS)
+    tally = await prune_store(store, now=NOW + WEEK_MS)
     assert tally["unlisted"] == 1
     assert await store.reading(endpoints.get, DEFAMING.id) is None
-    assert await left_of(store, DEFAMING.id) == {}
+    assert await count_rows(store, DEFAMING.id) == {}
     hosts = (await fetch(store, sa.select(schema.host.c.host))).scalars().all()
     assert HOST not in hosts
 
 
 async def test_probe_of_the_day_before_adoption_is_deleted_too(store: Store) -> None:
     midnight = NOW // DAY_MS * DAY_MS
-    await store.writing(asked_for, DEFAMING, at=midnight)
-    await store.writing(record_probe, DEFAMING.id, seen(midnight - 5, sells=False))
-    await pruned(store, now=midnight + WEEK_MS)
-    assert await left_of(store, DEFAMING.id) == {}
+    await store.writing(record_request, DEFAMING, at=midnight)
+    await store.writing(record_probe, DEFAMING.id, make_probe(midnight - 5, sells=False))
+    await prune_store(store, now=midnight + WEEK_MS)
+    assert await count_rows(store, DEFAMING.id) == {}
     assert await store.reading(endpoints.get, DEFAMING.id) is None
 
 
 async def test_selling_listed_or_new_endpoints_are_kept(store: Store) -> None:
     kept = [parse_resource(f"https://{name}.dev/a") for name in ("sells", "listed", "gone", "new")]
     sells, listed, gone, young = kept
-    await store.writing(asked_for, sells, at=NOW, sells=True, wildcard=False)
-    await store.writing(asked_for, young, at=NOW + 1)
+    await store.writing(record_request, sells, at=NOW, sells=True, wildcard=False)
+    await store.writing(record_request, young, at=NOW + 1)
     crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
     items = [ListedItem(resource=resource) for resource in (listed, gone)]
     await store.writing(discovery.record_page, crawl, items, next_offset=2, now=NOW)
@@ -323,23 +329,23 @@ async def test_selling_listed_or_new_endpoints_are_kept(store: Store) -> None:
     crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW + 1)
     await store.writing(discovery.record_page, crawl, items[:1], next_offset=1, now=NOW + 1)
     await store.writing(discovery.finish_crawl, crawl, complete=True, now=NOW + 1)
-    tally = await pruned(store, now=NOW + WEEK_MS)
+    tally = await prune_store(store, now=NOW + WEEK_MS)
     assert tally["unlisted"] == 0
     endpoints_by_id = await store.reading(endpoints.get_many, [row.id for row in kept])
     assert endpoints_by_id.keys() == {row.id for row in kept}
 
 
 async def test_requested_path_of_a_wildcard_host_is_deleted(store: Store) -> None:
-    await store.writing(asked_for, DEFAMING, at=NOW, sells=True, wildcard=True)
+    await store.writing(record_request, DEFAMING, at=NOW, sells=True, wildcard=True)
     untried = parse_resource("https://untried.dev/a")
-    await store.writing(asked_for, untried, at=NOW, sells=True)
-    await pruned(store, now=NOW + WEEK_MS)
+    await store.writing(record_request, untried, at=NOW, sells=True)
+    await prune_store(store, now=NOW + WEEK_MS)
     assert await store.reading(endpoints.get, DEFAMING.id) is None
     assert await store.reading(endpoints.get, untried.id) is not None, "it answered 402"
 
 
 async def test_watched_endpoint_is_kept(store: Store) -> None:
-    await store.writing(asked_for, DEFAMING, at=NOW)
+    await store.writing(record_request, DEFAMING, at=NOW)
     watch = Watch(
         id="wat_1",
         secret_hash="0" * 64,
@@ -349,10 +355,10 @@ async def test_watched_endpoint_is_kept(store: Store) -> None:
         watch_request=WatchRequest(),
     )
     await store.writing(watches.add, watch)
-    await pruned(store, now=NOW + PERIOD_MS + WEEK_MS)
+    await prune_store(store, now=NOW + PERIOD_MS + WEEK_MS)
     assert await store.reading(endpoints.get, DEFAMING.id) is not None
     await store.writing(lambda tx: tx.execute(watches.watch.delete()))
-    await pruned(store, now=NOW + PERIOD_MS + WEEK_MS)
+    await prune_store(store, now=NOW + PERIOD_MS + WEEK_MS)
     assert await store.reading(endpoints.get, DEFAMING.id) is None
 
 
@@ -360,7 +366,7 @@ async def test_watch_bought_during_deletion_keeps_its_endpoint(
     open_store: Callable[[], Store],
 ) -> None:
     buyer, worker = open_store(), open_store()
-    await buyer.writing(asked_for, DEFAMING, at=NOW)
+    await buyer.writing(record_request, DEFAMING, at=NOW)
     watch = Watch(
         id="wat_1",
         secret_hash="0" * 64,
@@ -387,7 +393,7 @@ async def test_requested_paths_are_deleted_in_batches(store: Store) -> None:
             discovery.adopt(tx, asked, source="request", now=NOW)
 
     await store.writing(many)
-    tallies = [await pruned(store, now=NOW + WEEK_MS) for _ in range(2)]
+    tallies = [await prune_store(store, now=NOW + WEEK_MS) for _ in range(2)]
     assert [(tally["unlisted"], tally["busy"]) for tally in tallies] == [
         (prune.ENDPOINTS_BATCH, True),
         (1, False),
@@ -397,32 +403,32 @@ async def test_requested_paths_are_deleted_in_batches(store: Store) -> None:
 async def test_probe_of_a_deleted_endpoint_does_not_affect_other_results(
     store: Store,
 ) -> None:
-    lost = await store.writing(asked_for, DEFAMING, at=NOW)
+    lost = await store.writing(record_request, DEFAMING, at=NOW)
     other = await store.writing(
-        asked_for, parse_resource("https://other.dev/a"), at=NOW + DAY_MS, sells=True
+        record_request, parse_resource("https://other.dev/a"), at=NOW + DAY_MS, sells=True
     )
-    await pruned(store, now=NOW + WEEK_MS)
+    await prune_store(store, now=NOW + WEEK_MS)
     at = NOW + WEEK_MS + MINUTE_MS
     both = [
-        Observation(endpoint=endpoint, result=seen(at, sells=True), learned="GET")
+        Observation(endpoint=endpoint, result=make_probe(at, sells=True), learned="GET")
         for endpoint in (lost, other)
     ]
     await store.writing(recording.record, both, cadence=Cadence(), owner="one", now=at)
     assert await store.reading(probes.history, other.id, since=at - 1, until=at)
-    assert await left_of(store, lost.id) == {}
+    assert await count_rows(store, lost.id) == {}
 
 
 async def test_score_and_count_of_a_deleted_endpoint_are_dropped(store: Store) -> None:
-    await store.writing(asked_for, DEFAMING, at=NOW)
-    await pruned(store, now=NOW + WEEK_MS)
+    await store.writing(record_request, DEFAMING, at=NOW)
+    await prune_store(store, now=NOW + WEEK_MS)
     assert await store.writing(scores.save, stored_score(DEFAMING.id, 500)) is False
     await store.writing(rated_endpoints.save_better, {DEFAMING.id: 1})
-    assert await left_of(store, DEFAMING.id) == {}
+    assert await count_rows(store, DEFAMING.id) == {}
 
 
 async def test_deleted_path_can_be_requested_again(store: Store) -> None:
-    await store.writing(asked_for, DEFAMING, at=NOW)
-    await pruned(store, now=NOW + WEEK_MS)
-    again = await store.writing(asked_for, DEFAMING, at=NOW + WEEK_MS + 1)
+    await store.writing(record_request, DEFAMING, at=NOW)
+    await prune_store(store, now=NOW + WEEK_MS)
+    again = await store.writing(record_request, DEFAMING, at=NOW + WEEK_MS + 1)
     assert again.first_seen == NOW + WEEK_MS + 1
     assert await store.reading(rated_endpoints.get_public, DEFAMING.id) is None

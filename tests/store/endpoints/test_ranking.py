@@ -194,7 +194,7 @@ async def test_population_matches_listings_and_scores_after_random_events(
                     recommendation=dice.choice(("proceed", "avoid")),
                 )
                 await store.writing(scores.save, replace(score, endpoint_id=resource.id))
-        ids, population = await store.reading(counted)
+        ids, population = await store.reading(count_ranked)
         assert await order(store, len(ids) + 1) == [*ids, None]
         assert await store.reading(ranking.population) == population
 
@@ -207,7 +207,7 @@ async def crawl(store: Store, source: str, resources: list[Resource], *, now: in
     await store.writing(discovery.finish_crawl, begun, complete=True, now=now)
 
 
-def counted(tx: Connection) -> tuple[list[str], Population]:
+def count_ranked(tx: Connection) -> tuple[list[str], Population]:
     """The order and the counts, from all endpoints that have a row of a score."""
     ids = tx.execute(sa.select(schema.score.c.endpoint_id)).scalars()
     known = rated_endpoints.get_many(tx, ids)

@@ -61,7 +61,7 @@ async def of_day(store: Store, day: int = DAY, address: str = PAY_TO) -> Day:
 async def strays(store: Store) -> list[tuple[int, str | None]]:
     return [
         (deposit.value, deposit.state)
-        for deposit in await store.reading(reconciliation.unattributed, limit=9)
+        for deposit in await store.reading(reconciliation.find_unattributed, limit=9)
     ]
 
 
@@ -214,7 +214,7 @@ async def test_audit_adds_missing_deposits_and_nonces(
     assert (await of_day(store)).unattributed == 130
 
 
-def told(logs: Sequence[Any]) -> list[tuple[str, str]]:
+def read_logs(logs: Sequence[Any]) -> list[tuple[str, str]]:
     return [
         (event["day"], event["difference"])
         for event in logs
@@ -230,20 +230,20 @@ async def test_unexplained_difference_is_reported_once(store: Store) -> None:
     now = (DAY + 1) * DAY_MS + HOUR_MS
     with capture_logs() as logged:
         assert await job.reconcile_days(store, now=now) == 0
-        assert told(logged) == [], "the day is not complete"
+        assert read_logs(logged) == [], "the day is not complete"
         await read_to(store, now)
         assert await job.reconcile_days(store, now=now) == 1
         assert await job.reconcile_days(store, now=now + MINUTE_MS) == 1
-        assert told(logged) == [("2026-02-16", "-5000")]
+        assert read_logs(logged) == [("2026-02-16", "-5000")]
         await store_payment(store, 3)
         assert await job.reconcile_days(store, now=now) == 1
-        assert told(logged)[1:] == [("2026-02-16", "-10000")], "another sum is told again"
+        assert read_logs(logged)[1:] == [("2026-02-16", "-10000")], "another sum is told again"
         for number in (2, 3):
             await becomes(store, number, State.UNKNOWN)
         assert await job.reconcile_days(store, now=now) == 0
         await becomes(store, 2, State.SETTLED)
         assert await job.reconcile_days(store, now=now) == 1
-        assert told(logged)[2:] == [("2026-02-16", "-5000")], "it had been in order in between"
+        assert read_logs(logged)[2:] == [("2026-02-16", "-5000")], "it had been in order in between"
 
 
 async def test_old_day_is_checked_again_after_a_sale_of_it_is_concluded(
@@ -263,4 +263,4 @@ async def test_old_day_is_checked_again_after_a_sale_of_it_is_concluded(
         assert (await settlement.conclude(row, paid, "")).state is State.SETTLED
         await facilitator.close()
         assert await job.reconcile_days(store, now=now) == 1
-        assert told(logged) == [("2026-02-16", "-5000")]
+        assert read_logs(logged) == [("2026-02-16", "-5000")]

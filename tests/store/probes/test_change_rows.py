@@ -54,11 +54,11 @@ def answer(number: int, *broken: str) -> ProbeResult:
     )
 
 
-async def adopted(store: Store) -> Endpoint:
+async def adopt_endpoint(store: Store) -> Endpoint:
     return await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
 
 
-async def told(
+async def record_results(
     store: Store, endpoint: Endpoint, *results: ProbeResult, rules: RuleSet = ERROR_RULES
 ) -> list[str]:
     """Return the rules that these results report as regressions."""
@@ -72,38 +72,38 @@ async def told(
 
 
 async def test_change_state_without_rule_set_adopts_it_silently(store: Store) -> None:
-    endpoint = await adopted(store)
+    endpoint = await adopt_endpoint(store)
     state = orjson.dumps(OLD_FORM).decode()
     row = {"endpoint_id": endpoint.id, "state": state}
     insert = sa.text("INSERT INTO standing (endpoint_id, state) VALUES (:endpoint_id, :state)")
     await store.writing(lambda tx: tx.execute(insert, row))
     same = [answer(number, FIRST) for number in range(1, 5)]
-    assert await told(store, endpoint, *same) == []
+    assert await record_results(store, endpoint, *same) == []
     more = [answer(number, FIRST, SECOND) for number in range(5, 8)]
-    assert await told(store, endpoint, *more) == [SECOND]
+    assert await record_results(store, endpoint, *more) == [SECOND]
 
 
 async def test_only_rules_of_both_versions_cause_changes(store: Store) -> None:
-    endpoint = await adopted(store)
-    assert await told(store, endpoint, answer(0), answer(1), rules=FEWER) == []
+    endpoint = await adopt_endpoint(store)
+    assert await record_results(store, endpoint, answer(0), answer(1), rules=FEWER) == []
     after = [answer(number, FIRST, SECOND) for number in range(2, 6)]
-    assert await told(store, endpoint, *after) == [SECOND]
+    assert await record_results(store, endpoint, *after) == [SECOND]
 
 
 async def test_two_program_versions_on_one_database_cause_no_changes(store: Store) -> None:
-    endpoint = await adopted(store)
+    endpoint = await adopt_endpoint(store)
     for turn in range(3):
         start = turn * 20
         older = [answer(start + number) for number in range(10)]
         newer = [answer(start + 10 + number, FIRST) for number in range(10)]
-        assert await told(store, endpoint, *older, rules=FEWER) == []
-        assert await told(store, endpoint, *newer) == []
+        assert await record_results(store, endpoint, *older, rules=FEWER) == []
+        assert await record_results(store, endpoint, *newer) == []
 
 
 async def test_rule_sets_are_stored_once(store: Store) -> None:
-    endpoint = await adopted(store)
-    await told(store, endpoint, answer(0), rules=FEWER)
-    await told(store, endpoint, *(answer(number) for number in range(1, 5)))
+    endpoint = await adopt_endpoint(store)
+    await record_results(store, endpoint, answer(0), rules=FEWER)
+    await record_results(store, endpoint, *(answer(number) for number in range(1, 5)))
     kept = await store.reading(
         lambda tx: (
             tx.execute(sa.text("SELECT key FROM meta WHERE key LIKE 'rules:%' ORDER BY key"))

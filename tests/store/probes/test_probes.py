@@ -118,12 +118,12 @@ async def test_closing_moves_exactly_the_rows_of_past_days(store: Store) -> None
 async def test_closing_is_all_or_nothing(store: Store) -> None:
     await prepare(store, [GOOD])
 
-    def interrupted(tx: Connection) -> None:
+    def interrupt(tx: Connection) -> None:
         assert archive.close_days(tx, before_day=DAY + 1, limit=9) == 1
         raise InterruptedError
 
     with pytest.raises(InterruptedError):
-        await store.writing(interrupted)
+        await store.writing(interrupt)
     assert await fresh_rows(store) == 1
     assert len((await store.reading(window.read, A.id, as_of=START)).days) == 1
 
@@ -208,9 +208,9 @@ async def test_recent_probes_are_found_across_midnight(
         NetworkProbe(host="a.com", at=midnight, sign=Sign.TLS_FAILED, last_up=down),
         NetworkProbe(host="b.com", at=late, sign=None, last_up=before),
     ]
-    everybody = await store.reading(probes.asked_since, early - 1)
+    everybody = await store.reading(probes.load_last_since, early - 1)
     assert sorted(everybody, key=lambda one: one.at) == asked
-    lately = await store.reading(probes.asked_since, early)
+    lately = await store.reading(probes.load_last_since, early)
     assert sorted(lately, key=lambda one: one.at) == asked[1:]
 
 
@@ -251,21 +251,21 @@ async def test_probe_with_an_unchanged_price_updates_its_time(store: Store) -> N
     first, later = replace(GOOD, at=START), replace(GOOD, at=START + HOUR_MS)
     other = replace(QUOTE, amount=QUOTE.amount + 1)
 
-    async def recorded(result: ProbeResult) -> tuple[dict[str, bool], int | None]:
+    async def record_result(result: ProbeResult) -> tuple[dict[str, bool], int | None]:
         new = probes.NewProbe(endpoint_id=A.id, result=result)
         same_price = await store.writing(probes.record_each, [new])
         endpoint = await store.reading(endpoints.get, A.id)
         assert endpoint is not None
         return same_price, endpoint.quote_at
 
-    assert (await recorded(first))[0] == {A.id: False}  # the price is a directory's, or none
+    assert (await record_result(first))[0] == {A.id: False}  # the price is a directory's, or none
     await store.writing(terms.observe_quotes, {A.id: (QUOTE, first.at)})
-    assert await recorded(later) == ({A.id: True}, later.at)
-    assert await recorded(replace(GOOD, at=later.at - 1)) == ({A.id: True}, later.at)
+    assert await record_result(later) == ({A.id: True}, later.at)
+    assert await record_result(replace(GOOD, at=later.at - 1)) == ({A.id: True}, later.at)
     changed = replace(GOOD, at=later.at + 1, quote=other)
-    assert await recorded(changed) == ({A.id: False}, later.at)
-    assert await recorded(replace(OURS, at=later.at + 2, quote=QUOTE)) == (
+    assert await record_result(changed) == ({A.id: False}, later.at)
+    assert await record_result(replace(OURS, at=later.at + 2, quote=QUOTE)) == (
         {A.id: False},
         later.at,
     )
-    assert await recorded(later) == ({}, later.at)
+    assert await record_result(later) == ({}, later.at)

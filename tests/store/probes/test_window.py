@@ -54,14 +54,19 @@ def naive(
         inside = [one for one in seen if day_of(one.at) == day]
         again = not inside or day == day_of(as_of) or any(one in late for one in inside)
         earlier = [one for one in seen if day_of(one.at) == day - 1 and (again or one not in late)]
-        spoken = spans(day, said(inside), before=max(said(earlier), default=None), until=as_of)
+        spoken = spans(
+            day,
+            list_statements(inside),
+            before=max(list_statements(earlier), default=None),
+            until=as_of,
+        )
         whole = rollup(day, inside, spans=spoken)
         if whole.probes or spoken != NO_SPANS:
             days.append(whole)
     return tuple(days)
 
 
-def said(results: Iterable[ProbeResult]) -> list[Statement]:
+def list_statements(results: Iterable[ProbeResult]) -> list[Statement]:
     """Return the statements of probes that are evidence."""
     return [one for one in map(statement, results) if one is not None]
 
@@ -167,7 +172,7 @@ def test_random_probes_closed_at_random_times_are_unchanged(
             assert window.read(tx, A.id, as_of=as_of) == fresh
         tx.rollback()
     assert fresh.days == naive(results, as_of)
-    known = said(one for one in results if one.at <= as_of)
+    known = list_statements(one for one in results if one.at <= as_of)
     assert {day.day: day.spans for day in fresh.days if day.spans != NO_SPANS} == {
         day: sums
         for day, sums in spans_by_day(known, until=as_of).items()
@@ -248,7 +253,7 @@ async def test_charts_have_ninety_days_with_the_score_of_each(store: Store) -> N
     await prepare(store, [replace(GOOD, at=START)])
     for day in range(1, 100):
         await store.writing(record_probe, A.id, replace(GOOD, at=START + day * DAY_MS))
-        await store.writing(saved, 500 + day, as_of=START + day * DAY_MS + HOUR_MS)
+        await store.writing(save_score, 500 + day, as_of=START + day * DAY_MS + HOUR_MS)
         await close_all(store, DAY + day + 1)
     days = await store.reading(window.all_days, A.id)
     assert [one.day for one in days] == list(range(DAY + 10, DAY + 100))
@@ -264,18 +269,18 @@ async def test_watch_counts_its_checks_after_their_deletion(store: Store) -> Non
     await store.writing(watches.add, watch)
     await close_all(store, DAY + 3)
 
-    async def counted() -> tuple[int, int]:
+    async def count_rows() -> tuple[int, int]:
         known = await store.reading(watches.get, "w")
         assert known is not None
         until = START + 30 * DAY_MS
         return await store.reading(changes.checks, known, since=START, until=until)
 
-    before = await counted()
+    before = await count_rows()
     assert before == (60, 59)
     now = START + (RAW_DAYS + 10) * DAY_MS
     while await store.writing(archive.forget, now=now, limit=2):
-        assert await counted() == before
+        assert await count_rows() == before
 
 
-def saved(tx: Connection, tenths: int, *, as_of: int) -> None:
+def save_score(tx: Connection, tenths: int, *, as_of: int) -> None:
     assert scores.save(tx, score_rows.stored_score(A.id, tenths, as_of=as_of))

@@ -160,7 +160,7 @@ async def test_plan_deletes_unused_budgets(store: Store) -> None:
         budgets.save_plan, BudgetPlan(shares={}, gaps_us={"old.com": 9, ALL: 9}), {}
     )
     await plan(store)
-    assert await store.writing(claims.remaining_budget, now=NOW, most=7) == 7
+    assert await store.writing(claims.lock_remaining_budget, now=NOW, most=7) == 7
 
 
 @pytest.mark.parametrize("later", [1, HOUR_MS])

@@ -23,7 +23,7 @@ SCORE = ScoreRow(
 )
 
 
-async def named_at(store: Store) -> int | None:
+async def read_named_time(store: Store) -> int | None:
     rows = (await fetch(store, scores.evidence_table.select())).all()
     return rows[0].named_at if rows else None
 
@@ -31,9 +31,9 @@ async def named_at(store: Store) -> int | None:
 async def test_evidence_is_kept_for_ninety_days_after_the_last_citation(store: Store) -> None:
     await store.writing(scores.keep_evidence, SCORE, now=NOW)
     last = NOW + DAY_MS - 1  # within a day nothing is written
-    cited = replace(SCORE, named_at=await named_at(store))
+    cited = replace(SCORE, named_at=await read_named_time(store))
     await store.writing(scores.keep_evidence, cited, now=last)
-    assert await named_at(store) == NOW
+    assert await read_named_time(store) == NOW
     assert await store.writing(scores.forget_evidence, now=last + EVIDENCE_MS, limit=9) == 0
     assert await store.reading(scores.get_evidence, SCORE.digest) == SCORE.evidence
     forgotten = NOW + EVIDENCE_MS + DAY_MS + 1
@@ -44,6 +44,6 @@ async def test_evidence_is_kept_for_ninety_days_after_the_last_citation(store: S
 async def test_citation_time_is_updated_once_per_day(store: Store) -> None:
     await store.writing(scores.keep_evidence, SCORE, now=NOW)
     later = NOW + DAY_MS
-    cited = replace(SCORE, named_at=await named_at(store))
+    cited = replace(SCORE, named_at=await read_named_time(store))
     await store.writing(scores.keep_evidence, cited, now=later)
-    assert await named_at(store) == later
+    assert await read_named_time(store) == later

@@ -76,4 +76,4 @@ async def test_recently_probed_endpoints_are_found(store: Store) -> None:
         store, "https://late.example.com/a", [True], start=START + HALF_HOUR
     )
     await add_probed_endpoint(store, "https://early.example.com/a", [True])
-    assert await store.reading(forecasts.probed_since, START) == [late]
+    assert await store.reading(forecasts.find_probed_since, START) == [late]

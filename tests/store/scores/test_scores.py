@@ -133,18 +133,18 @@ async def test_older_score_ends_its_claim(store: Store, together: bool) -> None:
     await store.writing(endpoints.insert, endpoint("/"))
     await save(store, row("/", 500))
 
-    async def claimed(now: int) -> int:
+    async def count_claimed(now: int) -> int:
         claim = {"now": now, "limit": 9, "max_age_ms": DAY_MS}
         return len(await store.writing(endpoints.claim_dirty, **claim))
 
-    assert await claimed(NOW) == 1
+    assert await count_claimed(NOW) == 1
     older = row("/", 900, as_of=NOW - 1)
     if together:
         await store.writing(scores.save_many, [older])
     else:
         await store.writing(scores.save, older)
-    assert await claimed(NOW + DAY_MS - 1) == 0
-    assert await claimed(NOW + DAY_MS) == 1
+    assert await count_claimed(NOW + DAY_MS - 1) == 0
+    assert await count_claimed(NOW + DAY_MS) == 1
 
 
 async def test_endpoints_of_a_host_are_sorted_best_first_and_unscored_last(store: Store) -> None:

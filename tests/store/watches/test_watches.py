@@ -38,7 +38,7 @@ NOW = 1_795_000_000_000
 RESOURCE = parse_resource("https://api.example.com/v1/weather")
 
 
-def made(number: int, **more: Any) -> Watch:
+def make_watch(number: int, **more: Any) -> Watch:
     return Watch(
         id=f"wat_{number}",
         secret_hash=f"{number:064x}",
@@ -72,11 +72,11 @@ def alert(number: int, to: int = 1) -> Alert:
     )
 
 
-async def started(store: Store, *, targets: int = 1) -> None:
+async def start_watch(store: Store, *, targets: int = 1) -> None:
     """An active watch of one endpoint."""
     await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
     kept = [target(number) for number in range(1, targets + 1)]
-    await store.writing(watch_payments.create, made(1), kept, payment_id="pay_1")
+    await store.writing(watch_payments.create, make_watch(1), kept, payment_id="pay_1")
     await execute(store, watches.watch.update().values(state=WatchState.ACTIVE.value))
     await execute(store, watch_payments.watch_payment.update().values(applied=True))
 
@@ -89,7 +89,7 @@ async def claim(store: Store, owner: str, *, now: int = NOW, limit: int = 9) -> 
 
 
 async def test_destination_receives_one_delivery_at_a_time(store: Store) -> None:
-    await started(store, targets=2)
+    await start_watch(store, targets=2)
     await store.writing(outbox.put, [alert(1), alert(2), alert(3, to=2)], now=NOW)
     await store.writing(outbox.put, [alert(1)], now=NOW)
     first = await claim(store, "a")
@@ -108,7 +108,7 @@ async def test_concurrent_workers_claim_each_delivery_once(
     # SQLite's lock is not fair: among eight, one may wait for longer than the time-out.
     workers = 4 if database.startswith("sqlite") else 8
     stores = [open_store() for _ in range(workers)]
-    await started(stores[0], targets=400)
+    await start_watch(stores[0], targets=400)
     await stores[0].writing(outbox.put, [alert(n, to=n) for n in range(1, 401)], now=NOW)
 
     async def work(number: int) -> list[str]:
@@ -128,7 +128,7 @@ async def test_concurrent_workers_claim_each_delivery_once(
 
 
 async def test_healthy_destinations_come_first_and_failing_ones_have_a_share(store: Store) -> None:
-    await started(store, targets=8)
+    await start_watch(store, targets=8)
     bad = destination.c.id.in_([f"dst_{n}" for n in range(1, 5)])
     await execute(store, destination.update().where(bad).values(failures=2))
     await store.writing(outbox.put, [alert(n, to=n) for n in range(1, 9)], now=NOW)
@@ -139,7 +139,7 @@ async def test_healthy_destinations_come_first_and_failing_ones_have_a_share(sto
 
 
 async def test_unpaid_watch_sends_nothing(store: Store) -> None:
-    await started(store)
+    await start_watch(store)
     await execute(store, watches.watch.update().values(state=WatchState.PENDING.value))
     await store.writing(outbox.put, [alert(1)], now=NOW)
     assert await claim(store, "a") == []
@@ -147,8 +147,8 @@ async def test_unpaid_watch_sends_nothing(store: Store) -> None:
 
 async def test_payment_creates_one_watch(store: Store) -> None:
     await store.writing(discovery.adopt, RESOURCE, source="request", now=NOW)
-    await store.writing(watch_payments.create, made(1), [target(1)], payment_id="pay_1")
-    await store.writing(watch_payments.create, made(2), [target(2, 2)], payment_id="pay_1")
+    await store.writing(watch_payments.create, make_watch(1), [target(1)], payment_id="pay_1")
+    await store.writing(watch_payments.create, make_watch(2), [target(2, 2)], payment_id="pay_1")
     assert [watch.id for watch in await store.writing(watches.latest, limit=9)] == ["wat_2"]
     assert await store.writing(destinations.of_watches, ["wat_1"]) == {"wat_1": ()}
 
@@ -158,7 +158,7 @@ async def test_cursor_does_not_skip_an_event_committed_late(
 ) -> None:
     """Two processes record changes of one endpoint concurrently: the second waits for the first."""
     one, two = open_store(), open_store()
-    await started(one)
+    await start_watch(one)
     order: list[str] = []
 
     def see_again(tx: Connection) -> None:
@@ -177,12 +177,12 @@ async def test_cursor_does_not_skip_an_event_committed_late(
     await write(two, "second", pause=0)
     await first
     assert order == ["first", "second"]
-    heard = await one.reading(watched_changes.of_watch, made(1), after=0, limit=9)
+    heard = await one.reading(watched_changes.of_watch, make_watch(1), after=0, limit=9)
     assert [change.change.evidence["source"] for change in heard] == ["first", "second"]
 
 
 async def test_watch_reports_changes_of_its_endpoint_in_its_paid_time(store: Store) -> None:
-    await started(store)
+    await start_watch(store)
     change = delisting(at=NOW + 1, source="cdp")
     down = replace(change, type="liveness_down", sensitivity=3)
     for watched in (
@@ -193,21 +193,21 @@ async def test_watch_reports_changes_of_its_endpoint_in_its_paid_time(store: Sto
         replace(change, at=NOW + PERIOD_MS + 1),
     ):
         await store.writing(changes.add, [(RESOURCE.id, watched)])
-    heard = await store.writing(watched_changes.of_watch, made(1), after=0, limit=9)
+    heard = await store.writing(watched_changes.of_watch, make_watch(1), after=0, limit=9)
     assert [(row.change.type, row.change.sensitivity) for row in heard] == [
         ("delisting", None),
         ("liveness_down", 2),
     ]
-    deaf = made(1, watch_request=WatchRequest(events=("price_change",)))
+    deaf = make_watch(1, watch_request=WatchRequest(events=("price_change",)))
     assert await store.writing(watched_changes.of_watch, deaf, after=0, limit=9) == ()
     assert (
-        await store.writing(watched_changes.of_watch, made(1), after=heard[0].id, limit=9)
+        await store.writing(watched_changes.of_watch, make_watch(1), after=heard[0].id, limit=9)
         == heard[1:]
     )
 
 
 async def test_ended_watches_and_old_deliveries_are_deleted(store: Store) -> None:
-    await started(store)
+    await start_watch(store)
     await store.writing(outbox.put, [alert(1)], now=NOW)
     await store.writing(outbox.drop, "wat_1", now=NOW)
     stored = await store.writing(watches.get, "wat_1")
@@ -258,7 +258,7 @@ async def test_crawl_reports_changed_terms_until_a_probe_has_seen_them(
 
 
 async def test_old_changes_are_deleted_unless_a_readable_watch_reports_them(store: Store) -> None:
-    await started(store)
+    await start_watch(store)
     other = await store.writing(
         discovery.adopt, parse_resource("https://other.example.com/a"), source="request", now=NOW
     )
@@ -269,7 +269,7 @@ async def test_old_changes_are_deleted_unless_a_readable_watch_reports_them(stor
     newest = await store.reading(changes.newest)
     later = NOW + 3 + CHANGES_MS
     assert await store.writing(changes.forget, now=later, limit=9) == 0  # not dispatched yet
-    waiting = await store.writing(changes.undispatched, limit=9)
+    waiting = await store.writing(changes.lock_undispatched, limit=9)
     await store.writing(changes.mark_dispatched, [one.id for one in waiting], now=NOW)
     assert await store.writing(changes.forget, now=NOW + CHANGES_MS, limit=9) == 2
     assert [await store.writing(changes.forget, now=later, limit=1) for _ in range(3)] == [1, 0, 0]

@@ -91,12 +91,12 @@ async def test_concurrent_requests_share_one_readiness_check(
     store = running.service.store
     whole = type(store).try_write
 
-    async def counted(*args: object, **more: object) -> None:
+    async def count_call(*args: object, **more: object) -> None:
         nonlocal tried
         tried += 1
         await whole(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(store), "try_write", counted)
+    monkeypatch.setattr(type(store), "try_write", count_call)
     answers = await asyncio.gather(*(running.get("/readyz") for _ in range(20)))
     assert {answer.status_code for answer in answers} == {200}
     running.clock.now += EVERY_MS - 1

@@ -13,7 +13,7 @@ DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
 SIZE = 10_000
 
 
-def asked(value: str, if_range: str | None = None) -> range | None:
+def make_request(value: str, if_range: str | None = None) -> range | None:
     headers = {"range": value} | ({} if if_range is None else {"if-range": if_range})
     return requested_range(Headers(headers), SIZE, etag=ETAG, modified=MODIFIED)
 
@@ -36,12 +36,12 @@ def test_date_is_formatted_for_http() -> None:
     ],
 )
 def test_valid_range_is_parsed(value: str, part: range) -> None:
-    assert asked(value) == part
+    assert make_request(value) == part
 
 
 @pytest.mark.parametrize("value", ["bytes=10000-", "bytes=10000-10001", "bytes=-0"])
 def test_range_beyond_the_file_is_empty(value: str) -> None:
-    assert asked(value) == range(0)
+    assert make_request(value) == range(0)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_range_beyond_the_file_is_empty(value: str) -> None:
     ],
 )
 def test_invalid_range_is_ignored(value: str) -> None:
-    assert asked(value) is None
+    assert make_request(value) is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_invalid_range_is_ignored(value: str) -> None:
     ],
 )
 def test_range_of_another_version_is_ignored(if_range: str, part: range | None) -> None:
-    assert asked("bytes=0-4", if_range) == part
+    assert make_request("bytes=0-4", if_range) == part
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ NOWHERE = b"GET /nowhere HTTP/1.1\r\nhost: t\r\n\r\n"
 PIPELINED = 2_000
 
 
-def undated(head: bytes) -> bytes:
+def remove_date(head: bytes) -> bytes:
     return re.sub(rb"\r\ndate: [^\r]*", b"", head)
 
 
@@ -28,7 +28,7 @@ async def test_cached_answer_equals_the_first_one(line: bytes) -> None:
             answers.append(await client.answer())
             if b"close" in line:
                 assert await client.until_closed() == b""
-        undated_answers, *ready = [(undated(head), body) for head, body in answers]
+        undated_answers, *ready = [(remove_date(head), body) for head, body in answers]
         assert undated_answers[0].startswith(b"HTTP/1.1 200 OK\r\n")
         assert (b"connection: close\r\n" in undated_answers[0]) == (b"close" in line)
         assert {frozenset(head.split(b"\r\n")) for head, _ in ready} == {

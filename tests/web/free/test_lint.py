@@ -45,7 +45,7 @@ async def running(
         yield service
 
 
-async def linted(running: Running, body: Any, *, status: int = 200) -> Any:
+async def post_lint(running: Running, body: Any, *, status: int = 200) -> Any:
     response = await running.http.post("/v1/lint", json=body)
     assert response.status_code == status, response.text
     return response.json()
@@ -54,7 +54,7 @@ async def linted(running: Running, body: Any, *, status: int = 200) -> Any:
 async def test_captured_response_returns_fixes_and_rule_pages(
     running: Running,
 ) -> None:
-    answer = await linted(running, {"capture": EXAMPLES["domain-wrong"].wrong.capture()})
+    answer = await post_lint(running, {"capture": EXAMPLES["domain-wrong"].wrong.capture()})
     assert (answer["payable"], answer["compliant"], answer["version"]) == (False, False, 2)
     (finding,) = answer["findings"]
     assert (finding["rule"], finding["severity"]) == ("domain-wrong", "error")
@@ -80,7 +80,7 @@ async def test_captured_response_returns_fixes_and_rule_pages(
     ],
 )
 async def test_all_capture_formats_are_accepted(running: Running, capture: str) -> None:
-    answer = await linted(running, {"capture": capture})
+    answer = await post_lint(running, {"capture": capture})
     assert (answer["payable"], answer["compliant"]) == (True, True)
 
 
@@ -89,7 +89,7 @@ async def test_findings_are_ordered_by_severity(running: Running) -> None:
     wrong["resource"]["description"] = ""
     wrong["accepts"][0] |= {"amount": 1, "maxTimeoutSeconds": 8}
     del wrong["extensions"]
-    answer = await linted(running, {"capture": json.dumps(wrong)})
+    answer = await post_lint(running, {"capture": json.dumps(wrong)})
     severities = [finding["severity"] for finding in answer["findings"]]
     assert severities == ["error", "warn", "warn", "info"]
 
@@ -113,13 +113,13 @@ async def test_findings_are_ordered_by_severity(running: Running) -> None:
 async def test_invalid_lint_requests_are_rejected_with_a_reason(
     running: Running, body: Any, code: str, path: str
 ) -> None:
-    problem = await linted(running, body, status=422)
+    problem = await post_lint(running, body, status=422)
     assert problem["code"] == code
     assert [error["path"] for error in problem["errors"]] == [path]
 
 
 async def test_unreadable_capture_returns_the_accepted_formats(running: Running) -> None:
-    problem = await linted(running, {"capture": "hello"}, status=422)
+    problem = await post_lint(running, {"capture": "hello"}, status=422)
     assert "curl -i" in problem["detail"]
 
 
@@ -140,7 +140,7 @@ async def test_stored_probe_is_linted_without_a_request(
     running: Running,
 ) -> None:
     before = await fetch(running.service.store, sa.text("SELECT count(*) FROM probe"))
-    answer = await linted(running, {"resource": WEATHER})
+    answer = await post_lint(running, {"resource": WEATHER})
     after = await fetch(running.service.store, sa.text("SELECT count(*) FROM probe"))
     assert before.scalar_one() == after.scalar_one()
     row = await fetch(
@@ -156,11 +156,11 @@ async def test_stored_probe_is_linted_without_a_request(
 async def test_unknown_and_unprobed_resources_return_404() -> None:
     resource = "https://new.example.com/fog"
     async with open_service(configuration()) as fresh:
-        unknown = await linted(fresh, {"resource": resource}, status=404)
+        unknown = await post_lint(fresh, {"resource": resource}, status=404)
         await fresh.service.store.writing(
             discovery.adopt, parse_resource(resource), source="bazaar", now=fresh.clock()
         )
-        private = await linted(fresh, {"resource": resource}, status=404)
+        private = await post_lint(fresh, {"resource": resource}, status=404)
     assert {unknown["code"], private["code"]} <= {"unknown-resource", "not-probed"}
 
 
@@ -180,7 +180,7 @@ async def test_stored_lint_equals_the_lint_of_the_probe(running: Running, outcom
         findings=(retired,) if answered else (),
     )
     await running.service.store.writing(probes.record_many, WEATHER_ID, [result])
-    answer = await linted(running, {"resource": WEATHER})
+    answer = await post_lint(running, {"resource": WEATHER})
     (finding,) = answer["findings"]
     assert answer["terms"] == []
     assert answer["probedAt"] == iso(result.at)
@@ -200,6 +200,6 @@ async def test_hostile_schema_does_not_block_other_requests(running: Running) ->
     capture = json.dumps(envelope)
     assert len(capture) < 65_000
     answers = await asyncio.wait_for(
-        asyncio.gather(*(linted(running, {"capture": capture}) for _ in range(20))), timeout=20
+        asyncio.gather(*(post_lint(running, {"capture": capture}) for _ in range(20))), timeout=20
     )
     assert all(answer["version"] == 2 for answer in answers)

@@ -107,7 +107,7 @@ async def reports(running: Running, resource: str = RESOURCE) -> Any:
     return answer.json().get("buyersReports")
 
 
-async def refused(running: Running, document: Any, status: int, code: str) -> None:
+async def assert_refused(running: Running, document: Any, status: int, code: str) -> None:
     answer = await send(running, document)
     assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
     assert await reports(running) is None
@@ -170,34 +170,36 @@ async def test_replayed_statement_counts_once_and_cannot_be_changed(running: Run
 
 @pytest.mark.parametrize("changes", [{"outcome": "empty"}, {"payTo": STRANGER}, {"at": AT + 1}])
 async def test_changed_statement_is_rejected(running: Running, changes: Any) -> None:
-    await refused(running, statement() | changes, 422, "invalid-input")
+    await assert_refused(running, statement() | changes, 422, "invalid-input")
 
 
 async def test_forged_signer_is_rejected(running: Running) -> None:
     forged = statement(payer=OUTSIDER)
-    await refused(running, forged | {"payer": BUYER.address.lower()}, 422, "invalid-input")
-    await refused(running, forged, 404, "unknown-payment")
-    await refused(running, statement() | {"signature": "0x" + "00" * 65}, 422, "invalid-input")
+    await assert_refused(running, forged | {"payer": BUYER.address.lower()}, 422, "invalid-input")
+    await assert_refused(running, forged, 404, "unknown-payment")
+    await assert_refused(
+        running, statement() | {"signature": "0x" + "00" * 65}, 422, "invalid-input"
+    )
 
 
 async def test_signature_for_another_chain_is_rejected(running: Running) -> None:
-    await refused(running, statement(chain=1), 422, "invalid-input")
+    await assert_refused(running, statement(chain=1), 422, "invalid-input")
     on_ethereum = statement(chain=1) | {"network": "eip155:1"}
-    await refused(running, on_ethereum, 422, "network-not-indexed")
-    await refused(running, statement() | {"network": "solana:mainnet"}, 422, "invalid-input")
+    await assert_refused(running, on_ethereum, 422, "network-not-indexed")
+    await assert_refused(running, statement() | {"network": "solana:mainnet"}, 422, "invalid-input")
 
 
 @pytest.mark.parametrize("number", [77, 4, 9])
 async def test_payment_that_the_signer_did_not_make_is_unknown(
     running: Running, number: int
 ) -> None:
-    await refused(running, statement(number), 404, "unknown-payment")
+    await assert_refused(running, statement(number), 404, "unknown-payment")
 
 
 async def test_payment_to_an_address_that_was_not_advertised_is_rejected(running: Running) -> None:
-    await refused(running, statement(5, payTo=STRANGER), 422, "payto-not-advertised")
-    await refused(running, statement(5), 404, "unknown-payment")
-    await refused(running, statement(7, payTo=FORMER), 422, "payto-not-advertised")
+    await assert_refused(running, statement(5, payTo=STRANGER), 422, "payto-not-advertised")
+    await assert_refused(running, statement(5), 404, "unknown-payment")
+    await assert_refused(running, statement(7, payTo=FORMER), 422, "payto-not-advertised")
 
 
 async def test_former_payto_is_accepted_for_a_payment_of_its_time(running: Running) -> None:
@@ -206,17 +208,17 @@ async def test_former_payto_is_accepted_for_a_payment_of_its_time(running: Runni
 
 
 async def test_time_must_be_that_of_the_payment(running: Running) -> None:
-    await refused(running, statement(8, at=NOW // 1_000 - 8 * 86_400), 422, "invalid-input")
-    await refused(running, statement(at=NOW // 1_000 + 100 * 86_400), 422, "invalid-input")
-    await refused(running, statement(at=10**10 + 1), 422, "invalid-input")
-    await refused(running, statement(8), 404, "unknown-payment")
+    await assert_refused(running, statement(8, at=NOW // 1_000 - 8 * 86_400), 422, "invalid-input")
+    await assert_refused(running, statement(at=NOW // 1_000 + 100 * 86_400), 422, "invalid-input")
+    await assert_refused(running, statement(at=10**10 + 1), 422, "invalid-input")
+    await assert_refused(running, statement(8), 404, "unknown-payment")
 
 
 async def test_invalid_bodies_are_rejected(running: Running) -> None:
     unknown = statement(resource="https://api.seller.dev/unknown")
-    await refused(running, unknown, 404, "unknown-resource")
+    await assert_refused(running, unknown, 404, "unknown-resource")
     for wrong in ({"nonce": "0x1"}, {"at": -1}, {"at": "1"}, {"outcome": "good"}, {"payTo": "x"}):
-        await refused(running, statement() | wrong, 422, "invalid-input")
+        await assert_refused(running, statement() | wrong, 422, "invalid-input")
     assert (await running.http.post(PATH, content=b"{")).status_code == 400
     assert (await running.http.post(PATH, content=b"[]")).status_code == 422
     assert (await send(running, statement() | {"resource": "x" * 70_000})).status_code == 413

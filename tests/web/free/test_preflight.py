@@ -33,7 +33,7 @@ async def running() -> AsyncIterator[Running]:
         yield service
 
 
-async def asked(running: Running, **offer: str) -> Any:
+async def get_preflight(running: Running, **offer: str) -> Any:
     answer = await running.get("/trust/preflight", params={"resource": RESOURCE} | offer)
     assert answer.status_code == 200, answer.text
     assert answer.headers["etag"]
@@ -42,7 +42,7 @@ async def asked(running: Running, **offer: str) -> Any:
 
 async def test_matching_offer_is_allowed_with_the_stored_state(running: Running) -> None:
     upper = NEW.upper().replace("X", "x")
-    answer = await asked(running, payTo=upper, amount="10000", network="base")
+    answer = await get_preflight(running, payTo=upper, amount="10000", network="base")
     assert answer.pop("reason").endswith(".")
     assert answer == {
         "decision": "allow",
@@ -77,12 +77,12 @@ async def test_matching_offer_is_allowed_with_the_stored_state(running: Running)
 async def test_omitted_offer_fields_are_not_checked(
     running: Running, offer: dict[str, str], decision: str, code: str | None
 ) -> None:
-    answer = await asked(running, **offer)
+    answer = await get_preflight(running, **offer)
     assert (answer["decision"], answer["code"]) == (decision, code)
 
 
 async def test_unknown_resource_has_null_state(running: Running) -> None:
-    answer = await asked(running, resource="https://api.seller.dev/new?x=1", payTo=OLD)
+    answer = await get_preflight(running, resource="https://api.seller.dev/new?x=1", payTo=OLD)
     assert answer["resource"] == "https://api.seller.dev/new"
     unknown = ("recommendation", "grade", "score", "knownAmount", "knownNetwork", "asOf")
     assert [answer[name] for name in unknown] == [None] * 6

@@ -53,7 +53,7 @@ class GradeResponse(ResponseModel):
     grade: str
 
 
-def settled() -> Response:
+def answer_settled() -> Response:
     return JSONResponse({"success": True, "transaction": TX, "network": "eip155:8453"})
 
 
@@ -63,7 +63,7 @@ class World:
 
     calls: Counter[str] = field(default_factory=Counter)
     verify: Callable[[], Response] = lambda: JSONResponse({"isValid": True})
-    settle: Callable[[], Response] = settled
+    settle: Callable[[], Response] = answer_settled
     settle_s: float = 0
     settling: asyncio.Event = field(default_factory=asyncio.Event)
     compute: Callable[[], bytes] = lambda: b'{"grade":"A"}'
@@ -106,7 +106,7 @@ class Sold:
 
 
 @contextlib.asynccontextmanager
-async def selling(path: Path, world: World) -> AsyncIterator[Sold]:
+async def open_shop(path: Path, world: World) -> AsyncIterator[Sold]:
     verbs = [
         Route(f"/{verb}", world.facilitator, methods=["POST"]) for verb in ("verify", "settle")
     ]
@@ -127,7 +127,7 @@ async def service(
     tmp_path_factory: pytest.TempPathFactory, empty_sqlite: Path
 ) -> AsyncIterator[Sold]:
     path = Path(shutil.copy(empty_sqlite, tmp_path_factory.mktemp("mcp") / "ledger.db"))
-    async with selling(path, World()) as service:
+    async with open_shop(path, World()) as service:
         yield service
 
 
@@ -156,7 +156,7 @@ def payment(*, nonce: int = 0, signed: dict[str, str] | None = None) -> dict[str
     }
 
 
-def said(result: CallToolResult) -> Any:
+def read_result(result: CallToolResult) -> Any:
     (block,) = result.content
     assert isinstance(block, TextContent)
     assert json.loads(block.text) == result.structured_content
@@ -165,14 +165,14 @@ def said(result: CallToolResult) -> Any:
 
 def problem(result: CallToolResult) -> tuple[int, str]:
     assert result.is_error
-    document = said(result)
+    document = read_result(result)
     return document["status"], document["code"]
 
 
 async def test_paid_call_returns_answer_and_receipt(sold: Sold) -> None:
     result = await sold.call(sold.payment())
     assert not result.is_error
-    assert said(result) == {"grade": "A"}
+    assert read_result(result) == {"grade": "A"}
     assert result.meta is not None
     assert result.meta[RECEIPT] == {
         "success": True,
@@ -207,7 +207,7 @@ async def test_repeated_payment_returns_the_stored_answer(sold: Sold) -> None:
     first = await sold.call(sold.payment())
     turned = dict(reversed(list(ARGUMENTS.items())))
     again = await sold.call(dict(reversed(list(sold.payment().items()))), turned)
-    assert said(again) == said(first)
+    assert read_result(again) == read_result(first)
     assert again.meta == first.meta
     assert sold.world.calls == {"verify": 1, "compute": 1, "settle": 1}
 
@@ -218,7 +218,7 @@ async def test_concurrent_copies_settle_once_and_are_all_answered(
     monkeypatch.setattr(gate, "WAITS_S", (0.1,) * 600)  # also on a busy machine
     sold.world.settle_s = 0.1
     results = await asyncio.gather(*(sold.call(sold.payment()) for _ in range(20)))
-    assert all(said(result) == {"grade": "A"} for result in results)
+    assert all(read_result(result) == {"grade": "A"} for result in results)
     assert sold.world.calls == {"verify": 1, "compute": 1, "settle": 1}
 
 
@@ -242,7 +242,7 @@ async def test_unknown_settlement_advises_not_to_pay_again(sold: Sold) -> None:
     sold.world.settle = lambda: Response("bad gateway", status_code=502)
     pending = await sold.call(sold.payment())
     assert problem(pending) == (503, "payment-pending")
-    document = said(pending)
+    document = read_result(pending)
     assert "Do not pay again" in document["detail"]
     assert document["retryAfter"] > 0
     assert document["paymentId"] == (await sold.row(sold.payment())).id
@@ -256,8 +256,8 @@ async def test_payment_rejected_by_the_facilitator_returns_terms_and_reason(sold
     )
     refused = await sold.call(sold.payment())
     assert refused.is_error
-    assert said(refused)["error"] == "insufficient_funds"
-    assert said(refused)["resource"]["url"] == f"mcp://tool/{TOOL}"
+    assert read_result(refused)["error"] == "insufficient_funds"
+    assert read_result(refused)["resource"]["url"] == f"mcp://tool/{TOOL}"
     assert sold.world.calls == {"verify": 1}
 
 
@@ -272,7 +272,7 @@ async def test_payment_rejected_by_the_facilitator_returns_terms_and_reason(sold
 async def test_signed_payment_is_compared_before_verification(
     sold: Sold, signed: dict[str, str], reason: str
 ) -> None:
-    assert said(await sold.call(sold.payment(**signed)))["error"] == reason
+    assert read_result(await sold.call(sold.payment(**signed)))["error"] == reason
     assert not sold.world.calls
 
 
@@ -296,7 +296,7 @@ async def test_invalid_arguments_are_not_charged(
 async def test_misspelled_argument_is_rejected_without_a_charge(sold: Sold) -> None:
     misspelt = {"resuorce": WEATHER}
     over_http = await sold.running.buy(misspelt, as_header(sold.payment()))
-    document = said(await sold.call(sold.payment(), misspelt))
+    document = read_result(await sold.call(sold.payment(), misspelt))
     assert document == over_http.json()
     assert (document["status"], document["code"]) == (422, "unknown-field")
     assert document["notCharged"] is True
@@ -329,7 +329,7 @@ async def test_number_outside_json_is_rejected(sold: Sold) -> None:
 async def test_invalid_payment_is_rejected_without_verification(sold: Sold, bad: object) -> None:
     result = await sold.call(bad)
     assert result.is_error
-    assert said(result)["code"] in (
+    assert read_result(result)["code"] in (
         "payment-invalid",
         "payment-header-invalid",
         "payment-header-too-large",
@@ -341,20 +341,22 @@ async def test_internal_errors_do_not_show_exception_texts(sold: Sold) -> None:
     def fails() -> bytes:
         raise RuntimeError("s3cret of a library")
 
-    def gone() -> bytes:
+    def raise_unavailable() -> bytes:
         raise StoreUnavailable("s3cret of a driver")
 
     for compute, status, code in (
         (fails, 500, "internal"),
-        (gone, 503, "store-unavailable"),
+        (raise_unavailable, 503, "store-unavailable"),
     ):
         sold.world.compute = compute
         result = await sold.call(sold.payment())
         assert problem(result) == (status, code)
-        assert "s3cret" not in json.dumps(said(result))
-        assert "never charged twice" in said(result)["detail"]
+        assert "s3cret" not in json.dumps(read_result(result))
+        assert "never charged twice" in read_result(result)["detail"]
     sold.world.compute = lambda: b'{"grade":"B"}'
-    assert said(await sold.call(sold.payment())) == {"grade": "B"}, "the payment is still good"
+    assert read_result(await sold.call(sold.payment())) == {"grade": "B"}, (
+        "the payment is still good"
+    )
     assert sold.world.calls["settle"] == 1
 
 
@@ -364,13 +366,13 @@ async def test_sale_continues_after_its_caller_disconnects(
     """Also if the service is stopped in the meantime."""
     ledger = Path(shutil.copy(empty_sqlite, tmp_path / "ledger.db"))
     world = World(settle_s=0.5)
-    async with selling(ledger, world) as sold:
+    async with open_shop(ledger, world) as sold:
         call = asyncio.create_task(sold.call(sold.payment()))
         await asyncio.wait_for(world.settling.wait(), 30)
         call.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await call
-    async with selling(ledger, world) as sold:
+    async with open_shop(ledger, world) as sold:
         assert (await sold.row(sold.payment())).state is State.SETTLED
-        assert said(await sold.call(sold.payment())) == {"grade": "A"}
+        assert read_result(await sold.call(sold.payment())) == {"grade": "A"}
     assert world.calls == {"verify": 1, "compute": 1, "settle": 1}

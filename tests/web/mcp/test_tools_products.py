@@ -18,7 +18,7 @@ from tests.support import prices
 from tests.support.http_service import NOW
 from tests.support.paid_service import PaidService, header, open_paid_service
 from tests.support.probe_rows import record_probe
-from tests.web.paid.products.test_bulk import endpoint, known, probe, url, urls
+from tests.web.paid.products.test_bulk import endpoint, insert_endpoints, probe, url, urls
 
 from tollgauge.core.base.units import MINUTE_MS
 from tollgauge.store.endpoints import endpoints
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shop() -> AsyncIterator[PaidService]:
     async with open_paid_service("sqlite://", PaidService) as service:
-        await known(service.store, range(30), scored_at=NOW - MINUTE_MS)
+        await insert_endpoints(service.store, range(30), scored_at=NOW - MINUTE_MS)
         yield service
 
 
@@ -59,7 +59,7 @@ async def call(
         return await client.call_tool(name, arguments, meta=meta)
 
 
-async def listed(shop: PaidService) -> dict[str, Tool]:
+async def fetch_tools(shop: PaidService) -> dict[str, Tool]:
     async with Client(web.mcp_server(shop.running.service.server())) as client:
         return {tool.name: tool for tool in (await client.list_tools()).tools}
 
@@ -76,7 +76,7 @@ def size(result: CallToolResult) -> int:
 async def test_every_product_has_a_tool_that_quotes_the_price_of_its_route(
     shop: PaidService,
 ) -> None:
-    tools = await listed(shop)
+    tools = await fetch_tools(shop)
     dependencies = shop.running.service.server()
     for product in all_products():
         assert product.tool.name in tools, product.path
@@ -95,7 +95,7 @@ async def test_every_product_has_a_tool_that_quotes_the_price_of_its_route(
 
 
 async def test_every_tool_states_its_price_and_the_schema_of_its_answer(shop: PaidService) -> None:
-    for name, tool in (await listed(shop)).items():
+    for name, tool in (await fetch_tools(shop)).items():
         assert tool.output_schema is not None, name
         assert tool.output_schema["type"] == "object"
         Draft202012Validator.check_schema(tool.output_schema)
@@ -106,7 +106,7 @@ async def test_every_tool_states_its_price_and_the_schema_of_its_answer(shop: Pa
         for amount in prices["amounts"].values():
             text = "Free." if float(amount) == 0 else f"${float(amount):.6f}".rstrip("0")
             assert text in tool.description, name
-    bulk = (await listed(shop))[BULK].meta
+    bulk = (await fetch_tools(shop))[BULK].meta
     assert bulk is not None
     assert bulk["tollgauge/price"]["amounts"] == {
         "10": "0.045000",

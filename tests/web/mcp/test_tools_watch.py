@@ -49,7 +49,7 @@ async def watch_service(
 
 
 @contextlib.asynccontextmanager
-async def connected(watch_service: WatchService) -> AsyncIterator[Client]:
+async def connect(watch_service: WatchService) -> AsyncIterator[Client]:
     """The SDK's client over Streamable HTTP."""
     async with (
         serve(watch_service.running.app) as port,
@@ -63,14 +63,14 @@ async def call(watch_service: WatchService, arguments: dict[str, Any]) -> CallTo
         return await client.call_tool(TOOL, arguments)
 
 
-def said(result: CallToolResult) -> Any:
+def read_result(result: CallToolResult) -> Any:
     (block,) = result.content
     assert isinstance(block, TextContent)
     assert json.loads(block.text) == result.structured_content
     return result.structured_content
 
 
-def owned(bought: Any, **more: str) -> dict[str, str]:
+def with_secret(bought: Any, **more: str) -> dict[str, str]:
     """The arguments, named as the answer that sold the watch names them."""
     return {name: bought[name] for name in ("watch_id", "secret")} | more
 
@@ -80,13 +80,13 @@ async def test_watch_tool_equals_the_route_with_the_same_cursors(
 ) -> None:
     bought = await watch_service.buy()
     await watch_service.probe()
-    async with connected(watch_service) as client:
-        first = said(await client.call_tool(TOOL, owned(bought)))
+    async with connect(watch_service) as client:
+        first = read_result(await client.call_tool(TOOL, with_secret(bought)))
         assert first == await watch_service.poll(bought)
         assert [event["type"] for event in first["watch_events"]] == ["created"]
         await watch_service.probe(quote=replace(QUOTE, amount=20_000))
         cursors = {"since": first["next_cursor"], "watch_since": first["watch_events_cursor"]}
-        second = said(await client.call_tool(TOOL, owned(bought, **cursors)))
+        second = read_result(await client.call_tool(TOOL, with_secret(bought, **cursors)))
     assert [event["type"] for event in second["events"]] == ["price_change"]
     assert second["watch_events"] == []
     assert second == await watch_service.poll(bought, **cursors)
@@ -96,13 +96,13 @@ async def test_watch_is_readable_immediately_after_settlement(
     watch_service: WatchService,
 ) -> None:
     bought = await watch_service.buy()
-    assert said(await call(watch_service, owned(bought)))["state"] == "active"
+    assert read_result(await call(watch_service, with_secret(bought)))["state"] == "active"
 
 
 async def test_canceled_watch_stays_readable(watch_service: WatchService) -> None:
     bought = await watch_service.buy()
     await watch_service.cancel(bought)
-    assert said(await call(watch_service, owned(bought)))["state"] == "cancelled"
+    assert read_result(await call(watch_service, with_secret(bought)))["state"] == "cancelled"
 
 
 async def test_tool_and_route_reject_with_the_same_code(
@@ -112,16 +112,16 @@ async def test_tool_and_route_reject_with_the_same_code(
     nobodys = {"Authorization": "Bearer whsec_" + "A" * 43 + "="}
     for headers, asked, arguments in (
         ({}, path(mine, "/events"), {"watch_id": mine["watch_id"]}),
-        (nobodys, path(mine, "/events"), owned(mine, secret="whsec_" + "A" * 43 + "=")),
-        (bearer(other), path(mine, "/events"), owned(mine, secret=other["secret"])),
-        (bearer(mine), "/v1/watch/wat_0/events", owned(mine, watch_id="wat_0")),
-        (bearer(mine), path(mine, "/events?since=x"), owned(mine, since="x")),
-        (bearer(mine), path(mine, "/events?watch_since=-1"), owned(mine, watch_since="-1")),
+        (nobodys, path(mine, "/events"), with_secret(mine, secret="whsec_" + "A" * 43 + "=")),
+        (bearer(other), path(mine, "/events"), with_secret(mine, secret=other["secret"])),
+        (bearer(mine), "/v1/watch/wat_0/events", with_secret(mine, watch_id="wat_0")),
+        (bearer(mine), path(mine, "/events?since=x"), with_secret(mine, since="x")),
+        (bearer(mine), path(mine, "/events?watch_since=-1"), with_secret(mine, watch_since="-1")),
     ):
         route = (await watch_service.running.http.get(asked, headers=headers)).json()
         result = await call(watch_service, arguments)
         assert result.is_error
-        tool = said(result)
+        tool = read_result(result)
         same = ("status", "code", "errors")
         assert [tool.get(key) for key in same] == [route.get(key) for key in same], asked
 
@@ -144,7 +144,7 @@ async def test_arguments_of_wrong_type_are_rejected_by_name(watch_service: Watch
         ),
     )
     for arguments, status, named in rows:
-        document = said(await call(watch_service, owned(bought) | arguments))
+        document = read_result(await call(watch_service, with_secret(bought) | arguments))
         assert document["status"] == status, arguments
         assert [error["path"] for error in document.get("errors", [])] == named
         if status == 401:  # whether it is missing, wrong or replaced
@@ -161,22 +161,22 @@ async def test_secret_is_not_logged_or_returned(
     tools = web.mcp_server(watch_service.running.service.server())
     caplog.set_level(logging.DEBUG)
     answers = [
-        await call(watch_service, owned(bought)),
-        await call(watch_service, owned(bought, since="x")),
+        await call(watch_service, with_secret(bought)),
+        await call(watch_service, with_secret(bought, since="x")),
     ]
 
-    def gone(*_: object) -> Any:
+    def find_nothing(*_: object) -> Any:
         raise StoreUnavailable(bought["secret"])
 
-    def broken(*_: object) -> Any:
+    def raise_error(*_: object) -> Any:
         raise RuntimeError(bought["secret"])
 
-    for fault in (gone, broken):
+    for fault in (find_nothing, raise_error):
         monkeypatch.setattr("tollgauge.store.watches.watches.by_secret", fault)
         async with Client(tools) as client:
-            answers.append(await client.call_tool(TOOL, owned(bought)))
-    assert [said(answer).get("status") for answer in answers] == [None, 422, 503, 500]
-    assert bought["secret"] not in json.dumps([said(answer) for answer in answers])
+            answers.append(await client.call_tool(TOOL, with_secret(bought)))
+    assert [read_result(answer).get("status") for answer in answers] == [None, 422, 503, 500]
+    assert bought["secret"] not in json.dumps([read_result(answer) for answer in answers])
     out, err = capfd.readouterr()
     assert "tool.fail" in out + err
     assert bought["secret"] not in out + err
@@ -208,8 +208,10 @@ async def test_stdio_reads_the_same_watch_and_leaves_stderr_empty(
     started = StdioServerParameters(command=program, args=words, env=environment)
     with (tmp_path / "errors").open("w+") as errors:
         async with Client(stdio_client(started, errlog=errors)) as client:
-            read = said(await client.call_tool(TOOL, owned(bought)))
-            refused = said(await client.call_tool(TOOL, owned(bought, secret="whsec_0")))
+            read = read_result(await client.call_tool(TOOL, with_secret(bought)))
+            refused = read_result(
+                await client.call_tool(TOOL, with_secret(bought, secret="whsec_0"))
+            )
         errors.seek(0)
         assert bought["secret"] not in errors.read()
     assert refused["status"] == 401
@@ -265,7 +267,7 @@ async def use(
         return await client.call_tool(name, arguments, meta=meta)
 
 
-def signed(watch_service: WatchService, **more: Any) -> Any:
+def sign_rotation(watch_service: WatchService, **more: Any) -> Any:
     return json.loads(base64.b64decode(watch_service.payment(**more)))
 
 
@@ -276,37 +278,37 @@ async def test_tools_can_buy_renew_edit_and_cancel_a_watch(
     order = {"endpoint": RESOURCE, "events": ["price_change"]}
     terms = await use(watch_service, "x402_watch_create", order)
     assert terms.is_error
-    assert said(terms)["accepts"][0]["amount"] == "200000"
-    payment = signed(watch_service, ticket="known to the buyer")
-    bought = said(await use(watch_service, "x402_watch_create", order, payment))
-    again = said(await use(watch_service, "x402_watch_create", order, payment))
+    assert read_result(terms)["accepts"][0]["amount"] == "200000"
+    payment = sign_rotation(watch_service, ticket="known to the buyer")
+    bought = read_result(await use(watch_service, "x402_watch_create", order, payment))
+    again = read_result(await use(watch_service, "x402_watch_create", order, payment))
     assert again["secret"] == bought["secret"]
-    assert said(await call(watch_service, owned(bought)))["state"] == "active"
+    assert read_result(await call(watch_service, with_secret(bought)))["state"] == "active"
 
     renewal = {"watch_id": bought["watch_id"]}
-    payment = signed(watch_service)
-    renewed = said(await use(watch_service, "x402_watch_renew", renewal, payment))
+    payment = sign_rotation(watch_service)
+    renewed = read_result(await use(watch_service, "x402_watch_renew", renewal, payment))
     assert renewed["watch_id"] == bought["watch_id"]
     assert renewed["expires_at"] > bought["expires_at"]
-    assert said(await use(watch_service, "x402_watch_renew", renewal, payment)) == renewed
+    assert read_result(await use(watch_service, "x402_watch_renew", renewal, payment)) == renewed
     other = await use(watch_service, "x402_watch_renew", {"watch_id": "wat_" + "0" * 24}, payment)
-    assert said(other)["code"] == "payment-reused"
+    assert read_result(other)["code"] == "payment-reused"
 
     edited = await use(
-        watch_service, "x402_watch_edit", {**owned(bought), "events": ["payto_change"]}
+        watch_service, "x402_watch_edit", {**with_secret(bought), "events": ["payto_change"]}
     )
-    assert said(edited)["events"] == ["payto_change"]
-    cancelled = await use(watch_service, "x402_watch_cancel", owned(bought))
-    assert said(cancelled)["state"] == "cancelled"
-    assert said(await call(watch_service, owned(bought)))["state"] == "cancelled"
+    assert read_result(edited)["events"] == ["payto_change"]
+    cancelled = await use(watch_service, "x402_watch_cancel", with_secret(bought))
+    assert read_result(cancelled)["state"] == "cancelled"
+    assert read_result(await call(watch_service, with_secret(bought)))["state"] == "cancelled"
     assert watch_service.asked["/settle"] == before + 2
 
 
 async def test_renewal_of_an_unknown_watch_charges_nothing(watch_service: WatchService) -> None:
     before = watch_service.asked["/settle"]
     unknown = {"watch_id": "wat_" + "0" * 24}
-    result = await use(watch_service, "x402_watch_renew", unknown, signed(watch_service))
-    assert (said(result)["status"], said(result)["code"]) == (404, "unknown-watch")
+    result = await use(watch_service, "x402_watch_renew", unknown, sign_rotation(watch_service))
+    assert (read_result(result)["status"], read_result(result)["code"]) == (404, "unknown-watch")
     assert watch_service.asked["/settle"] == before
 
 
@@ -318,9 +320,9 @@ async def test_only_the_owner_changes_a_watch(watch_service: WatchService, name:
         arguments = {"watch_id": mine["watch_id"], "secret": secret, **change}
         refused = await use(watch_service, name, arguments)
         assert refused.is_error
-        assert said(refused)["status"] == status, secret
-    assert said(await call(watch_service, owned(mine)))["state"] == "active"
-    nothing = await use(watch_service, "x402_watch_edit", owned(mine))
-    assert said(nothing)["code"] == "nothing-to-change"
-    misspelt = await use(watch_service, "x402_watch_edit", owned(mine, event="price_change"))
-    assert said(misspelt)["code"] == "unknown-field"
+        assert read_result(refused)["status"] == status, secret
+    assert read_result(await call(watch_service, with_secret(mine)))["state"] == "active"
+    nothing = await use(watch_service, "x402_watch_edit", with_secret(mine))
+    assert read_result(nothing)["code"] == "nothing-to-change"
+    misspelt = await use(watch_service, "x402_watch_edit", with_secret(mine, event="price_change"))
+    assert read_result(misspelt)["code"] == "unknown-field"

@@ -113,7 +113,7 @@ async def test_python_client_uses_the_command(environment: dict[str, str]) -> No
         assert payment_required.is_error
 
 
-async def started(environment: dict[str, str]) -> asyncio.subprocess.Process:
+async def start_client(environment: dict[str, str]) -> asyncio.subprocess.Process:
     """The command, once it answers."""
     process = await asyncio.create_subprocess_exec(
         *prepared_command("tollgauge", "mcp"),
@@ -141,13 +141,13 @@ async def started(environment: dict[str, str]) -> asyncio.subprocess.Process:
 
 
 async def test_command_ends_with_its_input(environment: dict[str, str]) -> None:
-    process = await started(environment)
+    process = await start_client(environment)
     out, err = await asyncio.wait_for(process.communicate(b""), 60)
     assert (process.returncode, out) == (0, b"")
     assert b"Traceback" not in err
 
 
 async def test_command_ends_at_ctrl_c(environment: dict[str, str]) -> None:
-    process = await started(environment)
+    process = await start_client(environment)
     process.send_signal(signal.SIGINT)
     assert await asyncio.wait_for(process.wait(), 60) == -signal.SIGINT

@@ -38,7 +38,7 @@ def page(*shown: EndpointView) -> Reader:
     return Reader(compare_html(asked, views, base_url=BASE))
 
 
-def seen(number: int, **changes: object) -> EndpointView:
+def make_snapshot(number: int, **changes: object) -> EndpointView:
     return view(snapshot(id=IDS[number], **changes))
 
 
@@ -88,9 +88,9 @@ async def test_form_of_an_endpoint_page_opens_the_comparison(running: Running) -
 
 def test_marks_the_best_of_each_figure_that_differs() -> None:
     reader = page(
-        seen(0, score_tenths=900, latency_ms=80, price_micro_usd=5_000),
-        seen(1, score_tenths=700, latency_ms=40, price_micro_usd=5_000),
-        seen(2, score_tenths=900, latency_ms=None, price_micro_usd=None),
+        make_snapshot(0, score_tenths=900, latency_ms=80, price_micro_usd=5_000),
+        make_snapshot(1, score_tenths=700, latency_ms=40, price_micro_usd=5_000),
+        make_snapshot(2, score_tenths=900, latency_ms=None, price_micro_usd=None),
     )
     words = reader.words
     assert words.count("90.0 of 100 best") == 2
@@ -103,15 +103,15 @@ def test_marks_the_best_of_each_figure_that_differs() -> None:
 
 def test_shows_settlements_if_measured() -> None:
     shown = ShownDemand(payers=17, volume=2_000_000, proven_payers=3, proven_volume=500_000)
-    known = replace(seen(0), settlement=SETTLED, demand=shown)
-    words = page(known, replace(seen(1), demand=None)).words
+    known = replace(make_snapshot(0), settlement=SETTLED, demand=shown)
+    words = page(known, replace(make_snapshot(1), demand=None)).words
     assert "Settled in 30 days $12.34 of the whole wallet Wallets that paid 17 $2.00" in words
     assert "Also buy elsewhere 3 $0.50" in words
     assert "Settled in 30 days — Wallets that paid — Also buy elsewhere —" in words
 
 
 def test_endpoint_without_a_score_shows_the_reason() -> None:
-    words = page(unmeasured_view(), seen(1)).words
+    words = page(unmeasured_view(), make_snapshot(1)).words
     assert "not scored yet" in words
     assert "not advertised" in words
 
@@ -145,7 +145,7 @@ def test_escapes_hostile_input(text: str) -> None:
 
 def test_comparison_of_four_endpoints_with_ninety_days_stays_small() -> None:
     days = tuple(replace(view().days[0], day=20_000 + number) for number in range(90))
-    shown = [replace(seen(number), days=days) for number in range(4)]
+    shown = [replace(make_snapshot(number), days=days) for number in range(4)]
     asked = [Column(text=one.snapshot.resource, id=one.snapshot.id) for one in shown]
     html = compare_html(asked, {one.snapshot.id: one for one in shown}, base_url=BASE)
     assert len(html) < 60_000
@@ -153,8 +153,8 @@ def test_comparison_of_four_endpoints_with_ninety_days_stays_small() -> None:
 
 def test_down_endpoint_is_the_best_in_nothing_and_its_outage_comes_first() -> None:
     figures = {"uptime_tenths": 999, "payable_24h_permille": 999, "latency_ms": 1}
-    down = seen(0, score_tenths=850, price_micro_usd=1, down=DOWN, **figures)
-    slower, faster = seen(1, score_tenths=700), seen(2, score_tenths=710)
+    down = make_snapshot(0, score_tenths=850, price_micro_usd=1, down=DOWN, **figures)
+    slower, faster = make_snapshot(1, score_tenths=700), make_snapshot(2, score_tenths=710)
     said = page(down, slower, faster).words
     column, _, others = said.partition(slower.snapshot.resource.removeprefix("https://"))[
         2

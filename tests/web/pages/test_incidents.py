@@ -55,7 +55,7 @@ def page(*rows: Incident, kind: str | None = None) -> Reader:
     return Reader(incidents_html(shown, base_url=BASE))
 
 
-async def changed(service: WatchService) -> None:
+async def insert_change(service: WatchService) -> None:
     """A listed endpoint whose payTo changes, and which then goes down."""
     await service.buy()
     await service.list_it()
@@ -72,7 +72,7 @@ async def get(service: WatchService, path: str) -> str:
 
 
 async def test_incident_is_shown_with_its_evidence(watch_service: WatchService) -> None:
-    await changed(watch_service)
+    await insert_change(watch_service)
     shown = await get(watch_service, "/incidents")
     words = Reader(shown.encode()).words
     assert words.index("Down: 2 checks in a row failed") < words.index("Payments go to another")
@@ -84,7 +84,7 @@ async def test_incident_is_shown_with_its_evidence(watch_service: WatchService) 
 
 
 async def test_links_filter_incidents_by_type(watch_service: WatchService) -> None:
-    await changed(watch_service)
+    await insert_change(watch_service)
     links = re.findall(r'href="(/incidents\?type=[^"]*)"', await get(watch_service, "/incidents"))
     assert {link.partition("=")[2] for link in links} == set(core_changes.EVENTS)
     for link in links:
@@ -97,14 +97,14 @@ async def test_links_filter_incidents_by_type(watch_service: WatchService) -> No
 
 
 async def test_todays_incidents_end_at_midnight(watch_service: WatchService) -> None:
-    await changed(watch_service)
+    await insert_change(watch_service)
     watch_service.clock.now += DAY_MS
     assert "Payments go to another" not in await get(watch_service, "/incidents?days=1")
     assert "Payments go to another" in await get(watch_service, "/incidents")
 
 
 async def test_pages_reach_the_last_incident(watch_service: WatchService) -> None:
-    await changed(watch_service)
+    await insert_change(watch_service)
     now, count = watch_service.clock(), 2 * PAGE_ROWS + 3
     new = [(ID, change(at=now - number, text=f"<{number}>")) for number in range(count)]
     await watch_service.store.writing(changes.add, new)
@@ -140,7 +140,7 @@ async def test_unlisted_endpoint_that_never_sold_has_no_public_incident(
 
 
 async def test_feed_has_the_incidents_of_the_page(watch_service: WatchService) -> None:
-    await changed(watch_service)
+    await insert_change(watch_service)
     atom = "{http://www.w3.org/2005/Atom}"
     for query, whose, kinds in (
         ("", "all endpoints", ["Down", "payTo address changed"]),

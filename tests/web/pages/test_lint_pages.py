@@ -41,7 +41,7 @@ async def running(
         yield service
 
 
-async def posted(running: Running, **fields: str) -> httpx.Response:
+async def post_form(running: Running, **fields: str) -> httpx.Response:
     return await running.http.post("/lint", data=fields, headers={"Accept": "text/html"})
 
 
@@ -103,7 +103,7 @@ async def test_every_rule_has_a_page_with_an_example_that_triggers_it(
     form = (await running.get(link)).text
     field = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", form, re.DOTALL)
     assert field is not None
-    checked = await posted(running, capture=html.unescape(field[1]))
+    checked = await post_form(running, capture=html.unescape(field[1]))
     assert checked.status_code == 200
     assert f'href="/lint/rules/{rule}"' in checked.text
 
@@ -130,12 +130,12 @@ async def test_result_shows_verdict_findings_by_severity_and_terms(
     two = change_example(
         change_example(GOOD, "accepts.0.extra.name", "USDC"), "resource.description", ""
     )
-    page = (await posted(running, capture=two.capture() or "")).text
+    page = (await post_form(running, capture=two.capture() or "")).text
     structure(page)
     assert "No official client can pay this" in page
     assert page.index("/lint/rules/domain-wrong") < page.index("/lint/rules/resource-description")
     assert f"0.01 USDC on Base to {PAYEE}" in plain(page)
-    good = (await posted(running, capture=GOOD.capture() or "")).text
+    good = (await post_form(running, capture=GOOD.capture() or "")).text
     assert "An official client can pay this" in good
     assert "No issues found." in good
 
@@ -152,7 +152,7 @@ async def test_result_shows_verdict_findings_by_severity_and_terms(
 )
 async def test_describes_terms_in_a_sentence(running: Running, example: object, words: str) -> None:
     assert isinstance(example, Example)
-    page = (await posted(running, capture=example.capture() or "")).text
+    page = (await post_form(running, capture=example.capture() or "")).text
     assert words in plain(page)
 
 
@@ -160,7 +160,7 @@ async def test_describes_terms_in_a_sentence(running: Running, example: object, 
 async def test_escapes_pasted_input(running: Running, text: str) -> None:
     bad = change_example(change_example(GOOD, "accepts.0.payTo", text), "accepts.0.network", text)
     for capture in (text, bad.capture() or "", f"HTTP/1.1 402\nx: {text}\n\n{text}"):
-        page = (await posted(running, capture=capture)).text
+        page = (await post_form(running, capture=capture)).text
         structure(page)
         assert "1337" not in page
         assert "\x00" not in page
@@ -169,7 +169,7 @@ async def test_escapes_pasted_input(running: Running, text: str) -> None:
 
 async def test_form_keeps_the_pasted_input_unchanged(running: Running) -> None:
     text = '{\n\t"status": 402,\r\n   "body": "</textarea>é' + "x" * 5_000 + '"\n}'
-    page = (await posted(running, capture=text)).text
+    page = (await post_form(running, capture=text)).text
     field = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", page, re.DOTALL)
     assert field is not None
     assert html.unescape(field[1]) == text.replace("\r\n", "\n")
@@ -205,8 +205,8 @@ async def test_page_explains_input_that_cannot_be_checked(
 
 
 async def test_pasted_url_shows_the_last_result_of_a_monitored_endpoint(running: Running) -> None:
-    by_form = await posted(running, capture=f" {WEATHER}\n")
-    without_scheme = await posted(running, capture=WEATHER.removeprefix("https://"))
+    by_form = await post_form(running, capture=f" {WEATHER}\n")
+    without_scheme = await post_form(running, capture=WEATHER.removeprefix("https://"))
     by_link = await running.get(f"/lint?endpoint={WEATHER_ID}")
     for page in (by_form, without_scheme, by_link):
         assert page.status_code == 200
@@ -218,7 +218,7 @@ async def test_marks_the_wrong_line_and_shows_a_corrected_envelope(
     running: Running,
 ) -> None:
     wrong = change_example(GOOD, "accepts.0.amount", 0.01)
-    page = (await posted(running, capture=wrong.capture() or "")).text
+    page = (await post_form(running, capture=wrong.capture() or "")).text
     structure(page)
     assert 'Found 0.01 (JSON number), expected a string of atomic units: "10000".' in re.sub(
         r"\s+", " ", plain(page)
@@ -232,8 +232,8 @@ async def test_marks_the_wrong_line_and_shows_a_corrected_envelope(
 
 
 async def test_form_results_are_not_cached(running: Running) -> None:
-    one = await posted(running, capture="hello")
-    other = await posted(running, capture=GOOD.capture() or "")
+    one = await post_form(running, capture="hello")
+    other = await post_form(running, capture=GOOD.capture() or "")
     assert (one.status_code, other.status_code) == (422, 200)
     assert "etag" not in other.headers
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from tests.support.forecasts import calibrated, empty_calibration
+from tests.support.forecasts import empty_calibration, make_calibration
 from tests.support.page_reader import (
     BASE,
     BIDI,
@@ -65,7 +65,7 @@ PAGES: dict[str, Callable[[], bytes]] = {
     "provider": lambda: provider(snapshot()),
     "provider-empty": provider,
     "methodology": lambda: views.methodology_html(base_url=BASE),
-    "calibration": lambda: views.calibration_html(calibrated(), base_url=BASE),
+    "calibration": lambda: views.calibration_html(make_calibration(), base_url=BASE),
     "calibration-empty": lambda: views.calibration_html(empty_calibration(), base_url=BASE),
     "not-found": lambda: error(Problem(404, "not-found", "There is no page here.")),
     "error": lambda: error(Problem(429, "rate-limited", "Slow down.")),

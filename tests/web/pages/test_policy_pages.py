@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.forecasts import calibrated, empty_calibration
+from tests.support.forecasts import empty_calibration, make_calibration
 from tests.support.page_reader import BASE, read_page
 
 from tollgauge.core.score.policy import POLICY
@@ -24,7 +24,7 @@ def test_methodology_contains_every_number_of_the_policy() -> None:
 
 
 def test_calibration_page_compares_forecasts_with_outcomes() -> None:
-    page = views.calibration_html(calibrated(), base_url=BASE)
+    page = views.calibration_html(make_calibration(), base_url=BASE)
     words = read_page(page).words
     assert "Policy 2" in words
     assert words.index("Policy 3") < words.index("Policy 2")

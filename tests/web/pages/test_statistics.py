@@ -23,7 +23,7 @@ def bins(edges: tuple[int, ...]) -> tuple[HistogramBin, ...]:
     )
 
 
-def counted(**changes: object) -> Statistics:
+def make_statistics(**changes: object) -> Statistics:
     base = Statistics(
         as_of=NOW,
         endpoints=1_240,
@@ -50,11 +50,11 @@ def page(shown: Statistics) -> Reader:
 
 
 def test_endpoints_without_a_grade_are_named_and_not_only_counted() -> None:
-    assert "73 unscored" in page(counted()).words
+    assert "73 unscored" in page(make_statistics()).words
 
 
 def test_every_figure_has_its_counts_and_shares() -> None:
-    words = page(counted()).words
+    words = page(make_statistics()).words
     for row in (
         "under 10 0 0.0%",
         "90 or more 90 20.0%",
@@ -77,7 +77,9 @@ def test_every_figure_has_its_counts_and_shares() -> None:
 
 
 def test_largest_count_fills_its_bar_and_zero_draws_nothing() -> None:
-    filled = [attrs["width"] for attrs in page(counted()).all("rect") if attrs["class"] == "fill"]
+    filled = [
+        attrs["width"] for attrs in page(make_statistics()).all("rect") if attrs["class"] == "fill"
+    ]
     assert {"300", "0"} <= set(filled)
     assert all(0 <= float(width or "") <= 300 for width in filled)
 
@@ -106,14 +108,14 @@ PERIODS = ChainPeriods(
 )
 
 
-def settled(*, measured: bool = True) -> Reader:
+def read_settlements(*, measured: bool = True) -> Reader:
     demand = ShownDemand(payers=1, volume=1, proven_payers=1, proven_volume=1, measured=measured)
     ecosystem = replace(stats(), demand=demand, periods=(PERIODS,))
-    return Reader(statistics_html(counted(), ecosystem, base_url=BASE))
+    return Reader(statistics_html(make_statistics(), ecosystem, base_url=BASE))
 
 
 def test_settlements_are_compared_with_the_previous_period() -> None:
-    words = settled().words
+    words = read_settlements().words
     for row in (
         "Figure 1 day 7 days 30 days",
         "Settled volume $45.00 +12.5% $90.00 \N{MINUS SIGN}25.0% $2,000.00",
@@ -132,43 +134,43 @@ def test_largest_facilitators_are_listed_with_the_share_that_was_looked_up() -> 
         days=30, settlements=1_200, looked_up=900, submitters=2, top=(one, other)
     )
     ecosystem = replace(stats(), periods=(replace(PERIODS, facilitators=(month,)),))
-    words = Reader(statistics_html(counted(), ecosystem, base_url=BASE)).words
+    words = Reader(statistics_html(make_statistics(), ecosystem, base_url=BASE)).words
     assert "75.0% of 1,200 payments were looked up" in words
     assert f"{one.address} used by this service 600 $9.00 70 {other.address} 300 $9.00 70" in words
-    assert "Facilitators on" not in settled().words
+    assert "Facilitators on" not in read_settlements().words
 
 
 def test_volume_of_each_day_is_drawn_with_its_proven_part() -> None:
-    kinds = [attrs.get("class") for attrs in settled().all("rect")]
+    kinds = [attrs.get("class") for attrs in read_settlements().all("rect")]
     assert kinds.count("fill-none") >= 30
-    assert "2025-11-23: $29.00, 40 settlements" in settled().words
+    assert "2025-11-23: $29.00, 40 settlements" in read_settlements().words
 
 
 def test_unmeasured_proven_figures_are_left_out() -> None:
-    words = settled(measured=False).words
+    words = read_settlements(measured=False).words
     assert "they are not measured here" in words
     assert "of it proven" not in words
     assert "of them proven" not in words
 
 
 def test_without_an_indexed_chain_the_page_states_it() -> None:
-    assert "this server does not index a chain" in page(counted()).words
+    assert "this server does not index a chain" in page(make_statistics()).words
 
 
 def test_explains_the_source_of_endpoints_if_there_are_none() -> None:
-    reader = page(counted(endpoints=0))
+    reader = page(make_statistics(endpoints=0))
     assert "No scores yet" in reader.words
     assert not reader.all("table")
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_names_stay_text(text: str) -> None:
-    reader = page(counted(networks=((text, 1),), sources=((text, 1),)))
+    reader = page(make_statistics(networks=((text, 1),), sources=((text, 1),)))
     assert "1337" not in reader.words
     assert "script" not in {tag for tag, _ in reader.elements}
 
 
 def test_page_stays_small() -> None:
     names = tuple((f"eip155:{number}" * 4, 100) for number in range(13))
-    shown = counted(networks=names, sources=names)
+    shown = make_statistics(networks=names, sources=names)
     assert len(statistics_html(shown, stats(), base_url=BASE)) < 60_000

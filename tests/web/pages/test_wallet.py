@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 from tests.support.http_service import WEATHER_ID, Running, configuration, open_service
 from tests.support.page_reader import BASE, HOSTILE, Reader
-from tests.support.rated_endpoints import rated
+from tests.support.rated_endpoints import make_rated
 
 from tollgauge.core.score.income import Income
 from tollgauge.monitor.reports.wallets import NetworkIncome, Wallet
@@ -38,7 +38,7 @@ def wallet(text: str = "probe", *, measured: bool = True) -> Wallet:
     payer = PayerShare(payer="0x" + "1" * 40, transfers=5, paid=10_000_000, returned=0, proven=True)
     return Wallet(
         address=ADDRESS,
-        rows=(rated("shop", price=5_000, pay_to=ADDRESS),),
+        rows=(make_rated("shop", price=5_000, pay_to=ADDRESS),),
         more=False,
         networks=(
             NetworkIncome(

@@ -62,12 +62,12 @@ class HeldGate:
 
 @pytest.fixture
 async def gate_client(store: Store) -> AsyncIterator[HeldGate]:
-    async with opened(store) as gate_client:
+    async with open_gate(store) as gate_client:
         yield gate_client
 
 
 @contextlib.asynccontextmanager
-async def opened(store: Store) -> AsyncIterator[HeldGate]:
+async def open_gate(store: Store) -> AsyncIterator[HeldGate]:
     world, speaks = World(), asyncio.Event()
 
     async def wait() -> None:

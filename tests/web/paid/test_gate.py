@@ -137,7 +137,7 @@ async def test_invalid_payment_header_returns_400(client: GateClient) -> None:
     assert not client.world.calls
 
 
-def unaccepted(nonce: int = 1, **changes: Any) -> str:
+def make_unaccepted(nonce: int = 1, **changes: Any) -> str:
     """The form of published clients: scheme and network, and no `accepted`."""
     document = json.loads(base64.b64decode(payment(nonce)))
     accepted = document.pop("accepted")
@@ -150,16 +150,16 @@ async def test_payment_without_accepted_pays_the_matching_offer(
 ) -> None:
     asked: list[Any] = []
 
-    async def kept(request: Request) -> Response:
+    async def keep_request(request: Request) -> Response:
         asked.append(await request.json())
         return (
             JSONResponse({"isValid": True}) if "verify" in request.url.path else settled_response()
         )
 
-    client.world.bend = kept
-    answer = await client.buy(unaccepted())
+    client.world.bend = keep_request
+    answer = await client.buy(make_unaccepted())
     assert answer.status_code == 200, answer.text
-    assert (await client.buy(unaccepted())).content == answer.content
+    assert (await client.buy(make_unaccepted())).content == answer.content
     assert client.world.computed == 1
     (offer,) = (await client.buy()).json()["accepts"]
     assert len(asked) == 2
@@ -170,7 +170,7 @@ async def test_payment_without_accepted_pays_the_matching_offer(
 
 
 async def test_payment_with_and_without_accepted_has_one_id(client: GateClient) -> None:
-    first = await client.buy(unaccepted())
+    first = await client.buy(make_unaccepted())
     again = await client.buy(payment())
     assert (again.status_code, again.content) == (200, first.content)
     assert client.world.calls["settle"] == 1
@@ -182,14 +182,14 @@ async def test_payment_with_and_without_accepted_has_one_id(client: GateClient) 
 async def test_payment_without_accepted_or_matching_offer_returns_400(
     client: GateClient, changes: dict[str, Any]
 ) -> None:
-    answer = await client.buy(unaccepted(**changes))
+    answer = await client.buy(make_unaccepted(**changes))
     assert answer.status_code == 400
     assert "accepted" in answer.json()["detail"]
     assert not client.world.calls
 
 
 async def test_payment_without_accepted_is_compared_with_the_offer(client: GateClient) -> None:
-    document = json.loads(base64.b64decode(unaccepted()))
+    document = json.loads(base64.b64decode(make_unaccepted()))
     document["payload"]["authorization"]["value"] = "1"
     header = base64.b64encode(json.dumps(document).encode()).decode()
     answer = await client.buy(header)

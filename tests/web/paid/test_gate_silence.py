@@ -57,12 +57,12 @@ async def client(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[SilentFacilitatorGate]:
     monkeypatch.setattr(facilitator_client, "TRIAL_S", 1_000.0)  # no test waits for a trial
-    async with opened(store) as opened_client:
+    async with open_gate(store) as opened_client:
         yield opened_client
 
 
 @contextlib.asynccontextmanager
-async def opened(store: Store, **waits: Any) -> AsyncIterator[SilentFacilitatorGate]:
+async def open_gate(store: Store, **waits: Any) -> AsyncIterator[SilentFacilitatorGate]:
     silent: set[str] = set()
     speaks = asyncio.Event()
 
@@ -100,7 +100,7 @@ async def test_new_payment_is_rejected_before_its_claim_while_the_facilitator_is
 ) -> None:
     monkeypatch.setattr(facilitator_client, "TRIAL_S", 1_000.0)
     waits = {"verify_timeout_s": 20, "settle_timeout_s": 20} | {f"{verb}_timeout_s": 0.3}
-    async with opened(store, **waits) as client:
+    async with open_gate(store, **waits) as client:
         client.silent.add(verb)
         waited = await asyncio.gather(*(client.buy(1 + number) for number in range(SILENT)))
         assert {answer.status_code for answer in waited} == {503}

@@ -146,7 +146,7 @@ async def _sells(_scope: Any, _receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"{}"})
 
 
-def refused(error: pytest.ExceptionInfo[Problem]) -> tuple[int, str]:
+def read_refusal(error: pytest.ExceptionInfo[Problem]) -> tuple[int, str]:
     return error.value.status, error.value.code
 
 
@@ -155,7 +155,7 @@ async def test_probe_that_fails_with_the_references_is_not_charged(tmp_path: Pat
         with pytest.raises(Problem) as error:
             await here.look(SHOP)
         (result,) = await here.history(SHOP)
-    assert refused(error) == (503, "probe-failed-here")
+    assert read_refusal(error) == (503, "probe-failed-here")
     assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.LOCAL)
     assert result.reason == "no-connectivity"
 
@@ -172,7 +172,7 @@ async def test_probe_that_fails_with_other_sites_is_not_charged(
         with pytest.raises(Problem) as error:
             await here.look(SHOP)
         result = (await here.history(SHOP))[-1]
-    assert refused(error) == (503, "probe-failed-here")
+    assert read_refusal(error) == (503, "probe-failed-here")
     assert (result.attribution, result.reason) == (Attribution.LOCAL, "common-mode")
 
 
@@ -182,7 +182,7 @@ async def test_certificate_error_without_a_reference_is_not_charged(tmp_path: Pa
         with pytest.raises(Problem) as error:
             await here.look(SHOP)
         (result,) = await here.history(SHOP)
-    assert refused(error) == (503, "probe-failed-here")
+    assert read_refusal(error) == (503, "probe-failed-here")
     assert (result.outcome, result.attribution) == (Outcome.TLS, Attribution.UNKNOWN)
 
 
@@ -193,7 +193,7 @@ async def test_result_of_a_local_fault_is_not_shared(
         for _ in range(2):
             with pytest.raises(Problem) as error:
                 await here.look(SHOP)
-            assert refused(error) == (503, "probe-failed-here")
+            assert read_refusal(error) == (503, "probe-failed-here")
         history = await here.history(SHOP)
     assert len(history) == 2
     assert history[1].at - history[0].at < 10 * SECOND_MS
@@ -213,7 +213,7 @@ async def test_name_error_without_a_reference_is_probed_again(tmp_path: Path, an
         for _ in range(2):
             with pytest.raises(Problem) as error:
                 await here.look("https://shop.nowhere.com/x")
-            assert refused(error) == (503, "probe-failed-here")
+            assert read_refusal(error) == (503, "probe-failed-here")
         history = await here.history("https://shop.nowhere.com/x")
     assert len(asked) == 2
     assert {result.attribution for result in history} == {Attribution.UNKNOWN}

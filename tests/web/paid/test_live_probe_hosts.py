@@ -115,12 +115,16 @@ async def test_number_of_resources_that_wait_for_a_host_is_limited(
     done, waiting = await asyncio.wait(asked, timeout=0.2)
     assert len(done) == refused
     slow.set()
-    counted: Counter[Any] = Counter(task.result().status_code for task in await finished(waiting))
+    counted: Counter[Any] = Counter(
+        task.result().status_code for task in await list_finished(waiting)
+    )
     assert counted[200] >= 1
     assert counted.keys() <= {200, 503}
 
 
-async def finished(tasks: set[asyncio.Task[httpx.Response]]) -> set[asyncio.Task[httpx.Response]]:
+async def list_finished(
+    tasks: set[asyncio.Task[httpx.Response]],
+) -> set[asyncio.Task[httpx.Response]]:
     done, _ = await asyncio.wait(tasks)
     return done
 

@@ -52,19 +52,21 @@ async def sold(store: Store) -> TrustReport:
     return await store.writing(sell)
 
 
-async def shared(store: Store, *, probe: ProbeResult = PROBE, **changes: Any) -> TrustReport | None:
+async def load_report(
+    store: Store, *, probe: ProbeResult = PROBE, **changes: Any
+) -> TrustReport | None:
     """The shared report of an endpoint that has changed otherwise."""
 
     def read(tx: Connection) -> TrustReport | None:
         known = endpoints.get(tx, ENDPOINT.id)
         assert known is not None
-        return trust_reports.shared(tx, replace(known, **changes), probe)
+        return trust_reports.read_shared(tx, replace(known, **changes), probe)
 
     return await store.reading(read)
 
 
 async def test_next_caller_receives_the_same_report(store: Store, sold: TrustReport) -> None:
-    again = await shared(store)
+    again = await load_report(store)
     assert again is not None
     assert (again.score, again.row, again.probe) == (sold.score, sold.row, sold.probe)
     one, other = (trust_report(report, base_url="") for report in (again, sold))
@@ -72,15 +74,15 @@ async def test_next_caller_receives_the_same_report(store: Store, sold: TrustRep
 
 
 async def test_shared_report_excludes_later_probes(store: Store, sold: TrustReport) -> None:
-    assert await shared(store, probe=replace(PROBE, at=PROBE.at + 1)) is None
+    assert await load_report(store, probe=replace(PROBE, at=PROBE.at + 1)) is None
 
 
 async def test_shared_report_excludes_later_listings_and_probes(
     store: Store, sold: TrustReport
 ) -> None:
     since = sold.row.as_of + 1
-    assert await shared(store, last_seen=since) is None
-    assert await shared(store, quote_at=since) is None
+    assert await load_report(store, last_seen=since) is None
+    assert await load_report(store, quote_at=since) is None
 
 
 async def test_score_of_another_policy_is_recomputed(store: Store, sold: TrustReport) -> None:
@@ -88,4 +90,4 @@ async def test_score_of_another_policy_is_recomputed(store: Store, sold: TrustRe
         tx.execute(schema.score.update().values(policy_version=0, result=b'{"old": 1}'))
 
     await store.writing(older)
-    assert await shared(store) is None
+    assert await load_report(store) is None

@@ -45,7 +45,7 @@ async def watch_service(database: str, tmp_path: Path) -> AsyncIterator[WatchSer
         yield service
 
 
-async def paid(
+async def insert_payment(
     watch_service: WatchService, payment_id: str, state: PaymentState = PaymentState.SETTLED
 ) -> None:
     """A row of the ledger, as the gate would have left it."""
@@ -210,7 +210,7 @@ async def test_renewal_settled_after_a_cancel_does_not_restart_the_watch(
         watch_payments.renew, bought["watch_id"], payment_id="pay_late", now=watch_service.clock()
     )
     await watch_service.cancel(bought)
-    await paid(watch_service, "pay_late")
+    await insert_payment(watch_service, "pay_late")
     await watch_service.probe(quote=replace(QUOTE, amount=1))
     await watch_service.alert()
     polled = await watch_service.poll(bought)
@@ -234,7 +234,7 @@ async def test_renewal_at_the_end_extends_the_period(watch_service: WatchService
     watch_service.clock.now = NOW + PERIOD_MS + SECOND_MS
     await watch_service.alert()
     assert (await watch_service.poll(bought))["state"] == "expired"
-    await paid(watch_service, "pay_late")
+    await insert_payment(watch_service, "pay_late")
     await watch_service.alert()
     polled = await watch_service.poll(bought)
     assert polled["state"] == "active"
@@ -259,7 +259,7 @@ async def test_watch_with_a_pending_renewal_is_not_deleted(
         )
         == 0
     )
-    await paid(watch_service, "pay_late")
+    await insert_payment(watch_service, "pay_late")
     assert (await watch_service.poll(bought))["state"] == "active"
 
 
@@ -272,7 +272,7 @@ async def test_unknown_payments_do_not_block_others(watch_service: WatchService)
         watch_payments.watch_payment.insert(),
         [{**row, "payment_id": id_} for id_ in ids],
     )
-    await paid(watch_service, ids[0], PaymentState.UNKNOWN)
+    await insert_payment(watch_service, ids[0], PaymentState.UNKNOWN)
     two = await watch_service.buy()
     await watch_service.store.writing(watch_payments.apply, now=watch_service.clock())
     assert (

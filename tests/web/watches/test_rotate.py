@@ -28,7 +28,7 @@ STRANGER = Account.from_key("0x" + "22" * 32)
 BODY = {"endpoint": RESOURCE}
 
 
-def signed(watch_service: WatchService, *, ticket: bool = False) -> str:
+def sign_rotation(watch_service: WatchService, *, ticket: bool = False) -> str:
     return watch_service.payment(payer=PAYER.address, ticket="of the 402" if ticket else "")
 
 
@@ -46,7 +46,7 @@ async def test_secret_is_shown_once_without_a_ticket(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
-    header = signed(watch_service)
+    header = sign_rotation(watch_service)
     first = (await watch_service.ask(CREATE, BODY, payment=header)).json()
     assert first["secret"].startswith("whsec_")
     copy = await watch_service.ask(CREATE, BODY, payment=header)
@@ -61,7 +61,7 @@ async def test_secret_is_shown_once_without_a_ticket(
 
 
 async def test_secret_is_shown_again_with_the_ticket(watch_service: WatchService) -> None:
-    header = signed(watch_service, ticket=True)
+    header = sign_rotation(watch_service, ticket=True)
     first = await watch_service.ask(CREATE, BODY, payment=header)
     again = await watch_service.ask(CREATE, BODY, payment=header)
     assert (again.status_code, again.content) == (200, first.content)
@@ -71,7 +71,7 @@ async def test_copied_payment_cannot_overtake_the_buyer(
     watch_service: WatchService,
 ) -> None:
     """Who reads a settlement on the chain as it happens has the payment while the buyer waits."""
-    header = signed(watch_service)
+    header = sign_rotation(watch_service)
     copies = [
         asyncio.create_task(watch_service.ask(CREATE, BODY, payment=header)) for _ in range(8)
     ]
@@ -83,7 +83,7 @@ async def test_copied_payment_cannot_overtake_the_buyer(
 async def test_first_answer_after_an_unclear_settlement_shows_the_secret(
     watch_service: WatchService,
 ) -> None:
-    header = signed(watch_service)
+    header = sign_rotation(watch_service)
     watch_service.settles.append(False)
     assert (await watch_service.ask(CREATE, BODY, payment=header)).status_code == 503
     assert "secret" in (await watch_service.ask(CREATE, BODY, payment=header)).json()
@@ -92,7 +92,7 @@ async def test_first_answer_after_an_unclear_settlement_shows_the_secret(
 
 async def test_payer_can_rotate_the_secret(watch_service_on_each_database: WatchService) -> None:
     watch_service = watch_service_on_each_database
-    header = signed(watch_service, ticket=True)
+    header = sign_rotation(watch_service, ticket=True)
     body = BODY | {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}
     bought = (await watch_service.ask(CREATE, body, payment=header)).json()
     answer = await rotate(watch_service, bought)
@@ -110,7 +110,7 @@ async def test_payer_can_rotate_the_secret(watch_service_on_each_database: Watch
 
 
 async def test_deliveries_are_signed_with_the_new_secret(watch_service: WatchService) -> None:
-    header = signed(watch_service, ticket=True)
+    header = sign_rotation(watch_service, ticket=True)
     body = BODY | {"delivery": {"webhook_url": f"https://{ALERTS}/a"}}
     bought = (await watch_service.ask(CREATE, body, payment=header)).json()
     fresh = (await rotate(watch_service, bought)).json()
@@ -126,8 +126,8 @@ async def test_deliveries_are_signed_with_the_new_secret(watch_service: WatchSer
 
 
 async def test_only_the_payer_can_rotate(watch_service: WatchService) -> None:
-    bought = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
-    other = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
+    bought = (await watch_service.ask(CREATE, BODY, payment=sign_rotation(watch_service))).json()
+    other = (await watch_service.ask(CREATE, BODY, payment=sign_rotation(watch_service))).json()
     now_s = watch_service.clock() // 1000
     for answer in (
         await rotate(watch_service, bought, by=STRANGER),
@@ -152,7 +152,7 @@ async def test_rotation_signature_is_valid_once(
     watch_service_on_each_database: WatchService,
 ) -> None:
     watch_service = watch_service_on_each_database
-    bought = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
+    bought = (await watch_service.ask(CREATE, BODY, payment=sign_rotation(watch_service))).json()
     answers = await asyncio.gather(*(rotate(watch_service, bought) for _ in range(4)))
     assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409]
     used = next(answer for answer in answers if answer.status_code == 409)
@@ -165,7 +165,7 @@ async def test_contract_wallet_signature_is_verified_on_chain(
     watch_service: WatchService,
 ) -> None:
     """ERC-1271: the check of an externally owned account fails, so the node is queried."""
-    bought = (await watch_service.ask(CREATE, BODY, payment=signed(watch_service))).json()
+    bought = (await watch_service.ask(CREATE, BODY, payment=sign_rotation(watch_service))).json()
     asked: list[Any] = []
 
     async def node(request: Request) -> Response:

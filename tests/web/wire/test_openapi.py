@@ -126,6 +126,19 @@ async def test_json_bodies_have_examples_that_match_their_schemas(document: Any)
     assert seen > 80
 
 
+async def test_limits_of_integers_are_integers(document: Any) -> None:
+    limits = [
+        schema[key]
+        for schema in _schemas(document)
+        if schema.get("type") == "integer"
+        for key in ("minimum", "maximum")
+        if key in schema
+    ]
+
+    assert len(limits) > 20
+    assert [limit for limit in limits if not isinstance(limit, int)] == []
+
+
 async def test_parameters_have_examples_and_operations_have_summaries(document: Any) -> None:
     names = []
     for path, row in document["paths"].items():
@@ -272,11 +285,11 @@ class Payer:
         sold = scope.get("method") == "POST" and route in self.prices
         self.clock.now += 10 * MINUTE_MS
         if sold and b"payment-signature" not in names:
-            header = (b"payment-signature", self._signed(self.prices[route]))
+            header = (b"payment-signature", self._sign(self.prices[route]))
             scope = {**scope, "headers": [*scope["headers"], header]}
         await self.app(scope, receive, send)
 
-    def _signed(self, price: str) -> bytes:
+    def _sign(self, price: str) -> bytes:
         value = parse_dollars(price)
         return header(payment(next(self.nonces), value=value, now=self.clock.now)).encode()
 
@@ -290,7 +303,7 @@ async def test_paying_fuzzer_finds_no_undocumented_response(
         url = market_database(tmp_path / "service.db")
         config = replace(configuration(store_url=url), facilitator=settings)
         # No seller of the market has this name, so its lookup fails immediately.
-        config = replace(config, egress=replace(config.egress, resolver=unknown))
+        config = replace(config, egress=replace(config.egress, resolver=resolve_unknown))
         async with open_service(config) as running:
             resource, now = parse_resource(examples.RESOURCE), running.clock()
             await running.service.store.writing(
@@ -307,7 +320,7 @@ async def test_paying_fuzzer_finds_no_undocumented_response(
     assert asked["/settle"] > 1
 
 
-def unknown(host: str) -> tuple[str, ...]:
+def resolve_unknown(host: str) -> tuple[str, ...]:
     """A resolver that knows no name."""
     raise socket.gaierror(socket.EAI_NONAME, host)
 
@@ -351,6 +364,15 @@ def references(node: Any) -> Iterator[str]:
     elif isinstance(node, list):
         for value in node:
             yield from references(value)
+
+
+def _schemas(part: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of a document."""
+    if isinstance(part, dict):
+        yield part
+    values = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    for value in values:
+        yield from _schemas(value)
 
 
 def json_bodies(document: Any) -> Iterator[tuple[str, Any]]:

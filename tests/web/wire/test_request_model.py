@@ -17,7 +17,7 @@ from tollgauge.web.wire.watch_models import EXAMPLE_ID
 RESOURCE = "https://api.example.com/weather"
 
 
-def refused(document: object, request: type[RequestModel]) -> Problem:
+def read_problem(document: object, request: type[RequestModel]) -> Problem:
     with pytest.raises(Problem) as caught:
         request.read(document)
     assert (caught.value.status, caught.value.code) == (422, "unknown-field")
@@ -42,7 +42,7 @@ def test_misspelled_field_is_rejected_with_the_intended_name(
     request_model: type[RequestModel], name: str, meant: str
 ) -> None:
     required = request_model.json_schema().get("required", ["endpoint"])
-    problem = refused({**dict.fromkeys(required, RESOURCE), name: 7}, request_model)
+    problem = read_problem({**dict.fromkeys(required, RESOURCE), name: 7}, request_model)
     assert str(problem) == (f"Unknown field {name}: did you mean {meant}? Nothing was charged.")
     assert [error.path for error in problem.errors] == [name]
 
@@ -50,7 +50,7 @@ def test_misspelled_field_is_rejected_with_the_intended_name(
 @pytest.mark.parametrize("name", ["webhook_url", "slack_url"])
 def test_destination_outside_delivery_is_rejected(name: str) -> None:
     """Otherwise a watch without destinations would be sold."""
-    problem = refused(
+    problem = read_problem(
         {"endpoint": RESOURCE, name: "https://hooks.example.com/x"}, watch.CreateRequest
     )
     assert "belongs inside delivery" in str(problem)
@@ -83,14 +83,14 @@ def test_model_without_fields_ignores_all_names(document: object) -> None:
 
 def test_hostile_field_names_are_shortened_and_cleaned() -> None:
     for name in ("re\u202esource", "resource\ud800", "resource\x00", "days\n"):
-        problem = refused({name: 1}, history.HistoryRequest)
+        problem = read_problem({name: 1}, history.HistoryRequest)
         document = orjson.loads(bytes(problem.response().body))
         assert document["errors"][0]["path"] in ("resource", "days")
 
 
 def test_number_of_compared_names_is_limited() -> None:
     trust.TrustRequest.check_names({f"x{number}": 0 for number in range(50)} | {"resourcee": 1})
-    refused({f"x{number}": 0 for number in range(49)} | {"resourcee": 1}, trust.TrustRequest)
+    read_problem({f"x{number}": 0 for number in range(49)} | {"resourcee": 1}, trust.TrustRequest)
     trust.TrustRequest.check_names({"resource" * 8_000: 1})
 
 

@@ -103,7 +103,7 @@ def read_bundle(body: bytes, signature: str, keys: Keyring, *, now: int | None =
     if len(body) > SIZE_MAX:
         raise BundleError(f"The bundle is larger than {SIZE_MAX >> 20} MB.")
     verify(signature, body, keys, int(time.time()) if now is None else now)
-    lines = _decompressed(body)
+    lines = _decompress(body)
     start = lines.find(b"\n") + 1
     try:
         header = json.loads(lines[:start])
@@ -133,7 +133,7 @@ def _matches(pattern: str, url: str) -> bool:
     return re.fullmatch("[^/]+".join(literals), url) is not None
 
 
-def _decompressed(body: bytes) -> bytes:
+def _decompress(body: bytes) -> bytes:
     try:
         size = zstandard.frame_content_size(body)
         if not 0 <= size <= LINES_MAX:

@@ -123,7 +123,7 @@ class FileBundle:
             signature = self._signature.read_text(encoding="ascii")
         except (OSError, UnicodeError) as error:
             raise BundleError(f"{self._path} cannot be read.") from error
-        return _as_named(read_bundle(body, signature, self._key), self._path.name)
+        return _check_variant(read_bundle(body, signature, self._key), self._path.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class RemoteBundle:
 
     def current(self) -> Bundle | None:
         """The newest bundle that was had."""
-        thread = self._refreshing()
+        thread = self._start_refresh()
         if thread is not None and not self._is_good():
             thread.join(self._timeout)
         return self._bundle
@@ -190,7 +190,7 @@ class RemoteBundle:
         bundle = self._bundle
         return bundle is not None and self._clock() - bundle.as_of <= STALE_S
 
-    def _refreshing(self) -> threading.Thread | None:
+    def _start_refresh(self) -> threading.Thread | None:
         """Return the thread that downloads; start it if an attempt is due."""
         with self._lock:
             is_running = self._thread is not None and self._thread.is_alive()
@@ -221,7 +221,7 @@ class RemoteBundle:
                 if answer.status_code != httpx.codes.OK:
                     raise BundleError(f"{self._url} answers {answer.status_code}.")
                 download = _Download(
-                    body=_limited(answer, SIZE_MAX),
+                    body=_read_limited(answer, SIZE_MAX),
                     signature=answer.headers.get(SIGNATURE_HEADER, ""),
                     etag=answer.headers.get("ETag", ""),
                 )
@@ -233,7 +233,7 @@ class RemoteBundle:
         try:
             with http.stream("GET", jwks) as answer:
                 if answer.status_code == httpx.codes.OK:
-                    self._follow(_json(_limited(answer, _JWKS_MAX)))
+                    self._follow(_json(_read_limited(answer, _JWKS_MAX)))
         except (httpx.HTTPError, BundleError):
             if any(key.public is None for key in self._key.keys):
                 raise
@@ -249,7 +249,7 @@ class RemoteBundle:
         """Use a download, unless the current bundle is newer."""
         now = int(self._clock())
         read = read_bundle(download.body, download.signature, self._key, now=now)
-        bundle = _as_named(read, self._url)
+        bundle = _check_variant(read, self._url)
         if pick_newer(self._bundle, bundle) is not bundle:
             return False
         self._bundle, self._etag = bundle, download.etag
@@ -288,7 +288,7 @@ class RemoteBundle:
             _log.warning("bundle.not_kept file=%s reason=%s", self._file, error.strerror)
 
 
-def _as_named(bundle: Bundle, name: str) -> Bundle:
+def _check_variant(bundle: Bundle, name: str) -> Bundle:
     """Return a bundle if it has the variant that its URL or file is named for.
 
     Raises BundleError for the other one: both are signed by one key, and the bundle of bad
@@ -309,7 +309,7 @@ def pick_newer(used: Bundle | None, other: Bundle) -> Bundle:
     return other if used is None or other.as_of >= used.as_of else used
 
 
-def _limited(answer: httpx.Response, limit: int) -> bytes:
+def _read_limited(answer: httpx.Response, limit: int) -> bytes:
     """The body of an answer as it was sent. Raises BundleError above a number of bytes and when it
     takes too long.
     """

@@ -62,7 +62,7 @@ def check(options: argparse.Namespace) -> int:
     offer = read_offer(_offer(options, record), options.url)
     decision = cli_quote.decide_now(guard, options.url, offer)
     if options.json:
-        print(json.dumps(_checked(resource.url, record, decision)))
+        print(json.dumps(_build_result(resource.url, record, decision)))
     else:
         _print_checked(resource.url, record, decision, options)
     return GOOD if isinstance(decision, Allow) else BAD
@@ -303,7 +303,7 @@ def _offer(options: argparse.Namespace, record: Record | None) -> dict[str, obje
     }
 
 
-def _checked(url: str, record: Record | None, decision: Decision) -> dict[str, object]:
+def _build_result(url: str, record: Record | None, decision: Decision) -> dict[str, object]:
     return {
         "resource": url,
         "decision": type(decision).__name__.lower(),

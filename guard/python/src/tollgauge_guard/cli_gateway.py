@@ -45,7 +45,7 @@ async def _serve(gateway: Gateway, given: str) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    async with gateway.serving() as url:
+    async with gateway.serve() as url:
         print(f"{url}/https/HOST/PATH", flush=True)
         if not given:
             print(f"Authorization: Bearer {gateway.token}", flush=True)

@@ -96,7 +96,7 @@ def _add_unresolved(commands: Commands[argparse.ArgumentParser]) -> None:
     add_request(command)
     command.add_argument("--json", action="store_true", help="print JSON")
     add_file(command)
-    command.set_defaults(run=unresolved)
+    command.set_defaults(run=list_unresolved)
 
 
 def _add_approve(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -179,11 +179,11 @@ def export(options: argparse.Namespace) -> int:
     return GOOD
 
 
-def unresolved(options: argparse.Namespace) -> int:
+def list_unresolved(options: argparse.Namespace) -> int:
     """List the payments without an answer, or act on one of them."""
     kept = _journal(options)
     if options.action == "list":
-        payments = kept.unresolved()
+        payments = kept.find_unresolved()
         for payment in payments:
             print(json.dumps(_row(payment)) if options.json else _line(payment))
         if not payments and not options.json:

@@ -42,7 +42,7 @@ def run() -> int:
         raise GuardError(
             "`try` needs a wallet.", hint="Install the extra: pip install 'tollgauge-guard[evm]'."
         ) from error
-    with _selling() as origin:
+    with _run_sellers() as origin:
         guard = open_guard(**_signed_bundle(origin), journal=MEMORY)
         wallet = Account.create()
         payer = register_exact_evm_client(x402Client(), wallet)
@@ -92,14 +92,14 @@ def _compact(document: object) -> str:
 
 
 @contextmanager
-def _selling() -> Iterator[str]:
+def _run_sellers() -> Iterator[str]:
     """Run two sellers on a port of 127.0.0.1; `/bad` asks for another payTo than the bundle."""
 
     class Seller(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             is_paid = self.headers.get("PAYMENT-SIGNATURE") is not None
             host = self.headers["Host"]
-            status, name, document = 402, "PAYMENT-REQUIRED", _required(host, self.path)
+            status, name, document = 402, "PAYMENT-REQUIRED", _build_402(host, self.path)
             if is_paid:
                 receipt = {"success": True, "transaction": "0x" + "ab" * 32, "network": _BASE}
                 status, name, document = 200, "PAYMENT-RESPONSE", receipt
@@ -123,7 +123,7 @@ def _selling() -> Iterator[str]:
         server.server_close()
 
 
-def _required(host: str, path: str) -> dict[str, object]:
+def _build_402(host: str, path: str) -> dict[str, object]:
     offer = {
         "scheme": "exact",
         "network": _BASE,

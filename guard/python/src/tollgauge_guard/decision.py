@@ -145,7 +145,7 @@ def decide(
         if not trust and not (is_fresh and _is_usual(known.record, terms, policy)):
             return Refuse(Code.RESOURCE_MISMATCH, mismatch)
         warning = Code.RESOURCE_MISMATCH
-    overridden = _overridden(trust)
+    overridden = _find_overrides(trust)
     verdicts = [
         _check_deny(terms, host, asked, policy),
         *_check_call(terms, asked, policy),
@@ -208,7 +208,7 @@ def _find_trust(terms: Terms, host: str, policy: Policy) -> Trust | None:
     return trust
 
 
-def _overridden(trust: Trust | None) -> frozenset[Code]:
+def _find_overrides(trust: Trust | None) -> frozenset[Code]:
     if trust is None:
         return frozenset()
     if not trust.pay_to:

@@ -105,7 +105,7 @@ class Gateway:
         self._connections: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
-    async def serving(self) -> AsyncIterator[str]:
+    async def serve(self) -> AsyncIterator[str]:
         """Serve until the block ends; yields the URL."""
         server = await asyncio.start_server(self._accept, str(self._address), self._port)
         self._port = server.sockets[0].getsockname()[1]
@@ -150,7 +150,7 @@ class Gateway:
             return
         # A caller who hangs up gets no answer: its payment must not count as answered.
         call = asyncio.create_task(self._pay(connection, order))
-        gone = asyncio.create_task(connection.closed())
+        gone = asyncio.create_task(connection.wait_closed())
         try:
             await asyncio.wait((call, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -290,7 +290,7 @@ class _Connection:
                 raise GatewayError(413, "body", f"A body has at most {MAX_BODY >> 20} MB.")
         return bytes(body)
 
-    async def closed(self) -> None:
+    async def wait_closed(self) -> None:
         """Wait until the caller closes its side. Data that it sends until then is ignored."""
         with contextlib.suppress(OSError):
             while await self._reader.read(4_096):

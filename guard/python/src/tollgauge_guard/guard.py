@@ -9,7 +9,7 @@ The steps of one payment, in order; each raises or refuses if anything is not as
 5. `check_signed`: the signed payment is the allowed one (after it is signed)
 6. `seal`: the payload that will be sent is still the one that was checked, and is recorded
 7. `check_leaving`: the header of a request that leaves is the one that was sealed
-8. `answered`, `unanswered` or `give_up`: the outcome
+8. `record_answer`, `record_silence` or `give_up`: the outcome
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tollgauge_guard.offer import Offer, Terms, signing_extensions
 from tollgauge_guard.opinion import Preflight
 from tollgauge_guard.payment import Event, Payment, State
 from tollgauge_guard.policy import Policy
-from tollgauge_guard.purchase import resolve, unresolved
+from tollgauge_guard.purchase import build_unresolved, resolve
 from tollgauge_guard.purchase_key import account_id
 from tollgauge_guard.receipt import Answer, IsAnswer, classify_answer, is_redirect
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
@@ -115,9 +115,11 @@ class Guard:
     def unresolved(self) -> tuple[Payment, ...]:
         """Return the payments of this guard's clients that block their purchase."""
         if not self.clients:
-            return self.journal.unresolved()
+            return self.journal.find_unresolved()
         accounts = {account_id(list_wallets(client)) for client in self.clients}
-        return tuple(found for name in sorted(accounts) for found in self.journal.unresolved(name))
+        return tuple(
+            found for name in sorted(accounts) for found in self.journal.find_unresolved(name)
+        )
 
     def resolve(self, handle: str, *, write_off: bool = False) -> Payment:
         """Read from the owner's nodes what happened to a payment, and record it.
@@ -182,12 +184,12 @@ class Guard:
             session=self.session,
             at=now,
         )
-        spent = self.journal.spent(where)
+        spent = self.journal.sum_spent(where)
         if again is not None:
             is_same_session = again.session == self.session
             spent = spent.without(again.exposure, is_same_session=is_same_session)
         known = look_up(attempt.bundle, resource, attempt.hops, offer.pay_to)
-        asked = attempt.asked(is_stopped=self.is_stopped)
+        asked = attempt.as_question(is_stopped=self.is_stopped)
         decision = decide(known, offer, asked, self.policy, now, spent)
         if isinstance(decision, Allow) and decision.warning is not None:
             named = offer.resource_url
@@ -207,7 +209,7 @@ class Guard:
         reserved = self.journal.reserve(purchase, terms, attempt.payer, self.policy, self.now)
         if reserved is None:
             attempt.is_behind = True
-            return unresolved(self.journal, purchase.resource, None)
+            return build_unresolved(self.journal, purchase.resource, None)
         if isinstance(reserved, Refuse):
             return reserved
         attempt.terms, attempt.signed, attempt.header = terms, None, None
@@ -285,7 +287,7 @@ class Guard:
             attempt.stage = Stage.KEPT
         return attempt
 
-    def answered(self, attempt: Attempt, answer: Answer, event: Event | None = None) -> None:
+    def record_answer(self, attempt: Attempt, answer: Answer, event: Event | None = None) -> None:
         """Record the answer to a payment; `event` if it is not a complete answer."""
         if is_redirect(answer.status) and attempt.call is not None:
             attempt.call.redirected = attempt
@@ -304,7 +306,7 @@ class Guard:
     def note_answer(self, payload: Payload, answer: Answer) -> None:
         """Record an answer that only the SDK saw."""
         signed = _read(payload)
-        payment = None if signed is None else self.journal.signed(signed)
+        payment = None if signed is None else self.journal.find_signed(signed)
         if payment is not None:
             hint: dict[str, Any] = {"status": answer.status, "settlement": answer.transaction}
             self.journal.change(payment.id, classify_answer(answer), self.now, **hint)
@@ -313,7 +315,7 @@ class Guard:
         """The answer to a payment has begun, and is recorded when it has ended."""
         attempt.stage = Stage.CONCLUDED
 
-    def unanswered(self, attempt: Attempt, error: BaseException | None = None) -> None:
+    def record_silence(self, attempt: Attempt, error: BaseException | None = None) -> None:
         """Record that a payment left and its answer did not come; give the error its handle."""
         if error is not None:
             setattr(error, HANDLE, attempt.handle)

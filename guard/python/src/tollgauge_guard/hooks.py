@@ -154,7 +154,7 @@ class Hooks:
             declared = getattr(context.payment_required, "extensions", None)
             self.guard.check_signed(attempt, context.payment_payload, declared)
 
-    def failed(self, _context: PaymentCreationFailureContext) -> None:
+    def release(self, _context: PaymentCreationFailureContext) -> None:
         """Release the reservation."""
         if self.is_judged_here(attempt := current()):
             self.guard.give_up(attempt)
@@ -178,7 +178,7 @@ class Hooks:
         return error
 
     @contextmanager
-    def tracing(self, attempt: Attempt) -> Iterator[None]:
+    def trace(self, attempt: Attempt) -> Iterator[None]:
         """Describe the payment of an attempt in a span."""
         try:
             host = attempt.resource.host

@@ -86,7 +86,7 @@ class _Steps:
         self, payment_required: Required, sign: Callable[[Required], Awaitable[Payload]]
     ) -> Payload:
         attempt = current()
-        with self.hooks.tracing(attempt):
+        with self.hooks.trace(attempt):
             try:
                 return await self._create(attempt, payment_required, sign)
             except BaseException as error:
@@ -168,7 +168,7 @@ class _Steps:
     def add_hooks(self, client: Any, before: Callable[[PaymentCreationContext], Any]) -> None:
         client.on_before_payment_creation(before)
         client.on_after_payment_creation(self.hooks.after)
-        client.on_payment_creation_failure(self.hooks.failed)
+        client.on_payment_creation_failure(self.hooks.release)
 
 
 class GuardedHTTPClient(x402HTTPClient):

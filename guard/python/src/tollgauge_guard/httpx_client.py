@@ -36,8 +36,8 @@ from tollgauge_guard.request import (
     PaymentUnresolved,
     Stage,
     Unresolved,
-    asking,
     drop_credentials,
+    set_current,
     start_attempt,
 )
 from tollgauge_guard.sign_in import SIGN_IN, find_sign_in
@@ -75,7 +75,7 @@ class GuardedClient(httpx.AsyncClient):
         **options: Any,
     ) -> None:
         own = {name: options.pop(name) for name in _OF_CONNECTIONS if name in options}
-        leaving = transport or _leaving(trust_env=options.get("trust_env", True), **own)
+        leaving = transport or _default_transport(trust_env=options.get("trust_env", True), **own)
         options.setdefault("max_redirects", MAX_REDIRECTS)
         super().__init__(transport=GuardedTransport(guard, client, leaving), **options)
         self.guard = guard
@@ -92,7 +92,7 @@ def _to_error(refusal: Refuse) -> PaymentRefusedError:
     return HttpxPaymentRefusedError(refusal)
 
 
-def _leaving(*, trust_env: bool, **options: Any) -> httpx.AsyncBaseTransport:
+def _default_transport(*, trust_env: bool, **options: Any) -> httpx.AsyncBaseTransport:
     """Return the transport for a caller that names none."""
     if trust_env and getproxies():
         return _ByEnvironment(trust_env=True, **options)
@@ -146,12 +146,12 @@ class GuardedTransport(httpx.AsyncBaseTransport):
         drop_credentials(attempt, request.headers)
         if call.redirected is not None:
             return await self._gate.follow(request, call.redirected)
-        with asking(attempt):
+        with set_current(attempt):
             try:
                 return await self._paying.handle_async_request(request)
             except (PaymentError, PaymentRefusedError) as error:
                 if attempt.stage is Stage.CONCLUDED:
-                    self._guard.unanswered(attempt)  # a hook may have lost the answer
+                    self._guard.record_silence(attempt)  # a hook may have lost the answer
                 if isinstance(error.__cause__, httpx.TransportError):
                     raise error.__cause__ from None
                 if attempt.refusal is None:
@@ -180,7 +180,7 @@ class _Gate(httpx.AsyncBaseTransport):
         try:
             answer = await self._transport.handle_async_request(request)
         except BaseException as error:
-            self._guard.unanswered(attempt, error)
+            self._guard.record_silence(attempt, error)
             raise
         return await self._watch(attempt, answer, is_conditional=has_conditions(request.headers))
 
@@ -237,16 +237,16 @@ class _Gate(httpx.AsyncBaseTransport):
         stream = answer.stream
         is_whole = answer.is_closed or not isinstance(stream, httpx.AsyncByteStream)
         if event is Event.ERROR_ANSWER or (is_whole and self._guard.is_answer is None):
-            self._guard.answered(attempt, read, event)
+            self._guard.record_answer(attempt, read, event)
             return answer
         if is_whole or not isinstance(stream, httpx.AsyncByteStream):
-            self._guard.answered(attempt, read, self._judge(answer, answer.content))
+            self._guard.record_answer(attempt, read, self._judge(answer, answer.content))
             return answer
         self._guard.has_left(attempt)
 
         def conclude(body: bytes | None) -> None:
             result = Event.CUT if body is None else self._judge(answer, body)
-            self._guard.answered(attempt, read, result)
+            self._guard.record_answer(attempt, read, result)
 
         keeps_body = self._guard.is_answer is not None
         answer.stream = _WatchedStream(

@@ -97,7 +97,7 @@ class Journal:
             if self._pruned_day != now // DAY_S:
                 _prune(rows, now)
                 self._pruned_day = now // DAY_S
-            if next(_unfinished(rows, purchase), None) is not None:
+            if next(_iterate_unfinished(rows, purchase), None) is not None:
                 return None
             if terms.method == CHANNEL and _is_channel_busy(rows, terms, payer):
                 reason = "A call through the same payment channel has no answer yet."
@@ -158,7 +158,7 @@ class Journal:
         values: dict[str, Any] = {"nonce": signed.nonce, "payload": payload}
         if signed.valid_before:
             values["valid_before"] = signed.valid_before
-        if signed.method == CHANNEL and self.signed(signed) is not None:
+        if signed.method == CHANNEL and self.find_signed(signed) is not None:
             # The same voucher again, after its call has ended: it takes nothing more.
             values["nonce"] = f"{signed.nonce}#{payment}"
         try:
@@ -226,12 +226,12 @@ class Journal:
             )
             return True
 
-    def unfinished(self, purchase: Purchase) -> Payment | None:
+    def find_unfinished(self, purchase: Purchase) -> Payment | None:
         """Return the first unfinished payment of a purchase."""
         with self.file.reading() as rows:
-            return next(_unfinished(rows, purchase), None)
+            return next(_iterate_unfinished(rows, purchase), None)
 
-    def spent(self, where: Exposure) -> Spent:
+    def sum_spent(self, where: Exposure) -> Spent:
         """Return the spent amounts at `where.at`."""
         with self.file.reading() as rows:
             return load_spent(rows, where)
@@ -245,7 +245,7 @@ class Journal:
         found = self.select("handle = ? OR nonce IN (?, ?)", name, name, name.lower())
         return min(found, key=lambda payment: payment.state not in UNFINISHED, default=None)
 
-    def signed(self, signed: Authorization) -> Payment | None:
+    def find_signed(self, signed: Authorization) -> Payment | None:
         """Return the payment with this authorization."""
         found = self.select(
             "payer = ? AND nonce = ? AND network = ?", signed.payer, signed.nonce, signed.network
@@ -256,7 +256,7 @@ class Journal:
         """Return all payments that were signed, oldest first."""
         return self.select("nonce IS NOT NULL")
 
-    def unresolved(self, account: str | None = None) -> tuple[Payment, ...]:
+    def find_unresolved(self, account: str | None = None) -> tuple[Payment, ...]:
         """Return the payments that block their purchase (of one account), oldest first."""
         return self.select(
             "state IN (SELECT value FROM json_each(?)) AND nonce IS NOT NULL "
@@ -368,7 +368,7 @@ def _release_dead(rows: Rows) -> None:
             rows.execute("DELETE FROM payments WHERE id = ?", (payment.id,))
 
 
-def _unfinished(rows: Rows, purchase: Purchase) -> Iterator[Payment]:
+def _iterate_unfinished(rows: Rows, purchase: Purchase) -> Iterator[Payment]:
     """Yield the payments that block a purchase.
 
     A reservation of a process that died does not: its payment was not recorded and did not

@@ -89,7 +89,7 @@ class JournalFile:
         """Read without waiting for a writer."""
         with self._lock:
             try:
-                yield self._opened()
+                yield self._open()
             except sqlite3.Error as error:
                 message = f"The journal {self._path} cannot be read or written ({error})."
                 raise JournalError(message) from error
@@ -118,7 +118,7 @@ class JournalFile:
                 self._connection.close()
                 self._connection = None
 
-    def _opened(self) -> sqlite3.Connection:
+    def _open(self) -> sqlite3.Connection:
         """Return the connection of this process; open it if there is none."""
         if self._connection is None:
             self._connection = _connect(self._path, is_durable=self._is_durable)

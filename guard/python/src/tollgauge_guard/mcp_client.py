@@ -26,7 +26,7 @@ from tollgauge_guard.mcp_messages import (
     read_result,
     tool_url,
 )
-from tollgauge_guard.request import Attempt, asking
+from tollgauge_guard.request import Attempt, set_current
 from tollgauge_guard.resource import parse
 
 
@@ -82,24 +82,24 @@ class GuardedTools:
             keys=call_keys(url, name, arguments),
             alias=tool_url(name),
         )
-        with asking(attempt):
+        with set_current(attempt):
             try:
                 payload = await self._payer.create_payment_payload(required)
                 self.guard.check_leaving(attempt, url, [encode_payment_signature_header(payload)])
                 payment = {PAYMENT: payload.model_dump(by_alias=True, exclude_none=True)}
                 meta = dict(options.pop("meta", None) or {}) | payment
-                return await self._paid(attempt, name, arguments, meta=meta, **options)
+                return await self._call_paid(attempt, name, arguments, meta=meta, **options)
             finally:
                 self.guard.give_up(attempt)
 
-    async def _paid(self, attempt: Attempt, *arguments: Any, **options: Any) -> BaseModel:
+    async def _call_paid(self, attempt: Attempt, *arguments: Any, **options: Any) -> BaseModel:
         """Call the tool with the payment."""
         try:
             result = await self._session.call_tool(*arguments, **options)
         except BaseException as error:
-            self.guard.unanswered(attempt, error)
+            self.guard.record_silence(attempt, error)
             raise
-        self.guard.answered(attempt, read_result(_json(result)))
+        self.guard.record_answer(attempt, read_result(_json(result)))
         return result
 
 

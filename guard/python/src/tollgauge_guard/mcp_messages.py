@@ -57,7 +57,7 @@ def payment_required(result: object) -> PaymentRequired | PaymentRequiredV1 | No
     content = fields.get("content")
     first = content[0] if isinstance(content, list) and content else None
     text = first.get("text") if isinstance(first, dict) else None
-    for document in (fields.get("structuredContent"), _parsed(text)):
+    for document in (fields.get("structuredContent"), _parse(text)):
         if isinstance(document, dict) and isinstance(document.get("accepts"), list):
             model = PaymentRequiredV1 if document.get("x402Version") == _V1 else PaymentRequired
             try:
@@ -75,7 +75,7 @@ def read_payment(meta: object) -> PaymentPayload | PaymentPayloadV1 | None:
     value = meta.get(PAYMENT) if isinstance(meta, dict) else None
     if value is None:
         return None
-    document = _parsed(value) if isinstance(value, str) else value
+    document = _parse(value) if isinstance(value, str) else value
     is_v1 = isinstance(document, dict) and document.get("x402Version") == _V1
     try:
         return (PaymentPayloadV1 if is_v1 else PaymentPayload).model_validate(document)
@@ -123,7 +123,7 @@ def _has_signed_payment(text: str) -> bool:
 
 def _decode_texts(text: str) -> Iterator[object]:
     """Yield what a text contains: JSON, and texts in percent-encoding, base64 or base64url."""
-    if (document := _parsed(text)) is not None:
+    if (document := _parse(text)) is not None:
         yield document
     if text.count("%22") >= _MIN_QUOTES:
         yield unquote(text)
@@ -149,13 +149,13 @@ def read_result(result: object) -> Answer:
     meta = fields.get("_meta")
     value = meta.get(RECEIPT) if isinstance(meta, dict) else None
     try:
-        receipt = SettleResponse.model_validate(_parsed(value) if isinstance(value, str) else value)
+        receipt = SettleResponse.model_validate(_parse(value) if isinstance(value, str) else value)
     except ValidationError:
         return Answer(status)
     return Answer(status, receipt.transaction or None, bool(receipt.success))
 
 
-def _parsed(text: object) -> object:
+def _parse(text: object) -> object:
     try:
         return json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):

@@ -36,7 +36,7 @@ from tollgauge_guard.mcp_messages import (
 from tollgauge_guard.nodes import Reading
 from tollgauge_guard.offer import Offer, read_offer
 from tollgauge_guard.payment import SETTLE_MARGIN_S, UNFINISHED, Event, Payment, State
-from tollgauge_guard.purchase import RefusedStepError, make_way, run_blocking, unresolved
+from tollgauge_guard.purchase import RefusedStepError, build_unresolved, make_way, run_blocking
 from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage, to_error
 from tollgauge_guard.signed import Authorization, Payload, read_signed
 
@@ -80,9 +80,9 @@ class ToolGate:
                 return None
             call = self._call(params)
         except GuardError as error:
-            return _refused(message.get("id"), error)
+            return _build_refusal(message.get("id"), error)
         except Exception as error:  # noqa: BLE001  # whatever goes wrong, no payment passes
-            return _refused(message.get("id"), GuardError(f"The guard failed: {error!r}"))
+            return _build_refusal(message.get("id"), GuardError(f"The guard failed: {error!r}"))
         _remember(self._calls, _key(message.get("id")), call)
         return None
 
@@ -98,15 +98,15 @@ class ToolGate:
         if required is not None:
             _remember(self._offers, call.key, required)
         if call.attempt is not None and "error" in message:
-            self._guard.unanswered(call.attempt)
+            self._guard.record_silence(call.attempt)
         elif call.attempt is not None:
-            self._guard.answered(call.attempt, read_result(result))
+            self._guard.record_answer(call.attempt, read_result(result))
 
     def close(self) -> None:
         """Record that the server ended without answering the open calls."""
         for call in self._calls.values():
             if call.attempt is not None:
-                self._guard.unanswered(call.attempt)
+                self._guard.record_silence(call.attempt)
         self._calls.clear()
 
     def _call(self, params: dict[str, object]) -> Call:
@@ -135,7 +135,7 @@ class ToolGate:
         guard, signed = self._guard, read_signed(payment)
         attempt.payer, attempt.wallets = signed.payer, (signed.payer,)
         attempt.bundle = guard.bundles.current()
-        written = guard.journal.signed(signed)
+        written = guard.journal.find_signed(signed)
         if written is not None:
             if not _is_same(written, signed) or written.purchase not in attempt.keys:
                 raise guard.refusal(attempt, "Its nonce was used for another payment before.")
@@ -163,10 +163,10 @@ class ToolGate:
         guard = self._guard
         if written.state is State.IN_FLIGHT and not is_alive(written.owner):
             guard.change(written, Event.PROCESS_DIED)
-            written = guard.journal.signed(signed) or written
+            written = guard.journal.find_signed(signed) or written
         is_valid = written.valid_before - guard.now > SETTLE_MARGIN_S
         if not is_valid or not guard.change(written, Event.SEND):
-            raise to_error(unresolved(guard.journal, written.resource, written))
+            raise to_error(build_unresolved(guard.journal, written.resource, written))
         attempt.payment, attempt.handle = written.id, written.handle
         attempt.stage = Stage.KEPT
 
@@ -243,7 +243,7 @@ async def _passing_on(gate: ToolGate, server: asyncio.subprocess.Process) -> Non
 
 async def _to_client(gate: ToolGate, lines: asyncio.StreamReader) -> None:
     async for line in lines:
-        if (message := _parsed(line)) is not None:
+        if (message := _parse(line)) is not None:
             gate.to_client(message)
         _print(line)
 
@@ -253,7 +253,7 @@ async def _to_server(
 ) -> None:
     with contextlib.suppress(ConnectionError):  # the server has gone, which its output tells
         async for line in lines:
-            message = _parsed(line)
+            message = _parse(line)
             if message is None:
                 continue
             answer = gate.to_server(message)
@@ -283,16 +283,16 @@ class _ChainReader:
         return self._guard.nodes.read(payment)
 
     async def sleep(self, _seconds: float) -> None:
-        raise self._refused()
+        raise self._build_refusal()
 
     async def judge_again(self, _offer: Offer, _payment: Payment) -> Decision:
-        raise self._refused()
+        raise self._build_refusal()
 
     async def ask_again(self, _question: Ask) -> bool:
-        raise self._refused()
+        raise self._build_refusal()
 
-    def _refused(self) -> PaymentRefusedError:
-        return to_error(unresolved(self._guard.journal, self._resource, None))
+    def _build_refusal(self) -> PaymentRefusedError:
+        return to_error(build_unresolved(self._guard.journal, self._resource, None))
 
 
 def _print(line: bytes) -> None:
@@ -300,7 +300,7 @@ def _print(line: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _parsed(line: bytes) -> object | None:
+def _parse(line: bytes) -> object | None:
     """Return the message of a line, None without one."""
     try:
         return json.loads(line) if line.strip() else None
@@ -351,7 +351,7 @@ def _refuse_payment(params: dict[str, object]) -> None:
     _refuse_hidden_payment(params)
 
 
-def _refused(number: object, error: GuardError) -> dict[str, object]:
+def _build_refusal(number: object, error: GuardError) -> dict[str, object]:
     """Return the result of a call that was not passed on (MCP, tool errors)."""
     _log.warning("payment.refused %s", error)
     document: dict[str, object] = {"error": "payment-refused", "code": "failed"}

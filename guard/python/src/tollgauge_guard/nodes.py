@@ -135,7 +135,7 @@ class _EvmNode:
             raise _NodeError
         newest = _number(self._call("eth_blockNumber"))
         if self._is_used("latest"):
-            return Reading(Evidence.USED, self._settled(newest))
+            return Reading(Evidence.USED, self._find_settlement(newest))
         block = self._read_block(newest)
         # EIP-3009 requires block.timestamp < validBefore, Permit2 block.timestamp <= deadline.
         dead_from = payment.valid_before + (payment.method == "permit2")
@@ -183,7 +183,7 @@ class _EvmNode:
             raise _NodeError
         return int(answer, 16)
 
-    def _settled(self, newest: int) -> int | None:
+    def _find_settlement(self, newest: int) -> int | None:
         """Return the amount that an `upto` payment moved, None if it was not found."""
         payment = self._payment
         if payment.scheme != "upto":

@@ -145,7 +145,7 @@ def read_terms(offer: Offer, policy: Policy) -> Terms | BadOffer:
     if offer.is_contradicted:
         return BadOffer(Code.OFFER_CONTRADICTED, "The seller signed another offer than this one.")
     name, version = _domain(extra, asset)
-    exposed = _exposed(method, amount, extra)
+    exposed = _compute_exposure(method, amount, extra)
     return Terms(
         scheme=str(offer.scheme),
         method=method,
@@ -195,7 +195,7 @@ def _facilitator(method: str, extra: dict[str, object]) -> str | None:
     return parse_address(extra.get("facilitatorAddress"))
 
 
-def _exposed(method: str, amount: int, extra: dict[str, object]) -> int:
+def _compute_exposure(method: str, amount: int, extra: dict[str, object]) -> int:
     """Return the atomic units that may be taken with the signature."""
     if method != CHANNEL:
         return amount

@@ -105,7 +105,7 @@ async def make_way(
     """
     deadline = time.monotonic() + QUEUE_S
     readings: dict[int, Evidence] = {}
-    while (payment := guard.journal.unfinished(purchase)) is not None:
+    while (payment := guard.journal.find_unfinished(purchase)) is not None:
         offer = find_offer(payment, purchase.url_digest, purchase.resource, offers)
         situation = _situation(
             guard,
@@ -133,12 +133,14 @@ async def make_way(
                 guard.change(payment, _EVENTS[step])
             case Step.ASK_OWNER:
                 if not await caller.ask_again(_question(payment)):
-                    raise RefusedStepError(unresolved(guard.journal, purchase.resource, payment))
+                    raise RefusedStepError(
+                        build_unresolved(guard.journal, purchase.resource, payment)
+                    )
                 guard.change(payment, Event.PAY_AGAIN)
             case _:
                 # A payment that is being signed by another call has nothing to resolve yet.
                 shown = None if payment.nonce is None else payment
-                raise RefusedStepError(unresolved(guard.journal, purchase.resource, shown))
+                raise RefusedStepError(build_unresolved(guard.journal, purchase.resource, shown))
     return None
 
 
@@ -196,7 +198,7 @@ def resolve(guard: Payer, handle: str, *, write_off: bool = False) -> Payment:
     return guard.journal.payment(payment.id) or payment
 
 
-def unresolved(journal: Journal, resource: str, payment: Payment | None) -> Unresolved:
+def build_unresolved(journal: Journal, resource: str, payment: Payment | None) -> Unresolved:
     """Return the refusal of a purchase whose earlier payment has no answer."""
     if payment is None:
         return Unresolved(

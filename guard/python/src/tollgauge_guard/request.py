@@ -221,7 +221,7 @@ class Attempt:
         if self.call is not None:
             self.call.paid = self
 
-    def asked(self, *, is_stopped: bool) -> Asked:
+    def as_question(self, *, is_stopped: bool) -> Asked:
         """Return the request as the decision needs it."""
         return Asked(
             url=self.url,
@@ -254,7 +254,7 @@ CURRENT: Final[ContextVar[Attempt | None]] = ContextVar("tollgauge_guard_attempt
 
 
 @contextmanager
-def calling() -> Iterator[None]:
+def in_call() -> Iterator[None]:
     """Make all requests inside one call, which is paid once."""
     token = CALL.set(Call())
     try:
@@ -276,7 +276,7 @@ def apart() -> Iterator[None]:
 
 
 @contextmanager
-def asking(attempt: Attempt) -> Iterator[Attempt]:
+def set_current(attempt: Attempt) -> Iterator[Attempt]:
     """Make a request the current one while it is sent."""
     token = CURRENT.set(attempt)
     try:

@@ -37,9 +37,9 @@ from tollgauge_guard.request import (
     PaymentUnresolved,
     Stage,
     Unresolved,
-    asking,
-    calling,
     drop_credentials,
+    in_call,
+    set_current,
     start_attempt,
 )
 from tollgauge_guard.sign_in import SIGN_IN, find_sign_in
@@ -66,7 +66,7 @@ class GuardedSession(requests.Session):
         """Send a request and follow its redirects, as requests does; it is paid once at most."""
         if CALL.get() is not None:  # a redirect of a call that has begun
             return super().send(request, **options)
-        with calling():
+        with in_call():
             return super().send(request, **options)
 
 
@@ -84,7 +84,7 @@ class _Gate(HTTPAdapter):
         try:
             answer = super().send(request, *args, **kwargs)
         except BaseException as error:
-            self.guard.unanswered(attempt, error)
+            self.guard.record_silence(attempt, error)
             raise
         return self._watch(attempt, answer, is_conditional=has_conditions(request.headers))
 
@@ -133,11 +133,11 @@ class _Gate(HTTPAdapter):
         read = read_answer(answer.status_code, answer.headers.get)
         event = classify_answer(read, is_conditional=is_conditional)
         if event is Event.ERROR_ANSWER:
-            self.guard.answered(attempt, read, event)
+            self.guard.record_answer(attempt, read, event)
             return answer
         self.guard.has_left(attempt)
         if self.guard.is_answer is None:
-            _watch_body(answer.raw, lambda event: self.guard.answered(attempt, read, event))
+            _watch_body(answer.raw, lambda event: self.guard.record_answer(attempt, read, event))
             return answer
         return self._judge(attempt, answer, read)
 
@@ -148,12 +148,12 @@ class _Gate(HTTPAdapter):
         try:
             body = answer.content
         except BaseException:
-            self.guard.answered(attempt, read, Event.CUT)
+            self.guard.record_answer(attempt, read, Event.CUT)
             raise
         event = Event.ANSWER
         if self.guard.is_answer is not None:
             event = judge_answer(self.guard.is_answer, answer.status_code, answer.headers, body)
-        self.guard.answered(attempt, read, event)
+        self.guard.record_answer(attempt, read, event)
         return answer
 
 
@@ -210,12 +210,12 @@ class GuardedAdapter(x402HTTPAdapter, _Gate):
         drop_credentials(attempt, request.headers)
         if call is not None and call.redirected is not None:
             return self.follow(request, call.redirected, **kwargs)
-        with asking(attempt):
+        with set_current(attempt):
             try:
                 return super().send(request, *args, **kwargs)
             except (PaymentError, PaymentRefusedError) as error:
                 if attempt.stage is Stage.CONCLUDED:
-                    self.guard.unanswered(attempt)  # a hook may have lost the answer
+                    self.guard.record_silence(attempt)  # a hook may have lost the answer
                 if isinstance(error.__cause__, requests.RequestException):
                     raise error.__cause__ from None
                 if attempt.refusal is None:

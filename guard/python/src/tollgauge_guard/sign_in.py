@@ -131,7 +131,7 @@ def find_sign_in(
         purchase = attempt.purchase(guard.session)
     except ResourceError:
         return None
-    payment = guard.journal.unfinished(purchase)
+    payment = guard.journal.find_unfinished(purchase)
     if payment is None or payment.state not in (State.OPEN, State.PAID_UNANSWERED):
         return None
     is_same = payment.url_digest == purchase.url_digest

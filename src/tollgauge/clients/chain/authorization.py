@@ -28,7 +28,7 @@ from tollgauge.core.chain.settlement import (
     AUTHORIZATION_USED,
     LogError,
     events,
-    paired,
+    pair_transfers,
 )
 from tollgauge.core.sale.payment import Authorization
 from tollgauge.core.sale.payment_state import Proof
@@ -260,7 +260,7 @@ def _transfer(receipt: Any, authorization: Authorization) -> bool | None:
     signed = (*key, _bytes(authorization.to), authorization.value)
     return signed in {
         (move.sender, move.nonce, move.receiver, move.value)
-        for move in paired(decoded.transfers, decoded.used)
+        for move in pair_transfers(decoded.transfers, decoded.used)
     }
 
 

@@ -83,7 +83,7 @@ class QuerySize:
     topics: int
     calm: int = 0
 
-    def refused(self, query: Query, parts: Sequence[Query]) -> None:
+    def record_refusal(self, query: Query, parts: Sequence[Query]) -> None:
         """Record that the parts of a refused query worked."""
         self.calm = 0
         first, last, _ = parts[0].blocks
@@ -92,7 +92,7 @@ class QuerySize:
         else:
             self.topics = max(1, min(self.topics, len(parts[0].words)))
 
-    def succeeded(self, *, transfers: int, aim: int, most: int) -> None:
+    def record_success(self, *, transfers: int, aim: int, most: int) -> None:
         """Adapt `span` after a query returned `transfers` where about `aim` are wanted."""
         self.calm += 1
         if transfers > 2 * aim:
@@ -173,7 +173,7 @@ class LogReader:
             raise error
         for part in parts:
             await self._ask([part], collected)
-        self.size.refused(query, parts)
+        self.size.record_refusal(query, parts)
 
     def _take(self, query: Query, answer: Any, collected: CollectedEvents) -> None:
         if not isinstance(answer, list):

@@ -34,8 +34,8 @@ from tollgauge.core.chain.settlement import (
     Used,
     deposits,
     entries,
-    matched,
-    matched_by_receipts,
+    match_by_receipts,
+    match_transfers,
 )
 
 
@@ -183,7 +183,7 @@ class ChainLogs:
             try:
                 second = await fetch(other)
             except RpcError as error:
-                self.nodes.failed(other.node, error)
+                self.nodes.record_failure(other.node, error)
         if second is None:
             if strict and self.nodes.count > 1:
                 raise UnconfirmedError("No other node could confirm the logs of a range.")
@@ -198,7 +198,7 @@ class ChainLogs:
         if first_moves >= second_moves:
             return first
         if second_moves > first_moves:
-            self.nodes.failed(view.node, RpcUnavailable("The node left out logs."))
+            self.nodes.record_failure(view.node, RpcUnavailable("The node left out logs."))
             return second._replace(headers=first.headers, missed=len(second_moves - first_moves))
         raise RpcUnavailable("Two nodes disagree about the logs of a range.")
 
@@ -210,7 +210,7 @@ class ChainLogs:
         blocks = Blocks(span.first, span.last)
         transfers, stamps = await self._transfers(view.node, [blocks], watched)
         times = await self._times(view, transfers, stamps, known)
-        self._readers[view.node].size.succeeded(
+        self._readers[view.node].size.record_success(
             transfers=len(transfers), aim=self.settings.logs, most=self.settings.span
         )
         return self._to_entries(transfers, watched, times, known)
@@ -289,13 +289,13 @@ class ChainLogs:
     ) -> list[Transfer]:
         """Return the transfers with their authorizations; receipts decide unclear ones."""
         try:
-            pairing = matched(transfers, used)
+            pairing = match_transfers(transfers, used)
             if not pairing.unclear:
                 return pairing.transfers
             hashes = sorted({transfer.transaction for transfer in pairing.unclear})
             calls = [RpcCall("eth_getTransactionReceipt", [hex_text(hash_)]) for hash_ in hashes]
             receipts = await node.results(calls)
-            return pairing.transfers + matched_by_receipts(
+            return pairing.transfers + match_by_receipts(
                 pairing.unclear, receipts, token=self.token
             )
         except LogError as error:

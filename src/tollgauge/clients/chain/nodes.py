@@ -65,16 +65,16 @@ class ChainNodes:
         """Return the view of the first node that responds. Raises RpcError if none does."""
         problem: RpcError = RpcUnavailable("Every node of the chain is resting.")
         for node in list(self._nodes):
-            if self._resting(node):
+            if self._is_resting(node):
                 continue
             try:
                 return await self._view(node)
             except RpcError as error:
-                self.failed(node, error)
+                self.record_failure(node, error)
                 problem = error
         raise problem
 
-    def failed(self, node: Node, error: RpcError) -> None:
+    def record_failure(self, node: Node, error: RpcError) -> None:
         """Move a node to the end; if it throttles, skip it for a while."""
         self._nodes.remove(node)
         self._nodes.append(node)
@@ -105,18 +105,18 @@ class ChainNodes:
     async def second(self, view: View, last: int) -> View | None:
         """Return another node whose head is at or after block `last`, or None."""
         for node in list(self._nodes):
-            if node is view.node or self._resting(node):
+            if node is view.node or self._is_resting(node):
                 continue
             try:
                 other = await self._view(node)
             except RpcError as error:
-                self.failed(node, error)
+                self.record_failure(node, error)
                 continue
             if other.head.number >= last:
                 return other
         return None
 
-    def _resting(self, node: Node) -> bool:
+    def _is_resting(self, node: Node) -> bool:
         return self._rest_until.get(node, 0.0) > time.monotonic()
 
     async def _view(self, node: Node) -> View:

@@ -151,7 +151,7 @@ class Node:
         while len(results) < len(calls):
             rest = calls[len(results) :]
             texts = [self._text(call) for call in rest[: self._batch]]
-            size = _fitting(texts)
+            size = _count_fitting(texts)
             try:
                 results += await self._post(rest[:size], texts[:size])
             except _BatchRefusedError as error:
@@ -228,7 +228,7 @@ class _BatchRefusedError(Exception):
         self.reason = reason
 
 
-def _fitting(texts: Sequence[tuple[int, bytes]]) -> int:
+def _count_fitting(texts: Sequence[tuple[int, bytes]]) -> int:
     """Return how many of the calls fit into one body of BATCH_BYTES, at least one."""
     size = 0
     for index, (_, text) in enumerate(texts):

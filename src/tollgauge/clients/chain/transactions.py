@@ -107,7 +107,7 @@ class Transactions:
         """Close the pools."""
         await asyncio.gather(*(node.close() for pools in self._nodes.values() for node in pools))
 
-    def configured(self, network: str) -> bool:
+    def has_node(self, network: str) -> bool:
         """Whether a network (CAIP-2) has a node."""
         return network in self._nodes
 

@@ -122,7 +122,9 @@ def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, .
     base = _base(document, origin)
     service = as_mapping(document.get("info")).get("title")
     items: list[object] = []
-    for path, method, fields, operation in itertools.islice(_paid(document), ITEMS_MAX):
+    for path, method, fields, operation in itertools.islice(
+        _find_paid_operations(document), ITEMS_MAX
+    ):
         payment = as_mapping(operation.get("x-payment-info"))
         if payment and is_free(payment):
             excerpt = clean_text(f"{method} {path}", EXCERPT_MAX)
@@ -136,7 +138,7 @@ def from_openapi(document: Mapping[str, object], origin: str) -> tuple[object, .
     return tuple(items)
 
 
-def _paid(
+def _find_paid_operations(
     document: Mapping[str, object],
 ) -> Iterator[tuple[str, str, Mapping[str, object], Mapping[str, object]]]:
     """Yield each operation with `x-payment-info` or a 402 response: its path, its method in upper

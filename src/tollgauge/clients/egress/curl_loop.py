@@ -155,7 +155,7 @@ class CurlLoop:
                 self._inbox.append((transfer, _Job(on_end=on_end, since=time.monotonic())))
                 self._wake()
                 return
-        on_end(transfer.failed(_NOT_RUNNING))
+        on_end(transfer.build_local_failure(_NOT_RUNNING))
 
     def cancel(self, transfer: CurlTransfer) -> None:
         """Abort a transfer without calling its `on_end`. Unknown transfers are ignored."""
@@ -208,7 +208,7 @@ class CurlLoop:
                 multi.add_handle(transfer.open())
             except (pycurl.error, OSError, MemoryError):
                 transfer.close()
-                job.on_end(transfer.failed("the transfer could not be set up"))
+                job.on_end(transfer.build_local_failure("the transfer could not be set up"))
             else:
                 transfer.handle.transfer = transfer
                 self._running[transfer] = job
@@ -250,7 +250,7 @@ class CurlLoop:
     def _finish(self, multi: Any, transfer: CurlTransfer, code: int, message: str) -> None:
         job = self._running.pop(transfer)
         delay = self._lateness.largest(job.since, time.monotonic())
-        exchange = transfer.finished(code, message, delay_ms=int(delay * 1_000 + 0.5))
+        exchange = transfer.build_exchange(code, message, delay_ms=int(delay * 1_000 + 0.5))
         self._drop(multi, transfer)
         job.on_end(exchange)
 
@@ -265,7 +265,7 @@ class CurlLoop:
         for transfer in self._running:
             self._drop(multi, transfer)
         for transfer, job in (self._running | waiting).items():
-            job.on_end(transfer.failed(_NOT_RUNNING))
+            job.on_end(transfer.build_local_failure(_NOT_RUNNING))
         self._running.clear()
         multi.close()
         self._close()

@@ -218,7 +218,7 @@ class CurlTransfer:
             return 1
         return 0
 
-    def failed(self, detail: str) -> Exchange:
+    def build_local_failure(self, detail: str) -> Exchange:
         """Return an exchange for a transfer that failed on this machine."""
         return self._exchange(Fault(kind=FaultKind.LOCAL, detail=detail))
 
@@ -228,7 +228,7 @@ class CurlTransfer:
             url=plan.resource.probe_url, method=plan.request.method, at=plan.at, result=result
         )
 
-    def finished(self, code: int, message: str, *, delay_ms: int) -> Exchange:
+    def build_exchange(self, code: int, message: str, *, delay_ms: int) -> Exchange:
         """Return the exchange of a finished transfer, without the total time.
 
         `code` is libcurl's, 0 for success; `delay_ms` is the largest delay of the thread.
@@ -259,12 +259,12 @@ class CurlTransfer:
             headers=tuple(head.headers),
             body=bytes(self._body),
             truncated=cut,
-            defect=Defect.LENGTH_AND_TRANSFER_ENCODING if head.framed_twice() else None,
+            defect=Defect.LENGTH_AND_TRANSFER_ENCODING if head.has_two_framings() else None,
         )
 
     def _ends_without_close_notify(self, code: int, message: str) -> bool:
         """Whether an unframed body ended without TLS close_notify, which common clients accept."""
-        return code == pycurl.E_RECV_ERROR and TLS_EOF in message and not self._head.framed()
+        return code == pycurl.E_RECV_ERROR and TLS_EOF in message and not self._head.is_framed()
 
     def _fault(self, code: int, message: str) -> Fault:
         if self._other_address:
@@ -370,7 +370,7 @@ class Head:
             self.malformed = not _TOKEN.fullmatch(name)
             self.headers.append((name.decode("latin-1").lower(), _text(value)))
 
-    def framed(self) -> bool:
+    def is_framed(self) -> bool:
         """Whether the end of the body is marked; otherwise it is the end of the stream."""
         return any(name in ("content-length", "transfer-encoding") for name, _ in self.headers)
 
@@ -386,7 +386,7 @@ class Head:
             for length in lengths
         )
 
-    def framed_twice(self) -> bool:
+    def has_two_framings(self) -> bool:
         """Whether a content length and a transfer encoding both define the end of the body."""
         return {"content-length", "transfer-encoding"} <= {name for name, _ in self.headers}
 

@@ -145,7 +145,7 @@ def clean_tags(value: object) -> tuple[str, ...]:
     return tuple(tags.values())[:TAGS_MAX]
 
 
-def injection_suspected(text: object) -> bool:
+def is_injection_suspected(text: object) -> bool:
     """Return whether a text contains a phrase of INJECTION_PHRASES, or characters that hide one.
     Never raises.
 

@@ -83,14 +83,14 @@ class Outcomes:
         self._probes = tuple(probes)
         self._times = [at for at, _ in self._probes]
 
-    def following(self, at: int, *, within: int) -> bool | None:
+    def find_next(self, at: int, *, within: int) -> bool | None:
         """Return whether the first probe after a time was payable; None without one `within` a
         number of milliseconds.
         """
         place = bisect_right(self._times, at)
         return self._payable(place) if self._is_near(place, at, within) else None
 
-    def near(self, at: int, *, after: int, within: int) -> bool | None:
+    def find_nearest(self, at: int, *, after: int, within: int) -> bool | None:
         """Return whether the probe nearest to `at` was payable; None if none is at most `within`
         milliseconds away. Only probes later than `after` count.
         """

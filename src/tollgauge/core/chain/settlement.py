@@ -7,7 +7,7 @@ Rules:
 - so a transfer belongs to the authorization in the log immediately before it, if the authorizer is
   its sender: logs are paired by their order, not only by their transaction;
 - logs are filtered by topic, so a gap between the two may hide another log. Transfers that only the
-  whole transaction can decide are returned as unclear, and `matched_by_receipts` decides them;
+  whole transaction can decide are returned as unclear, and `match_by_receipts` decides them;
 - a log that differs from the ABI raises LogError: its node is not trusted.
 
 Hashes and addresses are bytes, sliced from the logs: an ABI library takes 30 times as long.
@@ -193,7 +193,7 @@ def _find_authorization(
     return Used(number, block_hash, index, raw[:32], raw[32:52], raw[52:])
 
 
-def matched(transfers: Iterable[Transfer], used: Iterable[Used]) -> Matched:
+def match_transfers(transfers: Iterable[Transfer], used: Iterable[Used]) -> Matched:
     """Match transfers with authorizations, from logs without some of those in between.
 
     A match is certain without the rest of the transaction if the log immediately before is the
@@ -218,7 +218,7 @@ def matched(transfers: Iterable[Transfer], used: Iterable[Used]) -> Matched:
     return Matched(certain, unclear)
 
 
-def paired(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer]:
+def pair_transfers(transfers: Iterable[Transfer], used: Iterable[Used]) -> list[Transfer]:
     """Pair transfers with authorizations, from all events of the token in the transactions: an
     authorization makes the token's next transfer if that is from its authorizer.
     """
@@ -242,7 +242,7 @@ def _makes(use: Used, transfer: Transfer) -> bool:
     return use.transaction == transfer.transaction and use.authorizer == transfer.sender
 
 
-def matched_by_receipts(
+def match_by_receipts(
     unclear: Sequence[Transfer], receipts: Iterable[Any], *, token: str
 ) -> list[Transfer]:
     """Return the unclear transfers with their authorizations, from their transactions' receipts.
@@ -255,7 +255,7 @@ def matched_by_receipts(
         if not isinstance(logs, list):
             raise LogError("A receipt is malformed.")
         whole = events(logs, token=token)
-        for transfer in paired(whole.transfers, whole.used):
+        for transfer in pair_transfers(whole.transfers, whole.used):
             known[(transfer.block_hash, transfer.log_index)] = transfer
     decided: list[Transfer] = []
     for transfer in unclear:

@@ -284,7 +284,7 @@ class PayToHistory:
         stayed = last_seen is not None and last_seen - self.since >= SETTLED_MS
         return self.varies and not stayed
 
-    def changed(
+    def add_change(
         self,
         before: str,
         after: str,

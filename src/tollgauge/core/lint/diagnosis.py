@@ -99,12 +99,12 @@ def _detail(reading: Reading, finding: Finding) -> Detail:
     right = find_correction(reading, finding.rule, finding.where)
     return Detail(
         finding=finding,
-        found=_found(reading, finding),
+        found=_describe_found(reading, finding),
         expected=_expected_text(finding.rule, right),
     )
 
 
-def _found(reading: Reading, finding: Finding) -> str:
+def _describe_found(reading: Reading, finding: Finding) -> str:
     where = finding.where
     if where == "status":
         result = reading.exchange.result
@@ -188,7 +188,7 @@ def _lines(reading: Reading, findings: list[Finding]) -> tuple[DiagnosisLine, ..
         if finding.where not in ("status", "header", "body"):
             marks.setdefault(_nearest(document, finding.where), []).append(finding.rule)
     lines: list[DiagnosisLine] = []
-    for path, text in _written(document, "", "", ""):
+    for path, text in _format_json(document, "", "", ""):
         if len(lines) == LINES_MAX:
             lines.append(DiagnosisLine(text="…"))
             break
@@ -204,7 +204,7 @@ def _nearest(document: object, where: str) -> str:
     return where
 
 
-def _written(value: object, path: str, key: str, comma: str) -> Iterator[tuple[str, str]]:
+def _format_json(value: object, path: str, key: str, comma: str) -> Iterator[tuple[str, str]]:
     """Yield JSON with an indentation of two: each line with the path of its value.
 
     The path of a closing bracket is `]`.
@@ -223,7 +223,7 @@ def _written(value: object, path: str, key: str, comma: str) -> Iterator[tuple[s
     else:
         members = [(f"{path}[{index}]", "", one) for index, one in enumerate(value)]
     for number, (inner, name, one) in enumerate(members, start=1):
-        yield from _written(one, inner, name, "," if number < len(members) else "")
+        yield from _format_json(one, inner, name, "," if number < len(members) else "")
     yield "]", f"{indent}{closing}{comma}"
 
 

@@ -79,7 +79,9 @@ _BUDGET: Final[ContextVar[_Budget]] = ContextVar("budget of an evaluation")
 def _limit_cost(name: str, keyword: Keyword) -> Keyword:
     """Return a keyword's function that first takes its costs from the budget."""
 
-    def capped(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    def check_capped(
+        validator: Any, value: Any, instance: Any, schema: Any
+    ) -> Iterator[ValidationError]:
         budget = _BUDGET.get()
         budget.steps -= 1 + (len(value) if isinstance(value, (list, dict, str)) else 0)
         budget.visits -= _parts(instance)
@@ -97,7 +99,7 @@ def _limit_cost(name: str, keyword: Keyword) -> Keyword:
         finally:
             budget.depth -= name == "$ref"
 
-    return capped
+    return check_capped
 
 
 _LimitedValidator: Final[Any] = (

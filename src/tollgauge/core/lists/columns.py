@@ -112,11 +112,11 @@ class Columns:
             _keys(map(SORT_KEYS[Sort.NAME], rows)), names, _ranks(names)
         )
 
-    def matching(self, wanted: Filter) -> Mask:
+    def match(self, wanted: Filter) -> Mask:
         """Return which indices a filter admits; only public endpoints are admitted."""
         mask = self._public.copy()
         for condition, value in wanted.conditions():
-            mask &= self._columns[condition.field].matching(value)
+            mask &= self._columns[condition.field].match(value)
         return mask
 
     def page(self, wanted: Filter, sort: Sort, *, after: str = "", limit: int) -> Page:
@@ -124,7 +124,7 @@ class Columns:
         CursorError.
         """
         order = self._orders[sort]
-        matching = self.matching(wanted)[order.places]
+        matching = self.match(wanted)[order.places]
         positions = np.flatnonzero(matching)
         before = int(np.count_nonzero(matching[: order.behind(after)])) if after else 0
         end = before + limit
@@ -149,7 +149,7 @@ class _Texts:
         numbers = [self._numbers.setdefault(value, len(self._numbers) - 1) for value in values]
         self._column: Final[Ints] = np.array(numbers, np.int32)
 
-    def matching(self, wanted: str) -> Mask:
+    def match(self, wanted: str) -> Mask:
         """Return which indices have the string; with `several`, one of its letters."""
         texts = wanted if self._several else (wanted,)
         numbers = [self._numbers.get(text, -2) for text in texts]
@@ -163,7 +163,7 @@ class _Numbers:
         self._column: Final = _keys(values)
         self._at_least: Final = at_least
 
-    def matching(self, limit: int) -> Mask:
+    def match(self, limit: int) -> Mask:
         """Return which indices have a number within the limit."""
         bound = min(limit, NOTHING - 1)
         mask: Mask = self._column <= bound

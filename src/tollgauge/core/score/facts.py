@@ -181,7 +181,7 @@ class Facts:
         read = "" if quote is None else f"{quote.network} {EIP3009}"
         return tuple(sorted(form for form in self.evidence.forms if form != read))
 
-    def changed(self, kind: str, *, announced: bool = True) -> int:
+    def count_changes(self, kind: str, *, announced: bool = True) -> int:
         """Return the number of changes of a kind in the window, the maximum over sources.
 
         `announced`: count changes that the seller announced, too.
@@ -322,7 +322,7 @@ def stability(facts: Facts) -> Ratio:
     every other counted change of the price (together at most 60), minus 50 for each unannounced
     change of the payTo address.
     """
-    changed = facts.changed(PAYTO_CHANGED, announced=False)
+    changed = facts.count_changes(PAYTO_CHANGED, announced=False)
     return max(100 - facts.price_cost - facts.policy.payto_step * changed, 0), 1
 
 

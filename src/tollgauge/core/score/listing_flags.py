@@ -13,7 +13,7 @@ from tollgauge.core.endpoint.terms import form_text
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.facts import Facts
 from tollgauge.core.score.flag import Fired, flag_rule
-from tollgauge.core.score.prices import jumped_at
+from tollgauge.core.score.prices import find_last_jump
 
 
 @flag_rule(Severity.WARN, fix="Have a directory list the endpoint again.")
@@ -130,7 +130,7 @@ def payto_changed_recently(facts: Facts) -> Fired | None:
 @flag_rule(Severity.WARN, fix="Keep the price for 30 days.")
 def price_changed(facts: Facts) -> Fired | None:
     """The advertised price changed in the last 30 days, and the URL is not a template."""
-    if facts.evidence.templated or not (count := facts.changed(PRICE_CHANGED)):
+    if facts.evidence.templated or not (count := facts.count_changes(PRICE_CHANGED)):
         return None
     return Fired(
         f"The advertised price changed {_times(count)} in 30 days.",
@@ -148,7 +148,7 @@ def price_jumped(facts: Facts) -> Fired | None:
         return None
     since = facts.evidence.as_of - facts.policy.price_jump_ms
     prices = [(at, price) for at, _, price in facts.prices]
-    at = jumped_at(prices, since=since)
+    at = find_last_jump(prices, since=since)
     if at is None:
         return None
     return Fired(
@@ -161,7 +161,7 @@ def price_jumped(facts: Facts) -> Fired | None:
 @flag_rule(Severity.INFO)
 def price_varies(facts: Facts) -> Fired | None:
     """The price of a templated URL differed between observations of the last 30 days."""
-    if not facts.evidence.templated or not (count := facts.changed(PRICE_CHANGED)):
+    if not facts.evidence.templated or not (count := facts.count_changes(PRICE_CHANGED)):
         return None
     return Fired(
         f"The price depends on the item: it differed {_times(count)} in 30 days.",
@@ -182,7 +182,7 @@ def payto_varies(facts: Facts) -> Fired | None:
             to_pay="Before you pay, pin the host, a maximum amount and, if you know it, the "
             "facilitator.",
         )
-    if not facts.evidence.templated or not (count := facts.changed(PAYTO_CHANGED)):
+    if not facts.evidence.templated or not (count := facts.count_changes(PAYTO_CHANGED)):
         return None
     return Fired(
         f"The receiving address depends on the item: it differed {_times(count)} in 30 days.",

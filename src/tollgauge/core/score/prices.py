@@ -93,7 +93,7 @@ def count_steps(prices: Iterable[Price]) -> Steps:
     return Steps(increases, others)
 
 
-def jumped_at(changes: Sequence[tuple[int, Price]], *, since: int) -> int | None:
+def find_last_jump(changes: Sequence[tuple[int, Price]], *, since: int) -> int | None:
     """Return the time of the last increase after `since` (ms UTC).
 
     None without one, or if the price has returned to at most twice the usual price at that time.

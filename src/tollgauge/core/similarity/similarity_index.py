@@ -125,7 +125,7 @@ class SimilarityIndex:
         if not end:
             return ()
         dots = _dot_products(self._index, *self._index.vectorize(terms, ignore_unknown=True))
-        dots[~self.columns.matching(wanted)[:end]] = 0
+        dots[~self.columns.match(wanted)[:end]] = 0
         least = _min_shown(dots, limit)
         above = np.flatnonzero(dots >= _min_dot(least + 1))
         tied = np.flatnonzero((dots >= _min_dot(least)) & (dots < _min_dot(least + 1)))

@@ -90,7 +90,7 @@ def payto_change(before: Advertised, after: Advertised, *, at: int, source: str)
     )
 
 
-def as_announced(change: Change) -> Change:
+def mark_announced(change: Change) -> Change:
     """Return a change of payTo as information: the seller announced it, signed by the old
     address.
     """
@@ -272,7 +272,7 @@ def term_changes(
     the asset or network.
     """
     payto = payto_change(before, after, at=at, source=source)
-    candidates = [as_announced(payto) if payto is not None and announced else payto]
+    candidates = [mark_announced(payto) if payto is not None and announced else payto]
     if isinstance(before, Quote) and isinstance(after, Quote):
         candidates += [
             price_change(before, after, at=at, source=source),

@@ -180,7 +180,7 @@ def rotation_text(watch_id: str, base_url: str, signed_at: object) -> str:
     return f"Rotate the secret of watch {watch_id} at {base_url}.\nSigned at: {signed_at}"
 
 
-def renewed_until(expires_at: int, *, now: int) -> int:
+def compute_renewal(expires_at: int, *, now: int) -> int:
     """Return the end (ms UTC) of a watch that is renewed now: a period after its end, or after
     now.
     """

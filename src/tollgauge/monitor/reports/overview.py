@@ -149,7 +149,7 @@ def ecosystem(tx: Connection, *, now: int) -> Ecosystem:
 
 def _settlements(tx: Connection) -> dict[str, Any]:
     """Sum up the settlements of all indexed chains; empty if none is indexed."""
-    chains = volumes.published(tx)
+    chains = volumes.load_published(tx)
     if not chains:
         return {}
     wallets = sum(chain.wallets for chain in chains)
@@ -164,7 +164,7 @@ def _settlements(tx: Connection) -> dict[str, Any]:
         ),
         "receivers": sum(chain.receivers for chain in chains),
         "indexed_permille": indexed // wallets if wallets else 0,
-        "periods": periods.published(tx),
+        "periods": periods.load_published(tx),
     }
 
 

@@ -39,8 +39,8 @@ class Snapshot(RatedEndpoint, frozen=True, kw_only=True):
 
     The defaults are those of an endpoint without a score. `reason` explains the recommendation.
     `is_payable` is the state at the last check. `partly_reachable`: some vantages reach it now and
-    others do not; None if only one watches. `buyers_reports` is None without any. Only `detailed`
-    reads `improvements` and `seller_file`, the seller's own statement.
+    others do not; None if only one watches. `buyers_reports` is None without any. Only
+    `read_detailed` reads `improvements` and `seller_file`, the seller's own statement.
     """
 
     reason: str = ""
@@ -89,7 +89,7 @@ def snapshot(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
     return read_snapshot(tx, endpoint, scores.result(tx, endpoint_id), states, now=now)
 
 
-def detailed(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
+def read_detailed(tx: Connection, endpoint_id: str, *, now: int) -> Snapshot | None:
     """Read a snapshot with improvements and the seller's statement."""
     endpoint = rated_endpoints.get_public(tx, endpoint_id)
     if endpoint is None:

@@ -101,7 +101,7 @@ def rescore(tx: Connection, endpoint: Endpoint, *, cadence: Cadence, now: int) -
     return Scored(endpoint=endpoint, score=score, row=row)
 
 
-def shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustReport | None:
+def read_shared(tx: Connection, endpoint: Endpoint, probe: ProbeResult) -> TrustReport | None:
     """Return the report of a probe that was already scored.
 
     None if the endpoint's latest score was not computed from this probe.

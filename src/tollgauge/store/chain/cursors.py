@@ -264,7 +264,7 @@ def record_audit(
     """
     not_audited = chain_cursor.c.audited == before.audited
     _move(tx, before, not_audited, audited=span.last, audited_at=at)
-    missing = transfers.missing(tx, before.chain, span, entries)
+    missing = transfers.find_missing(tx, before.chain, span, entries)
     wallets.touch(tx, before.chain, transfers.replace(tx, before.chain, missing))
     return len(missing) + deposits.correct(tx, before.chain, span, received)
 

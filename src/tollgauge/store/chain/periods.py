@@ -237,7 +237,7 @@ def unpublish(tx: Connection, chain: int) -> None:
     meta.drop(tx, f"{_META}{chain}")
 
 
-def published(tx: Connection) -> tuple[ChainPeriods, ...]:
+def load_published(tx: Connection) -> tuple[ChainPeriods, ...]:
     """Return the stored periods of each chain, in order of chain IDs."""
     found = (_read(tx, chain) for chain in cursors.chains(tx))
     return tuple(periods for periods in found if periods is not None)

@@ -91,7 +91,7 @@ def replace(
     return {key[0] for key in sums}
 
 
-def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) -> list[Entry]:
+def find_missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) -> list[Entry]:
     """Return the entries of a span that are not stored."""
     columns = (transfer.c.block_hash, transfer.c.log_index, transfer.c.wallet)
     in_span = (transfer.c.chain == chain, transfer.c.number.between(span.first, span.last))
@@ -101,7 +101,7 @@ def missing(tx: Connection, chain: int, span: Span, entries: Sequence[Entry]) ->
     ]
 
 
-def settled_at(
+def find_settlement_time(
     tx: Connection, chain: int, *, wallet: bytes, payer: bytes, nonce: bytes, since: int, until: int
 ) -> int | None:
     """Return when a wallet received a payer's authorization (ms UTC); None if it did not between

@@ -244,7 +244,7 @@ def unpublish(tx: Connection, chain: int) -> None:
     meta.drop(tx, f"{_META}{chain}")
 
 
-def published(tx: Connection) -> tuple[ChainVolume, ...]:
+def load_published(tx: Connection) -> tuple[ChainVolume, ...]:
     """Return the latest stored volume of each chain, in order of chain IDs."""
     texts = [meta.get(tx, f"{_META}{chain}") for chain in chains.chains(tx)]
     return tuple(_VOLUME.validate_json(text) for text in texts if text is not None)

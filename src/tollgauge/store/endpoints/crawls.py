@@ -76,7 +76,7 @@ def set_offset(tx: Connection, crawl: Crawl, offset: int) -> None:
 def end_crawl(tx: Connection, crawl: Crawl, *, complete: bool, suspicious: bool, now: int) -> None:
     """Close a crawl and store the number of listings it saw."""
     row = crawl_table.update().where(crawl_table.c.id == crawl.id)
-    listed = _seen_by(tx, crawl.source, crawl.id)
+    listed = _count_seen(tx, crawl.source, crawl.id)
     tx.execute(row.values(finished_at=now, complete=complete, suspicious=suspicious, listed=listed))
 
 
@@ -128,11 +128,11 @@ def census(tx: Connection, crawl: Crawl) -> CrawlCount:
     complete = tx.execute(ended.where(crawl_table.c.complete.is_(True))).first()
     suspicious = newest if newest and not newest.complete else None
     return CrawlCount(
-        listed=_seen_by(tx, crawl.source, crawl.id),
+        listed=_count_seen(tx, crawl.source, crawl.id),
         complete=complete.listed if complete else None,
         suspicious=suspicious.listed if suspicious else None,
         repeated=(
-            suspicious.listed - _seen_by(tx, crawl.source, suspicious.id) if suspicious else 0
+            suspicious.listed - _count_seen(tx, crawl.source, suspicious.id) if suspicious else 0
         ),
     )
 
@@ -160,7 +160,7 @@ def forget(tx: Connection, *, now: int, limit: int) -> int:
     )
 
 
-def _seen_by(tx: Connection, source: str, crawl_id: int) -> int:
+def _count_seen(tx: Connection, source: str, crawl_id: int) -> int:
     """Count the listings of a source that were last seen by this crawl."""
     listing = listing_table.c
     return rows.count(tx, listing.source == source, listing.crawl_id == crawl_id)

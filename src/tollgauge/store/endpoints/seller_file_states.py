@@ -94,7 +94,7 @@ class StoredSellerFile:
     site_lists: tuple[SiteList, ...] = ()
 
 
-def unknown(tx: Connection, *, limit: int) -> tuple[str, ...]:
+def find_unknown(tx: Connection, *, limit: int) -> tuple[str, ...]:
     """Return hosts without a row, by name."""
     query = (
         sa.select(host_table.c.host)

@@ -134,7 +134,7 @@ def of_day(tx: Connection, book_account: Account, day: int) -> Day:
     return reconcile_day(book_account, day, deposits, unseen)
 
 
-def unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ...]:
+def find_unattributed(tx: Connection, *, limit: int) -> tuple[UnattributedDeposit, ...]:
     """Return the newest deposits without a settled sale."""
     network = "eip155:" + sa.cast(deposit.c.chain, sa.Text)
     same_authorization = sa.and_(payment.c.network == network, *_same_key())

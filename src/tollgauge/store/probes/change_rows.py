@@ -214,7 +214,7 @@ def public_since(
     return tuple(map(_incident, tx.execute(query)))
 
 
-def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
+def lock_undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
     """Lock and return the oldest changes that were not dispatched."""
     query = (
         sa.select(change)
@@ -227,7 +227,7 @@ def undispatched(tx: Connection, *, limit: int) -> tuple[StoredChange, ...]:
     return tuple(_stored_change(row) for row in tx.execute(query))
 
 
-def waiting(tx: Connection) -> bool:
+def has_undispatched(tx: Connection) -> bool:
     """Return whether a change is not dispatched yet."""
     return rows.exist(tx, change.c.dispatched_at.is_(None))
 

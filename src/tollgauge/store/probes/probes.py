@@ -293,7 +293,7 @@ def last(tx: Connection, endpoint_id: str) -> ProbeResult | None:
     return None if row is None else result_from_row(row)
 
 
-def asked_since(tx: Connection, since: int) -> tuple[NetworkProbe, ...]:
+def load_last_since(tx: Connection, since: int) -> tuple[NetworkProbe, ...]:
     """Return the last probe of each endpoint that was probed after a time (ms UTC), without closed
     days, with the endpoint's state after it.
     """

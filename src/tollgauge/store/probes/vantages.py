@@ -73,7 +73,7 @@ class VantageResult:
     next_due: int | None = None
 
 
-def unknown(tx: Connection, vantage: str, *, limit: int) -> tuple[str, ...]:
+def find_unknown(tx: Connection, vantage: str, *, limit: int) -> tuple[str, ...]:
     """Return the IDs of at most `limit` endpoints without a row for a vantage."""
     row = sa.exists().where(
         vantage_probe.c.endpoint_id == endpoint_table.c.id, vantage_probe.c.vantage == vantage
@@ -107,7 +107,7 @@ def claim_due(
             vantage_probe.c.next_due <= now,
             endpoint_table.c.paused_until <= now,
             host_table.c.free_at <= now,
-            hosts.unleased(now),
+            hosts.is_unleased(now),
             _WATCHED_HERE,
         )
         .order_by(vantage_probe.c.next_due, vantage_probe.c.endpoint_id)
@@ -152,7 +152,7 @@ def ask(tx: Connection, ids: Iterable[str], *, now: int) -> None:
         )
 
 
-def asked_at(tx: Connection, vantage: str, ids: Iterable[str]) -> dict[str, int | None]:
+def load_request_times(tx: Connection, vantage: str, ids: Iterable[str]) -> dict[str, int | None]:
     """Return when the primary vantage last asked this one about endpoints, by ID."""
     query = sa.select(vantage_probe.c.endpoint_id, vantage_probe.c.asked_at).where(
         vantage_probe.c.vantage == vantage
@@ -176,7 +176,7 @@ def states(tx: Connection, ids: Iterable[str]) -> dict[str, tuple[VantageState, 
     return {id_: tuple(states) for id_, states in by_id.items()}
 
 
-def asked_since(tx: Connection, vantage: str, since: int) -> tuple[NetworkProbe, ...]:
+def load_last_since(tx: Connection, vantage: str, since: int) -> tuple[NetworkProbe, ...]:
     """Return the last probe from a vantage of each endpoint that it probed after a time (ms
     UTC).
     """

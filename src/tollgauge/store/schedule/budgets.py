@@ -20,7 +20,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
 from tollgauge.store.schedule import hosts
-from tollgauge.store.schedule.hosts import unleased
+from tollgauge.store.schedule.hosts import is_unleased
 
 _STANDINGS: Final = tuple(Standing)
 
@@ -90,7 +90,7 @@ def overdue_ms(tx: Connection, *, now: int) -> dict[str, int]:
         .order_by(columns.next_watched),
     }
     since = {
-        name: tx.execute(query.where(unleased(now)).limit(1)).scalar_one_or_none()
+        name: tx.execute(query.where(is_unleased(now)).limit(1)).scalar_one_or_none()
         for name, query in waiting.items()
     }
     return {name: 0 if at is None else max(now - at, 0) for name, at in since.items()}

@@ -26,7 +26,7 @@ from tollgauge.db.schema import budget as budget_table
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
 from tollgauge.store import rows
-from tollgauge.store.schedule.hosts import compute_due, lease, unleased
+from tollgauge.store.schedule.hosts import compute_due, is_unleased, lease
 
 _LOOKS: Final = 4  # attempts to find hosts in place of those that wait for their turns
 # Unused turns expire after this time, so that they do not cause a burst after downtime.
@@ -44,7 +44,7 @@ def claim_due(
         tx, _lock_free_hosts(tx, now=now, limit=limit, watched=True), now=now, at_once=True
     )
     claimed = _due_endpoints(tx, watched, now=now, watched=True)
-    room = remaining_budget(tx, now=now, most=limit) - len(claimed)
+    room = lock_remaining_budget(tx, now=now, most=limit) - len(claimed)
     others = _others(tx, now=now, limit=room, without={endpoint.host for endpoint in claimed})
     claimed += _due_endpoints(tx, others, now=now)
     hosts = {endpoint.host for endpoint in claimed}
@@ -67,7 +67,7 @@ def _lock_free_hosts(
     since = host_table.c.next_watched if watched else host_table.c.next_claim
     query = (
         sa.select(*host_table.c["host", "site", "takes_turns", "turn_at"])
-        .where(since <= now, host_table.c.free_at <= now, unleased(now))
+        .where(since <= now, host_table.c.free_at <= now, is_unleased(now))
         .where(*((SOME_WATCHED,) if watched else ()))
         .order_by(since, host_table.c.host)
         .limit(limit)
@@ -115,13 +115,13 @@ def _due_endpoints(
         .scalar_subquery()
     )
     # A separate statement after the locks: it sees rows that a lease's last owner committed.
-    of_hosts = sa.select(first).where(host_table.c.host.in_(hosts), unleased(now))
+    of_hosts = sa.select(first).where(host_table.c.host.in_(hosts), is_unleased(now))
     due = tx.execute(sa.select(*rows.ENDPOINT_COLUMNS).where(endpoint_table.c.id.in_(of_hosts)))
     endpoints = [rows.to_endpoint(row) for row in due]
     return sorted(endpoints, key=lambda endpoint: (endpoint.next_due, endpoint.id))
 
 
-def remaining_budget(tx: Connection, *, now: int, most: int) -> int:
+def lock_remaining_budget(tx: Connection, *, now: int, most: int) -> int:
     """Return the number of probes that may start now, at most `most`.
 
     The budget is locked until the transaction ends. An unused budget accumulates up to `most`.

@@ -126,7 +126,7 @@ class HostState:
 _OF_HOST: Final = host_lease.c.host == host_table.c.host
 
 
-def unleased(now: int | sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
+def is_unleased(now: int | sa.ColumnElement[int]) -> sa.ColumnElement[bool]:
     """Return the condition that a host is not leased at a time (ms UTC)."""
     return ~sa.exists().where(_OF_HOST, host_lease.c.until > now)
 
@@ -202,7 +202,7 @@ def lease_free(
 ) -> list[str]:
     """Lease those of the locked hosts that are not leased, and return them."""
     # A separate statement after the locks: it sees leases committed while this one waited.
-    query = sa.select(host_table.c.host).where(unleased(now))
+    query = sa.select(host_table.c.host).where(is_unleased(now))
     free = [row.host for row in rows.with_any(tx, query, host_table.c.host, hosts)]
     lease(tx, free, owner=owner, now=now, lease_ms=lease_ms)
     return free

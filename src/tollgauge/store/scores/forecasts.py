@@ -69,7 +69,7 @@ class ForecastRow:
     forecast: Forecast
 
 
-def probed_since(tx: Connection, at: int) -> list[str]:
+def find_probed_since(tx: Connection, at: int) -> list[str]:
     """Return the IDs of endpoints whose last probe is after a time (ms UTC)."""
     query = sa.select(endpoint_table.c.id).where(endpoint_table.c.last_probed > at)
     return list(tx.execute(query).scalars())

@@ -50,7 +50,7 @@ def get(tx: Connection, endpoint_id: str) -> RecordRow | None:
     return None if row is None else _record_rows(tx, [row])[0]
 
 
-def listed(tx: Connection, *, after: str, limit: int, now: int) -> tuple[RecordRow, ...]:
+def load_listed(tx: Connection, *, after: str, limit: int, now: int) -> tuple[RecordRow, ...]:
     """Return endpoints after an ID, by ID, that a directory lists or listed within LISTED_MS."""
     page = (
         _ROWS.where(

@@ -190,7 +190,7 @@ def _due(
         query = query.order_by(delivery.c.due, delivery.c.id).limit(limit)
     else:
         # By destination, to avoid scanning a long queue of healthy destinations.
-        ids = _failing(tx, now=now, limit=limit)
+        ids = _select_failing(tx, now=now, limit=limit)
         if not ids:
             return []
         query = query.where(delivery.c.destination_id.in_(ids)).limit(limit)
@@ -206,7 +206,7 @@ def _claimed_delivery(row: Any) -> ClaimedDelivery:
     )
 
 
-def _failing(tx: Connection, *, now: int, limit: int) -> list[str]:
+def _select_failing(tx: Connection, *, now: int, limit: int) -> list[str]:
     """Return failing destinations with a due delivery, longest overdue first."""
     oldest = sa.func.min(delivery.c.due)
     query = (

@@ -133,7 +133,7 @@ def sweep(tx: Connection, *, now: int) -> int:
     return tx.execute(drop_unwanted).rowcount + tx.execute(kill_disabled).rowcount
 
 
-def waiting(tx: Connection, *, now: int) -> bool:
+def is_any_due(tx: Connection, *, now: int) -> bool:
     """Return whether any delivery is due."""
     return rows.exist(tx, delivery.c.state == QUEUED, delivery.c.due <= now)
 

@@ -92,7 +92,7 @@ def request_history(
     return {watch_id: tuple(requests) for watch_id, requests in by_watch.items()}
 
 
-def edited_since(tx: Connection, watch_ids: Iterable[str], *, since: int) -> set[str]:
+def find_edited_since(tx: Connection, watch_ids: Iterable[str], *, since: int) -> set[str]:
     """Return the watches that were edited at `since` or later."""
     query = sa.select(watch_event.c.watch_id).where(
         watch_event.c.type == rules.EDITED, watch_event.c.at >= since

@@ -79,7 +79,7 @@ def renew(tx: Connection, watch_id: str, *, payment_id: str, now: int) -> int:
         watch_payment.c.applied.is_(False),
     )
     _add(tx, payment_id, watch_id, RENEW, at=now)
-    return rules.renewed_until(renewed.expires_at, now=now) + others * rules.PERIOD_MS
+    return rules.compute_renewal(renewed.expires_at, now=now) + others * rules.PERIOD_MS
 
 
 def apply(tx: Connection, *, now: int, watch_id: str | None = None) -> int:
@@ -127,7 +127,7 @@ def ready(tx: Connection) -> bool:
     return rows.exist(tx, watch_payment.c.applied.is_(False), same_payment, concluded)
 
 
-def waiting(tx: Connection, watch_id: str) -> bool:
+def has_unapplied(tx: Connection, watch_id: str) -> bool:
     """Return whether a payment of a watch is not applied yet."""
     unapplied = watch_payment.c.applied.is_(False)
     return rows.exist(tx, watch_payment.c.watch_id == watch_id, unapplied)

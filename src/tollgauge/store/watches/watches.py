@@ -167,7 +167,7 @@ def extend(tx: Connection, subject: Watch, *, paid_at: int, now: int) -> None:
     """Extend a watch, locked by the caller, by a period paid at `paid_at`. An expired watch becomes
     active again.
     """
-    until = rules.renewed_until(subject.expires_at, now=paid_at)
+    until = rules.compute_renewal(subject.expires_at, now=paid_at)
     values: dict[str, Any] = {"expires_at": until}
     # A watch that was cancelled while its renewal was being paid stays cancelled.
     if subject.state is not WatchState.CANCELLED:

@@ -19,7 +19,7 @@ from typing import Final
 
 from starlette.types import Message
 
-from tollgauge.web.edge.messages import EVERY_ANSWER, MIN_BYTES, gzipped, names_tag
+from tollgauge.web.edge.messages import EVERY_ANSWER, MIN_BYTES, gzip_body, names_tag
 
 FRESH_SECONDS: Final = 5.0
 STALE_SECONDS: Final = 3_600.0
@@ -78,7 +78,7 @@ async def cached_answer(
     if len(body) >= MIN_BYTES:
         fields.append((b"vary", b"Accept-Encoding"))
         if gzip:
-            body = await gzipped(body)
+            body = await gzip_body(body)
             fields = [pair for pair in fields if pair[0] != b"content-length"]
             fields.append((b"content-encoding", b"gzip"))
             fields.append((b"content-length", str(len(body)).encode()))

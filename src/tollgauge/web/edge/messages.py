@@ -145,7 +145,7 @@ def accepts_page(header: str) -> bool:
     return "text/html" in header
 
 
-async def compressed(request: Request, response: Response) -> Response:
+async def compress_response(request: Request, response: Response) -> Response:
     """Return the answer, gzipped if it is large and the caller accepts that."""
     body = bytes(response.body)
     if len(body) < MIN_BYTES or "content-encoding" in response.headers:
@@ -154,13 +154,13 @@ async def compressed(request: Request, response: Response) -> Response:
         filter(None, (response.headers.get("Vary"), "Accept-Encoding"))
     )
     if accepts_gzip(request.headers.get("accept-encoding", "").encode("latin-1")):
-        response.body = await gzipped(body)
+        response.body = await gzip_body(body)
         response.headers["Content-Encoding"] = "gzip"
         response.headers["Content-Length"] = str(len(response.body))
     return response
 
 
-async def gzipped(body: bytes) -> bytes:
+async def gzip_body(body: bytes) -> bytes:
     """Return a body in gzip; equal bodies give equal bytes."""
     return await asyncio.to_thread(gzip.compress, body, GZIP_LEVEL, mtime=0)
 

@@ -13,7 +13,7 @@ from tollgauge.core.lint.parsing import evm_address, solana_key
 from tollgauge.core.sale.answer_signature import Typ
 from tollgauge.monitor import calibration, statistics
 from tollgauge.monitor.reports import overview, trust_reports
-from tollgauge.monitor.reports.snapshots import detailed
+from tollgauge.monitor.reports.snapshots import read_detailed
 from tollgauge.monitor.reports.trust_reports import evidence_of
 from tollgauge.monitor.reports.wallets import Wallet, read_wallet
 from tollgauge.web.dependencies import Dependencies, unknown_wallet
@@ -95,7 +95,7 @@ class FreeApi:
     async def snapshot_by_id(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """Return a snapshot by endpoint ID."""
         now, base_url = self.dependencies.clock(), self.dependencies.base_url
-        snapshot = await self.dependencies.read_endpoint(detailed, id, now=now)
+        snapshot = await self.dependencies.read_endpoint(read_detailed, id, now=now)
         model = snapshots.snapshot(snapshot, now=now, base_url=base_url)
         return self._signed_response(model, "tollgauge-snapshot")
 

@@ -63,26 +63,26 @@ class DiscoveryFiles:
 
     async def well_known(self) -> Response:
         """Return the paid routes."""
-        return json_response(ResourcesResponse(version=1, resources=self.sold()))
+        return json_response(ResourcesResponse(version=1, resources=self.list_paid_routes()))
 
     async def llms(self) -> Response:
         """Return the description of the service."""
         return PlainTextResponse(self._text())
 
-    def sold(self) -> list[str]:
+    def list_paid_routes(self) -> list[str]:
         """List the paid routes without path parameters."""
         return [
             f"{route.method} {self.dependencies.base_url}{route.path}"
-            for route in self._paid()
+            for route in self._select_paid()
             if "{" not in route.path
         ]
 
-    def _paid(self) -> list[DocumentedRoute]:
+    def _select_paid(self) -> list[DocumentedRoute]:
         sells = bool(self.dependencies.settings.pay_to)
         return [route for route in self.routes if route.micro_usd is not None and sells]
 
     def _text(self) -> str:
-        paid = [f"{self._line(route)}\n" for route in self._paid()]
+        paid = [f"{self._line(route)}\n" for route in self._select_paid()]
         network = self.dependencies.settings.network
         return _read("llms.txt").format(
             free="\n".join(self._line(route) for route in self.routes if route.micro_usd is None),

@@ -117,7 +117,7 @@ class SearchRequest(_ListedRequest):
         None, description="Only endpoints with this grade or better"
     )
 
-    def wanted(self) -> Filter:
+    def build_filter(self) -> Filter:
         """Return the filter of the search."""
         grades = grades_from(self.min_grade) if self.min_grade else ""
         return Filter(grades=grades, **self.filters())
@@ -143,7 +143,7 @@ class ListRequest(_ListedRequest):
         "", description="`nextCursor` of the previous page"
     )
 
-    def wanted(self) -> Filter:
+    def build_filter(self) -> Filter:
         """Return the filter of the list."""
         listing = Listing(self.status)
         return Filter(status=listing, host=self.host, grades=self.grade or "", **self.filters())
@@ -198,10 +198,10 @@ class EndpointLists:
 
     async def results(self, request: SearchRequest) -> lists.SearchResponse:
         """Return search results. Raises Problem 422 or 503."""
-        search = await self.find(self.named(request.query), request)
+        search = await self.find(self.parse_text(request.query), request)
         return lists.search(search, base_url=self.dependencies.base_url)
 
-    def named(self, text: str) -> Named:
+    def parse_text(self, text: str) -> Named:
         """Parse the text of a search. Raises Problem 422."""
         try:
             return read_search_text(text, self.dependencies.perimeter)
@@ -213,22 +213,28 @@ class EndpointLists:
         """Search the endpoints. Raises Problem 503 while the index is being built."""
         known = (self.dependencies.alternatives, self.dependencies.store)
         try:
-            return await endpoint_pages.search(*known, named, request.wanted(), limit=request.limit)
+            return await endpoint_pages.search(
+                *known, named, request.build_filter(), limit=request.limit
+            )
         except IndexBuilding as error:
-            raise _building() from error
+            raise _index_unavailable() from error
 
     async def page(self, request: ListRequest, *, limit: int = LIST_ROWS) -> EndpointPage:
         """Load one page of a list. Raises Problem 422 or 503."""
         known = (self.dependencies.alternatives, self.dependencies.store)
         try:
             return await endpoint_pages.page(
-                *known, request.wanted(), Sort(request.sort), after=request.cursor, limit=limit
+                *known,
+                request.build_filter(),
+                Sort(request.sort),
+                after=request.cursor,
+                limit=limit,
             )
         except CursorError as error:
             message = "Send nextCursor of the previous page, with the same sort."
             raise invalid("cursor", message) from error
         except IndexBuilding as error:
-            raise _building() from error
+            raise _index_unavailable() from error
 
     async def _list(self, query: Mapping[str, str], *, path: str) -> lists.EndpointListResponse:
         shown = await self.page(ListRequest.read_query(query))
@@ -248,7 +254,7 @@ def _link(page: lists.EndpointListResponse) -> dict[str, str]:
     return {} if page.next is None else {"Link": f'<{page.next}>; rel="next"'}
 
 
-def _building() -> Problem:
+def _index_unavailable() -> Problem:
     return Problem(
         503,
         "index-building",

@@ -78,8 +78,8 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
     board = openapi.free(LeaderboardResponse, read_example("leaderboard", base_url))
     counts = openapi.free(EcosystemResponse, read_example("stats"))
     snapshot = partial(openapi.free, SnapshotResponse, read_example("snapshot", base_url))
-    by_url, by_id = map(openapi.signed, (snapshot(_UNKNOWN | _INVALID), snapshot(_UNKNOWN)))
-    samples = openapi.signed(openapi.free(PreviewResponse, read_example("preview")))
+    by_url, by_id = map(openapi.add_signature, (snapshot(_UNKNOWN | _INVALID), snapshot(_UNKNOWN)))
+    samples = openapi.add_signature(openapi.free(PreviewResponse, read_example("preview")))
     decoders = openapi.free(ModelsResponse, CATALOGUE.model_dump(by_alias=True))
     calibration = openapi.free(CalibrationResponse, read_example("calibration"))
     document = openapi.document(read_example("evidence"), _UNKNOWN_EVIDENCE)
@@ -110,7 +110,7 @@ def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
         PREVIEW,
         api.preview_by_post,
         "post_preview",
-        openapi.signed(openapi.free(PreviewResponse, read_example("preview"), _NO_OBJECT)),
+        openapi.add_signature(openapi.free(PreviewResponse, read_example("preview"), _NO_OBJECT)),
         tag="free",
         request={"requestBody": EMPTY_OBJECT},
         strict_query=True,
@@ -149,7 +149,7 @@ def _guard_routes(dependencies: Dependencies) -> Iterable[Route]:
     get = partial(Route, "GET", tag="free", strict_query=True)
     listed = openapi.free(guard_packages.GuardPackagesResponse, read_example("guard_packages"))
     unknown = {404: "No package has this name"}
-    files = openapi.signed(openapi.page("application/octet-stream", own=unknown))
+    files = openapi.add_signature(openapi.page("application/octet-stream", own=unknown))
     yield get(
         guard_packages.PATH,
         guard_packages.SUMMARY,
@@ -271,7 +271,7 @@ def discovery_routes(
     did_document = openapi.free(
         DidResponse, document, {404: "This service does not sign responses"}
     )
-    sold = openapi.free(ResourcesResponse, {"version": 1, "resources": files.sold()})
+    sold = openapi.free(ResourcesResponse, {"version": 1, "resources": files.list_paid_routes()})
     text, xml = openapi.page("text/plain"), openapi.page(XML)
     parts = openapi.page(XML, own={404: "The sitemap has no part with this name"})
     for path, summary, handler, answers in (

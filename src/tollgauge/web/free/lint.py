@@ -71,12 +71,12 @@ class Linting:
         asked = LintRequest.read(document, self.dependencies.perimeter)
         # Count the given fields, not the values: the published schema does not allow null.
         if len(asked.model_fields_set) == 1 and asked.capture is not None:
-            return await self.captured(asked.capture)
+            return await self.lint_captured(asked.capture)
         if len(asked.model_fields_set) == 1 and asked.resource is not None:
-            return await self.stored(asked.resource.id)
+            return await self.lint_stored(asked.resource.id)
         raise invalid("capture", "Send either capture or resource.")
 
-    async def captured(self, text: str) -> LintResponse:
+    async def lint_captured(self, text: str) -> LintResponse:
         """Lint a captured response. Raises Problem 422."""
         try:
             exchange = capture.read_capture(text.encode("utf-8", "replace"))
@@ -85,7 +85,7 @@ class Linting:
         # In a thread: a hostile schema takes several milliseconds and would block other requests.
         return await asyncio.to_thread(_lint_response, exchange, self.dependencies.base_url)
 
-    async def stored(self, endpoint_id: str) -> LintResponse:
+    async def lint_stored(self, endpoint_id: str) -> LintResponse:
         """Return the lint of an endpoint's last probe. Raises Problem 404."""
         stored = await self.dependencies.read_endpoint(lint_reports.stored_lint, endpoint_id)
         if stored.lint is None:

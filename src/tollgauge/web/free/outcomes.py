@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tollgauge.core.base.units import SECOND_MS, chain_of
+from tollgauge.core.base.units import DAY_MS, SECOND_MS, chain_of
 from tollgauge.core.endpoint.buyers_reports import (
     REPORT_AGE_MS,
     REPORT_AHEAD_MS,
@@ -86,7 +86,8 @@ class OutcomeRequest(RequestModel):
         description="`delivered`; all other outcomes count as not delivered"
     )
     at: Annotated[int, Field(ge=0, le=10**10), BeforeValidator(without_fraction)] = Field(
-        description="Time of the payment in Unix seconds"
+        description="Time of the payment in Unix seconds, at most "
+        f"{REPORT_AGE_MS // DAY_MS} days ago",
     )
     network: RequestedNetwork = Field(description=NETWORK)
     payer: str | None = Field(

@@ -113,14 +113,16 @@ def page(body: bytes, brief: Brief, request: PageRequest, *, tool: str) -> bytes
         "answerId": answer["answerId"],
         "more": _MORE.format(tool=tool, lists=", ".join(brief.lists)),
     }
-    shown = _fitting(rows[request.offset :], PAGE_BYTES - _bytes_in_result(document | {name: []}))
+    shown = _take_fitting(
+        rows[request.offset :], PAGE_BYTES - _bytes_in_result(document | {name: []})
+    )
     end = request.offset + len(shown)
     if end < len(rows):
         document["nextOffset"] = end
     return orjson.dumps(document | {name: shown})
 
 
-def _fitting(rows: list[Any], room: int) -> list[Any]:
+def _take_fitting(rows: list[Any], room: int) -> list[Any]:
     """Return the first rows that fit into `room` bytes of a result, at least one."""
     shown: list[Any] = []
     for row in rows:

@@ -260,7 +260,7 @@ class FreeTools:
 
     async def _lint(self, arguments: Mapping[str, Any]) -> bytes:
         capture = LintArguments.read(arguments).capture
-        return brief(await Linting(self.dependencies).captured(capture))
+        return brief(await Linting(self.dependencies).lint_captured(capture))
 
     async def _poll(self, arguments: Mapping[str, Any]) -> bytes:
         with _without_header():

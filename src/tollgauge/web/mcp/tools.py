@@ -64,10 +64,10 @@ class Tools:
     products: tuple[Product, ...]
     dependencies: Dependencies
 
-    def listed(self) -> list[Tool]:
+    def list_tools(self) -> list[Tool]:
         """Return all tools, paid ones first."""
         settings = self.dependencies.settings
-        sold = [_paid_tool(products, settings) for products in self._sold().values()]
+        sold = [_paid_tool(products, settings) for products in self._group_products().values()]
         return [*sold, *(_free_tool(tool) for tool in FreeTools(self.dependencies).all())]
 
     async def call(
@@ -86,7 +86,7 @@ class Tools:
             log().error("tool.fail", tool=name, error=type(error).__name__, where=place_of(error))
             return _problem_result(internal_error())
 
-    def _sold(self) -> dict[str, list[Product]]:
+    def _group_products(self) -> dict[str, list[Product]]:
         """Group the products by the name of their tool."""
         products_by_tool: dict[str, list[Product]] = {}
         for product in self.products:
@@ -100,7 +100,7 @@ class Tools:
         for tool in FreeTools(self.dependencies).all():
             if tool.name == name:
                 return _to_result(await tool.answer(document))
-        products = self._sold().get(name)
+        products = self._group_products().get(name)
         if products is None:
             raise UnknownToolError
         brief = products[0].tool.brief
@@ -122,7 +122,7 @@ class Tools:
         """Return a page of an answer that was already paid. Raises Problem 404 or 422."""
         payment_id = answer_id.partition(".")[0]
         row = await self.dependencies.gate.settlement.row(payment_id)
-        routes = {sold.path for sold in self._sold()[product.tool.name]}
+        routes = {sold.path for sold in self._group_products()[product.tool.name]}
         body = answer_pages.stored_answer(row if row and row.route in routes else None, answer_id)
         return _to_result(_page(product, body, page))
 

@@ -100,9 +100,9 @@ def server(tools: Tools, *, version: str) -> Server[Any]:
     async def listing(
         _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
     ) -> ListToolsResult:
-        return ListToolsResult(tools=tools.listed())
+        return ListToolsResult(tools=tools.list_tools())
 
-    async def calling(
+    async def call_tool(
         context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> CallToolResult:
         try:
@@ -116,7 +116,7 @@ def server(tools: Tools, *, version: str) -> Server[Any]:
         title="tollgauge",
         instructions=INSTRUCTIONS,
         on_list_tools=listing,
-        on_call_tool=calling,
+        on_call_tool=call_tool,
     )
 
 

@@ -142,7 +142,7 @@ def _programs(report: Offer, base: str, resource: str) -> list[tuple[Language, s
 def _lost_programs(report: Offer, resource: str) -> list[tuple[Language, str]]:
     order = {"resource": resource}
     return [
-        (language, snippets.lost(language, report.resource, order, network=report.network))
+        (language, snippets.render_retry(language, report.resource, order, network=report.network))
         for language in _OVER_HTTP
     ]
 

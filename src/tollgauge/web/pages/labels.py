@@ -239,7 +239,7 @@ def flag_time(flag: Flag) -> str:
     return f"{'at the last check,' if last_check else 'since'} {date(flag.since)}"
 
 
-def unscored(snapshot: Snapshot) -> str:
+def explain_missing_score(snapshot: Snapshot) -> str:
     """Return the reason for a missing score."""
     # A forecast without a score means that the endpoint has no offer that could be evaluated.
     return "not scored yet" if snapshot.payable_24h_permille is None else "not evaluated, no grade"

@@ -71,7 +71,7 @@ class LintPages:
         Raises Problem 404 for an unknown rule.
         """
         if endpoint is not None:
-            return await self._result_page("", self.linting.stored(endpoint))
+            return await self._result_page("", self.linting.lint_stored(endpoint))
         capture = None if example is None else _explain_rule(example).entry.wrong.capture()
         return self._page(capture or "")
 

@@ -74,7 +74,7 @@ class SearchPages:
             return await self._results(q)
         try:
             wanted = SearchRequest.read({"query": q, "limit": RESULTS})
-            named = self._lists.named(q)
+            named = self._lists.parse_text(q)
             search = await self._lists.find(named, wanted)
         except Problem as problem:
             if problem.status != 422 or not _is_browser(request):
@@ -86,13 +86,13 @@ class SearchPages:
             best = search.results[0].endpoint
             is_one = search.match == "endpoint"
             return self._redirect(f"endpoint/{best.id}" if is_one else f"provider/{best.host}")
-        return await self._unknown(request, named, q)
+        return await self._answer_unknown(request, named, q)
 
     async def endpoint(self, request: Request, resource: ResourceQuery) -> Response:
         """Redirect to the page of a resource, or offer to probe it."""
         named = resource_of(resource, self.dependencies.perimeter)
         if await self.dependencies.store.reading(rated_endpoints.get_public, named.id) is None:
-            return await self._unknown(request, named, resource)
+            return await self._answer_unknown(request, named, resource)
         return self._redirect(f"endpoint/{named.id}")
 
     async def endpoints(self, request: Request) -> Response:
@@ -127,7 +127,7 @@ class SearchPages:
             search_html(text, search, uptimes, message=message, base_url=base_url), status
         )
 
-    async def _unknown(self, request: Request, named: Named, text: str) -> Response:
+    async def _answer_unknown(self, request: Request, named: Named, text: str) -> Response:
         """Answer a browser with a page for an unknown resource, host or payTo.
 
         Raises Problem 404 for other clients.

@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.core.base.units import whole_seconds
-from tollgauge.core.chain.trace.transfers import signed_by_payer
+from tollgauge.core.chain.trace.transfers import is_signed_by_payer
 from tollgauge.core.endpoint.identity import site
 from tollgauge.core.sale.payment import Payment
 from tollgauge.store.ledger import payer_limit
@@ -38,7 +38,7 @@ SITE_SHARE: Final = 4
 HOST_RETRY_S: Final = 10
 
 
-def refused(
+def find_refusal(
     payment: Payment, in_work: Collection[Payment], facilitator: Facilitator
 ) -> Problem | None:
     """Return the reason why no sale may begin for a payment now, or None if one may."""
@@ -91,9 +91,9 @@ def _exceeds_share(payment: Payment, in_work: Collection[Payment], slots: int) -
     same_payer = {other.id: other for other in in_work if other.payer == payment.payer}
     if len(same_payer) < share:
         return False
-    if sum(map(signed_by_payer, same_payer.values())) >= share:
+    if sum(map(is_signed_by_payer, same_payer.values())) >= share:
         return True  # whatever this one is: its signature need not be looked at
-    return not signed_by_payer(payment)
+    return not is_signed_by_payer(payment)
 
 
 def _has_room(payment: Payment, in_work: Collection[Payment], slots: int) -> bool:
@@ -102,9 +102,9 @@ def _has_room(payment: Payment, in_work: Collection[Payment], slots: int) -> boo
     """
     if 2 * len(in_work) < slots:
         return True
-    if signed_by_payer(payment):
+    if is_signed_by_payer(payment):
         return len(in_work) < slots
-    unproven = sum(not signed_by_payer(other) for other in in_work)
+    unproven = sum(not is_signed_by_payer(other) for other in in_work)
     return len(in_work) < slots and unproven < slots // 2 + slots // PAYER_SHARE
 
 

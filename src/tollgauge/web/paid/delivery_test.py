@@ -141,7 +141,9 @@ class DeliveryTester:
             page="",
         )
 
-    def sealed(self, targets: Sequence[Target], *, watch_id: str, now: int) -> list[Destination]:
+    def seal_targets(
+        self, targets: Sequence[Target], *, watch_id: str, now: int
+    ) -> list[Destination]:
         """The destinations as they are stored, with their URLs encrypted."""
         sealed_destinations = []
         for number, target in enumerate(targets):

@@ -56,11 +56,11 @@ from tollgauge.web.paid.request import (
     chain_unavailable,
     check_same_request,
     facilitator_unavailable,
+    payment_pending,
     payment_required,
-    pending,
     read_payment,
     response_for,
-    settled_unknown,
+    unknown_settlement,
     unpaid_reason,
 )
 from tollgauge.web.paid.sale import HeldClaim, Sale
@@ -158,7 +158,7 @@ class Gate:
             raise
         except TimeoutError:
             task.add_done_callback(_log_failure)
-            raise pending(payment.id) from None
+            raise payment_pending(payment.id) from None
         if isinstance(outcome, Response):
             return outcome
         return await self._release(sale, payment, outcome)
@@ -178,7 +178,7 @@ class Gate:
         this payer, are in work: Problem 429 or 503 before any claim. A payment that may have been
         charged goes on.
         """
-        problem = admission.refused(payment, self._selling.values(), self.facilitator)
+        problem = admission.find_refusal(payment, self._selling.values(), self.facilitator)
         if problem is None:
             return
         row = await self.settlement.row(payment.id)
@@ -202,7 +202,7 @@ class Gate:
         """
         if answer.proof is Proof.PAID:
             alarm("unknown-settlement", payment.id)
-            raise settled_unknown(payment.id, answer.transaction, self.contact)
+            raise unknown_settlement(payment.id, answer.transaction, self.contact)
 
     async def _carry_out(
         self, sale: Sale, payment: Payment, order: object, digest: str

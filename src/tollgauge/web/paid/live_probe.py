@@ -180,7 +180,7 @@ class LiveProbe:
         with LIVE_PROBES.track_inprogress():
             observation = await self.prober.probe_alone(endpoint, first=known is None)
         result = observation.result
-        if known is None and not _failed_here(result):
+        if known is None and not _is_local_failure(result):
             await self._accept(endpoint, result, accept, owner)
         endpoint = await claim.writing(
             recording.record_requested,
@@ -191,7 +191,7 @@ class LiveProbe:
             now=self.prober.clock(),
             vantages=self.prober.vantages,
         )
-        if _failed_here(result):
+        if _is_local_failure(result):
             raise Problem(
                 503,
                 "probe-failed-here",
@@ -253,7 +253,7 @@ def recent_result(
     target: after a failure of this service, or one without a clear cause, it is probed again.
     """
     young = last is not None and now - age_ms < last.at <= now
-    return last if young and last is not None and not _failed_here(last) else None
+    return last if young and last is not None and not _is_local_failure(last) else None
 
 
 def _busy(host: str, *, waited: bool = False) -> Problem:
@@ -267,7 +267,7 @@ def _busy(host: str, *, waited: bool = False) -> Problem:
     )
 
 
-def _failed_here(result: ProbeResult) -> bool:
+def _is_local_failure(result: ProbeResult) -> bool:
     """Return whether a result does not describe the target. Refusals do, and so does a failure that
     other vantages do not see.
     """

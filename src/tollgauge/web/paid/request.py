@@ -38,7 +38,7 @@ from tollgauge.core.sale.payment import (
 from tollgauge.core.sale.payment_state import NEVER_PAID, State
 from tollgauge.observe import PAID_REQUESTS, log
 from tollgauge.store.ledger.payments import LedgerRow
-from tollgauge.web.edge.messages import compressed, payment_header_too_large
+from tollgauge.web.edge.messages import compress_response, payment_header_too_large
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.admission import pause_s
 from tollgauge.web.paid.product import Call, PaidDependencies, Product
@@ -72,7 +72,7 @@ def buy(
         try:
             response = await serve(request, product.sale(dependencies, _call(request)))
             status = response.status_code
-            response = await compressed(request, response)
+            response = await compress_response(request, response)
         except Problem as problem:
             status = problem.status
             raise
@@ -171,7 +171,7 @@ def response_for(sale: Sale, row: LedgerRow) -> Response:
             "request again.",
             retry_after=1,
         )
-    raise pending(row.id, row.transaction)
+    raise payment_pending(row.id, row.transaction)
 
 
 def _stored_answer(sale: Sale, row: LedgerRow) -> Response:
@@ -198,7 +198,7 @@ def _stored_answer(sale: Sale, row: LedgerRow) -> Response:
     )
 
 
-def pending(payment_id: str, transaction: str | None = None) -> Problem:
+def payment_pending(payment_id: str, transaction: str | None = None) -> Problem:
     """503: the outcome of a payment is not known yet."""
     return Problem(
         503,
@@ -250,7 +250,7 @@ def chain_unavailable() -> Problem:
     )
 
 
-def settled_unknown(payment_id: str, transaction: str | None, contact: str) -> Problem:
+def unknown_settlement(payment_id: str, transaction: str | None, contact: str) -> Problem:
     """409: the chain shows that a payment has paid us, and the ledger has no sale for it."""
     ask = f"Contact {contact}" if contact else "Contact the operator of this service"
     return Problem(
@@ -280,13 +280,13 @@ def operation_suffix(product: Product) -> str:
 
 def buy_answers(product: Product, dependencies: PaidDependencies) -> openapi.Answers:
     """Return the answers to POST, for the interface description."""
-    answers = openapi.paid(
+    answers = openapi.describe_paid(
         product.response,
         product.whole_answer or product.answer,
         _payment_required_example(product, dependencies),
         product.refusals,
     )
-    return openapi.signed(answers) if product.typ else answers
+    return openapi.add_signature(answers) if product.typ else answers
 
 
 def terms_answers(product: Product, dependencies: PaidDependencies) -> openapi.Answers:

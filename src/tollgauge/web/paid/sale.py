@@ -41,13 +41,13 @@ class HeldClaim:
         written, if another worker has taken the payment over.
         """
 
-        def checked(tx: Connection) -> R:
+        def check_and_work(tx: Connection) -> R:
             # A worker that was suspended for longer than its lease does not notice that another
             # worker has sold the same payment (docs/payments.md).
             payments.check_claim(tx, self.row)
             return work(tx, *args, **kwargs)
 
-        return await self.store.writing(checked)
+        return await self.store.writing(check_and_work)
 
 
 class Reveal(Protocol):

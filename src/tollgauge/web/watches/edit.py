@@ -172,7 +172,7 @@ class Watching:
         signing = Signing(key=webhooks.secret_key(secret) or b"", secret_hash=watch.secret_hash)
         resource = endpoint.resource if endpoint else ""
         await tester.test(new, watch_id=watch.id, resource=resource, signing=signing)
-        sealed = tester.sealed(new, watch_id=watch.id, now=self.dependencies.clock())
+        sealed = tester.seal_targets(new, watch_id=watch.id, now=self.dependencies.clock())
         return dict(zip(new, sealed, strict=True))
 
     def _is_replaced(

@@ -106,7 +106,7 @@ class Rotation:
             )
         watch, payer = await self._watch_and_payer(watch_id)
         text = rotation_text(watch_id, self.dependencies.base_url, signed_at)
-        if not await self._signed_by(payer, text_digest(text), signature):
+        if not await self._is_signed_by(payer, text_digest(text), signature):
             raise Problem(
                 403,
                 "not-the-payer",
@@ -127,7 +127,7 @@ class Rotation:
             raise Problem(404, "unknown-watch", "No watch with this ID.")
         return watch, payer
 
-    async def _signed_by(self, payer: tuple[str, str], digest: bytes, signature: bytes) -> bool:
+    async def _is_signed_by(self, payer: tuple[str, str], digest: bytes, signature: bytes) -> bool:
         network, address = payer
         if recover_signer(digest, signature) == address:
             return True

@@ -34,7 +34,7 @@ _BEARER: Final = re.compile(r"bearer +(\S{1,200})", re.ASCII | re.IGNORECASE)
 WatchId = Annotated[str, path("ID of the watch", EXAMPLE_ID, pattern=ID_PATTERN)]
 
 
-def unauthorized() -> Problem:
+def missing_token() -> Problem:
     """Return Problem 401, with the challenge that RFC 9110 section 15.5.2 requires."""
     return Problem(
         401,
@@ -48,7 +48,7 @@ def bearer(request: Request) -> str:
     """Return the bearer token of a request. Raises Problem 401."""
     match = _BEARER.fullmatch(request.headers.get("authorization", ""))
     if match is None:
-        raise unauthorized()
+        raise missing_token()
     return match.group(1)
 
 
@@ -58,7 +58,7 @@ async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> W
     store = dependencies.store
     watch, waiting = await store.reading(_watch_and_waiting, hashed)
     if watch is None or not hmac.compare_digest(watch.secret_hash, hashed):
-        raise unauthorized()
+        raise missing_token()
     if watch.id != watch_id:
         raise unknown_watch()
     if waiting:  # its payment has just settled, and the loop (jobs/alert) has not started it yet
@@ -72,7 +72,7 @@ async def own_watch(dependencies: Dependencies, watch_id: str, secret: str) -> W
 def _watch_and_waiting(tx: Connection, secret_hash: str) -> tuple[Watch | None, bool]:
     # Both are read in one transaction, because another request can apply the payment in between.
     watch = watches.by_secret(tx, secret_hash)
-    return watch, watch is not None and watch_payments.waiting(tx, watch.id)
+    return watch, watch is not None and watch_payments.has_unapplied(tx, watch.id)
 
 
 def unknown_watch() -> Problem:

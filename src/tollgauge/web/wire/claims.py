@@ -46,7 +46,7 @@ class Checked:
     improvements: tuple[Improvement, ...]
 
 
-def checked(document: bytes) -> Checked:
+def check_claim(document: bytes) -> Checked:
     """Recompute the score of an evidence document or a trust report, and compare the report.
 
     Raises:

@@ -176,7 +176,7 @@ def health(state: str, optional: Mapping[str, Any] | None = None) -> Answers:
     return _success(content) | problems()
 
 
-def cached(answers: Answers) -> Answers:
+def add_caching(answers: Answers) -> Answers:
     """Add the `ETag` header and the 304 response of a cached route."""
     tag = {"ETag": {"description": "Validator for If-None-Match", "schema": _TEXT}}
     if 200 not in answers:
@@ -186,7 +186,7 @@ def cached(answers: Answers) -> Answers:
     return answers | {200: answers[200] | {"headers": headers}, 304: not_modified}
 
 
-def signed(answers: Answers) -> Answers:
+def add_signature(answers: Answers) -> Answers:
     """Add the signature of a route whose 200 response is signed."""
     signature = {
         "description": "Detached JWS (EdDSA, b64 false) over the body's RFC 8785 form, by a key of "
@@ -241,7 +241,7 @@ def redirect() -> Answers:
     return page(own=own) | success
 
 
-def paid(
+def describe_paid(
     model: type[ResponseModel],
     example: Any,
     payment_required: Any,
@@ -314,6 +314,7 @@ def description(app: FastAPI) -> dict[str, Any]:
     document["components"]["schemas"] |= _NAMED
     _add_bearer(document)
     _add_examples(document, app)
+    _restore_integers(document)
     return document
 
 
@@ -331,6 +332,16 @@ def _add_examples(document: dict[str, Any], app: FastAPI) -> None:
                     if "example" in body:
                         content = operation["responses"][str(status)]["content"]
                         content[media_type]["example"] = body["example"]
+
+
+def _restore_integers(part: Any) -> None:
+    """Make the limits of integers integers again: FastAPI writes 0 as 0.0."""
+    if isinstance(part, dict) and part.get("type") == "integer":
+        for key in {"minimum", "maximum"} & part.keys():
+            part[key] = int(part[key])
+    children = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    for child in children:
+        _restore_integers(child)
 
 
 def _drop_foreign_errors(document: dict[str, Any]) -> None:

@@ -126,12 +126,12 @@ class RequestModel(BaseModel):
         open_names = {_plain(name): name for name in known if name not in document}
         for name in islice((name for name in document if name not in known), _UNKNOWN_MAX):
             if name in inside:
-                raise _unknown(name, f"it belongs inside {inside[name]}.")
+                raise _unknown_field(name, f"it belongs inside {inside[name]}.")
             near = get_close_matches(
                 _plain(name[:_NAME_MAX]), open_names, n=1, cutoff=_SIMILARITY_MIN
             )
             if near:
-                raise _unknown(name, f"did you mean {open_names[near[0]]}?")
+                raise _unknown_field(name, f"did you mean {open_names[near[0]]}?")
 
     @classmethod
     def read_query(cls, query: Mapping[str, str]) -> Self:
@@ -301,7 +301,7 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "").replace("-", "")
 
 
-def _unknown(name: str, hint: str) -> Problem:
+def _unknown_field(name: str, hint: str) -> Problem:
     shown = clean_text(name, limit=_NAME_MAX)
     message = f"Unknown field {shown}: {hint}"
     return Problem(

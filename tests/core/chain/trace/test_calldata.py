@@ -47,7 +47,7 @@ def test_call_with_v_r_s_reads_as_it_was_written(
     transfer = read_call(call(method, "vrs", (*values, v, r, s)) + suffix, "0xtoken")
     assert transfer is not None
     assert transfer.method is method
-    assert said(transfer) == (*values[:5], "0x" + values[5].hex())  # type: ignore[attr-defined]
+    assert as_tuple(transfer) == (*values[:5], "0x" + values[5].hex())  # type: ignore[attr-defined]
     assert transfer.signature == r + s + bytes([v])
     assert (transfer.target, transfer.suffix) == ("0xtoken", suffix)
 
@@ -64,11 +64,11 @@ def test_call_with_bytes_reads_as_it_was_written(
     transfer = read_call(call(method, "bytes", (*values, signature)) + suffix)
     assert transfer is not None
     assert transfer.method is method
-    assert said(transfer) == (*values[:5], "0x" + values[5].hex())  # type: ignore[attr-defined]
+    assert as_tuple(transfer) == (*values[:5], "0x" + values[5].hex())  # type: ignore[attr-defined]
     assert (transfer.signature, transfer.suffix) == (signature, suffix)
 
 
-def said(transfer: object) -> tuple[object, ...]:
+def as_tuple(transfer: object) -> tuple[object, ...]:
     fields = ("payer", "payee", "value", "valid_after", "valid_before", "nonce")
     return tuple(getattr(transfer, name) for name in fields)
 

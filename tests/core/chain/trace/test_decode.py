@@ -42,7 +42,7 @@ from tollgauge.core.chain.trace.transaction import TraceInputError
 _CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
 
 
-def wrapped(data: str) -> str:
+def wrap(data: str) -> str:
     """A call as `execute(address,uint256,bytes)` of a smart account."""
     values = (USDC, 0, bytes.fromhex(data[2:]))
     return "0xb61d27f6" + encode(["address", "uint256", "bytes"], values).hex()
@@ -62,7 +62,7 @@ def frame(data: str, to: str = USDC, **changes: Any) -> dict[str, Any]:
     return {"type": "CALL", "from": OTHER, "to": to, "input": data} | changes
 
 
-def paid(result: TraceResult) -> list[tuple[object, ...]]:
+def list_payments(result: TraceResult) -> list[tuple[object, ...]]:
     return [(payment.method, payment.amount, payment.token.address) for payment in result.payments]
 
 
@@ -71,7 +71,7 @@ TWA, RWA = "transferWithAuthorization", "receiveWithAuthorization"
 
 def test_logs_give_the_payment_and_the_call_gives_the_method() -> None:
     result = trace_files(transaction_of(call()), receipt_with(used_log(), transfer_log()))
-    assert paid(result) == [(TWA, 5, USDC)]
+    assert list_payments(result) == [(TWA, 5, USDC)]
     assert (result.status, result.decoder, result.reason) == (
         TraceStatus.SUCCESS,
         Model.CALLDATA,
@@ -84,22 +84,22 @@ def test_logs_give_the_payment_and_the_call_gives_the_method() -> None:
 def test_logs_decoder_names_the_method_that_the_call_data_tells() -> None:
     logs = receipt_with(used_log(), transfer_log())
     result = trace_files(transaction_of(call()), logs, "receipt-logs")
-    assert (paid(result), result.decoder) == ([(TWA, 5, USDC)], Model.RECEIPT_LOGS)
+    assert (list_payments(result), result.decoder) == ([(TWA, 5, USDC)], Model.RECEIPT_LOGS)
     assert result.payments[0].valid_before is None
     assert "reason" not in trace_json(result)
     hidden = trace_files(transaction_of("0x12345678"), logs, "receipt-logs")
-    assert paid(hidden) == [(None, 5, USDC)]
+    assert list_payments(hidden) == [(None, 5, USDC)]
     assert "show their methods" in trace_json(hidden)["reason"]
 
 
 def test_amount_is_that_of_the_logs_where_the_token_keeps_a_part() -> None:
     result = trace_files(transaction_of(call(5)), receipt_with(used_log(), transfer_log(4)))
-    assert paid(result) == [(TWA, 4, USDC)]
+    assert list_payments(result) == [(TWA, 4, USDC)]
 
 
 def test_call_of_another_authorization_does_not_match_a_pair() -> None:
     result = trace_files(transaction_of(call(nonce=2)), receipt_with(used_log(), transfer_log()))
-    assert paid(result) == [(None, 5, USDC)]
+    assert list_payments(result) == [(None, 5, USDC)]
     assert result.decoder is Model.RECEIPT_LOGS
     assert result.reason
 
@@ -178,7 +178,7 @@ def test_receipt_without_logs_only_shows_the_status() -> None:
     receipt = receipt_with()
     del receipt["logs"]
     result = trace_files(transaction_of(call()), receipt)
-    assert (result.status, paid(result)) == (TraceStatus.SUCCESS, [(TWA, 5, USDC)])
+    assert (result.status, list_payments(result)) == (TraceStatus.SUCCESS, [(TWA, 5, USDC)])
     with pytest.raises(TraceInputError, match="needs a receipt"):
         trace_files(transaction_of(call()), receipt, "receipt-logs")
 
@@ -219,7 +219,7 @@ def test_without_a_receipt_it_is_not_known_whether_it_moved() -> None:
         assert shown["status"] == "unknown"
         assert "unknown whether money moved" in shown["reason"]
         assert "No money moved" not in shown["reason"]
-    assert paid(trace_files(transaction_of(call()))) == [(TWA, 5, USDC)]
+    assert list_payments(trace_files(transaction_of(call()))) == [(TWA, 5, USDC)]
     assert "requests transferWithAuthorization of 7" in str(trace_files(unnamed).reason)
 
 
@@ -233,7 +233,7 @@ def test_receipt_without_logs_or_status_leaves_it_unknown() -> None:
 
 def test_call_trace_without_receipt_does_not_prove_success() -> None:
     result = trace_files(transaction_of(call()), None, calls=frame(call()))
-    assert (result.status, paid(result)) == (TraceStatus.UNKNOWN, [(TWA, 5, USDC)])
+    assert (result.status, list_payments(result)) == (TraceStatus.UNKNOWN, [(TWA, 5, USDC)])
     assert "unknown whether money moved" in str(result.reason)
 
 
@@ -245,7 +245,7 @@ def test_call_data_that_was_cut_is_incomplete(kind: str, to_logs: str | None) ->
         "odd": call()[:301],
         "marked": call()[:100] + "...",
         "selector": "0xcf09",
-        "wrapper": wrapped(call())[:-130],
+        "wrapper": wrap(call())[:-130],
         "list": encoded_list()[:-200],
     }[kind]
     result = trace_files(
@@ -261,7 +261,7 @@ def test_call_data_that_was_cut_is_incomplete(kind: str, to_logs: str | None) ->
 
 
 def test_call_data_that_is_whole_is_not_called_incomplete() -> None:
-    for data in ("0x", call(), wrapped(call()), encoded_list(), "0x12345678", call() + "a161"):
+    for data in ("0x", call(), wrap(call()), encoded_list(), "0x12345678", call() + "a161"):
         for receipt in (
             None,
             receipt_with(used_log(), transfer_log()),
@@ -286,23 +286,25 @@ def test_null_transaction_is_not_known() -> None:
 
 
 def test_signature_names_the_token_behind_an_unknown_proxy() -> None:
-    assert paid(trace_files(transaction_of(call(), to=OTHER))) == [(TWA, 5, USDC)]
-    assert paid(trace_files(transaction_of(call(receive=True), to=OTHER))) == [(RWA, 5, USDC)]
+    assert list_payments(trace_files(transaction_of(call(), to=OTHER))) == [(TWA, 5, USDC)]
+    assert list_payments(trace_files(transaction_of(call(receive=True), to=OTHER))) == [
+        (RWA, 5, USDC)
+    ]
     # With another function's selector the signature proves nothing: the called contract stands.
     forged = "0x88b7ab63" + call()[10:]
-    assert paid(trace_files(transaction_of(forged, to=OTHER))) == [(RWA, 5, OTHER)]
+    assert list_payments(trace_files(transaction_of(forged, to=OTHER))) == [(RWA, 5, OTHER)]
 
 
 def test_hidden_bytes_count_without_a_receipt_only_where_the_payer_signed_them() -> None:
     good, bad = call(7, 9)[2:], ("0x88b7ab63" + call(7, 9)[10:])[2:]
-    assert paid(trace_files(transaction_of("0x12345678ff" + good))) == [(TWA, 7, USDC)]
-    assert paid(trace_files(transaction_of("0x12345678ff" + bad))) == []
+    assert list_payments(trace_files(transaction_of("0x12345678ff" + good))) == [(TWA, 7, USDC)]
+    assert list_payments(trace_files(transaction_of("0x12345678ff" + bad))) == []
 
 
 def test_hidden_bytes_count_with_a_receipt_where_the_logs_prove_them() -> None:
     data = "0x12345678ff" + call()[2:] + call(9, 9)[2:]
     result = trace_files(transaction_of(data, to=OTHER), receipt_with(used_log(), transfer_log()))
-    assert paid(result) == [(TWA, 5, USDC)]
+    assert list_payments(result) == [(TWA, 5, USDC)]
 
 
 def test_bytes_that_contradict_each_other_are_settled_by_the_signature() -> None:
@@ -312,7 +314,7 @@ def test_bytes_that_contradict_each_other_are_settled_by_the_signature() -> None
         result = trace_files(
             transaction_of("0x12345678" + data, to=OTHER), receipt_with(used_log(), transfer_log())
         )
-        assert paid(result) == [(TWA, 5, USDC)]
+        assert list_payments(result) == [(TWA, 5, USDC)]
 
 
 def test_bytes_that_contradict_each_other_unsigned_prove_nothing() -> None:
@@ -322,13 +324,13 @@ def test_bytes_that_contradict_each_other_unsigned_prove_nothing() -> None:
         transaction_of("0x12345678" + unsigned + forged, to=OTHER),
         receipt_with(used_log(), transfer_log()),
     )
-    assert paid(result) == [(None, 5, USDC)]
+    assert list_payments(result) == [(None, 5, USDC)]
 
 
 def test_suffix_is_not_read_as_the_preceding_call() -> None:
     forged = "88b7ab63" + call()[10:]
     result = trace_files(transaction_of(call() + forged), receipt_with(used_log(), transfer_log()))
-    assert paid(result) == [(TWA, 5, USDC)]
+    assert list_payments(result) == [(TWA, 5, USDC)]
 
 
 def test_call_trace_shows_what_call_data_hides() -> None:
@@ -338,9 +340,9 @@ def test_call_trace_shows_what_call_data_hides() -> None:
         receipt_with(used_log(), transfer_log()),
         calls=calls,
     )
-    assert paid(result) == [(RWA, 5, USDC)]
+    assert list_payments(result) == [(RWA, 5, USDC)]
     assert result.decoder is Model.CALL_TRACE
-    assert paid(trace_files(transaction_of("0x"), None, calls=calls)) == [(RWA, 5, USDC)]
+    assert list_payments(trace_files(transaction_of("0x"), None, calls=calls)) == [(RWA, 5, USDC)]
 
 
 def test_frames_that_failed_or_only_delegate_are_not_counted() -> None:
@@ -356,7 +358,7 @@ def test_frames_that_failed_or_only_delegate_are_not_counted() -> None:
             inner | {"calls": [delegated]},
         ],
     )
-    assert paid(trace_files(transaction_of("0x"), None, calls=calls)) == [(TWA, 5, USDC)]
+    assert list_payments(trace_files(transaction_of("0x"), None, calls=calls)) == [(TWA, 5, USDC)]
 
 
 def test_trace_whose_outermost_frame_failed_is_reverted() -> None:
@@ -370,7 +372,7 @@ def test_very_deep_trace_is_read() -> None:
     deep = frame(call())
     for _ in range(5_000):
         deep = frame("0x", OTHER, calls=[deep])
-    assert paid(trace_files(transaction_of("0x"), None, calls=deep)) == [(TWA, 5, USDC)]
+    assert list_payments(trace_files(transaction_of("0x"), None, calls=deep)) == [(TWA, 5, USDC)]
 
 
 def test_chain_is_the_transactions_own() -> None:

@@ -231,7 +231,7 @@ FORMS = {
 }
 
 
-def checked(result: TraceResult, *, index: int | None = 72) -> dict[str, Any]:
+def check_trace(result: TraceResult, *, index: int | None = 72) -> dict[str, Any]:
     """The payment of every form, proven by its logs."""
     shown = trace_json(result)
     assert shown["status"] == "success"
@@ -248,7 +248,7 @@ def checked(result: TraceResult, *, index: int | None = 72) -> dict[str, Any]:
 @pytest.mark.parametrize("form", FORMS)
 def test_payment_is_the_same_in_every_format(form: str) -> None:
     tx, receipt, _ = FORMS[form]
-    shown = checked(trace_files(tx, receipt))
+    shown = check_trace(trace_files(tx, receipt))
     more = "The logs are incomplete" in str(shown.get("reason"))
     assert more is (form == "Etherscan"), "a bare list of logs may be a part of them"
 
@@ -258,7 +258,7 @@ def test_payment_is_the_same_in_every_format(form: str) -> None:
 def test_envelope_of_a_reply_may_stay(form: str, envelope: dict[str, Any]) -> None:
     tx, receipt, _ = FORMS[form]
     receipt = receipt if form == "Etherscan" else envelope | {"result": receipt}
-    checked(trace_files(envelope | {"result": tx}, receipt))
+    check_trace(trace_files(envelope | {"result": tx}, receipt))
 
 
 @pytest.mark.parametrize("form", [name for name, parts in FORMS.items() if parts[2]])
@@ -295,9 +295,9 @@ def test_transaction_of_blockscout_may_stand_for_its_receipt() -> None:
 
 
 def test_one_object_may_hold_the_transaction_and_its_receipt() -> None:
-    checked(trace_files(gettxinfo()))
+    check_trace(trace_files(gettxinfo()))
     tx, receipt, _ = rpc()
-    checked(trace_files(tx | receipt))
+    check_trace(trace_files(tx | receipt))
     failed = gettxinfo()
     failed["result"] |= {"success": False, "logs": []}
     assert trace_files(failed).status is TraceStatus.REVERTED
@@ -327,8 +327,8 @@ def test_page_of_logs_may_be_followed_by_others() -> None:
 
 def test_logs_without_receipt_prove_success() -> None:
     tx, receipt, _ = rpc()
-    checked(trace_files(tx, receipt["logs"]))
-    checked(trace_files(tx, blockscout_logs()))
+    check_trace(trace_files(tx, receipt["logs"]))
+    check_trace(trace_files(tx, blockscout_logs()))
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,11 @@ _TWA = "transferWithAuthorization(address,address,uint256,uint256,uint256,bytes3
 def transfer(value: int, form: str = "bytes") -> bytes:
     values: tuple[Any, ...] = ("0x" + "aa" * 20, "0x" + "bb" * 20, value, 0, 9, value.to_bytes(32))
     if form == "bytes":
-        return written(_TWA.format("bytes"), *values, b"\7" * 65)
-    return written(_TWA.format("uint8,bytes32,bytes32"), *values, 27, b"\7" * 32, b"\7" * 32)
+        return encode_call(_TWA.format("bytes"), *values, b"\7" * 65)
+    return encode_call(_TWA.format("uint8,bytes32,bytes32"), *values, 27, b"\7" * 32, b"\7" * 32)
 
 
-def written(signature: str, *arguments: object) -> bytes:
+def encode_call(signature: str, *arguments: object) -> bytes:
     return function_signature_to_4byte_selector(signature) + encode(types(signature), arguments)
 
 
@@ -66,14 +66,14 @@ def operation_7(data: bytes) -> tuple[object, ...]:
     return (OUTER, 7, b"init", data, WORD, 2, WORD, b"pay", b"sign")
 
 
-def packed(*calls: bytes) -> bytes:
+def pack(*calls: bytes) -> bytes:
     return b"".join(
         b"\0" + bytes.fromhex(TOKEN[2:]) + WORD + len(data).to_bytes(32) + data for data in calls
     )
 
 
 def execute(data: bytes) -> bytes:
-    return written("execute(address,uint256,bytes)", TOKEN, 0, data)
+    return encode_call("execute(address,uint256,bytes)", TOKEN, 0, data)
 
 
 SAFE = "execTransaction(address,uint256,bytes,uint8,uint256,uint256,uint256,address,address,bytes)"
@@ -107,7 +107,7 @@ CASES: dict[str, tuple[tuple[object, ...], int]] = {
     "execTransactionFromModule(address,uint256,bytes,uint8)": ((TOKEN, 0, A, 0), 1),
     "executeUserOp(address,uint256,bytes,uint8)": ((TOKEN, 0, A, 0), 1),
     "executeUserOpWithErrorString(address,uint256,bytes,uint8)": ((TOKEN, 0, A, 0), 1),
-    "multiSend(bytes)": ((packed(A, B),), 2),
+    "multiSend(bytes)": ((pack(A, B),), 2),
     f"handleOps({_OPERATION_6}[],address)": (
         ([operation_6(execute(A)), operation_6(execute(B))], OUTER),
         2,
@@ -126,7 +126,7 @@ def test_every_wrapper_has_a_case() -> None:
 @pytest.mark.parametrize("signature", CASES)
 def test_wrapper_gives_the_calls_inside_it_in_order(signature: str) -> None:
     arguments, count = CASES[signature]
-    data = written(signature, *arguments)
+    data = encode_call(signature, *arguments)
     transfers = transfers_in(data, OUTER)
     assert [(call.value, call.target) for call in transfers] == [(1, TOKEN), (2, TOKEN)][:count]
     assert [call.signature for call in transfers] == [b"\7" * 65, b"\7" * 64 + b"\x1b"][:count]
@@ -137,16 +137,16 @@ def test_wrapper_gives_the_calls_inside_it_in_order(signature: str) -> None:
 
 
 def test_wrappers_nest() -> None:
-    data = written("multicall(bytes[])", [execute(A)])
+    data = encode_call("multicall(bytes[])", [execute(A)])
     for _ in range(5):
-        data = written("aggregate3((address,bool,bytes)[])", [(OUTER, True, data)])
+        data = encode_call("aggregate3((address,bool,bytes)[])", [(OUTER, True, data)])
     assert [call.value for call in transfers_in(data, OUTER)] == [1]
 
 
 ROWS = tuple(range(1, 4))
 
 
-def said(data: bytes) -> list[tuple[object, ...]]:
+def list_transfers(data: bytes) -> list[tuple[object, ...]]:
     return [
         (call.payer, call.payee, call.value, call.valid_after, call.valid_before, call.target)
         for call in transfers_in(data, OUTER)
@@ -155,7 +155,7 @@ def said(data: bytes) -> list[tuple[object, ...]]:
 
 def listings() -> tuple[bytes, bytes]:
     """The same three authorizations in both kinds of lists."""
-    arrays = written(
+    arrays = encode_call(
         ARRAYS,
         ["0x" + "aa" * 20] * 3,
         ["0x" + "bb" * 20] * 3,
@@ -175,16 +175,18 @@ def listings() -> tuple[bytes, bytes]:
         for row in ROWS
     )
     signatures = b"".join(bytes([v]) + b"\5" * 32 + b"\6" * 32 for v in (27, 28, 27))
-    return arrays, written(PACKED, terms, signatures, True)
+    return arrays, encode_call(PACKED, terms, signatures, True)
 
 
 def test_lists_of_authorizations_are_read_row_by_row() -> None:
     for data in listings():
-        assert said(data) == [("0x" + "aa" * 20, "0x" + "bb" * 20, row, 7, 9, None) for row in ROWS]
+        assert list_transfers(data) == [
+            ("0x" + "aa" * 20, "0x" + "bb" * 20, row, 7, 9, None) for row in ROWS
+        ]
         transfers = transfers_in(data, OUTER)
         assert [int(call.nonce, 16) for call in transfers] == list(ROWS)
         assert transfers[1].signature == b"\5" * 32 + b"\6" * 32 + b"\x1c"
-        nested = written("aggregate3((address,bool,bytes)[])", [(OUTER, True, data)])
+        nested = encode_call("aggregate3((address,bool,bytes)[])", [(OUTER, True, data)])
         assert transfers_in(nested, OUTER) == transfers
 
 
@@ -195,7 +197,7 @@ def test_list_that_ends_too_early_gives_at_most_its_whole_rows() -> None:
 
 
 def test_scan_finds_calls_in_unknown_wrappers() -> None:
-    data = written("unknown(uint256,bytes)", 5, b"odd" + A) + b"tail" + B
+    data = encode_call("unknown(uint256,bytes)", 5, b"odd" + A) + b"tail" + B
     assert transfers_in(data, OUTER) == ()
     assert sorted(call.value for call in transfers_anywhere(data)) == [1, 2]
 
@@ -207,7 +209,7 @@ def within(seconds: float, data: bytes) -> None:
     assert time.process_time() - begin < seconds
 
 
-def shared(inner: bytes, count: int) -> bytes:
+def share_call(inner: bytes, count: int) -> bytes:
     """A multicall whose elements all are the same bytes, written once."""
     selector = function_signature_to_4byte_selector("multicall(bytes[])")
     offsets = (32 * count).to_bytes(32) * count
@@ -222,15 +224,15 @@ def shared(inner: bytes, count: int) -> bytes:
 
 
 def test_shared_array_elements_are_read_for_each_reference() -> None:
-    assert [call.value for call in transfers_in(shared(shared(A, 2), 3), OUTER)] == [1] * 6
+    assert [call.value for call in transfers_in(share_call(share_call(A, 2), 3), OUTER)] == [1] * 6
 
 
-@pytest.mark.parametrize("inner", [A, b"", written("unknown()")])
+@pytest.mark.parametrize("inner", [A, b"", encode_call("unknown()")])
 def test_calls_that_multiply_at_every_level_are_bounded(inner: bytes) -> None:
     """256 to the power of 12 calls in 100 KB."""
     data = inner
     for _ in range(12):
-        data = shared(data, 256)
+        data = share_call(data, 256)
     within(2.0, data)
     assert len(transfers_in(data, OUTER)) <= CALLS_MAX
 
@@ -242,8 +244,8 @@ def test_many_selectors_cost_little() -> None:
 
 
 def test_long_packed_list_costs_little() -> None:
-    empty = packed(*[b""] * 1_500)
-    within(2.0, written("multiSend(bytes)", empty))
+    empty = pack(*[b""] * 1_500)
+    within(2.0, encode_call("multiSend(bytes)", empty))
 
 
 LISTS = [function_signature_to_4byte_selector(text) for text in (ARRAYS, PACKED)]
@@ -275,7 +277,7 @@ def test_no_bytes_raise(selector: bytes, body: list[bytes]) -> None:
 def test_wrapper_with_bent_offsets_never_raises(
     case: str, changes: list[tuple[int, bytes]]
 ) -> None:
-    data = bytearray(written(case, *CASES[case][0]))
+    data = bytearray(encode_call(case, *CASES[case][0]))
     for place, word in changes:
         at = 4 + 32 * place
         data[at : at + 32] = word[: max(0, min(32, len(data) - at))]

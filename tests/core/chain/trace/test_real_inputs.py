@@ -52,7 +52,7 @@ def receipt(saved: dict[str, Any]) -> dict[str, Any] | None:
     return result
 
 
-def checked(saved: dict[str, Any], result: TraceResult) -> None:
+def check_trace(saved: dict[str, Any], result: TraceResult) -> None:
     """A trace says exactly what the file's verification says."""
     said = saved["verification"]["decoded"]
     [payment] = result.payments
@@ -78,13 +78,13 @@ def checked(saved: dict[str, Any], result: TraceResult) -> None:
 @pytest.mark.parametrize("name", POSITIVE)
 def test_real_payment_decodes_to_the_recorded_values(name: str) -> None:
     saved = load(name)
-    checked(saved, trace_files(transaction(saved)))
-    checked(saved, trace_files(transaction(saved), None, "calldata"))
-    checked(saved, trace_files({"jsonrpc": "2.0", "id": 1, "result": transaction(saved)}))
+    check_trace(saved, trace_files(transaction(saved)))
+    check_trace(saved, trace_files(transaction(saved), None, "calldata"))
+    check_trace(saved, trace_files({"jsonrpc": "2.0", "id": 1, "result": transaction(saved)}))
     if (saved_receipt := receipt(saved)) is not None:
         result = trace_files(transaction(saved), saved_receipt)
         assert result.status is TraceStatus.SUCCESS
-        checked(saved, result)
+        check_trace(saved, result)
 
 
 @pytest.mark.parametrize("name", POSITIVE)
@@ -114,7 +114,7 @@ def test_logs_of_a_real_payment_prove_it(name: str) -> None:
         ],
     )
     result = trace_files(transaction(saved), saved_receipt)
-    checked(saved, result)
+    check_trace(saved, result)
     assert (result.decoder, result.reason) == (Model.CALLDATA, None)
     logs = trace_files(transaction(saved), saved_receipt, "receipt-logs")
     [payment] = logs.payments

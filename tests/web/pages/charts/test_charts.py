@@ -95,7 +95,7 @@ def day(scored: int = 48, up: int = 48, *, p50: int | None = 100, p95: int | Non
     )
 
 
-def parsed(picture: str) -> ET.Element:
+def parse(picture: str) -> ET.Element:
     """The picture as XML, with every coordinate finite and every size not below zero."""
     tree = ET.fromstring(picture)
     for node in tree.iter():
@@ -136,7 +136,7 @@ def tooltips(tree: ET.Element) -> list[str]:
 
 @given(day_rows())
 def test_any_days_give_a_valid_picture_of_uptime(days: tuple[DayBar, ...]) -> None:
-    tree = parsed(uptime_bars(days))
+    tree = parse(uptime_bars(days))
     hollow = sum(bar.spoken_ms == 0 for bar in days)
     assert sum(node.attrib["d"].count("z") for node in all_of(tree, "none")) == hollow
     assert len(covers(tree)) == len(days) - hollow
@@ -150,7 +150,7 @@ def test_bars_fill_the_chart_without_overlap(number: int) -> None:
     first = DayBar(
         day=0, up_ms=DAY_MS, down_ms=0, scored=48, up=48, excluded=0, p50_ms=None, p95_ms=None
     )
-    tree = parsed(uptime_bars(tuple(replace(first, day=day) for day in range(number))))
+    tree = parse(uptime_bars(tuple(replace(first, day=day) for day in range(number))))
     width = float(all_of(tree, "up")[0].attrib["stroke-width"])
     places = [x for x, _ in columns(tree, "up")]
     for x, following in pairwise(places):
@@ -161,7 +161,7 @@ def test_bars_fill_the_chart_without_overlap(number: int) -> None:
 
 @given(day_rows())
 def test_any_days_give_a_valid_picture_of_latency(days: tuple[DayBar, ...]) -> None:
-    tree = parsed(latency_lines(days))
+    tree = parse(latency_lines(days))
     measured = sum((bar.p50_ms is not None) + (bar.p95_ms is not None) for bar in days)
     dots = all_of(tree, "dot")
     assert len(dots) == measured or len(days) > 31
@@ -173,7 +173,7 @@ def test_any_days_give_a_valid_picture_of_latency(days: tuple[DayBar, ...]) -> N
 
 @given(day_rows())
 def test_any_days_give_a_valid_picture_of_scores(days: tuple[DayBar, ...]) -> None:
-    tree = parsed(score_line(days))
+    tree = parse(score_line(days))
     assert tooltips(tree) == [text for text in score_texts(days) if text]
     assert len(tooltips(tree)) == sum(bar.score is not None for bar in days)
     for line in all_of(tree, "line"):
@@ -186,17 +186,17 @@ def test_line_of_scores_breaks_at_a_new_policy() -> None:
         replace(day(), day=number, score=DayScore(800, 1 if number < 3 else 2))
         for number in range(6)
     )
-    tree = parsed(score_line(rows))
+    tree = parse(score_line(rows))
     assert len(all_of(tree, "line")) == 2
     named = [text.partition("policy ")[2] for text in tooltips(tree)]
     assert named == ["1", "", "", "2", "", ""]
     same = tuple(replace(row, score=DayScore(800, 2)) for row in rows)
-    assert len(all_of(parsed(score_line(same)), "line")) == 1
+    assert len(all_of(parse(score_line(same)), "line")) == 1
 
 
 def test_chart_without_stored_scores_explains_it() -> None:
-    assert "No score of these days is kept." in titles(parsed(score_line((day(),)))) + [
-        node.text for node in parsed(score_line((day(),))).iter("desc")
+    assert "No score of these days is kept." in titles(parse(score_line((day(),)))) + [
+        node.text for node in parse(score_line((day(),))).iter("desc")
     ]
 
 
@@ -204,7 +204,7 @@ def test_chart_without_stored_scores_explains_it() -> None:
 def test_any_events_give_a_valid_picture_of_the_changes_in_view(
     events: tuple[TermChange, ...], first: int, span: int
 ) -> None:
-    tree = parsed(timeline(events, first_day=first, last_day=first + span))
+    tree = parse(timeline(events, first_day=first, last_day=first + span))
     shown = [
         event
         for event in events
@@ -226,7 +226,7 @@ def test_any_events_give_a_valid_picture_of_the_changes_in_view(
 def test_any_score_gives_a_valid_barrier(
     score: int | None, low: int | None, high: int | None
 ) -> None:
-    tree = parsed(gauge(GRADES, score=score, grade="A", low=low, high=high))
+    tree = parse(gauge(GRADES, score=score, grade="A", low=low, high=high))
     assert len(all_of(tree, "band")) == len(GRADES)
     assert bool(all_of(tree, "boom-none")) == (score is None)
     assert bool(all_of(tree, "range")) == (low is not None and high is not None)
@@ -234,14 +234,14 @@ def test_any_score_gives_a_valid_barrier(
 
 @given(st.lists(st.tuples(st.text(max_size=12), st.integers(0, 10**9)), max_size=8))
 def test_any_counts_give_a_valid_strip(grades: list[tuple[str, int]]) -> None:
-    tree = parsed(grade_strip(tuple(grades)))
+    tree = parse(grade_strip(tuple(grades)))
     widths = [float(bar.attrib["width"]) for bar in tree.iter("rect")]
     assert sum(widths) <= 600.5
 
 
 @given(st.integers(0, 100), st.integers(0, 1_000))
 def test_any_component_gives_a_valid_bar(weight: int, tenths: int) -> None:
-    tree = parsed(component_bar(weight, tenths, heaviest=max(1, weight)))
+    tree = parse(component_bar(weight, tenths, heaviest=max(1, weight)))
     track, fill = (float(bar.attrib["width"]) for bar in tree.iter("rect"))
     assert 0 <= fill <= track <= 300
 
@@ -252,7 +252,7 @@ def test_any_component_gives_a_valid_bar(weight: int, tenths: int) -> None:
     st.none() | st.integers(0, 1_000),
 )
 def test_any_advice_gives_a_valid_badge(advice: str, grade: str | None, tenths: int | None) -> None:
-    tree = parsed(badge_svg(advice, grade, tenths).decode())
+    tree = parse(badge_svg(advice, grade, tenths).decode())
     assert tree.attrib["aria-label"].startswith("tollgauge: ")
     if advice == "proceed" and (grade is None or tenths is None):
         assert tree.attrib["aria-label"] == "tollgauge: proceed"
@@ -275,7 +275,7 @@ def test_escapes_text_in_elements(text: str, other: str) -> None:
 
 
 def test_day_without_probes_is_neither_up_nor_down() -> None:
-    tree = parsed(uptime_bars((day(0, 0, p50=None, p95=None),)))
+    tree = parse(uptime_bars((day(0, 0, p50=None, p95=None),)))
     assert not all_of(tree, "up")
     assert not all_of(tree, "down")
     assert tooltips(tree) == ["2024-10-04: no data"]
@@ -283,14 +283,14 @@ def test_day_without_probes_is_neither_up_nor_down() -> None:
 
 def test_single_failure_is_visible_and_never_rounded_to_100_percent() -> None:
     bar = day(100_000, 99_999)
-    tree = parsed(uptime_bars((bar,)))
+    tree = parse(uptime_bars((bar,)))
     assert columns(tree, "down")[0][1] >= 4
     assert day_uptime(bar) == 999
     assert "99.9% up" in uptime_text(bar)
 
 
 def test_partly_measured_day_shows_its_duration_and_a_shorter_line() -> None:
-    (whole,), (part,) = (covers(parsed(uptime_bars((bar,)))) for bar in (day(48, 48), day(12, 12)))
+    (whole,), (part,) = (covers(parse(uptime_bars((bar,)))) for bar in (day(48, 48), day(12, 12)))
     assert part == pytest.approx(whole / 4, abs=0.02)
     assert uptime_text(day(12, 12)).endswith("up of 6.0 h")
 
@@ -302,7 +302,7 @@ def test_excluded_probes_are_named_on_a_day_without_data() -> None:
 
 def test_day_of_refusals_is_down_without_scored_probes() -> None:
     bar = replace(day(0, 0), down_ms=DAY_MS, excluded=48)
-    tree = parsed(uptime_bars((bar,)))
+    tree = parse(uptime_bars((bar,)))
     assert len(all_of(tree, "down")) == 1
     assert not all_of(tree, "up")
     assert uptime_text(bar) == "2024-10-04: 0.0% up of 24.0 h, 48 left out"
@@ -310,28 +310,28 @@ def test_day_of_refusals_is_down_without_scored_probes() -> None:
 
 def test_line_has_a_gap_for_days_without_data() -> None:
     rows = [day(), day(), day(p50=None, p95=None), day(), day(), day()]
-    tree = parsed(latency_lines(tuple(rows)))
+    tree = parse(latency_lines(tuple(rows)))
     lines = [node for node in all_of(tree, "p50") if node.tag == "polyline"]
     assert [len(line.attrib["points"].split()) for line in lines] == [2, 3]
 
 
 def test_day_between_two_gaps_is_a_dot() -> None:
     none = day(p50=None, p95=None)
-    tree = parsed(latency_lines((none, day(), none)))
+    tree = parse(latency_lines((none, day(), none)))
     assert not list(tree.iter("polyline"))
     assert len(all_of(tree, "dot")) == 2
 
 
 def test_latency_chart_without_successful_probes_explains_it() -> None:
-    tree = parsed(latency_lines((day(p50=None, p95=None),)))
+    tree = parse(latency_lines((day(p50=None, p95=None),)))
     assert "No probe succeeded" in "".join(tree.itertext())
-    unseen = parsed(latency_lines((day(scored=0, up=0, p50=None, p95=None),)))
+    unseen = parse(latency_lines((day(scored=0, up=0, p50=None, p95=None),)))
     assert "Nothing was measured" in "".join(unseen.itertext())
 
 
 def test_barrier_is_shut_at_zero_and_upright_at_one_hundred() -> None:
-    shut = all_of(parsed(gauge(GRADES, score=0, grade="F")), "boom")[0].attrib
-    upright = all_of(parsed(gauge(GRADES, score=1_000, grade="A")), "boom")[0].attrib
+    shut = all_of(parse(gauge(GRADES, score=0, grade="F")), "boom")[0].attrib
+    upright = all_of(parse(gauge(GRADES, score=1_000, grade="A")), "boom")[0].attrib
     assert shut["y1"] == shut["y2"]
     assert upright["x1"] == upright["x2"]
     assert float(upright["y2"]) < float(upright["y1"])
@@ -339,7 +339,7 @@ def test_barrier_is_shut_at_zero_and_upright_at_one_hundred() -> None:
 
 def test_barrier_of_a_down_endpoint_is_shut_whatever_its_score() -> None:
     down = Down(since=0, reason="it answered with an error", confirmed=True)
-    tree = parsed(gauge(GRADES, score=850, grade="A", down=down))
+    tree = parse(gauge(GRADES, score=850, grade="A", down=down))
     boom = all_of(tree, "boom")[0].attrib
     assert boom["y1"] == boom["y2"]
     title = tree.find("title")
@@ -348,7 +348,7 @@ def test_barrier_of_a_down_endpoint_is_shut_whatever_its_score() -> None:
 
 
 def test_barrier_has_score_grade_and_range_as_text() -> None:
-    tree = parsed(gauge(GRADES, score=831, grade="A", low=800, high=852))
+    tree = parse(gauge(GRADES, score=831, grade="A", low=800, high=852))
     assert tree.find("title") is not None
     words = " ".join(tree.itertext())
     assert "Trust score 83.1 of 100, grade A" in words

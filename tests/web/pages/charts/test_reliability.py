@@ -8,7 +8,7 @@ from tollgauge.core.calibration.calibration import Bin
 from tollgauge.web.pages.charts.pictures import reliability_diagram
 
 
-def drawn(*bins: Bin) -> ET.Element:
+def draw(*bins: Bin) -> ET.Element:
     return ET.fromstring(str(reliability_diagram("key", "Tomorrow", bins)))
 
 
@@ -29,7 +29,7 @@ def full(permille: int, came_true: int) -> Bin:
 
 
 def test_accurate_forecast_lies_on_the_diagonal() -> None:
-    picture = drawn(full(300, 300))
+    picture = draw(full(300, 300))
     (line,), (dot,) = of("diagonal", picture), of("dot", picture)
     x1, y1, x2, y2 = (float(line.get(name, "")) for name in ("x1", "y1", "x2", "y2"))
     x, y = float(dot.get("cx", "")), float(dot.get("cy", ""))
@@ -37,20 +37,20 @@ def test_accurate_forecast_lies_on_the_diagonal() -> None:
 
 
 def test_forecast_that_was_too_low_lies_above_the_diagonal() -> None:
-    (right,), (low,) = of("dot", drawn(full(300, 300))), of("dot", drawn(full(300, 600)))
+    (right,), (low,) = of("dot", draw(full(300, 300))), of("dot", draw(full(300, 600)))
     assert right.get("cx") == low.get("cx")
     assert float(low.get("cy", "")) < float(right.get("cy", ""))
 
 
 def test_interval_contains_the_point() -> None:
-    picture = drawn(full(900, 950))
+    picture = draw(full(900, 950))
     (line,), (dot,) = of("interval", picture), of("dot", picture)
     assert float(line.get("y2", "")) <= float(dot.get("cy", "")) <= float(line.get("y1", ""))
 
 
 def test_bin_without_enough_data_has_no_point() -> None:
-    picture = drawn(full(900, 950), Bin(low=0, high=100, count=199))
+    picture = draw(full(900, 950), Bin(low=0, high=100, count=199))
     assert len(of("dot", picture)) == 1
-    empty = drawn(Bin(low=0, high=100, count=199))
+    empty = draw(Bin(low=0, high=100, count=199))
     assert of("dot", empty) == []
     assert "not enough data" in "".join(empty.itertext())

@@ -114,7 +114,9 @@ def endpoint(number: int) -> Endpoint:
     )
 
 
-async def known(store: Store, numbers: Iterable[int], *, scored_at: int | None = None) -> None:
+async def insert_endpoints(
+    store: Store, numbers: Iterable[int], *, scored_at: int | None = None
+) -> None:
     """Endpoints with one probe each, an hour old, and with a score of the given time."""
     for one in map(endpoint, numbers):
         await store.writing(endpoints.insert, one)
@@ -124,7 +126,7 @@ async def known(store: Store, numbers: Iterable[int], *, scored_at: int | None =
             await store.writing(scores.save, scoring.score_evidence(one.id, seen))
 
 
-async def saved(store: Store, number: int) -> ScoreRow | None:
+async def save_score(store: Store, number: int) -> ScoreRow | None:
     return await store.reading(scores.get, endpoint_id(url(number)))
 
 
@@ -132,7 +134,7 @@ async def test_bulk_rows_follow_the_order_of_the_request(
     each_shop: PaidServer,
 ) -> None:
     paid_server = each_shop
-    await known(paid_server.store, (1, 2), scored_at=FRESH)
+    await insert_endpoints(paid_server.store, (1, 2), scored_at=FRESH)
     got = await paid_server.buy([url(2), url(9), url(1)])
     assert [row["resource"] for row in got["results"]] == [url(2), url(9), url(1)]
     assert [row["found"] for row in got["results"]] == [True, False, True]
@@ -208,7 +210,7 @@ async def test_endpoint_that_is_not_public_is_scored(
 
 
 async def test_duplicate_resource_counts_once(paid_server: PaidServer) -> None:
-    await known(paid_server.store, (0,), scored_at=FRESH)
+    await insert_endpoints(paid_server.store, (0,), scored_at=FRESH)
     same = [url(0), f"{url(0)}?city=Oslo", url(0).replace("seller0", "SELLER0")]
     got = await paid_server.buy([*urls(10), *same])
     assert [row["resource"] for row in got["results"]] == urls(10)
@@ -259,26 +261,26 @@ async def test_score_older_than_15_minutes_is_recomputed_and_stored(
     each_shop: PaidServer,
 ) -> None:
     paid_server = each_shop
-    await known(paid_server.store, (1,), scored_at=STALE)
-    await known(paid_server.store, (2,), scored_at=FRESH)
-    await known(paid_server.store, (3,))
-    before = await saved(paid_server.store, 2)
+    await insert_endpoints(paid_server.store, (1,), scored_at=STALE)
+    await insert_endpoints(paid_server.store, (2,), scored_at=FRESH)
+    await insert_endpoints(paid_server.store, (3,))
+    before = await save_score(paid_server.store, 2)
     got = await paid_server.buy([url(1), url(2), url(3)])
     assert [row["recomputed"] for row in got["results"]] == [True, False, True]
     assert got["recomputeLimitHit"] is False
     for number, row in enumerate(got["results"], start=1):
-        kept = await saved(paid_server.store, number)
+        kept = await save_score(paid_server.store, number)
         assert kept is not None
         assert kept.score_tenths == round(row["score"] * 10)
         assert kept.as_of == (FRESH if number == 2 else NOW)
         assert row["computedAt"] == iso(kept.as_of)
-    assert await saved(paid_server.store, 2) == before
+    assert await save_score(paid_server.store, 2) == before
     again = await paid_server.buy([url(1)])
     assert again["results"][0]["recomputed"] is False
 
 
 async def test_bulk_request_sends_no_probes(paid_server: PaidServer) -> None:
-    await known(paid_server.store, (1,), scored_at=STALE)
+    await insert_endpoints(paid_server.store, (1,), scored_at=STALE)
     await paid_server.buy([url(1), url(2)])
     endpoints_by_id = await paid_server.store.reading(
         endpoints.get_many, [endpoint_id(url(1)), endpoint_id(url(2))]
@@ -294,9 +296,9 @@ async def test_at_most_50_scores_are_recomputed_oldest_first(
     each_shop: PaidServer,
 ) -> None:
     paid_server = each_shop
-    await known(paid_server.store, range(3), scored_at=STALE)
-    await known(paid_server.store, range(3, 51), scored_at=STALE - MINUTE_MS)
-    await known(paid_server.store, (51,))
+    await insert_endpoints(paid_server.store, range(3), scored_at=STALE)
+    await insert_endpoints(paid_server.store, range(3, 51), scored_at=STALE - MINUTE_MS)
+    await insert_endpoints(paid_server.store, (51,))
     got = await paid_server.buy(urls(52), tier=100)
     left = [row["resource"] for row in got["results"] if not row["recomputed"]]
     assert left == [url(1), url(2)]
@@ -311,7 +313,7 @@ async def test_endpoint_beyond_the_recompute_limit_has_no_score(
     paid_server: PaidServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bulk, "RECOMPUTE_MS", 0)
-    await known(paid_server.store, (1,))
+    await insert_endpoints(paid_server.store, (1,))
     got = await paid_server.buy([url(1)])
     row = got["results"][0]
     assert (row["found"], row["score"], row["recommendation"]) == (True, None, "unverified")
@@ -320,7 +322,7 @@ async def test_endpoint_beyond_the_recompute_limit_has_no_score(
 
 
 async def test_recomputation_stops_after_8_seconds(store: Store) -> None:
-    await known(store, range(12))
+    await insert_endpoints(store, range(12))
     stale = [Scored(endpoint=endpoint(number), score=None) for number in range(12)]
     ticks = itertools.count(NOW, SECOND_MS)
     again = await bulk.recompute(store, stale, cadence=NORMAL, clock=lambda: next(ticks))
@@ -331,7 +333,7 @@ async def test_recomputation_stops_after_8_seconds(store: Store) -> None:
 async def test_invalid_evidence_keeps_the_last_score(
     paid_server: PaidServer,
 ) -> None:
-    await known(paid_server.store, (1, 2), scored_at=STALE)
+    await insert_endpoints(paid_server.store, (1, 2), scored_at=STALE)
     await paid_server.store.writing(endpoints.update, replace(endpoint(1), first_seen=2**60))
     got = await paid_server.buy([url(1), url(2)])
     assert [row["recomputed"] for row in got["results"]] == [False, True]
@@ -342,7 +344,7 @@ async def test_invalid_evidence_keeps_the_last_score(
 
 async def test_tool_sells_the_smallest_sufficient_tier(each_shop: PaidServer) -> None:
     paid_server = each_shop
-    await known(paid_server.store, (1,), scored_at=FRESH)
+    await insert_endpoints(paid_server.store, (1,), scored_at=FRESH)
     for arguments, tier in (
         ({"resources": urls(10)}, 10),
         ({"resources": [*urls(10), url(1)]}, 10),

@@ -101,7 +101,7 @@ def down(at: int) -> ProbeResult:
     )
 
 
-def watched(days: int, *, seed: int = 1) -> list[ProbeResult]:
+def make_history(days: int, *, seed: int = 1) -> list[ProbeResult]:
     """A probe every five minutes, jittered, some of them down."""
     dice = random.Random(seed)
     instants = (
@@ -213,7 +213,7 @@ async def test_history_contains_at_most_100_largest_payers(shop: PaidServer) -> 
     await shop.live([probe(NOW - 5 * DAY_MS)])
     await shop.store.writing(terms.observe_quotes, {RESOURCE.id: (QUOTE, NOW - DAY_MS)})
     assert (await shop.ask({"resource": RESOURCE.url})).json()["payers"] == []
-    await shop.store.writing(_paid_by, 120)
+    await shop.store.writing(_insert_payers, 120)
     got = (await shop.ask({"resource": RESOURCE.url})).json()
     assert len(got["payers"]) == 100
     assert got["payers"][0] == {
@@ -225,7 +225,7 @@ async def test_history_contains_at_most_100_largest_payers(shop: PaidServer) -> 
     check_answer(HistoryResponse, got)
 
 
-def _paid_by(tx: Connection, payers: int) -> None:
+def _insert_payers(tx: Connection, payers: int) -> None:
     """Store payments of `count` wallets; each pays as many atomic units as its number."""
     start = cursors.start(tx, 8453, BlockHeader(1, bytes(32), bytes(32), NOW - HOUR_MS))
     before = cursors.add_wallets(tx, start, [QUOTE.pay_to])
@@ -309,7 +309,7 @@ def large_file(empty_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
     async def fill() -> None:
         async with open_paid_service(f"sqlite:///{path}", PaidServer) as server:
-            await server.live(watched(90), close=True)
+            await server.live(make_history(90), close=True)
 
     asyncio.run(fill())
     return path
@@ -328,18 +328,18 @@ async def test_ninety_days_of_a_watched_endpoint_are_complete_and_fast(
     read: Counter[int] = Counter()
     unpack = probe_rows.unpack_history
 
-    def counted(packed: bytes) -> Any:
+    def count_decoded(packed: bytes) -> Any:
         seen = unpack(packed)
         read[day_of(seen[0][0])] += 1
         return seen
 
-    monkeypatch.setattr(probes, "unpack_history", counted)
+    monkeypatch.setattr(probes, "unpack_history", count_decoded)
     started = time.process_time()
     answer = await large.ask({"resource": RESOURCE.url, "days": 90})
     assert time.process_time() - started < 5  # CPU: the clock counts other programs too
     got = answer.json()
     check_answer(HistoryResponse, got | {"probes": got["probes"][:100]})
-    assert [row["ts"] for row in got["probes"]] == [iso(probe.at) for probe in watched(90)]
+    assert [row["ts"] for row in got["probes"]] == [iso(probe.at) for probe in make_history(90)]
     assert not got["truncated"]
     assert set(read.values()) == {1}, "a stored day is read once"
     assert len(read) >= 90

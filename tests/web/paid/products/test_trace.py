@@ -68,10 +68,10 @@ class TraceClient:
         header = base64.b64encode(json.dumps(self._payment(self.nonces)).encode()).decode()
         return await self.http.post("/", json=body, headers={"PAYMENT-SIGNATURE": header})
 
-    async def traced(self, tx_hash: str, **more: Any) -> dict[str, Any]:
-        return await self.found({"txHash": tx_hash, **more})
+    async def trace_transaction(self, tx_hash: str, **more: Any) -> dict[str, Any]:
+        return await self.buy_trace({"txHash": tx_hash, **more})
 
-    async def found(self, body: Any) -> dict[str, Any]:
+    async def buy_trace(self, body: Any) -> dict[str, Any]:
         """Buy a trace and return its answer."""
         answer = await self.buy(body)
         assert answer.status_code == 200, answer.text
@@ -144,7 +144,7 @@ async def test_payment_buys_the_trace_of_a_transaction(trace_client: TraceClient
     unpaid = await trace_client.http.post("/", content=b"")
     assert unpaid.status_code == 402
     assert unpaid.json()["accepts"][0]["amount"] == "11673"
-    trace = await trace_client.traced(tx_hash.upper().replace("0X", "0x"))
+    trace = await trace_client.trace_transaction(tx_hash.upper().replace("0X", "0x"))
     assert trace["txHash"] == tx_hash
     assert (trace["status"], trace["network"], trace["chainId"]) == (
         "success",
@@ -164,14 +164,16 @@ async def test_payer_and_nonce_find_the_payment(
     signed = trace_client.world.sign("Transfer", trace_client.world.sender(3), 10_000)
     asked = {"payer": signed.payer, "nonce": "0x" + signed.nonce.hex()}
     authorization = {"payer": signed.payer.lower(), "nonce": asked["nonce"]}
-    unused = await trace_client.found(asked)
+    unused = await trace_client.buy_trace(asked)
     assert unused["authorization"] == authorization | {"used": False}
     assert (unused["txHash"], unused["status"], unused["payments"]) == (None, "not-found", [])
     assert "nothing was paid" in unused["reason"]
     tx_hash = await trace_client.world.send(USDC, signed.call("transfer", "vrs"))
-    used = await trace_client.found(asked | {"network": "eip155:8453"})  # as payments name it
+    used = await trace_client.buy_trace(asked | {"network": "eip155:8453"})  # as payments name it
     assert used["authorization"] == authorization | {"used": True}
-    assert used == await trace_client.traced(tx_hash) | {"authorization": used["authorization"]}
+    assert used == await trace_client.trace_transaction(tx_hash) | {
+        "authorization": used["authorization"]
+    }
 
 
 async def test_canceled_authorization_is_used_without_a_payment(
@@ -187,7 +189,7 @@ async def test_canceled_authorization_is_used_without_a_payment(
         ),
     )
     asked = {"payer": world.payer.address, "nonce": "0x" + nonce.hex()}
-    answer = await trace_client.found(asked)
+    answer = await trace_client.buy_trace(asked)
     assert answer["authorization"]["used"]
     assert (answer["status"], answer["payments"]) == ("success", [])
 
@@ -196,7 +198,7 @@ async def test_transaction_without_a_payment_returns_a_reason(
     trace_client: TraceClient,
 ) -> None:
     data = encode_call("transfer(address,uint256)", trace_client.world.sender(3), 0)
-    trace = await trace_client.traced(await trace_client.world.send(USDC, data))
+    trace = await trace_client.trace_transaction(await trace_client.world.send(USDC, data))
     assert trace["payments"] == []
     assert trace["payer"] is None
     assert trace["token"] is None
@@ -217,7 +219,7 @@ async def test_pending_transaction_returns_its_status(
         tx_hash = await trace_client.world.chain.rpc(
             "eth_sendTransaction", call | {"gas": "0x30d40"}
         )
-        trace = await trace_client.traced(tx_hash)
+        trace = await trace_client.trace_transaction(tx_hash)
     finally:
         await trace_client.world.chain.rpc("evm_setAutomine", True)
         await trace_client.world.chain.rpc("evm_mine")
@@ -295,7 +297,9 @@ async def test_hint_compares_the_payment_with_the_advertised_terms(
     resource = parse_resource(url)
 
     async def hint() -> dict[str, Any]:
-        shown: dict[str, Any] = (await trace_client.traced(tx_hash, hintResource=url))["hint"]
+        shown: dict[str, Any] = (await trace_client.trace_transaction(tx_hash, hintResource=url))[
+            "hint"
+        ]
         assert shown["resource"] == resource.url
         return shown
 
@@ -344,9 +348,9 @@ async def test_payment_to_this_service_is_found_in_its_ledger(trace_client: Trac
         },
     }
     header = base64.b64encode(json.dumps(document).encode()).decode()
-    await claimed(trace_client.store, header)
+    await claim_payment(trace_client.store, header)
     for model in Model:
-        trace = await trace_client.traced(tx_hash, model=model.value)
+        trace = await trace_client.trace_transaction(tx_hash, model=model.value)
         assert trace["ledger"] == {
             "match": True,
             "paymentId": decode(header).id,
@@ -356,7 +360,9 @@ async def test_payment_to_this_service_is_found_in_its_ledger(trace_client: Trac
         }
 
 
-async def claimed(store: Store, header: str, *, route: str = prices.TRUST) -> payments.LedgerRow:
+async def claim_payment(
+    store: Store, header: str, *, route: str = prices.TRUST
+) -> payments.LedgerRow:
     offer = Offer(
         route=route,
         resource="http://trust.test/",
@@ -398,7 +404,7 @@ async def test_ledger_is_searched_by_key_and_by_transaction(store: Store) -> Non
             "payload": {"signature": "0x" + "1b" * 65, "authorization": signed},
         }
         header = base64.b64encode(orjson.dumps(document)).decode()
-        rows.append(await claimed(store, header, route=f"/v1/{nonce}"))
+        rows.append(await claim_payment(store, header, route=f"/v1/{nonce}"))
     for state in (State.SETTLING, State.SETTLED):
         moved = await store.writing(
             payments.move,

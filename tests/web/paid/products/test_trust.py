@@ -62,7 +62,7 @@ async def running(database: str) -> AsyncIterator[Running]:
         yield service
 
 
-async def answered(running: Running, *, verified_after_ms: int) -> dict[str, object]:
+async def buy_report(running: Running, *, verified_after_ms: int) -> dict[str, object]:
     """The report of a sale whose payment is claimed now and verified after a while."""
     sale = trust.PRODUCT.sale(running.service.server())
     order = sale.validate({"resource": WEATHER})
@@ -77,7 +77,7 @@ async def answered(running: Running, *, verified_after_ms: int) -> dict[str, obj
     return report
 
 
-async def sold_before(running: Running) -> bytes:
+async def sell_report(running: Running) -> bytes:
     """A report of the probe, as it was sold and kept."""
 
     def sell(tx: Connection) -> TrustReport:
@@ -93,15 +93,15 @@ async def sold_before(running: Running) -> bytes:
 
 
 async def test_report_read_with_the_claim_is_returned(running: Running) -> None:
-    before = orjson.loads(await sold_before(running))
-    assert await answered(running, verified_after_ms=SHARE_MS - 2_000) == before
+    before = orjson.loads(await sell_report(running))
+    assert await buy_report(running, verified_after_ms=SHARE_MS - 2_000) == before
 
 
 async def test_probe_that_expired_during_verification_is_repeated(
     running: Running,
 ) -> None:
-    before = orjson.loads(await sold_before(running))
-    report = await answered(running, verified_after_ms=SHARE_MS - 1_000)
+    before = orjson.loads(await sell_report(running))
+    report = await buy_report(running, verified_after_ms=SHARE_MS - 1_000)
     assert report["liveProbe"] != before["liveProbe"]
 
 
@@ -109,7 +109,7 @@ async def test_probe_that_expired_during_verification_is_repeated(
 async def shop(database: str) -> AsyncIterator[PaidService]:
     """A service that can sell the report of a probe that it has just made."""
     async with paid_service.open_paid_service(database, PaidService) as service:
-        await sold_before(service.running)
+        await sell_report(service.running)
         yield service
 
 

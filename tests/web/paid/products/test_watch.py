@@ -36,15 +36,15 @@ async def watch_service(tmp_path: Path, empty_sqlite: Path) -> AsyncIterator[Wat
         yield service
 
 
-def answering(status: int) -> Callable[[Request], Response]:
+def answer_with(status: int) -> Callable[[Request], Response]:
     return lambda _: Response(b"{}", status_code=status, media_type="application/json")
 
 
-async def known(watch_service: WatchService) -> bool:
+async def is_known(watch_service: WatchService) -> bool:
     return await watch_service.store.reading(endpoints.get, ID) is not None
 
 
-async def sold(watch_service: WatchService) -> int:
+async def count_sold(watch_service: WatchService) -> int:
     return len(await watch_service.store.reading(watches.latest, limit=9))
 
 
@@ -74,7 +74,7 @@ async def test_first_change_after_the_sale_is_reported(watch_service: WatchServi
 async def test_endpoint_without_a_payment_challenge_is_rejected_without_charge(
     watch_service: WatchService, status: int
 ) -> None:
-    watch_service.receivers.seller = answering(status)
+    watch_service.receivers.seller = answer_with(status)
     signed = watch_service.payment()
     answer = await watch_service.ask(CREATE, {"endpoint": RESOURCE}, payment=signed)
     problem = answer.json()
@@ -83,8 +83,8 @@ async def test_endpoint_without_a_payment_challenge_is_rejected_without_charge(
     assert problem["errors"][0]["path"] == "endpoint"
     assert f"HTTP {status}" in problem["detail"]
     assert watch_service.asked == {"/verify": 1}
-    assert not await known(watch_service)
-    assert not await sold(watch_service)
+    assert not await is_known(watch_service)
+    assert not await count_sold(watch_service)
     watch_service.receivers.seller = type(watch_service.receivers).seller
     watch_service.clock.now += MINUTE_MS
     assert (
@@ -105,17 +105,17 @@ async def test_endpoint_without_a_payment_challenge_is_rejected_without_charge(
 async def test_watch_of_a_failing_endpoint_is_sold_with_a_warning(
     watch_service: WatchService, status: int, words: str
 ) -> None:
-    watch_service.receivers.seller = answering(status)
+    watch_service.receivers.seller = answer_with(status)
     bought = await watch_service.buy()
     assert words in bought["next_steps"][0]
     assert f"HTTP {status}" in bought["next_steps"][0]
-    assert await known(watch_service)
+    assert await is_known(watch_service)
 
 
 async def test_watch_of_a_failing_endpoint_reports_its_recovery(
     watch_service: WatchService,
 ) -> None:
-    watch_service.receivers.seller = answering(502)
+    watch_service.receivers.seller = answer_with(502)
     bought = await watch_service.buy()
     await watch_service.probe(up=False)
     await watch_service.probe(up=False)
@@ -130,13 +130,13 @@ async def test_watch_of_a_failing_endpoint_reports_its_recovery(
 async def test_listed_endpoint_can_be_watched_with_any_response(
     watch_service: WatchService,
 ) -> None:
-    await listed(watch_service)
-    watch_service.receivers.seller = answering(404)
+    await list_endpoint(watch_service)
+    watch_service.receivers.seller = answer_with(404)
     bought = await watch_service.buy()
     assert "HTTP 404" in bought["next_steps"][0]
 
 
-async def listed(watch_service: WatchService) -> None:
+async def list_endpoint(watch_service: WatchService) -> None:
     from tollgauge.core.directory.listing import ListedItem, read_item
 
     item = read_item({"resource": RESOURCE})
@@ -171,7 +171,7 @@ async def test_failed_probe_is_not_charged_and_creates_no_watch(
     assert (answer.status_code, answer.json()["code"]) == (503, "probe-failed-here")
     assert int(answer.headers["retry-after"]) > 0
     assert watch_service.asked == {"/verify": 1}
-    assert not await sold(watch_service)
+    assert not await count_sold(watch_service)
 
 
 async def test_destinations_are_tested_before_the_endpoint_is_adopted(
@@ -184,5 +184,5 @@ async def test_destinations_are_tested_before_the_endpoint_is_adopted(
     answer: httpx.Response = await watch_service.ask(CREATE, body)
     assert answer.json()["code"] == "destination-failed"
     assert SELLER not in watch_service.receivers.visits
-    assert not await known(watch_service)
+    assert not await is_known(watch_service)
     assert watch_service.receivers.visits == []

@@ -63,7 +63,7 @@ def decode(
         submitter=tx.sender or (receipt.sender if receipt else None),
     )
     if result.status is TraceStatus.REVERTED:
-        result = replace(result, reason=reason.reverted(tx, _calls(tx, trace)))
+        result = replace(result, reason=reason.explain_revert(tx, _calls(tx, trace)))
     elif receipt and receipt.logs is not None and (receipt.whole or logged_transfers(receipt.logs)):
         # complete logs are conclusive; incomplete ones only if they contain a payment
         result = _from_logs(result, tx, receipt, trace, model=model)
@@ -131,14 +131,14 @@ def _from_logs(
     transfers = logged_transfers(logs)
     if not transfers:
         calls = () if model is Model.RECEIPT_LOGS else _calls(tx, trace)
-        return replace(result, reason=reason.nothing_moved(tx, logs, calls))
+        return replace(result, reason=reason.explain_no_payment(tx, logs, calls))
     matches = _matches(transfers, _sources(tx, None, transfers), result.network)
     used = Model.CALLDATA if any(matches) else Model.RECEIPT_LOGS
     if trace is not None and (model is Model.CALL_TRACE or not all(matches)):
         matches = _matches(transfers, _sources(tx, trace, transfers), result.network)
         used = Model.CALL_TRACE
     payments = tuple(
-        _proven(transfer, call, result.network)
+        _build_payment(transfer, call, result.network)
         for transfer, call in zip(transfers, matches, strict=True)
     )
     if model is Model.RECEIPT_LOGS:
@@ -214,7 +214,7 @@ def _terms(call: AuthorizedTransfer) -> tuple[object, ...]:
     return call.method, call.payee, call.value, call.valid_after, call.valid_before
 
 
-def _proven(
+def _build_payment(
     transfer: LoggedTransfer, call: AuthorizedTransfer | None, network: str
 ) -> TracedPayment:
     proven = TracedPayment(
@@ -253,9 +253,9 @@ def _from_calls(
     if not payments and tx.data is not None and trace is None:
         payments = tuple(_guess_payments(tx.data, result.network))
     pending = result.status is TraceStatus.PENDING
-    reasons = [reason.PENDING if pending else reason.unproven(receipt)]
+    reasons = [reason.PENDING if pending else reason.explain_missing_logs(receipt)]
     if not payments:
-        reasons.insert(0, reason.unshown(tx, calls))
+        reasons.insert(0, reason.explain_request(tx, calls))
     else:
         reasons += [reason.ASKED, *([reason.INCOMPLETE] if reason.is_cut(tx) else [])]
     return replace(result, decoder=used, payments=payments, reason=" ".join(reasons))

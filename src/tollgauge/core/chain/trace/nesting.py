@@ -72,7 +72,7 @@ def transfers_in(data: bytes, target: str | None) -> tuple[AuthorizedTransfer, .
         if transfer is not None:
             transfers.append(transfer)
         elif isinstance(part, InnerCall) and depth < DEPTH_MAX:
-            parts = list(islice(_fitting(part), budget))
+            parts = list(islice(_iterate_complete(part), budget))
             budget -= len(parts)
             waiting += [(inner, depth + 1) for inner in reversed(parts)]
     return tuple(transfers)
@@ -119,7 +119,7 @@ def _parts(call: InnerCall) -> Iterator[Part]:
         yield from reader(Arguments(call.data, SELECTOR_SIZE), call.target)
 
 
-def _fitting(call: InnerCall) -> Iterator[Part]:
+def _iterate_complete(call: InnerCall) -> Iterator[Part]:
     """Yield the parts before the first one that exceeds the data."""
     with suppress(OutsideError):
         yield from _parts(call)

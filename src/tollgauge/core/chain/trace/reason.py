@@ -49,7 +49,7 @@ _KINDS: Final = {
 }
 
 
-def unproven(receipt: Receipt | None) -> str:
+def explain_missing_logs(receipt: Receipt | None) -> str:
     """Return why it is unknown whether money moved."""
     if receipt is None:
         lacks = "No receipt was given"
@@ -65,7 +65,7 @@ def is_cut(tx: Transaction) -> bool:
     return tx.cut if tx.data is None else incomplete(tx.data)
 
 
-def unshown(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
+def explain_request(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
     """Return the request of a transaction if neither logs nor readable calls show a payment."""
     if is_cut(tx):
         return INCOMPLETE
@@ -76,7 +76,9 @@ def unshown(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
     return " ".join(filter(None, (_UNSHOWN, _kind(tx.data))))
 
 
-def nothing_moved(tx: Transaction, logs: Sequence[Log], calls: Sequence[AuthorizedTransfer]) -> str:
+def explain_no_payment(
+    tx: Transaction, logs: Sequence[Log], calls: Sequence[AuthorizedTransfer]
+) -> str:
     """Return why a successful transaction with complete logs contains no payment."""
     if holds(logs, AUTHORIZATION_USED):
         return "An authorization was used, but its token made no transfer from the authorizer."
@@ -93,7 +95,7 @@ def nothing_moved(tx: Transaction, logs: Sequence[Log], calls: Sequence[Authoriz
     return " ".join(filter(None, (NONE, None if tx.data is None else _kind(tx.data))))
 
 
-def reverted(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
+def explain_revert(tx: Transaction, calls: Sequence[AuthorizedTransfer]) -> str:
     """Return what a reverted transaction requested."""
     asked = f"Its call data requests {_describe_requests(calls)}." if calls else None
     cut = INCOMPLETE if asked is None and is_cut(tx) else None

@@ -149,7 +149,7 @@ def asset_signed_for(call: AuthorizedTransfer, network: str) -> Asset | None:
 
 
 @lru_cache(maxsize=1024)  # admission checks every payment in work again
-def signed_by_payer(payment: Payment) -> bool:
+def is_signed_by_payer(payment: Payment) -> bool:
     """Return whether a payment's signature is that of its payer's account.
 
     False proves nothing for a contract wallet (ERC-1271): only the chain can verify its signatures.

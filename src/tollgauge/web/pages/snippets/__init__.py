@@ -55,18 +55,18 @@ def buy(language: Language, url: str, order: Any, *, network: str, tool: str = "
     if language is Language.CURL:
         return post(url, order)
     program = BUY[language].replace("__TOOL__", tool)
-    return filled(program, _literal(url), _literal(order), network)
+    return fill_in(program, _literal(url), _literal(order), network)
 
 
-def lost(language: Language, url: str, order: Any, *, network: str) -> str:
+def render_retry(language: Language, url: str, order: Any, *, network: str) -> str:
     """Return a program that sends the same signed payment until it receives the response."""
     if language is Language.CURL:
         sent = post(url, order, '"PAYMENT-SIGNATURE: $PAYMENT"')
         return f"# PAYMENT is the header that was sent\n{sent}"
-    return filled(LOST[language], _literal(url), _literal(order), network)
+    return fill_in(LOST[language], _literal(url), _literal(order), network)
 
 
-def filled(program: str, url: str, order: str, network: str) -> str:
+def fill_in(program: str, url: str, order: str, network: str) -> str:
     """Fill in a program; `url` and `order` are expressions in its language."""
     # The order is inserted last: it may contain the text of another placeholder.
     named = program.replace("__NETWORK__", network).replace("__URL__", url)

@@ -189,7 +189,7 @@ def _prepare(
     dependencies: PaidDependencies, request: TraceRequest, _call: Call | None
 ) -> TraceRequest:
     """Raises Problem 503 if the network has no node."""
-    if not dependencies.transactions.configured(NETWORKS[request.network]):
+    if not dependencies.transactions.has_node(NETWORKS[request.network]):
         raise _not_configured(request.network)
     return request
 
@@ -216,7 +216,7 @@ async def _answer(
     hint = None
     if request.hint_resource is not None:
         endpoint = await store.reading(endpoints.get, request.hint_resource.id)
-        hint = hinted(request.hint_resource, endpoint.quote if endpoint else None, result)
+        hint = compare_price(request.hint_resource, endpoint.quote if endpoint else None, result)
     document = trace_json(result, ledger=_ledger(row), hint=hint)
     if request.nonce is not None:
         document["authorization"] = {
@@ -292,7 +292,7 @@ def _ledger(row: PaymentSummary | None) -> dict[str, Any]:
     }
 
 
-def hinted(resource: Resource, quote: Quote | None, result: TraceResult) -> dict[str, Any]:
+def compare_price(resource: Resource, quote: Quote | None, result: TraceResult) -> dict[str, Any]:
     """Return whether a payment of the trace fits an advertised price; nulls if none is known.
 
     The amount is compared for payments to the advertised wallet, or for all payments if none went

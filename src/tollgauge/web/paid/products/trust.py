@@ -13,7 +13,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from tollgauge.core.endpoint.identity import Resource
-from tollgauge.monitor.reports.trust_reports import TrustReport, live, shared
+from tollgauge.monitor.reports.trust_reports import TrustReport, live, read_shared
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger import payer_limit
 from tollgauge.store.probes import probes
@@ -70,7 +70,7 @@ def _check(
     It runs in the transaction of the claim, which saves another one.
     """
     endpoint, _, probe = dependencies.live.check(tx, request.resource)
-    return None if endpoint is None or probe is None else shared(tx, endpoint, probe)
+    return None if endpoint is None or probe is None else read_shared(tx, endpoint, probe)
 
 
 def _still_young(seen: object, *, now: int) -> TrustReport | None:
@@ -85,7 +85,7 @@ def _find_shared(tx: Connection, resource: Resource, *, now: int) -> TrustReport
     """Return the report of the last probe, if it is young enough to be shared."""
     probe = recent_result(probes.last(tx, resource.id), now=now)
     endpoint = None if probe is None else endpoints.get(tx, resource.id)
-    return None if endpoint is None or probe is None else shared(tx, endpoint, probe)
+    return None if endpoint is None or probe is None else read_shared(tx, endpoint, probe)
 
 
 PRODUCT: Final = Product(

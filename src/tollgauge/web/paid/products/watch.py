@@ -189,7 +189,7 @@ async def _create(
         expires_at=now + rules.PERIOD_MS,
         watch_request=request.watch_request(),
     )
-    destinations = tester.sealed(request.targets, watch_id=watch_id, now=now)
+    destinations = tester.seal_targets(request.targets, watch_id=watch_id, now=now)
     await claim.writing(_add, request.watched, watch, destinations, payment_id=claim.payment_id)
     names = ("poll_url", "renew_url", "rotate_url", "edit_url", "cancel_url")
     urls = links(dependencies.base_url, watch_id, *names)
