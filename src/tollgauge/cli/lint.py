@@ -108,7 +108,7 @@ def lint(
     checked: list[CheckedSource] = []
     lines: list[str] = []
     for source in sources:
-        exchange, verdict = _lint_source(source, config)
+        exchange, verdict = lint_source(source, config)
         linted = lint_answers.lint(verdict, exchange)
         checked.append(CheckedSource(source, linted))
         if len(sources) > 1:
@@ -122,7 +122,7 @@ def lint(
     raise typer.Exit(BAD if any(one.is_failed(fail_on) for one in checked) else GOOD)
 
 
-def _lint_source(source: str, config: Path | None) -> tuple[Exchange, Lint]:
+def lint_source(source: str, config: Path | None) -> tuple[Exchange, Lint]:
     """Read a saved response or fetch a URL, and lint it."""
     from tollgauge.core.endpoint.identity import ResourceError
     from tollgauge.core.lint.judge import lint as judge

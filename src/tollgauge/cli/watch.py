@@ -1,9 +1,12 @@
-"""`tollgauge watch`: buy and read a watch as its owner; list, show and resend as the operator."""
+"""`tollgauge watch`: buy and read a watch as its owner; list, show and resend as the operator. With
+--once: check an endpoint without a service.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import orjson
@@ -51,7 +54,47 @@ _PAGE: Final = frozenset({"events", "next_cursor", "resource", "checkedTimes"})
 _EVENT: Final = frozenset({"observed_at_iso", "type", "severity", "reason"})
 _NO_WATCH: Final = "`tollgauge watch buy URL` writes it. Name the file of another watch to read it."
 
-watch_app = typer.Typer(help="Buy, read and manage watches.", no_args_is_help=True)
+watch_app = typer.Typer(no_args_is_help=True)
+
+
+@watch_app.callback(invoke_without_command=True)
+def watch(
+    once: Annotated[
+        str, typer.Option("--once", metavar="SOURCE", help="Check an endpoint without a service.")
+    ] = "",
+    state: Annotated[
+        Path, typer.Option(help="What the last check saw; each check writes it.")
+    ] = Path("watch-state.json"),
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Buy, read and manage watches.
+
+    --once compares a response with that of the last check, and prints the
+    events that a watch would send: a changed payTo, price, asset or network,
+    a new error in the 402, an outage. Exit 1 if there are any. The source is
+    a URL or a saved response, as for `tollgauge lint`.
+    """
+    if not once:
+        return
+    from tollgauge.cli.watch_once import check
+
+    first, changes = check(once, state, config)
+    events = [
+        {
+            "type": change.type,
+            "severity": change.severity.value,
+            "reason": change.reason,
+            "before": change.before,
+            "after": change.after,
+        }
+        for change in changes
+    ]
+    lines = [f"{change.type} ({change.severity}): {change.reason}" for change in changes]
+    if not lines:
+        lines = [f"{state} written; the next check compares with it" if first else "no changes"]
+    show({"source": once, "first": first, "events": events}, lines, as_json=as_json)
+    raise typer.Exit(BAD if events else GOOD)
 
 
 @watch_app.command(name="buy")
