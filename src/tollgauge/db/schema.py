@@ -93,6 +93,8 @@ host = sa.Table(
     # Whether unlisted paths answered 402 too, and when that was tested; NULL before.
     sa.Column("wildcard", sa.Boolean),
     sa.Column("wildcard_at", sa.BigInteger),
+    # When a probe of one of its endpoints was last requested (monitor/recheck).
+    sa.Column("recheck_at", sa.BigInteger, nullable=False, server_default="0"),
     sa.Index("ix_host_site", "site"),
     sa.Index("ix_host_next_claim", "next_claim", "host"),
     partial_index("ix_host_next_watched", "next_watched", "host", where=SOME_WATCHED),

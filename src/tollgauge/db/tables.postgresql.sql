@@ -193,6 +193,7 @@ CREATE TABLE host (
   turn_at BIGINT DEFAULT '0' NOT NULL,
   wildcard BOOLEAN,
   wildcard_at BIGINT,
+  recheck_at BIGINT DEFAULT '0' NOT NULL,
   CONSTRAINT pk_host PRIMARY KEY (host)
 );
 CREATE INDEX ix_host_next_claim ON host (next_claim, host);

@@ -55,3 +55,18 @@ def test_badge_of_a_down_endpoint_states_only_the_outage_in_red(confirmed: bool,
     shield = badge_response("proceed", "A", 850, down)
     assert (shield.message, shield.color) == (text, "b3261e")
     assert f"<title>tollgauge: {text}</title>" in badge_svg("proceed", "A", 850, down).decode()
+
+
+def test_badge_with_history_has_a_bar_per_day_and_says_what_they_show() -> None:
+    days = (None, 1_000, 999, 0)
+    text = badge_svg("proceed", "A", 911, days=days).decode()
+    assert "; 3 of 4 days measured, 2 with an outage</title>" in text
+    up, outage, unknown = "#6fb7e9", "#ff7a6b", "#8a97a0"
+    assert [text.count(f'fill="{colour}"') for colour in (up, outage, unknown)] == [2, 2, 1]
+    plain = badge_svg("proceed", "A", 911).decode()
+    assert up not in plain
+    assert _width_of(text) == _width_of(plain) + 4 * len(days) + 9
+
+
+def _width_of(svg: str) -> int:
+    return int(svg.split('width="', 1)[1].split('"', 1)[0])

@@ -8,6 +8,7 @@ probes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -132,6 +133,14 @@ def record_request(tx: Connection, endpoint_id: str, *, now: int) -> None:
     """Record that a report or live probe of an endpoint was bought."""
     one = endpoint_table.c.id == endpoint_id
     tx.execute(endpoint_table.update().where(one).values(asked_at=now))
+
+
+def make_one_due(tx: Connection, endpoint: Endpoint, *, now: int) -> None:
+    """Make an endpoint due for a probe, but not before the end of a pause that it requested."""
+    due = replace(endpoint, next_due=min(endpoint.next_due, max(now, endpoint.paused_until)))
+    one = endpoint_table.c.id == endpoint.id
+    tx.execute(endpoint_table.update().where(one).values(next_due=due.next_due))
+    bring_forward(tx, [due])
 
 
 def make_due(tx: Connection, *, now: int) -> None:

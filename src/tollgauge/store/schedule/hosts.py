@@ -59,6 +59,22 @@ def bring_watched_forward(tx: Connection, endpoint_id: str, *, now: int) -> None
     tx.execute(host_table.update().where(host_table.c.host == host.scalar_subquery()).values(both))
 
 
+def record_recheck(tx: Connection, host: str, *, now: int, pause_ms: int) -> int | None:
+    """Record that a probe was requested now, unless one was during `pause_ms`.
+
+    Returns:
+        None, or the time from which a probe may be requested (ms UTC).
+    """
+    of_host = host_table.c.host == host
+    # One statement decides, so that of two concurrent requests only one is accepted.
+    is_allowed = host_table.c.recheck_at <= now - pause_ms
+    update = host_table.update().where(of_host, is_allowed).values(recheck_at=now)
+    if tx.execute(update).rowcount:
+        return None
+    last = tx.execute(sa.select(host_table.c.recheck_at).where(of_host)).scalar_one()
+    return int(last) + pause_ms
+
+
 def compute_due(tx: Connection, hosts: Iterable[str], *, now: int) -> None:
     """Recompute the due times of hosts that the caller has locked."""
     values = _due_columns(host_table.c.free_at, now=sa.literal(now))

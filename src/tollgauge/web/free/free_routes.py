@@ -11,7 +11,7 @@ import orjson
 from tollgauge.core.sale.answer_signature import JWKS
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free import bundle_download as bundle
-from tollgauge.web.free import endpoint_lists, guard_packages, lint, outcomes, preflight
+from tollgauge.web.free import endpoint_lists, guard_packages, lint, outcomes, preflight, recheck
 from tollgauge.web.free.api import (
     CATALOGUE,
     EMPTY_OBJECT,
@@ -70,6 +70,7 @@ def free_routes(dependencies: Dependencies) -> Iterable[Route]:
     yield from _list_routes(dependencies)
     yield from _lint_routes(dependencies)
     yield _outcome_route(dependencies)
+    yield _recheck_route(dependencies)
 
 
 def _json_routes(dependencies: Dependencies) -> Iterable[Route]:
@@ -256,6 +257,20 @@ def _outcome_route(dependencies: Dependencies) -> Route:
         openapi.free(outcomes.OutcomeResponse, outcomes.EXAMPLE_ANSWER, outcomes.ERRORS),
         tag="free",
         request={"requestBody": outcomes.OutcomeRequest.body(outcomes.EXAMPLE)},
+        strict_query=True,
+    )
+
+
+def _recheck_route(dependencies: Dependencies) -> Route:
+    """Return the route that queues a probe."""
+    return Route(
+        "POST",
+        recheck.PATH,
+        recheck.SUMMARY,
+        recheck.Rechecks(dependencies).recheck,
+        "post_recheck",
+        openapi.free(recheck.RecheckResponse, recheck.EXAMPLE, recheck.ERRORS),
+        tag="free",
         strict_query=True,
     )
 

@@ -2,11 +2,13 @@
 (https://shields.io/badges/endpoint-badge).
 
 An outage replaces all other text. A good grade is not shown next to a recommendation against
-paying. The SVG is self-contained: it uses presentation attributes and installed fonts.
+paying. The SVG is self-contained: it uses presentation attributes and installed fonts. With
+`?history=true` it also has a bar for each of the last 30 days.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -17,12 +19,13 @@ from pydantic import Field
 from tollgauge.core.base.units import minute
 from tollgauge.core.score.score import Down
 from tollgauge.monitor.reports import snapshots
+from tollgauge.monitor.reports.endpoint import LEAST_DAYS, read_uptimes
 from tollgauge.monitor.reports.snapshots import Snapshot
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free.api import json_response
 from tollgauge.web.pages.charts.svg import element, title, words
 from tollgauge.web.pages.labels import plain
-from tollgauge.web.wire.parameters import EndpointId
+from tollgauge.web.wire.parameters import BadgeHistory, EndpointId
 from tollgauge.web.wire.response_model import OneOf, ResponseModel
 
 CACHE_SECONDS: Final = 300
@@ -40,6 +43,11 @@ _COLOURS: Final = {
 }
 _NOT_KNOWN: Final = ("#5c6b73", "#ffffff")
 _DOWN: Final = ("#b3261e", "#ffffff")
+_DAY_WIDTH: Final = 4
+_BAR_HEIGHT: Final = 12
+_DAY_UP: Final = "#6fb7e9"
+_DAY_OUTAGE: Final = "#ff7a6b"
+_DAY_UNKNOWN: Final = "#8a97a0"
 
 
 class BadgeResponse(ResponseModel):
@@ -58,11 +66,16 @@ class Badges:
 
     dependencies: Dependencies
 
-    async def badge(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
+    async def badge(self, id: EndpointId, *, history: BadgeHistory = False) -> Response:  # noqa: A002 - the path's name
         """Return the badge of an endpoint as SVG; grey without data."""
         now = self.dependencies.clock()
         snapshot = await self.dependencies.read_endpoint(snapshots.snapshot, id, now=now)
-        return Response(badge_svg(*_badge_values(snapshot)), media_type="image/svg+xml")
+        days: tuple[int | None, ...] = ()
+        if history:
+            uptimes = await self.dependencies.store.reading(read_uptimes, [id], now=now)
+            days = uptimes.get(id, (None,) * LEAST_DAYS)
+        svg = badge_svg(*_badge_values(snapshot), days=days)
+        return Response(svg, media_type="image/svg+xml")
 
     async def badge_json(self, id: EndpointId) -> Response:  # noqa: A002 - the path's name
         """Return the badge of an endpoint as JSON for shields.io."""
@@ -103,29 +116,38 @@ def badge_text(
 
 
 def badge_svg(
-    recommendation: str, grade: str | None, score_tenths: int | None, down: Down | None = None
+    recommendation: str,
+    grade: str | None,
+    score_tenths: int | None,
+    down: Down | None = None,
+    *,
+    days: Sequence[int | None] = (),
 ) -> bytes:
-    """Draw a badge."""
+    """Draw a badge. `days` are uptimes in permille, oldest first; None for a day without data."""
     value = badge_text(recommendation, grade, score_tenths, down)
     ground, ink = _colours(recommendation, down)
     left = _width(_NAME) + 26
-    width = left + _width(value) + 16
-    right_half = f"M{left} 0H{width - 4}a4 4 0 0 1 4 4V16a4 4 0 0 1-4 4H{left}z"
+    right = left + _width(value) + 16
+    width = right + (_DAY_WIDTH * len(days) + 9 if days else 0)
+    end = "a4 4 0 0 1 4 4V16a4 4 0 0 1-4 4" if not days else "h4v20h-4"
+    right_half = f"M{left} 0H{right - 4}{end}H{left}z"
+    name = f"{_NAME}: {value}{_describe_days(days)}"
     return str(
         element(
             "svg",
-            title(f"{_NAME}: {value}"),
+            title(name),
             element("rect", width=width, height=20, rx=4, fill="#14212b"),
             element("path", d=right_half, fill=ground),
             *_barrier(),
             _text(_NAME, 20, "#ffffff", _width(_NAME)),
             _text(value, left + 8, ink, _width(value)),
+            *_day_bars(days, right + 5),
             xmlns="http://www.w3.org/2000/svg",
             width=width,
             height=20,
             viewBox=f"0 0 {width} 20",
             role="img",
-            aria_label=f"{_NAME}: {value}",
+            aria_label=name,
         )
     ).encode()
 
@@ -133,6 +155,26 @@ def badge_svg(
 def _colours(recommendation: str, down: Down | None) -> tuple[str, str]:
     """Return the colours of background and text."""
     return _COLOURS.get(recommendation, _NOT_KNOWN) if down is None else _DOWN
+
+
+def _day_bars(days: Sequence[int | None], left: int) -> Iterator[Markup]:
+    """Draw a bar per day: the share of the day without an outage, and the rest above it."""
+    for number, share in enumerate(days):
+        x = left + _DAY_WIDTH * number
+        up = 0 if share is None else min(_BAR_HEIGHT * share // 1_000, _BAR_HEIGHT)
+        outage = 0 if share in (None, 1_000) else _BAR_HEIGHT - min(up, _BAR_HEIGHT - 2)
+        parts = ((4 + outage, _BAR_HEIGHT - outage, _DAY_UP), (4, outage, _DAY_OUTAGE))
+        for y, height, colour in parts if share is not None else ((14, 2, _DAY_UNKNOWN),):
+            if height:
+                yield element("rect", x=x, y=y, width=_DAY_WIDTH - 1, height=height, fill=colour)
+
+
+def _describe_days(days: Sequence[int | None]) -> str:
+    if not days:
+        return ""
+    outages = sum(share is not None and share < 1_000 for share in days)
+    known = len(days) - list(days).count(None)
+    return f"; {known} of {len(days)} days measured, {outages} with an outage"
 
 
 def _barrier() -> list[Markup]:

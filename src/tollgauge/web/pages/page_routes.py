@@ -13,7 +13,7 @@ from tollgauge.web.pages import lint_pages as lint
 from tollgauge.web.pages.badge import BadgeResponse, Badges, badge_response
 from tollgauge.web.pages.search import SearchPages
 from tollgauge.web.pages.site import Site
-from tollgauge.web.route import INVALID_FILTER, UNKNOWN_PAGE, DocumentedRoute, Route
+from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import openapi
 from tollgauge.web.wire.lint_answers import RULES_PATH
 
@@ -31,7 +31,7 @@ def page_routes(
     asked = openapi.page(own={422: "A query parameter is invalid"})
     wallet = openapi.page(own={404: "No endpoint names or named this address"})
     policies = openapi.page(own={404: "No policy with this version"})
-    badge = openapi.page("image/svg+xml", own=UNKNOWN_PAGE)
+    badge = openapi.page("image/svg+xml", own=UNKNOWN_PAGE | INVALID_QUERY)
     paying = "Buy a live report with a browser wallet"
     get = partial(Route, "GET", tag="pages")
     for path, summary, handler, answers in (

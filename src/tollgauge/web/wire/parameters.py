@@ -50,6 +50,7 @@ UnmeasuredResource = Annotated[
 EndpointId = Annotated[
     str, path("First 16 hex digits of SHA-256 of the canonical resource URL", _EXAMPLE_ID, **_ID)
 ]
+BadgeHistory = Annotated[bool, query("Whether to draw the uptime of the last 30 days", "true")]
 Digest = Annotated[
     str,
     path(
