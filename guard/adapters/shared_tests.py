@@ -19,8 +19,8 @@ from world import (
     Seller,
     assert_safe,
     guard_options,
+    run_seller,
     scripted_model,
-    selling,
     write_bundle,
 )
 from x402 import x402Client, x402ClientSync
@@ -51,7 +51,7 @@ class Adapter:
 
 @pytest.fixture
 def seller() -> Iterator[Seller]:
-    with selling() as running:
+    with run_seller() as running:
         yield running
 
 

@@ -90,7 +90,7 @@ class Model:
 
 
 @contextmanager
-def selling() -> Iterator[Seller]:
+def run_seller() -> Iterator[Seller]:
     """Run the seller."""
     seller = Seller()
 
@@ -99,7 +99,7 @@ def selling() -> Iterator[Seller]:
         header = handler.headers.get("PAYMENT-SIGNATURE") or handler.headers.get("X-PAYMENT")
         if header is None:
             amount = "4000" if seller.moves else PRICES.get(path, "5000")
-            required = _encode(_required(handler, amount))
+            required = _encode(_build_402(handler, amount))
             _send(handler, 402, {}, {"PAYMENT-REQUIRED": required})
             return
         seller.payments.append((path, json.loads(base64.b64decode(header))))
@@ -109,7 +109,7 @@ def selling() -> Iterator[Seller]:
         receipt = {"success": True, "transaction": "0x" + "ab" * 32, "network": sample.BASE}
         _send(handler, 200, {"weather": "sunny"}, {"PAYMENT-RESPONSE": _encode(receipt)})
 
-    with _serving(answer) as seller.url:
+    with _serve(answer) as seller.url:
         yield seller
 
 
@@ -122,7 +122,7 @@ def scripted_model(calls: Sequence[Mapping[str, object] | str]) -> Iterator[Mode
         reply = model.respond if handler.path.endswith("/responses") else model.complete
         _send(handler, 200, reply(json.loads(body)), {})
 
-    with _serving(answer) as url:
+    with _serve(answer) as url:
         model.url = f"{url}/v1"
         yield model
 
@@ -161,7 +161,7 @@ def assert_safe(result: str) -> None:
         assert word not in result, result
 
 
-def _required(handler: BaseHTTPRequestHandler, amount: str) -> dict[str, object]:
+def _build_402(handler: BaseHTTPRequestHandler, amount: str) -> dict[str, object]:
     offer = {
         "scheme": "exact",
         "network": sample.BASE,
@@ -198,7 +198,7 @@ def _send(
 
 
 @contextmanager
-def _serving(answer: Any) -> Iterator[str]:
+def _serve(answer: Any) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -229,7 +229,7 @@ def main(folder: str) -> None:
     Prints the addresses, then answers each line with one: a script for the model (a JSON array)
     with `null`, and anything else with the payments, results and tools that were seen so far.
     """
-    with selling() as seller, scripted_model([]) as model:
+    with run_seller() as seller, scripted_model([]) as model:
         named = write_bundle(Path(folder), seller.url)
         _print({"seller": seller.url, "model": model.url, **named})
         for line in sys.stdin:

@@ -171,7 +171,7 @@ async def wait_for_payment(world: SellerWorld, account: TestAccount) -> None:
             await asyncio.sleep(0.02)
 
 
-def only_unsettled(setup: Setup) -> Payment:
+def find_unsettled(setup: Setup) -> Payment:
     (entry,) = Journal(setup.journal).find_unresolved()
     return entry
 
@@ -184,7 +184,7 @@ async def test_after_kill_journal_contains_the_payment_and_trace_its_outcome(
     await wait_for_payment(world, account)
     process.send_signal(signal.SIGKILL)
     await process.wait()
-    entry = only_unsettled(setup)
+    entry = find_unsettled(setup)
     assert (entry.payer, entry.amount) == (account.address.lower(), KNOWN_PRICE)
     answer = await request_trace(
         service, world, payer=entry.payer, nonce=str(entry.nonce), network="eip155:8453"
@@ -221,7 +221,7 @@ async def test_unsent_payment_of_killed_client_is_listed_and_not_settled(
     assert line.decode().strip() == HELD
     process.send_signal(signal.SIGKILL)
     await process.wait()
-    entry = only_unsettled(setup)
+    entry = find_unsettled(setup)
     assert entry.resource == world.url("known")
     answer = await request_trace(
         service, world, payer=entry.payer, nonce=str(entry.nonce), network="eip155:8453"

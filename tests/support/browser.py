@@ -158,7 +158,7 @@ class Visit:
     async def has_report(self) -> None:
         await expect(self.page.locator("#report")).to_be_visible(timeout=20_000)
 
-    async def kept(self) -> dict[str, Any]:
+    async def load_saved(self) -> dict[str, Any]:
         """Return the signed payments that the browser stores, by ID."""
         held: dict[str, str] = await self.page.evaluate("({ ...localStorage })")
         prefix = "tollgauge.payment."
@@ -169,5 +169,5 @@ class Visit:
         await expect(self.page.locator("#status")).to_have_attribute("data-kind", "problem")
         await expect(self.buttons.first).to_be_enabled()
         await self.page.evaluate("document.getElementById('status').textContent = ''")
-        assert await self.kept() == {}
+        assert await self.load_saved() == {}
         assert not await self.page.locator("#report").is_visible()

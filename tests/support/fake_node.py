@@ -126,7 +126,7 @@ class FakeNode:
         matching = [log for block in span for log in block.logs if matches(log, where)]
         if self.mood.results_max is not None and len(matching) > self.mood.results_max:
             raise RefusedError(-32005, f"query returned more than {self.mood.results_max} results")
-        return self.as_told(matching)
+        return self.alter_logs(matching)
 
     def check_limits(self, where: dict[str, Any]) -> None:
         for words in where["topics"]:
@@ -142,7 +142,7 @@ class FakeNode:
                 words = f"up to a {most} block range{self.dice.choice(('', hint))}"
                 raise RefusedError(-32600, words)
 
-    def as_told(self, logs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def alter_logs(self, logs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if self.dice.random() < self.mood.lie_empty:
             return []
         if self.dice.random() < self.mood.lie_partly:

@@ -41,7 +41,7 @@ class Workers:
         self.living.discard(pid)
         self.killed[pid] = now_ms() + 50  # it may run for a moment after the kill
 
-    def ended(self) -> set[int]:
+    def find_ended(self) -> set[int]:
         """Return the workers that should run and do not."""
         return {pid for pid in self.living if not Path(f"/proc/{pid}").exists()}
 

@@ -273,12 +273,12 @@ async def seller_world(folder: Path) -> AsyncIterator[SellerWorld]:
         )
         url = await stack.enter_async_context(facilitator)
         world = SellerWorld(chain, url, http, ca_file)
-        world.port = await stack.enter_async_context(_listening(world, context))
+        world.port = await stack.enter_async_context(_listen(world, context))
         yield world
 
 
 @contextlib.asynccontextmanager
-async def _listening(world: SellerWorld, context: ssl.SSLContext) -> AsyncIterator[int]:
+async def _listen(world: SellerWorld, context: ssl.SSLContext) -> AsyncIterator[int]:
     """All hosts, on one port."""
     tasks: set[asyncio.Task[None]] = set()
 

@@ -158,7 +158,7 @@ async def lose_no_probe(
         )
         workers, last_kill = len(group.killed), now_ms()
         assert await is_caught_up(store, since=last_kill, seconds=longest / 1000)
-        assert group.ended() == set(), "a worker ended without a kill"
+        assert group.find_ended() == set(), "a worker ended without a kill"
     ended, probed = now_ms(), await store.reading(load_probe_times)
     await store.close()
     gaps = sorted(

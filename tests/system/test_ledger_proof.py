@@ -204,8 +204,8 @@ async def test_next_node_is_queried_if_the_first_does_not_answer() -> None:
     good = prover(world)._nodes[0]
     silent = clients()[1]
 
-    async def nothing(_request: httpx.Request) -> httpx.Response:
+    async def return_nothing(_request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("down")
 
-    silent._http = httpx.AsyncClient(transport=httpx.MockTransport(nothing))  # type: ignore[misc]
+    silent._http = httpx.AsyncClient(transport=httpx.MockTransport(return_nothing))  # type: ignore[misc]
     assert (await Prover([silent, good]).proof(authorization_of(world))).proof is Proof.PAID

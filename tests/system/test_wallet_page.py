@@ -130,7 +130,7 @@ async def test_wallet_buys_a_readable_report(shop: Storefront, visit: Opener) ->
         assert expected in words, expected
     assert await report.locator("[data-from], [data-if], template").count() == 0
     assert json.loads(await report.locator("pre").text_content() or "") == answer
-    assert list(await person.kept()) == [row.id], "it is stored under the ledger's payment ID"
+    assert list(await person.load_saved()) == [row.id], "it is stored under the ledger's payment ID"
     assert person.page.url == f"{person.url}#report-{row.id}"
     for width in (320, 390, 768, 1280):
         await person.page.set_viewport_size({"width": width, "height": 800})
@@ -180,7 +180,7 @@ async def test_link_opens_the_same_report_again_without_a_signature(
     assert await shop.income() == before
     await bare.get_by_role("button", name="Forget").click()
     await expect(bare.locator("#kept")).to_be_hidden()
-    assert await person.kept() == {}
+    assert await person.load_saved() == {}
 
 
 async def test_link_explains_in_another_browser_that_it_cannot_be_opened(
@@ -305,7 +305,7 @@ async def test_pending_payment_is_sent_again_and_never_signed_again(
     await person.press()
     await person.says("Payment pending: its settlement is not known yet.")
     await person.says("do not pay again")
-    (held,) = (await person.kept()).values()
+    (held,) = (await person.load_saved()).values()
     assert held["state"] == "sent"
     await person.says(f"Payment id {held['id']}")
     await expect(person.buttons.first).to_be_disabled()

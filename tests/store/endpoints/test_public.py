@@ -140,7 +140,7 @@ LISTS = (
 )
 
 
-async def shown(running: Running, resource: Resource) -> dict[str, tuple[int, str]]:
+async def is_shown(running: Running, resource: Resource) -> dict[str, tuple[int, str]]:
     """Everything public that could name a resource; caches grow old between two looks."""
     forget(running.app)
     answers = {}
@@ -153,11 +153,11 @@ async def shown(running: Running, resource: Resource) -> dict[str, tuple[int, st
 
 async def test_requested_path_is_not_listed_anywhere(running: Running) -> None:
     store = running.service.store
-    before = await shown(running, DEFAMING)
+    before = await is_shown(running, DEFAMING)
     await store.writing(record_request, DEFAMING, at=NOW)
     while await running.service.round("score"):
         pass
-    after = await shown(running, DEFAMING)
+    after = await is_shown(running, DEFAMING)
     assert {path: status for path, (status, _) in after.items() if path in PAGES} == dict.fromkeys(
         PAGES, 404
     )
@@ -220,7 +220,7 @@ async def test_endpoint_that_answered_402_is_public(running: Running) -> None:
         owner="one",
         now=NOW + 1,
     )
-    answers = await shown(running, DEFAMING)
+    answers = await is_shown(running, DEFAMING)
     assert {status for status, _ in answers.values()} == {200}
     for path in ("/provider/{host}", "/provider/{host}/feed.xml", "/endpoint/{id}"):
         assert "this-seller-steals" in answers[path][1], path
@@ -232,7 +232,7 @@ async def test_listed_endpoint_is_public(running: Running) -> None:
     crawl = await store.writing(crawls.begin_crawl, "bazaar", now=NOW)
     item = ListedItem(resource=DEFAMING)
     await store.writing(discovery.record_page, crawl, [item], next_offset=1, now=NOW)
-    assert {status for status, _ in (await shown(running, DEFAMING)).values()} == {200}
+    assert {status for status, _ in (await is_shown(running, DEFAMING)).values()} == {200}
 
 
 @pytest.mark.parametrize("wildcard", [True, None])
@@ -243,10 +243,10 @@ async def test_402_of_a_wildcard_or_untested_host_does_not_publish(
     await execute(
         running.service.store, schema.host.update().where(schema.host.c.host == HOST).values(values)
     )
-    before = await shown(running, DEFAMING)
+    before = await is_shown(running, DEFAMING)
     store = running.service.store
     await store.writing(record_request, DEFAMING, at=NOW, sells=True, wildcard=wildcard)
-    after = await shown(running, DEFAMING)
+    after = await is_shown(running, DEFAMING)
     assert {path: text for path, text in after.items() if path in PAGES} == {
         path: text for path, text in before.items() if path in PAGES
     }

@@ -97,7 +97,7 @@ _ANSWER: Final = {
 def server(tools: Tools, *, version: str) -> Server[Any]:
     """Build the SDK server for one transport."""
 
-    async def listing(
+    async def list_tools(
         _context: ServerRequestContext[Any], _params: types.PaginatedRequestParams | None
     ) -> ListToolsResult:
         return ListToolsResult(tools=tools.list_tools())
@@ -115,7 +115,7 @@ def server(tools: Tools, *, version: str) -> Server[Any]:
         version=version,
         title="tollgauge",
         instructions=INSTRUCTIONS,
-        on_list_tools=listing,
+        on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
 
