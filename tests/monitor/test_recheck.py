@@ -24,16 +24,16 @@ async def request(store: Store, id_: str = FAILING.id, *, now: int = NOW) -> obj
     return await store.writing(request_probe, id_, now=now)
 
 
-async def claimed(store: Store, *, now: int) -> set[str]:
+async def claim_due(store: Store, *, now: int) -> set[str]:
     due = await store.writing(claims.claim_due, owner="w", limit=9, now=now, lease_ms=MINUTE_MS)
     return {endpoint.id for endpoint in due}
 
 
 async def test_failing_endpoint_becomes_due_at_once(store: Store) -> None:
     await add(store, FAILING)
-    assert await claimed(store, now=NOW) == set()
+    assert await claim_due(store, now=NOW) == set()
     assert await request(store) is not None
-    assert await claimed(store, now=NOW) == {FAILING.id}
+    assert await claim_due(store, now=NOW) == {FAILING.id}
 
 
 async def test_payable_or_unprobed_endpoint_is_not_probed_on_request(store: Store) -> None:
@@ -42,14 +42,14 @@ async def test_payable_or_unprobed_endpoint_is_not_probed_on_request(store: Stor
         await add(store, endpoint)
         with pytest.raises(PayableError):
             await request(store, endpoint.id)
-    assert await claimed(store, now=NOW) == set()
+    assert await claim_due(store, now=NOW) == set()
 
 
 async def test_pause_that_the_endpoint_asked_for_is_respected(store: Store) -> None:
     await add(store, replace(FAILING, paused_until=NOW + 5 * MINUTE_MS))
     await request(store)
-    assert await claimed(store, now=NOW) == set()
-    assert await claimed(store, now=NOW + 5 * MINUTE_MS) == {FAILING.id}
+    assert await claim_due(store, now=NOW) == set()
+    assert await claim_due(store, now=NOW + 5 * MINUTE_MS) == {FAILING.id}
 
 
 async def test_host_is_probed_once_per_pause_for_all_its_endpoints(store: Store) -> None:
