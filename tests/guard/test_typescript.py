@@ -72,8 +72,8 @@ const policy = policyOf({ maxDay: BigInt(limit) });
 const journal = new Journal(path);
 const asked = { ...rest, ...money };
 const found = journal.reserve(JSON.parse(purchase), asked, payer, policy, Number(now));
-console.log(found === null ? "unfinished" : (found.code ?? found.state));
-if (found?.state === "reserved") {
+console.log(found === null ? "unfinished" : (found.code ?? "reserved"));
+if (found !== null && found.code === undefined) {
   const nonce = `0x${randomBytes(32).toString("hex")}`;
   journal.sign(found.id, { nonce, validBefore: Number(now) + 60 }, "cGF5bG9hZA==", Number(now));
   journal.change(found.id, "send", Number(now));

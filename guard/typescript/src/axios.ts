@@ -266,7 +266,8 @@ function close<Client extends PayingClient>(
   const { data, status } = answer;
   const { isAnswer } = guard;
   const header = headerOf(answer);
-  const isNotModified = isConditional(lowerCased(config.headers).keys());
+  const asked = lowerCased(config.headers);
+  const isNotModified = isConditional((name) => asked.has(name));
   const end: BodyEnd = (read) =>
     guard.conclude(sent, eventOf(isAnswer, status, header, read), status, header);
   if (!isGoodStatus(status, isNotModified)) guard.conclude(sent, "error-answer", status, header);

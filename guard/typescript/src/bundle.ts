@@ -111,7 +111,7 @@ export class Bundle {
       const middle = Math.floor((low + high) / 2);
       const start = Math.max(low, this.#content.lastIndexOf(NEWLINE, middle - 1) + 1);
       const end = this.#content.indexOf(NEWLINE, start);
-      const order = keyAt(this.#content, start).compare(key);
+      const order = this.#content.compare(key, 0, KEY_LENGTH, start + 2, start + 2 + KEY_LENGTH);
       if (order === 0) return this.#content.toString("utf8", start, end);
       if (order < 0) low = end + 1;
       else high = start;

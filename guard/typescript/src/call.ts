@@ -5,6 +5,7 @@ import type { Refuse } from "./decision.js";
 import type { Bundle } from "./bundle.js";
 import type { Purchase } from "./journal.js";
 import type { JournalError } from "./journal-file.js";
+import type { KnownRequest } from "./lookup.js";
 import type { Terms } from "./offer.js";
 import { type Payment, retryUntil } from "./payment-state.js";
 import type { RequestKeys } from "./purchase-key.js";
@@ -110,6 +111,8 @@ export interface Call {
   /** The terms of its entries that a signed offer of the seller contradicts. */
   contradicted: ReadonlySet<string>;
   bundle: Bundle | null;
+  /** The bundle's records for the request, once they were looked up. */
+  known: KnownRequest | null;
   purchase: Purchase | null;
   /** Refusals of the offers that were removed in the selection, and whether any was left. */
   dropped: Refuse[];
@@ -137,6 +140,7 @@ export function newCall(options: CallOptions): Call {
     required: null,
     contradicted: new Set(),
     bundle: null,
+    known: null,
     purchase: null,
     dropped: [],
     hasOffers: false,

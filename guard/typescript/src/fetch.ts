@@ -4,7 +4,7 @@ import type { SentPayment } from "./call.js";
 import { follow, redirected } from "./redirect.js";
 import { isGoodStatus } from "./payment-state.js";
 import { requestKeys } from "./purchase-key.js";
-import { CREDENTIALS, isConditional, redirectObstacle } from "./request.js";
+import { copyOf, CREDENTIALS, isConditional, redirectObstacle } from "./request.js";
 import { PAYMENT_HEADERS } from "./signed.js";
 import { eventOf, type Header, type PayingClient, type TransportGuard } from "./transport.js";
 import { watchResponse } from "./watch.js";
@@ -35,8 +35,8 @@ async function ask<Client extends PayingClient>(
   fetch: Fetch,
 ): Promise<Response> {
   const { call } = guard;
-  const spare = request.clone();
-  const another = request.clone();
+  const spare = copyOf(request);
+  const another = copyOf(request);
   const { answer, hops } = await follow(request, fetch);
   if (answer.status === 402 && call !== null) {
     const body = new Uint8Array(await spare.arrayBuffer());
@@ -101,14 +101,14 @@ async function pay<Client extends PayingClient>(
   let header = (_name: string): string | null => null;
   try {
     const paid = paidRequest(sent, request);
-    const spare = paid.clone();
+    const spare = copyOf(paid);
     const first = await fetch(paid);
     header = (name) => first.headers.get(name);
     const next = request.redirect === "follow" ? redirected(spare, first) : null;
     await (next === null ? null : first.body?.cancel());
     const last = next === null ? first : (await follow(next, fetch)).answer;
     header = (name) => last.headers.get(name) ?? first.headers.get(name);
-    const isNotModified = isConditional(paid.headers.keys());
+    const isNotModified = isConditional((name) => paid.headers.has(name));
     const isGood = isGoodStatus(last.status, isNotModified);
     if (!isGood) guard.conclude(sent, "error-answer", last.status, header);
     const answer = isGood ? watch(guard, sent, last, header) : last;

@@ -149,14 +149,13 @@ export class Guard<Client extends PayingClient = PayingClient>
     const present = PAYMENT_HEADERS.filter((name) => header(name) !== null);
     const [name] = present;
     if (name === undefined) return null;
-    const payload = present.length === 1 ? payloadInHeader(header(name) ?? "") : null;
+    const value = present.length === 1 ? (header(name) ?? "") : "";
     const call = this.call;
-    if (payload === null) throw this.differs(UNREADABLE);
+    if (payloadInHeader(value) === null) throw this.differs(UNREADABLE);
     if (call?.sealed == null) throw this.differs("The guard did not allow this payment.");
     if (call.sent !== null) throw this.fail(call, refuse("paid-already", PAID_ALREADY));
     const { sealed } = call;
-    const isSame = JSON.stringify(payload) === JSON.stringify(payloadInHeader(sealed.value));
-    if (!isSame || name !== sealed.header) {
+    if (!isSamePayload(value, sealed.value) || name !== sealed.header) {
       throw this.differs("The payment is not the one that was recorded.");
     }
     if (this.isStopped) throw this.fail(call, refuse("stopped", "Payments were stopped."));
@@ -209,7 +208,11 @@ export class Guard<Client extends PayingClient = PayingClient>
   name(subject: unknown, sent: SentPayment): void {
     if (isObject(subject)) this.#named.set(subject, sent.handle);
   }
+}
 
+function isSamePayload(value: string, sealed: string): boolean {
+  if (value === sealed) return true;
+  return JSON.stringify(payloadInHeader(value)) === JSON.stringify(payloadInHeader(sealed));
 }
 
 function isObject(value: unknown): value is object {

@@ -12,6 +12,8 @@ import type { Payment, State } from "./payment-state.js";
 /** `user_version` of journal.sql. */
 const VERSION = 2;
 const BUSY_MS = 10_000;
+/** 16 MB: one payment in about 200 waits for a checkpoint, which takes some milliseconds. */
+const CHECKPOINT_PAGES = 4000;
 const MEMORY = ":memory:";
 const START_NAME = "tollgauge-guard-start";
 
@@ -73,6 +75,7 @@ export class JournalFile implements Store {
       // NORMAL survives the death of any process; FULL also a power failure, and waits for the disk.
       this.#database.exec(`PRAGMA synchronous = ${isDurable ? "FULL" : "NORMAL"}`);
       this.#database.exec("PRAGMA secure_delete = ON");
+      this.#database.exec(`PRAGMA wal_autocheckpoint = ${CHECKPOINT_PAGES}`);
       this.#inode = inodeOf(this.#path);
       this.transaction(() => this.#migrate());
     } catch (error) {

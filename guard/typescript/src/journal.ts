@@ -93,6 +93,17 @@ const COLUMNS: Readonly<Record<keyof Omit<Changes, "settled">, string>> = {
   settlement: "settlement",
 };
 
+/** The sum of a scope; the account, network and asset are the first values. */
+const sumOf = (scope: number, first: string): string =>
+  `SELECT coalesce(sum(spent), 0) FROM budgets
+   WHERE account = ?1 AND network = ?2 AND asset = ?3 AND scope = ?${scope} AND bucket >= ${first}`;
+// One statement: every decision needs all the sums.
+const SPENT = `SELECT (${sumOf(4, "0")}) AS lifetime, (${sumOf(5, "?8")}) AS day,
+    (${sumOf(6, "?8")}) AS host, (${sumOf(7, "0")}) AS session,
+    coalesce(sum(exposure), 0) AS lost, count(*) AS losses FROM payments
+  WHERE host = ?9 AND changed_at > ?10 AND account = ?1
+    AND state IN ('paid-unanswered', 'lapsed', 'written-off')`;
+
 export class Journal {
   readonly file: Store;
   #prunedDay = 0;
@@ -112,8 +123,8 @@ export class Journal {
   }
 
   /**
-   * Sets the exposure of a payment aside before it is signed by `payer`. Returns the reserved
-   * payment, the refusal if it exceeds a budget, or null if an earlier payment of the same purchase
+   * Sets the exposure of a payment aside before it is signed by `payer`. Returns the names of the
+   * reserved payment, the refusal if it exceeds a budget, or null if an earlier payment of the same purchase
    * is unfinished. Throws JournalError.
    */
   reserve(
@@ -122,7 +133,7 @@ export class Journal {
     payer: string,
     policy: Policy,
     now: number,
-  ): Payment | Refuse | null {
+  ): Pick<Payment, "id" | "handle"> | Refuse | null {
     const where = exposureOf(purchase, terms, now);
     return this.file.transaction(() => {
       if (this.#prunedDay !== Math.floor(now / DAY_S)) {
@@ -140,6 +151,7 @@ export class Journal {
         refusal = overBudget(terms.exposure, this.spent(where), policy);
       }
       if (refusal !== null) return refusal;
+      const handle = newHandle();
       const [row] = this.file.all(
         `INSERT INTO payments (handle, account, purchase, session, owner, state, at, changed_at, host,
            resource, url_digest, scheme, method, network, asset, pay_to, amount, exposure, payer,
@@ -148,14 +160,14 @@ export class Journal {
            (SELECT max(id) FROM payments WHERE purchase = ?3 AND account = ?2 AND state = 'written-off'
             AND NOT EXISTS (SELECT 1 FROM payments AS later
               WHERE later.purchase = payments.purchase AND later.replaces = payments.id)))
-         RETURNING *`,
-        ...[newHandle(), purchase.account, purchase.key, purchase.session, thisProcess(), now, now],
+         RETURNING id`,
+        ...[handle, purchase.account, purchase.key, purchase.session, thisProcess(), now, now],
         ...[purchase.host, purchase.resource, purchase.urlDigest, terms.scheme, terms.method],
         ...[terms.network, terms.asset, terms.payTo, String(terms.amount), terms.exposure, payer],
         now + terms.timeout + CLOCK_SLACK_S,
       );
       this.addExposure(where, terms.exposure);
-      return readPayment(row!);
+      return { id: Number(row!["id"]), handle };
     });
   }
 
@@ -194,15 +206,17 @@ export class Journal {
     { settled, ...values }: Changes = {},
   ): boolean {
     return this.file.transaction(() => {
-      const row = this.payment(id);
-      if (row === null || (expected !== null && row.state !== expected)) return false;
-      const transition = TRANSITIONS[row.state][event];
+      const [row] = this.file.all("SELECT state, exposure, found_at FROM payments WHERE id = ?", id);
+      const state = row?.["state"] as State | undefined;
+      if (state === undefined || (expected !== null && state !== expected)) return false;
+      const transition = TRANSITIONS[state][event];
       if (transition === undefined) return false;
-      let exposure = transition.release === true ? 0n : row.exposure;
+      const counted = BigInt(row!["exposure"]!);
+      let exposure = transition.release === true ? 0n : counted;
       // A voucher without a deposit exposes less than was reserved.
       const isSettled = settled !== undefined && (transition.settle === true || event === "signed");
       if (isSettled && settled < exposure) exposure = settled;
-      this.addExposure(row, exposure - row.exposure);
+      if (exposure !== counted) this.addExposure(this.payment(id)!, exposure - counted);
       if (transition.to === null) {
         this.file.all("DELETE FROM payments WHERE id = ?", id);
         return true;
@@ -214,9 +228,10 @@ export class Journal {
       for (const [name, value] of Object.entries(values)) {
         columns[COLUMNS[name as keyof typeof COLUMNS]] = value;
       }
-      if (transition.to !== row.state) columns["changed_at"] = now;
+      if (transition.to !== state) columns["changed_at"] = now;
       if (transition.dropPayload === true) columns["payload"] = null;
-      if (transition.to === "paid-unanswered" && row.foundAt === null) columns["found_at"] = now;
+      const isFound = transition.to === "paid-unanswered" && row!["found_at"] === null;
+      if (isFound) columns["found_at"] = now;
       if (event === "send") columns["owner"] = thisProcess();
       const set = Object.keys(columns).map((name) => `${name} = ?`);
       const sql = `UPDATE payments SET ${set.join(", ")} WHERE id = ?`;
@@ -242,23 +257,16 @@ export class Journal {
   spent(where: Exposure): Spent {
     const { account, network, asset, host, session, at } = where;
     const first = at >= DAY_S ? Math.floor((at - DAY_S) / BUCKET_S) : 0;
-    const sql = `SELECT coalesce(sum(spent), 0) AS total FROM budgets
-      WHERE account = ? AND network = ? AND asset = ? AND scope = ? AND bucket >= ?`;
-    const total = (scope: string, bucket = 0): bigint =>
-      BigInt(this.file.all(sql, account, network, asset, scope, bucket)[0]!["total"]!);
-    const [lost] = this.file.all(
-      `SELECT coalesce(sum(exposure), 0) AS total, count(*) AS number FROM payments
-       WHERE host = ? AND changed_at > ? AND account = ?
-       AND state IN ('paid-unanswered', 'lapsed', 'written-off')`,
-      ...[host, at - DAY_S, account],
-    );
+    const scopes = ["lifetime", "all", `host:${host}`, `session:${session}`];
+    const [row] = this.file.all(SPENT, account, network, asset, ...scopes, first, host, at - DAY_S);
+    const sum = (name: string): bigint => BigInt(row![name]!);
     return {
-      host: total(`host:${host}`, first),
-      day: total("all", first),
-      session: total(`session:${session}`),
-      lifetime: total("lifetime"),
-      lost: BigInt(lost!["total"]!),
-      losses: Number(lost!["number"]),
+      host: sum("host"),
+      day: sum("day"),
+      session: sum("session"),
+      lifetime: sum("lifetime"),
+      lost: sum("lost"),
+      losses: Number(row!["losses"]),
     };
   }
 
@@ -269,13 +277,13 @@ export class Journal {
     const bucket = Math.floor(at / BUCKET_S);
     const scopes: [string, number][] = [["all", bucket], [`host:${host}`, bucket], ["lifetime", 0]];
     if (session !== "") scopes.push([`session:${session}`, 0]);
-    for (const [scope, index] of scopes) {
-      this.file.all(
-        `INSERT INTO budgets (account, network, asset, scope, bucket, spent)
-         VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET spent = spent + excluded.spent`,
-        ...[account, network, asset, scope, index, microUsd],
-      );
-    }
+    const rows = scopes.map((scope) => [account, network, asset, ...scope, microUsd]);
+    this.file.all(
+      `INSERT INTO budgets (account, network, asset, scope, bucket, spent)
+       VALUES ${rows.map(() => "(?, ?, ?, ?, ?, ?)").join(", ")}
+       ON CONFLICT DO UPDATE SET spent = spent + excluded.spent`,
+      ...rows.flat(),
+    );
   }
 
   /** The payment with this row ID. */

@@ -4,7 +4,7 @@ import type { Call } from "./call.js";
 import { decide, type Decision, type Refuse, type Spent } from "./decision.js";
 import { exposureOf, type Journal, type Purchase } from "./journal.js";
 import { members } from "./json.js";
-import { lookUp } from "./lookup.js";
+import { lookUp, lookUpPayee } from "./lookup.js";
 import { type Offer, readOffer, readTerms, signingExtensions } from "./offer.js";
 import type { Payment } from "./payment-state.js";
 import type { Policy } from "./policy.js";
@@ -78,7 +78,8 @@ export class Judge {
     now: number,
     again: Payment | null = null,
   ): Decision {
-    const known = lookUp(call.bundle, call.url, call.hops, offer.payTo);
+    call.known ??= lookUp(call.bundle, call.url, call.hops);
+    const known = { ...call.known, payee: lookUpPayee(call.bundle, offer.payTo) };
     const { maxAmount = null, expectPayTo = null } = call.options;
     const asked = { url: call.url, hops: call.hops, maxAmount, expectPayTo, isStopped };
     const spent = this.#spent(call, offer, now, again);

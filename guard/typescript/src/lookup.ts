@@ -9,14 +9,16 @@ import type { Known } from "./decision.js";
 import type { Conduct } from "./record.js";
 import { parseResource, type Resource, variants } from "./resource.js";
 
-/** A bundle's records for a URL, its hops and a payTo. Throws RecordError. */
+/** What a bundle knows about a request, whoever is paid. */
+export type KnownRequest = Omit<Known, "payee">;
+
+/** A bundle's records for a URL and its hops. Throws RecordError. */
 export function lookUp(
   bundle: Bundle | null,
   url: unknown,
   hops: readonly string[],
-  payTo: unknown,
-): Known {
-  if (bundle === null) return { record: null, inherited: [], host: null, payee: null, asOf: null };
+): KnownRequest {
+  if (bundle === null) return { record: null, inherited: [], host: null, asOf: null };
   const asked = parseResource(url);
   const resources = [asked, ...hops.map(parseResource)].filter((one) => one !== null);
   const others = new Map<string, Resource | null>();
@@ -30,9 +32,13 @@ export function lookUp(
     record: asked === null ? null : bundle.find(asked),
     inherited: found.filter((record) => record !== null),
     host: worstHost(bundle, resources),
-    payee: bundle.conduct(`payto:${lowerHex(String(payTo))}`),
     asOf: bundle.header.asOf,
   };
+}
+
+/** A bundle's record of a payTo. Throws RecordError. */
+export function lookUpPayee(bundle: Bundle | null, payTo: unknown): Conduct | null {
+  return bundle?.conduct(`payto:${lowerHex(String(payTo))}`) ?? null;
 }
 
 /** The worst record of the hosts of some URLs: one whose endpoints are all abusive comes first. */

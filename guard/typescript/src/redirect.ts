@@ -4,7 +4,7 @@
  */
 
 import type { Fetch } from "./fetch.js";
-import { CREDENTIALS, HOPS_MAX, isSameUrl } from "./request.js";
+import { copyOf, CREDENTIALS, HOPS_MAX, isSameUrl } from "./request.js";
 import { PAYMENT_HEADERS } from "./signed.js";
 
 const REDIRECTS = [301, 302, 303, 307, 308];
@@ -20,7 +20,7 @@ export async function follow(first: Request, fetch: Fetch): Promise<Followed> {
   if (first.redirect !== "follow") return { answer: await fetch(first), hops: [] };
   const hops: string[] = [];
   for (let request: Request = first; ; ) {
-    const spare = request.clone();
+    const spare = copyOf(request);
     const answer = await fetch(new Request(request, { redirect: "manual" }));
     const next = redirected(spare, answer);
     const isFollowed = answer.url !== "" && !isSameUrl(answer.url, request.url);

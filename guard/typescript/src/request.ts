@@ -27,10 +27,14 @@ export function isSameUrl(one: string, other: string): boolean {
   return withoutFragment(String(first)) === withoutFragment(String(second));
 }
 
-/** Whether a request with headers of these names may be answered by 304. */
-export function isConditional(names: Iterable<string>): boolean {
-  const conditions = ["if-none-match", "if-modified-since"];
-  return [...names].some((name) => conditions.includes(name.toLowerCase()));
+/** Whether a request may be answered by 304. `has` looks for a header by its name in lower case. */
+export function isConditional(has: (name: string) => boolean): boolean {
+  return has("if-none-match") || has("if-modified-since");
+}
+
+/** A request whose body can be read once more. A request without a body needs no copy. */
+export function copyOf(request: Request): Request {
+  return request.body === null ? request : request.clone();
 }
 
 function withoutFragment(url: string): string {

@@ -35,8 +35,8 @@ const NOT_IN_A_PATH = /[^A-Za-z0-9/:@!$&'()*+,;=._~-]/gu;
 /** The canonical form of a URL, or null for a text that is not a URL of the three schemes. */
 export function parseResource(text: unknown): Resource | null {
   if (typeof text !== "string" || text.length > URL_MAX) return null;
-  if (BAD_CHARACTER.test(text) || !FORM.test(text) || !URL.canParse(text)) return null;
-  const url = new URL(text);
+  const url = BAD_CHARACTER.test(text) || !FORM.test(text) ? null : URL.parse(text);
+  if (url === null) return null;
   const scheme = url.protocol.slice(0, -1) as Resource["scheme"];
   const host = url.hostname.toLowerCase().replace(/\.$/, "");
   if (host === "" || host.endsWith(".")) return null;
@@ -54,13 +54,10 @@ export function parseResource(text: unknown): Resource | null {
 export function variants(resource: Resource): string[] {
   const { origin, url } = resource;
   const path = url.slice(origin.length);
-  const found = new Set<string>();
-  for (const written of [path, plainPath(path)]) {
-    for (const cased of [written, written.toLowerCase()]) {
-      const bare = cased.replace(/\/+$/, "");
-      for (const one of [bare, `${bare}/`]) found.add(parseResource(origin + one)?.url ?? url);
-    }
-  }
+  const spellings = [path, plainPath(path)].flatMap((one) => [one, one.toLowerCase()]);
+  const bare = new Set(spellings.map((one) => one.replace(/\/+$/, "")));
+  const paths = [...bare].flatMap((one) => [one, `${one}/`]);
+  const found = new Set(paths.map((one) => parseResource(origin + one)?.url ?? url));
   found.delete(url);
   return [...found];
 }

@@ -8,23 +8,27 @@ interface Span {
   end(): void;
 }
 
+interface Tracer {
+  startActiveSpan<T>(name: string, work: (span: Span) => Promise<T>): Promise<T>;
+}
+
 interface Api {
-  readonly trace: {
-    getTracer(name: string): {
-      startActiveSpan<T>(name: string, work: (span: Span) => Promise<T>): Promise<T>;
-    };
-  };
+  readonly trace: { getTracer(name: string): Tracer };
 }
 
 /** Is optional, so the compiler must not look for it. */
 const API: string = "@opentelemetry/api";
-const loaded: Promise<Api | null> = import(API).catch(() => null) as Promise<Api | null>;
+/** Forwards to the provider that the program registers, also to one that it registers later. */
+const loaded: Promise<Tracer | null> = (import(API) as Promise<Api>).then(
+  ({ trace }) => trace.getTracer("tollgauge_guard"),
+  () => null,
+);
 
 /** Creates the payment of a call in a span. */
 export async function inSpan<T>(call: Call, work: () => Promise<T>): Promise<T> {
-  const api = await loaded;
-  if (api === null) return work();
-  return api.trace.getTracer("tollgauge_guard").startActiveSpan("tollgauge_guard.pay", async (span) => {
+  const tracer = await loaded;
+  if (tracer === null) return work();
+  return tracer.startActiveSpan("tollgauge_guard.pay", async (span) => {
     try {
       return await work();
     } finally {
