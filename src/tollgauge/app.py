@@ -22,13 +22,14 @@ from typing import Final
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.transactions import Transactions
-from tollgauge.clients.egress.client import Egress
+from tollgauge.clients.egress.client import Egress, Identify
 from tollgauge.clients.facilitator import Facilitator
 from tollgauge.config import Config
 from tollgauge.config.rules import advice
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
 from tollgauge.core.base.units import SECOND_MS, Clock, evm_chain_id
+from tollgauge.core.sale.request_signature import sign_request
 from tollgauge.db.engine import Store
 from tollgauge.jobs import alert, bundle, discover, index, probe, prune, score, seller_files, settle
 from tollgauge.jobs.index_visit import IndexState
@@ -250,7 +251,7 @@ async def open_resources(
         closing.push_async_callback(transactions.close)
         facilitator = Facilitator(config.facilitator)
         closing.push_async_callback(facilitator.close)
-        egress = Egress(config.egress)
+        egress = Egress(config.egress, identify=_identify(config))
         closing.push_async_callback(egress.close)
         alternatives = Alternatives()
         closing.push_async_callback(alternatives.close)
@@ -308,6 +309,22 @@ def _chain_logs(config: Config) -> ChainLogs | None:
 
 class FolderError(TollgaugeError):
     """The database's folder cannot be created."""
+
+
+def _identify(config: Config) -> Identify | None:
+    """Return what signs the prober's requests; None without a signing key."""
+    key = config.signing.signing_key
+    if key is None:
+        return None
+    agent = config.server.base_url
+
+    def identify(authority: str, at: int) -> tuple[tuple[str, str], ...]:
+        nonce = secrets.token_bytes(32)
+        return sign_request(
+            key, agent=agent, authority=authority, created=at // SECOND_MS, nonce=nonce
+        )
+
+    return identify
 
 
 async def _finish_sales(drain_s: float) -> None:

@@ -319,3 +319,19 @@ async def test_server_that_requires_another_key_exchange_is_reached(
         finally:
             await one.close()
     assert answer.status == 402
+
+
+async def test_request_with_a_start_is_identified_for_its_host(world: World) -> None:
+    def identify(authority: str, at: int) -> tuple[tuple[str, str], ...]:
+        return (("Signature-Agent", f"{authority} {at}"),)
+
+    client = Egress(settings(world), identify=identify)
+    client.start()
+    try:
+        await client.fetch(Request(url=f"{GOOD}/always-200"), at=77)
+        await client.fetch(Request(url=f"{GOOD}/always-200"))
+    finally:
+        await client.close()
+    sent = [request.lower() for request in world.list_requests("/always-200")]
+    assert b"signature-agent: good.sellers.example 77\r\n" in sent[0]
+    assert b"signature-agent" not in sent[1]

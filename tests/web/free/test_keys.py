@@ -11,6 +11,7 @@ from tests.support import http_service
 from tests.support.signing import KEY, OTHER_KEY, OTHER_PEM, PRIVATE_JWK, verify
 
 from tollgauge.core.sale.answer_signature import SignatureError, read_keys
+from tollgauge.core.sale.request_signature import DIRECTORY, DIRECTORY_TYPE
 from tollgauge.web.free.keys import did
 from tollgauge.web.signing import RetiredKey, SigningSettings
 from tollgauge_guard.signature import SignatureError as GuardSignatureError
@@ -134,3 +135,18 @@ async def test_old_signature_is_verified_after_a_key_change() -> None:
     verify(before, b"{}", "tollgauge-report", keys)
     with pytest.raises(SignatureError, match="did not count"):
         verify(stolen, b"{}", "tollgauge-report", keys)
+
+
+async def test_directory_contains_the_current_key_and_is_signed_for_the_public_host() -> None:
+    signing = SigningSettings(key=PRIVATE_JWK, retired=(RETIRED,))
+    first, second = await answers(signing, DIRECTORY, DIRECTORY)
+
+    assert first.headers["content-type"] == DIRECTORY_TYPE
+    assert first.json() == {"keys": [KEY.public_jwk]}
+    assert f'keyid="{KEY.fingerprint}"' in first.headers["signature-input"]
+    assert first.headers["signature"] != second.headers["signature"]
+
+
+async def test_directory_does_not_exist_without_a_key() -> None:
+    (answer,) = await answers(SigningSettings(), DIRECTORY)
+    assert (answer.status_code, answer.json()["code"]) == (404, "nothing-signed")

@@ -13,7 +13,7 @@ import contextlib
 import ipaddress
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -130,11 +130,18 @@ class Request:
     body: bytes | None = None
 
 
-class Egress:
-    """Makes HTTP exchanges. Call `start` before the first `fetch`, and `close` at the end."""
+Identify = Callable[[str, int], tuple[tuple[str, str], ...]]
+"""Returns the headers that sign a request, by its authority and its start (ms UTC)."""
 
-    def __init__(self, settings: EgressSettings) -> None:
+
+class Egress:
+    """Makes HTTP exchanges. Call `start` before the first `fetch`, and `close` at the end. With
+    `identify`, requests with a start are signed.
+    """
+
+    def __init__(self, settings: EgressSettings, *, identify: Identify | None = None) -> None:
         self._settings = settings
+        self._identify = identify
         self._perimeter = settings.perimeter
         self._ca_file = settings.ca_file or certifi.where()
         self._slots = asyncio.Semaphore(settings.max_in_flight)
@@ -185,6 +192,9 @@ class Egress:
 
     async def _attempt(self, request: Request, resource: Resource, *, at: int) -> Exchange:
         """Make one attempt; records its total time and the largest delay of this process."""
+        if self._identify and at:
+            signed = self._identify(resource.authority, at)
+            request = replace(request, headers=(*request.headers, *signed))
         begin = time.monotonic()
         addresses, dial_port = await self._locate(resource)
         end = time.monotonic()

@@ -110,6 +110,11 @@ class Resource:
         return endpoint_id(self.url)
 
     @property
+    def authority(self) -> str:
+        """The host, with the port if it is not 443."""
+        return urlsplit(self.url).netloc
+
+    @property
     def probe_url(self) -> str:
         """The canonical URL with the declared query."""
         return f"{self.url}?{self.query}" if self.query else self.url

@@ -165,6 +165,10 @@ class SigningKey:
         """The thumbprint of the public half, the `kid` of signatures."""
         return self.public.fingerprint
 
+    def sign_text(self, text: str) -> bytes:
+        """Return the Ed25519 signature of a text that has its own format."""
+        return self._private.sign(text.encode())
+
     def name_successor(self, successor: PublicKey, now: int) -> str:
         """Return the statement that another key succeeds this one, signed as of `now` (milliseconds
         UTC): a compact JWS with the payload `{"successor": JWK, "iat": seconds}`.
@@ -175,7 +179,7 @@ class SigningKey:
         text = ".".join(
             base64url(json.dumps(part, separators=(",", ":")).encode()) for part in parts
         )
-        return f"{text}.{base64url(self._private.sign(text.encode()))}"
+        return f"{text}.{base64url(self.sign_text(text))}"
 
     def sign(self, body: bytes, typ: Typ, now: int, **bound: str) -> str:
         """Sign a JSON body, or the bytes of a bundle, as of `now` (milliseconds UTC).

@@ -99,14 +99,17 @@ def refuses_probes(facts: Facts) -> Fired | None:
     )
 
 
-@flag_rule(Severity.WARN, fix="Let requests with the prober's User-Agent pass the bot wall.")
+@flag_rule(
+    Severity.WARN,
+    fix="Let the prober's signed requests (Web Bot Auth), or its User-Agent, pass the bot wall.",
+)
 def unprobeable(facts: Facts) -> Fired | None:
     """It was never payable, and a bot wall refused at least nine in ten checks in 7 days."""
     if not facts.is_unprobeable:
         return None
     return Fired(
-        "A bot wall refuses the checks, so there is no score. To be scored, let requests with the "
-        "prober's User-Agent pass (docs/how-to/sell.md)."
+        "A bot wall refuses the checks, so there is no score. To be scored, let the prober's "
+        "signed requests pass (docs/how-to/sell.md)."
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import orjson
 
 from tollgauge.core.sale.answer_signature import JWKS
+from tollgauge.core.sale.request_signature import DIRECTORY, DIRECTORY_TYPE
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free import bundle_download as bundle
 from tollgauge.web.free import endpoint_lists, guard_packages, lint, outcomes, preflight, recheck
@@ -300,3 +301,14 @@ def discovery_routes(
     ):
         id_ = f"get_{handler.__name__}"
         yield Route("GET", path, summary, handler, id_, answers, tag="free", cached=True)
+    directory = openapi.page(DIRECTORY_TYPE, own={404: "This service does not sign requests"})
+    # Not cached: each response has its own signature.
+    yield Route(
+        "GET",
+        DIRECTORY,
+        "Get the keys with which the prober signs requests",
+        keys.directory,
+        "get_directory",
+        directory,
+        tag="free",
+    )

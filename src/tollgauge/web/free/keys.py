@@ -1,11 +1,13 @@
-"""Public keys of signatures, as a JWK Set (RFC 7517) and as a did:web document (W3C CCG).
+"""Public keys of signatures: a JWK Set (RFC 7517), a did:web document (W3C CCG), and the directory
+of Web Bot Auth.
 
-Both contain the current key and the retired keys. In the DID document only the current key is an
-assertion method.
+The first two contain the current key and the retired keys. In the DID document only the current key
+is an assertion method. The directory contains only the current key, because requests are new.
 """
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import dataclass
 from typing import Annotated, Final
 from urllib.parse import quote, urlsplit
@@ -13,12 +15,14 @@ from urllib.parse import quote, urlsplit
 from pydantic import Field
 from starlette.responses import Response
 
+from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.sale.answer_signature import PublicKey
+from tollgauge.core.sale.request_signature import DIRECTORY_TYPE, sign_directory
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.api import json_response
 from tollgauge.web.wire import examples
-from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null
+from tollgauge.web.wire.response_model import OneOf, ResponseModel, absent_if_null, dump
 
 DID: Final = "/.well-known/did.json"
 _CONTEXT: Final = ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/suites/jws-2020/v1"]
@@ -76,17 +80,31 @@ class KeyFiles:
         """Return the JWK Set."""
         return json_response(jwks(self.dependencies.public_keys, self.dependencies.successions))
 
+    async def directory(self) -> Response:
+        """Return the keys with which the prober signs. Raises Problem 404 without a key."""
+        key = self.dependencies.signing_key
+        if key is None:
+            raise _nothing_signed()
+        # The public host, not the requested one: no other host may present these keys as its own.
+        authority = urlsplit(self.dependencies.base_url).netloc.lower()
+        created = self.dependencies.clock() // SECOND_MS
+        nonce = secrets.token_bytes(32)
+        signed = sign_directory(key, authority=authority, created=created, nonce=nonce)
+        return Response(dump(jwks((key.public,))), media_type=DIRECTORY_TYPE, headers=dict(signed))
+
     async def did(self) -> Response:
         """Return the DID document. Raises Problem 404 if no key was ever configured."""
         keys, current = self.dependencies.public_keys, self.dependencies.signing_key
         if not keys:
-            raise Problem(
-                404,
-                "nothing-signed",
-                "Responses are not signed: the operator has not set a signing key.",
-            )
+            raise _nothing_signed()
         signs = (current.public,) if current else ()
         return json_response(did(self.dependencies.base_url, keys, signs))
+
+
+def _nothing_signed() -> Problem:
+    return Problem(
+        404, "nothing-signed", "Nothing is signed: the operator has not set a signing key."
+    )
 
 
 def jwks(keys: tuple[PublicKey, ...], successions: tuple[str, ...] = ()) -> JwksResponse:
