@@ -40,7 +40,10 @@ The service's linter, probe rules and scorer compute every figure from probes ev
 a simulated endpoint that is otherwise correct: a 402 without a finding after 200 ms, no
 settlements. The gain is the score without the trick → with it, and the points that the trick
 adds. If an endpoint is not always up, figures are for the hour of the last day in which it looks
-best to a buyer."""
+best to a buyer.
+
+This page is long because it has a row for each known trick; the [demo](demo-cheats.md) shows some
+of them."""
 _SPAM: Final = (
     "30,000 paths of one host in the directory",
     f"{SITE_ROWS} of {SIZE} rows of the leaderboard",

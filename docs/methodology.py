@@ -105,6 +105,8 @@ def _head(policy: Policy) -> str:
         "The score is a number from 0 to 100 that is computed only from evidence, with exact "
         "integer arithmetic, without a language model or manual decisions. The same evidence gives "
         "the same score on any machine, and `tollgauge score EVIDENCE.json` recomputes it.\n\n"
+        "This page is long because it contains every rule and number of the policy; sellers can "
+        "start with [Sell and get a good score](how-to/sell.md).\n\n"
         "Every probe has an attribution. Only results that the target caused (`theirs`) are "
         "scored. Faults of this service and results with an unknown cause are excluded, counted "
         "and shown. A fault of this service never lowers a score. Every score states the version "

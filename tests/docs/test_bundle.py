@@ -36,7 +36,8 @@ from tollgauge.web.free.preflight import PreflightResponse
 from tollgauge.web.signing import SigningSettings
 from tollgauge_guard.decision import STALE_S
 
-PAGE = (Path(__file__).parents[2] / "docs/bundle.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "bundle.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ADDRESS = "http://127.0.0.1:8402"
 
@@ -124,7 +125,8 @@ def test_times_on_the_page_match_the_code() -> None:
     assert f"a directory listed in the last {days} days" in words
     assert f"offers of the last {OFFERS_MS // DAY_MS} days, the latest first" in words
     assert f"their canonical resources, at most {MAX_PATTERNS}" in words
-    assert f"checks for newer ones every {CHECK_MS // SECOND_MS} seconds" in words
+    operating = " ".join((DOCS / "operating/processes.md").read_text(encoding="utf-8").split())
+    assert f"checks for newer ones every {CHECK_MS // SECOND_MS} seconds" in operating
     assert BundleSettings().every_ms == HOUR_MS
     assert "A bundle is built once per hour" in words
     assert f"guards stop trusting a bundle after {STALE_S // 3_600} hours" in words
