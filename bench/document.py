@@ -29,8 +29,8 @@ _HEAD: Final = """\
 
 Results of `make bench`, which writes this page. [speed.md](speed.md) describes each measurement. A
 peer is measured in the same run as the service: compare the ratio between machines, not the
-figures. "CPU" is the processor time of all threads of the measured process. This page is long because
-it has a table for each bench.
+figures. "CPU" is the processor time of all threads of the measured process. This page is long
+because it has a table for each bench.
 """
 _SECTION: Final = re.compile(r"^## `(\w+)`\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
