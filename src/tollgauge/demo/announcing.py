@@ -70,8 +70,8 @@ def file_at(seller: Seller, now: int) -> bytes | None:
         )
     content = {
         "contact": f"ops@{seller.host}",
-        "statement": f"{seller.name} changes its receiving wallet every "
-        f"{seller.turn_ms // DAY_MS} days and announces each change.",
+        "statement": f"We change our receiving wallet every {seller.turn_ms // DAY_MS} days and "
+        f"announce each change here {AHEAD_MS // DAY_MS} days in advance.",
         "payToChanges": rows,
     }
     return json.dumps(content).encode()
