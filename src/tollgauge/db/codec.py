@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final
 
@@ -140,10 +141,9 @@ def findings_to_json(findings: Sequence[Finding]) -> str:
     return to_json([finding_fields(finding) for finding in findings])
 
 
+@lru_cache(maxsize=1_024)  # as of quotes: an endpoint's probes repeat the same findings
 def findings_from_json(text: str) -> tuple[Finding, ...]:
     """Decode `findings_to_json`."""
-    if text == "[]":
-        return ()
     return tuple(finding_from_fields(fields) for fields in orjson.loads(text))
 
 
@@ -184,9 +184,10 @@ class Encoded(sa.TypeDecorator[Any]):
     def __init__(
         self,
         encode: Callable[[Any], Any],
-        decode: Callable[[Any], Any],
+        decode: Callable[[Any], Any] | None,
         impl: sa.types.TypeEngine[Any] | None = None,
     ) -> None:
+        """`decode` is None if stored values need no conversion."""
         super().__init__()
         self.encode, self.decode = encode, decode
         if impl is not None:
@@ -196,9 +197,20 @@ class Encoded(sa.TypeDecorator[Any]):
         """Return the value to store."""
         return None if value is None else self.encode(value)
 
-    def process_result_value(self, value: Any, dialect: sa.Dialect) -> Any:  # noqa: ARG002 - the base has it
-        """Return the stored value."""
-        return None if value is None else self.decode(value)
+    def result_processor(self, dialect: sa.Dialect, coltype: object) -> Any:  # noqa: ARG002 - the base has it
+        """Return the function that converts stored values.
+
+        `process_result_value` would add two calls per value: a score reads 100 values of probes,
+        each in 0.1 us instead of 0.6 us.
+        """
+        decode = self.decode
+        return decode and (lambda value: None if value is None else decode(value))
+
+
+def enum_of(kind: type[StrEnum]) -> Encoded:
+    """Return the column type of an enumeration, stored as text."""
+    # A call of the class takes eight times as long as the mapping.
+    return Encoded(str, {one.value: one for one in kind}.__getitem__)
 
 
 Amount: Final = Encoded(str, int)

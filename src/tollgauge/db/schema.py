@@ -24,7 +24,7 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.score.prices import Price
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.db import codec
-from tollgauge.db.codec import Amount, Compressed, Encoded, Offers, Texts, json_of, plain
+from tollgauge.db.codec import Amount, Compressed, Encoded, Offers, Texts, enum_of, json_of, plain
 
 metadata: Final = sa.MetaData(
     naming_convention={
@@ -39,7 +39,7 @@ Serial: Final = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 """A generated integer key; SQLite generates only INTEGER keys."""
 
 
-ForeignText: Final = Encoded(plain, str)
+ForeignText: Final = Encoded(plain, None)
 """Text from outside, without NUL and lone surrogates, which PostgreSQL rejects."""
 _TERMS: Final = Encoded(codec.terms_to_json, codec.terms_from_json)
 _FINDINGS: Final = Encoded(codec.findings_to_json, codec.findings_from_json)
@@ -298,8 +298,8 @@ probe = sa.Table(
     sa.Column("day", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("endpoint_id", sa.Text, primary_key=True),
     sa.Column("at", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("outcome", Encoded(str, Outcome), nullable=False),
-    sa.Column("attribution", Encoded(str, Attribution), nullable=False),
+    sa.Column("outcome", enum_of(Outcome), nullable=False),
+    sa.Column("attribution", enum_of(Attribution), nullable=False),
     sa.Column("up", sa.Boolean, nullable=False),
     sa.Column("status", sa.Integer),
     sa.Column("compliance", sa.Integer, nullable=False),

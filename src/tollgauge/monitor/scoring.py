@@ -7,7 +7,6 @@ statements as that of one endpoint.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -44,7 +43,6 @@ SITE_PATHS_MIN: Final = 2
 VALIDATES_FIRST: Final = "validates-before-402"
 SAME_CRAWL_MS: Final = DAY_MS
 BATCH_SIZE: Final = 100  # endpoints read, and scores saved, per transaction
-YIELD_EVERY: Final = 20  # scores computed between two pauses, a few milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,25 +68,25 @@ async def score_and_save(
         of_age[_is_new(endpoint, as_of=now)].append(endpoint)
     for group in of_age.values():
         for batch in rows.chunks(group, BATCH_SIZE):
-            await _score_batch(store, batch, outcome, cadence=cadence, now=now)
+            scored = await store.reading(_score_batch, batch, cadence=cadence, now=now)
+            await store.writing(scores.save_many, scored.rows)
+            outcome.rows.extend(scored.rows)
+            outcome.failed.update(scored.failed)
     return outcome
 
 
-async def _score_batch(
-    store: Store, batch: Sequence[Endpoint], outcome: ScoringResult, *, cadence: Cadence, now: int
-) -> None:
-    """Score endpoints and save the scores in one transaction."""
-    scored_rows: list[ScoreRow] = []
-    gathered = await store.reading(gather_many, batch, as_of=now, cadence=cadence)
-    for number, (id_, evidence) in enumerate(gathered.items(), start=1):
+def _score_batch(
+    tx: Connection, batch: Sequence[Endpoint], *, cadence: Cadence, now: int
+) -> ScoringResult:
+    """Score endpoints one after another, each while its evidence is in the processor's cache."""
+    outcome = ScoringResult()
+    gathered = _gather_each(tx, batch, as_of=now, cadence=cadence)
+    for endpoint, evidence in zip(batch, gathered, strict=True):
         try:
-            scored_rows.append(score_evidence(id_, evidence))
+            outcome.rows.append(score_evidence(endpoint.id, evidence))
         except (EvidenceError, ScoreError) as error:
-            outcome.failed[id_] = error
-        if number % YIELD_EVERY == 0:
-            await asyncio.sleep(0)  # let requests of this process run
-    await store.writing(scores.save_many, scored_rows)
-    outcome.rows.extend(scored_rows)
+            outcome.failed[endpoint.id] = error
+    return outcome
 
 
 def compute(
@@ -132,24 +130,31 @@ def gather(
     tx: Connection, endpoint: Endpoint, *, as_of: int, cadence: Cadence = NORMAL
 ) -> Evidence:
     """Gather everything that a score of `endpoint` depends on, as of `as_of`."""
-    return gather_many(tx, (endpoint,), as_of=as_of, cadence=cadence)[endpoint.id]
+    return next(_gather_each(tx, (endpoint,), as_of=as_of, cadence=cadence))
 
 
 def gather_many(
     tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int, cadence: Cadence
 ) -> dict[str, Evidence]:
     """Gather the evidence of endpoints by ID, as of a time (ms UTC)."""
+    gathered = _gather_each(tx, gathered_for, as_of=as_of, cadence=cadence)
+    return {one.id: evidence for one, evidence in zip(gathered_for, gathered, strict=True)}
+
+
+def _gather_each(
+    tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int, cadence: Cadence
+) -> Iterator[Evidence]:
+    """Yield the evidence of each endpoint."""
     ids = [endpoint.id for endpoint in gathered_for]
     states = hosts.get_many(tx, {endpoint.host for endpoint in gathered_for})
-    windows = window.read_many(tx, ids, as_of=as_of)
+    windows = window.read_each(tx, ids, as_of=as_of)
     events = listings.events_of(tx, ids, since=as_of - WINDOW_MS, until=as_of)
     medians = _site_medians(tx, gathered_for, as_of=as_of)
     chains = _chains(tx, gathered_for, as_of=as_of)
     anchors = volumes.anchors_of(tx)
-    gathered: dict[str, Evidence] = {}
-    for endpoint in gathered_for:
-        host, seen = states.get(endpoint.host), windows[endpoint.id]
-        gathered[endpoint.id] = Evidence(
+    for endpoint, seen in zip(gathered_for, windows, strict=True):
+        host = states.get(endpoint.host)
+        yield Evidence(
             resource=endpoint.resource,
             as_of=as_of,
             first_seen=endpoint.first_seen,
@@ -172,7 +177,6 @@ def gather_many(
                 endpoint, cadence, now=as_of, round_ms=0 if host is None else host.round_ms
             ),
         )
-    return gathered
 
 
 def _forms_of_quote(quote: Quote | None) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 CHUNK: Final = 5_000  # values per statement, below the databases' limits on parameters
+_FETCHED: Final = 500  # rows
 QUOTE_COLUMNS: Final = ("quote_network", "quote_asset", "quote_amount", "quote_pay_to")
 ENDPOINT_COLUMNS: Final = endpoint_table.c[
     (
@@ -101,7 +102,9 @@ def with_any(
     needed.
     """
     for chunk in chunks(values):
-        yield from tx.execute(query.where(column.in_(chunk)))
+        # Fetching rows one by one, as iteration does, takes twice as long.
+        for part in tx.execute(query.where(column.in_(chunk))).partitions(_FETCHED):
+            yield from part
 
 
 def put(

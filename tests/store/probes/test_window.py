@@ -27,6 +27,7 @@ from tests.support.probe_archive import (
     strip_messages,
 )
 from tests.support.probe_rows import record_probe, spans_by_day
+from tests.support.statements import query_plans
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, day_of
 from tollgauge.core.probe.probe import NO_SPANS, ProbeResult, Statement, spans, statement
@@ -233,6 +234,17 @@ async def test_closed_days_are_read_from_one_row(store: Store) -> None:
     await close_all(store, DAY + 33)
     await store.writing(lambda tx: tx.execute(schema.probe_day.delete()))
     assert await store.reading(window.read, A.id, as_of=as_of) == fresh
+
+
+async def test_window_reads_only_rows_of_its_endpoint() -> None:
+    """On SQLite, which uses indexes for small tables too."""
+    store = Store.open("sqlite://")
+    await store.migrate()
+    await prepare(store, [replace(GOOD, at=START + day * DAY_MS) for day in range(3)])
+    plans = await store.reading(query_plans, window.read, A.id, as_of=START + 2 * DAY_MS)
+    assert "PRIMARY KEY (day=? AND endpoint_id=?" in plans
+    assert "SCAN" not in plans
+    await store.close()
 
 
 async def test_late_probes_are_counted_before_and_after_merging(store: Store) -> None:

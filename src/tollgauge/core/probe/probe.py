@@ -113,6 +113,42 @@ class ProbeResult:
         return self.timings.delay > LATE_MS
 
 
+class DayProbe(msgspec.Struct, frozen=True):
+    """The part of a ProbeResult that day sums and windows read, with the same names.
+
+    Reading one from the database takes a quarter of the time of a ProbeResult. A score reads about
+    twenty.
+    """
+
+    at: int
+    outcome: Outcome
+    attribution: Attribution
+    up: bool
+    payable: bool
+    compliant: bool
+    compliance: int
+    accepts: int | None
+    findings: tuple[Finding, ...]
+    reason: str
+    tls_not_after: int | None
+    total: int
+    holds: int
+    confirms: bool
+
+    @property
+    def scored(self) -> bool:
+        """Whether this probe counts in a score."""
+        return self.attribution is Attribution.TARGET
+
+    @property
+    def latency_ms(self) -> int | None:
+        """Milliseconds of the exchange; None if it was not up."""
+        return self.total if self.up else None
+
+
+AnyProbe = ProbeResult | DayProbe
+
+
 def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
     """Judge an exchange and the lint of its envelope. Never raises."""
     if isinstance(exchange.result, Fault):
@@ -261,19 +297,17 @@ def holds_ms(*, payable: bool, interval_ms: int) -> int:
     return min(max(interval_ms * 3 // 2, HOLDS_MIN_MS), HOLDS_MAX_MS)
 
 
-def statement(result: ProbeResult) -> Statement | None:
-    """Return the statement of a result, or of a row of one; None if it does not describe the
-    target.
-    """
-    if not describes_target(result):
+def statement(result: AnyProbe) -> Statement | None:
+    """Return the statement of a result; None if it does not describe the target."""
+    if result.attribution is not Attribution.TARGET:
         return None
     return Statement(
-        at=result.at,
-        holds=result.holds,
-        up=result.up,
-        payable=result.payable,
-        compliance=result.compliance,
-        refused=OUTCOMES[result.outcome].refusal,
+        result.at,
+        result.holds,
+        result.up,
+        result.payable,
+        result.compliance,
+        OUTCOMES[result.outcome].refusal,
     )
 
 

@@ -21,7 +21,7 @@ from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.probe import latency as latency_histogram
 from tollgauge.core.probe.latency import Histogram
 from tollgauge.core.probe.outcome import Outcome
-from tollgauge.core.probe.probe import NO_SPANS, ProbeResult, Spans, spans_sum
+from tollgauge.core.probe.probe import NO_SPANS, AnyProbe, Spans, spans_sum
 
 SLOT_MS: Final = 30 * MINUTE_MS
 Reasons = tuple[tuple[str, int], ...]
@@ -60,37 +60,46 @@ class Rollup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     blocked: int = 0
 
 
-def rollup(day: int, results: Iterable[ProbeResult], *, spans: Spans = NO_SPANS) -> Rollup:
+def rollup(day: int, results: Iterable[AnyProbe], *, spans: Spans = NO_SPANS) -> Rollup:
     """Return the sums of a day's probes, in any order, with their spans. Raises RollupError for a
     probe of another day.
     """
     begin = day * DAY_MS
-    counted = [result for result in results if not result.confirms]
-    for result in counted:
+    scored = up = compliant = payable = compliance = slots = blocked = 0
+    latencies: list[int] = []
+    reasons: dict[str, int] = {}
+    for result in results:
+        if result.confirms:
+            continue
         if not begin <= result.at < begin + DAY_MS:
             raise RollupError(f"A probe at {result.at} ms does not belong to day {day}.")
-    scored = [result for result in counted if result.scored]
-    latencies = [result.latency_ms for result in scored if result.latency_ms is not None]
-    reasons = Counter(
-        result.reason or result.attribution.value for result in counted if not result.scored
-    )
-    slots = 0
-    for result in scored:
+        if not result.scored:
+            reason = result.reason or result.attribution.value
+            reasons[reason] = reasons.get(reason, 0) + 1
+            continue
+        scored += 1
+        up += result.up
+        compliant += result.compliant
+        payable += result.payable
+        compliance += result.compliance
         slots |= 1 << (result.at - begin) // SLOT_MS
+        blocked += result.outcome is Outcome.BLOCKED
+        if (latency := result.latency_ms) is not None:
+            latencies.append(latency)
     return Rollup(
         day=day,
-        probes=len(counted),
-        scored=len(scored),
-        up=sum(result.up for result in scored),
-        compliant=sum(result.compliant for result in scored),
-        payable=sum(result.payable for result in scored),
-        compliance=sum(result.compliance for result in scored),
+        probes=scored + sum(reasons.values()),
+        scored=scored,
+        up=up,
+        compliant=compliant,
+        payable=payable,
+        compliance=compliance,
         slots=slots,
         latency_sum=sum(latencies),
         latency=latency_histogram.of(latencies),
         excluded=tuple(sorted(reasons.items())),
         spans=spans,
-        blocked=sum(result.outcome is Outcome.BLOCKED for result in scored),
+        blocked=blocked,
     )
 
 
@@ -122,22 +131,21 @@ def merge(parts: Sequence[Rollup]) -> Rollup:
     )
 
 
-_KEYS: Final = {name: to_camel(name) for name in Rollup.__struct_fields__}
+_KEYS: Final = tuple(map(to_camel, Rollup.__struct_fields__))
 
 
 def day_document(sums: Rollup) -> dict[str, Any]:
     """Return the JSON object of a day, as in evidence."""
-    document = {key: getattr(sums, name) for name, key in _KEYS.items()}
-    return document | {
-        "latency": sorted(sums.latency),
-        "excluded": sorted(sums.excluded),
-        "spans": structs.asdict(sums.spans),
-    }
+    document = dict(zip(_KEYS, structs.astuple(sums), strict=True))
+    document["latency"] = sorted(sums.latency)
+    document["excluded"] = sorted(sums.excluded)
+    document["spans"] = structs.asdict(sums.spans)
+    return document
 
 
 def day_from_document(document: Mapping[str, Any]) -> Rollup:
     """The inverse of `day_document`."""
-    values = {name: document[key] for name, key in _KEYS.items()}
+    values = {n: document[key] for n, key in zip(Rollup.__struct_fields__, _KEYS, strict=True)}
     values["latency"] = tuple(map(tuple, values["latency"]))
     values["excluded"] = tuple(map(tuple, values["excluded"]))
     return Rollup(**values | {"spans": Spans(**values["spans"])})

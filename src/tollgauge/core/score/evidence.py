@@ -26,7 +26,7 @@ from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.directory.discovery import TERM_EVENTS
 from tollgauge.core.endpoint.terms import MAX_FORMS, Amount, Quote, Text
 from tollgauge.core.probe.exchange import Severity
-from tollgauge.core.probe.probe import ProbeResult
+from tollgauge.core.probe.probe import AnyProbe
 from tollgauge.core.probe.rollup import Rollup, day_from_document
 from tollgauge.core.score.prices import Price
 
@@ -228,7 +228,7 @@ class LastProbe:
     """Lint rules that fired: [slug, severity, message]"""
 
     @classmethod
-    def of(cls, result: ProbeResult) -> LastProbe:
+    def of(cls, result: AnyProbe) -> LastProbe:
         """Return the part of a result that evidence contains."""
         return cls(
             at=result.at,

@@ -14,6 +14,7 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 import orjson
@@ -145,7 +146,10 @@ def parse(text: bytes) -> object:
 def to_document(evidence: Evidence) -> dict[str, Any]:
     """Return the JSON object of an evidence, with sorted arrays."""
     document: dict[str, Any] = _FORM.dump_python(evidence, exclude={"days"})
-    document["days"] = sorted(map(day_document, evidence.days), key=_values_of)
+    days = [day_document(row) for row in evidence.days]
+    # No two days of our own evidence are equal, so their other values are not compared.
+    repeated = len({row["day"] for row in days}) < len(days)
+    document["days"] = sorted(days, key=_values_of if repeated else itemgetter("day"))
     for probe in filter(None, (document["last"], document["envelope"])):
         probe["rules"] = sorted(probe["rules"])
     for holder in (document, document["state"] or {}, *document["changes"]):

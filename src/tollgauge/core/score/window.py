@@ -16,7 +16,7 @@ from msgspec import structs
 
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
 from tollgauge.core.probe.outcome import Outcome
-from tollgauge.core.probe.probe import NO_SPANS, ProbeResult, Statement, spans, statement
+from tollgauge.core.probe.probe import NO_SPANS, AnyProbe, Statement, spans, statement
 from tollgauge.core.probe.rollup import Rollup, rollup
 from tollgauge.core.score.evidence import LastProbe, LatestState
 
@@ -41,7 +41,7 @@ class Latest(msgspec.Struct, frozen=True, kw_only=True):
     state: LatestState | None = None
 
     @classmethod
-    def of(cls, results: Sequence[ProbeResult]) -> Latest:
+    def of(cls, results: Sequence[AnyProbe]) -> Latest:
         """Return those of results in the order of time."""
         last = next((one for one in reversed(results) if one.scored), None)
         envelope = next(
@@ -94,7 +94,7 @@ class ClosedDays(msgspec.Struct, frozen=True, array_like=True):
     latest: Latest = NOTHING
 
     def with_day(
-        self, closed: ClosedDay, results: Sequence[ProbeResult]
+        self, closed: ClosedDay, results: Sequence[AnyProbe]
     ) -> tuple[ClosedDays, tuple[ClosedDay, ...]]:
         """Return the closed days with one more, or with a new version of one; and the days that
         leave the window. `results` are the day's probes in the order of time.
@@ -137,7 +137,7 @@ class Window:
         return self.latest.state
 
 
-def window_of(closed: ClosedDays, opened: Sequence[ProbeResult], *, as_of: int) -> Window:
+def window_of(closed: ClosedDays, opened: Sequence[AnyProbe], *, as_of: int) -> Window:
     """Return the window up to `as_of` (ms UTC).
 
     Args:
@@ -148,7 +148,7 @@ def window_of(closed: ClosedDays, opened: Sequence[ProbeResult], *, as_of: int) 
     today = day_of(as_of)
     first = today - DAYS + 1
     days = {one.day: (one.sums, one.said) for one in closed.days if one.day <= today}
-    by_day: dict[int, list[ProbeResult]] = {}
+    by_day: dict[int, list[AnyProbe]] = {}
     for result in opened:
         by_day.setdefault(day_of(result.at), []).append(result)
     for day, results in by_day.items():
@@ -160,7 +160,7 @@ def window_of(closed: ClosedDays, opened: Sequence[ProbeResult], *, as_of: int) 
 
 
 def day_of_probes(
-    day: int, results: Sequence[ProbeResult], *, before: Statement | None, until: int
+    day: int, results: Sequence[AnyProbe], *, before: Statement | None, until: int
 ) -> tuple[Rollup, Statement | None]:
     """Return the sums of a day and its last statement.
 

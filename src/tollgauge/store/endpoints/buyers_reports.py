@@ -18,7 +18,7 @@ from tollgauge.core.endpoint.buyers_reports import (
     BuyerOutcome,
     BuyersReports,
 )
-from tollgauge.db.codec import Encoded
+from tollgauge.db.codec import enum_of
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
 
@@ -30,7 +30,7 @@ buyer_report: Final = sa.Table(
     sa.Column("nonce", sa.LargeBinary, primary_key=True),
     sa.Column("endpoint_id", sa.Text, nullable=False),
     sa.Column("pay_to", sa.LargeBinary, nullable=False),
-    sa.Column("outcome", Encoded(str, BuyerOutcome), nullable=False),
+    sa.Column("outcome", enum_of(BuyerOutcome), nullable=False),
     # The time of the payment in the statement (ms UTC).
     sa.Column("at", sa.BigInteger, nullable=False),
     sa.Column("signature", sa.LargeBinary, nullable=False),

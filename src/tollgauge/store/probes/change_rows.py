@@ -24,7 +24,7 @@ from tollgauge.core.watch.change_state import PUBLIC_N, ChangeState
 from tollgauge.core.watch.changes import Change
 from tollgauge.core.watch.watch_rules import CHANGES_MS
 from tollgauge.db import meta, schema
-from tollgauge.db.codec import Encoded, JsonObject, json_of, to_json
+from tollgauge.db.codec import JsonObject, enum_of, json_of, to_json
 from tollgauge.db.schema import ForeignText, Serial, metadata, partial_index
 from tollgauge.store import rows
 from tollgauge.store.endpoints import endpoints
@@ -41,7 +41,7 @@ change = sa.Table(
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), nullable=False),
     sa.Column("at", sa.BigInteger, nullable=False),
     sa.Column("type", sa.Text, nullable=False),
-    sa.Column("severity", Encoded(str, Severity), nullable=False),
+    sa.Column("severity", enum_of(Severity), nullable=False),
     # Of a liveness change: the number of failures in a row that the watches wait for; otherwise
     # NULL.
     sa.Column("sensitivity", sa.Integer),

@@ -18,7 +18,7 @@ from tollgauge.core.endpoint.identity import Endpoint, Listing
 from tollgauge.core.probe.attribution import LastUp, NetworkProbe, VantageState, sign
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
-from tollgauge.db.codec import Encoded
+from tollgauge.db.codec import enum_of
 from tollgauge.db.schema import ForeignText, metadata
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
@@ -37,8 +37,8 @@ vantage_probe = sa.Table(
     sa.Column("asked_at", sa.BigInteger),
     # The latest result; NULL before any.
     sa.Column("at", sa.BigInteger),
-    sa.Column("outcome", Encoded(str, Outcome)),
-    sa.Column("attribution", Encoded(str, Attribution)),
+    sa.Column("outcome", enum_of(Outcome)),
+    sa.Column("attribution", enum_of(Attribution)),
     sa.Column("reason", ForeignText),
     sa.Column("status", sa.Integer),
     sa.Column("up", sa.Boolean),

@@ -18,7 +18,7 @@ from tollgauge.core.endpoint.identity import Listing
 from tollgauge.core.endpoint.terms import KnownOffer
 from tollgauge.core.guard.bundle import LISTED_MS, Variant
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
-from tollgauge.db.codec import Encoded
+from tollgauge.db.codec import enum_of
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.db.schema import score as score_table
@@ -80,7 +80,7 @@ def _record_rows(tx: Connection, found: Sequence[Any]) -> tuple[RecordRow, ...]:
 bundle: Final = sa.Table(
     "bundle",
     metadata,
-    sa.Column("variant", Encoded(str, Variant), primary_key=True),
+    sa.Column("variant", enum_of(Variant), primary_key=True),
     sa.Column("as_of", sa.BigInteger, nullable=False),
     sa.Column("took_ms", sa.BigInteger, nullable=False),
     sa.Column("policy_version", sa.Integer, nullable=False),

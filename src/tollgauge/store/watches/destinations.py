@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.core.watch.watch_rules import DestinationKind
-from tollgauge.db.codec import Encoded
+from tollgauge.db.codec import enum_of
 from tollgauge.db.schema import metadata, partial_index
 from tollgauge.store import rows
 
@@ -27,7 +27,7 @@ destination = sa.Table(
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("watch_id", sa.Text, nullable=False),
-    sa.Column("kind", Encoded(str, DestinationKind), nullable=False),
+    sa.Column("kind", enum_of(DestinationKind), nullable=False),
     sa.Column("sealed_url", sa.LargeBinary, nullable=False),
     sa.Column("masked", sa.Text, nullable=False),
     sa.Column("created_at", sa.BigInteger, nullable=False),

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.watch import watch_rules as rules
 from tollgauge.core.watch.watch_rules import WatchRequest, WatchState
-from tollgauge.db.codec import Encoded, Texts
+from tollgauge.db.codec import Texts, enum_of
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import metadata
 from tollgauge.store import rows
@@ -36,7 +36,7 @@ watch = sa.Table(
     # The sealed signing key; NULL while no destination needs one.
     sa.Column("sealed_key", sa.LargeBinary),
     sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), nullable=False),
-    sa.Column("state", Encoded(str, WatchState), nullable=False),
+    sa.Column("state", enum_of(WatchState), nullable=False),
     sa.Column("events", Texts, nullable=False),
     sa.Column("sensitivity", sa.Integer, nullable=False),
     sa.Column("digest", sa.Boolean, nullable=False),
