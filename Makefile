@@ -3,7 +3,7 @@ PYTHON ?=
 VENV := .venv
 ARGS ?=
 
-.PHONY: bench demo test test-adapters test-all setup setup-test clean docs docs-site
+.PHONY: bench demo test test-adapters test-all sdk-update setup setup-test clean docs docs-site
 
 demo: setup  ## run the whole service on this machine until Ctrl-C
 	$(VENV)/bin/tollgauge demo --history-days 30 $(ARGS)
@@ -26,6 +26,9 @@ setup-test:  ## the same, and install the tests' programs from Debian
 bench:  ## run the benchmarks and write docs/benchmarks.md (takes an hour)
 	bash scripts/setup.sh bench $(PYTHON)
 	$(VENV)/bin/python -m bench.document $(ARGS)
+
+sdk-update: setup-test  ## move the pins of the official x402 SDKs, regenerate their tables, print the differences
+	bash scripts/sdk-update.sh
 
 docs:  ## regenerate the documents that are generated from code
 	$(VENV)/bin/python docs/generate.py

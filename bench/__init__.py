@@ -29,6 +29,7 @@ BENCHES: Final[Mapping[str, str]] = {
     "history": "bench.history",
     "index": "bench.index",
     "inflight": "bench.inflight",
+    "oracle": "bench.oracle.referee",
     "paid": "bench.paid",
     "probe": "bench.probe",
     "reads": "bench.reads",

@@ -18,11 +18,12 @@ This page is long because it has a section for each rule, to which findings link
 
 The linter checks the response to an unpaid request. An *error* means that a stock client could not
 pay, or would pay the wrong amount or address; a *warning* means that some clients fail, or that the
-description of the resource is defective; *info* is for information only. A **fatal** rule means
-that a stock client cannot pay: at all if the rule is about the envelope, or with that entry if it
-is about an entry of `accepts` (one payable entry is enough). A fatal warning does not make an
-endpoint unpayable: clients of its vendor may pay where the official ones cannot. `compliant` means
-that there are no errors.
+description of the resource is defective; *info* is for information only. The column *official
+clients* names the clients that cannot pay: at all if the rule is about the envelope, or with that
+entry if it is about an entry of `accepts` (one payable entry is enough). An endpoint is `payable`
+if one official client can pay; `payableBy` names those that can: the SDKs for TypeScript and
+Python, and Circle's client for Gateway. Clients of an endpoint's vendor may pay where none of them
+can. `compliant` means that there are no errors.
 
 Every scheme that an official client supports is evaluated on EVM networks, Solana and TON. Other
 networks are listed as not evaluated and are never reported as wrong.
@@ -31,14 +32,15 @@ The pages `/lint/rules` of every service and `tollgauge lint --explain RULE` als
 that breaks the rule and one that does not. The fixes for each web framework are
 [at the end](#fixes), one section per kind of fix.
 """
-_TABLE: Final = "| rule | severity | fatal |\n|---|---|---|\n"
+_TABLE: Final = "| rule | severity | official clients |\n|---|---|---|\n"
 
 
 def lint_rules() -> str:
     """Return the page as Markdown."""
     explanations = [row for rule in ALL_RULES if (row := explain(rule.slug)) is not None]
     rows = "".join(
-        f"| [`{rule.slug}`](#{rule.slug}) | {rule.severity} | {'yes' if rule.fatal else ''} |\n"
+        f"| [`{rule.slug}`](#{rule.slug}) | {rule.severity} |"
+        f" {rule.effect if rule.stops else ''} |\n"
         for rule in ALL_RULES
     )
     rules = "".join(_section(explanation) for explanation in explanations)
@@ -48,7 +50,7 @@ def lint_rules() -> str:
 
 def _section(explanation: Explanation) -> str:
     rule, source = explanation.rule, explanation.entry.source
-    kind = f"*{rule.severity}{', fatal' if rule.fatal else ''}*"
+    kind = f"*{rule.severity}; {rule.effect}*"
     fix = f"[{explanation.remedy.title.lower()}](#{_anchor(explanation.remedy)})"
     return (
         f"\n## {rule.slug}\n\n{kind}. {explanation.what}\n\nFix: {rule.fix}\n"

@@ -250,7 +250,7 @@ def test_lint_refuses_json_together_with_a_format(tollgauge: Command) -> None:
 def test_lint_explains_a_rule(tollgauge: Command, name: str) -> None:
     done = tollgauge("lint", "--explain", name)
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("domain-wrong (error, a stock client cannot pay)\n")
+    assert done.out.startswith("domain-wrong (error; no client can pay)\n")
     for words in (
         "Fix: Write the EIP-712 domain",
         "EIP-712",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.support.chain_nodes import balance
+from tests.support.token_balance import balance
 
 from tollgauge.clients.peer import public_authorities
 from tollgauge.demo.anvil import ChainError, find_anvil

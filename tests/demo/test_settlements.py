@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import pytest
-from tests.support.chain_nodes import balance
+from tests.support.token_balance import balance
 
 from tollgauge import app
 from tollgauge.core.base.units import DAY_MS, HOUR_MS

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from eth_account import Account
-from tests.support.chain_nodes import balance
 from tests.support.paying_clients import node
+from tests.support.token_balance import balance
 from web3 import Web3
 from web3.exceptions import ContractLogicError
 

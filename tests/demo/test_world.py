@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import httpx
 import pytest
-from tests.support.chain_nodes import balance
+from tests.support.token_balance import balance
 
 from tollgauge.clients.peer import public_authorities
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS

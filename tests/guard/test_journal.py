@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from tests.support.chain_nodes import balance
 from tests.support.command_server import command
 from tests.support.guarded_clients import (
     Setup,
@@ -33,6 +32,7 @@ from tests.support.paying_clients import (
 from tests.support.paying_process import HELD
 from tests.support.seller_world import FUNDS, SellerWorld, seller_world
 from tests.support.sellers import KNOWN_PRICE, TAKERS
+from tests.support.token_balance import balance
 from tests.support.trace_world import request_trace, trace_service
 
 from tollgauge.demo.chain import TestAccount

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from tests.support.chain_nodes import balance
 from tests.support.command_server import command as prepared_command
 from tests.support.examples import THOROUGH
 from tests.support.statements import fetch
+from tests.support.token_balance import balance
 from tests.support.trace_world import World, encode_call
 
 from tollgauge.clients.chain.logs import ChainLogs

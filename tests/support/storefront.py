@@ -16,8 +16,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from tests.support.chain_nodes import balance
 from tests.support.processes import free_port
+from tests.support.token_balance import balance
 
 from tollgauge import app
 from tollgauge.clients.facilitator import FacilitatorSettings

@@ -18,10 +18,10 @@ import httpx
 import pytest
 import sqlalchemy as sa
 from structlog.testing import capture_logs
-from tests.support.chain_nodes import balance
 from tests.support.command_server import command as prepared_command
 from tests.support.reconciliation import forget_payment
 from tests.support.statements import fetch
+from tests.support.token_balance import balance
 from tests.support.trace_world import World as Signer
 from tests.support.trace_world import encode_call
 

@@ -19,9 +19,9 @@ import pytest_asyncio
 from eth_account import Account
 from mcp import Client
 from mcp_types import CallToolResult, RequestParamsMeta, TextContent
-from tests.support.chain_nodes import balance
 from tests.support.command_server import command as prepared_command
 from tests.support.paying_clients import node
+from tests.support.token_balance import balance
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner

@@ -22,8 +22,8 @@ import trustme
 from eth_account import Account
 from eth_account.messages import encode_typed_data
 from sqlalchemy import Connection
-from tests.support.chain_nodes import balance
 from tests.support.paying_clients import node
+from tests.support.token_balance import balance
 from x402 import x402Client
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 from x402.mechanisms.evm.signers import EthAccountSigner

@@ -109,7 +109,7 @@ def bare_network(envelope: Json) -> Json:
 
 
 def no_domain_name(envelope: Json) -> Json:
-    """Without the EIP-712 name, which a client needs to sign."""
+    """Without the EIP-712 name: only the official Python client can sign."""
     return _with_entry(envelope, extra={"version": "2"})
 
 

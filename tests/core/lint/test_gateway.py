@@ -6,7 +6,6 @@ import base64
 import json
 from typing import Any
 
-import pytest
 from eth_account import Account
 from tests.support.lint_envelopes import (
     MISSING,
@@ -17,10 +16,10 @@ from tests.support.lint_envelopes import (
     fired_rules,
     lint_answer,
 )
-from tests.support.official_clients import ask_typescript, python_client, question
 from x402.mechanisms.evm.eip712 import hash_eip3009_authorization
 from x402.mechanisms.evm.types import ExactEIP3009Authorization
 
+from bench.oracle.clients import python_client
 from tollgauge.core.lint.example import ANSWERS
 from tollgauge.core.probe.exchange import Severity
 
@@ -37,32 +36,6 @@ def test_gateway_offer_is_payable_with_a_warning() -> None:
     result = lint_answer(OFFER)
     assert fired_rules(result) == {"gateway-only"}
     assert (result.payable, result.compliant) == (True, True)
-
-
-VALUES: dict[str, list[Any]] = {
-    "extra.version": ["1", "2", 1, MISSING],
-    "extra.verifyingContract": [WALLET, WALLET.lower(), "0x77", "Gateway", 5, MISSING],
-    "payTo": ["0xYOUR_WALLET"],
-    "amount": ["0.01", "5"],
-    "network": ["eip155:x", "eip155:5042"],
-    "extra.name": ["GatewayWalletBatched"],
-}
-
-
-@pytest.mark.node
-def test_gateway_offer_is_payable_where_the_client_of_circle_signs() -> None:
-    offers = [
-        change_envelope(OFFER, ENTRY + member, value)
-        for member, values in VALUES.items()
-        for value in values
-    ]
-    refusals = ask_typescript([question(offer, ["circle"]) for offer in offers])
-    wrong = [
-        (offer["accepts"][0], refusal[:90], fired_rules(lint_answer(offer)))
-        for offer, refusal in zip(offers, refusals, strict=True)
-        if lint_answer(offer).payable is bool(refusal)
-    ]
-    assert wrong == []
 
 
 def test_official_client_signs_a_gateway_offer_over_another_contract() -> None:

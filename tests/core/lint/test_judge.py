@@ -27,7 +27,7 @@ from tests.support.lint_envelopes import (
 
 from tollgauge.core.lint.judge import ALL_RULES, FINDINGS_MAX, lint
 from tollgauge.core.lint.parsing import ENTRIES_MAX
-from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind, Severity
+from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind, OfficialClient, Severity
 
 
 def test_perfect_v2_answer_has_no_findings() -> None:
@@ -86,16 +86,8 @@ def test_only_a_402_is_a_challenge(status: int, rule: str) -> None:
 
 ENTRY = "accepts.0."
 FATAL = [
-    ("x402Version", "2", "version-form"),
-    ("x402Version", MISSING, "version-form"),
-    ("x402Version", 3, "version-form"),
     ("x402Version", True, "version-form"),
-    ("error", 5, "error-text"),
-    ("resource", URL, "resource-shape"),
-    ("resource.url", MISSING, "resource-shape"),
-    ("resource.tags", [1], "resource-shape"),
-    ("resource.description", {}, "resource-shape"),
-    ("extensions", [], "extensions-object"),
+    ("x402Version", 2.5, "version-form"),
     ("accepts", MISSING, "accepts-missing"),
     ("accepts", {}, "accepts-missing"),
     ("accepts", [], "accepts-empty"),
@@ -124,7 +116,6 @@ FATAL = [
     (ENTRY + "maxTimeoutSeconds", True, "timeout-form"),
     (ENTRY + "maxTimeoutSeconds", 10**30, "timeout-form"),
     (ENTRY + "maxTimeoutSeconds", 5, "timeout-too-short"),
-    (ENTRY + "extra", MISSING, "domain-missing"),
     (ENTRY + "extra", [], "extra-object"),
     (ENTRY + "extra.version", MISSING, "domain-missing"),
     (ENTRY + "extra.name", "USDC", "domain-wrong"),
@@ -138,7 +129,53 @@ def test_no_stock_client_pays_by_a_fatally_broken_envelope(
 ) -> None:
     result = lint_answer(change_envelope(V2, path, value), V1)
     assert rule in fired_rules(result)
-    assert (result.payable, result.compliant) == (False, False)
+    assert (result.payable, result.payable_by, result.compliant) == (False, frozenset(), False)
+
+
+TYPESCRIPT, PYTHON, _ = OfficialClient
+ONE_CLIENT = [
+    ("x402Version", "2", "version-form", PYTHON),
+    ("x402Version", MISSING, "version-form", PYTHON),
+    ("x402Version", 3, "version-form", PYTHON),
+    ("error", 5, "error-text", TYPESCRIPT),
+    ("resource", URL, "resource-shape", TYPESCRIPT),
+    ("resource.url", MISSING, "resource-shape", TYPESCRIPT),
+    ("resource.tags", [1], "resource-shape", TYPESCRIPT),
+    ("resource.description", {}, "resource-shape", TYPESCRIPT),
+    ("extensions", [], "extensions-object", TYPESCRIPT),
+    (ENTRY + "extra", MISSING, "domain-missing", PYTHON),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "rule", "client"), ONE_CLIENT)
+def test_envelope_that_only_one_client_pays_is_payable_and_not_compliant(
+    path: str, value: Any, rule: str, client: OfficialClient
+) -> None:
+    result = lint_answer(change_envelope(V2, path, value), V1)
+    assert rule in fired_rules(result)
+    assert (result.payable, result.payable_by, result.compliant) == (
+        True,
+        frozenset({client}),
+        False,
+    )
+
+
+def test_unreadable_later_entry_stops_only_the_python_client() -> None:
+    good = V2["accepts"][0]
+    for later in ("exact", {}, {**good, "amount": 10_000}, {**good, "payTo": None}):
+        result = lint_answer(change_envelope(V2, "accepts", [good, later]))
+        assert result.payable_by == {TYPESCRIPT}
+    readable = {**good, "payTo": "0xYOUR_WALLET"}
+    both = lint_answer(change_envelope(V2, "accepts", [good, readable]))
+    assert both.payable_by == {TYPESCRIPT, PYTHON}
+    ton = {**good, "network": "tvm:-239"}
+    assert not lint_answer(change_envelope(V2, "accepts", [ton, "exact"])).payable
+
+
+def test_price_above_the_cap_of_the_clients_is_a_finding_and_payable() -> None:
+    result = lint_answer(change_envelope(V2, ENTRY + "amount", "5000000"))
+    assert "amount-above-cap" in fired_rules(result)
+    assert result.payable_by == {TYPESCRIPT, PYTHON}
 
 
 @pytest.mark.parametrize(
@@ -216,8 +253,6 @@ def test_warning_costs_neither_payability_nor_compliance(path: str, value: Any, 
     ("path", "value", "rule"),
     [
         (ENTRY + "network", "eip155:8453", "network-form"),
-        (ENTRY + "resource", MISSING, "v1-resource"),
-        (ENTRY + "outputSchema", "x", "v1-texts"),
         (ENTRY + "maxTimeoutSeconds", "60", "timeout-form"),
         (ENTRY + "maxAmountRequired", MISSING, "amount-form"),
         ("x402Version", MISSING, "version-form"),
@@ -227,6 +262,21 @@ def test_version_1_has_specific_fatal_errors(path: str, value: Any, rule: str) -
     result = lint_answer(body=change_envelope(V1, path, value))
     assert rule in fired_rules(result)
     assert not result.payable
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "rule"),
+    [
+        (ENTRY + "resource", MISSING, "v1-resource"),
+        (ENTRY + "outputSchema", "x", "v1-texts"),
+    ],
+)
+def test_python_client_rejects_members_of_version_1_that_typescript_ignores(
+    path: str, value: Any, rule: str
+) -> None:
+    result = lint_answer(body=change_envelope(V1, path, value))
+    assert rule in fired_rules(result)
+    assert result.payable_by == {TYPESCRIPT}
 
 
 def test_version_2_members_do_not_belong_in_version_1() -> None:

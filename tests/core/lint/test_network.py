@@ -22,12 +22,7 @@ from tests.support.lint_envelopes import (
     lint_answer,
     wheres,
 )
-from x402.mechanisms.evm.default_assets import DEFAULT_ASSETS
-from x402.mechanisms.evm.v1.constants import V1_NETWORK_CHAIN_IDS, V1_NETWORKS
 
-from tollgauge.core.base import units
-from tollgauge.core.base.units import ASSETS, SOLANA_NETWORKS, V1_NETWORKS_DIVIDED
-from tollgauge.core.lint.network import MEMO_MAX
 from tollgauge.core.probe.exchange import Lint, Severity
 
 ENTRY = "accepts.0."
@@ -239,62 +234,6 @@ def test_network_on_which_clients_of_version_1_differ_is_worth_a_note() -> None:
     assert "network-divided" in fired_rules(result)
     assert (result.payable, result.compliant) == (True, True)
     assert "network-divided" not in fired_rules(on("base"))
-
-
-@pytest.mark.node
-def test_names_of_version_1_are_those_of_the_installed_sdks() -> None:
-    python = {name: f"eip155:{chain}" for name, chain in V1_NETWORK_CHAIN_IDS.items()}
-    solana = sdk_file("mechanisms", "svm", "constants.py").V1_TO_V2_NETWORK_MAP
-    script = node(
-        'import { EVM_NETWORK_CHAIN_ID_MAP } from "@x402/evm/v1";'
-        "console.log(JSON.stringify(EVM_NETWORK_CHAIN_ID_MAP))"
-    )
-    typescript = {name: f"eip155:{chain}" for name, chain in script.items()}
-    assert {**python, **typescript, **solana} == units.V1_NETWORKS
-    registered = {name for name in V1_NETWORKS if python.get(name) == typescript.get(name)}
-    assert units.V1_NETWORKS.keys() - registered - solana.keys() == V1_NETWORKS_DIVIDED
-    assert set(solana.values()) == SOLANA_NETWORKS
-    assert sdk_file("mechanisms", "svm", "constants.py").MAX_MEMO_BYTES == MEMO_MAX
-
-
-@pytest.mark.node
-def test_tokens_that_clients_take_by_default_are_those_of_the_installed_sdks() -> None:
-    script = node(
-        'import { DEFAULT_ASSETS } from "@x402/evm"; console.log(JSON.stringify(DEFAULT_ASSETS))'
-    )
-    listed = [
-        (network, token["asset"].lower(), token["symbol"], token["decimals"], token["name"],
-         token["version"], token.get("asset_transfer_method", token.get("assetTransferMethod")))
-        for table in (DEFAULT_ASSETS, script)
-        for network, tokens in table.items()
-        for token in tokens
-    ]  # fmt: skip
-    ours = {
-        (asset.network, asset.address, asset.symbol, asset.decimals, asset.domain_name,
-         asset.domain_version, None if asset.eip3009 else "permit2")
-        for asset in ASSETS.values()
-        if asset.default and asset.network.startswith("eip155:")
-    }  # fmt: skip
-    assert set(listed) == ours
-
-
-def test_tokens_of_solana_are_those_of_the_installed_sdk() -> None:
-    text = Path(x402.__file__).parent.joinpath("mechanisms", "svm", "default_assets.py").read_text()
-    constants = sdk_file("mechanisms", "svm", "constants.py")
-    body = text[text.index("DEFAULT_ASSETS") : text.index("def _resolve_network_key")]
-    names = {"SvmDefaultAsset": object, **vars(constants)}
-    exec(body, names)
-    listed = {
-        (network, token["asset"], token["symbol"], token["decimals"])
-        for network, tokens in names["DEFAULT_ASSETS"].items()
-        for token in tokens
-    }
-    ours = {
-        (asset.network, asset.address, asset.symbol, asset.decimals)
-        for asset in ASSETS.values()
-        if asset.network in SOLANA_NETWORKS
-    }
-    assert listed == ours
 
 
 USDT0 = "0x779Ded0c9e1022225f8E0630b35a9b54bE713736"

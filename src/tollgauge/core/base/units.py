@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Final
+
+from tollgauge.core.base.sdk import SDK, Asset
 
 Clock = Callable[[], int]
 """Returns the current time in milliseconds UTC."""
@@ -44,43 +45,18 @@ EVM_SIGNATURE_PATTERN: Final = re.compile(r"0x(?:[0-9a-fA-F]{2}){65,4096}", re.A
 """A signature: 65 bytes of a key, or more of a contract wallet."""
 
 BASE: Final = "eip155:8453"
-_SOLANA: Final = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
-_SOLANA_DEVNET: Final = "solana:EtWTRABZaYq6iMfeYKouRu166VU2xqa1"
-_SOLANA_TESTNET: Final = "solana:4uhcVJyU9pJkvQyS88uRDiswHXSCkY3z"
-
 V1_NETWORKS: Final[dict[str, str]] = {
-    "ethereum": "eip155:1",
-    "sepolia": "eip155:11155111",
-    "base": BASE,
-    "base-sepolia": "eip155:84532",
-    "avalanche": "eip155:43114",
-    "avalanche-fuji": "eip155:43113",
-    "polygon": "eip155:137",
-    "polygon-amoy": "eip155:80002",
-    "abstract": "eip155:2741",
-    "abstract-testnet": "eip155:11124",
-    "celo": "eip155:42220",
-    "educhain": "eip155:41923",
-    "flare": "eip155:14",
-    "iotex": "eip155:4689",
-    "megaeth": "eip155:4326",
-    "monad": "eip155:143",
-    "monad-testnet": "eip155:10143",
-    "peaq": "eip155:3338",
-    "sei": "eip155:1329",
-    "sei-testnet": "eip155:1328",
-    "skale-base-sepolia": "eip155:324705682",
-    "stable": "eip155:988",
-    "stable-testnet": "eip155:2201",
-    "story": "eip155:1514",
-    "solana": _SOLANA,
-    "solana-devnet": _SOLANA_DEVNET,
-    "solana-testnet": _SOLANA_TESTNET,
+    **SDK.v1_networks["python"],
+    **SDK.v1_networks["typescript"],
 }
-"""The network names of x402 v1 that an official client supports, as CAIP-2."""
+"""The network names of x402 v1 that an official client supports, as CAIP-2. Where the clients
+disagree about a chain, the chain of the TypeScript client.
+"""
 
 V1_NETWORKS_DIVIDED: Final = frozenset(
-    ["ethereum", "sepolia", "flare", "monad-testnet", "story", "educhain", "skale-base-sepolia"]
+    name
+    for name in V1_NETWORKS
+    if SDK.v1_networks["python"].get(name) != SDK.v1_networks["typescript"].get(name)
 )
 """Names of V1_NETWORKS that one official client does not support, or maps to another chain."""
 
@@ -98,104 +74,27 @@ although no version 1 client supports them.
 NETWORK_NAMES: Final = {caip2: name for name, caip2 in LEGACY_NETWORKS.items()}
 """The same names by CAIP-2."""
 
-SOLANA_NETWORKS: Final = frozenset({_SOLANA, _SOLANA_DEVNET, _SOLANA_TESTNET})
-"""The clusters that Solana clients support: mainnet, devnet, testnet."""
-
-_TON: Final = "tvm:-239"
-_TON_TESTNET: Final = "tvm:-3"
-TON_NETWORKS: Final = frozenset({_TON, _TON_TESTNET})
-"""The networks that TON clients support."""
-
 TEST_NETWORKS: Final = frozenset(
     {
         *(caip2 for name, caip2 in V1_NETWORKS.items() if name.partition("-")[2]),
         *("eip155:11155111", "eip155:421614", "eip155:11155420", "eip155:97", "eip155:17000"),
         *("eip155:51", "eip155:11142220", "eip155:5042002", "eip155:31611", "eip155:72344"),
         "eip155:181228",
-        _TON_TESTNET,
+        "tvm:-3",
     }
 )
 """Networks whose tokens are worthless, including all names of V1_NETWORKS with a hyphen."""
 _TEST_WORDS: Final = re.compile(r"test|devnet|sepolia|amoy|fuji", re.ASCII | re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
-    """A dollar token: its network and address, its decimals and its EIP-712 domain (empty outside
-    the EVM).
-
-    `default`: the official clients pay it without permission of their owner. `eip3009`: it accepts
-    transfers by signature (EIP-3009); otherwise only Permit2.
-    """
-
-    network: str
-    address: str
-    domain_name: str
-    symbol: str = "USDC"
-    decimals: int = 6
-    domain_version: str = "2"
-    default: bool = True
-    eip3009: bool = True
-
-
-_version_1 = partial(Asset, domain_version="1")
-_permit2 = partial(Asset, domain_version="1", eip3009=False)
-_mint = partial(Asset, domain_name="", domain_version="", eip3009=False)
-_jetton = partial(Asset, domain_name="", domain_version="", symbol="USDT", eip3009=False)
-
 _ASSETS: Final = (
-    Asset("eip155:8453", "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913", "USD Coin"),
-    Asset("eip155:84532", "0x036cbd53842c5426634e7929541ec2318f3dcf7e", "USDC"),
-    Asset("eip155:1", "0xa0b86991c6218b36c1d19d4a2e9eb0ce3606eb48", "USD Coin"),
-    Asset("eip155:137", "0x3c499c542cef5e3811e1192ce70d8cc03d5c3359", "USD Coin"),
-    Asset("eip155:42161", "0xaf88d065e77c8cc2239327c5edb3a432268e5831", "USD Coin"),
-    Asset("eip155:421614", "0x75faf114eafb1bdbe2f0316df893fd58ce46aa4d", "USD Coin"),
-    Asset("eip155:43114", "0xb97ef9ef8734c71904d8002f8b6bc66dd9c48a6e", "USD Coin"),
-    Asset("eip155:143", "0x754704bc059f8c67012fed69bc8a327a5aafb603", "USDC"),
-    Asset("eip155:10143", "0x534b2f3a21130d7a60830c2df862319e593943a3", "USDC"),
-    Asset("eip155:50", "0xfa2958cb79b0491cc627c1557f441ef849ca8eb1", "USDC"),
-    Asset("eip155:51", "0xb5ab69f7bbada22b28e79c8ffaece55ef1c771d4", "USDC"),
-    Asset("eip155:42220", "0xceba9300f2b948710d2653dd7b07f33a8b32118c", "USDC"),
-    Asset("eip155:11142220", "0x01c5c0122039549ad1493b8220cabedd739bc44e", "USDC"),
-    Asset("eip155:1329", "0xe15fc38f6d8c56af07bbcbe3baf5708a2bf42392", "USDC"),
-    Asset("eip155:1328", "0x4fcf1784b31630811181f670aea7a7bef803eaed", "USDC"),
-    Asset("eip155:5042", "0x3600000000000000000000000000000000000000", "USDC"),
-    Asset("eip155:5042002", "0x3600000000000000000000000000000000000000", "USDC"),
+    *SDK.assets,
     Asset("eip155:10", "0x0b2c639c533813f4aa9d7837caf62653d097ff85", "USD Coin", default=False),
     Asset("eip155:80002", "0x41e94eb019c0762f9bfcf9fb1e58725bfb0e7582", "USDC", default=False),
     Asset("eip155:43113", "0x5425890298aed601595a70ab815c96711a31bc65", "USD Coin", default=False),
     Asset(
         "eip155:4689", "0xcdf79194c6c285077a58da47641d4dbe51f63542", "Bridged USDC", default=False
     ),
-    _version_1("eip155:988", "0x779ded0c9e1022225f8e0630b35a9b54be713736", "USDT0", "USDT0"),
-    _version_1("eip155:2201", "0x78cf24370174180738c5b8e352b6d14c83a6c9a9", "USDT0", "USDT0"),
-    _version_1("eip155:14", "0xe7cd86e13ac4309349f30b3435a9d337750fc82d", "USD\u20ae0", "USDT0"),
-    _version_1("eip155:42220", "0x48065fbbe25f71c9282ddf5e1cd6d6a887483d5e", "Tether USD", "USDT"),
-    _version_1(
-        "eip155:42220", "0xd2ab3c9a02dbbab236bfec45d1d755df4267f771", "Tether America USD", "USAT"
-    ),
-    Asset("eip155:36900", "0x9cb8142aebbcdc60af7c97af897a67a8f3ca71c2", "USDC.e", "USDC.e"),
-    Asset("eip155:190415", "0x401ecb1d350407f13ba348573e5630b83638e30d", "Bridged USDC", "USDC.e"),
-    Asset("eip155:181228", "0x401ecb1d350407f13ba348573e5630b83638e30d", "Bridged USDC", "USDC.e"),
-    _permit2("eip155:4326", "0xfafddbb3fc7688494971a79cc65dca3ef82079e7", "MegaUSD", "MegaUSD", 18),
-    _permit2("eip155:31612", "0xdd468a1ddc392dcdbef6db6e34e89aa338f9f186", "Mezo USD", "mUSD", 18),
-    _permit2("eip155:31611", "0x118917a40faf1cd7a13db0ef56c86de7973ac503", "Mezo USD", "mUSD", 18),
-    _permit2("eip155:723487", "0x33ad9e4bd16b69b5bfded37d8b5d9ff9aba014fb", "Stable Coin", "SBC"),
-    _permit2("eip155:72344", "0x33ad9e4bd16b69b5bfded37d8b5d9ff9aba014fb", "Stable Coin", "SBC"),
-    _permit2("eip155:38833", "0xa5b8bf902b2844da17d4506cc827f7f1681735e7", "USDC"),
-    _mint(_SOLANA, "EPjFWdd5AufqSSqeM2qN1xzybapC8G4wEGGkZwyTDt1v", symbol="USDC"),
-    _mint(_SOLANA, "Es9vMFrzaCERmJfrF4H2FYD4KCoNkY11McCe8BenwNYB", symbol="USDT"),
-    _mint(_SOLANA, "2u1tszSeqZ3qBWF3uNGPFc8TzMk2tdiwknnRMWGWjGWH", symbol="USDG"),
-    _mint(_SOLANA, "2b1kV6DkPAnxd5ixfnxCpjxmKwqjjaYmCZfHsFu24GXo", symbol="PYUSD"),
-    _mint(_SOLANA, "CASHx9KJUStyftLFWGvEVf59SGeG9sh5FfcnZMVPCASH", symbol="CASH"),
-    _mint(_SOLANA_DEVNET, "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", symbol="USDC"),
-    _mint(_SOLANA_DEVNET, "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", symbol="USDG"),
-    _mint(_SOLANA_DEVNET, "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", symbol="PYUSD"),
-    _mint(_SOLANA_TESTNET, "4zMMC9srt5Ri5X14GAgXhaHii3GnPAEERYPJgZJDncDU", symbol="USDC"),
-    _mint(_SOLANA_TESTNET, "4F6PM96JJxngmHnZLBh9n58RH4aTVNWvDs2nuwrT5BP7", symbol="USDG"),
-    _mint(_SOLANA_TESTNET, "CXk2AMBfi3TwaEL2468s6zP8xq9NxTXjp9gjMgzeUynM", symbol="PYUSD"),
-    _jetton(_TON, "0:b113a994b5024a16719f69139328eb759596c38a25f59028b146fecdc3621dfe"),
-    _jetton(_TON_TESTNET, "0:f418a04cf196ebc959366844a6cdf53a6fd6fff1eadafc892f05210bba31593e"),
 )
 ASSETS: Final[dict[tuple[str, str], Asset]] = {
     (asset.network, asset.address): asset for asset in _ASSETS

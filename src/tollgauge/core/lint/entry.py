@@ -12,6 +12,7 @@ from typing import Final
 
 from tollgauge.core.lint.reading import FLOWS, AcceptsEntry
 from tollgauge.core.lint.rule import error, note, warning
+from tollgauge.core.probe.exchange import OfficialClient
 from tollgauge.core.sale.payment import SETTLE_MARGIN_S
 
 TIGHT_S: Final = 10
@@ -25,15 +26,20 @@ Solana, 120 on TON.
 """
 _SOLANA_BITS: Final = 64
 _TON_BITS: Final = 120
+_TON_TIMEOUT_MAX: Final = 2**31
+"""In seconds. A transfer on TON expires at a time of 32 bits."""
 _V1_KEYS: Final = ("maxAmountRequired", "resource", "description", "mimeType", "outputSchema")
 
 
 @error(
     "Make every element of accepts an object of payment terms.",
     expected="an object of payment terms",
+    stops={OfficialClient.PYTHON},
 )
 def entry_object(entry: AcceptsEntry) -> Iterator[str]:
-    """An element of `accepts` that is not an object."""
+    """An element of `accepts` that is not an object. The official Python client rejects the whole
+    envelope; the TypeScript client skips the element.
+    """
     if not isinstance(entry.raw, dict):
         yield f"accepts[{entry.index}]"
 
@@ -80,7 +86,7 @@ def amount_padded(entry: AcceptsEntry) -> Iterator[str]:
 @error(
     "Set an amount above zero, or serve the resource without a 402.",
     expected="an amount above zero",
-    fatal=False,
+    stops=(),
 )
 def amount_zero(entry: AcceptsEntry) -> Iterator[str]:
     """An amount of zero. Clients sign it, but it settles nothing."""
@@ -107,9 +113,11 @@ def amount_above_cap(entry: AcceptsEntry) -> Iterator[str]:
 def timeout_form(entry: AcceptsEntry) -> Iterator[str]:
     """The timeout is missing, quoted, fractional or not positive. JavaScript clients add it to the
     clock: a quoted one is concatenated and gives the year 60000, a missing one gives NaN. Checked
-    in version 1 and for the schemes and networks that the linter knows; others may omit it.
+    in version 1 and for the schemes and networks that the linter knows; others may omit it. On TON,
+    the time at which the payment expires has 32 bits.
     """
-    if (entry.shaped or entry.version == 1) and entry.timeout is None:
+    late = entry.ton and (entry.timeout or 0) > _TON_TIMEOUT_MAX
+    if late or ((entry.shaped or entry.version == 1) and entry.timeout is None):
         yield entry.at("maxTimeoutSeconds")
 
 
@@ -143,7 +151,11 @@ def timeout_long(entry: AcceptsEntry) -> Iterator[str]:
         yield entry.at("maxTimeoutSeconds")
 
 
-@error("Make extra an object, or leave it out.", expected="an object")
+@error(
+    "Make extra an object, or leave it out.",
+    expected="an object",
+    stops={OfficialClient.PYTHON},
+)
 def extra_object(entry: AcceptsEntry) -> Iterator[str]:
     """`extra` is present and is not an object."""
     if not isinstance(entry.fields.get("extra"), dict | None):
@@ -153,9 +165,12 @@ def extra_object(entry: AcceptsEntry) -> Iterator[str]:
 @error(
     "Set extra.paymentFlow to authorization, upfront or escrow, or leave it out.",
     expected="authorization, upfront or escrow",
+    stops={OfficialClient.TYPESCRIPT},
 )
 def flow_unknown(entry: AcceptsEntry) -> Iterator[str]:
-    """A payment flow that the official clients do not know. They skip the entry."""
+    """A payment flow that the official clients do not know. They skip the entry; in version 1, the
+    Python client does not read the flow.
+    """
     if entry.extra.get("paymentFlow") not in FLOWS:
         yield entry.at("extra.paymentFlow")
 
@@ -173,6 +188,7 @@ def flow_upfront(entry: AcceptsEntry) -> Iterator[str]:
 @error(
     "Write the resource's URL in accepts[].resource in version 1.",
     expected="the resource's URL",
+    stops={OfficialClient.PYTHON},
 )
 def v1_resource(entry: AcceptsEntry) -> Iterator[str]:
     """Version 1 keeps the resource in the entry, and the official Python client requires it."""
@@ -183,6 +199,7 @@ def v1_resource(entry: AcceptsEntry) -> Iterator[str]:
 @error(
     "Write description and mimeType as strings and outputSchema as an object, or leave them out.",
     expected="a string, and an object for outputSchema",
+    stops={OfficialClient.PYTHON},
 )
 def v1_texts(entry: AcceptsEntry) -> Iterator[str]:
     """A version 1 member of a type that the official Python client rejects."""

@@ -12,7 +12,8 @@ from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lint.parsing import ENTRIES_MAX, HeaderFault, members, terms_of_accepts
 from tollgauge.core.lint.reading import Envelope, Reading
 from tollgauge.core.lint.rule import error, note, warning
-from tollgauge.core.lint.selection import alternative_entry, is_payable
+from tollgauge.core.lint.selection import alternative_entry, payable_by
+from tollgauge.core.probe.exchange import OfficialClient
 
 _SIGN_IN = "sign-in-with-x"
 
@@ -34,7 +35,7 @@ def no_envelope(reading: Reading) -> Iterator[str]:
 @error(
     "Put x402Version and accepts at the top level of the body, not inside another member.",
     expected="x402Version and accepts at the top level",
-    fatal=False,
+    stops=(),
 )
 def envelope_nested(reading: Reading) -> Iterator[str]:
     """An envelope inside another object of the body, where clients do not look."""
@@ -71,10 +72,11 @@ def v1_only(reading: Reading) -> Iterator[str]:
 @error(
     "Write x402Version as the number 2 (or 1 in a version 1 body), not as a string.",
     expected="the number 2, or 1 in a version 1 body",
+    stops={OfficialClient.TYPESCRIPT},
 )
 def version_form(reading: Reading) -> Iterator[str]:
     """The version is missing, quoted or unknown. The official TypeScript client selects its schemes
-    by this number and finds no match.
+    by this number and finds no match. The Python client ignores an unknown number.
     """
     version = reading.envelope.document.get("x402Version")
     known = version in (1, 2) and not isinstance(version, bool)
@@ -92,9 +94,13 @@ def accepts_missing(reading: Reading) -> Iterator[str]:
         yield "accepts"
 
 
-@error("Remove null from accepts.", expected="an array of objects")
+@error(
+    "Remove null from accepts.",
+    expected="an array of objects",
+    stops={OfficialClient.TYPESCRIPT, OfficialClient.PYTHON},
+)
 def accepts_null(reading: Reading) -> Iterator[str]:
-    """A null in `accepts`: both official clients stop at it, even if other entries are valid."""
+    """A null in `accepts`: both official SDKs stop at it, even if other entries are valid."""
     if any(entry.raw is None for entry in reading.envelope.entries):
         yield "accepts"
 
@@ -188,7 +194,11 @@ def _good_entry(reading: Reading, family: str) -> Iterator[str]:
         yield f"accepts[{entry.index}]"
 
 
-@error("Write error as a string, or leave it out.", expected="a string")
+@error(
+    "Write error as a string, or leave it out.",
+    expected="a string",
+    stops={OfficialClient.PYTHON},
+)
 def error_text(reading: Reading) -> Iterator[str]:
     """`error` is not a string, which the official Python client rejects."""
     if not isinstance(reading.envelope.document.get("error"), str | None):
@@ -237,5 +247,5 @@ def _offers(envelope: Envelope) -> dict[tuple[str, str], set[Quote]]:
 def body_unpayable(reading: Reading) -> Iterator[str]:
     """A body next to the header that declares version 1 and that no client can pay."""
     declared = reading.other.document.get("x402Version")
-    if declared == 1 and not is_payable(reading.other.entries):
+    if declared == 1 and not payable_by(reading.other):
         yield "body"

@@ -16,7 +16,7 @@ from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.lint.schema import SchemaVerdict
 from tollgauge.core.lint.signed_offer import OfferStanding
-from tollgauge.core.probe.exchange import BODY_METHODS
+from tollgauge.core.probe.exchange import BODY_METHODS, OfficialClient
 
 _QUERY_METHODS: Final = frozenset({"GET", "HEAD", "DELETE"})
 _BODY_TYPES: Final = ("json", "form-data", "text")
@@ -39,6 +39,7 @@ def _http_method(reading: Reading) -> str | None:
 @error(
     "Make extensions an object, or leave it out.",
     expected="an object",
+    stops={OfficialClient.PYTHON},
 )
 def extensions_object(reading: Reading) -> Iterator[str]:
     """`extensions` in version 2 is not an object. The official Python client rejects the
@@ -81,7 +82,7 @@ def extension_shape(reading: Reading) -> Iterator[str]:
     "Sign each offer over the scheme, network, asset, payTo and amount of its entry of accepts,"
     " with payTo's key or with one that the host publishes in did.json or jwks.json.",
     expected="an offer whose terms, signature and signer agree with the entry",
-    fatal=False,
+    stops=(),
 )
 def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
     """A signed offer of the extension offer-receipt that is malformed, differs from every entry of

@@ -42,6 +42,7 @@ class Explanation:
             "rule": self.rule.slug,
             "severity": self.rule.severity.value,
             "fatal": self.rule.fatal,
+            "stops": sorted(self.rule.stops),
             "what": self.what,
             "fix": self.rule.fix,
             "source": {"name": self.entry.source.name, "url": self.entry.source.url},
@@ -56,8 +57,7 @@ class Explanation:
 
     def lines(self) -> Iterator[str]:
         """Yield the explanation as lines for a terminal."""
-        fatal = ", a stock client cannot pay" if self.rule.fatal else ""
-        yield f"{self.rule.slug} ({self.rule.severity}{fatal})"
+        yield f"{self.rule.slug} ({self.rule.severity}; {self.rule.effect})"
         yield from ("", self.what, "", f"Fix: {self.rule.fix}")
         yield f"Source: {self.entry.source.name}, {self.entry.source.url}"
         for caption, lines in zip(self.captions, self.excerpts, strict=True):

@@ -1,14 +1,13 @@
 """The linter: applies all rules to one exchange.
 
-**Payable** means that a stock client could pay: the status is 402, no fatal rule fires for the
-envelope, and none fires for the entry that the client of at least one family of networks selects
-(core/lint/selection). Spending limits, which an owner can raise, are ignored. A rule is fatal if an
-official client that supports the scheme and the network cannot read the envelope, select the entry
-or sign it, or if its signature can never settle regardless of the chain's state (zero address,
-wrong signature domain of a known token, no time left). Two exceptions: variants of base64 in the
-header are accepted, because the specification names no alphabet; and an unreadable entry does not
-make the others unpayable, although the official Python client then rejects the whole envelope. Only
-a null entry does, because the TypeScript client stops at it too.
+**Payable** means that an official client could pay: the status is 402, and for the client of at
+least one family of networks, no rule stops it at the envelope or at the entry that it selects
+(core/lint/selection). Spending limits, which an owner can raise, are ignored. A rule stops a client
+that cannot read the envelope, select the entry or sign it, or whose payment can never settle
+regardless of the chain's state (zero address, wrong signature domain of a known token, no time
+left). bench/oracle/referee lists the rules under which a client signs nevertheless, with the reason
+why its payment fails. One exception: variants of base64 in the header are accepted, because the
+specification names no alphabet.
 
 Unknown schemes and networks are judged by the protocol only, not by EVM formats, and a network that
 is not evaluated is never an error. On EVM networks, Solana and TON, an entry in a scheme that the
@@ -23,9 +22,22 @@ from typing import Final
 from tollgauge.core.lint import envelope, extensions, resource, transport
 from tollgauge.core.lint.reading import AcceptsEntry, Reading, read
 from tollgauge.core.lint.rule import Rule, RuleSet, Subject, rules_of
-from tollgauge.core.lint.selection import ENTRY_RULES, SHAPE_RULES, TERM_RULES, is_payable
+from tollgauge.core.lint.selection import (
+    ENTRY_RULES,
+    SHAPE_RULES,
+    TERM_RULES,
+    has_valid_entry,
+    is_offered,
+    payable_by,
+)
 from tollgauge.core.lint.signed_offer import HostKeys
-from tollgauge.core.probe.exchange import Exchange, Finding, Lint, Severity
+from tollgauge.core.probe.exchange import (
+    Exchange,
+    Finding,
+    Lint,
+    OfficialClient,
+    Severity,
+)
 
 ANSWER_RULES: Final[tuple[Rule[Reading], ...]] = rules_of(transport, envelope, resource, extensions)
 """Every rule about the answer as a whole, in the order of the findings."""
@@ -41,8 +53,7 @@ ERROR_RULES: Final = RuleSet(
 FINDINGS_MAX: Final = 5
 """Maximum number of findings per rule: a thousand bad entries state no more than five."""
 
-_FATAL_ANSWER_RULES: Final = frozenset(rule.slug for rule in ANSWER_RULES if rule.fatal)
-_FATAL_ENTRY_RULES: Final = frozenset(rule.slug for rule in ENTRY_RULES if rule.fatal)
+_STOPS: Final = {rule.slug: rule.stops for rule in ANSWER_RULES}
 
 
 def lint(exchange: Exchange, host_keys: HostKeys | None = None) -> Lint:
@@ -55,14 +66,18 @@ def lint(exchange: Exchange, host_keys: HostKeys | None = None) -> Lint:
     reading = read(exchange, host_keys)
     challenge = reading.envelope
     about_answer = _findings_of(ANSWER_RULES, (reading,))
+    broken: dict[int, list[Rule[AcceptsEntry]]] = {}
     about_entries = _findings_of(SHAPE_RULES, challenge.entries)
     objects = [entry for entry in challenge.entries if isinstance(entry.raw, dict)]
-    about_entries += _findings_of(TERM_RULES, objects)
+    about_entries += _entry_findings(objects, broken)
     findings = tuple(about_answer + about_entries)
-    blocked = any(finding.rule in _FATAL_ANSWER_RULES for finding in about_answer)
+    stopped = frozenset[OfficialClient]().union(*(_STOPS[one.rule] for one in about_answer))
+    payers = payable_by(challenge, lambda entry: broken.get(entry.index, ())) - stopped
+    unknown = not stopped and not is_offered(challenge)
     entries = len(challenge.accepts) if isinstance(challenge.accepts, list) else 0
     return Lint(
-        payable=not blocked and _any_payable(challenge.entries, about_entries),
+        payable=bool(payers) or (unknown and has_valid_entry(challenge.entries)),
+        payable_by=payers,
         compliant=not any(finding.severity is Severity.ERROR for finding in findings),
         version=challenge.version if challenge.exists else None,
         accepts=entries if challenge.exists else None,
@@ -86,8 +101,19 @@ def _findings_of(rules: Sequence[Rule[Subject]], subjects: Sequence[Subject]) ->
     return findings
 
 
-def _any_payable(entries: Sequence[AcceptsEntry], findings: Sequence[Finding]) -> bool:
-    """Return whether a client can pay any entry; `findings` are those of all entries."""
-    if len(entries) == 1:
-        return not any(finding.rule in _FATAL_ENTRY_RULES for finding in findings)
-    return is_payable(entries)
+def _entry_findings(
+    entries: Sequence[AcceptsEntry], broken: dict[int, list[Rule[AcceptsEntry]]]
+) -> list[Finding]:
+    """Return the findings about entries that are objects; at most FINDINGS_MAX per rule. `broken`
+    receives the rules that each entry breaks.
+    """
+    findings: list[Finding] = []
+    for rule in TERM_RULES:
+        room = FINDINGS_MAX
+        for entry in entries:
+            found = [rule.finding(where) for where in rule.check(entry)]
+            if found:
+                broken.setdefault(entry.index, []).append(rule)
+                findings += found[:room]
+                room = max(room - len(found), 0)
+    return findings

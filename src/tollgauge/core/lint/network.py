@@ -10,21 +10,19 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from tollgauge.core.base.sdk import SDK
 from tollgauge.core.base.units import (
     ASSETS,
     CAIP2_PATTERN,
     LEGACY_NETWORKS,
-    SOLANA_NETWORKS,
-    TON_NETWORKS,
     V1_NETWORKS,
     V1_NETWORKS_DIVIDED,
 )
 from tollgauge.core.lint.parsing import atomic_amount, fits_other_chain, solana_key, ton_address
 from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import error, note, warning
+from tollgauge.core.probe.exchange import ALL_CLIENTS
 
-MEMO_MAX: Final = 256
-"""Maximum memo length in bytes that Solana clients accept."""
 _CHAIN: Final = re.compile(r"eip155:([1-9][0-9]{0,15})", re.ASCII)
 _SAFE_INTEGER: Final = 2**53 - 1
 _MISWRITTEN: Final = frozenset({"eip155", "solana", "evm", "eth", *LEGACY_NETWORKS})
@@ -32,7 +30,7 @@ _MISWRITTEN: Final = frozenset({"eip155", "solana", "evm", "eth", *LEGACY_NETWOR
 _TON_COINS_MAX: Final = 2**120
 _TON_CELLS: Final = re.compile(r"te6c[0-9A-Za-z+/]+={0,2}", re.ASCII)
 """A bag of cells (BoC) in base64; it starts with the magic number b5ee9c72."""
-_MINTS: Final = frozenset(address for network, address in ASSETS if network in SOLANA_NETWORKS)
+_MINTS: Final = frozenset(address for network, address in ASSETS if network in SDK.solana_networks)
 
 
 @error(
@@ -54,7 +52,7 @@ def scheme_form(entry: AcceptsEntry) -> Iterator[str]:
     " support this scheme or transfer method on this network (version 1 has only exact), so they"
     " cannot pay this entry.",
     expected="a scheme that the official clients support on this network",
-    fatal=True,
+    stops=ALL_CLIENTS,
 )
 def scheme_unknown(entry: AcceptsEntry) -> Iterator[str]:
     """A scheme that no official client supports on this kind of network in this version, or a
@@ -172,7 +170,7 @@ def payto_network(entry: AcceptsEntry) -> Iterator[str]:
 )
 def solana_cluster(entry: AcceptsEntry) -> Iterator[str]:
     """A cluster of Solana that clients do not know, such as `solana:mainnet`."""
-    if entry.network.startswith("solana:") and entry.network not in SOLANA_NETWORKS:
+    if entry.network.startswith("solana:") and entry.network not in SDK.solana_networks:
         yield entry.at("network")
 
 
@@ -186,7 +184,7 @@ def solana_mint(entry: AcceptsEntry) -> Iterator[str]:
     do not find it.
     """
     mint = entry.account("asset")
-    known = entry.network in SOLANA_NETWORKS and mint in _MINTS
+    known = entry.network in SDK.solana_networks and mint in _MINTS
     if entry.solana and known and (entry.network, mint) not in ASSETS:
         yield entry.at("asset")
 
@@ -198,7 +196,11 @@ def solana_mint(entry: AcceptsEntry) -> Iterator[str]:
 def solana_memo(entry: AcceptsEntry) -> Iterator[str]:
     """A memo that clients refuse to put into the transaction."""
     memo = entry.extra.get("memo")
-    if entry.solana and isinstance(memo, str) and len(memo.encode("utf-8", "replace")) > MEMO_MAX:
+    if (
+        entry.solana
+        and isinstance(memo, str)
+        and len(memo.encode("utf-8", "replace")) > SDK.memo_bytes
+    ):
         yield entry.at("extra.memo")
 
 
@@ -230,7 +232,7 @@ def fee_payer_form(entry: AcceptsEntry) -> Iterator[str]:
 )
 def ton_network(entry: AcceptsEntry) -> Iterator[str]:
     """A network of TON that clients do not know."""
-    if entry.ton and entry.network not in TON_NETWORKS:
+    if entry.ton and entry.network not in SDK.ton_networks:
         yield entry.at("network")
 
 

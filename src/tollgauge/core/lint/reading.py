@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from tollgauge.core.base.units import TON_NETWORKS, V1_NETWORKS, legacy_network
+from tollgauge.core.base.sdk import SDK
+from tollgauge.core.base.units import known_asset, legacy_network
 from tollgauge.core.endpoint.terms import Terms
 from tollgauge.core.lint.parsing import (
     AMOUNT_KEYS,
@@ -38,23 +39,23 @@ from tollgauge.core.lint.parsing import (
 )
 from tollgauge.core.lint.schema import SchemaVerdict, evaluate, has_external_reference
 from tollgauge.core.lint.signed_offer import HostKeys, OfferStanding, judge_offers
-from tollgauge.core.probe.exchange import Answer, Exchange
+from tollgauge.core.probe.exchange import Answer, Exchange, OfficialClient
 
 FLOWS: Final = (None, "authorization", "upfront", "escrow")
 """The payment flows that clients know; they skip entries with another flow."""
 GATEWAY_NAME: Final = "GatewayWalletBatched"
 """The EIP-712 domain of Circle's Gateway wallet (npm @circle-fin/x402-batching 3.3)."""
 
-SCHEMES: Final = {
-    ("eip155", 2): frozenset({"exact", "upto", "batch-settlement", "auth-capture"}),
-    ("eip155", 1): frozenset({"exact"}),
-    ("solana", 2): frozenset({"exact", "upto"}),
-    ("solana", 1): frozenset({"exact"}),
-    ("tvm", 2): frozenset({"exact"}),
-}
-"""The schemes that an official client signs, by kind of network and version (TypeScript 2.27,
-Python 2.25). `tvm` is TON. A test compares this table with the installed clients.
+FAMILIES: Final = ("eip155", "solana", "tvm")
+"""The CAIP-2 namespaces of the networks whose schemes an official client implements. `tvm` is TON.
 """
+SCHEMES: Final = {
+    key: frozenset[str]().union(*(table.get(key, frozenset()) for table in SDK.schemes.values()))
+    for table in SDK.schemes.values()
+    for key in table
+}
+"""The schemes that an official client signs, by kind of network and version (`eip155 2`)."""
+_NO_SCHEMES: Final = frozenset[str]()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,12 +137,16 @@ class AcceptsEntry:
     @cached_property
     def evaluated(self) -> bool:
         """Whether an official client signs on this kind of network in this version."""
-        return (self.chain, self.version) in SCHEMES
+        return self._kind in SCHEMES
 
     @cached_property
     def schemes(self) -> frozenset[str]:
         """The schemes of the official clients on this kind of network in this version."""
-        return SCHEMES.get((self.chain, self.version), frozenset())
+        return SCHEMES.get(self._kind, _NO_SCHEMES)
+
+    @cached_property
+    def _kind(self) -> str:
+        return f"{self.chain} {self.version}"
 
     @property
     def judged(self) -> bool:
@@ -152,17 +157,31 @@ class AcceptsEntry:
             return True
         return self.shaped and not (self.scheme == "exact" and self.method == "erc7710")
 
-    @cached_property
-    def supported(self) -> bool:
-        """Whether the stock client of its family of networks considers it: it has the scheme and
-        knows the payment flow.
+    def is_supported_by(self, client: OfficialClient) -> bool:
+        """Return whether the SDK for TypeScript or Python considers it: it has the scheme and knows
+        the payment flow. In version 1, the Python client does not read the flow.
         """
-        if self.version == 1:
-            named = self.text("network") in V1_NETWORKS
-        else:
-            named = self.text("network").startswith(f"{self.chain}:")
-            named = named and (self.chain != "tvm" or self.network in TON_NETWORKS)
-        return named and self.scheme in self.schemes and self.extra.get("paymentFlow") in FLOWS
+        if self.scheme not in SDK.schemes[client].get(self._kind, _NO_SCHEMES):
+            return False
+        if self.version == 1 and self.text("network") not in SDK.v1_networks[client]:
+            return False
+        if self.version == 2 and not self.text("network").startswith(f"{self.chain}:"):
+            return False
+        if self.chain == "tvm" and self.network not in SDK.ton_networks:
+            return False
+        ignored = client is OfficialClient.PYTHON and self.version == 1
+        return ignored or self.extra.get("paymentFlow") in FLOWS
+
+    @property
+    def completed_domain(self) -> bool:
+        """Whether the Python client takes the domain from its table: `exact` without a name, of a
+        default token. In version 1, the version may be missing instead.
+        """
+        if self.scheme != "exact" or ("name" in self.extra and self.version == 2):
+            return False
+        token = known_asset(self.network, self.text("asset"))
+        gaps = {"name", "version"} - self.domain.keys()
+        return token is not None and token.default and not gaps & self.extra.keys()
 
     @cached_property
     def gateway(self) -> bool:

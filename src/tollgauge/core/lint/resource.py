@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from tollgauge.core.base.address import literal_class
 from tollgauge.core.lint.reading import Envelope, Reading
 from tollgauge.core.lint.rule import error, warning
+from tollgauge.core.probe.exchange import OfficialClient
 
 DESCRIPTION_MAX: Final = 500
 NAME_MAX: Final = 32
@@ -107,6 +108,7 @@ def resource_missing(reading: Reading) -> Iterator[str]:
     "Make resource an object whose url, description, mimeType, serviceName and iconUrl are strings"
     " and whose tags are an array of strings.",
     expected="strings, and tags as an array of strings",
+    stops={OfficialClient.PYTHON},
 )
 def resource_shape(reading: Reading) -> Iterator[str]:
     """A `resource` of the wrong type, for example the plain URL of version 1. The official Python

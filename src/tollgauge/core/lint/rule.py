@@ -1,8 +1,8 @@
 """Rule: one check of an answer, as a small pure function with a name, and the source it comes from.
 
-A rule's function yields the places where it fires and never raises. `fatal` means that a stock
-client cannot pay while the rule fires (core/lint/judge defines stock clients). The docstring of the
-function is its public documentation: docs/lint-rules.md is generated from it.
+A rule's function yields the places where it fires and never raises. `stops` names the official
+clients that cannot pay while the rule fires. The docstring of the function is its public
+documentation: docs/lint-rules.md is generated from it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from tollgauge.core.probe.exchange import Finding, Severity
+from tollgauge.core.probe.exchange import ALL_CLIENTS, Finding, OfficialClient, Severity
 
 Subject = TypeVar("Subject")
 Check = Callable[[Subject], Iterator[str]]
@@ -29,7 +29,7 @@ class Rule(Generic[Subject]):
     Attributes:
         fix: The message of its findings: the change that fixes them.
         expected: The value that belongs at the place of a finding, in a few words.
-        fatal: A stock client cannot pay if the rule fires.
+        stops: The official clients that cannot pay if the rule fires.
         revision: Raised when the check starts to find more, so that a new rule version is not
             reported as a change of endpoints (core/watch/change_state).
     """
@@ -38,13 +38,26 @@ class Rule(Generic[Subject]):
     fix: str
     expected: str
     check: Check[Subject]
-    fatal: bool = False
+    stops: frozenset[OfficialClient] = frozenset()
     revision: int = 1
 
     @cached_property
     def slug(self) -> str:
         """The name of the check, with hyphens."""
         return self.check.__name__.replace("_", "-")
+
+    @property
+    def fatal(self) -> bool:
+        """Whether no official client can pay if the rule fires."""
+        return self.stops == ALL_CLIENTS
+
+    @property
+    def effect(self) -> str:
+        """Which official clients cannot pay, for people."""
+        if self.fatal or not self.stops:
+            return "no client can pay" if self.fatal else "clients may still pay"
+        names = [client.label for client in OfficialClient if client in self.stops]
+        return f"{' and '.join(names)} cannot pay"
 
     @property
     def doc(self) -> str:
@@ -83,23 +96,27 @@ def rules_of(*modules: ModuleType) -> tuple[Rule[Any], ...]:
 
 
 def error(
-    fix: str, *, expected: str, fatal: bool = True, revision: int = 1
+    fix: str,
+    *,
+    expected: str,
+    stops: Collection[OfficialClient] = ALL_CLIENTS,
+    revision: int = 1,
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
-    """Make a check an error: its finding prevents a stock client from paying correctly.
+    """Make a check an error: its finding prevents an official client from paying correctly.
 
-    Not `fatal`: some stock clients can pay all the same.
+    `stops` is empty if some clients can pay, depending on what the finding is about.
     """
-    return lambda check: Rule(Severity.ERROR, fix, expected, check, fatal, revision)
+    return lambda check: Rule(Severity.ERROR, fix, expected, check, frozenset(stops), revision)
 
 
 def warning(
-    fix: str, *, expected: str, fatal: bool = False
+    fix: str, *, expected: str, stops: Collection[OfficialClient] = ()
 ) -> Callable[[Check[Subject]], Rule[Subject]]:
     """Make a check a warning: its finding costs some clients, or concerns the description only.
 
-    `fatal`: stock clients cannot pay, although the envelope is valid.
+    `stops`: clients that cannot pay, although the envelope is valid.
     """
-    return lambda check: Rule(Severity.WARN, fix, expected, check, fatal)
+    return lambda check: Rule(Severity.WARN, fix, expected, check, frozenset(stops))
 
 
 def note(fix: str, *, expected: str) -> Callable[[Check[Subject]], Rule[Subject]]:

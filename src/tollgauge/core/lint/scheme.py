@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from tollgauge.core.base.sdk import SDK
 from tollgauge.core.lint.parsing import (
     ZERO_ADDRESS,
     ZERO_KEY,
@@ -20,18 +21,8 @@ from tollgauge.core.lint.parsing import (
 )
 from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import error, warning
+from tollgauge.core.probe.exchange import OfficialClient
 
-WITHDRAW_DELAY: Final = range(900, 2_592_001)
-"""In seconds, 15 minutes to 30 days: the time until a channel's payer can withdraw."""
-ESCROWS: Final = frozenset(
-    {"0xbdea0d1bcc5966192b070fdf62ab4ef5b4420cff", "0xf96815976523e00e65be8f34ca5e64b4f41eb19c"}
-)
-"""The escrow deployments that clients accept for auth-capture."""
-TOKEN_PROGRAMS: Final = (
-    "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA",
-    "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb",
-)
-"""The token programs of Solana: SPL Token and Token-2022."""
 _GRACE_MAX: Final = 2**32 - 1
 _DEADLINES: Final = ("captureDeadline", "refundDeadline")
 _FEES: Final = ("minFeeBps", "maxFeeBps")
@@ -117,7 +108,7 @@ def upto_delay(entry: AcceptsEntry) -> Iterator[str]:
 def upto_token_program(entry: AcceptsEntry) -> Iterator[str]:
     """`upto` on Solana with a token program that clients do not know."""
     program = entry.extra.get("tokenProgram")
-    if _is_solana_upto(entry) and program not in (None, "", *TOKEN_PROGRAMS):
+    if _is_solana_upto(entry) and program not in (None, "", *SDK.token_programs):
         yield entry.at("extra.tokenProgram")
 
 
@@ -179,8 +170,9 @@ def batch_delay(entry: AcceptsEntry) -> Iterator[str]:
     """`batch-settlement` without the delay, which is part of the channel's ID, or with one that the
     contract rejects.
     """
+    shortest, longest = SDK.withdraw_delay
     delay = _whole(entry.extra.get("withdrawDelay"))
-    if _is(entry, "batch-settlement") and delay not in WITHDRAW_DELAY:
+    if _is(entry, "batch-settlement") and not shortest <= delay <= longest:
         yield entry.at("extra.withdrawDelay")
 
 
@@ -198,6 +190,7 @@ def batch_method(entry: AcceptsEntry) -> Iterator[str]:
 @error(
     "Write the address with its EIP-55 checksum or all in lower case.",
     expected="the EIP-55 checksum, or lower case",
+    stops={OfficialClient.TYPESCRIPT},
 )
 def address_strict(entry: AcceptsEntry) -> Iterator[str]:
     """An address without its EIP-55 checksum in a scheme that hashes the address as written
@@ -253,5 +246,5 @@ def capture_escrow(entry: AcceptsEntry) -> Iterator[str]:
     escrow = entry.extra.get("authCaptureEscrow")
     if not _is(entry, "auth-capture") or "authCaptureEscrow" not in entry.extra or escrow == "":
         return
-    if strict_evm_address(escrow) not in ESCROWS:
+    if strict_evm_address(escrow) not in SDK.escrows:
         yield entry.at("extra.authCaptureEscrow")

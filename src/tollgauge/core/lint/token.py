@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tollgauge.core.base.units import ASSETS, Asset
+from tollgauge.core.base.sdk import SDK, Asset
+from tollgauge.core.base.units import ASSETS
 from tollgauge.core.lint.parsing import NATIVE_COIN, ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS
 from tollgauge.core.lint.reading import AcceptsEntry
 from tollgauge.core.lint.rule import error, warning
+from tollgauge.core.probe.exchange import OfficialClient
 
 _SYMBOLS: Final = {
     address: {asset.symbol for (_, other), asset in ASSETS.items() if other == address}
@@ -26,15 +28,6 @@ _LISTED: Final = {
 }
 """The symbols of the known tokens, by network."""
 _NOBODY: Final = (ZERO_ADDRESS, ZERO_KEY, ZERO_TON_ADDRESS)
-X402_CONTRACTS: Final = frozenset(
-    {
-        "0x000000000022d473030f116ddee9f6b43ac78ba3",  # Permit2
-        "0x402085c248eea27d92e8b30b2c58ed07f9e20001",  # the Permit2 proxy of exact
-        "0x4020a4f3b7b90cca423b9fabcc0ce57c6c240002",  # the Permit2 proxy of upto
-        "0x4020074e9df2ce1dee5a9c1b5c3f541d02a10003",  # the escrow of batch-settlement
-    }
-)
-"""Contracts that x402 settles through on every EVM network."""
 
 
 def _is_malformed(entry: AcceptsEntry, field: str) -> bool:
@@ -122,7 +115,7 @@ def payto_asset(entry: AcceptsEntry) -> Iterator[str]:
     if payee is None:
         return
     token = payee == entry.account("asset") or (entry.network, payee) in ASSETS
-    if token or payee in X402_CONTRACTS:
+    if token or payee in SDK.contracts:
         yield entry.at("payTo")
 
 
@@ -130,7 +123,7 @@ def payto_asset(entry: AcceptsEntry) -> Iterator[str]:
     "Use the token's address on this network: this address belongs to a token on another network,"
     " for example on a test network.",
     expected="the token's address on this network",
-    fatal=False,
+    stops=(),
 )
 def asset_network(entry: AcceptsEntry) -> Iterator[str]:
     """The address of a token on another network, while the token is known to have another address
@@ -158,11 +151,13 @@ def asset_not_default(entry: AcceptsEntry) -> Iterator[str]:
     'Write the token\'s EIP-712 domain in extra.name and extra.version, for example {"name":'
     ' "USD Coin", "version": "2"} for USDC on Base.',
     expected="the EIP-712 domain of the token",
+    stops={OfficialClient.TYPESCRIPT, OfficialClient.CIRCLE},
 )
 def domain_missing(entry: AcceptsEntry) -> Iterator[str]:
     """The name or the version is missing in a payment that is signed over the token's domain
-    (EIP-3009, and every auth-capture payment). The official TypeScript client refuses to sign.
-    Permit2 does not need a domain.
+    (EIP-3009, and every auth-capture payment). The official TypeScript client refuses to sign. The
+    Python client signs `exact` without a name if the token is one that it pays by default. Permit2
+    does not need a domain.
     """
     if not (entry.eip3009 or (entry.evm and entry.scheme == "auth-capture")):
         return

@@ -111,7 +111,7 @@ HEADER_SOFT_MAX: Final = 8_192
     "Encode the PAYMENT-REQUIRED header as standard base64 (RFC 4648 section 4) of the JSON"
     " envelope.",
     expected="standard base64 of the envelope's JSON",
-    fatal=False,
+    stops=(),
 )
 def header_base64(reading: Reading) -> Iterator[str]:
     """The header is present but is not base64 in any variant. Both official clients stop here; only
@@ -124,7 +124,7 @@ def header_base64(reading: Reading) -> Iterator[str]:
 @error(
     "Encode one JSON object (UTF-8, nested at most 32 levels) in the base64 of PAYMENT-REQUIRED.",
     expected="base64 of one JSON object",
-    fatal=False,
+    stops=(),
 )
 def header_json(reading: Reading) -> Iterator[str]:
     """The header decodes to bytes that are not JSON, or to JSON that is nested too deeply."""
@@ -136,7 +136,7 @@ def header_json(reading: Reading) -> Iterator[str]:
     "Send the whole envelope {x402Version, resource, accepts} in PAYMENT-REQUIRED, not only a"
     " part of it.",
     expected="base64 of the whole envelope, an object with x402Version and accepts",
-    fatal=False,
+    stops=(),
 )
 def header_object(reading: Reading) -> Iterator[str]:
     """The header contains JSON that is not an object; often the bare `accepts` array."""
@@ -160,7 +160,7 @@ def header_requirements(reading: Reading) -> Iterator[str]:
 @error(
     "Send exactly one PAYMENT-REQUIRED header.",
     expected="one PAYMENT-REQUIRED header",
-    fatal=False,
+    stops=(),
 )
 def header_repeated(reading: Reading) -> Iterator[str]:
     """Clients join repeated headers with a comma (RFC 9110 section 5.3), and the result does not
@@ -173,7 +173,7 @@ def header_repeated(reading: Reading) -> Iterator[str]:
 @error(
     "Name the header PAYMENT-REQUIRED: clients do not read X-PAYMENT-REQUIRED.",
     expected="a header named PAYMENT-REQUIRED",
-    fatal=False,
+    stops=(),
 )
 def header_name(reading: Reading) -> Iterator[str]:
     """A header with the old `X-` prefix, and no header with the correct name."""

