@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -12,6 +13,8 @@ from tests.support.page_reader import BASE, FORBIDDEN, HOSTILE, Reader
 from tests.support.prices import BULK
 
 from tollgauge.core.sale.payment import Offer
+from tollgauge.web.free import lint, outcomes
+from tollgauge.web.free.lint import LINT_PATH
 from tollgauge.web.pages.docs import docs_html
 from tollgauge.web.pages.render import ASSETS
 from tollgauge.web.pages.snippets import Language
@@ -63,10 +66,13 @@ KNOWN = "https://shop.dev/a&b=it's"
 
 
 def docs(
-    *, resource: str | None = KNOWN, report: Offer | None = OFFER, fingerprint: str | None = None
+    *more: DocumentedRoute,
+    resource: str | None = KNOWN,
+    report: Offer | None = OFFER,
+    fingerprint: str | None = None,
 ) -> Reader:
     page = docs_html(
-        (FREE, REPORT, TRACE, *TIERS),
+        (FREE, REPORT, TRACE, *TIERS, *more),
         base_url=BASE,
         resource=resource,
         report=report,
@@ -103,6 +109,20 @@ def test_free_commands_are_valid_in_a_shell() -> None:
     free = programs(docs())[0][1]
     asked = parse_qs(urlsplit(shlex.split(free)[-1]).query)
     assert asked == {"resource": [KNOWN]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [(LINT_PATH, lint.EXAMPLE), ("/v1/outcomes", outcomes.EXAMPLE)]
+)
+def test_commands_have_short_lines(path: str, body: dict[str, Any]) -> None:
+    route = DocumentedRoute("POST", path, "A free route.", example=json.dumps(body))
+
+    (command,) = (text for _, text in programs(docs(route)) if f"{BASE}{path}" in text)
+
+    assert max(map(len, command.splitlines())) <= 160
+    assert shlex.split(command.replace("\\\n", " "))[0] == "curl"
+    if path != LINT_PATH:
+        assert json.loads(shlex.split(command.replace("\\\n", " "))[-1]) == body | {"resource": KNOWN}
 
 
 def test_shows_the_guard_settings_of_a_service_that_signs() -> None:

@@ -17,6 +17,7 @@ import orjson
 from tollgauge.core.base.units import BASE
 from tollgauge.core.sale.payment import Offer
 from tollgauge.web.free.bundle_download import PATH as BUNDLE_PATH
+from tollgauge.web.free.lint import LINT_PATH
 from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.pages import snippets
 from tollgauge.web.pages.render import render
@@ -114,6 +115,8 @@ def _entry(
         query = (route.example or "").replace(RESOURCE, quote(resource, safe="/:"))
         saving = f"-o {route.saved_as} " if route.saved_as else ""
         command = f"curl -s {saving}{shlex.quote(base + route.path + query)}"
+    elif route.path == LINT_PATH:
+        command = snippets.lint(base + route.path)
     else:
         command = snippets.post(base + route.path, _body(route.example, resource))
     arguments = orjson.dumps(_body(route.tool_example, resource)).decode()

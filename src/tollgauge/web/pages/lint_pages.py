@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Awaitable
 from dataclasses import dataclass
 from itertools import groupby
@@ -25,7 +24,7 @@ from tollgauge.core.lint.guide import Explanation, explain
 from tollgauge.core.lint.judge import ALL_RULES
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.free.lint import EXAMPLE, EXAMPLE_RULE, LINT_PATH, Linting
-from tollgauge.web.pages import labels
+from tollgauge.web.pages import labels, snippets
 from tollgauge.web.pages.render import render
 from tollgauge.web.wire.lint_answers import LintResponse, LintTermsResponse
 from tollgauge.web.wire.parameters import LintedEndpoint, LintExample, LintRule
@@ -136,7 +135,6 @@ def lint_html(
     base_url: str,
 ) -> bytes:
     """Render the form with the submitted text, and the result or the problem above it."""
-    address = shlex.quote(f"{base_url.rstrip('/')}{LINT_PATH}")
     return render(
         "lint.html",
         base_url,
@@ -150,9 +148,7 @@ def lint_html(
         offers=[offer_words(terms) for terms in result.terms] if result else [],
         rules=len(ALL_RULES),
         example=EXAMPLE_RULE,
-        command="curl -si https://api.example.com/weather |\n"
-        "  jq -Rs '{capture: .}' |\n"
-        f"  curl -s {address} -H 'content-type: application/json' -d @-",
+        command=snippets.lint(f"{base_url.rstrip('/')}{LINT_PATH}"),
     )
 
 

@@ -75,9 +75,20 @@ def fill_in(program: str, url: str, order: str, network: str) -> str:
 
 def post(url: str, order: object, *headers: str) -> str:
     """Return a curl command with a JSON body, quoted for a shell; `headers` are already quoted."""
+    line = orjson.dumps(order).decode()
+    body = line if len(line) <= _LINE_MAX else json.dumps(order, indent=2)
     rows = [f"curl -i {shlex.quote(url)}", "-H 'content-type: application/json'"]
     rows += [f"-H {header}" for header in headers]
-    return " \\\n  ".join([*rows, f"-d {shlex.quote(orjson.dumps(order).decode())}"])
+    return " \\\n  ".join([*rows, f"-d {shlex.quote(body)}"])
+
+
+def lint(url: str) -> str:
+    """Return a command that sends the response of an endpoint to the linter at `url`."""
+    return (
+        "curl -si https://api.example.com/weather |\n"
+        "  jq -Rs '{capture: .}' |\n"
+        f"  curl -s {shlex.quote(url)} -H 'content-type: application/json' -d @-"
+    )
 
 
 def _literal(value: object) -> str:
