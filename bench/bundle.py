@@ -16,6 +16,7 @@ processes.
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import random
 import sys
@@ -34,6 +35,7 @@ from bench.child import print_json, start_child
 from bench.filled import fill
 from bench.measurement import Measurement, Report, peak_mb
 from bench.reads import NOW
+from tollgauge.cli import GC_THRESHOLD
 from tollgauge.core.base.units import BASE, DAY_MS, HOUR_MS
 from tollgauge.core.endpoint.terms import KnownOffer
 from tollgauge.core.guard.bundle import Variant
@@ -42,6 +44,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store
 from tollgauge.jobs import bundle
 from tollgauge.jobs.bundle import BundleSettings
+from tollgauge.process import tune_interpreter
 from tollgauge.store.scores import trust_records
 
 ENDPOINTS: Final = 100_000
@@ -138,6 +141,7 @@ def _address(text: str) -> str:
 
 async def build(path: str, body_path: str) -> dict[str, Any]:
     """Run rounds of the loop, an hour apart, and return the minimum of each figure."""
+    tune_interpreter()
     store = Store.open(f"sqlite:///{path}")
     try:
         await store.reading(trust_records.newest_bundle)
@@ -205,6 +209,7 @@ def main(order: str, first: str, second: str) -> None:
     if order == "load":
         answer = load(first, second)
     else:
+        gc.set_threshold(GC_THRESHOLD)  # as the command line does
         work = fill_all(first, int(second)) if order == "fill" else build(first, second)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             answer = runner.run(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import Iterator
 
@@ -28,3 +29,13 @@ async def test_computing_thread_yields_within_a_millisecond() -> None:
     async with open_resources(Config(store=StoreSettings(url="sqlite://"))) as resources:
         await process.run(resources, Listeners(public=None, admin=None), stop=stop)
     assert sys.getswitchinterval() <= 0.001
+
+
+async def test_objects_of_the_start_are_not_collected_again() -> None:
+    """A full collection that scans them blocks the event loop for a tenth of a second."""
+    stop = asyncio.Event()
+    stop.set()
+    before = gc.get_freeze_count()
+    async with open_resources(Config(store=StoreSettings(url="sqlite://"))) as resources:
+        await process.run(resources, Listeners(public=None, admin=None), stop=stop)
+    assert gc.get_freeze_count() > before

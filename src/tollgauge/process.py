@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 import sys
@@ -35,12 +36,12 @@ async def run(
     on_ready: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve at the `listeners` and run the loops until SIGINT, SIGTERM or `stop`, then drain."""
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
     stop = stop or asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     served = tuple(_servers(resources, listeners))
+    tune_interpreter()
     servers = [server for server, _ in served]
     async with asyncio.TaskGroup() as group:
         for server, listener in served:
@@ -59,6 +60,13 @@ async def run(
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(running), DRAIN_SECONDS)
         running.cancel()
+
+
+def tune_interpreter() -> None:
+    """Limit the time for which a computing thread, or the garbage collector, blocks all others."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # Everything is imported now and stays alive. A collection that scans it too takes 160 ms.
+    gc.freeze()
 
 
 def _servers(resources: Opened, listeners: Listeners) -> Iterator[tuple[_Server, socket.socket]]:

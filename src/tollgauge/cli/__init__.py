@@ -73,12 +73,12 @@ app.add_typer(bench_app, name="bench")
 
 # Python's default of 700 spends a fifth of the startup time on scanning objects created by imports,
 # all of which stay alive.
-_GC_THRESHOLD: Final = 10_000
+GC_THRESHOLD: Final = 10_000
 
 
 def main() -> None:
     """Run the command line; print errors as messages and exit with a code."""
-    gc.set_threshold(_GC_THRESHOLD)
+    gc.set_threshold(GC_THRESHOLD)
     try:
         app()
     except TollgaugeError as error:
