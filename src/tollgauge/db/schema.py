@@ -342,7 +342,7 @@ score = sa.Table(
     sa.Column("score_tenths", sa.Integer),
     # The canonical evidence text.
     sa.Column("evidence", Compressed, nullable=False),
-    sa.Column("result", sa.LargeBinary, nullable=False),
+    sa.Column("result", Compressed, nullable=False),
     # When a sold report last cited the evidence (store/scores/scores).
     sa.Column("named_at", sa.BigInteger),
 )
