@@ -373,9 +373,8 @@ def simulate_world(world: World) -> Iterator[None]:
 
     clock = SimpleNamespace(time=world.now)
     changes: list[tuple[str, Callable[..., Any] | Any]] = [
-        ("tollgauge_guard.journal.this_process", this_process),
-        ("tollgauge_guard.journal.is_alive", is_alive),
-        ("tollgauge_guard.purchase.is_alive", is_alive),
+        ("tollgauge_guard.journal_file.LocalProcesses.this_process", staticmethod(this_process)),
+        ("tollgauge_guard.journal_file.LocalProcesses.is_alive", staticmethod(is_alive)),
         ("x402.mechanisms.evm.exact.client.time", clock),
     ]
     patches = [mock.patch(name, new) for name, new in changes]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
-from pathlib import Path
 
 from guard.cases.sample_bundle import BASE, PAYEE
 
@@ -104,12 +104,18 @@ def pay(
     return reserved
 
 
+def start_payer(words: list[str], place: str, count: int, limit: int) -> subprocess.Popen[str]:
+    """Start a process that pays as soon as it receives a line."""
+    order = [*words, place, str(count), str(limit)]
+    return subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
 def main(path: str, count: int, limit: int) -> None:
     """After a line of input, pay as often as the journal allows, and print a line when a payment is
     recorded and about to be sent.
     """
     sys.stdin.readline()
-    journal, policy = Journal(Path(path)), Policy(max_host_day=limit, max_day=limit)
+    journal, policy = Journal(path), Policy(max_host_day=limit, max_day=limit)
     for number in range(count):
         nonce = os.getpid() * 10**6 + number
         reserved = pay(journal, nonce, policy, int(time.time()), path=f"/{nonce}")

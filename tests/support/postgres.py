@@ -40,6 +40,7 @@ SETTINGS = {
 }
 
 
+SCHEMAS: Final = itertools.count(1)
 WRITES_MAX: Final = 20_000
 """Row writes after which a database is not used again: its dead rows are not vacuumed."""
 OTHERS: Final = """
@@ -98,6 +99,12 @@ class Postgres:
 
     def sql(self, statement: str) -> None:
         self.run("psql", "-h", str(self.folder), "-U", "tollgauge", "-qc", statement, "postgres")
+
+    def new_schema(self) -> str:
+        """Create a schema, and return a libpq URL whose search path is this schema only."""
+        name = f"schema_{next(SCHEMAS)}"
+        self.sql(f"CREATE SCHEMA {name}")
+        return f"postgresql://tollgauge@/postgres?host={self.folder}&options=-csearch_path%3D{name}"
 
     def copy_template(self, name: str) -> None:
         """Create a database. Its files are copied, which is half the work of writing each of their

@@ -371,7 +371,8 @@ export class Journal {
   #prune(now: number): void {
     this.#releaseDead();
     const states = "('delivered', 'dead', 'lapsed', 'written-off')";
-    this.file.all(`DELETE FROM payments WHERE changed_at <= ? AND state IN ${states}`, now - KEEP_S);
+    const isOld = "at <= ?1 AND changed_at <= ?1";
+    this.file.all(`DELETE FROM payments WHERE ${isOld} AND state IN ${states}`, now - KEEP_S);
     // An hour more, for clocks that are set back.
     const oldest = Math.floor((now - DAY_S) / BUCKET_S) - 12;
     this.file.all("DELETE FROM budgets WHERE bucket > 0 AND bucket < ?", oldest);

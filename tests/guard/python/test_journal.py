@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import stat
-import subprocess
 import sys
 import threading
 import time
@@ -25,15 +24,18 @@ from tests.support.guard_payments import (
     exposure,
     pay,
     purchase,
+    start_payer,
     terms,
 )
+from tests.support.postgres import Postgres
 
 from tollgauge_guard import journal_file
 from tollgauge_guard.budget import DAY_S
 from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Refuse
-from tollgauge_guard.journal import KEEP_REFUSALS_S, KEEP_S, MAX_REFUSALS, Journal, Refusal
+from tollgauge_guard.journal import Journal, Refusal
 from tollgauge_guard.journal_file import MEMORY, JournalError, is_alive
+from tollgauge_guard.journal_rows import KEEP_REFUSALS_S, KEEP_S, MAX_REFUSALS
 from tollgauge_guard.payment import TRANSITIONS, Event, Payment, State
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase_key import account_id, legacy_key
@@ -70,9 +72,15 @@ class Storage:
         self._rows.close()
 
 
-@pytest.fixture(params=["file", MEMORY, "store"])
+PLACES = ("file", MEMORY, "store", pytest.param("postgres", marks=pytest.mark.postgres))
+
+
+@pytest.fixture(params=PLACES)
 def journal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Journal]:
     places: dict[str, Any] = {"file": tmp_path / "journal.sqlite", "store": Storage()}
+    if request.param == "postgres":
+        server: Postgres = request.getfixturevalue("postgres")
+        places["postgres"] = server.new_schema()
     opened = Journal(places.get(request.param, MEMORY))
     yield opened
     opened.close()
@@ -228,7 +236,7 @@ def test_one_authorization_is_recorded_once(journal: Journal) -> None:
     insert_paid(journal, 1)
     second = journal.reserve(purchase(path="/b"), terms(), PAYER, POLICY, NOW)
     assert isinstance(second, Payment)
-    with pytest.raises(JournalError):
+    with pytest.raises(JournalError, match="signed before"):
         journal.sign(second.id, authorization(1, NOW + 60), "header", NOW)
     journal.change(second.id, Event.NOT_SIGNED, NOW)
     with pytest.raises(JournalError):
@@ -294,6 +302,29 @@ def test_fifty_threads_do_not_exceed_a_budget(journal: Journal) -> None:
     assert sum(payment.exposure for payment in journal.payments()) == 50_000
 
 
+def test_only_one_of_eight_guards_records_an_authorization(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    guards = [Journal(path) for _ in range(8)]
+    reserved = [
+        guard.reserve(purchase(path=f"/{number}"), terms(), PAYER, POLICY, NOW)
+        for number, guard in enumerate(guards)
+    ]
+
+    def sign(guard: Journal, payment: Payment | Refuse | None) -> str:
+        assert isinstance(payment, Payment)
+        try:
+            guard.sign(payment.id, authorization(1, NOW + 60), "header", NOW)
+        except JournalError as error:
+            return str(error)
+        return "recorded"
+
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(sign, guards, reserved))
+    refused = "This authorization was signed before; it is not sent."
+    assert sorted(results) == [refused] * 7 + ["recorded"]
+    assert len(guards[0].payments()) == 1
+
+
 EARLIER = """
 CREATE TABLE payment (
   id INTEGER PRIMARY KEY, at INTEGER NOT NULL, host TEXT NOT NULL, resource TEXT NOT NULL,
@@ -355,17 +386,11 @@ def test_earlier_journal_is_imported_once(
         journal.close()
 
 
-def payer(words: list[str], path: Path, count: int, limit: int) -> subprocess.Popen[str]:
-    """A process that pays as soon as it gets a line."""
-    order = [*words, str(path), str(count), str(limit)]
-    return subprocess.Popen(order, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
 @pytest.mark.usefixtures("one_day")
 def test_processes_share_one_budget(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     words = command("-m", "tests.support.guard_payments")
-    running = [payer(words, path, 100, 1_000_000) for _ in range(3)]
+    running = [start_payer(words, str(path), 100, 1_000_000) for _ in range(3)]
     for process in running:
         assert process.stdin is not None
         process.stdin.write("go\n")
@@ -385,7 +410,7 @@ def test_killed_process_leaves_possibly_sent_payments_in_the_journal(
 ) -> None:
     path = tmp_path / "journal.sqlite"
     words = [sys.executable, "-m", "tests.support.guard_payments"]
-    process = payer(words, path, 10**6, 10**12)
+    process = start_payer(words, str(path), 10**6, 10**12)
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write("go\n")

@@ -36,6 +36,7 @@ PROVIDED = {
     "mcp": {"mcp"},
     "openai-agents": {"agents"},
     "opentelemetry-api": {"opentelemetry"},
+    "psycopg": {"psycopg"},
     "requests": {"requests"},
     "x402": {"x402", "pydantic", "eth_keys", "eth_utils", "solders"},
     "zstandard": {"zstandard"},

@@ -95,7 +95,8 @@ def open_guard(
             pair of bytes and signature, or your own source.
         key: the public JWK that signs bundles, or its fingerprint; one or several.
         policy: the owner's rules. Default: `Policy()`.
-        journal: a file, `MEMORY`, or a store of yours. Default: one file per user.
+        journal: a file, `MEMORY`, the URL of a PostgreSQL database (`postgresql://…`), or a store
+            of yours. Default: one file per user.
         durable: a signed payment also survives a power failure.
         ask: called if a payment needs consent.
         approver: the public key of the approver who answers with `tollgauge-guard approve`; used

@@ -21,17 +21,22 @@ _LIFETIME: Final = "lifetime"
 _ALL: Final = "all"
 _ADD: Final = """
 INSERT INTO budgets (account, network, asset, scope, bucket, spent) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET spent = spent + excluded.spent
+ON CONFLICT (account, network, asset, scope, bucket)
+DO UPDATE SET spent = budgets.spent + excluded.spent
 """
 _SUM: Final = """
 SELECT coalesce(sum(spent), 0) FROM budgets
 WHERE account = ? AND network = ? AND asset = ? AND scope = ? AND bucket >= ?
 """
 _LOST: Final = f"""
-SELECT coalesce(sum(exposure), 0), count(*) FROM payments
-WHERE host = ? AND changed_at > ? AND account = ?
+FROM payments WHERE host = ? AND changed_at > ? AND account = ?
 AND state IN ({", ".join(f"'{state}'" for state in LOSSES)})
-"""  # noqa: S608 - the states are constants of this package
+"""
+# One statement: a call reads the budgets twice, and each statement takes the locks of the file.
+_SPENT: Final = (
+    f"SELECT ({_SUM}), ({_SUM}), ({_SUM}), ({_SUM}), "
+    f"(SELECT coalesce(sum(exposure), 0) {_LOST}), (SELECT count(*) {_LOST})"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +53,8 @@ class Exposure:
 
 def add_exposure(rows: Rows, where: Exposure, micro_usd: int) -> None:
     """Add an amount to all budgets of a payment; a negative amount gives it back."""
+    if micro_usd == 0:
+        return
     bucket = where.at // BUCKET_S
     scopes = [(_ALL, bucket), (f"host:{where.host}", bucket), (_LIFETIME, 0)]
     if where.session:
@@ -60,19 +67,12 @@ def load_spent(rows: Rows, where: Exposure) -> Spent:
     """Return the spent amounts at `where.at`, from at most 290 rows per budget."""
     now, account = where.at, (where.account, where.network, where.asset)
     first = first_bucket(now)
-
-    def total(scope: str, bucket: int = 0) -> int:
-        return int(rows.execute(_SUM, (*account, scope, bucket)).fetchone()[0])
-
-    lost, losses = rows.execute(_LOST, (where.host, now - DAY_S, where.account)).fetchone()
-    return Spent(
-        host=total(f"host:{where.host}", first),
-        day=total(_ALL, first),
-        session=total(f"session:{where.session}"),
-        lifetime=total(_LIFETIME),
-        lost=lost,
-        losses=losses,
-    )
+    scopes = [(f"host:{where.host}", first), (_ALL, first)]
+    scopes += [(f"session:{where.session}", 0), (_LIFETIME, 0)]
+    values = [value for scope in scopes for value in (*account, *scope)]
+    values += [where.host, now - DAY_S, where.account] * 2
+    host, day, session, lifetime, lost, losses = map(int, rows.execute(_SPENT, values).fetchone())
+    return Spent(host=host, day=day, session=session, lifetime=lifetime, lost=lost, losses=losses)
 
 
 def first_bucket(now: int) -> int:

@@ -20,7 +20,7 @@ from tollgauge_guard.bundle_source import NoBundle
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.journal import Journal
-from tollgauge_guard.journal_file import MEMORY
+from tollgauge_guard.journal_file import MEMORY, is_postgres
 from tollgauge_guard.nodes import NodeReader
 from tollgauge_guard.payment import UNFINISHED, Payment, State
 from tollgauge_guard.policy import Policy
@@ -138,10 +138,10 @@ def add_file(command: argparse.ArgumentParser) -> None:
     """Add the option that names the journal."""
     command.add_argument(
         "--journal",
-        type=Path,
+        type=_read_place,
         default=defaults.journal_file(),
         metavar="FILE",
-        help="the journal (default: %(default)s)",
+        help="the journal, a file or postgresql://… (default: %(default)s)",
     )
 
 
@@ -203,7 +203,7 @@ def list_unresolved(options: argparse.Namespace) -> int:
     if options.action == "resolve" and not options.node:
         raise GuardError("No node was named.", hint="Add --node URL.")
     if options.action == "retry":
-        return _retry(kept, found, options)
+        return _retry(found, options)
     nodes = NodeReader({found.network: options.node} if options.node else {})
     guard = Guard(bundles=NoBundle(), policy=Policy(), journal=kept, nodes=nodes)
     is_closed = options.action in ("pay-again", "write-off")
@@ -213,14 +213,14 @@ def list_unresolved(options: argparse.Namespace) -> int:
     return BAD if payment.state in UNFINISHED else GOOD
 
 
-def _retry(kept: Journal, payment: Payment, options: argparse.Namespace) -> int:
+def _retry(payment: Payment, options: argparse.Namespace) -> int:
     """Send a payment again; the bundle and its key come from the environment."""
     from tollgauge_guard import cli_quote, open_guard
 
     bundle, key = os.environ.get(BUNDLE, ""), os.environ.get(KEY, "")
     if options.url is None or not bundle or not key:
         raise GuardError(f"`retry` needs --url, and {BUNDLE} and {KEY} in the environment.")
-    guard = open_guard(bundle=bundle, key=key, journal=kept.path)
+    guard = open_guard(bundle=bundle, key=key, journal=options.journal)
     return cli_quote.retry(guard, payment, options)
 
 
@@ -274,12 +274,18 @@ def report(options: argparse.Namespace) -> int:
 
 def _journal(options: argparse.Namespace) -> Journal:
     """Open the journal that was named; a missing file is not created. Raises GuardError."""
-    path: Path = options.journal
+    path: Path | str = options.journal
+    if isinstance(path, str):
+        return Journal(path)
     if path.exists():
         return Journal(path)
     if path == defaults.journal_file():
         return Journal(MEMORY)
     raise GuardError(f"There is no journal {path}.", hint="Name the one that your program writes.")
+
+
+def _read_place(text: str) -> Path | str:
+    return text if is_postgres(text) else Path(text)
 
 
 def _row(payment: Payment) -> dict[str, Any]:

@@ -161,7 +161,8 @@ class Guard:
             raise PaymentRefusedError(attempt.refusal)
         self.give_up(attempt)
         attempt.is_behind, attempt.refusal = False, None
-        attempt.dropped.clear()
+        for found in (attempt.dropped, attempt.known, attempt.spent):
+            found.clear()
 
     def judge(
         self, attempt: Attempt, offer: Offer, payer: str, again: Payment | None = None
@@ -184,11 +185,17 @@ class Guard:
             session=self.session,
             at=now,
         )
-        spent = self.journal.sum_spent(where)
+        spent = attempt.spent.get(where)
+        if spent is None:
+            # The reservation checks the budgets again, in its transaction.
+            spent = attempt.spent[where] = self.journal.sum_spent(where)
         if again is not None:
             is_same_session = again.session == self.session
             spent = spent.without(again.exposure, is_same_session=is_same_session)
-        known = look_up(attempt.bundle, resource, attempt.hops, offer.pay_to)
+        known = attempt.known.get(pay_to := str(offer.pay_to))
+        if known is None:
+            known = look_up(attempt.bundle, resource, attempt.hops, pay_to)
+            attempt.known[pay_to] = known
         asked = attempt.as_question(is_stopped=self.is_stopped)
         decision = decide(known, offer, asked, self.policy, now, spent)
         if isinstance(decision, Allow) and decision.warning is not None:
@@ -379,6 +386,8 @@ class Guard:
             _log.warning("journal.outcome_not_written id=%d reason=%s", attempt.payment, error)
 
     def _report(self, number: int, event: Event) -> None:
+        if self.on_change is None and event in (Event.SEND, Event.ANSWER):
+            return  # nothing to warn about
         payment = self.journal.payment(number)
         if payment is None:
             return

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from pydantic import BaseModel
 from x402.extensions.payment_identifier import append_payment_identifier_to_extensions
@@ -109,14 +109,12 @@ class Hooks:
         is_contradicted = read_terms(fields) in attempt.contradicted
         return read_offer(fields, url, version, names, is_contradicted=is_contradicted)
 
-    def check_offers(self, attempt: Attempt, required: Required) -> None:
+    def check_offers(self, attempt: Attempt, required: PaymentRequired) -> None:
         """Note which entries of a 402 a signed offer of the seller contradicts.
 
         Blocks for at most three seconds.
         """
-        extensions = getattr(required, "extensions", None) or {}
-        if EXTENSION not in extensions:
-            return
+        extensions = required.extensions or {}
         accepts = [entry.model_dump(by_alias=True) for entry in required.accepts]
         url = attempt.url
         document = fetch_document(url) if needs_document(extensions, url) else None
@@ -261,6 +259,11 @@ def ask_queue(guard: Guard, attempt: Attempt, question: Ask) -> Decision:
     purchase = attempt.purchase(guard.session)
     is_allowed = guard.queue.ask(question, purchase.host, purchase.account, guard.now)
     return Allow(question.terms) if is_allowed else question
+
+
+def has_signed_offers(required: Required) -> TypeGuard[PaymentRequired]:
+    """Return whether a 402 contains offers that the seller signed."""
+    return EXTENSION in (getattr(required, "extensions", None) or {})
 
 
 def attempt_offer(hooks: Hooks, attempt: Attempt, entry: BaseModel) -> Offer:

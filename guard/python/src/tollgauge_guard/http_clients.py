@@ -25,7 +25,14 @@ from x402.schemas import (
 
 from tollgauge_guard.decision import Allow, Ask, Decision
 from tollgauge_guard.guard import Guard
-from tollgauge_guard.hooks import Hooks, Required, ask_queue, ask_service, current
+from tollgauge_guard.hooks import (
+    Hooks,
+    Required,
+    ask_queue,
+    ask_service,
+    current,
+    has_signed_offers,
+)
 from tollgauge_guard.nodes import Reading
 from tollgauge_guard.offer import Offer
 from tollgauge_guard.payment import Payment
@@ -111,7 +118,8 @@ class _Steps:
         attempt.bundle = (
             bundles.current() if is_ready else await self._waiting.call(bundles.current)
         )
-        await self._waiting.call(self.hooks.check_offers, attempt, payment_required)
+        if has_signed_offers(payment_required):
+            await self._waiting.call(self.hooks.check_offers, attempt, payment_required)
         while True:
             required = self.hooks.begin(attempt, payment_required)
             if kept := await self.hooks.make_way(attempt, payment_required, self):

@@ -1,56 +1,50 @@
 """Journal: every payment from its reservation on, budgets, refusals and approvals.
 
-One SQLite file (or memory) for all threads and processes of a user, in Python and TypeScript. Each
-transition of a payment is one transaction; a reservation checks the earlier payments of its
-purchase and the budgets in the transaction that writes the row.
+One SQLite file (or memory) for all threads and processes of a user, in Python and TypeScript, or
+one PostgreSQL database for several machines. Each transition of a payment is one transaction; a
+reservation checks the earlier payments of its purchase and the budgets in the transaction that
+writes the row. The statements are in journal_rows.
 """
 
 from __future__ import annotations
 
-import json
 import secrets
-import sqlite3
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from tollgauge_guard.budget import BUCKET_S, DAY_S, Exposure, add_exposure, load_spent
+from tollgauge_guard.budget import DAY_S, Exposure, add_exposure, load_spent
 from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Refuse, Spent, over_budget
 from tollgauge_guard.journal_file import (
     MEMORY,
     JournalError,
     JournalFile,
-    Rows,
+    LocalProcesses,
+    Processes,
     Store,
     create_tables,
-    is_alive,
-    this_process,
+    is_postgres,
+)
+from tollgauge_guard.journal_rows import (
+    apply_event,
+    find_written_off,
+    insert_payment,
+    is_channel_busy,
+    is_recorded,
+    list_marks,
+    iterate_unfinished,
+    load_payment,
+    prune,
+    prune_refusals,
+    read_payments,
+    release_dead,
 )
 from tollgauge_guard.offer import CHANNEL, Terms
-from tollgauge_guard.payment import TRANSITIONS, UNFINISHED, Event, Payment, State
+from tollgauge_guard.payment import UNFINISHED, Event, Payment, State
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase_key import Purchase
 from tollgauge_guard.signed import CLOCK_SLACK_S, Authorization
-
-KEEP_S: Final = 90 * DAY_S
-KEEP_REFUSALS_S: Final = 30 * DAY_S
-MAX_REFUSALS: Final = 100_000
-_FINAL: Final = (State.DELIVERED, State.DEAD, State.LAPSED, State.WRITTEN_OFF)
-_UNFINISHED: Final = """
-SELECT * FROM payments
-WHERE purchase IN (:purchase, :legacy)
-AND (account = :account OR payer IN (SELECT value FROM json_each(:wallets)))
-AND state IN ('reserved', 'signed', 'in-flight', 'open', 'paid-unanswered')
-ORDER BY id
-"""
-_LAST_WRITTEN_OFF: Final = """
-SELECT id FROM payments WHERE purchase = ? AND account = ? AND state = 'written-off'
-AND NOT EXISTS (SELECT 1 FROM payments AS later
-  WHERE later.purchase = payments.purchase AND later.replaces = payments.id)
-ORDER BY id DESC LIMIT 1
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +64,26 @@ class Refusal:
 
 
 class Journal:
-    """An open journal: a file, memory, which ends with its process, or a store of yours.
+    """An open journal: a file, memory, which ends with its process, the URL of a PostgreSQL
+    database, or a store of yours.
 
-    With `durable`, a signed payment also survives a power failure. Raises JournalError.
+    With `durable`, a signed payment in a file also survives a power failure. Raises JournalError.
     """
 
     def __init__(self, where: Path | str | Store = MEMORY, *, durable: bool = False) -> None:
         self.path, self._pruned_day = MEMORY, 0
-        if isinstance(where, (Path, str)):
+        if isinstance(where, str) and is_postgres(where):
+            from tollgauge_guard.postgres_store import PostgresStore  # psycopg is optional
+
+            where = PostgresStore(where)
+            self.path = where.name
+        elif isinstance(where, (Path, str)):
             self.path = str(where)
             where = JournalFile(self.path, is_durable=durable)
         else:
             create_tables(where)
         self.file: Store = where
+        self.processes: Processes = where if isinstance(where, Processes) else LocalProcesses()
 
     def reserve(
         self, purchase: Purchase, terms: Terms, payer: str, policy: Policy, now: int
@@ -95,26 +96,25 @@ class Journal:
         where = locate_exposure(purchase, terms, now)
         with self.file.transaction() as rows:
             if self._pruned_day != now // DAY_S:
-                _prune(rows, now)
+                prune(rows, now, self.processes)
                 self._pruned_day = now // DAY_S
-            if next(_iterate_unfinished(rows, purchase), None) is not None:
+            if next(iterate_unfinished(rows, purchase, self.processes), None) is not None:
                 return None
-            if terms.method == CHANNEL and _is_channel_busy(rows, terms, payer):
+            if terms.method == CHANNEL and is_channel_busy(rows, terms, payer, self.processes):
                 reason = "A call through the same payment channel has no answer yet."
                 return Refuse(Code.PAYMENT_UNRESOLVED, reason)
             refusal = over_budget(terms.exposure, load_spent(rows, where), policy)
             if refusal is not None:
-                _release_dead(rows)
+                release_dead(rows, self.processes)
                 refusal = over_budget(terms.exposure, load_spent(rows, where), policy)
             if refusal is not None:
                 return refusal
-            replaced = rows.execute(_LAST_WRITTEN_OFF, (purchase.key, purchase.account)).fetchone()
             values = {
                 "handle": secrets.token_urlsafe(16),
                 "account": purchase.account,
                 "purchase": purchase.key,
                 "session": purchase.session,
-                "owner": this_process(),
+                "owner": self.processes.this_process(),
                 "state": State.RESERVED,
                 "at": now,
                 "changed_at": now,
@@ -130,11 +130,9 @@ class Journal:
                 "exposure": terms.exposure,
                 "payer": payer,
                 "valid_before": now + terms.timeout + CLOCK_SLACK_S,
-                "replaces": None if replaced is None else replaced[0],
+                "replaces": find_written_off(rows, purchase),
             }
-            names, marks = ", ".join(values), ", ".join(f":{name}" for name in values)
-            statement = f"INSERT INTO payments ({names}) VALUES ({marks}) RETURNING *"  # noqa: S608 - our names
-            (payment,) = _read(rows.execute(statement, values))
+            payment = insert_payment(rows, values)
             add_exposure(rows, where, terms.exposure)
             return payment
 
@@ -148,8 +146,8 @@ class Journal:
             signed: the authorization.
             payload: value of the header that will carry it.
             now: unix seconds.
-            found: `valid_height`, `evidence` or `payment_id`, where the scheme has them;
-                `settled` if less is exposed than was reserved (micro-dollars).
+            found: `valid_height`, `evidence` or `payment_id`, if the scheme has them; `settled` if
+                less is exposed than was reserved (micro-dollars).
 
         Raises:
             JournalError: the reservation is gone, or the same authorization was recorded before.
@@ -158,17 +156,16 @@ class Journal:
         values: dict[str, Any] = {"nonce": signed.nonce, "payload": payload}
         if signed.valid_before:
             values["valid_before"] = signed.valid_before
-        if signed.method == CHANNEL and self.find_signed(signed) is not None:
-            # The same voucher again, after its call has ended: it takes nothing more.
-            values["nonce"] = f"{signed.nonce}#{payment}"
-        try:
-            is_changed = self.change(
-                payment, Event.SIGNED, now, expected=State.RESERVED, **values, **found
-            )
-        except sqlite3.IntegrityError as error:
-            raise JournalError("This authorization was signed before.") from error
-        if not is_changed:
-            raise JournalError("The payment has no reservation any more; it is not sent.")
+        with self.file.transaction() as rows:
+            row = load_payment(rows, payment)
+            if row is None or row.state is not State.RESERVED:
+                raise JournalError("The payment has no reservation any more; it is not sent.")
+            if is_recorded(rows, row, signed.nonce):
+                if signed.method != CHANNEL:
+                    raise JournalError("This authorization was signed before; it is not sent.")
+                # The same voucher again, after its call has ended: it takes nothing more.
+                values["nonce"] = f"{signed.nonce}#{payment}"
+            apply_event(rows, row, Event.SIGNED, now, values | found)
 
     def change(
         self,
@@ -177,7 +174,6 @@ class Journal:
         now: int,
         *,
         expected: State | None = None,
-        settled: int | None = None,
         **values: Any,
     ) -> bool:
         """Apply an event to a payment, in one transaction.
@@ -187,49 +183,24 @@ class Journal:
             event: what happened.
             now: unix seconds.
             expected: the state that was read; nothing changes if the row has another one.
-            settled: micro-dollars that the chain shows as settled, or that were signed.
-            values: other columns to set.
+            values: `settled`, the micro-dollars that the chain shows as settled, and other columns
+                to set.
 
         Returns:
             False if the table of states has no transition for it.
         """
+        if event is Event.SEND:
+            values["owner"] = self.processes.this_process()
         with self.file.transaction() as rows:
-            found = _read(rows.execute("SELECT * FROM payments WHERE id = ?", (payment,)))
-            row = next(found, None)
+            row = load_payment(rows, payment)
             if row is None or (expected is not None and row.state is not expected):
                 return False
-            transition = TRANSITIONS.get((row.state, event))
-            if transition is None:
-                return False
-            exposure = 0 if transition.release else row.exposure
-            # A voucher without a deposit exposes less than was reserved.
-            if settled is not None and (transition.settle or event is Event.SIGNED):
-                exposure = min(exposure, settled)
-            add_exposure(rows, _where(row), exposure - row.exposure)
-            if transition.to is None:
-                rows.execute("DELETE FROM payments WHERE id = ?", (payment,))
-                return True
-            values |= {"state": transition.to, "exposure": exposure}
-            if transition.to is not row.state:
-                values["changed_at"] = now
-            if transition.drop_payload:
-                values["payload"] = None
-            if transition.to is State.PAID_UNANSWERED and row.found_at is None:
-                values["found_at"] = now
-            if event is Event.SEND:
-                values["owner"] = this_process()
-            # The names are those of this module's callers, never of a seller.
-            names = ", ".join(f"{name} = :{name}" for name in values)
-            rows.execute(
-                f"UPDATE payments SET {names} WHERE id = :id",  # noqa: S608 - see above
-                values | {"id": payment},
-            )
-            return True
+            return apply_event(rows, row, event, now, values)
 
     def find_unfinished(self, purchase: Purchase) -> Payment | None:
         """Return the first unfinished payment of a purchase."""
         with self.file.reading() as rows:
-            return next(_iterate_unfinished(rows, purchase), None)
+            return next(iterate_unfinished(rows, purchase, self.processes), None)
 
     def sum_spent(self, where: Exposure) -> Spent:
         """Return the spent amounts at `where.at`."""
@@ -258,12 +229,10 @@ class Journal:
 
     def find_unresolved(self, account: str | None = None) -> tuple[Payment, ...]:
         """Return the payments that block their purchase (of one account), oldest first."""
-        return self.select(
-            "state IN (SELECT value FROM json_each(?)) AND nonce IS NOT NULL "
-            "AND (?2 IS NULL OR account = ?2)",
-            json.dumps(UNFINISHED),
-            account,
-        )
+        condition = f"state IN ({list_marks(UNFINISHED)}) AND nonce IS NOT NULL"
+        if account is None:
+            return self.select(condition, *UNFINISHED)
+        return self.select(f"{condition} AND account = ?", *UNFINISHED, account)
 
     def payment_id(self, purchase: str, account: str) -> str:
         """Return the ID for the extension payment-identifier: one per purchase.
@@ -280,13 +249,12 @@ class Journal:
     def refuse(self, refusal: Refusal) -> None:
         """Record a decision other than allow."""
         names = Refusal.__slots__
-        marks = ", ".join("?" * len(names))
         with self.file.transaction() as rows:
             rows.execute(
-                f"INSERT INTO refusals ({', '.join(names)}) VALUES ({marks})",  # noqa: S608 - our names
+                f"INSERT INTO refusals ({', '.join(names)}) VALUES ({list_marks(names)})",  # noqa: S608 - our names
                 [getattr(refusal, name) for name in names],
             )
-            _prune_refusals(rows, refusal.at)
+            prune_refusals(rows, refusal.at)
 
     def refusals(self) -> tuple[Refusal, ...]:
         """Return the recorded refusals, oldest first."""
@@ -303,7 +271,7 @@ class Journal:
         """Return the payments that match an SQL condition, oldest first."""
         with self.file.reading() as rows:
             statement = f"SELECT * FROM payments WHERE {condition} ORDER BY id"  # noqa: S608
-            return tuple(_read(rows.execute(statement, values)))
+            return tuple(read_payments(rows.execute(statement, values)))
 
 
 def locate_exposure(purchase: Purchase, terms: Terms, now: int) -> Exposure:
@@ -316,80 +284,3 @@ def locate_exposure(purchase: Purchase, terms: Terms, now: int) -> Exposure:
         session=purchase.session,
         at=now,
     )
-
-
-def _where(payment: Payment) -> Exposure:
-    return Exposure(
-        account=payment.account,
-        network=payment.network,
-        asset=payment.asset,
-        host=payment.host,
-        session=payment.session,
-        at=payment.at,
-    )
-
-
-def _prune(rows: Rows, now: int) -> None:
-    _release_dead(rows)
-    marks = ", ".join("?" * len(_FINAL))
-    rows.execute(
-        f"DELETE FROM payments WHERE changed_at <= ? AND state IN ({marks})",  # noqa: S608 - only question marks
-        (now - KEEP_S, *_FINAL),
-    )
-    oldest = (now - DAY_S) // BUCKET_S - 12  # an hour more, for clocks that are set back
-    rows.execute("DELETE FROM budgets WHERE bucket > 0 AND bucket < ?", (oldest,))
-    _prune_refusals(rows, now)
-    rows.execute("DELETE FROM approvals WHERE expires_at <= ?", (now - KEEP_REFUSALS_S,))
-
-
-def _prune_refusals(rows: Rows, now: int) -> None:
-    rows.execute("DELETE FROM refusals WHERE at <= ?", (now - KEEP_REFUSALS_S,))
-    newest = "(SELECT max(id) FROM refusals)"
-    rows.execute(f"DELETE FROM refusals WHERE id <= {newest} - ?", (MAX_REFUSALS,))  # noqa: S608 - our text
-
-
-def _is_channel_busy(rows: Rows, terms: Terms, payer: str) -> bool:
-    """Whether a voucher of the payer to this payTo is unanswered: no higher one may be signed."""
-    condition = "method = 'channel' AND network = ? AND asset = ? AND pay_to = ? AND payer = ?"
-    values = (terms.network, terms.asset, terms.pay_to, payer)
-    found = rows.execute(f"SELECT * FROM payments WHERE {condition}", values)  # noqa: S608
-    blocking = (State.SIGNED, State.IN_FLIGHT, State.OPEN, State.PAID_UNANSWERED)
-    return any(
-        payment.state in blocking or (payment.state is State.RESERVED and is_alive(payment.owner))
-        for payment in _read(found)
-    )
-
-
-def _release_dead(rows: Rows) -> None:
-    """Delete the reservations of processes that died: their payments did not leave."""
-    for payment in _read(rows.execute("SELECT * FROM payments WHERE state = 'reserved'")):
-        if not is_alive(payment.owner):
-            add_exposure(rows, _where(payment), -payment.exposure)
-            rows.execute("DELETE FROM payments WHERE id = ?", (payment.id,))
-
-
-def _iterate_unfinished(rows: Rows, purchase: Purchase) -> Iterator[Payment]:
-    """Yield the payments that block a purchase.
-
-    A reservation of a process that died does not: its payment was not recorded and did not
-    leave.
-    """
-    values = {
-        "purchase": purchase.key,
-        "legacy": purchase.legacy,
-        "account": purchase.account,
-        "wallets": json.dumps(purchase.wallets),
-    }
-    for payment in _read(rows.execute(_UNFINISHED, values)):
-        if payment.state is not State.RESERVED or is_alive(payment.owner):
-            yield payment
-
-
-def _read(rows: Iterable[Any]) -> Iterator[Payment]:
-    names: list[str] | None = None
-    cursor: Any = rows
-    for row in cursor.fetchall():
-        names = names or [column[0] for column in cursor.description]
-        fields = dict(zip(names, row, strict=True))
-        fields["amount"], fields["state"] = int(fields["amount"]), State(fields["state"])
-        yield Payment(**fields)

@@ -37,13 +37,15 @@ CREATE TABLE payments (
   found_at INTEGER,                   -- when the chain first showed it used
   replaces INTEGER                    -- id of the payment that the owner wrote off for this one
 ) STRICT;
-CREATE UNIQUE INDEX payments_nonce ON payments (nonce, payer, network, asset);
+CREATE UNIQUE INDEX payments_nonce ON payments (nonce, payer, network, asset)
+  WHERE nonce IS NOT NULL;
 CREATE INDEX payments_channel ON payments (payer, pay_to) WHERE method = 'channel';
 CREATE INDEX payments_reserved ON payments (state) WHERE state = 'reserved';
 CREATE INDEX payments_purchase ON payments (purchase);
 CREATE INDEX payments_lost ON payments (host, changed_at)
   WHERE state IN ('paid-unanswered', 'lapsed', 'written-off');
-CREATE INDEX payments_changed ON payments (changed_at);
+-- Not changed_at, which each transition would write to the index; a row is never changed before `at`.
+CREATE INDEX payments_at ON payments (at);
 
 -- Sums that are reserved or spent: guard/cases/budgets.json.
 CREATE TABLE budgets (

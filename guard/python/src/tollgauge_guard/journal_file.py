@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from tollgauge_guard import journal_import
 from tollgauge_guard.errors import GuardError
@@ -26,7 +26,7 @@ MEMORY: Final = ":memory:"
 VERSION: Final = 2  # user_version of journal.sql
 _BUSY_S: Final = 10.0
 _START: Final = secrets.token_hex(5)  # process IDs are reused, in containers at every start
-_SCHEMA: Final = files("tollgauge_guard").joinpath("journal.sql").read_text(encoding="utf-8")
+SCHEMA: Final = files("tollgauge_guard").joinpath("journal.sql").read_text(encoding="utf-8")
 
 
 class JournalError(GuardError):
@@ -56,13 +56,31 @@ class Store(Protocol):
         """Close the store."""
 
 
+@runtime_checkable
+class Processes(Protocol):
+    """The processes that use a journal. A store that several machines share is one too; for any
+    other store, a process that does not run on this machine is dead.
+    """
+
+    def this_process(self) -> str:
+        """Return a name of this process that no other one has or had."""
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether a process is running."""
+
+
+def is_postgres(where: object) -> bool:
+    """Whether a journal's place is the URL of a PostgreSQL database."""
+    return isinstance(where, str) and where.startswith(("postgresql://", "postgres://"))
+
+
 def create_tables(store: Store) -> None:
     """Create the tables of a journal in a store that has none."""
     with store.transaction() as rows:
         tables = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'payments'"
         if rows.execute(tables).fetchone() is not None:
             return
-        for statement in _statements(_SCHEMA):
+        for statement in read_statements(SCHEMA):
             if not statement.lstrip().startswith("PRAGMA"):
                 rows.execute(statement)
 
@@ -188,7 +206,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
                 hint="Install a newer tollgauge-guard. Nothing was changed, and nothing is paid.",
             )
         if version < VERSION:
-            for statement in _statements(_SCHEMA):
+            for statement in read_statements(SCHEMA):
                 connection.execute(statement)
             journal_import.import_earlier(connection)
     except BaseException:
@@ -197,7 +215,8 @@ def _migrate(connection: sqlite3.Connection) -> None:
     connection.commit()
 
 
-def _statements(schema: str) -> Iterator[str]:
+def read_statements(schema: str) -> Iterator[str]:
+    """Yield the statements of journal.sql without comments."""
     # executescript() would commit the transaction that is open.
     lines = (line.partition("--")[0] for line in schema.splitlines())
     return (statement for statement in "\n".join(lines).split(";") if statement.strip())
@@ -206,7 +225,7 @@ def _statements(schema: str) -> Iterator[str]:
 def _inode(path: str) -> int:
     """Return the inode of a file; 0 for memory and for a missing file."""
     try:
-        return 0 if path == MEMORY else Path(path).stat().st_ino
+        return 0 if path == MEMORY else os.stat(path).st_ino  # noqa: PTH116  # 5 times a call
     except OSError:
         return 0
 
@@ -246,3 +265,10 @@ def is_alive(owner: str) -> bool:
     except PermissionError:
         return True
     return True
+
+
+class LocalProcesses:
+    """The processes of this machine."""
+
+    this_process = staticmethod(this_process)
+    is_alive = staticmethod(is_alive)

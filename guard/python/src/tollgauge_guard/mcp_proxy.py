@@ -23,7 +23,6 @@ from tollgauge_guard.decision import Ask, Decision, Refuse
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import Guard
 from tollgauge_guard.hooks import Required
-from tollgauge_guard.journal_file import is_alive
 from tollgauge_guard.mcp_messages import (
     PAYMENT,
     call_keys,
@@ -161,7 +160,7 @@ class ToolGate:
     def _send_again(self, attempt: Attempt, written: Payment, signed: Authorization) -> None:
         """Put an open payment in flight again."""
         guard = self._guard
-        if written.state is State.IN_FLIGHT and not is_alive(written.owner):
+        if written.state is State.IN_FLIGHT and not guard.journal.processes.is_alive(written.owner):
             guard.change(written, Event.PROCESS_DIED)
             written = guard.journal.find_signed(signed) or written
         is_valid = written.valid_before - guard.now > SETTLE_MARGIN_S

@@ -15,7 +15,7 @@ from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Allow, Ask, Decision, Refuse
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.journal import Journal
-from tollgauge_guard.journal_file import MEMORY, is_alive
+from tollgauge_guard.journal_file import MEMORY
 from tollgauge_guard.nodes import NodeReader, Reading
 from tollgauge_guard.offer import Offer, Terms, find_asset
 from tollgauge_guard.payment import (
@@ -182,7 +182,7 @@ def resolve(guard: Payer, handle: str, *, write_off: bool = False) -> Payment:
             hint="`tollgauge-guard unresolved` lists the payments without an answer.",
         )
     if payment.state in (State.SIGNED, State.IN_FLIGHT):
-        if is_alive(payment.owner) and guard.now < payment.ends_at:
+        if guard.journal.processes.is_alive(payment.owner) and guard.now < payment.ends_at:
             raise GuardError(
                 f"A program is waiting for the answer to the payment {handle}.",
                 hint="Try again when it has ended. Nothing was changed.",
@@ -236,7 +236,7 @@ def _situation(
     return Situation(
         state=payment.state,
         # A process that hangs does not hold the purchase for longer than its window.
-        is_busy=is_alive(payment.owner) and now < payment.ends_at,
+        is_busy=guard.journal.processes.is_alive(payment.owner) and now < payment.ends_at,
         is_queue_over=time.monotonic() >= deadline,
         may_resend=may_resend,
         seconds_left=payment.valid_before - now,

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
+from tollgauge_guard.budget import Exposure
 from tollgauge_guard.bundle import Bundle
-from tollgauge_guard.decision import Asked, Refuse
+from tollgauge_guard.decision import Asked, Known, Refuse, Spent
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.payment import Payment
@@ -186,6 +187,7 @@ class Attempt:
     the client that pays: hooks of another guard on the same x402 client ignore it.
     `contradicted` are the terms of entries that a signed offer of the seller contradicts.
     `is_of_transport`: a transport knows the request and ends it; otherwise a hook saw its URL.
+    `known` and `spent` keep what the decisions about its offers have in common.
     """
 
     owner: object
@@ -209,6 +211,8 @@ class Attempt:
     header: str | None = None
     refusal: Refuse | None = None
     dropped: list[Refuse] = field(default_factory=list)
+    known: dict[object, Known] = field(default_factory=dict)
+    spent: dict[Exposure, Spent] = field(default_factory=dict)
     contradicted: frozenset[tuple[str, ...]] = frozenset()
 
     @property

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import string
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
@@ -93,6 +94,11 @@ def parse(text: object) -> Resource:
     """
     if not isinstance(text, str) or not text or len(text) > URL_MAX:
         raise ResourceError(f"A URL must be a text of 1 to {URL_MAX} characters.")
+    return _parse(text)
+
+
+@lru_cache(maxsize=256)  # the steps of a payment parse the same URL about twenty times
+def _parse(text: str) -> Resource:
     if _BAD_CHARACTERS.search(text):
         raise ResourceError(
             "The URL holds spaces, control or invisible characters, or backslashes."
@@ -122,12 +128,13 @@ def variants(resource: Resource) -> tuple[Resource, ...]:
     with and without a trailing slash. The cases are in guard/cases/variants.json.
     """
     found: dict[Resource, None] = {}
-    for path in (resource.path, _plain_path(resource.path)):
-        for cased in (path, path.lower()):
-            bare = cased.rstrip("/")
-            for written in (bare, f"{bare}/"):
-                found[replace(resource, path=_canonical_path(written))] = None
-    return tuple(variant for variant in found if variant != resource)
+    path, plain = resource.path, _plain_path(resource.path)
+    for written in dict.fromkeys((path, path.lower(), plain, plain.lower())):
+        bare = written.rstrip("/")
+        for ending in (bare, f"{bare}/"):
+            found[replace(resource, path=_canonical_path(ending))] = None
+    found.pop(resource, None)
+    return tuple(found)
 
 
 def _plain_path(path: str) -> str:

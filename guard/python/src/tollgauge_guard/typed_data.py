@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from eth_hash.auto import keccak
@@ -38,14 +39,6 @@ def hash_transfer(
     nonce: str,
 ) -> bytes:
     """Return the hash of an EIP-3009 transfer; `domain` is name, version, chain and token."""
-    name, version, chain, token = domain
-    separator = keccak(
-        _DOMAIN
-        + keccak(name.encode())
-        + keccak(version.encode())
-        + _word(chain)
-        + _word(int(token, 16))
-    )
     message = keccak(
         _TRANSFER
         + _word(int(payer, 16))
@@ -55,7 +48,18 @@ def hash_transfer(
         + _word(valid_before)
         + bytes.fromhex(nonce[2:])
     )
-    return keccak(b"\x19\x01" + separator + message)
+    return keccak(b"\x19\x01" + _hash_domain(*domain) + message)
+
+
+@lru_cache(maxsize=256)
+def _hash_domain(name: str, version: str, chain: int, token: str) -> bytes:
+    return keccak(
+        _DOMAIN
+        + keccak(name.encode())
+        + keccak(version.encode())
+        + _word(chain)
+        + _word(int(token, 16))
+    )
 
 
 def hash_permit2(

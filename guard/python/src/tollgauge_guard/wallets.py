@@ -15,14 +15,16 @@ AnyClient = x402Client | x402ClientSync
 
 def list_wallets(client: AnyClient) -> tuple[str, ...]:
     """Return the addresses of all wallets of a client (EVM: lower case)."""
-    found = {
-        address
+    # Most schemes share a signer: one of an EVM wallet is registered for about twenty networks.
+    signers = {
+        id(signer): signer
         for registry in _registries(client)
         for schemes in registry.values()
         for scheme in schemes.values()
-        if (address := find_payer(scheme)) is not None
+        if (signer := _signer(scheme)) is not None
     }
-    return tuple(sorted(found))
+    found = (parse_account(getattr(signer, "address", None)) for signer in signers.values())
+    return tuple(sorted({address for address in found if address is not None}))
 
 
 def find_scheme(client: AnyClient, version: int, network: str, scheme: str) -> Any:
