@@ -110,6 +110,8 @@ def pay_twice(
     """
     _add_checkout_to_path()
     from bench import pay_twice as measurement
+    from bench.document import this_machine
+    from bench.pay_twice_page import PAGE, write_page
 
     clients = [measurement.client_of(client)] if client else measurement.list_clients()
     if page and (client or seller):
@@ -117,12 +119,10 @@ def pay_twice(
     sellers = seller or measurement.SELLERS
     if unknown := set(sellers) - set(measurement.SELLERS):
         raise typer.BadParameter(f"No such seller: {', '.join(unknown)}.", param_hint="--seller")
+    machine = this_machine(datetime.now(UTC))
     results = measurement.measure(clients, sellers)
     if page:
-        from bench.document import this_machine
-        from bench.pay_twice_page import PAGE, write_page
-
-        PAGE.write_text(write_page(results, clients, this_machine(datetime.now(UTC))))
+        PAGE.write_text(write_page(results, clients, machine))
     show(results.document(), measurement.describe(results), as_json=as_json)
     judged = [one.name for one in clients if client or one.is_ours]
     is_safe = all(results.totals[name].signed_twice == 0 for name in judged)
