@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from guard.cases.sample_bundle import PAYEE, Row
+from guard.cases.sample_bundle import BASE, PAYEE, Row
 from solders.keypair import Keypair
 from solders.pubkey import Pubkey
 from tests.support.guard_seller import (
@@ -20,6 +20,11 @@ from tests.support.guard_seller import (
     receipt,
 )
 from x402 import x402Client
+from x402.extensions.sign_in_with_x import (
+    SIGN_IN_WITH_X,
+    parse_siwx_header,
+    verify_siwx_signature,
+)
 from x402.mechanisms.evm.batch_settlement.client.scheme import BatchSettlementEvmScheme
 from x402.mechanisms.evm.exact import ExactEvmScheme
 from x402.mechanisms.evm.upto.client import UptoEvmScheme
@@ -150,6 +155,51 @@ async def test_open_payment_of_any_scheme_is_sent_again(
         assert len(http.guard.journal.payments()) == 1
     first, *others = seller.payments
     assert others == [first, first]
+
+
+class SignInWire(httpx.AsyncHTTPTransport):
+    """Answers requests that signed in, if the official extension accepts their signature."""
+
+    def __init__(self) -> None:
+        super().__init__(verify=False)
+        self.signed_in: list[str] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        header = request.headers.get(SIGN_IN_WITH_X)
+        if header is None:
+            return await super().handle_async_request(request)
+        proof = parse_siwx_header(header)
+        assert (await verify_siwx_signature(proof)).is_valid
+        self.signed_in.append(proof.address)
+        return httpx.Response(200, text="kept for you")
+
+
+@pytest.mark.parametrize("statement", [None, "Sign in to your purchase"])
+async def test_lost_answer_to_a_solana_payment_is_requested_by_signing_in(
+    seller: Seller, bundle_of: Callable[..., Bundle], statement: str | None
+) -> None:
+    def declare(required: dict[str, Any]) -> None:
+        info: dict[str, Any] = {"domain": f"127.0.0.1:{seller.port}", "version": "1"}
+        info |= {"uri": required["resource"]["url"], "nonce": "0123456789abcdef"}
+        info |= {"issuedAt": "2026-01-01T00:00:00Z", "requestId": "7"}
+        info |= {} if statement is None else {"statement": statement}
+        chains = [{"chainId": BASE, "type": "eip191"}, {"chainId": SOLANA, "type": "ed25519"}]
+        required["extensions"] = {SIGN_IN_WITH_X: {"info": info, "supportedChains": chains}}
+
+    seller.ask, seller.change, wire = by_solana, declare, SignInWire()
+    seller.answer = lambda _call: Answer(503)
+    account, bundle = KeypairSigner(SOLANA_WALLET), FixedBundle(bundle_of({}))
+    async with guarded(
+        wallet(), bundle=bundle, transport=wire, journal=":memory:", sign_in=account
+    ) as http:
+        assert (await http.get(f"{seller.url}/other")).status_code == 503
+        answer = await http.get(f"{seller.url}/other")
+        payment = http.guard.payment(answer)
+    assert answer.text == "kept for you"
+    assert payment is not None
+    assert payment.state is State.DELIVERED
+    assert wire.signed_in == [payment.payer] == [account.address]
+    assert len(seller.payments) == 1
 
 
 TAMPERED: dict[str, tuple[Callable[[dict[str, Any]], None], Callable[[Any], None]]] = {

@@ -1,7 +1,7 @@
 """sign-in-with-x: asks for the answer to a payment that was made, before anything is paid again.
 
-The message is the one of EIP-4361 and is bound to the origin that asks, so it pays nothing and
-opens no other site. The rules are cases in guard/cases/sign_in.json.
+The message is the one of EIP-4361, or its counterpart for Solana. It is bound to the origin that
+asks, so it pays nothing and opens no other site. The rules are cases in guard/cases/sign_in.json.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ _LABELS: Final = {
     "notBefore": "Not Before",
     "requestId": "Request ID",
 }
-_CHAIN: Final = re.compile(r"eip155:[1-9][0-9]{0,18}", re.ASCII)
+_SOLANA: Final = "solana:"
+_EVM_CHAIN: Final = re.compile(r"eip155:([1-9][0-9]{0,18})", re.ASCII)
+_SOLANA_CHAIN: Final = re.compile(r"solana:([1-9A-HJ-NP-Za-km-z]{32})", re.ASCII)
 # EIP-4361: a line break would let a text look like another field.
 _LINE: Final = re.compile(r"[^\x00-\x1f\x7f]+")
 
 
-class SignInAccount(Protocol):
-    """The account that may sign in, such as one of eth-account."""
+class EvmAccount(Protocol):
+    """An account that may sign in, such as one of eth-account."""
 
     @property
     def address(self) -> str:
@@ -43,6 +45,21 @@ class SignInAccount(Protocol):
 
     def sign_message(self, message: Any) -> Any:
         """Sign a message as EIP-191; `signature` of the result are its bytes."""
+
+
+class SolanaAccount(Protocol):
+    """An account that may sign in, such as the SDK's `KeypairSigner`."""
+
+    @property
+    def address(self) -> str:
+        """Its public key in base58."""
+
+    @property
+    def keypair(self) -> Any:
+        """Its key, whose `sign_message` returns a signature; the text of that is base58."""
+
+
+SignInAccount = EvmAccount | SolanaAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,24 +71,31 @@ class Challenge:
 
     def sign(self, account: SignInAccount) -> str:
         """Return the value of the header that carries the signed challenge."""
-        from eth_account.messages import encode_defunct  # installed with every EVM account
+        if str(self.fields["chainId"]).startswith(_SOLANA):
+            signature = str(account.keypair.sign_message(self.message.encode()))  # type: ignore[union-attr]
+        else:
+            from eth_account.messages import encode_defunct  # installed with every EVM account
 
-        signature = account.sign_message(encode_defunct(text=self.message)).signature
-        document = self.fields | {"signature": f"0x{bytes(signature).hex()}"}
+            signed = account.sign_message(encode_defunct(text=self.message))  # type: ignore[union-attr]
+            signature = f"0x{bytes(signed.signature).hex()}"
+        document = self.fields | {"signature": signature}
         return base64.b64encode(json.dumps(document).encode()).decode()
 
 
 def read_challenge(header: str | None, url: str, address: str, network: str) -> Challenge | None:
     """Return the challenge of a 402 (the value of its header) that came from a URL.
 
-    Returns None if there is none for an EVM account, or if it is not bound to that origin.
+    Returns None if there is none for an account of that network, or if it is not bound to that
+    origin.
     """
     declared = _declaration(header)
     info, chains = _members(declared.get("info")), declared.get("supportedChains")
+    is_solana = network.startswith(_SOLANA)
+    kind, pattern = ("ed25519", _SOLANA_CHAIN) if is_solana else ("eip191", _EVM_CHAIN)
     fitting = [
         chain
         for chain in map(_members, chains if isinstance(chains, list) else [])
-        if chain.get("type") == "eip191" and _CHAIN.fullmatch(str(chain.get("chainId")))
+        if chain.get("type") == kind and pattern.fullmatch(str(chain.get("chainId")))
     ]
     same = (chain for chain in fitting if chain["chainId"] == network)
     chain = next(same, next(iter(fitting), None))
@@ -84,10 +108,13 @@ def read_challenge(header: str | None, url: str, address: str, network: str) -> 
     )
     if chain is None or not is_whole or not _is_bound(info, url):
         return None
-    lines = [f"{info['domain']} wants you to sign in with your Ethereum account:", address, ""]
+    name = "Solana" if is_solana else "Ethereum"
+    lines = [f"{info['domain']} wants you to sign in with your {name} account:", address, ""]
     lines += [str(info["statement"])] if "statement" in info else []
-    lines += ["", f"URI: {info['uri']}", f"Version: {info['version']}"]
-    lines += [f"Chain ID: {str(chain['chainId']).removeprefix('eip155:')}"]
+    # EIP-4361 keeps the empty line of a missing statement, the SDK's message for Solana does not.
+    lines += [] if is_solana and "statement" not in info else [""]
+    lines += [f"URI: {info['uri']}", f"Version: {info['version']}"]
+    lines += [f"Chain ID: {str(chain['chainId']).partition(':')[2]}"]
     lines += [f"Nonce: {info['nonce']}", f"Issued At: {info['issuedAt']}"]
     lines += [f"{label}: {info[name]}" for name, label in _LABELS.items() if name in info]
     lines += ["Resources:", *(f"- {one}" for one in resources)] if resources else []
@@ -135,9 +162,10 @@ def find_sign_in(
     if payment is None or payment.state not in (State.OPEN, State.PAID_UNANSWERED):
         return None
     is_same = payment.url_digest == purchase.url_digest
-    if not is_same or payment.payer != account.address.lower():
+    address = account.address
+    if not is_same or payment.payer != (address.lower() if address[:2] == "0x" else address):
         return None
-    challenge = read_challenge(required, attempt.url, account.address, payment.network)
+    challenge = read_challenge(required, attempt.url, address, payment.network)
     if challenge is None or purchase.host in guard.policy.deny:
         return None
     return payment, challenge.sign(account)
