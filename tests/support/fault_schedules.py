@@ -241,7 +241,8 @@ class Wire(httpx.AsyncBaseTransport):
             raise httpx.ReadTimeout("lost", request=request)
         assert process is not None
         process.is_alive = False
-        process.http.guard.journal.change = _record_nothing  # type: ignore[method-assign]
+        journal = process.http.guard.journal
+        journal.sign = journal.change = _record_nothing  # type: ignore[method-assign]
         raise ProcessDied
 
 

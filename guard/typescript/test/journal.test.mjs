@@ -101,7 +101,7 @@ test("final payments are forgotten after 90 days, and no others", async () => {
   const [settled, lost, recent] = first.guard.journal.payments();
   const old = Math.floor(Date.now() / 1000) - 90 * 86_400;
   for (const { id } of [settled, lost]) {
-    first.guard.journal.file.all("UPDATE payments SET changed_at = ? WHERE id = ?", old, id);
+    first.guard.journal.file.all("UPDATE payments SET at = ?1, changed_at = ?1 WHERE id = ?2", old, id);
   }
   const second = customer();
   await second.pay("/good?4");

@@ -119,8 +119,7 @@ def pay_twice(
     sellers = seller or measurement.SELLERS
     if unknown := set(sellers) - set(measurement.SELLERS):
         raise typer.BadParameter(f"No such seller: {', '.join(unknown)}.", param_hint="--seller")
-    machine = this_machine(datetime.now(UTC))
-    results = measurement.measure(clients, sellers)
+    machine, results = this_machine(datetime.now(UTC)), measurement.measure(clients, sellers)
     if page:
         PAGE.write_text(write_page(results, clients, machine))
     show(results.document(), measurement.describe(results), as_json=as_json)

@@ -146,6 +146,19 @@ def test_payment_of_an_earlier_process_with_the_same_number_is_not_busy(
     assert state_of(journal, left) is State.OPEN
 
 
+def test_payment_of_a_process_that_died_before_sending_it_is_unresolved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "journal.sqlite")
+    with monkeypatch.context() as before:
+        before.setattr(journal_file, "_START", "dead")
+        reserved = journal.reserve(purchase(), terms(), PAYER, POLICY, NOW)
+        assert isinstance(reserved, Payment)
+        journal.sign(reserved.id, authorization(1, NOW + 60), "header", NOW)
+    (found,) = journal.find_unresolved()
+    assert (found.id, found.state) == (reserved.id, State.SIGNED)
+
+
 def test_every_pair_outside_the_table_changes_nothing(journal: Journal) -> None:
     payment = insert_paid(journal, 1)
     for state in State:

@@ -91,7 +91,7 @@ ON_CHAIN: Final = {
     Evidence.UNUSED: Event.CHAIN_UNUSED,
     Evidence.UNKNOWN: Event.CHAIN_UNKNOWN,
 }
-UNFINISHED: Final = (State.IN_FLIGHT, State.OPEN, State.PAID_UNANSWERED)
+UNFINISHED: Final = (State.SIGNED, State.IN_FLIGHT, State.OPEN, State.PAID_UNANSWERED)
 LOSSES: Final = (State.PAID_UNANSWERED, State.LAPSED, State.WRITTEN_OFF)
 _BEING_PAID: Final = (State.RESERVED, State.SIGNED, State.IN_FLIGHT)
 

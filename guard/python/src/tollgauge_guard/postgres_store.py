@@ -80,7 +80,7 @@ class PostgresStore:
         """Read without waiting for a writer."""
         with self._lock:
             try:
-                yield _Rows(self._opened())
+                yield _Rows(self._open())
             except psycopg.Error as error:
                 message = f"The journal {self.name} cannot be read or written ({error})."
                 raise JournalError(message) from error
@@ -133,7 +133,7 @@ class PostgresStore:
         self._connection: psycopg.Connection[Any] | None = None
         self._key = (secrets.randbits(31), secrets.randbits(31))
 
-    def _opened(self) -> psycopg.Connection[Any]:
+    def _open(self) -> psycopg.Connection[Any]:
         if self._connection is None or self._connection.closed:
             self._connection = self._connect()
         return self._connection
