@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from unittest import mock
 
 import httpx
@@ -242,11 +242,12 @@ class Wire(httpx.AsyncBaseTransport):
         assert process is not None
         process.is_alive = False
         journal = process.http.guard.journal
-        journal.sign = journal.change = _record_nothing  # type: ignore[method-assign]
+        for name in ("reserve", "sign", "change"):
+            setattr(journal, name, _record_nothing)
         raise ProcessDied
 
 
-def _record_nothing(*_arguments: Any, **_options: Any) -> bool:
+def _record_nothing(*_arguments: Any, **_options: Any) -> NoReturn:
     raise ProcessDied
 
 

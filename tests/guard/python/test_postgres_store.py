@@ -181,7 +181,9 @@ def test_crash_of_the_server_loses_no_payment_that_was_recorded(killable_postgre
     journal.close()
 
 
-def test_commits_wait_for_the_disk_of_a_server_that_does_not_wait_by_default(journal: Journal) -> None:
+def test_commits_wait_for_the_disk_of_a_server_that_does_not_wait_by_default(
+    journal: Journal,
+) -> None:
     """The server of the tests runs with synchronous_commit = off."""
     with journal.file.reading() as rows:
         assert rows.execute("SHOW synchronous_commit").fetchone() == ("on",)
