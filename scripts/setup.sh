@@ -109,7 +109,7 @@ node_packages() {
 # guard/typescript/dist, which is not in git.
 typescript_guard() {
   local stamp built=guard/typescript/dist/.stamp
-  stamp=$(cat package-lock.json guard/typescript/*.json guard/typescript/src/* \
+  stamp=$(cat package-lock.json guard/typescript/*.json guard/typescript/*.mjs guard/typescript/src/* \
     guard/python/src/tollgauge_guard/journal.sql | sha256sum | cut -c1-64)
   if [ -f "$built" ] && [ "$(cat "$built")" = "$stamp" ]; then return; fi
   say "building the guard for TypeScript"

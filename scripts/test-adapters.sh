@@ -42,11 +42,12 @@ npm_tests() {
     --disable-warning=ExperimentalWarning --test "$@")
 }
 
-[ $# -gt 0 ] || set -- langchain openai-agents crewai typescript agentkit
+[ $# -gt 0 ] || set -- langchain openai-agents crewai typescript agentkit cloudflare
 for name in "$@"; do
   case $name in
     typescript) npm_tests "$ADAPTERS" vercel-ai.test.mjs openai-agents.test.mjs ;;
     agentkit) npm_tests "$ADAPTERS/agentkit" agentkit.test.mjs ;; # 900 packages
+    cloudflare) npm_tests "$ADAPTERS/cloudflare" cloudflare.test.mjs ;; # with workerd
     *) python "$name" "test_${name//-/_}.py" ;;
   esac
 done

@@ -1,5 +1,6 @@
 /** The guard of one x402 client, as programs and transports use it. */
 
+import { lowerAddress } from "./address.js";
 import { type AxiosLike, guardAxios, type WrapAxios } from "./axios.js";
 import { type Call, type CallOptions, newCall, type SentPayment } from "./call.js";
 import { refuse } from "./decision.js";
@@ -174,12 +175,12 @@ export class Guard<Client extends PayingClient = PayingClient>
       const payment = this.journal.unfinished(purchase);
       const isPaid = payment?.state === "open" || payment?.state === "paid-unanswered";
       const isSame = payment?.urlDigest === purchase.urlDigest;
-      const isOwn = payment?.payer === account.address.toLowerCase();
+      const isOwn = payment?.payer === (lowerAddress(account.address) ?? account.address);
       if (payment === null || !isPaid || !isSame || !isOwn) return null;
       if (this.policy.deny.includes(purchase.host)) return null;
       const challenge = readChallenge(required, call.url ?? "", account.address, payment.network);
       if (challenge === null) return null;
-      const value = signInHeader(challenge, await account.signMessage(challenge));
+      const value = await signInHeader(account, challenge);
       return { id: payment.id, handle: payment.handle, header: SIGN_IN, value, isNew: false, call };
     } catch {
       return null;

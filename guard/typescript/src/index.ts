@@ -37,6 +37,7 @@ export { Guard, guarded, paying } from "./guard.js";
 export {
   AdapterError,
   agentKitProviders,
+  cloudflareMcpClient,
   openAiAgentsTools,
   type PaidTool,
   paidTool,
@@ -47,8 +48,8 @@ export type { GuardOptions, Question } from "./options.js";
 export type { Nodes } from "./nodes.js";
 export type { Event, Payment, State } from "./payment-state.js";
 export { Journal, type Refusal } from "./journal.js";
-export { JournalError, type Row, type Store } from "./journal-file.js";
-export type { SignInAccount } from "./sign-in.js";
+export { type DurableStorage, durableStore, JournalError, type Row, type Store } from "./journal-file.js";
+export type { EvmSignInAccount, SignInAccount, SolanaSignInAccount } from "./sign-in.js";
 export type { BundleLocation, SignedBody } from "./source.js";
 export type { IsAnswer, PaidAnswer, PayingClient } from "./transport.js";
 export type { Quote } from "./quote.js";

@@ -4,9 +4,9 @@
  */
 
 import { randomBytes } from "node:crypto";
-import { closeSync, linkSync, openSync, readFileSync, rmSync, statSync } from "node:fs";
+import { closeSync, linkSync, openSync, rmSync, statSync } from "node:fs";
 import type { DatabaseSync, StatementSync } from "node:sqlite";
-import { getEnvironmentData, setEnvironmentData } from "node:worker_threads";
+import { SCHEMA } from "./journal-schema.js";
 import type { Payment, State } from "./payment-state.js";
 
 /** `user_version` of journal.sql. */
@@ -16,6 +16,8 @@ const BUSY_MS = 10_000;
 const CHECKPOINT_PAGES = 4000;
 const MEMORY = ":memory:";
 const START_NAME = "tollgauge-guard-start";
+type Threads = typeof import("node:worker_threads");
+let startedAs: string | null = null;
 
 /** A journal that cannot be read or written. While it cannot be written, nothing is paid. */
 export class JournalError extends Error {
@@ -38,20 +40,38 @@ export interface Store {
   close(): void;
 }
 
+/** The part of `ctx.storage` of a Durable Object with SQLite that a journal uses. */
+export interface DurableStorage {
+  readonly sql: { exec(sql: string, ...values: any[]): { toArray(): unknown[] } };
+  transactionSync<T>(work: () => T): T;
+}
+
+/**
+ * A journal in a Durable Object (Cloudflare): `journal: durableStore(this.ctx.storage)`. What was
+ * written is on disk before a request leaves the object.
+ */
+export function durableStore(storage: DurableStorage): Store {
+  // The storage takes no BigInts. Micro-dollars fit in a number.
+  const plain = (value: Value): Value => (typeof value === "bigint" ? Number(value) : value);
+  return {
+    all: (sql, ...values) => storage.sql.exec(sql, ...values.map(plain)).toArray() as Row[],
+    transaction: (work) => storage.transactionSync(work),
+    close: () => undefined,
+  };
+}
+
 /** Creates the tables of a journal in a store that has none. */
 export function createTables(store: Store): void {
   store.transaction(() => {
     const tables = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'payments'";
     if (store.all(tables).length > 0) return;
-    const lines = readSchema().replace(/--.*$/gm, "");
+    const lines = SCHEMA.replace(/--.*$/gm, "");
     const statements = lines.split(";").map((one) => one.trim());
     for (const statement of statements) {
       if (statement !== "" && !statement.startsWith("PRAGMA")) store.all(statement);
     }
   });
 }
-
-const readSchema = (): string => readFileSync(new URL("./journal.sql", import.meta.url), "utf8");
 
 export class JournalFile implements Store {
   readonly #path: string;
@@ -126,7 +146,7 @@ export class JournalFile implements Store {
       const why = `The journal ${this.#path} was written by an earlier Python guard.`;
       throw new JournalError(`${why} Open it once with the current Python guard.`);
     }
-    this.#database.exec(readSchema());
+    this.#database.exec(SCHEMA);
   }
 
   #statement(sql: string): StatementSync {
@@ -197,13 +217,13 @@ export function isConstraint(error: unknown): boolean {
  * containers at every start.
  */
 export function thisProcess(): string {
-  // Threads are one process: those that start later inherit the value.
-  let start = getEnvironmentData(START_NAME);
-  if (typeof start !== "string") {
-    start = randomBytes(5).toString("hex");
-    setEnvironmentData(START_NAME, start);
-  }
-  return `${process.pid}-${String(start)}`;
+  // Threads are one process: those that start later inherit the value. Workers have no threads.
+  const threads = process.getBuiltinModule("node:worker_threads") as Threads | undefined;
+  const inherited = threads?.getEnvironmentData(START_NAME);
+  if (typeof inherited === "string") return `${process.pid}-${inherited}`;
+  startedAs ??= randomBytes(5).toString("hex");
+  threads?.setEnvironmentData(START_NAME, startedAs);
+  return `${process.pid}-${startedAs}`;
 }
 
 /** Whether a process of this machine is running; true if that cannot be determined. */

@@ -2,7 +2,6 @@
 
 import { randomBytes } from "node:crypto";
 import { closeSync, copyFileSync, openSync, readFileSync, readSync, renameSync, rmSync } from "node:fs";
-import { DatabaseSync } from "node:sqlite";
 import { JournalError, JournalFile, type Store } from "./journal-file.js";
 import { members, parsed } from "./json.js";
 import type { State } from "./payment-state.js";
@@ -33,6 +32,7 @@ type Fields = Readonly<Record<string, unknown>>;
 export function importLines(path: string): void {
   if (!isLines(path)) return;
   // The lock ends with its process. The second look finds a file that another process has replaced.
+  const { DatabaseSync } = process.getBuiltinModule("node:sqlite");
   const lock = new DatabaseSync(`${path}.import`);
   try {
     lock.exec("PRAGMA busy_timeout = 10000; BEGIN EXCLUSIVE");

@@ -25,6 +25,7 @@ interface ToolCall {
 
 const PAYMENT = "x402/payment";
 const RECEIPT = "x402/payment-response";
+const CLOUDFLARE_402 = "x402/error";
 
 /**
  * `callTool` of the client, which makes allowed payments. `server` is the URL under which the bundle
@@ -38,29 +39,30 @@ export function guardMcp<Client extends PayingClient, Mcp extends McpLike>(
   return (params: ToolCall, ...rest: unknown[]) =>
     guard.run(async (call) => {
       const free = await client.callTool(params, ...rest);
-      const required = paymentRequired(free);
-      if (required === null) return free;
-      call.alias = `mcp://tool/${params.name}`;
-      call.url = server ?? call.alias;
+      const asked = paymentRequired(free);
+      if (asked === null) return free;
+      const { required, isText } = asked;
+      const named = `mcp://tool/${params.name}`;
+      call.alias = isText ? `x402://${params.name}` : named;
+      call.url = server ?? named;
       call.keys = toolKeys(call.url, params);
       const signed = encoded(await guard.client.createPaymentPayload(required));
       const sent = guard.admit((name) => (name === "payment-signature" ? signed : null));
       if (sent === null) throw new TypeError("The x402 client made no payment.");
-      return pay(guard, sent, client, params, rest);
+      const payment = isText ? sent.value : decoded(sent.value);
+      const _meta = { ...params._meta, [PAYMENT]: payment };
+      return pay(guard, sent, () => client.callTool({ ...params, _meta }, ...rest));
     });
 }
 
 async function pay<Client extends PayingClient>(
   guard: TransportGuard<Client>,
   sent: SentPayment,
-  client: McpLike,
-  params: ToolCall,
-  rest: unknown[],
+  callTool: () => Promise<unknown>,
 ): Promise<unknown> {
-  const payment = { [PAYMENT]: decoded(sent.value) };
   let answer: unknown;
   try {
-    answer = await client.callTool({ ...params, _meta: { ...params._meta, ...payment } }, ...rest);
+    answer = await callTool();
   } catch (error) {
     guard.name(error, sent);
     guard.conclude(sent, "no-answer");
@@ -101,16 +103,28 @@ function ascii(text: string): string {
   return JSON.stringify(text).replace(/[\x7f-\uffff]/g, escaped);
 }
 
-/** The 402 in an answer: in its structured content, or as JSON in its first text. */
-function paymentRequired(answer: unknown): object | null {
-  const { isError, structuredContent, content } = members(answer);
+/** The 402 of a tool, and whether its server reads the payment as a base64 text. */
+interface ToolOffers {
+  readonly required: object;
+  readonly isText: boolean;
+}
+
+/**
+ * The 402 in an answer: in `_meta` (servers of Cloudflare Agents), in its structured content, or as
+ * JSON in its first text.
+ */
+function paymentRequired(answer: unknown): ToolOffers | null {
+  const { isError, structuredContent, content, _meta } = members(answer);
   if (isError !== true) return null;
   const [first] = Array.isArray(content) ? (content as unknown[]) : [];
-  const asked = [structuredContent, parsed(String(members(first)["text"]))].find((value) => {
+  const cloudflare = members(_meta)[CLOUDFLARE_402];
+  const texts = [cloudflare, structuredContent, parsed(String(members(first)["text"]))];
+  const required = texts.find((value) => {
     const { x402Version, accepts } = members(value);
     return x402Version === 2 && Array.isArray(accepts);
   });
-  return (asked as object | undefined) ?? null;
+  if (required === undefined) return null;
+  return { required: required as object, isText: required === cloudflare };
 }
 
 function encoded(value: unknown): string {

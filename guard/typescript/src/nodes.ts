@@ -235,7 +235,7 @@ async function call(url: string, method: string, ...params: readonly unknown[]):
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify({ jsonrpc: "2.0", id: 1, method, params }),
-    redirect: "error",
+    redirect: "manual",
     signal: AbortSignal.timeout(TIMEOUT_MS),
   });
   const { error, result } = members(JSON.parse(await limitedText(answer)));

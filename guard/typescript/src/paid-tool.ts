@@ -9,6 +9,7 @@
 import { PaymentRefused, PaymentUnresolved } from "./call.js";
 import type { Fetch, WrapFetch } from "./fetch.js";
 import type { Guard } from "./guard.js";
+import type { McpLike } from "./mcp.js";
 import { PAYMENT_HEADERS } from "./signed.js";
 import type { PayingClient } from "./transport.js";
 
@@ -129,6 +130,25 @@ export function agentKitProviders<Provider>(
   // AgentKit passes the wallet only to functions with two parameters.
   const invoke = async (input: unknown): Promise<string> => JSON.stringify(await execute(input));
   return [...providers, kit.customActionProvider({ name, description, schema, invoke } as never)];
+}
+
+/**
+ * Cloudflare Agents: an MCP client whose `callTool` makes allowed payments, in place of
+ * `withX402Client`. The agent's own calls (`getAITools`) use it too. `server` is the URL under which
+ * the bundle lists the server, or null. Throws AdapterError for a client that pays by x402 itself.
+ */
+export function cloudflareMcpClient<Client extends PayingClient, Mcp extends McpLike>(
+  guard: Guard<Client>,
+  client: Mcp,
+  server: string | null,
+): Mcp {
+  if (Object.getOwnPropertyDescriptor(client, "callTool")?.writable === false) {
+    throw new AdapterError("The MCP client pays by x402 already. Remove withX402Client.");
+  }
+  const callTool = client.callTool.bind(client);
+  const value = guard.mcp({ callTool }, server);
+  // Not writable and not configurable: withX402Client cannot replace it later.
+  return Object.defineProperty(client, "callTool", { value });
 }
 
 interface ZodText {

@@ -160,7 +160,7 @@ async function fetchDocument(url: string): Promise<unknown> {
   try {
     const signal = AbortSignal.timeout(TIMEOUT_MS);
     const address = new URL("/.well-known/did.json", url);
-    const answer = await fetch(address, { redirect: "error", signal });
+    const answer = await fetch(address, { redirect: "manual", signal });
     const length = Number(answer.headers.get("content-length") ?? 0);
     if (!answer.ok || length > MAX_DOCUMENT_BYTES) return null;
     const text = await answer.text();

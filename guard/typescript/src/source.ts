@@ -206,7 +206,8 @@ function messageOf(error: unknown): string {
 /** The answer of a URL, which must not redirect. Throws BundleError if there is none. */
 async function fetched(url: URL, options: RequestInit): Promise<Response> {
   try {
-    return await fetch(url, { ...options, redirect: "error" });
+    // Not "error", which Workers do not have: a redirect is an answer that is not ok.
+    return await fetch(url, { ...options, redirect: "manual" });
   } catch (error) {
     const { name, cause } = error as Error;
     const { code, message } = members(cause);

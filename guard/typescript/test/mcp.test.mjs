@@ -22,6 +22,13 @@ function asks(url, entry, isInText = false) {
     : { isError: true, content, structuredContent: required };
 }
 
+/** A 402 as servers of Cloudflare Agents send it: they read the payment as a base64 text. */
+function asksAsCloudflare(url, entry) {
+  const required = { x402Version: 2, resource: { url }, accepts: [entry] };
+  const content = [{ type: "text", text: JSON.stringify(required) }];
+  return { isError: true, _meta: { "x402/error": required }, content };
+}
+
 const TOOLS = {
   free: () => ({ content: [{ type: "text", text: "free" }] }),
   broken: () => ({ isError: true, content: [{ type: "text", text: "broken" }] }),
@@ -31,6 +38,8 @@ const TOOLS = {
   moved: () => asks("mcp://tool/moved", offer({ payTo: THIEF })),
   other: () => asks("mcp://tool/weather", offer({ amount: "2001" })),
   dear: () => asks("mcp://tool/dear", offer({ amount: "20000" })),
+  worker: () => asksAsCloudflare("x402://worker", offer()),
+  stranger: () => asksAsCloudflare("x402://worker", offer()),
   alias: () => asks("mcp://tool/weather", offer()),
 };
 
@@ -70,6 +79,15 @@ for (const name of ["weather", "texts", "web", "alias"]) {
     assert.deepEqual(guard.unresolved(), []);
   });
 }
+
+test("a server of Cloudflare Agents gets the payment as a text", async () => {
+  const { guard, call } = tools();
+  assert.equal((await call("worker")).content[0].text, "delivered");
+  const payload = JSON.parse(Buffer.from(payments[0], "base64"));
+  assert.equal(payload.payload.authorization.to.toLowerCase(), PAYEE);
+  assert.deepEqual(guard.unresolved(), []);
+  assert.equal(await refusal(call("stranger")), "resource-mismatch");
+});
 
 test("a free tool, and one that fails, are as without the guard", async () => {
   const { call } = tools();

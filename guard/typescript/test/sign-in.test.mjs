@@ -2,13 +2,18 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, beforeEach, test } from "node:test";
+import { createKeyPairSignerFromPrivateKeyBytes } from "@solana/kit";
 import { wrapAxiosWithPayment } from "@x402/axios";
-import { verifySIWxSignature, parseSIWxHeader } from "@x402/extensions/sign-in-with-x";
+import {
+  createSIWxMessage,
+  parseSIWxHeader,
+  verifySIWxSignature,
+} from "@x402/extensions/sign-in-with-x";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import axios from "axios";
 import { privateKeyToAccount } from "viem/accounts";
 import { document, FILE } from "../../cases/sign_in_cases.mjs";
-import { readChallenge } from "../dist/sign-in.js";
+import { readChallenge, signInHeader } from "../dist/sign-in.js";
 import { row } from "./support/bundles.mjs";
 import { paying } from "./support/client.mjs";
 import { base64, delivers, offer, PAYEE, seller } from "./support/seller.mjs";
@@ -25,6 +30,43 @@ for (const { name, url, address, network, extension, message } of JSON.parse(tex
     assert.equal(readChallenge(header, url, address, network)?.message ?? null, message);
   });
 }
+
+const SOLANA = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp";
+const INFO = {
+  ...{ domain: "api.example.com", uri: "https://api.example.com/v1/weather", version: "1" },
+  ...{ nonce: "0123456789abcdef0123456789abcdef", issuedAt: "2026-01-01T00:00:00.000Z" },
+};
+
+function solanaChallenge(signer, info, type = "ed25519", chainId = SOLANA) {
+  const extension = { info, supportedChains: [{ chainId, type }] };
+  const header = base64({ extensions: { "sign-in-with-x": extension } });
+  return readChallenge(header, INFO.uri, signer.address, SOLANA);
+}
+
+for (const [name, info] of Object.entries({
+  "without a statement": INFO,
+  "with every field": {
+    ...{ ...INFO, statement: "Sign in to your purchase", requestId: "7" },
+    ...{ resources: [INFO.uri], notBefore: INFO.issuedAt, expirationTime: "2026-01-01T00:05:00.000Z" },
+  },
+})) {
+  test(`a Solana account signs the message of the official extension ${name}`, async () => {
+    const signer = await createKeyPairSignerFromPrivateKeyBytes(new Uint8Array(32).fill(0x11));
+    const challenge = solanaChallenge(signer, info);
+    const chain = { chainId: SOLANA, type: "ed25519" };
+    assert.equal(challenge.message, createSIWxMessage({ ...info, ...chain }, signer.address));
+    const header = parseSIWxHeader(await signInHeader(signer, challenge));
+    const { isValid, payer } = await verifySIWxSignature(header);
+    assert.deepEqual([isValid, payer], [true, signer.address]);
+  });
+}
+
+test("a Solana account does not sign for another kind of network or another site", async () => {
+  const signer = await createKeyPairSignerFromPrivateKeyBytes(new Uint8Array(32).fill(0x11));
+  assert.equal(solanaChallenge(signer, INFO, "eip191", "eip155:8453"), null);
+  assert.equal(solanaChallenge(signer, INFO, "ed25519", "solana:short"), null);
+  assert.equal(solanaChallenge(signer, { ...INFO, domain: "bank.example.com" }), null);
+});
 
 const account = privateKeyToAccount(`0x${"11".repeat(32)}`);
 let shop;

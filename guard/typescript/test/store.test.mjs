@@ -1,8 +1,9 @@
-// A journal on a store of the program: here the storage of a Durable Object, which has numbers for
-// integers, takes no BigInts, and runs no PRAGMA.
+// A journal on the storage of a Durable Object, which has numbers for integers, takes no BigInts, and
+// runs no PRAGMA. guard/adapters/cloudflare.test.mjs runs it in workerd.
 import assert from "node:assert/strict";
 import { DatabaseSync } from "node:sqlite";
 import { after, before, test } from "node:test";
+import { durableStore } from "@tollgauge/guard";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import { row } from "./support/bundles.mjs";
 import { paying, refusal } from "./support/client.mjs";
@@ -24,13 +25,16 @@ after(() => shop.close());
 
 function storage() {
   const database = new DatabaseSync(":memory:");
-  return {
-    all(sql, ...values) {
-      assert.doesNotMatch(sql, /PRAGMA|BEGIN|COMMIT/);
-      const plain = values.map((one) => (typeof one === "bigint" ? Number(one) : one));
-      return database.prepare(sql).all(...plain);
+  return durableStore({
+    sql: {
+      exec(sql, ...values) {
+        assert.doesNotMatch(sql, /PRAGMA|BEGIN|COMMIT/);
+        assert.ok(values.every((one) => typeof one !== "bigint"));
+        const rows = database.prepare(sql).all(...values);
+        return { toArray: () => rows };
+      },
     },
-    transaction(work) {
+    transactionSync(work) {
       database.exec("BEGIN");
       try {
         const result = work();
@@ -41,8 +45,7 @@ function storage() {
         throw error;
       }
     },
-    close: () => database.close(),
-  };
+  });
 }
 
 function customer(journal) {
