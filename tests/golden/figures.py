@@ -109,7 +109,10 @@ def evaluate_flags(
     demand = (chain["demand"] if chain else None) or {}
     volume, back = int(demand.get("volume", 0)), int(demand.get("returned", 0))
     owner = chain["owner"] if chain else None
-    unread = set(doc.get("forms", ())) - {f"{quote['network']} eip3009" if quote else ""}
+    network = chain["network"] if chain else ""
+    usual = f"{network} {'eip3009' if network.startswith('eip155:') else 'exact'}"
+    readable = {f"{network} eip3009"} if chain and chain["indexedMs"] else set()
+    unread = set(doc.get("forms") or [usual]) - readable
     return {
         "not-payable": bool(with_terms) and with_terms["accepts"] == 0,
         "never-compliant": up > 0 and paid == 0,

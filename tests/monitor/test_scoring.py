@@ -143,7 +143,7 @@ async def test_evidence_has_the_forms_of_the_last_envelope(store: Store) -> None
     )
     listed = replace(ENDPOINT, quote=solana)
     unseen = await store.reading(scoring.gather, listed, as_of=NOW)
-    assert unseen.forms == (f"{solana.network} exact",)
+    assert score(unseen).coverage == {solana.network: {"exact": "not-read"}}
 
 
 async def test_confirmation_probe_is_not_a_result_of_a_watch(store: Store) -> None:

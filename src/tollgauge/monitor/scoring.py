@@ -17,7 +17,6 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.text import is_injection_suspected
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, chain_of, day_of
 from tollgauge.core.endpoint.identity import Endpoint, Listing, site
-from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.lists.rated_endpoint import extract_figures
 from tollgauge.core.probe.outcome import Outcome, buyer_text
 from tollgauge.core.probe.schedule import NORMAL, Cadence, interval_ms
@@ -172,20 +171,11 @@ def _gather_each(
             state=_state(seen.state, endpoint),
             anchors=anchors,
             pay_to_varies=endpoint.pay_to_varies,
-            forms=endpoint.forms or _forms_of_quote(endpoint.quote),
+            forms=endpoint.forms,
             interval=interval_ms(
                 endpoint, cadence, now=as_of, round_ms=0 if host is None else host.round_ms
             ),
         )
-
-
-def _forms_of_quote(quote: Quote | None) -> tuple[str, ...]:
-    """Return the form of payment of an endpoint without an envelope, if its network has only forms
-    that are not read.
-    """
-    if quote is None or chain_of(quote.network) is not None or " " in quote.network:
-        return ()
-    return (f"{quote.network} exact",)
 
 
 def _state(latest: LatestState | None, endpoint: Endpoint) -> LatestState | None:

@@ -288,10 +288,15 @@ def test_settlements_that_are_not_indexed_are_not_called_absent() -> None:
     assert whole is not None
     said = {
         indexed: message(payable(chain=replace(whole, indexed_ms=indexed)), "no-settlements")
-        for indexed in (0, 3_600_000, WINDOW_MS // 2, WINDOW_MS)
+        for indexed in (3_600_000, WINDOW_MS // 2, WINDOW_MS)
     }
-    assert "Its payTo is unknown" in message(payable(chain=None), "no-settlements")
-    assert "so their number is unknown" in said[0]
+    not_indexed = payable(chain=replace(whole, indexed_ms=0))
+    assert "Its payTo is unknown" in message(payable(chain=None), "settlements-not-measured")
+    assert message(not_indexed, "settlements-not-measured") == (
+        "Settlements are not measured for EIP-3009 on Base: the number of such payments is "
+        "unknown. Activity counts as 0 until they are."
+    )
+    assert "no-settlements" not in codes(not_indexed)
     assert "less than 1 % of the last 30 days is indexed" in said[3_600_000]
     assert "50 % of the last 30 days" in said[WINDOW_MS // 2]
     assert [ms for ms, words in said.items() if "first buyers" in words] == [WINDOW_MS]

@@ -153,6 +153,10 @@ def test_unread_form_of_payment_is_not_measured_and_never_called_unpaid() -> Non
     assert message.startswith("Settlements are not measured for upto on Base: ")
     assert "first buyers" not in message
     assert set(_settlement_flags(EIP3009, UPTO)) == {"settlements-not-measured"}
+    partial = score(payable(forms=(EIP3009, UPTO)))
+    assert partial.coverage == {"eip155:8453": {"eip3009": "read", "upto": "not-read"}}
+    assert partial.is_activity_partial
+    assert not score(payable(forms=(EIP3009,))).is_activity_partial
     assert set(_settlement_flags(EIP3009)) == set(_settlement_flags()) == {"no-settlements"}
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from tests.support.evidences import AS_OF, dead, payable
 from tests.support.page_reader import (
     BASE,
@@ -19,13 +21,13 @@ from tests.support.page_reader import (
 )
 
 from tollgauge.core.base.units import DAY_MS
+from tollgauge.core.endpoint.terms import Reading
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.score.advice import summary
 from tollgauge.core.score.evidence import Evidence, LatestState
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import POLICY, Cap
-from tollgauge.core.score.score import Settlement
 from tollgauge.core.score.scoring import score
 from tollgauge.monitor.ranking import MoreOfSite
 from tollgauge.monitor.reports.endpoint import EndpointView
@@ -170,18 +172,12 @@ def test_pages_state_an_outage_first_and_in_red(unconfirmed: bool) -> None:
     assert b"outage" not in up
 
 
-def test_page_names_the_forms_of_payment_that_are_not_measured() -> None:
-    settlement = Settlement(
-        network="eip155:8453",
-        pay_to="0xab",
-        volume=0,
-        transfers=0,
-        distinct_payers=0,
-        shared_hosts=1,
-        indexed_to_block=1,
-        indexed_to=1,
-        level="endpoint",
-        not_measured=("upto on Base", "exact on Solana"),
-    )
-    said = words(view(settlement=settlement))
+def test_page_names_the_forms_of_payment_whose_settlements_are_measured() -> None:
+    shown = view()
+    coverage = {
+        "eip155:8453": {"eip3009": Reading.READ, "upto": Reading.NOT_READ},
+        "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": {"exact": Reading.NOT_READ},
+    }
+    said = words(replace(shown, snapshot=structs.replace(shown.snapshot, coverage=coverage)))
+    assert "Settlements measured EIP-3009 on Base" in said
     assert "Settlements not measured upto on Base, exact on Solana" in said

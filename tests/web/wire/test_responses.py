@@ -46,7 +46,7 @@ REPORT = "resource score grade confidence recommendation scoreRange breakdown po
 REPORT += (
     " flagsDetailed confidenceDetail advertised settlement stats liveProbe advertisedBy evidence"
 )
-REPORT += " verdict reason payableNow payable24h demand down"
+REPORT += " verdict reason payableNow payable24h demand coverage down"
 STATS = "probes30d scoredProbes30d excluded30d uptime30d compliant30d avgLatencyMs p50LatencyMs"
 STATS += " p95LatencyMs latencyVantage firstSeen lastProbed observedDays priceChanges30d"
 STATS += " payToChanges30d settledVolumeUsd30d"
@@ -58,7 +58,7 @@ SNAPSHOT += (
     " advertisedPriceUsd priceStability network firstSeen lastProbed status snapshotComputed"
 )
 SNAPSHOT += " ageHours advertisedDescription betterAlternatives summary verdict sources"
-SNAPSHOT += " reason payableNow payable24h demand down policyVersion"
+SNAPSHOT += " reason payableNow payable24h demand coverage down policyVersion"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -147,7 +147,7 @@ async def test_report_has_the_fields_of_the_contract(samples: list[dict[str, Any
         has(report["policy"], "version weights gradeThresholds caps")
         has(report["policy"]["gradeThresholds"], "A B C D")
         assert sum(report["policy"]["weights"].values()) == 100
-        has(report["confidenceDetail"], "observation economic")
+        has(report["confidenceDetail"], "observation economic activityPartial")
         has(report["stats"], STATS, additional="payable30d")
         has(report["advertisedBy"], "serviceName description")
         has(report["evidence"], "digest url policyVersion asOf")
@@ -184,7 +184,7 @@ async def test_advertised_and_settlement_have_the_fields_of_the_contract(
 ) -> None:
     best = samples[0]["report"]
     has(best["advertised"], ADVERTISED)
-    has(best["settlement"], SETTLEMENT)
+    has(best["settlement"], SETTLEMENT, additional="notMeasured")
     amount = best["advertised"]["amount"]
     assert isinstance(amount, str)
     assert best["advertised"]["amountUsd"] == int(amount) / 10**6

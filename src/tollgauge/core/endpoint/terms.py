@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Annotated, Final
 
 import msgspec
@@ -40,7 +41,22 @@ number.
 """
 
 EIP3009: Final = "eip3009"
-"""The form of payment whose settlements are indexed: an EIP-3009 authorization."""
+
+
+class Reading(StrEnum):
+    """Whether the settlements of a form of payment on a network are read.
+
+    The reader of an experimental form was tested with stand-ins of its contracts only: the payments
+    that it finds count, but finding none proves nothing.
+    """
+
+    READ = "read"
+    EXPERIMENTAL = "experimental"
+    NOT_READ = "not-read"
+
+
+READ_FORMS: Final = {EIP3009: Reading.READ}
+"""The forms that are read on an indexed network; all others are not read."""
 MAX_FORMS: Final = 8
 MAX_EXTENSIONS: Final = 16
 _EXTENSION: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,64}", re.ASCII)
@@ -221,6 +237,12 @@ def update_offers(
 def extension_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return the well-formed names of extensions, sorted, at most MAX_EXTENSIONS."""
     return tuple(sorted(filter(_EXTENSION.fullmatch, names))[:MAX_EXTENSIONS])
+
+
+def usual_form(network: str) -> str:
+    """Return the form of payment of an endpoint without an envelope on this network (CAIP-2)."""
+    network = network if " " not in network else _OTHER
+    return f"{network} {'exact' if chain_of(network) is None else EIP3009}"
 
 
 def scheme_of(form: str) -> str:

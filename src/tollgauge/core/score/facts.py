@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from tollgauge.core.base.rounding import Ratio
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
-from tollgauge.core.endpoint.terms import EIP3009
+from tollgauge.core.endpoint.terms import READ_FORMS, Reading, usual_form
 from tollgauge.core.probe.exchange import NOT_EVALUATED, Severity
 from tollgauge.core.probe.latency import percentiles
 from tollgauge.core.probe.outcome import REFUSALS, Outcome
@@ -173,13 +173,12 @@ class Facts:
         return self.evidence.envelope or last
 
     @property
-    def unread_forms(self) -> tuple[str, ...]:
-        """The offered forms of payment whose settlements are not indexed: all except EIP-3009 on
-        the network of the quote.
-        """
-        quote = self.evidence.quote
-        read = "" if quote is None else f"{quote.network} {EIP3009}"
-        return tuple(sorted(form for form in self.evidence.forms if form != read))
+    def coverage(self) -> dict[str, Reading]:
+        """Whether the settlements of each offered form of payment are read."""
+        chain = self.evidence.chain
+        usual = () if chain is None else (usual_form(chain.network),)
+        indexed = chain.network if chain is not None and chain.indexed_ms else ""
+        return {form: _reading(form, indexed) for form in sorted(self.evidence.forms or usual)}
 
     def count_changes(self, kind: str, *, announced: bool = True) -> int:
         """Return the number of changes of a kind in the window, the maximum over sources.
@@ -222,6 +221,12 @@ class Facts:
             change.at for change in self.changes if change.kind == kind and not change.announced
         ]
         return max(times, default=None)
+
+
+def _reading(form: str, indexed: str) -> Reading:
+    """Return whether a form is read if this network is indexed."""
+    network, _, name = form.rpartition(" ")
+    return READ_FORMS.get(name, Reading.NOT_READ) if network == indexed else Reading.NOT_READ
 
 
 def facts_of(evidence: Evidence, policy: Policy) -> Facts:

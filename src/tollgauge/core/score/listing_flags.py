@@ -9,7 +9,7 @@ from __future__ import annotations
 from tollgauge.core.base.rounding import half_up, is_below
 from tollgauge.core.base.units import HOUR_MS, WINDOW_MS, dollars
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
-from tollgauge.core.endpoint.terms import form_text
+from tollgauge.core.endpoint.terms import Reading, form_text
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.facts import Facts
 from tollgauge.core.score.flag import Fired, flag_rule
@@ -244,38 +244,40 @@ def shared_payto(facts: Facts) -> Fired | None:
 
 @flag_rule(Severity.INFO)
 def settlements_not_measured(facts: Facts) -> Fired | None:
-    """It offers forms of payment whose settlements are not indexed, such as `upto`, Permit2,
-    batches or Solana.
+    """Settlements are not read on every network and in every form of payment that it offers, so
+    that the number of its payments is unknown.
     """
-    if not (forms := facts.unread_forms):
+    coverage = facts.coverage
+    if not coverage:
+        return Fired(
+            "Its payTo is unknown, so its settlements cannot be searched for. Activity counts as 0."
+        )
+    unread = [form for form, reading in coverage.items() if reading is Reading.NOT_READ]
+    if not unread:
         return None
-    names = ", ".join(map(form_text, forms))
+    names = ", ".join(map(form_text, unread))
+    counted = (
+        "Its activity only includes payments in other forms."
+        if len(unread) < len(coverage)
+        else "Activity counts as 0 until they are."
+    )
     return Fired(
         f"Settlements are not measured for {names}: the number of such payments is unknown. "
-        "Its activity only includes payments in other forms.",
+        f"{counted}",
         to_pay="Start with a small payment.",
     )
 
 
 @flag_rule(Severity.INFO)
 def no_settlements(facts: Facts) -> Fired | None:
-    """No payment to its payTo is known, because there was none or none is indexed, and settlements
-    of every form of payment that it offers are indexed.
+    """No payment to its payTo is known, and settlements are read on every network and in every form
+    of payment that it offers.
     """
     chain, demand = facts.evidence.chain, facts.demand
-    if (demand is not None and demand.payers) or facts.unread_forms:
+    if chain is None or chain.owner is not None or (demand is not None and demand.payers):
         return None
-    if chain is None:
-        return Fired(
-            "Its payTo is unknown, so its settlements cannot be searched for; activity counts as 0."
-        )
-    if chain.owner is not None:
+    if any(reading is not Reading.READ for reading in facts.coverage.values()):
         return None
-    if not chain.indexed_ms:
-        return Fired(
-            "Settlements to its payTo are not indexed, so their number is unknown. Activity counts "
-            "as 0 until they are."
-        )
     percent = half_up((min(chain.indexed_ms, WINDOW_MS), WINDOW_MS), 100)
     if percent < 100:
         share = f"{percent} %" if percent else "less than 1 %"

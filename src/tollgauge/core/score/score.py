@@ -10,7 +10,8 @@ four times as slowly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import orjson
@@ -18,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import dollars, minute
+from tollgauge.core.endpoint.terms import Reading
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import Cap
 
@@ -144,7 +146,8 @@ class Score:
     be evaluated, although its uptime and its chances are known.
     `low_tenths <= score_tenths <= high_tenths` otherwise. `caps` are those that applied, lowest
     first. Flags are in order of severity, then code. `economic_hundredths` is the share of the
-    window that is indexed on chain.
+    window that is indexed on chain. `coverage` states by network and form of payment whether the
+    settlements are read (core/endpoint/terms).
 
     `reason` states in one sentence why the recommendation is what it is; `payable_now_permille` and
     `payable_24h_permille` are the chances that a probe in half an hour and in 24 hours finds it
@@ -171,6 +174,13 @@ class Score:
     payable_24h_permille: int | None = None
     demand: ShownDemand | None = None
     down: Down | None = None
+    coverage: Mapping[str, Mapping[str, Reading]] = field(default_factory=dict)
+
+    @property
+    def is_activity_partial(self) -> bool:
+        """Whether activity lacks payments of a form that is not read, or not reliably."""
+        readings = (one for forms in self.coverage.values() for one in forms.values())
+        return any(reading is not Reading.READ for reading in readings)
 
     @property
     def is_payable(self) -> bool | None:

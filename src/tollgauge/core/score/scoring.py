@@ -19,7 +19,7 @@ from typing import Final
 from tollgauge.core.base.rounding import Ratio, bounds_of, half_up
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
-from tollgauge.core.endpoint.terms import form_text
+from tollgauge.core.endpoint.terms import Reading, form_text
 from tollgauge.core.probe.latency import size
 from tollgauge.core.score import evidence_document, listing_flags, probe_flags
 from tollgauge.core.score.advice import PAYABLE, Judgement, advise, verdict
@@ -108,6 +108,7 @@ def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
         payable_24h_permille=None if day is None else half_up(day, 1_000),
         demand=_demand(facts),
         down=probe_flags.down_of(facts),
+        coverage=_coverage(facts),
     )
 
 
@@ -253,5 +254,18 @@ def _settlement(facts: Facts) -> Settlement | None:
         indexed_to_block=chain.indexed_to_block,
         indexed_to=chain.indexed_to,
         level="wallet" if chain.shared_hosts > 1 else "endpoint",
-        not_measured=tuple(map(form_text, facts.unread_forms)),
+        not_measured=tuple(
+            form_text(form)
+            for form, reading in facts.coverage.items()
+            if reading is Reading.NOT_READ
+        ),
     )
+
+
+def _coverage(facts: Facts) -> dict[str, dict[str, Reading]]:
+    """Return the coverage by network and form."""
+    by_network: dict[str, dict[str, Reading]] = {}
+    for form, reading in facts.coverage.items():
+        network, _, name = form.rpartition(" ")
+        by_network.setdefault(network, {})[name] = reading
+    return by_network

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.buyers_reports import BuyersReports
+from tollgauge.core.endpoint.terms import Reading
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.attribution import VantageState, partly_reachable
 from tollgauge.core.score.advice import UNPROBED, summary
@@ -52,6 +53,7 @@ class Snapshot(RatedEndpoint, frozen=True, kw_only=True):
     excluded: tuple[tuple[str, int], ...] = ()
     price_changes: int = 0
     payto_changes: int = 0
+    coverage: Mapping[str, Mapping[str, Reading]] = {}
     computed_at: int
     verdict: str = ""
     summary: str = UNPROBED
@@ -141,6 +143,7 @@ def build_snapshot(endpoint: RatedEndpoint, score: Score | None, *, now: int) ->
         excluded=stats.excluded,
         price_changes=stats.price_changes,
         payto_changes=stats.payto_changes,
+        coverage=score.coverage,
         computed_at=score.as_of,
         verdict=stats.verdict or "",
         summary=summary(score),

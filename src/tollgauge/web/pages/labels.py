@@ -5,6 +5,7 @@ Unknown values are shown as a dash, never as zero.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,7 @@ from tollgauge.core.base.units import (
     is_test_network,
     iso_day,
 )
+from tollgauge.core.endpoint.terms import Reading, form_text
 from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint
 from tollgauge.core.probe.exchange import is_lint
 from tollgauge.core.probe.outcome import OUTCOMES
@@ -41,6 +43,12 @@ RECOMMENDATIONS: Final[dict[str, str]] = {
 }
 """The meaning of each recommendation."""
 
+_READINGS: Final = {
+    Reading.READ: "Settlements measured",
+    Reading.EXPERIMENTAL: "Settlements measured (experimental)",
+    Reading.NOT_READ: "Settlements not measured",
+}
+
 _LAST_CHECK_FLAGS: Final = frozenset(
     [
         *("down-now", "envelope-mismatch", "not-payable", "signed-offer-mismatch", "tls-invalid"),
@@ -53,6 +61,17 @@ _REASONS: Final = {
     "ours": "failure of our network, or our own limits",
     "unknown": "cause of the failure unknown",
 }
+
+
+def by_reading(coverage: Mapping[str, Mapping[str, Reading]]) -> list[tuple[str, str]]:
+    """Return the forms of payment whose settlements are measured, and those that are not, each with
+    a label.
+    """
+    forms: dict[Reading, list[str]] = {}
+    for network, of_network in coverage.items():
+        for name, reading in of_network.items():
+            forms.setdefault(reading, []).append(form_text(f"{network} {name}"))
+    return [(text, ", ".join(forms[one])) for one, text in _READINGS.items() if one in forms]
 
 
 def plain(text: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
+from tollgauge.core.endpoint.terms import Reading
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import FIXES
@@ -88,10 +89,25 @@ class ScoreRange(ResponseModel):
 
 
 class ConfidenceDetail(ResponseModel):
-    """Confidence by kind: density of probes, and share of the window indexed on chain."""
+    """Confidence by kind: density of probes, and share of the window indexed on chain.
+    `activityPartial` is true if the settlements of some offered form of payment are not read, so
+    that activity may be too low.
+    """
 
     observation: Share = from_attribute("confidence_hundredths")
     economic: Share = from_attribute("economic_hundredths")
+    activity_partial: bool = from_attribute("is_activity_partial")
+
+
+Coverage = Annotated[
+    dict[str, dict[str, Annotated[str, OneOf(Reading)]]],
+    Field(
+        description="Whether the settlements of each offered form of payment are read, by network "
+        "and form. Forms: `eip3009`, `permit2`, `upto`, `exact` and others. An `experimental` "
+        "reader may miss payments."
+    ),
+]
+"""The coverage of settlements in reports and snapshots."""
 
 
 class DemandResponse(ResponseModel):
@@ -204,6 +220,7 @@ class ScoreResponse(ResponseModel):
     flags_detailed: list[DetailedFlag]
     confidence_detail: ConfidenceDetail
     demand: DemandResponse | None
+    coverage: Coverage
     settlement: SettlementResponse | None = absent_if_null()
     stats: StatsResponse
 

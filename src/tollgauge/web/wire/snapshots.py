@@ -23,6 +23,7 @@ from tollgauge.web.wire.response_model import (
 )
 from tollgauge.web.wire.scores import (
     BuyersReportsResponse,
+    Coverage,
     DemandResponse,
     DownResponse,
     ImprovementResponse,
@@ -108,6 +109,7 @@ class SnapshotResponse(RatedResponse, _SnapshotHead):
 
     reason: str
     demand: DemandResponse | None
+    coverage: Coverage
     payable_now: Chance | None = from_attribute("payable_now_permille")
     probes30d: int = from_attribute("probes")
     advertised_price_usd: float | _NotAdvertised

@@ -531,6 +531,12 @@
     score: (value) => value.toFixed(1),
     share: (value) => value.toFixed(2),
     usd: (value) => `$${number(value, 6, 2)}`,
+    coverage: (value) =>
+      Object.entries(value)
+        .flatMap(([network, forms]) =>
+          Object.entries(forms).map(([form, reading]) => `${form} on ${network}: ${reading}`),
+        )
+        .join(", ") || NONE,
     time,
   };
   FORMS.price = FORMS.usd;
