@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, JsonSchemaWarningKind
 
 from docs.markdown import add_title, table
+from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.config import Config
 from tollgauge.config.settings import Section, Setting, list_sections
 from tollgauge.jobs.discover import Source
@@ -122,20 +123,38 @@ def _range(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _describe_array(section: Section) -> str:
-    """Describe `[[sources]]`, an array of tables."""
-    properties = _schema(Source)["properties"]
+    """Describe an array of tables, such as `[[sources]]`."""
+    kind, introduction = _ARRAYS[section.path]
+    properties = _schema(kind)["properties"]
     rows = [
         (
             f"`{setting.name}`",
-            _type(properties[setting.name]),
-            _value(setting.default) or "must be set",
+            "secret" if setting.secret else _type(properties[setting.name]),
+            "" if setting.secret else _value(setting.default) or "must be set",
             "ms" if setting.name.endswith("_ms") else "",
-            setting.description,
+            f"`{setting.variable}`: {setting.description}"
+            if setting.secret
+            else setting.description,
         )
         for setting in section.settings
     ]
     head = ("setting", "type", "default", "unit", "description")
-    return (
-        "## sources\n\nThe directories to crawl, one `[[sources]]` table each "
-        f"([how](../how-to/add-a-directory.md)).\n\n{table(head, rows)}"
-    )
+    return f"## {section.path}\n\n{introduction}\n\n{table(head, rows)}"
+
+
+_ARRAYS: Final[dict[str, tuple[type, str]]] = {
+    "chains": (
+        ChainSettings,
+        (
+            "The chains whose settlements are read and whose transactions are traced, one "
+            "`[[chains]]` table each ([how](../how-to/add-a-chain.md))."
+        ),
+    ),
+    "sources": (
+        Source,
+        (
+            "The directories to crawl, one `[[sources]]` table each "
+            "([how](../how-to/add-a-directory.md))."
+        ),
+    ),
+}

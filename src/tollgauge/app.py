@@ -13,7 +13,7 @@ import secrets
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Final
 
 from tollgauge.clients.chain.authorization import Prover
 from tollgauge.clients.chain.logs import ChainLogs
+from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.clients.chain.transactions import Transactions
 from tollgauge.clients.egress.client import Egress, Identify
 from tollgauge.clients.facilitator import Facilitator
@@ -28,7 +29,7 @@ from tollgauge.config import Config
 from tollgauge.config.rules import advice
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.strictjson import RECURSION_LIMIT
-from tollgauge.core.base.units import SECOND_MS, Clock, evm_chain_id
+from tollgauge.core.base.units import SECOND_MS, Clock, settlement_token
 from tollgauge.core.sale.request_signature import sign_request
 from tollgauge.db.engine import Store
 from tollgauge.jobs import alert, bundle, discover, index, probe, prune, score, seller_files, settle
@@ -37,7 +38,7 @@ from tollgauge.jobs.runner import Job, Tally
 from tollgauge.monitor import status
 from tollgauge.monitor.alternatives import Alternatives
 from tollgauge.monitor.probing import Prober
-from tollgauge.monitor.status import Status
+from tollgauge.monitor.status import Status, index_loop
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge.demo import Loading
 from tollgauge.web.free.guard_packages import read_packages
@@ -67,11 +68,11 @@ class Opened:
     egress: Egress
     facilitator: Facilitator
     chain: Prover | None
-    logs: ChainLogs | None
+    logs: Mapping[int, ChainLogs]
     transactions: Transactions
     alternatives: Alternatives
     counting: score.CountingPause
-    indexing: IndexState
+    indexing: Mapping[int, IndexState]
     clock: Clock
     owner: str
     loading: Loading = field(default_factory=Loading)
@@ -198,20 +199,22 @@ class Opened:
         if self.chain is not None:
             reconcile = partial(settle.run, store, self.chain, clock=clock)
             yield Job("settle", reconcile, every_s=10, timeout_s=60)
-        if self.logs is not None:
+        for chain_id, logs in self.logs.items():
+            is_sold_on = config.sale.network == f"eip155:{chain_id}"
             follow = partial(
                 index.run,
                 store,
-                self.logs,
-                self.indexing,
+                logs,
+                self.indexing[chain_id],
                 settings=config.index,
                 clock=clock,
-                pay_to=config.sale.pay_to,
+                pay_to=config.sale.pay_to if is_sold_on else "",
                 anchors=config.demand.anchors,
                 read_signers=self.facilitator.evm_signers,
             )
             every_s = config.index.every_ms / SECOND_MS
-            yield Job("index", follow, every_s=every_s, timeout_s=300, exclusive=True)
+            name = index_loop(chain_id)
+            yield Job(name, follow, every_s=every_s, timeout_s=300, exclusive=True)
 
     async def round(self, name: str) -> Tally:
         """Run one round of the named loop.
@@ -240,14 +243,13 @@ async def open_resources(
             settings.url, pool_size=settings.connections, statement_ms=settings.statement_ms
         )
         closing.push_async_callback(store.close)
-        logs = _chain_logs(config)
-        if logs is not None:
-            closing.push_async_callback(logs.close)
-        chain = Prover(config.rpc.nodes()) if config.rpc.url else None
+        logs = {chain.chain_id: _open_logs(chain, config) for chain in config.indexed_chains}
+        for of_chain in logs.values():
+            closing.push_async_callback(of_chain.close)
+        chain = None if config.sale_chain is None else Prover(config.sale_chain.open())
         if chain is not None:
             closing.push_async_callback(chain.close)
-        nodes = config.networks.nodes(config.rpc, sold_on=config.sale.network)
-        transactions = Transactions(nodes)
+        transactions = Transactions.open(config.chains)
         closing.push_async_callback(transactions.close)
         facilitator = Facilitator(config.facilitator)
         closing.push_async_callback(facilitator.close)
@@ -268,7 +270,7 @@ async def open_resources(
             transactions=transactions,
             alternatives=alternatives,
             counting=score.CountingPause(),
-            indexing=IndexState(),
+            indexing={chain_id: IndexState() for chain_id in logs},
             clock=clock,
             owner=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}",
         )
@@ -276,8 +278,10 @@ async def open_resources(
 
 def loops(config: Config) -> tuple[str, ...]:
     """Return the names of the configured loops (`Opened.jobs`)."""
-    chain = ("settle", "index") if config.rpc.url else ()
-    return (*EVERY_LOOP, *(("discover",) if config.sources else ()), *chain)
+    discovers = ("discover",) if config.sources else ()
+    settles = () if config.sale_chain is None else ("settle",)
+    indexes = (index_loop(chain.chain_id) for chain in config.indexed_chains)
+    return (*EVERY_LOOP, *discovers, *settles, *indexes)
 
 
 async def read_status(config: Config, store: Store, *, clock: Clock) -> Status:
@@ -295,16 +299,13 @@ async def read_status(config: Config, store: Store, *, clock: Clock) -> Status:
     )
 
 
-def _chain_logs(config: Config) -> ChainLogs | None:
-    """Return the nodes to read settlements from, or None if the operator configured none."""
-    if not config.rpc.url:
-        return None
-    return ChainLogs(
-        config.rpc.nodes(),
-        chain_id=evm_chain_id(config.sale.network),
-        token=config.sale.asset,
-        settings=config.index,
-    )
+def _open_logs(chain: ChainSettings, config: Config) -> ChainLogs:
+    """Open the nodes from which a chain's settlements are read."""
+    token = settlement_token(chain.network)
+    asset = config.sale.asset if token is None else token.address
+    if chain.network == config.sale.network:
+        asset = config.sale.asset
+    return ChainLogs(chain.open(), chain_id=chain.chain_id, token=asset, settings=config.index)
 
 
 class FolderError(TollgaugeError):

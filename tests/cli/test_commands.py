@@ -98,8 +98,8 @@ def test_help_does_not_import_the_service() -> None:
 
 def test_trace_names_the_missing_variable(tollgauge: Command) -> None:
     for network, named in (
-        ("base-mainnet", "TOLLGAUGE_NETWORKS_BASE_MAINNET (or TOLLGAUGE_RPC_URL)"),
-        ("polygon-mainnet", "TOLLGAUGE_NETWORKS_POLYGON_MAINNET to"),
+        ("base-mainnet", "TOLLGAUGE_CHAINS_8453_NODES to"),
+        ("polygon-mainnet", "TOLLGAUGE_CHAINS_137_NODES to"),
     ):
         done = tollgauge("trace", "0x" + "ab" * 32, "--network", network)
         assert (done.code, done.out) == (2, "")

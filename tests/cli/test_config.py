@@ -13,13 +13,14 @@ def test_config_check_reports_all_problems_together(tollgauge: Command, tmp_path
     assert good.code == 0
     assert "sells nothing" in good.out
     (tmp_path / "tollgauge.toml").write_text(
-        '[server]\nprot = 1\n[rpc]\nurl = "https://key@node"\n[probe.cadence]\nevery_ms = "x"\n'
+        '[server]\nprot = 1\n[[chains]]\nnetwork = "eip155:8453"\nnodes = "https://key@node"\n'
+        '[probe.cadence]\nevery_ms = "x"\n'
     )
     bad = tollgauge("config", "check", TOLLGAUGE_SERVER_PORT="high")
     assert (bad.code, bad.out) == (1, "")
     for words in (
         "server.prot is not a setting",
-        "rpc.url is a secret: set TOLLGAUGE_RPC_URL instead",
+        "chains[0].nodes is a secret: set TOLLGAUGE_CHAINS_8453_NODES instead",
         "probe.cadence.every_ms must be a whole number",
         "server.port must be a whole number",
     ):
@@ -58,7 +59,7 @@ def test_config_check_reads_given_file_and_environment(tollgauge: Command, tmp_p
     assert sells.code == 0, sells.err
     assert "stores in postgresql, sells reports" in sells.out
     assert "hunter2" not in sells.out + sells.err
-    assert "rpc.url is not set" in sells.err
+    assert "No node of eip155:8453 is set" in sells.err
     missing = tollgauge("config", "check", TOLLGAUGE_CONFIG="gone.toml")
     assert missing.code == 2
     assert "gone.toml cannot be read" in missing.err

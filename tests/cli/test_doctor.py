@@ -45,7 +45,7 @@ def test_reachable_services_are_good(tollgauge: Command, tmp_path: Path) -> None
     )
     documents = {"/supported": supported_response(*OTHERS, KIND)}
     with serve_documents(documents) as url, node() as rpc:
-        done = tollgauge("doctor", TOLLGAUGE_FACILITATOR_URL=url, TOLLGAUGE_RPC_URL=rpc)
+        done = tollgauge("doctor", TOLLGAUGE_FACILITATOR_URL=url, TOLLGAUGE_CHAINS_8453_NODES=rpc)
         as_json = tollgauge("doctor", "--json", TOLLGAUGE_FACILITATOR_URL=url)
     assert done.code == as_json.code == 0, done.err
     assert done.out.splitlines() == [
@@ -91,7 +91,7 @@ def test_node_of_another_chain_or_behind_is_bad(
     tollgauge: Command, serves: Callable[[], contextlib.AbstractContextManager[str]], words: str
 ) -> None:
     with serves() as rpc:
-        done = tollgauge("doctor", TOLLGAUGE_RPC_URL=rpc)
+        done = tollgauge("doctor", TOLLGAUGE_CHAINS_8453_NODES=rpc)
     assert done.code == 1
     assert words in done.out
     assert "secret-key" not in done.out + done.err
@@ -106,7 +106,7 @@ def test_unreachable_service_is_bad_and_the_others_are_still_queried(
     )
     with closed_port() as unused:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
-        done = tollgauge("doctor", TOLLGAUGE_FACILITATOR_URL=url, TOLLGAUGE_RPC_URL=url)
+        done = tollgauge("doctor", TOLLGAUGE_FACILITATOR_URL=url, TOLLGAUGE_CHAINS_8453_NODES=url)
     assert done.code == 1
     lines = done.out.splitlines()
     assert [line.partition(": ")[0] for line in lines][:4] == [

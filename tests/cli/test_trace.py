@@ -161,21 +161,20 @@ def test_invalid_arguments_exit_2_without_a_result(
         argument.format(**{name: str(saved.folder / f"{name}.json") for name in names})
         for argument in arguments
     ]
-    code, text = run(*filled, "--json", TOLLGAUGE_NETWORKS_BASE_MAINNET=saved.rpc_url)
+    code, text = run(*filled, "--json", TOLLGAUGE_CHAINS_8453_NODES=saved.rpc_url)
     assert (code, text) == (2, "")
 
 
 def test_queries_node_by_hash(saved: Saved, run: Run) -> None:
-    for name in ("TOLLGAUGE_NETWORKS_BASE_MAINNET", "TOLLGAUGE_RPC_URL"):
-        code, text = run(saved.tx_hash, "--json", **{name: saved.rpc_url})
-        document = json.loads(text)
-        assert code == 0
-        assert {key: document[key] for key in saved.expected} == saved.expected
-        assert (document["status"], document["network"]) == ("success", "base-mainnet")
+    code, text = run(saved.tx_hash, "--json", TOLLGAUGE_CHAINS_8453_NODES=saved.rpc_url)
+    document = json.loads(text)
+    assert code == 0
+    assert {key: document[key] for key in saved.expected} == saved.expected
+    assert (document["status"], document["network"]) == ("success", "base-mainnet")
     code, text = run("0x" + "ab" * 32, "--json")
     assert (code, json.loads(text)["status"]) == (1, "not-found")
 
 
 def test_unreachable_node_exits_2(saved: Saved, run: Run) -> None:
-    code, _ = run(saved.tx_hash, TOLLGAUGE_NETWORKS_BASE_MAINNET="http://127.0.0.1:9")
+    code, _ = run(saved.tx_hash, TOLLGAUGE_CHAINS_8453_NODES="http://127.0.0.1:9")
     assert code == 2

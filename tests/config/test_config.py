@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -116,10 +117,58 @@ def test_database_url_variable_is_accepted() -> None:
 
 
 def test_several_nodes_are_separated_by_commas() -> None:
-    names = {"TOLLGAUGE_RPC_URL": " http://a , http://b,", "TOLLGAUGE_NETWORKS_BASE_MAINNET": ""}
+    names = {
+        "TOLLGAUGE_CHAINS_8453_NODES": " http://a , http://b,",
+        "TOLLGAUGE_CHAINS_137_NODES": "",
+    }
     config = load(None, names)
-    assert config.rpc.url == ("http://a", "http://b")
-    assert config.networks.base_mainnet == ()
+    (chain,) = config.chains
+    assert (chain.network, chain.nodes) == ("eip155:8453", ("http://a", "http://b"))
+    assert config.sale_chain == chain
+    assert unused(names) == []
+
+
+def test_nodes_of_listed_chains_come_from_the_environment(tmp_path: Path) -> None:
+    path = tmp_path / "tollgauge.toml"
+    path.write_text(
+        '[[chains]]\nnetwork = "eip155:137"\n'
+        '[[chains]]\nnetwork = "eip155:10"\nindex = false\n'
+        '[[chains]]\nnetwork = "eip155:1"\n'
+    )
+    secret = tmp_path / "nodes"
+    secret.write_text("http://polygon\n")
+    names = {
+        "TOLLGAUGE_CHAINS_137_NODES_FILE": str(secret),
+        "TOLLGAUGE_CHAINS_10_NODES": "http://optimism",
+        "TOLLGAUGE_CHAINS_42161_NODES": "http://arbitrum",
+    }
+    config = load(path, names)
+    assert unused(names) == []
+    assert {chain.network: chain.nodes for chain in config.chains} == {
+        "eip155:137": ("http://polygon",),
+        "eip155:10": ("http://optimism",),
+        "eip155:1": (),
+        "eip155:42161": ("http://arbitrum",),
+    }
+    indexed = [chain.network for chain in config.indexed_chains]
+    assert indexed == ["eip155:137", "eip155:42161"]
+    assert config.sale_chain is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('network = "solana:main"', "must be eip155: and the number of an EVM chain"),
+        ('network = "eip155:56"', "has no known dollar token: set index = false"),
+        ('network = "eip155:1"\n[[chains]]\nnetwork = "eip155:1"', "names must be unique"),
+        ('network = "eip155:1"\nnodes = ["http://a"]', "set TOLLGAUGE_CHAINS_1_NODES instead"),
+    ],
+)
+def test_unusable_chain_is_rejected(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "tollgauge.toml"
+    path.write_text(f"[[chains]]\n{text}\n")
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        load(path, {})
 
 
 def test_secret_is_read_from_the_file_named_by_a_variable(tmp_path: Path) -> None:
@@ -134,8 +183,11 @@ def test_secret_is_read_from_the_file_named_by_a_variable(tmp_path: Path) -> Non
 
 
 def test_empty_secret_file_sets_no_secret(tmp_path: Path) -> None:
-    (tmp_path / "rpc_url").write_text("\n")
-    names = {"TOLLGAUGE_RPC_URL_FILE": str(tmp_path / "rpc_url"), "TOLLGAUGE_WATCH_KEY_FILE": ""}
+    (tmp_path / "nodes").write_text("\n")
+    names = {
+        "TOLLGAUGE_CHAINS_8453_NODES_FILE": str(tmp_path / "nodes"),
+        "TOLLGAUGE_WATCH_KEY_FILE": "",
+    }
     assert load(None, names) == Config()
 
 
@@ -277,7 +329,7 @@ def test_database_password_is_rejected_in_the_file(tmp_path: Path) -> None:
             '[egress.mapped]\n"a.example.com" = ["127.0.0.1"]\n',
             "a.example.com[1] is missing",
         ),
-        ("[rpc]\ntimeout_s = inf\n", "rpc.timeout_s"),
+        ("[[chains]]\nnetwork = 'eip155:1'\ntimeout_s = inf\n", "chains[0].timeout_s"),
         (
             "[facilitator]\nsettle_timeout_s = nan\n",
             "settle_timeout_s must be at most 80",
@@ -390,13 +442,13 @@ def test_base_url_defaults_to_the_listening_address(
         ('[probe]\nreferences = ["https://localhost/"]\n', {}, "localhost is not a public name"),
         (
             "",
-            {"TOLLGAUGE_RPC_URL": "node.example.com"},
-            "rpc.url[0]: must be an http:// or https://",
+            {"TOLLGAUGE_CHAINS_8453_NODES": "node.example.com"},
+            "chains[0].nodes[0]: must be an http:// or https://",
         ),
         (
             "",
-            {"TOLLGAUGE_NETWORKS_POLYGON_MAINNET": "https://one.example.com,ws://secret"},
-            "networks.polygon_mainnet[1]: must be an http://",
+            {"TOLLGAUGE_CHAINS_137_NODES": "https://one.example.com,ws://secret"},
+            "chains[0].nodes[1]: must be an http://",
         ),
         (
             "",

@@ -48,7 +48,7 @@ name = "one"
 kind = "bazaar"
 location = "https://directory.example.com/discovery"
 """,
-        TOLLGAUGE_RPC_URL="https://node.example.com/key",
+        TOLLGAUGE_CHAINS_8453_NODES="https://node.example.com/key",
         TOLLGAUGE_WATCH_KEY="k" * 32,
         TOLLGAUGE_SIGNING_KEY=PRIVATE_JWK,
     )
@@ -81,7 +81,7 @@ def test_valid_but_inadvisable_settings_get_advice(tmp_path: Path) -> None:
             {},
             "server.base_url and server.port name different ports",
         ),
-        (SELLS, {}, "rpc.url is not set"),
+        (SELLS, {}, "No node of eip155:8453 is set"),
         (SELLS, {}, "watch.key is not set"),
         (SELLS, {}, "signing.key is not set"),
         (SELLS + '[server]\nbase_url = "http://trust.example.com"\n', {}, "sent unencrypted"),

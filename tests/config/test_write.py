@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tollgauge.clients.chain.rpc import RpcSettings
+from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config, ConfigError, load
@@ -32,7 +32,7 @@ def demo_config(tmp_path: Path) -> Config:
             base_url="http://127.0.0.1:9402", port=9402, front=EdgeSettings(free_per_minute=7)
         ),
         store=StoreSettings(url=f"sqlite:///{tmp_path}/demo.sqlite"),
-        rpc=RpcSettings(url=("http://127.0.0.1:1234",)),
+        chains=(ChainSettings(network="eip155:8453", nodes=("http://127.0.0.1:1234",)),),
         egress=EgressSettings(
             user_agent="someone",
             ca_file=str(authority),
@@ -78,7 +78,8 @@ def test_default_values_are_not_written(tmp_path: Path) -> None:
 def test_demo_on_a_public_address_is_rejected(tmp_path: Path, server: str, node: str) -> None:
     path = tmp_path / "tollgauge.toml"
     path.write_text(
-        f'[server]\nbase_url = "{server}"\n[rpc]\nurl = ["{node}"]\n[demo]\nbuyer_key = "{KEY}"\n'
+        f'[server]\nbase_url = "{server}"\n[demo]\nbuyer_key = "{KEY}"\n'
+        f'[[chains]]\nnetwork = "eip155:8453"\nnodes = ["{node}"]\n'
     )
     with pytest.raises(ConfigError) as caught:
         load(path, {})
@@ -89,7 +90,10 @@ def test_demo_on_a_public_address_is_rejected(tmp_path: Path, server: str, node:
 def test_secrets_are_rejected_in_a_file_without_a_demo(tmp_path: Path) -> None:
     path = tmp_path / "tollgauge.toml"
     for demo in ("", "[demo]\n", '[demo]\nbuyer_key = ""\n', "[[demo]]\n"):
-        path.write_text(f'[rpc]\nurl = ["http://127.0.0.1:1"]\n{demo}')
+        path.write_text(
+            f'{demo}[[chains]]\nnetwork = "eip155:8453"\nnodes = ["http://127.0.0.1:1"]\n'
+        )
         with pytest.raises(ConfigError) as caught:
             load(path, {})
-        assert "rpc.url is a secret: set TOLLGAUGE_RPC_URL instead" in caught.value.problems
+        text = "chains[0].nodes is a secret: set TOLLGAUGE_CHAINS_8453_NODES instead"
+        assert text in caught.value.problems

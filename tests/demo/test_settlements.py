@@ -127,7 +127,7 @@ async def test_index_finds_past_payments_and_scores_reflect_payers(
         config = configuration(world, port=0, store_url=f"sqlite:///{tmp_path / 'demo.sqlite'}")
         async with app.open_resources(config) as service:
             await load_past(service.store, days=1, now=app.now_ms(), report=_ignore_progress)
-            while (await service.round("index")).get("busy"):
+            while (await service.round("index-8453")).get("busy"):
                 pass
             while (await service.round("score")).get("scored"):
                 pass
@@ -178,7 +178,7 @@ async def _index_until(service: app.Opened, payers: int) -> Ecosystem:
     """Index until the figures count this many payers; they are recomputed only periodically."""
     async with asyncio.timeout(60):
         while True:
-            await service.round("index")
+            await service.round("index-8453")
             counts = await service.store.reading(ecosystem, now=app.now_ms())
             if counts.demand is not None and counts.demand.payers >= payers:
                 return counts

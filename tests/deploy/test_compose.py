@@ -64,7 +64,7 @@ def test_services_use_only_existing_settings(name: str, tmp_path: Path) -> None:
         "database_url": "postgresql://tollgauge:hunter2@postgres/tollgauge\n",
         "watch_key": "k" * 32 + "\n",
         "signing_key": PRIVATE_JWK + "\n",
-        "rpc_url": "",
+        "nodes": "",
         "facilitator_headers": "",
     }
     environment = environment_of(name, tmp_path, secrets)
@@ -73,7 +73,7 @@ def test_services_use_only_existing_settings(name: str, tmp_path: Path) -> None:
     assert config.store.url.startswith("postgresql://tollgauge:hunter2@postgres/")
     assert config.watch.key == "k" * 32
     assert config.signing.signing_key == KEY
-    assert config.rpc.url == ()
+    assert config.chains == ()
     gateway = COMPOSE["networks"]["inside"]["ipam"]["config"][0]["gateway"]
     assert config.server.front.trusted_proxies == (gateway,)
 
@@ -97,7 +97,7 @@ def test_services_start_together_on_an_empty_database_and_are_healthy(
 ) -> None:
     postgres.sql("CREATE DATABASE compose")
     secrets = {"database_url": postgres.url("compose"), "watch_key": "k" * 32}
-    secrets |= {"signing_key": "", "rpc_url": "", "facilitator_headers": ""}
+    secrets |= {"signing_key": "", "nodes": "", "facilitator_headers": ""}
     tollgauge = program(tmp_path / "bin")
     subprocess.run([tollgauge, "init", "tollgauge.toml"], cwd=tmp_path, check=True)
     python = Path(sys.executable).parent  # for the health checks

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tollgauge.app import loops
 from tollgauge.cli.serve import work
-from tollgauge.clients.chain.rpc import RpcSettings
+from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.config import Config
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.watch import watch_rules
@@ -17,7 +17,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = DOCS / "operating"
 CONFIG = Config(
     sources=(Source(name="a", kind=SourceKind.BAZAAR, location="https://a.example"),),
-    rpc=RpcSettings(url=("https://node.example",)),
+    chains=(ChainSettings(network="eip155:8453", nodes=("https://node.example",)),),
 )
 """A configuration that enables every loop."""
 ROW = re.compile(r"^\| ([a-z ]+?) \| (\d+) days? \|", re.MULTILINE)

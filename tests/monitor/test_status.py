@@ -227,16 +227,16 @@ async def test_directory_and_node_that_never_answered_are_reported_after_one_rou
             backlog.note_round, name, ended_at=NOW, took_ms=20, expected_by=NOW + MINUTE_MS
         )
 
-    sources, loops = ["dir"], ["discover", "index"]
+    sources, loops = ["dir"], ["discover", "index-137"]
     await store.writing(crawls.begin_crawl, "dir", now=NOW - MINUTE_MS)
     assert await attention(store, sources=sources, loops=loops) == [
-        "Loops that never ran: discover, index. Check that a worker is running."
+        "Loops that never ran: discover, index-137. Check that a worker is running."
     ]
     await note("discover")
-    await note("index")
+    await note("index-137")
     assert await attention(store, sources=sources, loops=loops) == [
         "No crawl of dir reached its end. Run `tollgauge doctor` to check it.",
-        "The chain was not read yet. Run `tollgauge doctor` to check the nodes.",
+        "Chain 137 was not read yet. Run `tollgauge doctor` to check its nodes.",
     ]
     assert not await attention(store)
     await store.writing(crawls.begin_crawl, "new", now=NOW + 1)

@@ -21,7 +21,7 @@ from tests.support.ledger_process import run_fork_server
 from tests.support.prices import PRICES
 
 from tollgauge import app as root
-from tollgauge.clients.chain.rpc import RpcSettings
+from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import Facilitator, FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
@@ -82,7 +82,7 @@ def configuration(order: dict[str, str]) -> Config:
         store=StoreSettings(url=order["database"]),
         sale=SaleSettings(pay_to=order["pay_to"], prices=dict.fromkeys(PRICES, "0.005000")),
         facilitator=FacilitatorSettings(url=order["facilitator"], settle_timeout_s=5),
-        rpc=RpcSettings(url=(order["node"],)),
+        chains=(ChainSettings(network="eip155:8453", nodes=(order["node"],)),),
         egress=EgressSettings(
             user_agent="tollgauge/test",
             mapped={name: ("127.0.0.1", int(order["sellers"])) for name in names},

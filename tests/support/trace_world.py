@@ -18,7 +18,7 @@ from tests.support.seller_world import SellerWorld
 from web3 import Web3
 
 from tollgauge import app
-from tollgauge.clients.chain.rpc import RpcSettings
+from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.config import Config
 from tollgauge.db.engine import StoreSettings
@@ -214,7 +214,7 @@ async def trace_service(world: SellerWorld) -> AsyncIterator[str]:
         store=StoreSettings(url="sqlite://"),
         sale=SaleSettings(pay_to=PAY_TO),
         facilitator=FacilitatorSettings(url=world.facilitator_url),
-        rpc=RpcSettings(url=(world.chain.rpc_url,)),
+        chains=(ChainSettings(network="eip155:8453", nodes=(world.chain.rpc_url,)),),
     )
     async with (
         app.open_resources(config) as service,

@@ -68,7 +68,7 @@ async def pay_without_purchase(signer: Signer, pay_to: str, value: int, form: st
 
 async def run_indexer(service: app.Opened) -> None:
     for _ in range(60):
-        tally = await service.round("index")
+        tally = await service.round("index-8453")
         if not any(tally.get(name) for name in ("blocks", "filled", "audited", "reorgs")):
             return
     raise AssertionError("the indexer does not come to rest")
@@ -145,7 +145,7 @@ async def test_reconciliation_shows_sales_unattributed_deposits_and_reorganised_
 
             await chain.rpc("evm_increaseTime", 2 * A_DAY_S)
             await chain.rpc("anvil_mine", hex(100))
-            service.indexing.reconciled_at = 0
+            service.indexing[8453].reconciled_at = 0
             with capture_logs() as logged:
                 await run_indexer(service)
                 assert alarms(logged) == [str(-PRICE)], "the lost sale must be reported"

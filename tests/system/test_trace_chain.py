@@ -11,10 +11,10 @@ import pytest_asyncio
 from tests.support.paying_clients import node
 from tests.support.trace_world import NETWORK, Signed, World, encode_call
 
-from tollgauge.clients.chain.rpc import Node, RpcSettings, RpcUnavailable
+from tollgauge.clients.chain.nodes import ChainSettings
+from tollgauge.clients.chain.rpc import Node, RpcUnavailable
 from tollgauge.clients.chain.transactions import (
     NetworkNotConfiguredError,
-    NetworkSettings,
     Transactions,
 )
 from tollgauge.core.chain.trace.answer import trace_files, trace_json
@@ -338,8 +338,9 @@ async def test_node_of_another_chain_is_not_believed(world: World) -> None:
 async def test_next_node_is_queried_if_the_first_is_down(world: World) -> None:
     signed = world.sign("Transfer", world.sender(3), 91)
     tx_hash = await world.send(USDC, signed.call("transfer", "vrs"))
-    settings = NetworkSettings(base_mainnet=("http://127.0.0.1:9", world.chain.rpc_url))
-    asks = Transactions(settings.nodes(RpcSettings(timeout_s=2), sold_on=""))
+    nodes = ("http://127.0.0.1:9", world.chain.rpc_url)
+    settings = ChainSettings(network=NETWORK, nodes=nodes, timeout_s=2)
+    asks = Transactions.open([settings])
     assert len((await asks.trace(NETWORK, tx_hash)).payments) == 1
     # A node that is down may have the transaction that the other one lacks.
     with pytest.raises(RpcUnavailable):

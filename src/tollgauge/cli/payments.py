@@ -99,7 +99,7 @@ def _book_lines(document: dict[str, Any]) -> Iterator[str]:
     for account in document["accounts"]:
         yield f"{account['payTo']}, atomic units of {account['asset']} on {account['network']}"
         if account["readTo"] is None:
-            yield "  The chain is not read for it: set rpc.url, and run the index loop."
+            yield "  The chain is not read for it: set a node of it, and run its index loop."
         else:
             yield f"  The chain is read, and final, up to {account['readTo']}."
         yield _line(" ", "day".ljust(10), *(name.rjust(12) for name in _COLUMNS))

@@ -35,8 +35,8 @@ def work(
     """Run only workers: all loops, or those that --only names.
 
     The loops are probe, schedule, lateness, alert, score, similar, rank, prune, calibrate, bundle
-    and seller-files. The loop discover requires a source; index and settle require a node
-    (TOLLGAUGE_RPC_URL).
+    and seller-files. The loop discover requires a source. A loop such as index-8453 requires a node
+    of the chain with this number, and settle a node of the chain of sale.network.
     """
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     _run_until_stopped(config, serve=False, only=names or None)
@@ -94,7 +94,7 @@ async def _run(
                 raise TollgaugeError(
                     f"There is no loop named {', '.join(sorted(unknown))}.",
                     hint=f"The loops are {', '.join(job.name for job in jobs)}. "
-                    "discover requires [[sources]]; index and settle require a node's URL.",
+                    "discover requires [[sources]]; settle and index-ID require a node of a chain.",
                 )
             jobs = tuple(job for job in jobs if job.name in only)
 

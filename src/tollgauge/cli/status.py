@@ -178,7 +178,8 @@ _NOTHING_CONFIGURED: Final = (
 async def _checks(config: Config) -> list[StatusCheck]:
     from tollgauge.clients.egress.client import Egress
 
-    egress, nodes = Egress(config.egress), config.rpc.nodes()
+    egress = Egress(config.egress)
+    nodes = [(chain.network, node) for chain in config.chains for node in chain.open()]
     egress.start()
     try:
         with progress_bar() as progress:
@@ -189,18 +190,18 @@ async def _checks(config: Config) -> list[StatusCheck]:
             return checks
     finally:
         await egress.close()
-        for node in nodes:
+        for _, node in nodes:
             await node.close()
 
 
 def _questions(
-    config: Config, egress: Egress, nodes: list[Node]
+    config: Config, egress: Egress, nodes: list[tuple[str, Node]]
 ) -> Iterator[tuple[str, Awaitable[str]]]:
     """Yield each check with its name. A check returns a text, or raises TollgaugeError."""
     if config.facilitator.url:
         yield "facilitator", _facilitator(config)
-    for node in nodes:
-        yield f"node {node.name}", _node(node, config.sale.network)
+    for network, node in nodes:
+        yield f"node {node.name}", _node(node, network)
     for source in config.sources:
         yield f"directory {source.name}", _directory(egress, source)
     for url in config.references:
@@ -237,7 +238,7 @@ async def _node(node: Node, network: str) -> str:
 
     chain = quantity(await node.call("eth_chainId"))
     if network != f"eip155:{chain}":
-        raise TollgaugeError(f"It is a node of eip155:{chain}, but payments are on {network}.")
+        raise TollgaugeError(f"It is a node of eip155:{chain}, not of {network}.")
     block = await node.call("eth_getBlockByNumber", "latest", False)
     age_s = now_ms() // SECOND_MS - quantity(block["timestamp"])
     if age_s > BLOCK_LATE_S:

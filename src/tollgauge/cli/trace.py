@@ -66,7 +66,7 @@ async def _trace(
     config: Config, tx_hash: str, network: str | None, model: str | None
 ) -> TraceResult:
     from tollgauge.clients.chain.transactions import NetworkNotConfiguredError, Transactions
-    from tollgauge.core.base.units import EVM_WORD_PATTERN
+    from tollgauge.core.base.units import EVM_WORD_PATTERN, evm_chain_id
     from tollgauge.core.chain.trace.result import DEFAULT_NETWORK, named_model, named_network
 
     if not EVM_WORD_PATTERN.fullmatch(tx_hash):
@@ -77,23 +77,17 @@ async def _trace(
     name = network or DEFAULT_NETWORK
     chain = named_network(name)
     decoder = None if model is None else named_model(model)
-    transactions = Transactions(config.networks.nodes(config.rpc, sold_on=config.sale.network))
+    transactions = Transactions.open(config.chains)
     try:
         return await transactions.trace(chain, tx_hash, decoder)
     except NetworkNotConfiguredError as error:
         raise TollgaugeError(
             f"No node of {name} is configured, so the transaction cannot be looked up.",
-            hint=f"Set {_variables(config, name, chain)} to a node's URL, or decode saved "
-            "files: tollgauge trace --tx FILE [--receipt FILE].",
+            hint=f"Set TOLLGAUGE_CHAINS_{evm_chain_id(chain)}_NODES to a node's URL, or decode "
+            "saved files: tollgauge trace --tx FILE [--receipt FILE].",
         ) from error
     finally:
         await transactions.close()
-
-
-def _variables(config: Config, name: str, network: str) -> str:
-    """Return the environment variables that can name a node of a network."""
-    own = f"TOLLGAUGE_NETWORKS_{name.upper().replace('-', '_')}"
-    return f"{own} (or TOLLGAUGE_RPC_URL)" if network == config.sale.network else own
 
 
 def _lines(result: TraceResult) -> Iterator[str]:

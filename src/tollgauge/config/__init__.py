@@ -13,7 +13,7 @@ import difflib
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -21,14 +21,17 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
 
-from tollgauge.clients.chain.rpc import RpcSettings
-from tollgauge.clients.chain.transactions import NetworkSettings
+from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config.read import (
+    FILE,
+    NODES,
     apply_environment,
+    apply_nodes,
     read_secret_files,
+    remove_nodes,
     remove_secrets,
     secret_files,
     validate,
@@ -66,11 +69,20 @@ class ConfigError(TollgaugeError):
         self.unread = unread
 
 
-def _check_names(sources: tuple[Source, ...]) -> tuple[Source, ...]:
-    for name, count in Counter(source.name for source in sources).items():
+def _check_unique(names: Iterable[str]) -> None:
+    for name, count in Counter(names).items():
         if count > 1:
             raise ValueError(f"{count} are named {name!r}; names must be unique")
+
+
+def _check_names(sources: tuple[Source, ...]) -> tuple[Source, ...]:
+    _check_unique(source.name for source in sources)
     return sources
+
+
+def _check_networks(chains: tuple[ChainSettings, ...]) -> tuple[ChainSettings, ...]:
+    _check_unique(chain.network for chain in chains)
+    return chains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +99,6 @@ class Config:
     """Signatures of responses."""
     facilitator: FacilitatorSettings = field(default_factory=FacilitatorSettings)
     """The facilitator, which verifies and settles payments."""
-    rpc: RpcSettings = field(default_factory=RpcSettings)
-    """Nodes of the chain on which payments are received."""
-    networks: NetworkSettings = field(default_factory=NetworkSettings)
-    """Nodes for payment traces, separated by commas."""
     egress: EgressSettings = field(default_factory=EgressSettings)
     """Requests to addresses that others choose. Times are in milliseconds, caps in bytes."""
     probe: ProbeSettings = field(default_factory=ProbeSettings)
@@ -102,15 +110,32 @@ class Config:
     bundle: BundleSettings = field(default_factory=BundleSettings)
     """The signed file of trust records that clients download."""
     index: IndexSettings = field(default_factory=IndexSettings)
-    """Indexing of the chain. Requires rpc.url."""
+    """Indexing of `[[chains]]`."""
     demand: DemandSettings = field(default_factory=DemandSettings)
     """Payers that are proven by their purchases from other sellers."""
     watch: WatchSettings = field(default_factory=WatchSettings)
     """Watches and deliveries of alerts."""
     demo: DemoSettings = field(default_factory=DemoSettings)
     """Used only in the file of `tollgauge demo`, a closed market on this machine."""
+    chains: Annotated[tuple[ChainSettings, ...], AfterValidator(_check_networks)] = ()
+    """Chains whose settlements are read and whose transactions are traced. The nodes of
+    `sale.network` also prove unclear payments.
+    """
     sources: Annotated[tuple[Source, ...], AfterValidator(_check_names)] = ()
     """Directories to crawl."""
+
+    @property
+    def indexed_chains(self) -> tuple[ChainSettings, ...]:
+        """The chains whose settlements are read: those with a node, unless switched off."""
+        return tuple(chain for chain in self.chains if chain.index and chain.nodes)
+
+    @property
+    def sale_chain(self) -> ChainSettings | None:
+        """The chain on which payments are received; None without a node of it."""
+        return next(
+            (chain for chain in self.chains if chain.network == self.sale.network and chain.nodes),
+            None,
+        )
 
     @property
     def references(self) -> tuple[str, ...]:
@@ -138,8 +163,9 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
         problems.append("store.url contains a password: set DATABASE_URL instead")
     environment = read_secret_files(environment, settings, problems)
     if not _is_demo(document):
-        problems += remove_secrets(document, settings)
+        problems += [*remove_secrets(document, settings), *remove_nodes(document)]
     apply_environment(document, environment, settings)
+    apply_nodes(document, environment)
     config, errors, invalid = validate(Config, document)
     sections = tuple(f"{PREFIX}{section.name.upper()}_" for section in fields(Config))
     problems += [*errors, *(text for text in find_unused(environment) if text.startswith(sections))]
@@ -169,7 +195,7 @@ def find_unused(environment: Mapping[str, str]) -> list[str]:
     known = _ELSEWHERE | {setting.variable for setting in settings} | secret_files(settings).keys()
     sentences = []
     for name in sorted(environment.keys() - known):
-        if name.startswith(PREFIX):
+        if name.startswith(PREFIX) and not NODES.fullmatch(name.removesuffix(FILE)):
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
             meant = f"; did you mean {near[0]}?" if near else ""
             sentences.append(f"{name} (environment) is not a setting and changes nothing{meant}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import typing
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,13 +19,15 @@ from typing import Annotated, Any, Final, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from tollgauge.config.settings import Setting, list_sections
+from tollgauge.config.settings import PREFIX, Setting, list_sections
 
 T = TypeVar("T")
 
 ALIASES: Final = {"store.url": "DATABASE_URL"}
 FILE: Final = "_FILE"  # suffix of a variable with the path of a secret's file (systemd, Docker)
 _BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+NODES: Final = re.compile(PREFIX + r"CHAINS_([0-9]{1,15})_NODES", re.ASCII)
+"""A variable with the nodes of a chain of `[[chains]]`, by the chain's number."""
 # Messages for pydantic's errors (docs.pydantic.dev, "Validation Errors").
 _MESSAGES: Final[Mapping[str, str]] = {
     "bool_type": "must be true or false",
@@ -60,7 +63,9 @@ def read_secret_files(
     An empty file sets nothing. Files that cannot be used are added to `problems`.
     """
     result = dict(environment)
-    for variable, name in secret_files(settings).items():
+    nodes = [name for name in environment if NODES.fullmatch(name.removesuffix(FILE))]
+    of_nodes = {name: name.removesuffix(FILE) for name in nodes if name.endswith(FILE)}
+    for variable, name in (secret_files(settings) | of_nodes).items():
         if not (path := result.pop(variable, "")):
             continue
         if name in result:
@@ -94,6 +99,40 @@ def remove_secrets(document: dict[str, Any], settings: Iterable[Setting]) -> lis
         table = _find_table(document, setting.path) if setting.secret else None
         if isinstance(table, dict) and table.pop(setting.name, None) is not None:
             problems.append(f"{setting.path} is a secret: set {setting.variable} instead")
+    return problems
+
+
+def apply_nodes(document: dict[str, Any], environment: Mapping[str, str]) -> None:
+    """Set the nodes of `[[chains]]` from the environment; a chain that is not listed is added."""
+    chains = document.get("chains", [])
+    if not isinstance(chains, list):
+        return  # the validation reports it
+    for variable in sorted(environment):
+        found = NODES.fullmatch(variable)
+        urls = [url.strip() for url in environment[variable].split(",") if url.strip()]
+        if found is None or not urls:
+            continue
+        network = f"eip155:{int(found[1])}"
+        listed = (one for one in chains if isinstance(one, dict) and one.get("network") == network)
+        chain = next(listed, None)
+        if chain is None:
+            chain = {"network": network}
+            chains.append(chain)
+        chain["nodes"] = urls
+    if chains:
+        document["chains"] = chains
+
+
+def remove_nodes(document: dict[str, Any]) -> list[str]:
+    """Remove the nodes of `[[chains]]` from a document and return a message for each."""
+    problems = []
+    chains = document.get("chains")
+    for index, chain in enumerate(chains if isinstance(chains, list) else []):
+        if isinstance(chain, dict) and chain.pop("nodes", None) is not None:
+            chain_id = str(chain.get("network", "")).removeprefix("eip155:")
+            problems.append(
+                f"chains[{index}].nodes is a secret: set {PREFIX}CHAINS_{chain_id}_NODES instead"
+            )
     return problems
 
 

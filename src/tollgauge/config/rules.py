@@ -45,8 +45,8 @@ def advice(config: Config) -> tuple[str, ...]:
         (_unreachable(config), _UNREACHABLE),
         (_other_port(config), _OTHER_PORT),
         (sells and not config.sale.contact, _NO_SALE_CONTACT),
-        (sells and not config.rpc.url, _NO_NODE),
-        (bool(config.rpc.url) and len(config.demand.anchors) < MIN_OWNERS, _NO_ANCHORS),
+        (sells and config.sale_chain is None, _name_missing_node(config)),
+        (bool(config.indexed_chains) and len(config.demand.anchors) < MIN_OWNERS, _NO_ANCHORS),
         (sells and not config.watch.key, _NO_WATCH_KEY),
         (sells and config.signing.signing_key is None, _NO_SIGNING_KEY),
         (sells and url.startswith("http://") and not is_loopback(url), _PLAIN_HTTP),
@@ -78,6 +78,15 @@ def _missing_references(config: Config) -> str:
     )
 
 
+def _name_missing_node(config: Config) -> str:
+    chain_id = config.sale.network.removeprefix("eip155:")
+    return (
+        f"No node of {config.sale.network} is set: settlements that a facilitator leaves unclear "
+        "cannot be proven, and settlements do not count towards scores "
+        f"(TOLLGAUGE_CHAINS_{chain_id}_NODES)."
+    )
+
+
 def _rules(config: Config) -> Iterator[Rule]:
     sale, facilitator, egress = config.sale, config.facilitator, config.egress
     yield (
@@ -85,12 +94,15 @@ def _rules(config: Config) -> Iterator[Rule]:
         bool(sale.pay_to) and not facilitator.url,
         "sale.pay_to is set but facilitator.url is not: payments could not be settled",
     )
-    anchors = {one for addresses in config.demand.anchors.values() for one in addresses}
+    anchors = {
+        one.rpartition(":")[2] for addresses in config.demand.anchors.values() for one in addresses
+    }
     yield (
         frozenset({"sale", "demand"}),
         sale.pay_to.lower() in anchors,
         "demand.anchors contains sale.pay_to: what this service sells must not prove payers",
     )
+    nodes = [url for chain in config.chains for url in chain.nodes]
     longest = facilitator.verify_timeout_s + facilitator.settle_timeout_s
     yield (
         frozenset({"sale", "facilitator"}),
@@ -103,10 +115,10 @@ def _rules(config: Config) -> Iterator[Rule]:
         "egress.mapped is only for a closed market: server.base_url must be loopback",
     )
     yield (
-        frozenset({"demo", "rpc", "server"}),
+        frozenset({"demo", "chains", "server"}),
         bool(config.demo.buyer_key or config.demo.control_url)
-        and not all(map(is_loopback, (config.server.base_url, *config.rpc.url))),
-        "demo is only for a closed market: server.base_url and rpc.url must be loopback",
+        and not all(map(is_loopback, (config.server.base_url, *nodes))),
+        "demo is only for a closed market: server.base_url and all nodes must be loopback",
     )
     yield (
         frozenset({"probe", "egress"}),
@@ -175,10 +187,6 @@ _UNREACHABLE: Final = (
 _OTHER_PORT: Final = (
     "server.base_url and server.port name different ports of this machine: links and offers work "
     "only if the port is forwarded. Remove base_url, or use the same port."
-)
-_NO_NODE: Final = (
-    "rpc.url is not set: settlements that a facilitator leaves unclear cannot be proven, and "
-    "settlements do not count towards scores (TOLLGAUGE_RPC_URL)."
 )
 _NO_ANCHORS: Final = (
     "demand.anchors names fewer than two owners: proven demand is not measured, and activity is 0 "

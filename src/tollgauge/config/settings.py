@@ -11,7 +11,7 @@ import inspect
 import textwrap
 import typing
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -63,9 +63,11 @@ def list_sections(owner: Any, *, path: str = "", description: str = "") -> Itera
             nested += list_sections(hint, path=inner, description=text)
         elif not path and is_dataclass(item):
             (entry,) = list_sections(item, path=inner, description=text)
-            nested.append(
-                Section(path=inner, description=text, settings=entry.settings, is_array=True)
+            of_entry = tuple(
+                replace(one, path=f"{inner}.ID.{one.name}") if one.secret else one
+                for one in entry.settings
             )
+            nested.append(Section(path=inner, description=text, settings=of_entry, is_array=True))
         elif typing.get_origin(hint) is not Callable:
             default = None if info.is_required() else info.get_default(call_default_factory=True)
             settings.append(
@@ -84,7 +86,7 @@ def list_sections(owner: Any, *, path: str = "", description: str = "") -> Itera
 
 
 def list_settings(owner: Any) -> list[Setting]:
-    """Return all settings except those of `[[sources]]`, which have no environment variables."""
+    """Return all settings except those of arrays such as `[[sources]]`."""
     return [
         setting
         for section in list_sections(owner)

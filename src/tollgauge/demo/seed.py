@@ -16,7 +16,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from tollgauge.app import Opened
-from tollgauge.clients.chain.rpc import RpcSettings
+from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
@@ -34,7 +34,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.demo import past
 from tollgauge.demo.announcing import file_at, turns
-from tollgauge.demo.chain import CHAIN_ID, CHAIN_NAME
+from tollgauge.demo.chain import CHAIN_ID, CHAIN_NAME, NETWORK
 from tollgauge.demo.customers import ANCHORS
 from tollgauge.demo.directory import items_at
 from tollgauge.demo.seller import Seller, payee
@@ -47,6 +47,7 @@ from tollgauge.jobs.index_visit import DemandSettings, IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
 from tollgauge.monitor import discovery, seller_files, terms
+from tollgauge.monitor.status import index_loop
 from tollgauge.store.chain import periods, volumes
 from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
@@ -139,7 +140,7 @@ def configuration(world: Sellers, *, port: int, store_url: str, signing_key: str
         config,
         sale=SaleSettings(pay_to=world.pay_to),
         facilitator=FacilitatorSettings(url=world.facilitator_url),
-        rpc=RpcSettings(url=(world.rpc_url,)),
+        chains=(ChainSettings(network=NETWORK, nodes=(world.rpc_url,)),),
         demo=DemoSettings(buyer_key=world.buyer.key, chain_name=CHAIN_NAME),
     )
 
@@ -161,7 +162,7 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
     await service.store.writing(endpoints.make_due, now=service.clock())
     listed = (await service.store.reading(endpoints.counts))["listed"]
     probed = await _until_idle(service, "probe", "probed", "probing", listed, report)
-    if service.logs is not None:
+    if service.logs:
         await _index_to_head(service, report)
     scored = await _until_idle(service, "score", "scored", "scoring", listed, report)
     report("counting alternatives", 0, 1)
@@ -300,11 +301,12 @@ def _lint_once(exchange: Exchange) -> Lint:
 
 
 async def _index_to_head(service: Opened, report: Progress) -> None:
-    """Index the chain up to its head."""
-    for _ in range(ROUNDS_MAX):
-        report("indexing settlements", 0, 1)
-        if not (await service.round("index")).get("busy"):
-            break
+    """Index all chains up to their heads."""
+    for chain_id in service.logs:
+        for _ in range(ROUNDS_MAX):
+            report("indexing settlements", 0, 1)
+            if not (await service.round(index_loop(chain_id))).get("busy"):
+                break
 
 
 async def _until_idle(

@@ -38,6 +38,7 @@ from tollgauge.core.chain.blocks import (
     find_fork,
     next_span,
 )
+from tollgauge.core.score.demand import addresses_on
 from tollgauge.db.engine import Store
 from tollgauge.jobs import settle
 from tollgauge.jobs.index_visit import (
@@ -166,7 +167,7 @@ async def _learn(visit: Visit, cursor: Cursor) -> Cursor:
     if not state.anchors_saved:
         await visit.store.writing(volumes.save_anchors, visit.anchors, now=visit.clock())
         state.anchors_saved = True
-    anchors = [address for addresses in visit.anchors.values() for address in addresses]
+    anchors = [one for texts in visit.anchors.values() for one in addresses_on(visit.id, texts)]
     new = await visit.store.reading(wallets.new_addresses, visit.id, anchors)
     if new:
         cursor = await visit.store.writing(cursors.add_wallets, cursor, new)
@@ -385,5 +386,5 @@ async def _reconcile(visit: Visit) -> None:
     if now - state.reconciled_at < max(settle.RECONCILE_EVERY_MS, SHARE * state.reconciliation_ms):
         return
     state.reconciled_at = now
-    visit.tally["unexplained"] += await settle.reconcile_days(visit.store, now=now)
+    visit.tally["unexplained"] += await settle.reconcile_days(visit.store, visit.id, now=now)
     state.reconciliation_ms = visit.clock() - now

@@ -22,9 +22,9 @@ from tollgauge.core.chain.blocks import BlockHeader, Span, previous_span
 from tollgauge.db.engine import Store
 from tollgauge.store.chain import cursors, deposits, wallets
 from tollgauge.store.chain.cursors import Cursor
-from tollgauge.store.chain.wallets import ADDRESS
 
 _DOMAIN: Final = re.compile(r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})+", re.ASCII)
+_ANCHOR: Final = re.compile(r"(eip155:[0-9]{1,15}:)?0x[0-9a-f]{40}", re.ASCII)
 PATIENCE: Final = 60  # rounds that a step waits for the confirmation of a second node
 BACK_MS: Final = WINDOW_MS + DAY_MS  # back-filled time of a wallet; one day allows for clocks
 
@@ -63,8 +63,11 @@ def _owner(text: str) -> str:
 
 def _addresses(texts: tuple[str, ...]) -> tuple[str, ...]:
     addresses = tuple(text.lower() for text in texts)
-    if not addresses or not all(map(ADDRESS.fullmatch, addresses)):
-        raise ValueError("must be a list of addresses, each 0x and 40 hex digits")
+    if not addresses or not all(map(_ANCHOR.fullmatch, addresses)):
+        raise ValueError(
+            "must be a list of addresses, each 0x and 40 hex digits, with eip155:ID: before it if "
+            "it counts on one chain only"
+        )
     return addresses
 
 
@@ -87,7 +90,8 @@ class DemandSettings:
         ),
     ] = field(default_factory=dict)
     """payTo addresses that prove payers, by the domain of their owner; at least two owners that are
-    independent of each other and of every seller. See docs/operating/anchors.md."""
+    independent of each other and of every seller. `eip155:ID:ADDRESS` counts only on the chain with
+    this number. See docs/operating/anchors.md."""
 
 
 @dataclass(slots=True)

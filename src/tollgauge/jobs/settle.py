@@ -56,9 +56,11 @@ RECHECK_DAYS: Final = 7  # recent days are checked again: a sale may settle that
 OLDER_DAYS: Final = 31  # unchecked older days per round
 
 
-async def reconcile_days(store: Store, *, now: int) -> int:
-    """Reconcile new, recent and unbalanced days; return the number of unexplained differences."""
-    accounts = await store.reading(_accounts)
+async def reconcile_days(store: Store, chain: int, *, now: int) -> int:
+    """Reconcile new, recent and unbalanced days of the addresses on a chain; return the number of
+    unexplained differences.
+    """
+    accounts = await store.reading(_accounts, f"eip155:{chain}")
     unexplained = 0
     for account, checked in accounts:
         for number in _select_days(account, checked, today=day_of(now)):
@@ -69,11 +71,14 @@ async def reconcile_days(store: Store, *, now: int) -> int:
     return unexplained
 
 
-def _accounts(tx: Connection) -> list[tuple[Account, Mapping[int, int]]]:
-    """Return all accounts that receive payments, each with the differences of its checked days."""
+def _accounts(tx: Connection, network: str) -> list[tuple[Account, Mapping[int, int]]]:
+    """Return the accounts that receive payments on a network, each with the differences of its
+    checked days.
+    """
     return [
         (account, reconciliation.load_checked(tx, account))
         for account in reconciliation.accounts(tx)
+        if account.network == network
     ]
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, iso_seconds
+from tollgauge.core.chain.blocks import FAST_CHAINS
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db import disk, meta
 from tollgauge.db.disk import Size
@@ -38,6 +39,7 @@ SKEW_MS: Final = 2 * SECOND_MS
 AHEAD_MS: Final = MINUTE_MS  # probes further in the future mean that a machine's clock is wrong
 LATE_PERCENT: Final = 5  # maximum share of overdue endpoints
 DISK_PERCENT: Final = 80
+FINAL_LATE_MS: Final = HOUR_MS  # a chain of which only final blocks are followed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +95,14 @@ class Status:
         return not self.attention
 
 
+_INDEX: Final = "index-"
+
+
+def index_loop(chain: int) -> str:
+    """Return the name of the loop that indexes a chain."""
+    return f"{_INDEX}{chain}"
+
+
 def read(tx: Connection, *, now: int, cadence: Cadence) -> Figures:
     """Read the figures. A probe is late if it is overdue by a whole interval."""
     clock, backup = disk.clock_ms(tx), meta.get(tx, BACKUP_KEY)
@@ -124,8 +134,11 @@ def attention(figures: Figures, *, sources: Sequence[str], loops: Sequence[str])
     yield from _late(figures)
     yield from _jobs(figures, loops)
     yield from _crawls(figures, sources)
-    if "index" in loops and figures.round_of("index") and not figures.chains:
-        yield "The chain was not read yet. Run `tollgauge doctor` to check the nodes."
+    read = {index_loop(cursor.chain) for cursor in figures.chains}
+    for loop in loops:
+        if loop.startswith(_INDEX) and figures.round_of(loop) and loop not in read:
+            chain = loop.removeprefix(_INDEX)
+            yield f"Chain {chain} was not read yet. Run `tollgauge doctor` to check its nodes."
     for payment in figures.stuck:
         age = words(figures.now - payment.updated_at)
         yield f"The payment {payment.id} ({payment.route}) has been {payment.state} for {age}."
@@ -225,7 +238,8 @@ def _late(figures: Figures) -> Iterator[str]:
     if deliveries.dead:
         yield f"{deliveries.dead} deliveries failed permanently: `tollgauge watch list --dead`."
     for cursor in figures.chains:
-        if now - cursor.at > INDEX_LATE_MS:
+        late_ms = FINAL_LATE_MS if cursor.chain in FAST_CHAINS else INDEX_LATE_MS
+        if now - cursor.at > late_ms:
             yield f"The index of chain {cursor.chain} is {words(now - cursor.at)} behind."
     bundle_ms = max((now - bundle.as_of for bundle in figures.bundles), default=0)
     if bundle_ms > BUNDLE_LATE_MS:

@@ -12,13 +12,13 @@ from typing import Any
 import orjson
 import pytest
 
+from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.clients.chain.rpc import (
     Node,
     RpcCall,
     RpcError,
     RpcLimit,
     RpcRefused,
-    RpcSettings,
     RpcThrottled,
     RpcUnavailable,
 )
@@ -287,7 +287,7 @@ async def test_key_in_the_address_is_never_shown() -> None:
         await node.call("m")
     assert "secret" not in str(caught.value)
     assert "key" not in str(caught.value)
-    assert "secret" not in repr(RpcSettings(url=(url,)))
+    assert "secret" not in repr(ChainSettings(network="eip155:8453", nodes=(url,)))
     await node.close()
 
 

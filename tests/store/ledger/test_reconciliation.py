@@ -229,20 +229,20 @@ async def test_unexplained_difference_is_reported_once(store: Store) -> None:
     await advance_to(store, cursor, [block], deposit_in(block, 1, by=nonce(1)))
     now = (DAY + 1) * DAY_MS + HOUR_MS
     with capture_logs() as logged:
-        assert await job.reconcile_days(store, now=now) == 0
+        assert await job.reconcile_days(store, 8453, now=now) == 0
         assert read_logs(logged) == [], "the day is not complete"
         await read_to(store, now)
-        assert await job.reconcile_days(store, now=now) == 1
-        assert await job.reconcile_days(store, now=now + MINUTE_MS) == 1
+        assert await job.reconcile_days(store, 8453, now=now) == 1
+        assert await job.reconcile_days(store, 8453, now=now + MINUTE_MS) == 1
         assert read_logs(logged) == [("2026-02-16", "-5000")]
         await store_payment(store, 3)
-        assert await job.reconcile_days(store, now=now) == 1
+        assert await job.reconcile_days(store, 8453, now=now) == 1
         assert read_logs(logged)[1:] == [("2026-02-16", "-10000")], "another sum is told again"
         for number in (2, 3):
             await becomes(store, number, State.UNKNOWN)
-        assert await job.reconcile_days(store, now=now) == 0
+        assert await job.reconcile_days(store, 8453, now=now) == 0
         await becomes(store, 2, State.SETTLED)
-        assert await job.reconcile_days(store, now=now) == 1
+        assert await job.reconcile_days(store, 8453, now=now) == 1
         assert read_logs(logged)[2:] == [("2026-02-16", "-5000")], "it had been in order in between"
 
 
@@ -254,7 +254,7 @@ async def test_old_day_is_checked_again_after_a_sale_of_it_is_concluded(
     now = (DAY + 30) * DAY_MS
     await read_to(store, now)
     with capture_logs() as logged:
-        assert await job.reconcile_days(store, now=now) == 0
+        assert await job.reconcile_days(store, 8453, now=now) == 0
         row = await store.reading(payments.get, f"{1:032x}")
         assert row is not None
         facilitator = Facilitator(FacilitatorSettings(url="http://127.0.0.1:9"))
@@ -262,5 +262,5 @@ async def test_old_day_is_checked_again_after_a_sale_of_it_is_concluded(
         paid = ChainAnswer(proof=Proof.PAID, transaction="0x" + "77" * 32, head_s=now // 1000)
         assert (await settlement.conclude(row, paid, "")).state is State.SETTLED
         await facilitator.close()
-        assert await job.reconcile_days(store, now=now) == 1
+        assert await job.reconcile_days(store, 8453, now=now) == 1
         assert read_logs(logged) == [("2026-02-16", "-5000")]

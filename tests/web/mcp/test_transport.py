@@ -39,7 +39,7 @@ from tollgauge.web.wire.statistics_answers import BRIEF_NAMES
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "7b0560bd8d882c7cf6996897b8344c14b2828413756fcd7091c8efd9ad0efce7",
+    "x402_trust_score": "deb0f654341d1da7e5f9e282d64bfa8160b7748419841a591ae0846211fae5ee",
     "x402_trust_bulk": "24ccbe3f339cf361d458e500c434e34002e30323cf6fc37992edfedd3b6f0d21",
     "x402_history": "0a053d81417fbe49663d4db79bcc59fc2bbae849fcaece9745bcc81816e44794",
     "x402_payment_trace": "715bd8dc293e21960faa7178bc4ed4f4b588d62d746e49e6703021d26f327186",

@@ -21,7 +21,7 @@ from tests.support.page_reader import (
 )
 
 from tollgauge.core.base.units import DAY_MS
-from tollgauge.core.endpoint.terms import Reading
+from tollgauge.core.endpoint.terms import FormReading
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.outcome import Outcome
 from tollgauge.core.score.advice import summary
@@ -175,8 +175,8 @@ def test_pages_state_an_outage_first_and_in_red(unconfirmed: bool) -> None:
 def test_page_names_the_forms_of_payment_whose_settlements_are_measured() -> None:
     shown = view()
     coverage = {
-        "eip155:8453": {"eip3009": Reading.READ, "upto": Reading.NOT_READ},
-        "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": {"exact": Reading.NOT_READ},
+        "eip155:8453": {"eip3009": FormReading.READ, "upto": FormReading.NOT_READ},
+        "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp": {"exact": FormReading.NOT_READ},
     }
     said = words(replace(shown, snapshot=structs.replace(shown.snapshot, coverage=coverage)))
     assert "Settlements measured EIP-3009 on Base" in said

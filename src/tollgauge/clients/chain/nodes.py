@@ -8,9 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import field
+from typing import Annotated, Any, Final, NamedTuple
+
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.chain.rpc import (
+    REPLY_MAX,
     Node,
     RpcCall,
     RpcError,
@@ -19,9 +24,55 @@ from tollgauge.clients.chain.rpc import (
     RpcUnavailable,
     quantity,
 )
-from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, hex_text
-from tollgauge.core.chain.blocks import BlockHeader
+from tollgauge.clients.peer import WebUrl
+from tollgauge.core.base.units import (
+    EVM_ADDRESS_PATTERN,
+    chain_of,
+    evm_chain_id,
+    hex_text,
+    settlement_token,
+)
+from tollgauge.core.chain.blocks import FAST_CHAINS, BlockHeader
 from tollgauge.core.chain.settlement import LogError, word
+
+
+def _evm_network(network: str) -> str:
+    if chain_of(network) is None:
+        raise ValueError("must be eip155: and the number of an EVM chain")
+    return network
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
+class ChainSettings:
+    """An EVM chain and its nodes, whose URLs are secret."""
+
+    network: Annotated[str, AfterValidator(_evm_network), Field(examples=["eip155:8453"])]
+    """CAIP-2 identifier, such as eip155:8453 for Base."""
+    nodes: tuple[WebUrl, ...] = field(default=(), repr=False)
+    """URLs of nodes, separated by commas, the preferred one first. ID is the number in `network`,
+    such as 8453; the variable adds the chain if the file does not list it.
+    """
+    index: bool = True
+    """Read settlements from the chain. If false, its nodes only prove payments and trace
+    transactions."""
+    timeout_s: Annotated[float, Field(gt=0, le=60)] = 10.0
+    """Timeout for a request to a node."""
+
+    def __post_init__(self) -> None:
+        if self.index and settlement_token(self.network) is None:
+            raise ValueError(
+                f"settlements on {self.network} cannot be read, because it has no known dollar "
+                "token: set index = false"
+            )
+
+    @property
+    def chain_id(self) -> int:
+        """The number of the chain."""
+        return evm_chain_id(self.network)
+
+    def open(self, *, reply_max: int = REPLY_MAX) -> list[Node]:
+        """Create a pool for each node."""
+        return [Node(url, timeout_s=self.timeout_s, reply_max=reply_max) for url in self.nodes]
 
 
 class View(NamedTuple):
@@ -36,7 +87,8 @@ class ChainNodes:
     """Connection pools to the nodes of a chain, the preferred one first.
 
     `finality` is the depth of a final block if a node cannot name one. A node that throttles
-    without a Retry-After rests for `rest_s` seconds.
+    without a Retry-After rests for `rest_s` seconds. On a chain with blocks under one second, the
+    newest block of a view is the final one: following single blocks would take too many requests.
     """
 
     def __init__(
@@ -138,7 +190,13 @@ class ChainNodes:
         if isinstance(known, RpcError):
             raise known
         number = head.number - self._finality if known is None else _header(known).number
-        return View(node, head, max(0, min(number, head.number)))
+        final = max(0, min(number, head.number))
+        if self.chain_id not in FAST_CHAINS:
+            return View(node, head, final)
+        headers = await self.headers(View(node, head, final), [final])
+        if not headers:
+            raise RpcUnavailable(f"{node.name} lacks its own final block.")
+        return View(node, headers[0], final)
 
 
 def _sender(value: Any, block_hash: bytes, transaction: bytes) -> bytes:

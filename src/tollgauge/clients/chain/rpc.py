@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
-from typing import Annotated, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
 import orjson
-from pydantic import Field
-from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tollgauge.clients.peer import WebUrl, public_authorities
+from tollgauge.clients.peer import public_authorities
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.probe.exchange import retry_after_ms
 
@@ -70,22 +68,6 @@ class RpcLimit(RpcRefused):
         super().__init__(message, code=code)
         self.span = span
         self.topics = topics
-
-
-@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
-class RpcSettings:
-    """The nodes; the first that responds is used. Their URLs are secret."""
-
-    url: tuple[WebUrl, ...] = field(default=(), repr=False)
-    """URLs of nodes, separated by commas, the preferred one first. They prove unclear settlements,
-    and settlements are indexed from them.
-    """
-    timeout_s: Annotated[float, Field(gt=0, le=60)] = 10.0
-    """Timeout for a request to a node."""
-
-    def nodes(self) -> list[Node]:
-        """Create a pool for each node."""
-        return [Node(url, timeout_s=self.timeout_s) for url in self.url]
 
 
 @dataclass(frozen=True, slots=True)

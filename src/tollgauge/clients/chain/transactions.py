@@ -9,24 +9,21 @@ raises RpcUnavailable and nothing else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any, Final
 
-from pydantic.dataclasses import dataclass as pydantic_dataclass
-
 from tollgauge.clients.chain.authorization import NonceKey, find_transaction
+from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.clients.chain.rpc import (
     Node,
     RpcCall,
     RpcError,
     RpcRefused,
-    RpcSettings,
     RpcUnavailable,
     quantity,
 )
-from tollgauge.clients.peer import WebUrl
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import eip3009_assets, evm_chain_id
 from tollgauge.core.chain.trace.calldata import (
@@ -36,7 +33,7 @@ from tollgauge.core.chain.trace.calldata import (
     read_symbol,
 )
 from tollgauge.core.chain.trace.decode import decode, not_found
-from tollgauge.core.chain.trace.result import NETWORKS, Model, Token, TraceResult
+from tollgauge.core.chain.trace.result import Model, Token, TraceResult
 from tollgauge.core.chain.trace.transaction import (
     Block,
     Receipt,
@@ -61,37 +58,6 @@ class DecoderUnavailable(TollgaugeError):  # noqa: N818 - it names a state, not 
     """No node of this network supports the requested decoder."""
 
 
-@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkSettings:
-    """Nodes by network, the preferred one first. Their URLs may contain keys and are never shown. A
-    network without a node cannot be traced.
-    """
-
-    base_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
-    """Nodes of Base. Default: those of [rpc], if payments are received on Base."""
-    ethereum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
-    """Nodes of Ethereum."""
-    arbitrum_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
-    """Nodes of Arbitrum One."""
-    optimism_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
-    """Nodes of OP Mainnet."""
-    polygon_mainnet: tuple[WebUrl, ...] = field(default=(), repr=False)
-    """Nodes of Polygon."""
-
-    def nodes(self, rpc: RpcSettings, *, sold_on: str) -> dict[str, tuple[Node, ...]]:
-        """Create a pool for every node, by CAIP-2 ID. If the network `sold_on` has no nodes, those
-        of `rpc` are used.
-        """
-        nodes = {}
-        for name, network in NETWORKS.items():
-            stand_in = rpc.url if network == sold_on else ()
-            if urls := getattr(self, name.replace("-", "_")) or stand_in:
-                nodes[network] = tuple(
-                    Node(url, timeout_s=rpc.timeout_s, reply_max=REPLY_MAX) for url in urls
-                )
-        return nodes
-
-
 _WithReceipt = tuple[Transaction, Receipt | None]
 """A transaction as one node sees it; without a receipt it is pending."""
 
@@ -102,6 +68,11 @@ class Transactions:
     def __init__(self, nodes: Mapping[str, Sequence[Node]] | None = None) -> None:
         configured = (nodes or {}).items()
         self._nodes: Final = {network: tuple(pools) for network, pools in configured if pools}
+
+    @classmethod
+    def open(cls, chains: Iterable[ChainSettings]) -> Transactions:
+        """Create pools for the nodes of chains."""
+        return cls({chain.network: chain.open(reply_max=REPLY_MAX) for chain in chains})
 
     async def close(self) -> None:
         """Close the pools."""

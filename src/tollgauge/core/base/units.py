@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 from tollgauge.core.base.sdk import SDK, Asset
@@ -132,6 +132,14 @@ def known_asset(network: str, address: str) -> Asset | None:
 def eip3009_assets(network: str) -> tuple[Asset, ...]:
     """Return the table's tokens on a network that accept transfers by signature."""
     return tuple(asset for asset in _ASSETS if asset.network == network and asset.eip3009)
+
+
+@cache
+def settlement_token(network: str) -> Asset | None:
+    """Return the token whose transfers are read as settlements on a network, or None: the first in
+    the table with six decimals that accepts transfers by signature.
+    """
+    return next((asset for asset in eip3009_assets(network) if asset.decimals == 6), None)
 
 
 def is_test_network(network: str | None) -> bool:

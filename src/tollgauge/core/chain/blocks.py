@@ -15,9 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tollgauge.core.base.errors import TollgaugeError
+
+FAST_CHAINS: Final = frozenset({42161, 421614, 143, 10143, 1328, 1329, 4326})
+"""Chains with blocks under one second (Arbitrum, Monad, Sei, MegaETH): only their final blocks are
+followed, in ranges."""
 
 
 class BlockHeader(NamedTuple):

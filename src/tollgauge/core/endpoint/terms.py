@@ -43,7 +43,7 @@ number.
 EIP3009: Final = "eip3009"
 
 
-class Reading(StrEnum):
+class FormReading(StrEnum):
     """Whether the settlements of a form of payment on a network are read.
 
     The reader of an experimental form was tested with stand-ins of its contracts only: the payments
@@ -55,7 +55,7 @@ class Reading(StrEnum):
     NOT_READ = "not-read"
 
 
-READ_FORMS: Final = {EIP3009: Reading.READ}
+READ_FORMS: Final = {EIP3009: FormReading.READ}
 """The forms that are read on an indexed network; all others are not read."""
 MAX_FORMS: Final = 8
 MAX_EXTENSIONS: Final = 16

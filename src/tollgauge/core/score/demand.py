@@ -76,7 +76,12 @@ class Measurement(NamedTuple):
 
 
 def measure_demand(
-    flows: Flows, *, sellers: Mapping[bytes, str], anchors: Mapping[bytes, str], at_anchors: Flows
+    flows: Flows,
+    *,
+    sellers: Mapping[bytes, str],
+    anchors: Mapping[bytes, str],
+    at_anchors: Flows,
+    owners: Iterable[str] = (),
 ) -> Measurement:
     """Measure the demand of every wallet of a chain; wallets of one seller share theirs.
 
@@ -100,8 +105,9 @@ def measure_demand(
         sellers: the seller (a site) that each wallet belongs to.
         anchors: the owner of each anchor address.
         at_anchors: the flows of the anchor addresses.
+        owners: owners of anchors, including those without an address on this chain.
     """
-    market = _Market(sellers=sellers, anchors=anchors)
+    market = _Market(sellers=sellers, anchors=anchors, owners={*owners, *anchors.values()})
     for wallet, by_payer in at_anchors:
         market.add_anchor(wallet, by_payer)
     for wallet, by_payer in flows:
@@ -136,7 +142,8 @@ def measure_periods(
     addresses by the last day of the periods. They may cover more days than a period, so that short
     periods know the same proven payers.
     """
-    markets = [_Market(sellers=sellers, anchors=anchors) for _ in periods]
+    owners = set(anchors.values())
+    markets = [_Market(sellers=sellers, anchors=anchors, owners=owners) for _ in periods]
     for market, period in zip(markets, periods, strict=True):
         for wallet, by_payer in at_anchors[period.last]:
             market.add_anchor(wallet, by_payer)
@@ -168,6 +175,14 @@ def measure_periods(
             incomes.append(income)
     by_day = [DaySum(day, *counts) for day, counts in days.items()]
     return PeriodMeasurement([market.measure() for market in markets], by_day, incomes)
+
+
+def addresses_on(chain: int, addresses: Iterable[str]) -> tuple[str, ...]:
+    """Return the anchor addresses that count on a chain: plain ones, and `eip155:ID:ADDRESS` with
+    the chain's number. The owner of a contract on one chain may not own that address on another.
+    """
+    parts = (text.rpartition(":") for text in addresses)
+    return tuple(address for network, _, address in parts if network in ("", f"eip155:{chain}"))
 
 
 def sum_of_weights(weights: Iterable[tuple[str, int]], *, anchors: int, shares: int = 1) -> Ratio:
@@ -229,11 +244,12 @@ class _Account:
 @dataclass(slots=True)
 class _Market:
     """The wallets of a chain, their sellers, and the payers that anchors know. `own` has the owners
-    of each seller's anchors.
+    of each seller's anchors; `owners` are all owners of anchors, on any chain.
     """
 
     sellers: Mapping[bytes, str]
     anchors: Mapping[bytes, str]
+    owners: set[str]
     wallets: list[tuple[bytes, str]] = field(default_factory=list)
     accounts: dict[str, _Account] = field(default_factory=dict)
     buyers: dict[bytes, _Buyer] = field(default_factory=dict)
@@ -324,7 +340,7 @@ class _Market:
         many payers are proven at any of them.
         """
         proven = 0
-        owners, own = set(self.anchors.values()), self.own
+        own = self.own
         for buyer in self.buyers.values():
             nets = {seller: net for seller in buyer.at_sellers if (net := buyer.net(seller))}
             is_proven = False
@@ -335,7 +351,7 @@ class _Market:
                 excluded = own.get(seller, set())
                 whole = WHOLE_SPENDING * (elsewhere + (net if excluded else 0))
                 account = self.accounts[seller]
-                for owner in owners:
+                for owner in self.owners:
                     spent = min(buyer.spending({*excluded, owner}), WHOLE_SPENDING)
                     weight = WHOLE_WEIGHT * spent * net // whole
                     account.weights[owner] = account.weights.get(owner, 0) + weight

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from tollgauge.core.base.rounding import Ratio
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, WINDOW_MS, day_of
 from tollgauge.core.directory.discovery import PAYTO_CHANGED
-from tollgauge.core.endpoint.terms import READ_FORMS, Reading, usual_form
+from tollgauge.core.endpoint.terms import READ_FORMS, FormReading, usual_form
 from tollgauge.core.probe.exchange import NOT_EVALUATED, Severity
 from tollgauge.core.probe.latency import percentiles
 from tollgauge.core.probe.outcome import REFUSALS, Outcome
@@ -173,7 +173,7 @@ class Facts:
         return self.evidence.envelope or last
 
     @property
-    def coverage(self) -> dict[str, Reading]:
+    def coverage(self) -> dict[str, FormReading]:
         """Whether the settlements of each offered form of payment are read."""
         chain = self.evidence.chain
         usual = () if chain is None else (usual_form(chain.network),)
@@ -223,10 +223,12 @@ class Facts:
         return max(times, default=None)
 
 
-def _reading(form: str, indexed: str) -> Reading:
+def _reading(form: str, indexed: str) -> FormReading:
     """Return whether a form is read if this network is indexed."""
     network, _, name = form.rpartition(" ")
-    return READ_FORMS.get(name, Reading.NOT_READ) if network == indexed else Reading.NOT_READ
+    return (
+        READ_FORMS.get(name, FormReading.NOT_READ) if network == indexed else FormReading.NOT_READ
+    )
 
 
 def facts_of(evidence: Evidence, policy: Policy) -> Facts:

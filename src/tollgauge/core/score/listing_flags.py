@@ -9,7 +9,7 @@ from __future__ import annotations
 from tollgauge.core.base.rounding import half_up, is_below
 from tollgauge.core.base.units import HOUR_MS, WINDOW_MS, dollars
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
-from tollgauge.core.endpoint.terms import Reading, form_text
+from tollgauge.core.endpoint.terms import FormReading, form_text
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.score.facts import Facts
 from tollgauge.core.score.flag import Fired, flag_rule
@@ -252,7 +252,7 @@ def settlements_not_measured(facts: Facts) -> Fired | None:
         return Fired(
             "Its payTo is unknown, so its settlements cannot be searched for. Activity counts as 0."
         )
-    unread = [form for form, reading in coverage.items() if reading is Reading.NOT_READ]
+    unread = [form for form, reading in coverage.items() if reading is FormReading.NOT_READ]
     if not unread:
         return None
     names = ", ".join(map(form_text, unread))
@@ -276,7 +276,7 @@ def no_settlements(facts: Facts) -> Fired | None:
     chain, demand = facts.evidence.chain, facts.demand
     if chain is None or chain.owner is not None or (demand is not None and demand.payers):
         return None
-    if any(reading is not Reading.READ for reading in facts.coverage.values()):
+    if any(reading is not FormReading.READ for reading in facts.coverage.values()):
         return None
     percent = half_up((min(chain.indexed_ms, WINDOW_MS), WINDOW_MS), 100)
     if percent < 100:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.units import dollars, minute
-from tollgauge.core.endpoint.terms import Reading
+from tollgauge.core.endpoint.terms import FormReading
 from tollgauge.core.score.flag import Flag
 from tollgauge.core.score.policy import Cap
 
@@ -174,13 +174,13 @@ class Score:
     payable_24h_permille: int | None = None
     demand: ShownDemand | None = None
     down: Down | None = None
-    coverage: Mapping[str, Mapping[str, Reading]] = field(default_factory=dict)
+    coverage: Mapping[str, Mapping[str, FormReading]] = field(default_factory=dict)
 
     @property
     def is_activity_partial(self) -> bool:
         """Whether activity lacks payments of a form that is not read, or not reliably."""
         readings = (one for forms in self.coverage.values() for one in forms.values())
-        return any(reading is not Reading.READ for reading in readings)
+        return any(reading is not FormReading.READ for reading in readings)
 
     @property
     def is_payable(self) -> bool | None:

@@ -19,7 +19,7 @@ from typing import Final
 from tollgauge.core.base.rounding import Ratio, bounds_of, half_up
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
 from tollgauge.core.directory.discovery import PAYTO_CHANGED, PRICE_CHANGED
-from tollgauge.core.endpoint.terms import Reading, form_text
+from tollgauge.core.endpoint.terms import FormReading, form_text
 from tollgauge.core.probe.latency import size
 from tollgauge.core.score import evidence_document, listing_flags, probe_flags
 from tollgauge.core.score.advice import PAYABLE, Judgement, advise, verdict
@@ -257,14 +257,14 @@ def _settlement(facts: Facts) -> Settlement | None:
         not_measured=tuple(
             form_text(form)
             for form, reading in facts.coverage.items()
-            if reading is Reading.NOT_READ
+            if reading is FormReading.NOT_READ
         ),
     )
 
 
-def _coverage(facts: Facts) -> dict[str, dict[str, Reading]]:
+def _coverage(facts: Facts) -> dict[str, dict[str, FormReading]]:
     """Return the coverage by network and form."""
-    by_network: dict[str, dict[str, Reading]] = {}
+    by_network: dict[str, dict[str, FormReading]] = {}
     for form, reading in facts.coverage.items():
         network, _, name = form.rpartition(" ")
         by_network.setdefault(network, {})[name] = reading

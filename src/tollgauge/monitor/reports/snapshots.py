@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from tollgauge.core.base.units import HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.buyers_reports import BuyersReports
-from tollgauge.core.endpoint.terms import Reading
+from tollgauge.core.endpoint.terms import FormReading
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.probe.attribution import VantageState, partly_reachable
 from tollgauge.core.score.advice import UNPROBED, summary
@@ -53,7 +53,7 @@ class Snapshot(RatedEndpoint, frozen=True, kw_only=True):
     excluded: tuple[tuple[str, int], ...] = ()
     price_changes: int = 0
     payto_changes: int = 0
-    coverage: Mapping[str, Mapping[str, Reading]] = {}
+    coverage: Mapping[str, Mapping[str, FormReading]] = {}
     computed_at: int
     verdict: str = ""
     summary: str = UNPROBED

@@ -8,7 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from tollgauge.db.schema import endpoint as endpoint_table
-from tollgauge.store.chain.volumes import anchors_of, demands_of
+from tollgauge.store.chain import cursors
+from tollgauge.store.chain.volumes import anchor_owners, anchors_of, demands_of
 from tollgauge.store.chain.wallets import chain_wallet
 
 
@@ -31,7 +32,11 @@ def rank_candidates(tx: Connection, *, now: int, limit: int) -> tuple[AnchorCand
 
     A site appears once, with its first address.
     """
-    anchors = {address for anchor in anchors_of(tx) for address in anchor.addresses}
+    anchors = {
+        (chain, "0x" + address.hex())
+        for chain in cursors.chains(tx)
+        for address in anchor_owners(tx, chain)
+    }
     owners = {anchor.owner for anchor in anchors_of(tx)}
     first_seen = (
         sa.select(endpoint_table.c.site, sa.func.min(endpoint_table.c.first_seen).label("at"))
@@ -46,7 +51,7 @@ def rank_candidates(tx: Connection, *, now: int, limit: int) -> tuple[AnchorCand
     found: dict[str, AnchorCandidate] = {}
     for row in tx.execute(query):
         chain, address, site = row.chain, row.address, row.site
-        if address in anchors or site in owners or site in found:
+        if (chain, address) in anchors or site in owners or site in found:
             continue
         demand = demands_of(tx, chain, (address,), as_of=now)[address]
         found[site] = AnchorCandidate(

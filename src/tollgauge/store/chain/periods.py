@@ -142,11 +142,7 @@ def measure(
     # The days before the longest period are no longer stored.
     before = [Period(last - 2 * days + 1, last - days) for days in DAYS if days != _LONGEST]
     periods = [*current[::-1], *before]
-    anchors = {
-        bytes.fromhex(address[2:]): anchor.owner
-        for anchor in volumes.anchors_of(tx)
-        for address in anchor.addresses
-    }
+    anchors = volumes.anchor_owners(tx, chain)
     first = min(period.last for period in periods) - _LONGEST + 1
     known = {wallet: list(flows) for wallet, flows in _flows(tx, chain, first, last, anchors)}
     measured = measure_periods(

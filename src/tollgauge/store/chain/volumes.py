@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
-from tollgauge.core.score.demand import Flow, measure_demand
+from tollgauge.core.score.demand import Flow, addresses_on, measure_demand
 from tollgauge.core.score.evidence import Anchor, DemandEvidence
 from tollgauge.db import meta
 from tollgauge.db.codec import Amount, json_of
@@ -170,16 +170,13 @@ def measure_chain(
     """Measure the demand of every wallet with transfers in the window, using the stored anchors,
     and the volume of the chain.
     """
-    anchors = {
-        bytes.fromhex(address[2:]): anchor.owner
-        for anchor in anchors_of(tx)
-        for address in anchor.addresses
-    }
+    anchors = anchor_owners(tx, chain)
     measured = measure_demand(
         _wallets(tx, chain, as_of=as_of),
         sellers=wallet_rows.sellers(tx, chain, as_of=as_of) | anchors,
         anchors=anchors,
         at_anchors=_flows(tx, chain, list(anchors), as_of=as_of).items(),
+        owners=[anchor.owner for anchor in anchors_of(tx)],
     )
     count, covered = _count_covered(tx, chain, as_of=as_of)
     volume = ChainVolume(
@@ -232,6 +229,15 @@ def anchors_of(tx: Connection) -> tuple[Anchor, ...]:
     """Return the anchors by which demand is measured."""
     text = meta.get(tx, _ANCHORS_KEY)
     return () if text is None else _ANCHORS.validate_json(text)
+
+
+def anchor_owners(tx: Connection, chain: int) -> dict[bytes, str]:
+    """Return the owner of each anchor address that counts on a chain."""
+    return {
+        bytes.fromhex(address[2:]): anchor.owner
+        for anchor in anchors_of(tx)
+        for address in addresses_on(chain, anchor.addresses)
+    }
 
 
 def publish(tx: Connection, volume: ChainVolume) -> None:

@@ -18,7 +18,7 @@ from tollgauge.core.base.units import (
     is_test_network,
     iso_day,
 )
-from tollgauge.core.endpoint.terms import Reading, form_text
+from tollgauge.core.endpoint.terms import FormReading, form_text
 from tollgauge.core.lists.rated_endpoint import GRADES, RatedEndpoint
 from tollgauge.core.probe.exchange import is_lint
 from tollgauge.core.probe.outcome import OUTCOMES
@@ -44,9 +44,9 @@ RECOMMENDATIONS: Final[dict[str, str]] = {
 """The meaning of each recommendation."""
 
 _READINGS: Final = {
-    Reading.READ: "Settlements measured",
-    Reading.EXPERIMENTAL: "Settlements measured (experimental)",
-    Reading.NOT_READ: "Settlements not measured",
+    FormReading.READ: "Settlements measured",
+    FormReading.EXPERIMENTAL: "Settlements measured (experimental)",
+    FormReading.NOT_READ: "Settlements not measured",
 }
 
 _LAST_CHECK_FLAGS: Final = frozenset(
@@ -63,11 +63,11 @@ _REASONS: Final = {
 }
 
 
-def by_reading(coverage: Mapping[str, Mapping[str, Reading]]) -> list[tuple[str, str]]:
+def by_reading(coverage: Mapping[str, Mapping[str, FormReading]]) -> list[tuple[str, str]]:
     """Return the forms of payment whose settlements are measured, and those that are not, each with
     a label.
     """
-    forms: dict[Reading, list[str]] = {}
+    forms: dict[FormReading, list[str]] = {}
     for network, of_network in coverage.items():
         for name, reading in of_network.items():
             forms.setdefault(reading, []).append(form_text(f"{network} {name}"))

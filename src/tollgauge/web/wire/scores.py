@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BeforeValidator, Field
 
-from tollgauge.core.endpoint.terms import Reading
+from tollgauge.core.endpoint.terms import FormReading
 from tollgauge.core.score.policy import POLICY
 from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import FIXES
@@ -100,7 +100,7 @@ class ConfidenceDetail(ResponseModel):
 
 
 Coverage = Annotated[
-    dict[str, dict[str, Annotated[str, OneOf(Reading)]]],
+    dict[str, dict[str, Annotated[str, OneOf(FormReading)]]],
     Field(
         description="Whether the settlements of each offered form of payment are read, by network "
         "and form. Forms: `eip3009`, `permit2`, `upto`, `exact` and others. An `experimental` "

@@ -289,6 +289,8 @@ def short(report: TrustReportResponse) -> TrustReportResponse:
                 update={"description": shorten(words.description, _DESCRIPTION)}
             ),
             "evidence": report.evidence.model_copy(update={"document": None}),
+            "settlement": report.settlement
+            and report.settlement.model_copy(update={"not_measured": None}),  # in `coverage`
         }
     )
     excess = len(dump(result)) - SHORT_BYTES
