@@ -83,7 +83,7 @@ def test_facilitator_that_does_not_settle_is_bad(
 @pytest.mark.parametrize(
     ("serves", "words"),
     [
-        (lambda: node(chain=1), "It is a node of eip155:1, but payments are on eip155:8453."),
+        (lambda: node(chain=1), "It is a node of eip155:1, not of eip155:8453."),
         (lambda: node(block_age_s=7_200), "seconds old: the node is lagging."),
     ],
 )

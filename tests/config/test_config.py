@@ -125,7 +125,7 @@ def test_several_nodes_are_separated_by_commas() -> None:
     (chain,) = config.chains
     assert (chain.network, chain.nodes) == ("eip155:8453", ("http://a", "http://b"))
     assert config.sale_chain == chain
-    assert unused(names) == []
+    assert find_unused(names) == []
 
 
 def test_nodes_of_listed_chains_come_from_the_environment(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_nodes_of_listed_chains_come_from_the_environment(tmp_path: Path) -> Non
         "TOLLGAUGE_CHAINS_42161_NODES": "http://arbitrum",
     }
     config = load(path, names)
-    assert unused(names) == []
+    assert find_unused(names) == []
     assert {chain.network: chain.nodes for chain in config.chains} == {
         "eip155:137": ("http://polygon",),
         "eip155:10": ("http://optimism",),

@@ -20,6 +20,8 @@ CONFIG = Config(
     chains=(ChainSettings(network="eip155:8453", nodes=("https://node.example",)),),
 )
 """A configuration that enables every loop."""
+LOOPS = {"index" if name == "index-8453" else name for name in loops(CONFIG)}
+"""The loops, with one name for those of all chains."""
 ROW = re.compile(r"^\| ([a-z ]+?) \| (\d+) days? \|", re.MULTILINE)
 
 
@@ -47,19 +49,19 @@ def test_loop_table_lists_every_loop() -> None:
     page = (PAGES / "processes.md").read_text(encoding="utf-8")
     text = page.split("| loop | what it does | every |")[1]
     named = re.findall(r"^\| `([a-z-]+)` \|", text.split("\n\n")[0], re.MULTILINE)
-    assert sorted(named) == sorted(loops(CONFIG))
+    assert sorted(named) == sorted(LOOPS)
 
 
 def test_example_of_several_machines_runs_every_loop() -> None:
     """An operator who copies the example must not miss a loop."""
     text = (DOCS / "scaling.md").read_text(encoding="utf-8")
     lists = re.findall(r"work --only ([a-z,-]+)", text)
-    assert {name for names in lists for name in names.split(",")} == set(loops(CONFIG))
+    assert {name for names in lists for name in names.split(",")} == LOOPS
 
 
 def test_help_of_work_lists_every_loop() -> None:
     words = re.findall(r"[a-z-]+", work.__doc__ or "")
-    assert set(loops(CONFIG)) <= set(words)
+    assert set(words) >= LOOPS
 
 
 def test_documented_systemd_units_are_shipped() -> None:

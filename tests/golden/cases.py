@@ -262,6 +262,14 @@ FLAGS: dict[str, Json] = {
         templated=True, changes=[price(2, 1, 500), change("payto-changed", 2)]
     ),
     "payto-that-varies": good(payToVaries=True, changes=[change("payto-changed", 2)]),
+    "paid-on-two-networks": good(
+        forms=["eip155:137 eip3009", "eip155:8453 eip3009"],
+        chain=chain(40, 900 * DOLLAR, proven=25, weights=(20_000_000,) * 3, shares=2),
+        otherChains=[
+            chain(9, 30 * DOLLAR, proven=4, weights=(0, 4_000_000, 3_000_000))
+            | {"network": "eip155:137"}
+        ],
+    ),
     "upto-is-not-measured": good(forms=["eip155:8453 eip3009", "eip155:8453 upto"]),
     "template-with-a-decoy": good(templated=True, quote=quote(5_000 * DOLLAR)),
     "delisted-injected-expiring": good(listed=False, injection=True)

@@ -44,13 +44,26 @@ def wilson(p: Fraction, n: Fraction) -> tuple[Fraction, Fraction]:
     return max(Fraction(0), min(p, low)), min(Fraction(1), max(p, high))
 
 
-def sum_of_weights(chain: dict[str, Any] | None, owners: int) -> Fraction:
+def chains_of(doc: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the settlements to all addresses that the endpoint offers."""
+    return [doc["chain"], *doc.get("otherChains", ())] if doc["chain"] else []
+
+
+def demand_of(doc: dict[str, Any]) -> dict[str, int] | None:
+    """Return the demand on all networks; None if it is unknown."""
+    demands = [chain["demand"] for chain in chains_of(doc) if chain["demand"]]
+    names = {name for demand in demands for name in demand if name != "weights"}
+    return {name: sum(int(one[name]) for one in demands) for name in names} if demands else None
+
+
+def sum_of_weights(doc: dict[str, Any]) -> Fraction:
     """Return the weighted payers of a seller without the anchor that adds most."""
-    demand = chain["demand"] if chain else None
-    if owners < 2 or not demand or not demand["weights"] or chain is None:
-        return Fraction(0)
-    least = min(weight for _, weight in demand["weights"])
-    return Fraction(least, 1_000_000 * chain["shares"])
+    sums: dict[str, Fraction] = {}
+    for chain in chains_of(doc):
+        for owner, weight in (chain["demand"] or {}).get("weights", ()):
+            share = Fraction(weight, 1_000_000 * chain["shares"])
+            sums[owner] = sums.get(owner, Fraction(0)) + share
+    return min(sums.values(), default=Fraction(0)) if len(doc["anchors"]) > 1 else Fraction(0)
 
 
 def latencies(days: list[dict[str, Any]]) -> dict[str, int | None]:
@@ -106,12 +119,12 @@ def evaluate_flags(
     micro = int(quote["amount"]) if known else 0
     moved = [c for c in changes if c["kind"] == "payto-changed" and not c.get("announced")]
     fresh = [c for c in moved if as_of - c["at"] <= 7 * DAY]
-    demand = (chain["demand"] if chain else None) or {}
+    demand = demand_of(doc) or {}
     volume, back = int(demand.get("volume", 0)), int(demand.get("returned", 0))
     owner = chain["owner"] if chain else None
     network = chain["network"] if chain else ""
     usual = f"{network} {'eip3009' if network.startswith('eip155:') else 'exact'}"
-    readable = {f"{network} eip3009"} if chain and chain["indexedMs"] else set()
+    readable = {f"{one['network']} eip3009" for one in chains_of(doc) if one["indexedMs"]}
     unread = set(doc.get("forms") or [usual]) - readable
     return {
         "not-payable": bool(with_terms) and with_terms["accepts"] == 0,

@@ -12,6 +12,8 @@ from tests.golden.figures import (
     DAY,
     WINDOW,
     by_source,
+    chains_of,
+    demand_of,
     evaluate_flags,
     grade_of,
     half_up,
@@ -181,7 +183,7 @@ def price_jumped(changes: list[dict[str, Any]], as_of: int) -> bool:
 
 def reference(doc: dict[str, Any]) -> dict[str, Any]:
     """The expectation of a document, straight from the rules."""
-    as_of, state, chain = doc["asOf"], doc["state"], doc["chain"]
+    as_of, state = doc["asOf"], doc["state"]
     today = as_of // DAY
     days = [d for d in doc["days"] if today - 30 <= d["day"] <= today]
     changes = [c for c in doc["changes"] if as_of - WINDOW < c["at"] <= as_of]
@@ -209,7 +211,7 @@ def reference(doc: dict[str, Any]) -> dict[str, Any]:
         ),
         "activity": table(
             [(0, 0), (1, 5), (3, 30), (10, 60), (30, 80), (100, 100)],
-            sum_of_weights(chain, len(doc["anchors"])),
+            sum_of_weights(doc),
         ),
         "stability": Fraction(
             max(0, 100 - max(map(price_cost, prices), default=0) - 50 * unannounced)
@@ -258,10 +260,10 @@ def reference(doc: dict[str, Any]) -> dict[str, Any]:
         if not graded:
             out |= dict.fromkeys(("scoreTenths", "lowTenths", "highTenths", "grade"))
             out["breakdown"] = {}
-    indexed = Fraction(chain["indexedMs"] if chain else 0, WINDOW)
+    indexed = Fraction(min((one["indexedMs"] for one in chains_of(doc)), default=0), WINDOW)
     return {
         **out,
-        "demand": shown_demand(chain),
+        "demand": shown_demand(doc),
         "confidenceHundredths": half_up(min(Fraction(covered, 720 * HOUR), Fraction(1)), 2),
         "economicHundredths": half_up(min(indexed, Fraction(1)), 2),
         **latency,
@@ -279,8 +281,8 @@ def down_time(day: dict[str, Any], never: bool) -> int:
     return down - day["spans"]["refused"] if never else down
 
 
-def shown_demand(chain: dict[str, Any] | None) -> list[int] | None:
-    demand = chain["demand"] if chain else None
+def shown_demand(doc: dict[str, Any]) -> list[int] | None:
+    demand = demand_of(doc)
     if not demand:
         return None
     names = ("payers", "volume", "provenPayers", "provenVolume")

@@ -158,7 +158,8 @@ class Writer:
 class FakeChain:
     """The canonical chain; nodes may lag behind it or stay on a fork of it."""
 
-    def __init__(self, seed: int, *, stamped: bool = False) -> None:
+    def __init__(self, seed: int, *, stamped: bool = False, chain_id: int = 8453) -> None:
+        self.chain_id = chain_id
         self.dice = random.Random(seed)
         self.write = Writer(self.dice)
         self.stamped = stamped

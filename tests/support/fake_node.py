@@ -88,7 +88,7 @@ class FakeNode:
     def result(self, method: str, params: list[Any]) -> Any:
         blocks = self.blocks
         if method == "eth_chainId":
-            return hex(8453)
+            return hex(self.chain.chain_id)
         if method == "eth_blockNumber":
             return hex(blocks[-1].number)
         if method == "eth_getBlockByNumber":

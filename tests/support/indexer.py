@@ -65,7 +65,7 @@ class Indexer:
         self.store = Store.open(f"sqlite:///{self.path}")
         self.logs = ChainLogs(
             [Node(url, timeout_s=20) for url in self.urls],
-            chain_id=8453,
+            chain_id=self.chain.chain_id,
             token=TOKEN,
             settings=self.settings,
             seed=1,
@@ -81,7 +81,8 @@ class Indexer:
 
     async def watch(self, *wallets: bytes) -> None:
         """Add an endpoint of each wallet."""
-        await self.store.writing(_insert, [_endpoint(wallet) for wallet in wallets])
+        network = f"eip155:{self.chain.chain_id}"
+        await self.store.writing(_insert, [_endpoint(wallet, network) for wallet in wallets])
 
     async def round(self) -> dict[str, Any]:
         pay_to = "" if self.own is None else "0x" + self.own.hex()
@@ -111,7 +112,8 @@ class Indexer:
         raise AssertionError(f"still at work: {self.tallies[-3:]}")
 
     async def rows(self) -> set[tuple[Any, ...]]:
-        stored = (await fetch(self.store, sa.select(transfers.transfer))).all()
+        of_chain = transfers.transfer.c.chain == self.chain.chain_id
+        stored = (await fetch(self.store, sa.select(transfers.transfer).where(of_chain))).all()
         assert all(row.nonce is not None for row in stored if row.incoming)
         table = [
             (
@@ -149,17 +151,19 @@ class Indexer:
         return set(table)
 
     async def days(self) -> dict[tuple[Any, ...], tuple[int, int, int]]:
-        table = (await fetch(self.store, sa.select(transfers.transfer_day))).all()
+        of_chain = transfers.transfer_day.c.chain == self.chain.chain_id
+        table = (await fetch(self.store, sa.select(transfers.transfer_day).where(of_chain))).all()
         return {
             (row.wallet, row.day, row.other): (row.transfers, int(row.paid), int(row.returned))
             for row in table
         }
 
 
-def _endpoint(wallet: bytes) -> Endpoint:
+def _endpoint(wallet: bytes, network: str) -> Endpoint:
     """Return an endpoint that asks for payments to a wallet."""
-    resource = parse_resource(f"https://seller-{wallet.hex()}.dev/pay")
-    quote = Quote(network=NETWORK, asset=TOKEN, amount=5_000, pay_to="0x" + wallet.hex())
+    of_chain = "" if network == NETWORK else f"-{network.partition(':')[2]}"
+    resource = parse_resource(f"https://seller-{wallet.hex()}{of_chain}.dev/pay")
+    quote = Quote(network=network, asset=TOKEN, amount=5_000, pay_to="0x" + wallet.hex())
     return Endpoint(
         id=resource.id,
         resource=resource.url,
@@ -196,8 +200,9 @@ async def agrees(indexer: Indexer, wallets: Sequence[bytes]) -> None:
     if indexer.own is not None:
         came, payment_of = indexer.chain.deposits(indexer.own), await indexer.deposits()
         assert payment_of == came, {"extra": payment_of - came, "missing": came - payment_of}
-    cursor = await indexer.store.reading(chains.cursor, 8453)
-    kept = await indexer.store.reading(chains.kept_hashes, 8453)
+    chain_id = indexer.chain.chain_id
+    cursor = await indexer.store.reading(chains.cursor, chain_id)
+    kept = await indexer.store.reading(chains.kept_hashes, chain_id)
     assert cursor is not None
     assert (cursor.number, cursor.hash) == (indexer.chain.head.number, indexer.chain.head.hash)
     assert all(indexer.chain.blocks[n].hash == block_hash for n, block_hash in kept.items())

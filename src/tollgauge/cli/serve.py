@@ -35,8 +35,8 @@ def work(
     """Run only workers: all loops, or those that --only names.
 
     The loops are probe, schedule, lateness, alert, score, similar, rank, prune, calibrate, bundle
-    and seller-files. The loop discover requires a source. A loop such as index-8453 requires a node
-    of the chain with this number, and settle a node of the chain of sale.network.
+    and seller-files. The loop discover requires a source. The loops index, one per chain such as
+    index-8453, require nodes of the chains, and settle a node of the chain of sale.network.
     """
     names = tuple(name.strip() for name in only.split(",") if name.strip())
     _run_until_stopped(config, serve=False, only=names or None)
@@ -76,6 +76,11 @@ def _run_until_stopped(config: ConfigFile, *, serve: bool, only: tuple[str, ...]
             runner.run(_run(settings, listeners, serve=serve, only=only))
 
 
+def _selectors(loop: str) -> set[str]:
+    """Return the names that select a loop: its own, and `index` for that of any chain."""
+    return {loop, "index"} if loop.startswith("index-") else {loop}
+
+
 async def _run(
     config: Config, listeners: Listeners, *, serve: bool, only: tuple[str, ...] | None
 ) -> None:
@@ -89,14 +94,15 @@ async def _run(
         service = await stack.enter_async_context(root.open_resources(config))
         jobs = service.jobs()
         if only is not None:
-            unknown = set(only) - {job.name for job in jobs}
+            selected = set(only)
+            unknown = selected - {name for job in jobs for name in _selectors(job.name)}
             if unknown:
                 raise TollgaugeError(
                     f"There is no loop named {', '.join(sorted(unknown))}.",
                     hint=f"The loops are {', '.join(job.name for job in jobs)}. "
                     "discover requires [[sources]]; settle and index-ID require a node of a chain.",
                 )
-            jobs = tuple(job for job in jobs if job.name in only)
+            jobs = tuple(job for job in jobs if _selectors(job.name) & selected)
 
         def ready() -> None:
             if serve:

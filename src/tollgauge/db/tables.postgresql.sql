@@ -537,6 +537,14 @@ CREATE TABLE listing (
   CONSTRAINT fk_listing_endpoint_id FOREIGN KEY(endpoint_id) REFERENCES endpoint (id)
 );
 CREATE INDEX ix_listing_source_crawl_id ON listing (source, crawl_id);
+CREATE TABLE offered_address (
+  network TEXT NOT NULL,
+  pay_to TEXT NOT NULL,
+  endpoint_id TEXT NOT NULL,
+  CONSTRAINT pk_offered_address PRIMARY KEY (network, pay_to, endpoint_id),
+  CONSTRAINT fk_offered_address_endpoint_id FOREIGN KEY(endpoint_id) REFERENCES endpoint (id)
+);
+CREATE INDEX ix_offered_address_endpoint ON offered_address (endpoint_id);
 CREATE TABLE score (
   endpoint_id TEXT NOT NULL,
   as_of BIGINT NOT NULL,

@@ -17,6 +17,7 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.text import is_injection_suspected
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, chain_of, day_of
 from tollgauge.core.endpoint.identity import Endpoint, Listing, site
+from tollgauge.core.endpoint.terms import evm_addresses
 from tollgauge.core.lists.rated_endpoint import extract_figures
 from tollgauge.core.probe.outcome import Outcome, buyer_text
 from tollgauge.core.probe.schedule import NORMAL, Cadence, interval_ms
@@ -153,6 +154,7 @@ def _gather_each(
     anchors = volumes.anchors_of(tx)
     for endpoint, seen in zip(gathered_for, windows, strict=True):
         host = states.get(endpoint.host)
+        of_endpoint = chains.get(endpoint.id, ())
         yield Evidence(
             resource=endpoint.resource,
             as_of=as_of,
@@ -167,7 +169,8 @@ def _gather_each(
             last=seen.last,
             envelope=seen.envelope,
             changes=terms.changes_among(events.get(endpoint.id, ())),
-            chain=chains.get(endpoint.id),
+            chain=of_endpoint[0] if of_endpoint else None,
+            other_chains=of_endpoint[1:],
             state=_state(seen.state, endpoint),
             anchors=anchors,
             pay_to_varies=endpoint.pay_to_varies,
@@ -251,25 +254,32 @@ def _is_new(endpoint: Endpoint, *, as_of: int) -> bool:
 
 def _chains(
     tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int
-) -> dict[str, ChainEvidence]:
-    """Return the indexed settlements to the endpoints' payTo addresses in the window, by endpoint
-    ID.
+) -> dict[str, tuple[ChainEvidence, ...]]:
+    """Return the indexed settlements in the window to the addresses that endpoints offer, by
+    endpoint ID: to that of the quote first, then to others on indexed networks.
     """
-    quoted = [(one, one.quote) for one in gathered_for if one.quote is not None]
+    pairs: dict[str, list[tuple[str, str]]] = {}
+    for endpoint in gathered_for:
+        if endpoint.quote is not None:
+            quoted = (endpoint.quote.network, endpoint.quote.pay_to)
+            others = evm_addresses(endpoint.offers) - {quoted}
+            pairs[endpoint.id] = [quoted, *sorted(others)]
     chains: dict[tuple[str, str], ChainEvidence] = {}
     lists: dict[tuple[str, str], tuple[str, ...]] = {}
-    for network, pay_tos in rows.group((one.network, one.pay_to) for _, one in quoted).items():
-        of_network = _chains_of(tx, network, sorted(set(pay_tos)), as_of=as_of)
+    offered = {pair for of_one in pairs.values() for pair in of_one}
+    for network, pay_tos in rows.group(offered).items():
+        of_network = _chains_of(tx, network, sorted(pay_tos), as_of=as_of)
         chains |= {(network, chain.pay_to): chain for chain in of_network}
         found = seller_files.site_lists(tx, network, pay_tos, as_of=as_of)
         lists |= {(network, pay_to): item.sites for pay_to, item in found.items()}
     return {
-        endpoint.id: _of_site(
-            chains[quote.network, quote.pay_to],
-            site(endpoint.host),
-            lists.get((quote.network, quote.pay_to), ()),
+        endpoint.id: tuple(
+            _of_site(chains[pair], site(endpoint.host), lists.get(pair, ()))
+            for number, pair in enumerate(pairs[endpoint.id])
+            if number == 0 or chains[pair].indexed_to is not None
         )
-        for endpoint, quote in quoted
+        for endpoint in gathered_for
+        if endpoint.id in pairs
     }
 
 

@@ -15,6 +15,7 @@ from tollgauge.core.watch.watch_rules import UNLISTED_MS
 from tollgauge.db import meta, schema
 from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import host as host_table
+from tollgauge.store.chain.wallets import offered_address
 from tollgauge.store.endpoints.buyers_reports import buyer_report
 from tollgauge.store.endpoints.listings import LISTINGS_TURN
 from tollgauge.store.endpoints.rated_endpoints import alternative_count
@@ -36,6 +37,7 @@ _BY_ENDPOINT: Final = (
     vantage_probe,
     closed_days,
     buyer_report,
+    offered_address,
 )
 _ADOPTED: Final = sa.text("adopted")  # a literal: a parameter would not match the partial index
 _WILDCARD: Final = sa.exists().where(

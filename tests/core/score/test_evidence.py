@@ -97,6 +97,7 @@ def test_digest_depends_on_every_property() -> None:
         "paid_not_delivered": True,
         "forms": ("eip155:8453 upto",),
         "pay_to_varies": True,
+        "other_chains": (ChainEvidence(network="eip155:137", pay_to="0xab"),),
     }
     assert {*others, "format"} == set(Evidence.__dataclass_fields__)
     changed = {digest(replace(base, **{name: value})) for name, value in others.items()}  # type: ignore[arg-type]

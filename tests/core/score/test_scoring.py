@@ -245,6 +245,20 @@ def test_activity_is_the_smallest_sum_of_weights_divided_by_sites(
     assert result.low_tenths == score(payable()).low_tenths
 
 
+def test_activity_adds_up_the_networks_of_the_offers() -> None:
+    half = make_demand(20, weight=1_100_000)
+    polygon = replace(half, network="eip155:137")
+    together = score(payable(chain=half, other_chains=(polygon,), anchors=ANCHORS))
+    assert together.score_tenths == 880
+    assert together.demand is not None
+    assert (together.demand.payers, together.settled_volume) == (40, 40_000_000)
+    assert together.settlement is not None
+    assert [other.network for other in together.settlement.others] == ["eip155:137"]
+    of_another_site = replace(polygon, owner="shop.example", demand=None)
+    alone = score(payable(chain=half, other_chains=(of_another_site,), anchors=ANCHORS))
+    assert alone.score_tenths == score(payable(chain=half, anchors=ANCHORS)).score_tenths
+
+
 def test_demand_of_one_owner_of_anchors_is_not_measured() -> None:
     result = score(payable(chain=make_demand(40, weight=10**8), anchors=ANCHORS[:1]))
     assert result.score_tenths == 850

@@ -28,7 +28,6 @@ SETTLED = Settlement(
     shared_hosts=2,
     indexed_to_block=1,
     indexed_to=1,
-    level="wallet",
 )
 
 

@@ -24,6 +24,7 @@ from tollgauge.core.base.units import (
     AMOUNT_PATTERN,
     BASE,
     DAY_MS,
+    EVM_ADDRESS_PATTERN,
     NETWORK_NAMES,
     chain_of,
     known_asset,
@@ -232,6 +233,20 @@ def update_offers(
     ]
     kept = [offer for offer in ended if offer.until is None or offer.until > at - OFFERS_MS]
     return (*offered, *kept[:MAX_ENDED_OFFERS])
+
+
+def evm_addresses(offers: Iterable[KnownOffer]) -> frozenset[tuple[str, str]]:
+    """Return the EVM networks and payTo addresses of the latest envelope's offers, if there are
+    several.
+    """
+    pairs = frozenset(
+        (one.network, one.pay_to)
+        for one in offers
+        if one.until is None
+        and chain_of(one.network) is not None
+        and EVM_ADDRESS_PATTERN.fullmatch(one.pay_to)
+    )
+    return pairs if len(pairs) > 1 else frozenset()
 
 
 def extension_names(names: Iterable[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import lcm
 from typing import Final, NamedTuple
 
 from tollgauge.core.base.rounding import Ratio
@@ -185,13 +186,23 @@ def addresses_on(chain: int, addresses: Iterable[str]) -> tuple[str, ...]:
     return tuple(address for network, _, address in parts if network in ("", f"eip155:{chain}"))
 
 
-def sum_of_weights(weights: Iterable[tuple[str, int]], *, anchors: int, shares: int = 1) -> Ratio:
-    """The payers of a seller by weight: the smallest sum of weights over all anchors, divided among
-    the sites that share the payTo.
+def sum_of_weights(
+    of_chains: Sequence[tuple[Iterable[tuple[str, int]], int]], *, anchors: int
+) -> Ratio:
+    """Return the payers of a seller by weight: the smallest sum of weights over all anchors.
+
+    Each chain has the sums without each anchor, and the number of sites that share the payTo, among
+    which its sums are divided. A payer counts on each chain by its spending at anchors there, so
+    that a payer on two chains costs as much as two payers.
     """
     if anchors < MIN_OWNERS:
         return 0, 1
-    return min((weight for _, weight in weights), default=0), WHOLE_WEIGHT * shares
+    whole = lcm(*(shares for _, shares in of_chains))
+    sums: Counter[str] = Counter()
+    for weights, shares in of_chains:
+        for owner, weight in weights:
+            sums[owner] += weight * (whole // shares)
+    return min(sums.values(), default=0), WHOLE_WEIGHT * whole
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from typing_extensions import TypedDict
 
 from tollgauge.core.base.units import DAY_MS, MINUTE_MS
 from tollgauge.core.directory.discovery import TERM_EVENTS
-from tollgauge.core.endpoint.terms import MAX_FORMS, Amount, Quote, Text
+from tollgauge.core.endpoint.terms import MAX_FORMS, MAX_OFFERS, Amount, Quote, Text
 from tollgauge.core.probe.exchange import Severity
 from tollgauge.core.probe.probe import AnyProbe
 from tollgauge.core.probe.rollup import Rollup, day_from_document
@@ -32,7 +32,7 @@ from tollgauge.core.score.prices import Price
 
 FORMAT: Final = 3
 """Version of the JSON form."""
-OPTIONAL: Final = frozenset({"announced", "price", "since", "forms", "payToVaries"})
+OPTIONAL: Final = frozenset({"announced", "price", "since", "forms", "payToVaries", "otherChains"})
 
 Whole = Annotated[int, Field(ge=0, le=2**53 - 1)]  # exact in JavaScript
 Count = Annotated[int, Field(ge=1, le=2**53 - 1)]
@@ -299,3 +299,5 @@ class Evidence:
     `eip155:8453 eip3009`"""
     pay_to_varies: Annotated[bool, WithJsonSchema({"type": "boolean"})] = False
     """Only if true: each offer names another payTo, since observation began"""
+    other_chains: Annotated[tuple[ChainEvidence, ...], Field(max_length=MAX_OFFERS)] = ()
+    """Only if any: settlements to the other addresses that it offers, on indexed networks"""

@@ -163,6 +163,8 @@ def to_document(evidence: Evidence) -> dict[str, Any]:
         anchor["addresses"] = sorted(anchor["addresses"])
     if "forms" in document:
         document["forms"] = sorted(document["forms"])
+    if "otherChains" in document:
+        document["otherChains"] = sorted(document["otherChains"], key=_canonical_text)
     return document
 
 

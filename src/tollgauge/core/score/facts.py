@@ -11,7 +11,7 @@ The methodology page shows the docstrings of the components.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -25,6 +25,7 @@ from tollgauge.core.probe.outcome import REFUSALS, Outcome
 from tollgauge.core.probe.rollup import Rollup, merge
 from tollgauge.core.score.demand import MIN_OWNERS, sum_of_weights
 from tollgauge.core.score.evidence import (
+    ChainEvidence,
     DemandEvidence,
     Evidence,
     LastProbe,
@@ -110,8 +111,32 @@ class Facts:
 
     @property
     def demand(self) -> DemandEvidence | None:
-        """The payers of the seller; None if they are unknown."""
-        return None if self.evidence.chain is None else self.evidence.chain.demand
+        """The payers of the seller on all networks; None if they are unknown. A payer counts once
+        per network. `weights` is only set for a single network.
+        """
+        demands = [chain.demand for chain in self.chains if chain.demand is not None]
+        if len(demands) <= 1:
+            return demands[0] if demands else None
+        return DemandEvidence(
+            transfers=sum(one.transfers for one in demands),
+            payers=sum(one.payers for one in demands),
+            volume=sum(one.volume for one in demands),
+            own=sum(one.own for one in demands),
+            returned=sum(one.returned for one in demands),
+            proven_payers=sum(one.proven_payers for one in demands),
+            proven_volume=sum(one.proven_volume for one in demands),
+        )
+
+    @property
+    def chains(self) -> tuple[ChainEvidence, ...]:
+        """The settlements to the address of the quote, and to other addresses that it offers."""
+        first = self.evidence.chain
+        return () if first is None else (first, *self.evidence.other_chains)
+
+    @property
+    def indexed_ms(self) -> int:
+        """The part of the window that is indexed for all addresses that it offers."""
+        return min((chain.indexed_ms for chain in self.chains), default=0)
 
     @property
     def is_demand_measured(self) -> bool:
@@ -177,7 +202,7 @@ class Facts:
         """Whether the settlements of each offered form of payment are read."""
         chain = self.evidence.chain
         usual = () if chain is None else (usual_form(chain.network),)
-        indexed = chain.network if chain is not None and chain.indexed_ms else ""
+        indexed = {one.network for one in self.chains if one.indexed_ms}
         return {form: _reading(form, indexed) for form in sorted(self.evidence.forms or usual)}
 
     def count_changes(self, kind: str, *, announced: bool = True) -> int:
@@ -223,12 +248,12 @@ class Facts:
         return max(times, default=None)
 
 
-def _reading(form: str, indexed: str) -> FormReading:
-    """Return whether a form is read if this network is indexed."""
+def _reading(form: str, indexed: Collection[str]) -> FormReading:
+    """Return whether a form is read if these networks are indexed."""
     network, _, name = form.rpartition(" ")
-    return (
-        READ_FORMS.get(name, FormReading.NOT_READ) if network == indexed else FormReading.NOT_READ
-    )
+    if network not in indexed:
+        return FormReading.NOT_READ
+    return READ_FORMS.get(name, FormReading.NOT_READ)
 
 
 def facts_of(evidence: Evidence, policy: Policy) -> Facts:
@@ -312,16 +337,11 @@ def age(facts: Facts) -> Ratio:
 def activity(facts: Facts) -> Ratio:
     """Do customers pay it who also buy elsewhere? Wallets cost nothing, so only payers count that
     also spend money at anchors: sellers that are independent of this one and of each other. Each
-    payer has a weight of at most 1 over all sellers. P, the sum of weights without the anchor that
-    adds most, is read from a table. With anchors of fewer than two owners it is 0 for all sellers.
+    payer has a weight of at most 1 over all sellers of a network. P, the sum of weights over all
+    networks without the anchor that adds most, is read from a table. With anchors of fewer than two
+    owners it is 0 for all sellers.
     """
-    chain, demand = facts.evidence.chain, facts.demand
-    if chain is None or demand is None:
-        return 0, 1
-    payers = sum_of_weights(
-        demand.weights, anchors=len(facts.evidence.anchors), shares=chain.shares
-    )
-    return interpolate(facts.policy.payers, payers)
+    return interpolate(facts.policy.payers, count_weighted_payers(facts.evidence))
 
 
 def stability(facts: Facts) -> Ratio:
@@ -331,6 +351,15 @@ def stability(facts: Facts) -> Ratio:
     """
     changed = facts.count_changes(PAYTO_CHANGED, announced=False)
     return max(100 - facts.price_cost - facts.policy.payto_step * changed, 0), 1
+
+
+def count_weighted_payers(evidence: Evidence) -> Ratio:
+    """Return P: the sum of the payers' weights on all networks, without the anchor that adds
+    most.
+    """
+    chains = (evidence.chain, *evidence.other_chains) if evidence.chain else ()
+    weights = [(one.demand.weights, one.shares) for one in chains if one.demand is not None]
+    return sum_of_weights(weights, anchors=len(evidence.anchors))
 
 
 SUBSCORES: Final[dict[str, Callable[[Facts], Ratio]]] = {

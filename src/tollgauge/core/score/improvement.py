@@ -26,6 +26,7 @@ from tollgauge.core.probe.probe import Spans
 from tollgauge.core.probe.rollup import SLOT_MS, Rollup
 from tollgauge.core.score.demand import MIN_OWNERS, WHOLE_WEIGHT
 from tollgauge.core.score.evidence import DemandEvidence, Evidence, LastProbe, LatestState
+from tollgauge.core.score.facts import count_weighted_payers
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.score import Score
 from tollgauge.core.score.scoring import FIXES, score
@@ -300,13 +301,17 @@ def _activity(evidence: Evidence, policy: Policy) -> _Change | None:
     if chain is None or chain.owner is not None or len(evidence.anchors) < MIN_OWNERS:
         return None
     demand = chain.demand or DemandEvidence()
-    whole = WHOLE_WEIGHT * chain.shares
-    known = min((weight for _, weight in demand.weights), default=0)
-    step = next((payers for payers, _ in policy.payers if payers * whole > known), None)
+    known, unit = count_weighted_payers(evidence)
+    step = next((payers for payers, _ in policy.payers if payers * unit > known), None)
     if step is None:
         return None
-    weights = tuple((anchor.owner, step * whole) for anchor in evidence.anchors)
-    better = replace(evidence, chain=replace(chain, demand=replace(demand, weights=weights)))
+    reached = step * WHOLE_WEIGHT * chain.shares
+    weights = tuple((anchor.owner, reached) for anchor in evidence.anchors)
+    better = replace(
+        evidence,
+        chain=replace(chain, demand=replace(demand, weights=weights)),
+        other_chains=(),
+    )
     fix = "More customers who also buy from other sellers."
     return _Change("activity", better, fix, WINDOW_MS // DAY_MS)
 

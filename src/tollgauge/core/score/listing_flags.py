@@ -278,7 +278,7 @@ def no_settlements(facts: Facts) -> Fired | None:
         return None
     if any(reading is not FormReading.READ for reading in facts.coverage.values()):
         return None
-    percent = half_up((min(chain.indexed_ms, WINDOW_MS), WINDOW_MS), 100)
+    percent = half_up((min(facts.indexed_ms, WINDOW_MS), WINDOW_MS), 100)
     if percent < 100:
         share = f"{percent} %" if percent else "less than 1 %"
         return Fired(

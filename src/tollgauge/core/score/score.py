@@ -70,11 +70,9 @@ class Stats:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settlement:
-    """Settlements to the payTo in the window; `volume` in atomic USDC, including payments of the
-    seller to itself. `level` is `wallet` if several monitored hosts name the payTo, otherwise
-    `endpoint`. `not_measured` are the offered forms of payment whose settlements are not read, as
-    text.
+class AddressSettlements:
+    """Settlements to a payTo on a network in the window; `volume` in atomic USDC, including
+    payments of the seller to itself. `shared_hosts` monitored hosts name the payTo.
     """
 
     network: str
@@ -85,7 +83,21 @@ class Settlement:
     shared_hosts: int
     indexed_to_block: int | None
     indexed_to: int | None
-    level: str
+
+    @property
+    def level(self) -> str:
+        """`wallet` if several monitored hosts name the payTo, otherwise `endpoint`."""
+        return "wallet" if self.shared_hosts > 1 else "endpoint"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settlement(AddressSettlements):
+    """Settlements to the payTo of the quote, and to the `others` that the endpoint offers on
+    indexed networks. `not_measured` are the offered forms of payment whose settlements are not
+    read, as text.
+    """
+
+    others: tuple[AddressSettlements, ...] = ()
     not_measured: tuple[str, ...] = ()
 
 
@@ -181,6 +193,12 @@ class Score:
         """Whether activity lacks payments of a form that is not read, or not reliably."""
         readings = (one for forms in self.coverage.values() for one in forms.values())
         return any(reading is not FormReading.READ for reading in readings)
+
+    @property
+    def settled_volume(self) -> int:
+        """The settled volume on all networks in atomic USDC."""
+        first = self.settlement
+        return 0 if first is None else sum(one.volume for one in (first, *first.others))
 
     @property
     def is_payable(self) -> bool | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from tollgauge.core.base.rounding import Ratio, bounds_of, half_up
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS
@@ -23,13 +23,14 @@ from tollgauge.core.endpoint.terms import FormReading, form_text
 from tollgauge.core.probe.latency import size
 from tollgauge.core.score import evidence_document, listing_flags, probe_flags
 from tollgauge.core.score.advice import PAYABLE, Judgement, advise, verdict
-from tollgauge.core.score.evidence import DemandEvidence, Evidence, LatestState
+from tollgauge.core.score.evidence import ChainEvidence, DemandEvidence, Evidence, LatestState
 from tollgauge.core.score.evidence_document import EvidenceError
 from tollgauge.core.score.facts import SUBSCORES, Facts, facts_of
 from tollgauge.core.score.flag import RANKS, Fired, FlagRule, flag
 from tollgauge.core.score.forecast import Forecasts, PresentState, forecast
 from tollgauge.core.score.policy import POLICY, Cap, Policy, weighted_sum
 from tollgauge.core.score.score import (
+    AddressSettlements,
     Component,
     Score,
     ScoreError,
@@ -82,7 +83,6 @@ def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
         )
     )
     payable = advice.recommendation in PAYABLE and facts.is_payable
-    indexed_ms = evidence.chain.indexed_ms if evidence.chain else 0
     now, day = forecasts or (None, None)
     return Score(
         policy_version=policy.version,
@@ -93,7 +93,7 @@ def score(evidence: Evidence, policy: Policy = POLICY) -> Score:
         high_tenths=high,
         recommendation=advice.recommendation,
         confidence_hundredths=half_up(facts.confidence, 100),
-        economic_hundredths=half_up((min(indexed_ms, WINDOW_MS), WINDOW_MS), 100),
+        economic_hundredths=half_up((min(facts.indexed_ms, WINDOW_MS), WINDOW_MS), 100),
         components=tuple(
             [_component(row.name, row.weight, half_up(exact[row.name], 10)) for row in policy.rows]
         )
@@ -240,26 +240,34 @@ def _stats(facts: Facts) -> Stats:
 
 
 def _settlement(facts: Facts) -> Settlement | None:
-    chain = facts.evidence.chain
-    if chain is None:
+    if not facts.chains:
         return None
-    demand = chain.demand or DemandEvidence()
+    first, *others = map(_figures, facts.chains)
+    unread = [
+        form_text(form)
+        for form, reading in facts.coverage.items()
+        if reading is FormReading.NOT_READ
+    ]
     return Settlement(
-        network=chain.network,
-        pay_to=chain.pay_to,
-        volume=min(demand.volume + demand.own, MAX_VOLUME),
-        transfers=demand.transfers,
-        distinct_payers=demand.payers,
-        shared_hosts=chain.shared_hosts,
-        indexed_to_block=chain.indexed_to_block,
-        indexed_to=chain.indexed_to,
-        level="wallet" if chain.shared_hosts > 1 else "endpoint",
-        not_measured=tuple(
-            form_text(form)
-            for form, reading in facts.coverage.items()
-            if reading is FormReading.NOT_READ
-        ),
+        **first,
+        others=tuple(AddressSettlements(**other) for other in others),
+        not_measured=tuple(unread),
     )
+
+
+def _figures(chain: ChainEvidence) -> dict[str, Any]:
+    """Return the fields of AddressSettlements."""
+    demand = chain.demand or DemandEvidence()
+    return {
+        "network": chain.network,
+        "pay_to": chain.pay_to,
+        "volume": min(demand.volume + demand.own, MAX_VOLUME),
+        "transfers": demand.transfers,
+        "distinct_payers": demand.payers,
+        "shared_hosts": chain.shared_hosts,
+        "indexed_to_block": chain.indexed_to_block,
+        "indexed_to": chain.indexed_to,
+    }
 
 
 def _coverage(facts: Facts) -> dict[str, dict[str, FormReading]]:

@@ -7,7 +7,7 @@ A wallet is added when an endpoint first names it, or as an anchor of demand. Fu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,6 +42,18 @@ chain_wallet = sa.Table(
     sqlite_with_rowid=False,
 )
 
+offered_address = sa.Table(
+    "offered_address",
+    metadata,
+    # The addresses of endpoints whose latest envelope names several. The address of the quote of
+    # every endpoint is in its own row.
+    sa.Column("network", sa.Text, primary_key=True),
+    sa.Column("pay_to", sa.Text, primary_key=True),
+    sa.Column("endpoint_id", sa.Text, sa.ForeignKey("endpoint.id"), primary_key=True),
+    sa.Index("ix_offered_address_endpoint", "endpoint_id"),
+    sqlite_with_rowid=False,
+)
+
 ADDRESS: Final = re.compile(r"0x[0-9a-f]{40}", re.ASCII)
 """An EVM address in lower case."""
 
@@ -68,10 +80,27 @@ def new_addresses(tx: Connection, chain: int, anchors: Collection[str] = ()) -> 
         .where(endpoint_table.c.quote_network == f"eip155:{chain}", ~is_wallet)
         .order_by(endpoint_table.c.quote_pay_to)
     )
-    addresses = [address for address in tx.execute(query).scalars() if ADDRESS.fullmatch(address)]
+    offered = sa.select(offered_address.c.pay_to).where(
+        offered_address.c.network == f"eip155:{chain}"
+    )
+    named = {*tx.execute(query).scalars(), *tx.execute(offered.distinct()).scalars(), *anchors}
+    addresses = list(filter(ADDRESS.fullmatch, named))
     known = sa.select(chain_wallet.c.address).where(chain_wallet.c.chain == chain)
-    indexed = {row.address for row in rows.with_any(tx, known, chain_wallet.c.address, anchors)}
-    return tuple(sorted({*addresses, *anchors} - indexed))
+    indexed = {row.address for row in rows.with_any(tx, known, chain_wallet.c.address, addresses)}
+    return tuple(sorted(set(addresses) - indexed))
+
+
+def save_offered(tx: Connection, by_endpoint: Mapping[str, Iterable[tuple[str, str]]]) -> None:
+    """Replace the networks and addresses that endpoints offer, by endpoint ID."""
+    for ids in rows.chunks(by_endpoint):
+        tx.execute(offered_address.delete().where(offered_address.c.endpoint_id.in_(ids)))
+    offered = [
+        {"network": network, "pay_to": pay_to, "endpoint_id": id_}
+        for id_, pairs in by_endpoint.items()
+        for network, pay_to in pairs
+    ]
+    if offered:
+        tx.execute(offered_address.insert(), offered)
 
 
 def add(tx: Connection, chain: int, addresses: Iterable[str], *, after: int, at: int) -> None:
@@ -88,9 +117,15 @@ def _first_sites(tx: Connection, chain: int, addresses: Collection[str]) -> dict
     """Return, for each address, the site of the first known endpoint that uses it now."""
     columns = endpoint_table.c["quote_pay_to", "site", "first_seen", "id"]
     query = sa.select(*columns).where(endpoint_table.c.quote_network == f"eip155:{chain}")
-    naming = rows.with_any(tx, query, endpoint_table.c.quote_pay_to, addresses)
+    naming = [*rows.with_any(tx, query, endpoint_table.c.quote_pay_to, addresses)]
+    offered = (
+        sa.select(offered_address.c.pay_to, *endpoint_table.c["site", "first_seen", "id"])
+        .join_from(offered_address, endpoint_table)
+        .where(offered_address.c.network == f"eip155:{chain}")
+    )
+    naming += rows.with_any(tx, offered, offered_address.c.pay_to, addresses)
     newest_first = sorted(naming, key=lambda row: (row.first_seen, row.id), reverse=True)
-    return {row.quote_pay_to: row.site for row in newest_first}
+    return {row[0]: row.site for row in newest_first}
 
 
 def sellers(tx: Connection, chain: int, *, as_of: int) -> dict[bytes, str]:
@@ -208,7 +243,10 @@ def mark_dirty(tx: Connection, chain: int, *, now: int, every_ms: int) -> int:
             endpoint_table.c.quote_pay_to.in_(chunk),
             endpoint_table.c.quote_network == f"eip155:{chain}",
         )
-        ids = list(tx.execute(paid).scalars())
+        offered = sa.select(offered_address.c.endpoint_id).where(
+            offered_address.c.pay_to.in_(chunk), offered_address.c.network == f"eip155:{chain}"
+        )
+        ids = list({*tx.execute(paid).scalars(), *tx.execute(offered).scalars()})
         endpoints.mark_dirty(tx, ids, now=now)
         touched = chain_wallet.update().where(
             chain_wallet.c.chain == chain, chain_wallet.c.address.in_(chunk)

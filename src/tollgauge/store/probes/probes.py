@@ -23,7 +23,7 @@ from msgspec import structs
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, day_of
-from tollgauge.core.endpoint.terms import update_offers
+from tollgauge.core.endpoint.terms import evm_addresses, update_offers
 from tollgauge.core.probe.attribution import LastUp, NetworkProbe, sign
 from tollgauge.core.probe.outcome import Attribution
 from tollgauge.core.probe.probe import NO_SPANS, HistoryRow, ProbeResult, statement
@@ -33,6 +33,7 @@ from tollgauge.db.schema import endpoint as endpoint_table
 from tollgauge.db.schema import probe as probe_table
 from tollgauge.db.schema import probe_day as probe_day_table
 from tollgauge.store import rows
+from tollgauge.store.chain import wallets
 from tollgauge.store.endpoints.endpoints import dirty
 from tollgauge.store.probes import window
 from tollgauge.store.probes.probe_rows import (
@@ -153,12 +154,26 @@ def _record_new(tx: Connection, probes: Sequence[NewProbe]) -> list[tuple[NewPro
     columns = [result_to_row(probe.endpoint_id, probe.result) for probe in new.values()]
     rows.add_missing(tx, probe_table, columns)
     by_endpoint = rows.group((probe.endpoint_id, probe) for probe in new.values())
-    tx.execute(
-        _PROBED, [_endpoint_changes(existing[id_], of_one) for id_, of_one in by_endpoint.items()]
-    )
+    changes = [_endpoint_changes(existing[id_], of_one) for id_, of_one in by_endpoint.items()]
+    tx.execute(_PROBED, changes)
+    _save_addresses(tx, existing, changes)
     return [
         (probe, _same_price(existing[probe.endpoint_id], probe.result)) for probe in new.values()
     ]
+
+
+def _save_addresses(
+    tx: Connection, before: Mapping[str, Any], changes: Iterable[Mapping[str, Any]]
+) -> None:
+    """Store the addresses of endpoints whose envelopes name others than before."""
+    offered = {
+        change["id_"]: addresses
+        for change in changes
+        if (addresses := evm_addresses(change["offers_"]))
+        != evm_addresses(before[change["id_"]].offers)
+    }
+    if offered:
+        wallets.save_offered(tx, offered)
 
 
 def _endpoint_changes(before: Any, new: Sequence[NewProbe]) -> dict[str, Any]:

@@ -159,10 +159,8 @@ class RatedResponse(ResponseModel):
     avg_latency_ms: int | None = from_attribute("latency_ms")
 
 
-class SettlementResponse(ResponseModel):
-    """Settlements to the payTo in the last 30 days. `notMeasured` is present if settlements of some
-    offered payment methods are not read, and names them.
-    """
+class AddressSettlementsResponse(ResponseModel):
+    """Settlements to a payTo on a network in the last 30 days."""
 
     pay_to: str
     network: str
@@ -175,6 +173,15 @@ class SettlementResponse(ResponseModel):
     indexed_to_block: int | None
     indexed_to_ts: UnixSeconds | None = from_attribute("indexed_to")
     level: Annotated[str, OneOf(("endpoint", "wallet"))]
+
+
+class SettlementResponse(AddressSettlementsResponse):
+    """Settlements to the payTo in the last 30 days. `others` is present if the endpoint offers
+    other addresses on indexed networks; `demand` is the sum over all. `notMeasured` is present if
+    settlements of some offered payment methods are not read, and names them.
+    """
+
+    others: Annotated[list[AddressSettlementsResponse] | None, NULL_IF_EMPTY] = absent_if_null()
     not_measured: Annotated[list[str] | None, NULL_IF_EMPTY] = absent_if_null()
 
 
@@ -245,7 +252,7 @@ def score_parts(score: Score) -> dict[str, Any]:
         "stats": StatsResponse.build(
             score.stats,
             latency_vantage=VANTAGE,
-            settled_volume_usd30d=score.settlement.volume if score.settlement else 0,
+            settled_volume_usd30d=score.settled_volume,
         ),
     }
 
