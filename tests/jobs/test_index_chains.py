@@ -93,6 +93,20 @@ async def _agrees_to_final(indexer: Indexer) -> None:
     assert cursor.number == cursor.finalized == final
 
 
+async def test_payments_through_permit2_proxies_are_read_like_others(database: Path) -> None:
+    chain = FakeChain(8, forms=True)
+    chain.mine_some(120)
+    async with world(database, chain) as (indexer, _):
+        await indexer.watch(*WALLETS[:3])
+        await indexer.settle()
+        await agrees(indexer, WALLETS[:3])
+        chain.reorg(9, 12)
+        chain.mine_some(30)
+        await indexer.watch(WALLETS[3])
+        await indexer.settle()
+        await agrees(indexer, WALLETS[:4])
+
+
 async def test_activity_is_the_sum_over_the_networks_of_the_offers(database: Path) -> None:
     wallet, elsewhere, payer = WALLETS[0], WALLETS[1], PAYERS[0]
     base, polygon = FakeChain(6), FakeChain(7, chain_id=POLYGON)

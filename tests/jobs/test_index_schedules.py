@@ -68,7 +68,8 @@ async def play(path: Path, schedule: Sequence[tuple[Any, ...]], seed: int) -> No
     """Play a schedule and then a quiet period, in which the nodes are correct and the blocks become
     final.
     """
-    chain = FakeChain(seed, stamped=bool(seed % 2))
+    chain_id = (8453, 137)[seed % 2]
+    chain = FakeChain(seed, stamped=bool(seed % 2), chain_id=chain_id, forms=seed % 3 > 0)
     chain.mine_some(60)
     changes = {"finality": 45, "check": 1.0, "by_hash": 0 if seed % 3 == 0 else 400}
     patient = IndexSettings(**{**_fields(QUICK), **changes})

@@ -12,11 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from eth_utils.crypto import keccak
+
 TOKEN = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
 OTHER_TOKEN = "0x" + "99" * 20
 TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 USED = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
 CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
+SETTLED = "0x" + keccak(text="Settled()").hex()
+SETTLED_WITH_PERMIT = "0x" + keccak(text="SettledWithPermit()").hex()
+PROXIES = (
+    "0x402085c248eea27d92e8b30b2c58ed07f9e20001",
+    "0x4020a4f3b7b90cca423b9fabcc0ce57c6c240002",
+)
 START = 1_760_000_000
 BLOCK_SECONDS = 2
 FINAL_DEPTH = 40
@@ -39,6 +47,7 @@ class Move(NamedTuple):
     receiver: bytes
     value: int
     authorized: bool
+    settled: bool = False  # by a Permit2 proxy
 
 
 @dataclass(frozen=True)
@@ -131,6 +140,35 @@ class Writer:
         move = Move(payer, wallet, value, authorized=False)
         return Tx((cancel, self.move(payer, wallet, value)), ((1, move),))
 
+    def settle(self, sender: bytes, receiver: bytes, value: int, *, proxy: int = 0) -> Tx:
+        """Pay through a Permit2 proxy."""
+        event = (SETTLED, SETTLED_WITH_PERMIT)[value % 2]
+        move = Move(sender, receiver, value, authorized=False, settled=True)
+        return Tx(
+            (self.move(sender, receiver, value), Log(PROXIES[proxy], (event,), "0x")), ((0, move),)
+        )
+
+    def decoy(self, sender: bytes, receiver: bytes, value: int) -> Tx:
+        """Send money with a plain transfer, near events that look like a proxy's settlement."""
+        move = Move(sender, receiver, value, authorized=False)
+        foreign = Log("0x" + "77" * 20, (SETTLED,), "0x")
+        other = Log(OTHER_TOKEN, (TRANSFER, pad(sender), pad(receiver)), f"0x{value:064x}")
+        own = Log(PROXIES[0], (SETTLED,), "0x")
+        logs = (own, self.move(sender, receiver, value), foreign, other, own)
+        return Tx(logs, ((1, move),))
+
+    def any_form(self) -> Tx:
+        """A transaction of any form of payment, or a decoy."""
+        dice = self.dice
+        payer, wallet = dice.choice(PAYERS), dice.choice(WALLETS)
+        value = dice.choice((0, 1, 5_000, dice.randrange(10**9), 2**256 - 1))
+        kind = dice.randrange(4)
+        if kind == 0:
+            return self.settle(payer, wallet, value, proxy=dice.randrange(2))
+        if kind == 1:
+            return self.decoy(payer, wallet, value)
+        return self.any()
+
     def any(self) -> Tx:
         dice = self.dice
         payer, wallet = dice.choice(PAYERS), dice.choice(WALLETS)
@@ -158,8 +196,11 @@ class Writer:
 class FakeChain:
     """The canonical chain; nodes may lag behind it or stay on a fork of it."""
 
-    def __init__(self, seed: int, *, stamped: bool = False, chain_id: int = 8453) -> None:
+    def __init__(
+        self, seed: int, *, stamped: bool = False, chain_id: int = 8453, forms: bool = False
+    ) -> None:
         self.chain_id = chain_id
+        self.forms = forms
         self.dice = random.Random(seed)
         self.write = Writer(self.dice)
         self.stamped = stamped
@@ -208,9 +249,13 @@ class FakeChain:
         self.blocks.append(block)
         return block
 
+    def any(self) -> Tx:
+        """A random transaction: of EIP-3009 only, or of all `forms`."""
+        return self.write.any_form() if self.forms else self.write.any()
+
     def mine_some(self, blocks: int, *, txs: int = 2) -> None:
         for _ in range(blocks):
-            self.mine(*(self.write.any() for _ in range(self.dice.randrange(txs + 1))))
+            self.mine(*(self.any() for _ in range(self.dice.randrange(txs + 1))))
 
     def reorg(self, depth: int, blocks: int) -> None:
         """Replace the last `depth` blocks by `blocks` others; some transactions stay. Blocks that a
@@ -224,7 +269,7 @@ class FakeChain:
         for index in range(blocks):
             stay = list(gone[index].txs) if index < len(gone) else []
             self.dice.shuffle(stay)
-            self.mine(*stay[: self.dice.randrange(len(stay) + 1)], self.write.any())
+            self.mine(*stay[: self.dice.randrange(len(stay) + 1)], self.any())
 
     def compute_expected(self, wallets: Sequence[bytes]) -> set[tuple[Any, ...]]:
         """Return the expected rows of an indexer of these wallets, computed only from the
@@ -237,7 +282,7 @@ class FakeChain:
                 for offset, move in tx.moves:
                     key = (block.number, block.hash, place + offset)
                     at = block.at * 1_000
-                    paid = move.authorized and move.value >= MIN_PAYMENT
+                    paid = (move.authorized or move.settled) and move.value >= MIN_PAYMENT
                     if move.receiver in wallets and paid:
                         entries.add((*key, move.receiver, move.sender, True, move.value, at))
                     if move.sender in wallets and move.sender != move.receiver:

@@ -194,7 +194,8 @@ class RefusedError(Exception):
 
 
 def matches(log: dict[str, Any], where: dict[str, Any]) -> bool:
-    if log["address"] != where["address"]:
+    addresses = where["address"]
+    if log["address"] not in ([addresses] if isinstance(addresses, str) else addresses):
         return False
     for place, wanted in enumerate(where["topics"]):
         if wanted is None:

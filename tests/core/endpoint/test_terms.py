@@ -56,7 +56,21 @@ def entry(scheme: str = "exact", network: str = BASE, **values: Any) -> dict[str
         ),
         (entry(network=SOLANA, asset=MINT), f"{SOLANA} exact", "exact on Solana"),
         (entry("pay me", network="a b"), "other other", "another scheme on another network"),
-        (entry("upto", network="eip155:77"), "eip155:77 upto", "upto on chain 77"),
+        (
+            entry("upto", network="eip155:77"),
+            "eip155:77 upto-other-token",
+            "upto in another token on chain 77",
+        ),
+        (
+            entry(asset="0x" + "7" * 40, extra={"assetTransferMethod": "permit2"}),
+            "eip155:8453 other-token",
+            "another token on Base",
+        ),
+        (
+            entry(network="eip155:42220", asset="0x48065fbbe25f71c9282ddf5e1cd6d6a887483d5e"),
+            "eip155:42220 other-token",
+            "another token on Celo",
+        ),
     ],
 )
 def test_offer_has_a_form_of_payment(offer: dict[str, Any], form: str, text: str) -> None:

@@ -308,7 +308,7 @@ def test_settlements_that_are_not_indexed_are_not_called_absent() -> None:
     assert "Its payTo is unknown" in message(payable(chain=None), "settlements-not-measured")
     assert message(not_indexed, "settlements-not-measured") == (
         "Settlements are not measured for EIP-3009 on Base: the number of such payments is "
-        "unknown. Activity counts as 0 until they are."
+        "unknown. Activity counts as 0 until they are. Start with a small payment."
     )
     assert "no-settlements" not in codes(not_indexed)
     assert "less than 1 % of the last 30 days is indexed" in said[3_600_000]

@@ -21,6 +21,13 @@ from tollgauge.clients.chain.rpc import (
     RpcUnavailable,
     quantity,
 )
+from tollgauge.core.chain.forms import (
+    PROXIES,
+    SETTLED,
+    SETTLED_WITH_PERMIT,
+    Settled,
+    read_settled,
+)
 from tollgauge.core.chain.settlement import LogError, Transfer, Used, events
 
 TOPICS_MAX: Final = 500
@@ -38,18 +45,28 @@ class Blocks(NamedTuple):
 
 
 class Query(NamedTuple):
-    """One eth_getLogs: an event, and the values of a topic (position 1 or 2) to match."""
+    """One eth_getLogs of the token: an event, and the values of a topic (position 1 or 2) to match.
+    At position 0 it is for the events of the Permit2 proxies, which have no arguments.
+    """
 
     event: str
     position: int
     words: Sequence[str]
     blocks: Blocks
 
+    @property
+    def of_proxies(self) -> bool:
+        """Whether it is for the events of the Permit2 proxies."""
+        return self.position == 0
+
     def call(self, token: str) -> RpcCall:
         """Return the call that runs the query."""
         first, last, block_hash = self.blocks
-        topics = [self.event, *[None] * (self.position - 1), self.words]
+        topics: list[object] = [self.event, *[None] * (self.position - 1), self.words]
         log_filter: dict[str, object] = {"address": token, "topics": topics}
+        if self.of_proxies:
+            topics = [[SETTLED, SETTLED_WITH_PERMIT]]
+            log_filter = {"address": list(PROXIES), "topics": topics}
         if block_hash is not None:
             return RpcCall("eth_getLogs", [log_filter | {"blockHash": block_hash}])
         return RpcCall(
@@ -108,6 +125,7 @@ class CollectedEvents:
 
     transfers: dict[tuple[bytes, int], Transfer] = field(default_factory=dict)
     used: dict[tuple[bytes, int], Used] = field(default_factory=dict)
+    settled: dict[tuple[bytes, int], Settled] = field(default_factory=dict)
     stamps: dict[bytes, int] = field(default_factory=dict)
 
 
@@ -129,6 +147,10 @@ class LogReader:
             Query(event, position, words[start : start + most], blocks)
             for start in range(0, len(words), most)
         ]
+
+    def proxies(self, blocks: Blocks) -> Query:
+        """Build the query for the events of the Permit2 proxies."""
+        return Query(SETTLED, 0, (), blocks)
 
     async def events(self, queries: Sequence[Query]) -> CollectedEvents:
         """Return the events of all queries."""
@@ -179,13 +201,16 @@ class LogReader:
         if not isinstance(answer, list):
             raise RpcUnavailable(f"{self.node.name} did not return a list of logs.")
         try:
-            decoded = events(answer, token=self._token)
+            settled = read_settled(answer) if query.of_proxies else []
+            decoded = events([] if query.of_proxies else answer, token=self._token)
         except LogError as error:
             raise RpcUnavailable(f"{self.node.name}: {error}") from error
         for transfer in decoded.transfers:
             self._add(query, transfer, collected.transfers)
         for use in decoded.used:
             self._add(query, use, collected.used)
+        for settlement in settled:
+            self._add(query, settlement, collected.settled)
         collected.stamps.update(decoded.stamps)
 
     def _add(self, query: Query, event: Any, into: dict[Any, Any]) -> None:

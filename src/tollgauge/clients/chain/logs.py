@@ -24,8 +24,10 @@ from tollgauge.clients.chain.nodes import ChainNodes, View
 from tollgauge.clients.chain.rpc import Node, RpcCall, RpcError, RpcUnavailable
 from tollgauge.core.base.units import hex_text
 from tollgauge.core.chain.blocks import BlockHeader, Span
+from tollgauge.core.chain.forms import match_settled
 from tollgauge.core.chain.settlement import (
     AUTHORIZATION_USED,
+    MIN_PAYMENT,
     TRANSFER,
     Deposit,
     Entry,
@@ -282,7 +284,33 @@ class ChainLogs:
         transfers = await self._pair_authorizations(
             node, collected.transfers.values(), uses.used.values()
         )
-        return transfers, collected.stamps
+        return await self._match_proxies(reader, blocks, transfers, watched), collected.stamps
+
+    async def _match_proxies(
+        self,
+        reader: LogReader,
+        blocks: Sequence[Blocks],
+        transfers: list[Transfer],
+        watched: Watched,
+    ) -> list[Transfer]:
+        """Return the transfers with the forms of those that a Permit2 proxy settled."""
+        # The proxies' events name neither payer nor payTo, so that all of them in a range are
+        # requested; only for blocks with a transfer to a wallet that nothing else explains.
+        unexplained = {
+            transfer.number
+            for transfer in transfers
+            if transfer.nonce is None
+            and transfer.value >= MIN_PAYMENT
+            and transfer.receiver in watched.wallets
+        }
+        if not unexplained:
+            return transfers
+        if len(blocks) == 1 and blocks[0].hash is None:
+            parts = [Blocks(min(unexplained), max(unexplained))]
+        else:
+            parts = [part for part in blocks if part.first in unexplained]
+        found = await reader.events([reader.proxies(part) for part in parts])
+        return match_settled(transfers, found.settled.values())
 
     async def _pair_authorizations(
         self, node: Node, transfers: Collection[Transfer], used: Collection[Used]

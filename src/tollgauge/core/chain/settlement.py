@@ -39,7 +39,8 @@ class LogError(TollgaugeError):
 
 class Transfer(NamedTuple):
     """A transfer of the token: `value` in atomic units, `log_index` in its block. `nonce` is that
-    of the authorization that made it, None for a plain one.
+    of the authorization that made it, `form` the form of payment of the proxy that settled it
+    (core/chain/forms); a plain transfer has neither.
     """
 
     number: int
@@ -50,6 +51,7 @@ class Transfer(NamedTuple):
     receiver: bytes
     value: int
     nonce: bytes | None = None
+    form: str | None = None
 
 
 class Used(NamedTuple):
@@ -140,7 +142,7 @@ def events(logs: Iterable[Any], *, token: str) -> Events:
             block_hash, number, number_text = block
             if log["blockNumber"] != number_text or log.get("removed"):
                 raise LogError("A log of a removed block, or of two blocks.")
-            index = _quantity(log["logIndex"])
+            index = quantity(log["logIndex"])
             read = _transfer if kind == TRANSFER else _find_authorization
             event = read(log, topics, number=number, block_hash=block_hash, index=index)
             if by_place.setdefault((block_hash, index), event) != event:
@@ -157,8 +159,8 @@ def _block(log: Mapping[str, Any], stamps: dict[bytes, int]) -> tuple[bytes, int
     block_hash = word(log["blockHash"])
     stamp = log.get("blockTimestamp")
     if stamp is not None:
-        stamps[block_hash] = 1_000 * _quantity(stamp)
-    return block_hash, _quantity(log["blockNumber"]), log["blockNumber"]
+        stamps[block_hash] = 1_000 * quantity(stamp)
+    return block_hash, quantity(log["blockNumber"]), log["blockNumber"]
 
 
 def _transfer(
@@ -277,9 +279,10 @@ def entries(
     """
     rows = []
     new = Entry._make  # half the time of calling Entry
-    for number, block_hash, index, transaction, sender, receiver, value, nonce in transfers:
+    for number, block_hash, index, transaction, sender, receiver, value, nonce, form in transfers:
         rest = (value, nonce, transaction, times[block_hash])
-        if nonce is not None and value >= MIN_PAYMENT and receiver in wallets:
+        signed = nonce is not None or form is not None
+        if signed and value >= MIN_PAYMENT and receiver in wallets:
             rows.append(new((number, block_hash, index, receiver, sender, True, *rest)))
         if sender in wallets and sender != receiver:
             rows.append(new((number, block_hash, index, sender, receiver, False, *rest)))
@@ -319,7 +322,7 @@ def word(text: str) -> bytes:
     return data
 
 
-def _quantity(text: str) -> int:
+def quantity(text: str) -> int:
     """Return a JSON-RPC number below 2^40 (a block number, or seconds)."""
     if text[:2] != "0x" or not 2 < len(text) <= 12:
         raise LogError("A log's number is malformed.")

@@ -29,6 +29,7 @@ from tollgauge.core.base.units import (
     chain_of,
     known_asset,
     micro_usd,
+    settlement_token,
 )
 
 Text = Annotated[str, Field(max_length=4_096)]
@@ -42,6 +43,8 @@ number.
 """
 
 EIP3009: Final = "eip3009"
+PERMIT2: Final = "permit2"
+UPTO: Final = "upto"
 
 
 class FormReading(StrEnum):
@@ -56,7 +59,11 @@ class FormReading(StrEnum):
     NOT_READ = "not-read"
 
 
-READ_FORMS: Final = {EIP3009: FormReading.READ}
+READ_FORMS: Final = {
+    EIP3009: FormReading.READ,
+    PERMIT2: FormReading.EXPERIMENTAL,
+    UPTO: FormReading.EXPERIMENTAL,
+}
 """The forms that are read on an indexed network; all others are not read."""
 MAX_FORMS: Final = 8
 MAX_EXTENSIONS: Final = 16
@@ -70,18 +77,19 @@ _GATEWAY_DOMAIN: Final = "GatewayWalletBatched"
 _OTHER: Final = "other"
 _FORM_NAMES: Final = {
     EIP3009: "EIP-3009",
-    "permit2": "Permit2",
+    PERMIT2: "Permit2",
     "erc7710": "ERC-7710",
     "gateway": "Circle Gateway",
     "other-token": "another token",
     "exact": "exact",
-    "upto": "upto",
+    UPTO: "upto",
+    "upto-other-token": "upto in another token",
     "batch-settlement": "batch-settlement",
     "auth-capture": "auth-capture",
     _OTHER: "another scheme",
 }
 """Labels of the forms of payment."""
-_SCHEMES: Final = frozenset({"exact", "upto", "batch-settlement", "auth-capture"})
+_SCHEMES: Final = frozenset({"exact", UPTO, "batch-settlement", "auth-capture"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +118,15 @@ class Terms:
         name = self.scheme if self.scheme in _FORM_NAMES else _OTHER
         if name == "exact" and chain_of(network) is not None:
             name = self._exact_form()
+        if name == UPTO and not self._is_read_token:
+            name = "upto-other-token"
         return f"{network} {name}"
+
+    @property
+    def _is_read_token(self) -> bool:
+        """Whether the token is the one whose transfers are read on its network."""
+        token = settlement_token(self.network)
+        return token is not None and token.address == self.asset.lower()
 
     def _exact_form(self) -> str:
         """Return the transfer method of an EVM `exact` entry; clients treat an unknown method as
@@ -118,10 +134,11 @@ class Terms:
         """
         if self.domain_name == _GATEWAY_DOMAIN:
             return "gateway"
-        if self.version == 2 and self.transfer_method in ("permit2", "erc7710"):
+        if self.version == 2 and self.transfer_method == "erc7710":
             return self.transfer_method
-        asset = known_asset(self.network, self.asset)
-        return EIP3009 if asset is not None and asset.eip3009 else "other-token"
+        if not self._is_read_token:
+            return "other-token"
+        return PERMIT2 if self.version == 2 and self.transfer_method == PERMIT2 else EIP3009
 
     def quote(self) -> Quote:
         """Return the part of the terms whose changes are reported."""
@@ -262,7 +279,7 @@ def usual_form(network: str) -> str:
 
 def scheme_of(form: str) -> str:
     """Return the x402 scheme of a form of payment: `exact` for each of its transfer methods."""
-    name = form.rpartition(" ")[2]
+    name = form.rpartition(" ")[2].removesuffix("-other-token")
     return name if name in _SCHEMES else _OTHER if name == _OTHER else "exact"
 
 

@@ -252,18 +252,23 @@ def settlements_not_measured(facts: Facts) -> Fired | None:
         return Fired(
             "Its payTo is unknown, so its settlements cannot be searched for. Activity counts as 0."
         )
-    unread = [form for form, reading in coverage.items() if reading is FormReading.NOT_READ]
+    names = {
+        reading: ", ".join(form_text(form) for form, one in coverage.items() if one is reading)
+        for reading in FormReading
+    }
+    experimental = names[FormReading.EXPERIMENTAL]
+    note = f"The reader of {experimental} is experimental and may miss payments."
+    unread = names[FormReading.NOT_READ]
     if not unread:
-        return None
-    names = ", ".join(map(form_text, unread))
+        return Fired(note, to_pay="Start with a small payment.") if experimental else None
     counted = (
         "Its activity only includes payments in other forms."
-        if len(unread) < len(coverage)
+        if any(reading is not FormReading.NOT_READ for reading in coverage.values())
         else "Activity counts as 0 until they are."
     )
     return Fired(
-        f"Settlements are not measured for {names}: the number of such payments is unknown. "
-        f"{counted}",
+        f"Settlements are not measured for {unread}: the number of such payments is unknown. "
+        f"{counted}{f' {note}' if experimental else ''}",
         to_pay="Start with a small payment.",
     )
 
