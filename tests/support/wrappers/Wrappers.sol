@@ -131,3 +131,194 @@ contract Impostor {
         emit Transfer(from, to, value);
     }
 }
+
+interface Spendable {
+    function transferFrom(address from, address to, uint256 value) external returns (bool);
+}
+
+/// Stand-in for Uniswap's Permit2: verifies the payer's signature over token, amount, spender, nonce,
+/// deadline and witness, uses each nonce once, and transfers.
+contract Permit2StandIn {
+    struct TokenPermissions {
+        address token;
+        uint256 amount;
+    }
+
+    struct PermitTransferFrom {
+        TokenPermissions permitted;
+        uint256 nonce;
+        uint256 deadline;
+    }
+
+    struct SignatureTransferDetails {
+        address to;
+        uint256 requestedAmount;
+    }
+
+    mapping(address => mapping(uint256 => bool)) public used;
+
+    function permitWitnessTransferFrom(
+        PermitTransferFrom calldata permit,
+        SignatureTransferDetails calldata details,
+        address owner,
+        bytes32 witness,
+        string calldata witnessType,
+        bytes calldata signature
+    ) external {
+        require(block.timestamp <= permit.deadline, "SignatureExpired");
+        require(details.requestedAmount <= permit.permitted.amount, "InvalidAmount");
+        require(!used[owner][permit.nonce], "InvalidNonce");
+        used[owner][permit.nonce] = true;
+        bytes32 digest = keccak256(
+            abi.encodePacked("\x19\x01", _domain(), _message(permit, witness, witnessType))
+        );
+        require(_signer(digest, signature) == owner && owner != address(0), "InvalidSigner");
+        Spendable(permit.permitted.token).transferFrom(owner, details.to, details.requestedAmount);
+    }
+
+    function _domain() private view returns (bytes32) {
+        bytes32 typehash = keccak256(
+            "EIP712Domain(string name,uint256 chainId,address verifyingContract)"
+        );
+        return keccak256(abi.encode(typehash, keccak256("Permit2"), block.chainid, address(this)));
+    }
+
+    function _message(
+        PermitTransferFrom calldata permit,
+        bytes32 witness,
+        string calldata witnessType
+    ) private view returns (bytes32) {
+        bytes32 typehash = keccak256(
+            abi.encodePacked(
+                "PermitWitnessTransferFrom(TokenPermissions permitted,address spender,uint256 nonce,uint256 deadline,",
+                witnessType
+            )
+        );
+        bytes32 permitted = keccak256(
+            abi.encode(
+                keccak256("TokenPermissions(address token,uint256 amount)"),
+                permit.permitted.token,
+                permit.permitted.amount
+            )
+        );
+        return keccak256(
+            abi.encode(typehash, permitted, msg.sender, permit.nonce, permit.deadline, witness)
+        );
+    }
+
+    function _signer(bytes32 digest, bytes calldata signature) private pure returns (address) {
+        return ecrecover(
+            digest, uint8(signature[64]), bytes32(signature[0:32]), bytes32(signature[32:64])
+        );
+    }
+}
+
+/// Stand-ins for the x402 proxies, with the interface in the official SDKs.
+abstract contract ProxyStandIn {
+    address constant PERMIT2 = 0x000000000022D473030F116dDEE9F6B43aC78BA3;
+
+    struct EIP2612Permit {
+        uint256 value;
+        uint256 deadline;
+        bytes32 r;
+        bytes32 s;
+        uint8 v;
+    }
+
+    event Settled();
+    event SettledWithPermit();
+
+    function _pay(
+        Permit2StandIn.PermitTransferFrom calldata permit,
+        uint256 amount,
+        address owner,
+        address to,
+        bytes32 witness,
+        string memory witnessType,
+        bytes calldata signature
+    ) internal {
+        require(amount > 0, "InvalidAmount");
+        Permit2StandIn(PERMIT2).permitWitnessTransferFrom(
+            permit,
+            Permit2StandIn.SignatureTransferDetails({to: to, requestedAmount: amount}),
+            owner,
+            witness,
+            witnessType,
+            signature
+        );
+    }
+}
+
+contract ExactProxyStandIn is ProxyStandIn {
+    struct Witness {
+        address to;
+        uint256 validAfter;
+    }
+
+    string constant TYPE =
+        "Witness witness)TokenPermissions(address token,uint256 amount)Witness(address to,uint256 validAfter)";
+
+    function settle(
+        Permit2StandIn.PermitTransferFrom calldata permit,
+        address owner,
+        Witness calldata witness,
+        bytes calldata signature
+    ) external {
+        _settle(permit, owner, witness, signature);
+        emit Settled();
+    }
+
+    function settleWithPermit(
+        EIP2612Permit calldata,
+        Permit2StandIn.PermitTransferFrom calldata permit,
+        address owner,
+        Witness calldata witness,
+        bytes calldata signature
+    ) external {
+        _settle(permit, owner, witness, signature);
+        emit SettledWithPermit();
+    }
+
+    function _settle(
+        Permit2StandIn.PermitTransferFrom calldata permit,
+        address owner,
+        Witness calldata witness,
+        bytes calldata signature
+    ) private {
+        bytes32 hash = keccak256(
+            abi.encode(keccak256("Witness(address to,uint256 validAfter)"), witness.to, witness.validAfter)
+        );
+        _pay(permit, permit.permitted.amount, owner, witness.to, hash, TYPE, signature);
+    }
+}
+
+contract UptoProxyStandIn is ProxyStandIn {
+    struct Witness {
+        address to;
+        address facilitator;
+        uint256 validAfter;
+    }
+
+    string constant TYPE =
+        "Witness witness)TokenPermissions(address token,uint256 amount)Witness(address to,address facilitator,uint256 validAfter)";
+
+    function settle(
+        Permit2StandIn.PermitTransferFrom calldata permit,
+        uint256 amount,
+        address owner,
+        Witness calldata witness,
+        bytes calldata signature
+    ) external {
+        require(msg.sender == witness.facilitator, "InvalidFacilitator");
+        bytes32 hash = keccak256(
+            abi.encode(
+                keccak256("Witness(address to,address facilitator,uint256 validAfter)"),
+                witness.to,
+                witness.facilitator,
+                witness.validAfter
+            )
+        );
+        _pay(permit, amount, owner, witness.to, hash, TYPE, signature);
+        emit Settled();
+    }
+}

@@ -39,10 +39,10 @@ from tollgauge.web.wire.statistics_answers import BRIEF_NAMES
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "deb0f654341d1da7e5f9e282d64bfa8160b7748419841a591ae0846211fae5ee",
+    "x402_trust_score": "cbdca2ccb5a5f049dbb967947511561219da1212ca1cf64f40ebd119039fb198",
     "x402_trust_bulk": "24ccbe3f339cf361d458e500c434e34002e30323cf6fc37992edfedd3b6f0d21",
     "x402_history": "0a053d81417fbe49663d4db79bcc59fc2bbae849fcaece9745bcc81816e44794",
-    "x402_payment_trace": "715bd8dc293e21960faa7178bc4ed4f4b588d62d746e49e6703021d26f327186",
+    "x402_payment_trace": "485b7201adad8b430d352f7a058d029b2d6d7e5507fcf44ba7fee05dc23e1770",
     "x402_find_alternatives": "a1daee8dae529438a14fb4911f2037004294d947ecc1024b4a5153a75b50dae5",
     "x402_watch_create": "1b15a77075ce5aa84b1d62c8d8d1ceb8cdf294353bd1e151ff7410aaff5b3692",
     "x402_watch_renew": "6653ebb9cc3912288a9fae63aa4d66cd7fa30304831ecf60898ca23eb2497402",

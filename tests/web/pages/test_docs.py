@@ -122,7 +122,9 @@ def test_commands_have_short_lines(path: str, body: dict[str, Any]) -> None:
     assert max(map(len, command.splitlines())) <= 160
     assert shlex.split(command.replace("\\\n", " "))[0] == "curl"
     if path != LINT_PATH:
-        assert json.loads(shlex.split(command.replace("\\\n", " "))[-1]) == body | {"resource": KNOWN}
+        assert json.loads(shlex.split(command.replace("\\\n", " "))[-1]) == body | {
+            "resource": KNOWN
+        }
 
 
 def test_shows_the_guard_settings_of_a_service_that_signs() -> None:

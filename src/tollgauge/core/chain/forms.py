@@ -16,7 +16,7 @@ package, so that tests use stand-ins with the SDKs' ABI, and the forms are exper
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 from tollgauge.core.chain.settlement import LogError, Transfer, quantity, word
@@ -31,6 +31,14 @@ SETTLED: Final = "0x97088ec3606cfe8cc112180570d03fcde05f9b8e1bfef8e27784eaf5dd56
 """keccak256("Settled()")."""
 SETTLED_WITH_PERMIT: Final = "0xde5b89d10fc800c459329c382fabfcad0be0ed7e5328e01fae04e507b09ef5d8"
 """keccak256("SettledWithPermit()")."""
+
+
+def proxy_form(address: str, topics: Sequence[str]) -> str | None:
+    """Return the form of payment of a proxy's event by its contract (lower case) and topics; None
+    for any other log.
+    """
+    is_settled = len(topics) == 1 and topics[0] in (SETTLED, SETTLED_WITH_PERMIT)
+    return PROXIES.get(address) if is_settled else None
 
 
 class Settled(NamedTuple):
@@ -48,9 +56,8 @@ def read_settled(logs: Iterable[Any]) -> list[Settled]:
     settled: dict[tuple[bytes, int], Settled] = {}
     try:
         for log in logs:
-            form = PROXIES.get(log["address"].lower())
-            topics = log["topics"]
-            if form is None or list(topics) not in ([SETTLED], [SETTLED_WITH_PERMIT]):
+            form = proxy_form(log["address"].lower(), log["topics"])
+            if form is None:
                 continue
             if log.get("removed"):
                 raise LogError("A log of a removed block.")

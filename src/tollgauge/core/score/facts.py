@@ -203,7 +203,7 @@ class Facts:
         chain = self.evidence.chain
         usual = () if chain is None else (usual_form(chain.network),)
         indexed = {one.network for one in self.chains if one.indexed_ms}
-        return {form: _reading(form, indexed) for form in sorted(self.evidence.forms or usual)}
+        return {form: _find_reading(form, indexed) for form in sorted(self.evidence.forms or usual)}
 
     def count_changes(self, kind: str, *, announced: bool = True) -> int:
         """Return the number of changes of a kind in the window, the maximum over sources.
@@ -248,7 +248,7 @@ class Facts:
         return max(times, default=None)
 
 
-def _reading(form: str, indexed: Collection[str]) -> FormReading:
+def _find_reading(form: str, indexed: Collection[str]) -> FormReading:
     """Return whether a form is read if these networks are indexed."""
     network, _, name = form.rpartition(" ")
     if network not in indexed:

@@ -44,6 +44,7 @@ def test_json_has_the_fields_of_the_contract() -> None:
         "decoder": "calldata",
         "payments": [
             {
+                "form": "eip3009",
                 "method": "transferWithAuthorization",
                 "payer": payer,
                 "payee": PAYEE,

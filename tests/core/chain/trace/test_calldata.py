@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from eth_abi.abi import encode
-from eth_utils.abi import function_signature_to_4byte_selector
+from eth_utils.abi import function_abi_to_4byte_selector, function_signature_to_4byte_selector
 from hypothesis import given
 from hypothesis import strategies as st
+from x402.mechanisms.evm import constants
 
-from tollgauge.core.chain.trace.calldata import SELECTORS, Method, read_call
+from tollgauge.core.chain.trace.calldata import PROXY_SELECTORS, SELECTORS, Method, read_call
 
 TERMS = "address,address,uint256,uint256,uint256,bytes32"
 FORMS = {"vrs": "uint8,bytes32,bytes32", "bytes": "bytes"}
@@ -16,6 +17,10 @@ addresses = st.binary(min_size=20, max_size=20).map(lambda raw: "0x" + raw.hex()
 numbers = st.integers(0, 2**256 - 1)
 words = st.binary(min_size=32, max_size=32)
 terms = st.tuples(addresses, addresses, numbers, numbers, numbers, words)
+
+
+METHODS = (Method.TRANSFER, Method.RECEIVE)
+"""The functions of EIP-3009."""
 
 
 def call(method: Method, form: str, values: tuple[object, ...]) -> bytes:
@@ -27,14 +32,25 @@ def call(method: Method, form: str, values: tuple[object, ...]) -> bytes:
 def test_selectors_are_those_of_the_four_functions() -> None:
     wanted = {
         function_signature_to_4byte_selector(f"{method}({TERMS},{form})")
-        for method in Method
+        for method in METHODS
         for form in FORMS.values()
     }
     assert set(SELECTORS) == wanted
 
 
+def test_selectors_of_the_proxies_are_those_of_the_sdk() -> None:
+    abis = [
+        *constants.X402_EXACT_PERMIT2_PROXY_ABI,
+        *constants.X402_EXACT_PERMIT2_PROXY_SETTLE_WITH_PERMIT_ABI,
+        *constants.X402_UPTO_PERMIT2_PROXY_ABI,
+        *constants.X402_UPTO_PERMIT2_PROXY_SETTLE_WITH_PERMIT_ABI,
+    ]
+    wanted = {function_abi_to_4byte_selector(abi) for abi in abis}  # type: ignore[arg-type]
+    assert wanted == PROXY_SELECTORS
+
+
 @given(
-    method=st.sampled_from(Method),
+    method=st.sampled_from(METHODS),
     values=terms,
     v=st.integers(0, 255),
     r=words,
@@ -53,7 +69,7 @@ def test_call_with_v_r_s_reads_as_it_was_written(
 
 
 @given(
-    method=st.sampled_from(Method),
+    method=st.sampled_from(METHODS),
     values=terms,
     signature=st.binary(max_size=300),
     suffix=st.binary(max_size=80),

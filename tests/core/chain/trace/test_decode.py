@@ -113,7 +113,8 @@ def test_several_pairs_are_paired_by_log_order() -> None:
     ]
     result = trace_files(transaction_of("0x"), receipt_with(*logs))
     assert [
-        (payment.amount, int(payment.nonce, 16), payment.log_index) for payment in result.payments
+        (payment.amount, int(payment.nonce or "", 16), payment.log_index)
+        for payment in result.payments
     ] == [
         (1, 1, 2),
         (2, 2, 9),
@@ -151,7 +152,7 @@ def test_second_authorization_replaces_one_that_moved_nothing() -> None:
     result = trace_files(
         transaction_of("0x"), receipt_with(used_log(1), used_log(2), transfer_log())
     )
-    assert [int(payment.nonce, 16) for payment in result.payments] == [2]
+    assert [int(payment.nonce or "", 16) for payment in result.payments] == [2]
 
 
 def test_reverted_transaction_has_no_payments() -> None:

@@ -126,13 +126,15 @@ def _block(block: Block) -> dict[str, Any]:
 def _payment(payment: TracedPayment, network: str) -> dict[str, Any]:
     micro = payment.micro_usd(network)
     return {
+        "form": payment.form,
         "method": payment.method,
         "payer": payment.payer,
         "payee": payment.payee,
         "amount": str(payment.amount),
         "amountUsd": None if micro is None else micro / 10**6,
         "token": asdict(payment.token),
-        "authorization": {
+        "authorization": payment.nonce
+        and {
             "nonce": payment.nonce,
             "validAfter": _text(payment.valid_after),
             "validBefore": _text(payment.valid_before),

@@ -19,6 +19,8 @@ from enum import StrEnum
 from typing import Final
 
 from tollgauge.core.base.text import clean_text
+from tollgauge.core.chain.forms import PROXIES
+from tollgauge.core.endpoint.terms import EIP3009, PERMIT2, UPTO
 
 WORD: Final = 32
 
@@ -84,10 +86,12 @@ _FIELDS: Final = 6  # from, to, value, validAfter, validBefore, nonce
 
 
 class Method(StrEnum):
-    """The functions of EIP-3009 that move money."""
+    """The functions that move money: of EIP-3009 tokens, and of the x402 Permit2 proxies."""
 
     TRANSFER = "transferWithAuthorization"
     RECEIVE = "receiveWithAuthorization"
+    SETTLE = "settle"
+    SETTLE_WITH_PERMIT = "settleWithPermit"
 
 
 _VRS: Final = {
@@ -101,14 +105,26 @@ _BYTES: Final = {
 }
 """`(address,address,uint256,uint256,uint256,bytes32,bytes)`."""
 SELECTORS: Final = _VRS | _BYTES
+"""Functions of EIP-3009."""
+_PERMIT_WORDS: Final = 5  # value, deadline, r, s, v of the EIP-2612 permit of settleWithPermit
+_SETTLE: Final = {
+    (PERMIT2, bytes.fromhex("13cd3b53")): Method.SETTLE,
+    (PERMIT2, bytes.fromhex("fa340378")): Method.SETTLE_WITH_PERMIT,
+    (UPTO, bytes.fromhex("ff11e7b4")): Method.SETTLE,
+    (UPTO, bytes.fromhex("016c1748")): Method.SETTLE_WITH_PERMIT,
+}
+"""Functions of the proxies, by form of payment and selector."""
+PROXY_SELECTORS: Final = frozenset(selector for _, selector in _SETTLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorizedTransfer:
-    """One call to an EIP-3009 transfer. Hex is lower case, `valid_…` are Unix seconds.
+    """One call to an EIP-3009 transfer, or to a Permit2 proxy (`form`, core/chain/forms). Hex is
+    lower case, `valid_…` are Unix seconds.
 
     `target` is the called contract, None if the bytes do not name it; it is the token, or a proxy
-    in front of it. `signature` is `r, s, v`, or any bytes that the payer's wallet accepts.
+    in front of it. For a Permit2 proxy it is the token that the payer signed for. `signature` is
+    `r, s, v`, or any bytes that the payer's wallet accepts.
     """
 
     method: Method
@@ -121,6 +137,7 @@ class AuthorizedTransfer:
     signature: bytes
     target: str | None = None
     suffix: bytes = b""
+    form: str = EIP3009
 
     @property
     def key(self) -> tuple[str, str]:
@@ -131,10 +148,15 @@ class AuthorizedTransfer:
 def read_call(
     data: bytes | memoryview, target: str | None = None, *, start: int = 0, strict: bool = False
 ) -> AuthorizedTransfer | None:
-    """Return the EIP-3009 transfer whose call data starts at `start`, or None."""
+    """Return the transfer whose call data starts at `start`, or None: a call of EIP-3009, or of a
+    Permit2 proxy.
+    """
     view = memoryview(data)
     selector = bytes(view[start : start + SELECTOR_SIZE])
     arguments = Arguments(view, start + SELECTOR_SIZE)
+    form = PROXIES.get(target or "")
+    if form is not None and (method := _SETTLE.get((form, selector))) is not None:
+        return _read_settlement(arguments, form, method)
     if selector not in SELECTORS or (strict and not _plausible(arguments, selector)):
         return None
     try:
@@ -153,6 +175,32 @@ def read_call(
         target=target,
         suffix=b"" if strict else bytes(view[end:]),
     )
+
+
+def _read_settlement(arguments: Arguments, form: str, method: Method) -> AuthorizedTransfer | None:
+    """Return the transfer that a call of a Permit2 proxy requests; None if its data is cut.
+
+    The arguments are the permit (token, amount, nonce, deadline), for `upto` the settled amount,
+    the owner, the witness (to, for `upto` the facilitator, validAfter) and the signature.
+    """
+    at = _PERMIT_WORDS if method is Method.SETTLE_WITH_PERMIT else 0
+    extra = 1 if form == UPTO else 0
+    try:
+        signature = arguments.bytes(at + 7 + 2 * extra)
+        return AuthorizedTransfer(
+            method=method,
+            payer=arguments.address(at + 4 + extra),
+            payee=arguments.address(at + 5 + extra),
+            value=arguments.number(at + 4) if extra else arguments.number(at + 1),
+            valid_after=arguments.number(at + 6 + 2 * extra),
+            valid_before=arguments.number(at + 3),
+            nonce=arguments.word(at + 2),
+            signature=bytes(signature),
+            target=arguments.address(at),
+            form=form,
+        )
+    except OutsideError:
+        return None
 
 
 def _vrs(arguments: Arguments) -> tuple[bytes, int]:

@@ -36,6 +36,7 @@ from tollgauge.core.chain.trace.transfers import (
     asset_signed_for,
     logged_transfers,
 )
+from tollgauge.core.endpoint.terms import EIP3009
 
 ASKED_MAX: Final = 1_024
 """Maximum number of calls without logs that are read: more than fit into a block."""
@@ -168,9 +169,8 @@ def _sources(
     if tx.data is not None:
         calls = transfers_in(tx.data, tx.to)
         yield calls
-        if not {(transfer.payer, transfer.nonce) for transfer in transfers} <= {
-            call.key for call in calls
-        }:
+        authorized = {(one.payer, one.nonce) for one in transfers if one.form == EIP3009}
+        if not authorized <= {call.key for call in calls}:
             yield transfers_anywhere(tx.data)
 
 
@@ -182,9 +182,11 @@ def _matches(
     """Return the call behind each transfer, or None."""
     matches: list[AuthorizedTransfer | None] = [None] * len(transfers)
     for source in sources:
-        by_key: dict[tuple[str, str], list[AuthorizedTransfer]] = {}
+        by_key: dict[tuple[str, str | None], list[AuthorizedTransfer]] = {}
         for call in source:
-            by_key.setdefault(call.key, []).append(call)
+            # A proxy's event does not contain the nonce: its calls are matched by their terms.
+            key = call.key if call.form == EIP3009 else (call.payer, None)
+            by_key.setdefault(key, []).append(call)
         for place, transfer in enumerate(transfers):
             calls = by_key.get((transfer.payer, transfer.nonce), ())
             makers = [call for call in calls if _makes(call, transfer)]
@@ -195,7 +197,10 @@ def _matches(
 def _makes(call: AuthorizedTransfer, transfer: LoggedTransfer) -> bool:
     """Return whether a call with a transfer's payer and nonce may have made the transfer."""
     same_payment = (call.payee, call.value) == (transfer.payee, transfer.amount)
-    return same_payment or call.target == transfer.token
+    same_token = call.target == transfer.token
+    if call.form == EIP3009:
+        return same_payment or same_token
+    return same_payment and same_token and call.form == transfer.form
 
 
 def _one(
@@ -211,7 +216,7 @@ def _one(
 
 
 def _terms(call: AuthorizedTransfer) -> tuple[object, ...]:
-    return call.method, call.payee, call.value, call.valid_after, call.valid_before
+    return call.method, call.payee, call.value, call.valid_after, call.valid_before, call.nonce
 
 
 def _build_payment(
@@ -224,8 +229,9 @@ def _build_payment(
         token=Token.on(network, transfer.token),
         nonce=transfer.nonce,
         log_index=transfer.index,
+        form=transfer.form,
     )
-    return proven if call is None else replace(proven, **_details(call))
+    return proven if call is None else replace(proven, nonce=call.nonce, **_details(call))
 
 
 def _details(call: AuthorizedTransfer) -> dict[str, Any]:
@@ -288,5 +294,6 @@ def _requested_payment(call: AuthorizedTransfer, token: str, network: str) -> Tr
         amount=call.value,
         token=Token.on(network, token),
         nonce=call.nonce,
+        form=call.form,
         **_details(call),
     )

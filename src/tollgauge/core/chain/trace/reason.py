@@ -11,7 +11,10 @@ from tollgauge.core.chain.trace.nesting import incomplete
 from tollgauge.core.chain.trace.transaction import Log, Receipt, Transaction
 from tollgauge.core.chain.trace.transfers import holds
 
-NONE: Final = "The transaction contains no transferWithAuthorization or receiveWithAuthorization."
+NONE: Final = (
+    "The transaction contains no transferWithAuthorization, receiveWithAuthorization or settlement "
+    "through Permit2."
+)
 LOGS_ONLY: Final = (
     "Logs prove the payments; only the calls inside the transaction show their methods."
 )
@@ -29,7 +32,10 @@ UNUSED: Final = (
 )
 NOT_FOUND: Final = "None of the queried nodes knows this transaction."
 _UNREADABLE: Final = "The call data is missing or not hex."
-_UNSHOWN: Final = "The call data contains no transferWithAuthorization or receiveWithAuthorization."
+_UNSHOWN: Final = (
+    "The call data contains no transferWithAuthorization, receiveWithAuthorization or settlement "
+    "through Permit2."
+)
 _SHOWN: Final = 3
 
 _KINDS: Final = {
@@ -40,10 +46,10 @@ _KINDS: Final = {
     "d505accf": "It is an ERC-20 permit.",
     "5a049a70": "It cancels an authorization.",
     "b7b72899": "It cancels an authorization.",
-    "13cd3b53": "It settles through Permit2 (x402 exact), not by EIP-3009.",
-    "fa340378": "It settles through Permit2 (x402 exact), not by EIP-3009.",
-    "ff11e7b4": "It settles through Permit2 (x402 upto), not by EIP-3009.",
-    "016c1748": "It settles through Permit2 (x402 upto), not by EIP-3009.",
+    "13cd3b53": "It calls a function like that of the x402 proxies for Permit2.",
+    "fa340378": "It calls a function like that of the x402 proxies for Permit2.",
+    "ff11e7b4": "It calls a function like that of the x402 proxies for Permit2.",
+    "016c1748": "It calls a function like that of the x402 proxies for Permit2.",
     "1fad948c": "It is an ERC-4337 bundle without such a call.",
     "765e827f": "It is an ERC-4337 bundle without such a call.",
 }

@@ -13,6 +13,7 @@ from typing import Final
 from tollgauge.core.base.units import evm_chain_id, known_asset, micro_usd
 from tollgauge.core.chain.trace.calldata import Method
 from tollgauge.core.chain.trace.transaction import Block, TraceInputError
+from tollgauge.core.endpoint.terms import EIP3009
 
 
 class Model(StrEnum):
@@ -126,9 +127,11 @@ class Token:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedPayment:
-    """One transfer by authorization. `amount` is in atomic units, `valid_…` are Unix seconds.
+    """One payment. `amount` is in atomic units, `valid_…` are Unix seconds.
 
     Attributes:
+        nonce: None if only logs show a payment through a Permit2 proxy.
+        form: The form of payment (core/endpoint/terms).
         method, valid_after, valid_before: None if only logs show the payment.
         log_index: Index of the `Transfer`; None without a log.
         suffix: The bytes after the arguments of a direct call.
@@ -138,7 +141,8 @@ class TracedPayment:
     payee: str
     amount: int
     token: Token
-    nonce: str
+    nonce: str | None
+    form: str = EIP3009
     method: Method | None = None
     valid_after: int | None = None
     valid_before: int | None = None

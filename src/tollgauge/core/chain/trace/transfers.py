@@ -1,9 +1,10 @@
 """Transfers by authorization (EIP-3009) in a receipt, a call trace or a signature.
 
-Rules for receipts (core/chain/settlement pairs in the same way):
+Rules for receipts (core/chain/settlement and core/chain/forms match in the same way):
 - a token that uses an authorization emits `AuthorizationUsed(authorizer, nonce)` and then the
   `Transfer` from that authorizer: the authorization belongs to its token's next transfer if that is
   from its authorizer, and to none otherwise;
+- the event of a Permit2 proxy belongs to the `Transfer` in the log immediately before it;
 - `Transfer` has three topics (EIP-20): with a fourth it is an EIP-721 token;
 - a log counts whichever contract called the token.
 
@@ -26,9 +27,17 @@ from eth_utils.crypto import keccak
 from tollgauge.core.base.sdk import Asset
 from tollgauge.core.base.signature import recover_signer
 from tollgauge.core.base.units import ASSETS, EVM_ADDRESS_PATTERN, evm_chain_id, known_asset
+from tollgauge.core.chain.forms import proxy_form
 from tollgauge.core.chain.settlement import AUTHORIZATION_USED, TRANSFER
-from tollgauge.core.chain.trace.calldata import SELECTORS, AuthorizedTransfer, Method, read_call
+from tollgauge.core.chain.trace.calldata import (
+    PROXY_SELECTORS,
+    SELECTORS,
+    AuthorizedTransfer,
+    Method,
+    read_call,
+)
 from tollgauge.core.chain.trace.transaction import Log, TraceInputError
+from tollgauge.core.endpoint.terms import EIP3009
 from tollgauge.core.sale.payment import Payment
 
 _PADDING: Final = "0x" + "0" * 24
@@ -36,37 +45,60 @@ _PADDING: Final = "0x" + "0" * 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedTransfer:
-    """One transfer by authorization. `index` is the log index of the `Transfer` in its block."""
+    """One payment. `index` is the log index of the `Transfer` in its block. `nonce` is None for a
+    payment through a Permit2 proxy, whose event does not contain it.
+    """
 
     token: str
     payer: str
     payee: str
     amount: int
-    nonce: str
+    nonce: str | None
     index: int | None
+    form: str = EIP3009
 
 
 def logged_transfers(logs: Iterable[Log]) -> tuple[LoggedTransfer, ...]:
-    """Return every pair in a receipt's logs, in the order of their transfers."""
+    """Return the payments in a receipt's logs, in the order of their transfers: by authorization,
+    and through a Permit2 proxy.
+    """
     used: dict[str, tuple[str, str]] = {}  # payer and nonce, by token
     transfers = []
+    before: Log | None = None  # the last log, if it is a transfer without an authorization
     for log in logs:
+        plain, before = before, None
         if log.topics[:1] == (AUTHORIZATION_USED,) and len(log.topics) == 3:
             used[log.address] = log.topics[1], log.topics[2]
         elif log.topics[:1] == (TRANSFER,) and len(log.topics) == 3 and len(log.data) == 66:
             payer, nonce = used.pop(log.address, ("", ""))
-            if payer == log.topics[1] and _address(payer) and _address(log.topics[2]):
-                transfers.append(
-                    LoggedTransfer(
-                        token=log.address,
-                        payer=_address(payer),
-                        payee=_address(log.topics[2]),
-                        amount=int(log.data, 16),
-                        nonce=nonce,
-                        index=log.index,
-                    )
-                )
+            if not _address(log.topics[1]) or not _address(log.topics[2]):
+                continue
+            if payer == log.topics[1]:
+                transfers.append(_read_logged_transfer(log, nonce=nonce, form=EIP3009))
+            else:
+                before = log
+        elif plain is not None and _follows(log, plain):
+            form = proxy_form(log.address, log.topics)
+            if form is not None:
+                transfers.append(_read_logged_transfer(plain, nonce=None, form=form))
     return tuple(transfers)
+
+
+def _read_logged_transfer(log: Log, *, nonce: str | None, form: str) -> LoggedTransfer:
+    return LoggedTransfer(
+        token=log.address,
+        payer=_address(log.topics[1]),
+        payee=_address(log.topics[2]),
+        amount=int(log.data, 16),
+        nonce=nonce,
+        index=log.index,
+        form=form,
+    )
+
+
+def _follows(log: Log, before: Log) -> bool:
+    """Return whether a log is the next one, as far as the logs are numbered."""
+    return log.index is None or before.index is None or log.index == before.index + 1
 
 
 def holds(logs: Iterable[Log], topic: str) -> bool:
@@ -79,7 +111,7 @@ def _address(topic: str) -> str:
     return "0x" + topic[-40:] if topic.startswith(_PADDING) else ""
 
 
-_PREFIXES: Final = tuple("0x" + selector.hex() for selector in SELECTORS)
+_PREFIXES: Final = frozenset("0x" + one.hex() for one in (*SELECTORS, *PROXY_SELECTORS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +151,7 @@ def _transfer(frame: dict[str, Any]) -> AuthorizedTransfer | None:
     data, target = frame.get("input"), frame.get("to")
     if frame["type"] != "CALL" or not isinstance(data, str):
         return None
-    if not data[:10].lower().startswith(_PREFIXES):
+    if data[:10].lower() not in _PREFIXES:
         return None
     if not isinstance(target, str) or not EVM_ADDRESS_PATTERN.fullmatch(target):
         raise TraceInputError("A frame's address is malformed.")
@@ -142,7 +174,11 @@ _DOMAIN: Final = keccak(
 
 
 def asset_signed_for(call: AuthorizedTransfer, network: str) -> Asset | None:
-    """Return the known asset on a network (CAIP-2) that a call's payer signed for, or None."""
+    """Return the known asset on a network (CAIP-2) that a call's payer signed for, or None. Only
+    signatures of EIP-3009 are verified.
+    """
+    if call.method not in _TYPE_HASHES:
+        return None
     for asset in ASSETS.values():
         if asset.network == network and _signer(call, asset) == call.payer:
             return asset

@@ -85,10 +85,12 @@ class AuthorizationResponse(ResponseModel):
 
 
 class PaymentResponse(ResponseModel):
-    """One transfer by authorization. `method` is null if it is not visible in logs or call data,
+    """One payment. `form` is `eip3009`, or `permit2` or `upto` through a Permit2 proxy. `method` is
+    null if it is not visible in logs or call data,
     `amountUsd` for other tokens than known dollars, `logIndex` (of the Transfer) while pending.
     """
 
+    form: str
     method: Annotated[str, OneOf(Method)] | None
     payer: str
     payee: str
@@ -233,7 +235,7 @@ def _keys(request: TraceRequest, result: TraceResult) -> list[Key]:
     The ledger may know a payment before the chain does.
     """
     keys = [
-        Key(asset=payment.token.address, payer=payment.payer, nonce=payment.nonce)
+        Key(asset=payment.token.address, payer=payment.payer, nonce=payment.nonce or "")
         for payment in result.payments
     ]
     if request.payer is None or request.nonce is None:
