@@ -3,7 +3,7 @@ PYTHON ?=
 VENV := .venv
 ARGS ?=
 
-.PHONY: bench demo test test-adapters test-all sdk-update setup setup-test clean docs docs-site
+.PHONY: bench demo test test-adapters test-all sdk-update setup setup-test clean docs docs-site packages
 
 demo: setup  ## run the whole service on this machine until Ctrl-C
 	$(VENV)/bin/tollgauge demo --history-days 30 $(ARGS)
@@ -16,6 +16,9 @@ test-all: setup-test  ## the same with long schedules, then with the other suppo
 
 test-adapters: setup  ## test the guard's adapters for agent frameworks, each in its own environment
 	bash scripts/test-adapters.sh $(ARGS)
+
+packages: setup-test  ## build the guards' wheel and npm package, and print their digests: build/guards
+	bash scripts/build-guards.sh
 
 setup:  ## install the Python packages and the demo's npm packages from the lock files
 	bash scripts/setup.sh demo $(PYTHON)

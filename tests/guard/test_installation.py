@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.support.programs import require
+
+from tollgauge.web.free.guard_packages import read_packages
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -49,3 +52,18 @@ def test_npm_packs_the_file_that_the_pages_install() -> None:
         text = page.read_text(encoding="utf-8")
         assert "npm ci && npm pack -w @tollgauge/guard" in text
         assert f"npm install ./{packed['filename']} " in text
+
+
+@pytest.mark.node
+def test_make_packages_prints_digests_and_the_line_of_the_readme() -> None:
+    require("npm")
+    command = ["bash", "scripts/build-guards.sh"]
+    printed = subprocess.check_output(command, cwd=ROOT, text=True).splitlines()
+    *digests, line = printed
+    folder = ROOT / "build/guards"
+    assert [digest.split() for digest in digests] == [
+        [hashlib.sha256(file.read_bytes()).hexdigest(), file.name]
+        for file in sorted(folder.iterdir())
+    ]
+    assert line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert set(read_packages(str(folder))) == {file.name for file in folder.iterdir()}

@@ -58,7 +58,7 @@ class ServerSettings:
     json_logs: bool = False
     """Write logs as JSON lines."""
     guards: str = ""
-    """Folder with the packages of the payment guards (scripts/build-guards.sh), which GET /guard
+    """Folder with the packages of the payment guards (`make packages`), which GET /guard
     serves. Default: none.
     """
     front: EdgeSettings = field(default_factory=EdgeSettings)

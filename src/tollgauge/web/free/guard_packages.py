@@ -1,6 +1,6 @@
 """`GET /guard`: the packages of the payment guards, with signed digests.
 
-`scripts/build-guards.sh` builds the packages. They are read once, when the process starts.
+`make packages` builds them. They are read once, when the process starts.
 """
 
 from __future__ import annotations
