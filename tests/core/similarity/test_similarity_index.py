@@ -38,11 +38,11 @@ def terms(*weights: tuple[int, int]) -> WeightedTerms:
 
 
 def entry(name: str, text: str = "weather forecast", **changes: object) -> IndexedEndpoint:
-    offered = bool(changes.pop("offered", True))
+    offered, path = bool(changes.pop("offered", True)), str(changes.pop("path", ""))
     values = {"score_tenths": 800, "price": 1_000, "public": False} | changes
     endpoint = make_rated(name, **values)  # type: ignore[arg-type]
     return IndexedEndpoint(
-        endpoint=endpoint, offered=offered, terms=read(ProviderText(description=text))
+        endpoint=endpoint, offered=offered, terms=read(ProviderText(description=text, path=path))
     )
 
 
@@ -361,3 +361,33 @@ def test_search_only_endpoints_are_not_alternatives() -> None:
         make_service("x", "weather"),
     ]
     assert search([*rows, *more]) == search(rows) == ["b", "a"]
+
+
+def test_common_path_segment_does_not_outweigh_the_rare_word_of_a_query() -> None:
+    others = [make_service(f"o{number}", f"convert files {number}") for number in range(99)]
+    rows = [
+        make_service("segment", "", path="/convert"),
+        make_service("rates", "Current exchange rates of currency pairs", path="/rates"),
+        *others,
+    ]
+    assert answers(rows, "convert currency")[0] == "rates"
+
+
+def test_short_text_does_not_come_first_only_because_it_is_short() -> None:
+    rows = [
+        make_service("short", "posts"),
+        make_service("long", "Search posts of influential accounts about any topic"),
+        *OTHERS,
+    ]
+    assert answers(rows, "search posts")[0] == "long"
+
+
+def test_query_that_nothing_fits_has_no_result() -> None:
+    others = [make_service(f"o{number}", f"subject{number} data") for number in range(99)]
+    text = "Daily prices, taxes, breakfast, parking and cancellation rules of every room of a hotel"
+    rows = [make_service("a", text), *others]
+    assert answers(rows, "hotel") == ["a"]
+    assert (
+        answers(rows, "repair old bicycle gearboxes near our hotel without special tools on sunday")
+        == []
+    )

@@ -92,14 +92,23 @@ def test_repeated_word_weighs_slightly_more_at_most() -> None:
     once = weigh_terms(ProviderText(description="weather"))
     twice = weigh_terms(ProviderText(description="weather, good weather"))
     often = weigh_terms(ProviderText(description="weather " * 60))
-    (word,) = ids(once)
-    assert weights(once)[word] == WEIGHTS.once
+    (word,) = (id_ for id_, weight in weights(once).items() if weight == WEIGHTS.once)
     assert weights(twice)[word] == weights(often)[word] == WEIGHTS.again
+
+
+def test_words_of_one_origin_share_a_stem() -> None:
+    verb, noun, other = (
+        weigh_terms(ProviderText(description=word))
+        for word in ("transcribe", "transcription", "tram")
+    )
+    (stem,) = {*ids(verb)} & {*ids(noun)}
+    assert weights(verb)[stem] == WEIGHTS.stem
+    assert not {*ids(verb)} & {*ids(other)}
 
 
 def test_whole_tag_weighs_more_than_a_word_of_a_description() -> None:
     tagged = weights(weigh_terms(ProviderText(tags=("weather",))))
-    assert sorted(tagged.values()) == [WEIGHTS.once, WEIGHTS.whole]
+    assert sorted(tagged.values()) == [WEIGHTS.stem, WEIGHTS.once, WEIGHTS.whole]
 
 
 def test_sale_words_are_not_path_segments() -> None:

@@ -24,6 +24,9 @@ from tollgauge.core.similarity.tokenizer import WeightedTerms
 SCALE: Final = 4_096  # the length of a document vector
 IDF_SCALE: Final = 64  # idf = 1 + ln((hosts + 1) / (hosts with the term + 1)), in 64ths
 
+PIVOT_SCALE: Final = 1_024
+PIVOT_TENTHS: Final = 3  # share of a document's own length in its normalisation for searches
+
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 VectorWeights = npt.NDArray[np.int16]
@@ -50,6 +53,9 @@ class InvertedIndex:
         idf: Inverse document frequency of each term, in 1 / IDF_SCALE.
         shared: Whether several hosts use the term.
         keys: `t * candidates + rank` of each posting, ascending over all postings.
+        search_factors: By rank, the factor of a query's cosine in 1 / PIVOT_SCALE: pivoted length
+            normalisation (Singhal, Buckley and Mitra 1996). Without it, an endpoint whose whole
+            text is one word of the query would come first.
     """
 
     vocabulary: npt.NDArray[np.uint32]
@@ -59,6 +65,7 @@ class InvertedIndex:
     keys: Int64s
     ranks: Int32s
     weights: VectorWeights
+    search_factors: Int64s
     candidates: int
     hosts: int
 
@@ -68,13 +75,10 @@ class InvertedIndex:
             return self.indptr[terms + 1]
         return np.searchsorted(self.keys, terms.astype(np.int64) * self.candidates + end)
 
-    def vectorize(
-        self, terms: WeightedTerms, *, ignore_unknown: bool = False
-    ) -> tuple[Int32s, VectorWeights]:
+    def vectorize(self, terms: WeightedTerms) -> tuple[Int32s, VectorWeights]:
         """Return the known terms as positions in the vocabulary, with their weights.
 
-        Unknown terms have no position but count for the length of the vector, unless
-        `ignore_unknown`.
+        Unknown terms have no position but count for the length of the vector.
         """
         ids = np.frombuffer(terms.ids, np.uint32)
         frequency = np.frombuffer(terms.weights, np.uint8).astype(np.int64)
@@ -87,8 +91,7 @@ class InvertedIndex:
         )
         weights = frequency * _idf(min(1, self.hosts), self.hosts)
         weights[known] = frequency[known] * self.idf[position[known]]
-        counted = weights[known] if ignore_unknown else weights
-        length = math.sqrt(int((counted * counted).sum())) or 1.0
+        length = math.sqrt(int((weights * weights).sum())) or 1.0
         scaled = np.rint(weights[known] * (SCALE / length)).astype(np.int16)
         return position[known], scaled
 
@@ -110,7 +113,7 @@ def build_index(
     host_count = int(host.max(initial=-1)) + 1
     document_frequency = _document_frequency(indices, host[document], host_count, len(vocabulary))
     idf = np.array([_idf(int(df), host_count) for df in document_frequency], np.int64)
-    weights = _normalise(frequency * idf[indices], document, len(terms))
+    weights, search_factors = _normalise(frequency * idf[indices], document, len(terms))
     posted = np.flatnonzero(document < candidates)
     # Documents are in order of rank, and a stable sort by term keeps that order within a term.
     posted = posted[np.argsort(indices[posted], kind="stable")]
@@ -122,6 +125,7 @@ def build_index(
         keys=indices[posted].astype(np.int64) * candidates + document[posted],
         ranks=document[posted],
         weights=weights[posted],
+        search_factors=search_factors[:candidates],
         candidates=candidates,
         hosts=host_count,
     )
@@ -138,13 +142,16 @@ def _idf(document_frequency: int, hosts: int) -> int:
     return round(IDF_SCALE * (1 + math.log((hosts + 1) / (document_frequency + 1))))
 
 
-def _normalise(weights: Int64s, document: Int32s, size: int) -> VectorWeights:
-    """Scale each document's weights to the length SCALE."""
+def _normalise(weights: Int64s, document: Int32s, size: int) -> tuple[VectorWeights, Int64s]:
+    """Scale each document's weights to the length SCALE; return them and the search factors."""
     squares = weights.astype(np.float64) ** 2  # their sums are below 2**53, so they are exact
     length = np.sqrt(np.bincount(document, weights=squares, minlength=size))
     length[length == 0] = 1.0
     scaled: VectorWeights = np.rint(weights * (SCALE / length)[document]).astype(np.int16)
-    return scaled
+    whole = np.rint(length).astype(np.int64)
+    mean = int(whole.sum()) // max(size, 1)
+    factors = PIVOT_SCALE * 10 * whole // ((10 - PIVOT_TENTHS) * mean + PIVOT_TENTHS * whole)
+    return scaled, factors
 
 
 def _offsets(sizes: Int64s) -> Int64s:

@@ -8,9 +8,10 @@ Rules (docs/similarity.md):
   similarity, that probability, score, price (none comes last) and id decide;
 - endpoints of the same host or with the same payTo are left out;
 - only an endpoint that is `offered` and has a score may be an alternative;
-- a search query ranks every listed endpoint by cosine in whole percents, then score, price (none
-  comes last) and id. Unknown terms are ignored. A query is shorter than the documents, so its floor
-  is lower, and it rises with the best match: see QUERY_FLOOR.
+- a search query ranks every listed endpoint by its cosine with pivoted length normalisation
+  (core/similarity/inverted_index) in whole percents, then score, price (none comes last) and id.
+  Unknown terms count for the query's length. If the best match is below QUERY_FLOOR, nothing fits
+  and there is no result.
 
 An index is built from all endpoints and never changed, so it can be searched while the next one is
 built.
@@ -30,6 +31,7 @@ from tollgauge.core.lists.columns import Columns
 from tollgauge.core.lists.rated_endpoint import Filter, RatedEndpoint
 from tollgauge.core.score.forecast import EXPECTED_PERMILLE
 from tollgauge.core.similarity.inverted_index import (
+    PIVOT_SCALE,
     SCALE,
     DocumentVectors,
     Int32s,
@@ -43,7 +45,7 @@ from tollgauge.core.similarity.tokenizer import WeightedTerms
 Sums = npt.NDArray[np.float64]
 
 FLOOR: Final = 15  # minimum similarity of alternatives, in percent
-QUERY_FLOOR: Final = 3  # minimum similarity of search results, in percent
+QUERY_FLOOR: Final = 5  # minimum similarity of the best search result, in percent
 QUERY_FRACTION: Final = 10  # a search result has at least a tenth of the best one's similarity
 MAX_COUNT: Final = 10  # a free snapshot counts at most this many alternatives
 DELTA_TENTHS: Final = 50  # by default, alternatives score at least 5 points better
@@ -124,9 +126,12 @@ class SimilarityIndex:
         end = self._index.candidates
         if not end:
             return ()
-        dots = _dot_products(self._index, *self._index.vectorize(terms, ignore_unknown=True))
+        cosines = _dot_products(self._index, *self._index.vectorize(terms))
+        dots = cosines * self._index.search_factors // PIVOT_SCALE
         dots[~self.columns.match(wanted)[:end]] = 0
         least = _min_shown(dots, limit)
+        if least is None:
+            return ()
         above = np.flatnonzero(dots >= _min_dot(least + 1))
         tied = np.flatnonzero((dots >= _min_dot(least)) & (dots < _min_dot(least + 1)))
         # The query ranks of offered endpoints ascend with their rank, and so do those of the rest.
@@ -230,10 +235,14 @@ def _percents(dots: Int64s) -> Int64s:
     return np.minimum((200 * dots + SCALE * SCALE) // (2 * SCALE * SCALE), 100)
 
 
-def _min_shown(dots: Int32s, limit: int) -> int:
-    """Return the similarity, in percent, below which no result is among the `limit` best."""
-    best = int(_percents(dots.max().astype(np.int64)))
-    low, high = max(QUERY_FLOOR, -(-best // QUERY_FRACTION)), best
+def _min_shown(dots: Int64s, limit: int) -> int | None:
+    """Return the similarity, in percent, below which no result is among the `limit` best; None if
+    nothing fits.
+    """
+    best = int(_percents(dots.max()))
+    if best < QUERY_FLOOR:
+        return None
+    low, high = -(-best // QUERY_FRACTION), best
     while low < high:
         middle = (low + high + 1) // 2
         if np.count_nonzero(dots >= _min_dot(middle)) < limit:

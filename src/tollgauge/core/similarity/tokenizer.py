@@ -2,9 +2,9 @@
 
 - Fields: the service name, the description, the tags, the path, and the names of declared inputs,
   each cut to a maximum length.
-- Terms: words, pairs of neighbouring words (bigrams), whole tags and whole path segments. Whole
-  tags and segments weigh more: providers use them to sort their own services. A repeated word
-  weighs a little more, however often it occurs.
+- Terms: words, the first STEM letters of longer words, pairs of neighbouring words (bigrams), whole
+  tags and whole path segments. Whole tags and segments weigh more: providers use them to sort their
+  own services. A repeated word weighs a little more, however often it occurs.
 - Normalisation: NFKC and lower case; `getTokenPrice` is three words; a plural becomes its singular,
   the only stemming (docs/similarity.md); stop words are dropped; scripts without spaces are read as
   character bigrams.
@@ -82,6 +82,8 @@ def _singular(word: str) -> str:
 
 
 TERMS_MAX: Final = 256
+STEM: Final = 5
+"""Letters that words of the same origin share, such as *transcribe* and *transcription*."""
 PATH_MAX: Final = 256
 SEGMENTS_MAX: Final = 12
 NAMES_MAX: Final = 32
@@ -94,14 +96,19 @@ GENERIC_SEGMENTS: Final = frozenset(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
     """Term weights before the idf, in tenths: a word that occurs `once` or `again` (1 + ln 2,
-    rounded), a `pair` of neighbouring words, a `whole` tag or path segment, the name of an `input`.
+    rounded), the `stem` of a word, a `pair` of neighbouring words, a `whole` tag or path segment,
+    the name of an `input`; and a pair or whole text in a query (`asked`). A query does not know
+    which of its words are tags or segments: with their full weight, a common word that is one would
+    count more than the rare word of the query.
     """
 
     once: int = 10
     again: int = 17
+    stem: int = 5
     pair: int = 10
     whole: int = 15
     input: int = 5
+    asked: int = 5
 
 
 WEIGHTS: Final = Weights()
@@ -163,27 +170,33 @@ def weigh_terms(text: ProviderText, weights: Weights = WEIGHTS) -> WeightedTerms
     _add(weight_by_id, "t", (" ".join(tokenize(tag)) for tag in _tags(text.tags)), weights.whole)
     _add(weight_by_id, "p", segments, weights.whole)
     counts = Counter(word for field in fields for word in field)
+    _add(weight_by_id, "s", _stems(counts), weights.stem)
     for word, times in counts.items():
         weight_by_id[_id("w", word)] = weights.once if times == 1 else weights.again
     return _pack(weight_by_id)
 
 
 def weigh_query(text: str) -> WeightedTerms:
-    """Return the terms of a search query: its words and pairs, and these and the query as tags
-    and as path segments.
+    """Return the terms of a search query: its words, stems and pairs, and words, pairs and all of
+    it as tags and as path segments.
     """
     singles = tokenize(text[:DESCRIPTION_MAX])
     pairs = [f"{one} {two}" for one, two in pairwise(singles)]
     wholes = [*singles, *pairs, " ".join(singles)]
     weight_by_id: dict[int, int] = {}
     for kind, texts, weight in (
-        ("t", wholes, WEIGHTS.whole),
-        ("p", wholes, WEIGHTS.whole),
-        ("b", pairs, WEIGHTS.pair),
+        ("t", wholes, WEIGHTS.asked),
+        ("p", wholes, WEIGHTS.asked),
+        ("b", pairs, WEIGHTS.asked),
+        ("s", _stems(singles), WEIGHTS.stem),
         ("w", singles, WEIGHTS.once),
     ):
         _add(weight_by_id, kind, texts, weight)
     return _pack(weight_by_id)
+
+
+def _stems(words: Iterable[str]) -> Iterator[str]:
+    return (word[:STEM] for word in words if len(word) >= STEM)
 
 
 def _add(weight_by_id: dict[int, int], kind: str, texts: Iterable[str], weight: int) -> None:
