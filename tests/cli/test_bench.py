@@ -9,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.support.command_line import Command
 
 import tollgauge as package
-from bench import BENCHES
+from bench import BENCHES, pay_twice
+from bench.pay_twice import Outcome, Results
+from bench.pay_twice_world import Fault
 
 SOURCE = Path(package.__file__).resolve().parent
 COMMAND = (sys.executable, "-c", "from tollgauge.cli import main; main()", "bench")
@@ -68,12 +71,15 @@ def test_benchmark_processes_start_from_any_folder(tmp_path: Path) -> None:
     assert json.loads(done.stdout) > 0
 
 
-def test_command_fails_for_a_client_that_signs_twice(tollgauge: Command) -> None:
-    program = SOURCE.parents[1] / "bench/purchases/official.py"
-    words = ["--seller", "fastapi", "--client", f"{sys.executable} {program} httpx"]
-    done = tollgauge("bench", "pay-twice", *words)
-    assert done.code == 1
-    assert "12 purchases" in done.out
+@pytest.mark.parametrize(("signed", "code"), [(1, 0), (2, 1)])
+def test_command_fails_for_a_client_that_signs_twice(
+    tollgauge: Command, monkeypatch: pytest.MonkeyPatch, signed: int, code: int
+) -> None:
+    bought = Outcome("pay", "fastapi", Fault.LOST_ANSWER, signed, settled=1, is_answered=True)
+    monkeypatch.setattr(pay_twice, "measure", lambda _clients, _sellers: Results((bought,)))
+    done = tollgauge("bench", "pay-twice", "--client", "pay")
+    assert done.code == code
+    assert f"1 purchases, signed twice {signed - 1}" in done.out
 
 
 def test_unknown_seller_is_rejected(tollgauge: Command) -> None:
