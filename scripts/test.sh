@@ -11,6 +11,7 @@ unset PYTHONDONTWRITEBYTECODE
 room=$(df --output=avail --block-size=1G /dev/shm 2>/dev/null | tail -n 1) || room=0
 if [ -z "${TMPDIR:-}" ] && [ "$room" -ge 8 ] && ! findmnt -no OPTIONS /dev/shm | grep -q noexec; then
   TMPDIR=$(mktemp -d /dev/shm/tollgauge-XXXXXX)
+  chmod 711 "$TMPDIR" # PostgreSQL, which does not run as root, has its files below
   export TMPDIR
   in_memory=$TMPDIR
 fi

@@ -252,7 +252,10 @@ def server(kept: Path, settings: dict[str, str] = SETTINGS) -> Iterator[Server]:
     installed = binaries()
     if installed is None:
         report_missing("PostgreSQL is missing: apt-get install postgresql")
-    folder = Path(tempfile.mkdtemp(prefix="tollgauge-pg-", dir="/tmp"))
+    # Pytest's folders are private and their paths too long for a Unix socket.
+    parent = Path(tempfile.gettempdir())
+    is_public = parent.stat().st_mode & 0o001
+    folder = Path(tempfile.mkdtemp(prefix="tollgauge-pg-", dir=parent if is_public else "/tmp"))
     postgres = Postgres(folder=folder, binaries=installed, user=unprivileged_user())
     if postgres.user is not None:
         shutil.chown(folder, postgres.user)
