@@ -8,6 +8,7 @@ descriptions, because clients load all of them in one list; /openapi.json has th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, Final
 
 from tollgauge.web.paid.product import Brief
@@ -31,6 +32,7 @@ def output_schema(answers: Iterable[Mapping[str, Any]], *, paid: bool) -> Schema
     return {"type": "object", "anyOf": [*answers, *others]}
 
 
+@cache  # each call of a tool needs the schemas of all free tools; pydantic takes 1 to 4 ms each
 def of_model(model: type[ResponseModel], *fields: str) -> Schema:
     """Return the schema of an answer, or of the named fields of it."""
     whole = model.model_json_schema(mode="serialization")
