@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from eth_account import Account
 from eth_account.messages import encode_typed_data
-from tests.support.http_service import WEATHER_ID, Running, configuration, fill, open_service
+from tests.support.http_service import WEATHER_ID, Running, configuration, open_service
 
+from tollgauge.config import Config
 from tollgauge.demo.chain import ACCOUNTS
 from tollgauge.web.edge.demo import DemoSettings
 
@@ -32,15 +34,20 @@ TYPED = {
 
 
 @pytest.fixture
-async def demo() -> AsyncIterator[Running]:
+def config(tmp_path: Path, market_database: Callable[[Path], str]) -> Config:
+    return configuration(store_url=market_database(tmp_path / "service.db"))
+
+
+@pytest.fixture
+async def demo(config: Config) -> AsyncIterator[Running]:
     settings = DemoSettings(buyer_key=BUYER.key, chain_name="tollgauge demo chain")
-    async with open_service(replace(configuration(), demo=settings)) as running:
+    async with open_service(replace(config, demo=settings)) as running:
         yield running
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Running]:
-    async with open_service(configuration()) as running:
+async def service(config: Config) -> AsyncIterator[Running]:
+    async with open_service(config) as running:
         yield running
 
 
@@ -81,7 +88,6 @@ async def test_unsupported_call_to_the_demo_wallet_returns_eip_1193_code(
 
 
 async def test_other_services_do_not_serve_the_demo_wallet(service: Running) -> None:
-    await fill(service, days=1)
     assert (await service.http.post("/demo/wallet", json={})).status_code == 404
     assert (await service.get("/demo/wallet.js")).status_code == 404
     assert (await service.get("/static/demo_wallet.js")).status_code == 404
@@ -94,7 +100,6 @@ async def test_other_services_do_not_serve_the_demo_wallet(service: Running) -> 
 
 
 async def test_demo_page_contains_only_its_own_chain(demo: Running) -> None:
-    await fill(demo, days=1)
     page = (await demo.get(f"/endpoint/{WEATHER_ID}/upgrade")).text
     assert "tollgauge demo chain" in page
     assert (await demo.get("/demo/wallet.js")).headers["content-type"].startswith("text/javascript")
@@ -105,7 +110,6 @@ async def test_demo_page_contains_only_its_own_chain(demo: Running) -> None:
 
 
 async def test_pages_show_loading_progress_and_refresh(demo: Running) -> None:
-    await fill(demo, days=1)
     loading = demo.service.loading
     loading.days, loading.percent = 30, 42
     words = "The demo is loading 30 days of history: 42%."

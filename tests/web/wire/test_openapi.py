@@ -264,7 +264,8 @@ async def test_small_answer_is_not_compressed(running: Running) -> None:
 
 
 async def test_fuzzer_finds_no_undocumented_response(running: Running, tmp_path: Path) -> None:
-    await fuzz(running.app, tmp_path, FUZZER)
+    phases = () if THOROUGH else ("--phases=examples,coverage",)
+    await fuzz(running.app, tmp_path, FUZZER, *phases)
 
 
 @dataclass
