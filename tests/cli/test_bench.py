@@ -13,7 +13,7 @@ import pytest
 from tests.support.command_line import Command
 
 import tollgauge as package
-from bench import BENCHES, pay_twice
+from bench import BENCHES, document, pay_twice
 from bench.pay_twice import Outcome, Results
 from bench.pay_twice_world import Fault
 
@@ -77,6 +77,7 @@ def test_command_fails_for_a_client_that_signs_twice(
 ) -> None:
     bought = Outcome("pay", "fastapi", Fault.LOST_ANSWER, signed, settled=1, is_answered=True)
     monkeypatch.setattr(pay_twice, "measure", lambda _clients, _sellers: Results((bought,)))
+    monkeypatch.setattr(document, "this_machine", lambda _at: "")  # it starts programs
     done = tollgauge("bench", "pay-twice", "--client", "pay")
     assert done.code == code
     assert f"1 purchases, signed twice {signed - 1}" in done.out
