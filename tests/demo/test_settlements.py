@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from tollgauge.core.score.score import Score, score_from_json
 from tollgauge.demo.anvil import ChainError
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.customers import DEMAND, SLOT_MS, DemoPurchase, first_sales, purchases, sale_at
-from tollgauge.demo.envelopes import BASE
+from tollgauge.demo.envelopes import BASE, POLYGON
 from tollgauge.demo.seed import configuration, forget_chain, load_past
 from tollgauge.demo.seller import offer_at
 from tollgauge.demo.sellers import SELLERS
@@ -77,7 +78,7 @@ async def test_chain_has_past_blocks_at_their_times_and_then_present_ones() -> N
     bought = list(purchases(began, now, present=now))
     expected: Counter[str] = Counter()
     for purchase in bought:
-        if not purchase.returned_to:
+        if not purchase.returned_to and purchase.network == BASE:
             expected[purchase.pay_to] += purchase.amount
     async with run_chain(began=began - HOUR_MS) as chain:
         sales = Settlements(chain)
@@ -89,9 +90,9 @@ async def test_chain_has_past_blocks_at_their_times_and_then_present_ones() -> N
             int((await chain.rpc("eth_getBlockByNumber", hex(n), False))["timestamp"], 16)
             for n in range(int(head["number"], 16) + 1)
         }
-        assert {purchase.at // 1000 for purchase in bought} < times
+        assert {purchase.at // 1000 for purchase in bought if purchase.network == BASE} < times
         assert int(head["timestamp"], 16) == now // 1000
-        sale = sale_at(now)
+        sale = replace(sale_at(now), network=BASE)
         before = await balance(chain, sale.pay_to)
         await sales.now([sale])
         # A payee that returns the money received the same amount before.
@@ -108,7 +109,7 @@ async def test_returned_money_leaves_the_wash_trader_unchanged() -> None:
             await sales.now([round_trip])
 
 
-_SOLD = ("weather", "tokenrisk", "whisper", "barometer", "anything", "chess")
+_SOLD = ("searchlight", "weather", "tokenrisk", "whisper", "barometer", "anything", "chess")
 
 
 async def test_index_finds_past_payments_and_scores_reflect_payers(
@@ -123,12 +124,14 @@ async def test_index_finds_past_payments_and_scores_reflect_payers(
         if purchase.pay_to == offer_at(purchase.seller, now).pay_to
     ]
     async with World.start(clock=app.now_ms, chain_began=began - HOUR_MS) as world:
-        await Settlements(world.chain).past(bought, until=app.now_ms())
+        for chain in world.chains:
+            await Settlements(chain).past(bought, until=app.now_ms())
         config = configuration(world, port=0, store_url=f"sqlite:///{tmp_path / 'demo.sqlite'}")
         async with app.open_resources(config) as service:
             await load_past(service.store, days=1, now=app.now_ms(), report=_ignore_progress)
-            while (await service.round("index-8453")).get("busy"):
-                pass
+            for loop in ("index-8453", "index-137"):
+                while (await service.round(loop)).get("busy"):
+                    pass
             while (await service.round("score")).get("scored"):
                 pass
             figures = await service.store.reading(ecosystem, now=app.now_ms())
@@ -144,9 +147,15 @@ async def test_index_finds_past_payments_and_scores_reflect_payers(
     for purchase in bought:
         paid[purchase.seller.label] += purchase.amount
     assert all(money.values())
-    assert {label: settlement.volume for label, settlement in money.items() if settlement} == {
+    assert {label: score.settled_volume for label, score in score_by_label.items()} == {
         label: paid[label] + (paid["seo"] if label == "anything" else 0) for label in score_by_label
     }
+    both = score_by_label["searchlight"]
+    assert both.coverage == {network: {"eip3009": "read"} for network in (BASE, POLYGON)}
+    assert both.settlement is not None
+    assert [other.network for other in both.settlement.others] == [POLYGON]
+    assert both.settlement.volume > 0
+    assert both.settlement.others[0].volume > 0
     assert figures.demand is not None
     assert figures.demand.volume == sum(paid.values())
     assert _activity(score_by_label["whisper"]) == _activity(score_by_label["fx"]) == 0

@@ -1,8 +1,8 @@
-"""An Ethereum node on loopback that looks like Base with native USDC.
+"""Ethereum nodes on loopback that look like Base and Polygon with native USDC.
 
-Anvil runs as chain 8453 with one block per transaction. The demo dollar (token/) has the address of
-native USDC. The node ends with this process, even if this process is killed. The facilitator sends
-the transactions that transfer money by authorization.
+Anvil runs as chain 8453 or 137 with one block per transaction. The demo dollar (token/) has the
+address of native USDC. A node ends with this process, even if this process is killed. The
+facilitator sends the transactions that transfer money by authorization on Base.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ import httpx
 
 from tollgauge.clients.peer import public_authorities
 from tollgauge.core.base.signature import derive_address
+from tollgauge.core.base.units import evm_chain_id
 from tollgauge.demo.anvil import ChainError, find_anvil
-from tollgauge.demo.envelopes import USDC
+from tollgauge.demo.envelopes import BASE, POLYGON, POLYGON_USDC, USDC
 from tollgauge.web.settings import LOOPBACK
 
-CHAIN_ID: Final = 8453
+NETWORK: Final = BASE
 CHAIN_NAME: Final = "tollgauge demo chain"
-NETWORK: Final = f"eip155:{CHAIN_ID}"
+TOKENS: Final = {BASE: USDC, POLYGON: POLYGON_USDC}
+"""The address of USDC on each of the demo's chains."""
 
 _KEYS: Final = (
     "0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80",
@@ -85,8 +87,10 @@ BUYER: Final = ACCOUNTS[1]
 class Chain:
     """A running local chain."""
 
-    def __init__(self, rpc_url: str, client: httpx.AsyncClient) -> None:
+    def __init__(self, rpc_url: str, client: httpx.AsyncClient, network: str = NETWORK) -> None:
         self.rpc_url = rpc_url
+        self.network = network
+        self.token = TOKENS[network]
         self.accounts = ACCOUNTS
         self._client = client
 
@@ -141,14 +145,14 @@ class Chain:
     async def mint(self, address: str, amount: int) -> None:
         """Mint atomic USDC for an address."""
         data = "0x40c10f19" + word(int(address, 16)) + word(amount)
-        call = {"from": self.accounts[-1].address, "to": USDC, "data": data}
+        call = {"from": self.accounts[-1].address, "to": self.token, "data": data}
         transaction = await self.rpc("eth_sendTransaction", call)
         await self.check([transaction])
 
 
 @contextlib.asynccontextmanager
 async def run_chain(
-    binary: Path | None = None, *, began: int | None = None
+    binary: Path | None = None, *, began: int | None = None, network: str = NETWORK
 ) -> AsyncIterator[Chain]:
     """Run a chain with USDC until the `with` block ends.
 
@@ -156,19 +160,20 @@ async def run_chain(
         binary: the anvil binary; by default the result of `find_anvil`.
         began: time of the first block (ms UTC); now by default. The chain's clock keeps its
             distance from the system clock until a block gets a later time.
+        network: a network of `TOKENS`.
 
     Raises:
         ChainError: anvil is missing or does not start.
     """
     with tempfile.TemporaryFile() as log:
-        process = _spawn(binary or find_anvil(), log, began=began)
+        process = _spawn(binary or find_anvil(), log, began=began, network=network)
         try:
             async with httpx.AsyncClient(
                 timeout=_ANSWER_SECONDS, trust_env=False, verify=public_authorities()
             ) as client:
-                chain = Chain(await _rpc_url(process, log), client)
+                chain = Chain(await _rpc_url(process, log), client, network)
                 await chain.rpc("anvil_setLoggingEnabled", False)  # noqa: FBT003 (wire value)
-                await chain.rpc("anvil_setCode", USDC, runtime_code())
+                await chain.rpc("anvil_setCode", chain.token, runtime_code())
                 yield chain
         finally:
             await asyncio.to_thread(_stop, process)
@@ -185,9 +190,12 @@ def artefact() -> dict[str, Any]:
     return dict(json.loads(text))
 
 
-def _spawn(binary: Path, log: IO[bytes], *, began: int | None) -> subprocess.Popen[bytes]:
+def _spawn(
+    binary: Path, log: IO[bytes], *, began: int | None, network: str
+) -> subprocess.Popen[bytes]:
     """Start anvil on a free port, in an environment that contains only HOME."""
-    anvil = [str(binary), "--chain-id", str(CHAIN_ID), "--host", LOOPBACK, "--port", "0"]
+    chain_id = str(evm_chain_id(network))
+    anvil = [str(binary), "--chain-id", chain_id, "--host", LOOPBACK, "--port", "0"]
     if began is not None:
         anvil += ["--timestamp", str(began // 1000)]
     command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *anvil]

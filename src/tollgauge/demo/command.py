@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -166,9 +166,10 @@ class _Demo:
         service, world, base_url = self.service, self.world, self.links["base"]
         if not self.options.once:
             on_ready(self.links)
-        sales, report = None, self._report(progress)
+        sales: list[Settlements] = []
+        report = self._report(progress)
         if isinstance(world, World):
-            sales = Settlements(world.chain)
+            sales = [Settlements(chain) for chain in world.chains]
             await _settle(sales, began=self.began, now=service.clock(), progress=report)
             world.chain_ready.set()
         days = self.options.history_days
@@ -270,26 +271,31 @@ async def _anvil(options: Options, say: Callable[[str], None]) -> tuple[Path | N
         return None, str(error)
 
 
-async def _settle(sales: Settlements, *, began: int | None, now: int, progress: Progress) -> None:
+async def _settle(
+    sales: Sequence[Settlements], *, began: int | None, now: int, progress: Progress
+) -> None:
     """Let customers pay the sellers since `began` (ms UTC), or make the first purchases now."""
-    if began is None:
-        progress(SALES, 0, 1)
-        await sales.now(list(first_sales(now)))
-        return
-    await sales.past(
-        list(purchases(began, now, present=now)),
-        until=app.now_ms(),
-        report=lambda done, total: progress(SALES, done, total),
-    )
+    for of_chain in sales:
+        if began is None:
+            progress(SALES, 0, 1)
+            await of_chain.now(list(first_sales(now)))
+            continue
+        await of_chain.past(
+            list(purchases(began, now, present=now)),
+            until=app.now_ms(),
+            report=lambda done, total: progress(SALES, done, total),
+        )
 
 
-async def _trade(sales: Settlements, stop: asyncio.Event) -> None:
+async def _trade(sales: Sequence[Settlements], stop: asyncio.Event) -> None:
     """Make a purchase every few seconds until the demo ends."""
     while not stop.is_set():
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), SALE_SECONDS)
             return
-        await sales.now([sale_at(app.now_ms())])
+        purchase = sale_at(app.now_ms())
+        for of_chain in sales:
+            await of_chain.now([purchase])
 
 
 async def _best(service: app.Opened) -> str:

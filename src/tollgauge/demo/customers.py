@@ -58,7 +58,8 @@ class Demand:
 class DemoPurchase:
     """One payment by authorization: atomic USDC from a payer to a seller's payee, at ms UTC.
 
-    `number` distinguishes purchases; `returned_to` receives the money from the payee, if set.
+    `number` distinguishes purchases; `returned_to` receives the money from the payee, if set;
+    `network` is the chain on which it is paid.
     """
 
     seller: Seller
@@ -68,6 +69,7 @@ class DemoPurchase:
     at: int
     number: int
     returned_to: str = ""
+    network: str = BASE
 
 
 RING: Final = tuple(f"carousel-{number}" for number in range(1, 7))
@@ -174,7 +176,14 @@ def _purchase(seller: Seller, demand: Demand, which: int, at: int, *, number: in
         at=at,
         number=number,
         returned_to=returned_to,
+        network=_draw_network(seller, at, number),
     )
+
+
+def _draw_network(seller: Seller, at: int, number: int) -> str:
+    """Return the chain on which a purchase is paid: one of those that the seller offers."""
+    networks = (seller.network, *seller.also_on)
+    return networks[roll("network", seller.label, at, number) % len(networks)]
 
 
 def _parties(label: str, buyers: Buyers, which: int) -> tuple[TestAccount, str]:

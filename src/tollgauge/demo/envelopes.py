@@ -18,11 +18,14 @@ Json = dict[str, Any]
 
 USDC: Final = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
 BASE: Final = "eip155:8453"
+POLYGON: Final = "eip155:137"
+POLYGON_USDC: Final = "0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359"
 BASE_SEPOLIA: Final = "eip155:84532"
 SOLANA: Final = "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp"
 
 _ASSETS: Final[dict[str, tuple[str, Json]]] = {
     BASE: (USDC, {"name": "USD Coin", "version": "2"}),
+    POLYGON: (POLYGON_USDC, {"name": "USD Coin", "version": "2"}),
     BASE_SEPOLIA: (
         "0x036CbD53842c5426634e7929541eC2318f3dCF7e",
         {"name": "USDC", "version": "2"},
@@ -34,12 +37,13 @@ _ASSETS: Final[dict[str, tuple[str, Json]]] = {
 }
 
 
-def v2_entry(seller: Seller, offer: DemoOffer) -> Json:
-    """Return an `accepts` entry of x402 v2."""
-    asset, extra = _ASSETS[seller.network]
+def v2_entry(seller: Seller, offer: DemoOffer, network: str = "") -> Json:
+    """Return an `accepts` entry of x402 v2, on the seller's network unless another is given."""
+    network = network or seller.network
+    asset, extra = _ASSETS[network]
     return {
         "scheme": "exact",
-        "network": seller.network,
+        "network": network,
         "amount": str(offer.amount),
         "asset": asset,
         "payTo": offer.pay_to,
@@ -60,7 +64,9 @@ def v2_envelope(seller: Seller, offer: DemoOffer, path: str) -> Json:
             "serviceName": seller.name,
             "tags": list(seller.tags),
         },
-        "accepts": [v2_entry(seller, offer)],
+        "accepts": [
+            v2_entry(seller, offer, network) for network in (seller.network, *seller.also_on)
+        ],
         "extensions": {"bazaar": bazaar(seller)},
     }
 

@@ -21,7 +21,7 @@ from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import FacilitatorSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config
-from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of
+from tollgauge.core.base.units import DAY_MS, MINUTE_MS, SECOND_MS, day_of, evm_chain_id
 from tollgauge.core.directory.listing import ListedItem, read_item
 from tollgauge.core.directory.seller_file import read
 from tollgauge.core.endpoint.identity import Endpoint, Perimeter
@@ -34,7 +34,7 @@ from tollgauge.db import schema
 from tollgauge.db.engine import Store, StoreSettings
 from tollgauge.demo import past
 from tollgauge.demo.announcing import file_at, turns
-from tollgauge.demo.chain import CHAIN_ID, CHAIN_NAME, NETWORK
+from tollgauge.demo.chain import CHAIN_NAME, TOKENS
 from tollgauge.demo.customers import ANCHORS
 from tollgauge.demo.directory import items_at
 from tollgauge.demo.seller import Seller, payee
@@ -140,7 +140,9 @@ def configuration(world: Sellers, *, port: int, store_url: str, signing_key: str
         config,
         sale=SaleSettings(pay_to=world.pay_to),
         facilitator=FacilitatorSettings(url=world.facilitator_url),
-        chains=(ChainSettings(network=NETWORK, nodes=(world.rpc_url,)),),
+        chains=tuple(
+            ChainSettings(network=chain.network, nodes=(chain.rpc_url,)) for chain in world.chains
+        ),
         demo=DemoSettings(buyer_key=world.buyer.key, chain_name=CHAIN_NAME),
     )
 
@@ -171,12 +173,14 @@ async def prepare(service: Opened, *, history_days: int, report: Progress) -> Ro
 
 
 def forget_chain(tx: Connection) -> None:
-    """Delete all indexed data of the local chain."""
+    """Delete all indexed data of the local chains."""
+    ids = [evm_chain_id(network) for network in TOKENS]
     for table in schema.metadata.sorted_tables:
         if "chain" in table.c:
-            tx.execute(table.delete().where(table.c.chain == CHAIN_ID))
-    volumes.unpublish(tx, CHAIN_ID)
-    periods.unpublish(tx, CHAIN_ID)
+            tx.execute(table.delete().where(table.c.chain.in_(ids)))
+    for chain_id in ids:
+        volumes.unpublish(tx, chain_id)
+        periods.unpublish(tx, chain_id)
 
 
 async def _has_earlier_demo(store: Store) -> bool:

@@ -81,6 +81,7 @@ class Seller:
     Attributes:
         kind: name of the behaviour, for tables and tests.
         same_host_as: label of the seller whose host it shares; empty if it has its own.
+        also_on: further networks of its offers.
         amounts: prices in atomic USDC, which change every `turn_ms` if there are several.
         payees: payees, which change every `turn_ms`; by default an address of the seller.
         listed_amount: the outdated price in the directory, if any.
@@ -110,6 +111,7 @@ class Seller:
     declares: bool = True
     version: int = 2
     network: str = "eip155:8453"
+    also_on: tuple[str, ...] = ()
     wire: Wire = Wire.OPEN
     latency_ms: int = 180
     trouble: int = 4

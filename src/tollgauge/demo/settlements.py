@@ -16,9 +16,9 @@ from typing import Any, Final
 from eth_keys.datatypes import PrivateKey
 from eth_utils.crypto import keccak
 
-from tollgauge.demo.chain import CHAIN_ID, Chain, TestAccount, word
+from tollgauge.core.base.units import evm_chain_id
+from tollgauge.demo.chain import Chain, TestAccount, word
 from tollgauge.demo.customers import DemoPurchase
-from tollgauge.demo.envelopes import USDC
 
 Report = Callable[[int, int], None]
 """Receives the number of settled purchases and the total."""
@@ -45,7 +45,9 @@ _SUBMIT: Final = (
 
 
 class Settlements:
-    """Submits purchases to the chain and tracks the next nonce of each sender."""
+    """Submits the purchases on a chain to it and tracks the next nonce of each sender. Purchases on
+    other chains are ignored.
+    """
 
     def __init__(self, chain: Chain) -> None:
         self._chain = chain
@@ -61,6 +63,7 @@ class Settlements:
         rejects a transaction.
         """
         hashes: list[str] = []
+        purchases = self._on_chain(purchases)
         async with self._chain.by_hand():
             done = 0
             for at, slot in groupby(purchases, key=lambda purchase: purchase.at):
@@ -74,15 +77,25 @@ class Settlements:
 
     async def now(self, purchases: Sequence[DemoPurchase]) -> None:
         """Settle purchases in one block now. Raises ChainError like `past`."""
+        purchases = self._on_chain(purchases)
+        if not purchases:
+            return
         async with self._chain.by_hand():
             hashes = await self._chain.send(await self._transactions(purchases))
             await self._chain.mine()
         await self._chain.check(hashes)
 
+    def _on_chain(self, purchases: Sequence[DemoPurchase]) -> list[DemoPurchase]:
+        return [purchase for purchase in purchases if purchase.network == self._chain.network]
+
     async def _transactions(self, purchases: Sequence[DemoPurchase]) -> list[dict[str, Any]]:
         """Return the transactions of purchases: funding of payers, payments, returned money."""
         calls = [
-            (self._submitter, data) for data in (*_funding(purchases), *map(_submission, purchases))
+            (self._submitter, data)
+            for data in (
+                *_funding(purchases),
+                *(_submission(purchase, self._chain) for purchase in purchases),
+            )
         ]
         calls += [
             (purchase.pay_to, _return(purchase)) for purchase in purchases if purchase.returned_to
@@ -105,7 +118,7 @@ class Settlements:
         self._nonces[sender] += 1
         return {
             "from": sender,
-            "to": USDC,
+            "to": self._chain.token,
             "data": data,
             "nonce": hex(nonce),
             "gas": _GAS,
@@ -127,7 +140,7 @@ def _funding(purchases: Sequence[DemoPurchase]) -> list[str]:
     return [_MINT + _address(owner) + word(amount) for owner, amount in sums.items()]
 
 
-def _submission(purchase: DemoPurchase) -> str:
+def _submission(purchase: DemoPurchase, chain: Chain) -> str:
     """Return the call of a purchase: the payer's authorization with its signature."""
     nonce = keccak(text=f"{purchase.seller.label} {purchase.at} {purchase.number}").hex()
     terms = (
@@ -139,7 +152,9 @@ def _submission(purchase: DemoPurchase) -> str:
         + nonce
     )
     struct = keccak(keccak(text=_AUTHORIZED) + bytes.fromhex(terms))
-    signature = _key(purchase.payer).sign_msg_hash(keccak(b"\x19\x01" + _domain() + struct))
+    signature = _key(purchase.payer).sign_msg_hash(
+        keccak(b"\x19\x01" + _domain(chain.network, chain.token) + struct)
+    )
     selector = keccak(text=_SUBMIT)[:4].hex()
     v, r, s = signature.v + 27, signature.r, signature.s
     return f"0x{selector}{terms}{word(v)}{word(r)}{word(s)}"
@@ -150,10 +165,10 @@ def _return(purchase: DemoPurchase) -> str:
 
 
 @cache
-def _domain() -> bytes:
+def _domain(network: str, token: str) -> bytes:
     """Return the EIP-712 domain of the token."""
     name, version = keccak(text="USD Coin"), keccak(text="2")
-    where = bytes.fromhex(word(CHAIN_ID) + _address(USDC))
+    where = bytes.fromhex(word(evm_chain_id(network)) + _address(token))
     return keccak(keccak(text=_DOMAIN) + name + version + where)
 
 

@@ -1,7 +1,7 @@
 """The demo's counterparties, which start and end together.
 
-They are a chain with USDC, a facilitator that settles for the service, a market of sellers with a
-directory, and a buyer with money. The service is not part of it and uses these addresses.
+They are two chains with USDC, a facilitator that settles for the service, a market of sellers with
+a directory, and a buyer with money. The service is not part of it and uses these addresses.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 
 from tollgauge.core.base.units import Clock
 from tollgauge.core.endpoint.identity import Perimeter
-from tollgauge.demo.chain import BUYER, Chain, TestAccount, run_chain
+from tollgauge.demo.chain import BUYER, TOKENS, Chain, TestAccount, run_chain
 from tollgauge.demo.facilitator import run_facilitator
 from tollgauge.demo.faults import Faults
 from tollgauge.demo.market import DemoMarket, run_market
@@ -84,11 +84,13 @@ class World(Sellers):
     Attributes:
         pay_to: payee of the service.
         buyer: a funded account.
-        chain: the local chain.
+        chain: the local chain that looks like Base.
+        polygon: the local chain that looks like Polygon.
         chain_ready: set when the chain's history is complete; payments are accepted after that.
     """
 
     chain: Chain
+    polygon: Chain
     facilitator_url: str
     pay_to: str
     buyer: TestAccount
@@ -96,8 +98,13 @@ class World(Sellers):
 
     @property
     def rpc_url(self) -> str:
-        """JSON-RPC URL of the local chain."""
+        """JSON-RPC URL of the local chain that looks like Base."""
         return self.chain.rpc_url
+
+    @property
+    def chains(self) -> tuple[Chain, ...]:
+        """All local chains."""
+        return self.chain, self.polygon
 
     @staticmethod
     @contextlib.asynccontextmanager
@@ -121,7 +128,12 @@ class World(Sellers):
             ChainError: anvil is not installed or does not start.
         """
         async with contextlib.AsyncExitStack() as stack:
-            chain = await stack.enter_async_context(run_chain(anvil, began=chain_began))
+            chain, polygon = [
+                await stack.enter_async_context(
+                    run_chain(anvil, began=chain_began, network=network)
+                )
+                for network in TOKENS
+            ]
             sellers = await stack.enter_async_context(Sellers.open(clock=clock, folder=folder))
             gas_payer = chain.accounts[0]
             chain_ready = asyncio.Event()
@@ -137,6 +149,7 @@ class World(Sellers):
             await chain.mint(BUYER.address, BUYER_FUNDS)
             yield World(
                 chain=chain,
+                polygon=polygon,
                 market=sellers.market,
                 facilitator_url=facilitator_url,
                 pay_to=PAY_TO,

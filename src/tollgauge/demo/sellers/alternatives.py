@@ -120,6 +120,7 @@ _WEB_SEARCH: Final = (
         behave=behaviours.perfect_v2,
         amounts=(5_000,),
         query=(("q", "tidal power"),),
+        also_on=("eip155:137",),
         latency_ms=320,
     ),
     Seller(
