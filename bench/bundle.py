@@ -6,7 +6,7 @@ delay of the event loop, during which requests would have waited; additional mem
 the signed file. Loading (guard/python) verifies, decompresses and checks the file.
 
 Every endpoint has a different address, price and score; one in 33 changed its address a few days
-ago. Goals: 8 MB, one second and 60 MB for the guard; 1 % of a core over an hour and 50 ms of delay
+ago. Goals: 8 MB, one second and 60 MB for the guard; 1% of a core over an hour and 50 ms of delay
 for the service.
 
 `python -m bench.bundle fill FILE ENDPOINTS`, `build FILE BODY` and `load BODY SIGNATURE` are those

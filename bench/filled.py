@@ -94,7 +94,7 @@ async def fill(
         endpoints: number of endpoints.
         now: time (ms UTC) of the newest data.
         days: number of closed days before today.
-        skewed: give two hosts 40 % of the endpoints each.
+        skewed: give two hosts 40% of the endpoints each.
         probes_too: give the copies probes as well, which takes most of the time. Without it, only
             the templates have probes.
     """

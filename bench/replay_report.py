@@ -51,7 +51,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class ResampledResponse(ResponseModel):
-    """The 95 % interval of a mean if providers are resampled with replacement."""
+    """The 95% interval of a mean if providers are resampled with replacement."""
 
     brier: tuple[float, float]
     log_loss: tuple[float, float]
@@ -187,7 +187,7 @@ def _losses(sums: Sums, horizon: str) -> tuple[int, float, float]:
 
 
 def _middle(values: list[float]) -> tuple[float, float]:
-    """Return the limits of the middle 95 % of the values."""
+    """Return the limits of the middle 95% of the values."""
     ordered = sorted(values)
     cut = len(ordered) // 40
     return round(ordered[cut], 6), round(ordered[-1 - cut], 6)
@@ -225,7 +225,7 @@ def report_lines(report: ReplayResponse) -> Iterator[str]:
     result = report.figures
     yield (
         f"policy {result.policy_version}: {report.lines} lines of {report.sites} sites, "
-        f"forecasts from {100 * report.sampled_share:.2f} % of them"
+        f"forecasts from {100 * report.sampled_share:.2f}% of them"
     )
     for name, interval in (
         ("payableNow", report.payable_now_resampled),
@@ -233,7 +233,7 @@ def report_lines(report: ReplayResponse) -> Iterator[str]:
     ):
         if interval is not None:
             yield (
-                f"{name}, resampled by {report.providers} providers, 95 %: Brier "
+                f"{name}, resampled by {report.providers} providers, 95%: Brier "
                 f"{interval.brier[0]:.6f} to {interval.brier[1]:.6f}, log loss "
                 f"{interval.log_loss[0]:.6f} to {interval.log_loss[1]:.6f}"
             )
@@ -266,7 +266,7 @@ def _horizon(title: str, horizon: HorizonResponse) -> Iterator[str]:
     for row in horizon.forecasters:
         auc = "-" if row.auc is None else f"{row.auc:.4f}"
         yield f"{row.name:20}{row.brier:>10.6f}{row.log_loss:>10.6f}{auc:>10}"
-    yield f"{'forecast in':20}{'count':>10}{'mean':>10}{'came true':>10}{'95 %':>16}"
+    yield f"{'forecast in':20}{'count':>10}{'mean':>10}{'came true':>10}{'95%':>16}"
     for bin_ in horizon.reliability:
         name = f"{bin_.low:.1f} to {bin_.high:.1f}"
         if bin_.note:
@@ -277,7 +277,7 @@ def _horizon(title: str, horizon: HorizonResponse) -> Iterator[str]:
 
 
 def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f} %"
+    return "-" if value is None else f"{100 * value:.2f}%"
 
 
 def _share_line(text: str, row: ShareResponse) -> str:

@@ -1,7 +1,7 @@
 """`tollgauge bench schedule`: the cost of choosing the next endpoints to probe.
 
 Measured are the claim of a wave of 64 hosts, the release of its leases, and the plan of all hosts'
-shares, with 1,000 and 100,000 endpoints. Two hosts have 88 % of the endpoints, and all are due. On
+shares, with 1,000 and 100,000 endpoints. Two hosts have 88% of the endpoints, and all are due. On
 SQLite and on PostgreSQL; CPU is that of this process. The details also contain elapsed times.
 """
 
@@ -129,7 +129,7 @@ async def costs(store: Store, size: int) -> dict[str, Any]:
 
 
 def generate_skewed(size: int) -> Iterator[Endpoint]:
-    """Yield due endpoints: 56 % of one host, 32 % of another."""
+    """Yield due endpoints: 56% of one host, 32% of another."""
     for number in range(size):
         share = number % 100
         host = f"h{number % 25_000}.example" if share >= 88 else "one.example.com"

@@ -162,7 +162,7 @@ def change_terms() -> Iterator[Attack]:
             0,
             "Each time counts as an increase",
         ),
-        ("price + 5 % every day", [start, *creeping], 0, steps),
+        ("price + 5% every day", [start, *creeping], 0, steps),
     ):
         now = START + (30 + days) * DAY_MS + HOUR_MS
         yield Attack(
@@ -242,7 +242,7 @@ def show_prober() -> Iterator[Attack]:
         SELLER.url, 24 * MINUTE_MS, PAYABLE, DOWN, start=START, until=START + 30 * DAY_MS
     )
     yield Attack(
-        trick="closed after each probe, open 24 minutes later (up 20 % of the time)",
+        trick="closed after each probe, open 24 minutes later (up 20% of the time)",
         without=probe_endpoint(
             alternate(7 * MINUTE_MS, 30 * MINUTE_MS, PAYABLE, DOWN)
         ).best_of_last_day(),

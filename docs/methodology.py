@@ -58,9 +58,9 @@ _DECISIONS: Final = """\
   divided.
 - Alternatives are `proceed` or `caution`; the leaderboard contains only `proceed`.
 - A leaderboard counts omitted endpoints of a site up to 1,000.
-- Alternatives with a probability of at least 85 % of being payable in 24 hours are listed first.
+- Alternatives with a probability of at least 85% of being payable in 24 hours are listed first.
   Within both groups, the order is by similarity, that probability, score and price. Ordered only
-  by probability, a dissimilar service could be first because of a difference of 0.1 %.
+  by probability, a dissimilar service could be first because of a difference of 0.1%.
 - A badge shows whole points, rounded down, if the advice allows payment; while the endpoint is
   down it shows only the outage.
 - Flags recommend a check before payment only if the advice allows payment.
@@ -240,7 +240,7 @@ def _silence(policy: Policy) -> str:
 
 
 def _below(permille: int) -> str:
-    return "any" if permille == 1_000 else f"below {permille // 10} %"
+    return "any" if permille == 1_000 else f"below {permille // 10}%"
 
 
 def _grades(policy: Policy) -> str:

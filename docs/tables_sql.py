@@ -16,7 +16,7 @@ _DIALECTS: Final[dict[str, sa.Dialect]] = {
     "postgresql": postgresql.dialect(),  # type: ignore[no-untyped-call]
 }
 _POSTGRESQL_SETTINGS: Final = """\
--- 1 % of these rows is deleted every day: vacuum after two days instead of twenty.
+-- 1% of these rows is deleted every day: vacuum after two days instead of twenty.
 ALTER TABLE probe SET (autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE probe_day SET (autovacuum_vacuum_scale_factor = 0.02);
 """

@@ -32,13 +32,13 @@ def series(tmp_path: Path) -> Path:
 def test_figures_are_printed_next_to_baselines(tollgauge: Command, series: Path) -> None:
     done = tollgauge("bench", "replay", str(series))
     assert done.code == 0, done.err
-    assert "policy 3: 384 lines of 2 sites, forecasts from 100.00 % of them" in done.out
+    assert "policy 3: 384 lines of 2 sites, forecasts from 100.00% of them" in done.out
     assert "payableNow compared with the next line within 2 h: 382 forecasts" in done.out
     # Two of 382 next lines differ from their previous line.
     assert f"last-probe          {2 / 382:>10.6f}" in done.out
     for name in ("Brier", "AUC", "base-rate", "uptime-30d", "proceed", "not enough data"):
         assert name in done.out
-    assert "next lines not payable, graded A or B: 16.67 % of 6" in done.out
+    assert "next lines not payable, graded A or B: 16.67% of 6" in done.out
 
 
 def test_json_contains_the_same_figures(tollgauge: Command, series: Path) -> None:

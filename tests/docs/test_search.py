@@ -57,5 +57,5 @@ def test_numbers_of_the_page_match_the_code() -> None:
     assert f"`limit` is {default} by default, at most {LIMIT_MAX}" in WORDS
     assert f"`GET /trust/endpoints`, {LIST_ROWS} per page" in WORDS
     assert QUERY_FRACTION == 10
-    assert f"below {QUERY_FLOOR} %, there is no result; others have at least a tenth" in WORDS
+    assert f"below {QUERY_FLOOR}%, there is no result; others have at least a tenth" in WORDS
     assert f"at most {FIRST_S:g} seconds, then return 503" in WORDS

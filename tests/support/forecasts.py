@@ -94,7 +94,7 @@ async def score_and_store(store: Store, id_: str, *, as_of: int, **changes: Any)
 
 
 def make_calibration() -> Calibration:
-    """Return two days of 95 % forecasts, 90 % of which came true; under policy 2 only a few."""
+    """Return two days of 95% forecasts, 90% of which came true; under policy 2 only a few."""
     return Calibration(
         first_day=20_454,
         last_day=20_455,

@@ -608,6 +608,6 @@ CREATE TABLE watch (
 CREATE INDEX ix_watch_endpoint_id_state ON watch (endpoint_id, state);
 CREATE INDEX ix_watch_expires_at ON watch (expires_at);
 CREATE INDEX ix_watch_state_due ON watch (state, due);
--- 1 % of these rows is deleted every day: vacuum after two days instead of twenty.
+-- 1% of these rows is deleted every day: vacuum after two days instead of twenty.
 ALTER TABLE probe SET (autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE probe_day SET (autovacuum_vacuum_scale_factor = 0.02);

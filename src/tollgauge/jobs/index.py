@@ -55,7 +55,7 @@ from tollgauge.store.chain import cursors, deposits, submitters, volumes, wallet
 from tollgauge.store.chain.cursors import Cursor
 
 LOOK_BACK_MS: Final = 10 * MINUTE_MS  # allowance for clocks of machines that write the ledger
-SHARE: Final = 100  # measuring the volume takes at most 1 % of the time; so does reconciliation
+SHARE: Final = 100  # measuring the volume takes at most 1% of the time; so does reconciliation
 LOOKUP_RETRY_MS: Final = 10 * MINUTE_MS  # pause after a node refused to return transactions
 _FORK_BATCH: Final = 32  # block hashes compared per request when looking for a fork
 

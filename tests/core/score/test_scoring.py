@@ -311,8 +311,8 @@ def test_settlements_that_are_not_indexed_are_not_called_absent() -> None:
         "unknown. Activity counts as 0 until they are. Start with a small payment."
     )
     assert "no-settlements" not in codes(not_indexed)
-    assert "less than 1 % of the last 30 days is indexed" in said[3_600_000]
-    assert "50 % of the last 30 days" in said[WINDOW_MS // 2]
+    assert "less than 1% of the last 30 days is indexed" in said[3_600_000]
+    assert "50% of the last 30 days" in said[WINDOW_MS // 2]
     assert [ms for ms, words in said.items() if "first buyers" in words] == [WINDOW_MS]
 
 

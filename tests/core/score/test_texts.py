@@ -18,7 +18,7 @@ CONTRADICTIONS = [
     (r"(?i)flawless|near-perfect", r"Avoid: grade"),
     (r"independent buyers|organic|customers", r"grade [CDF]"),
     (r"not expected to be within", r"Proceed: grade"),
-    (r"100\.0 % up", r"was never up"),
+    (r"100\.0% up", r"was never up"),
 ]
 """Pairs of texts that never appear in one summary."""
 

@@ -42,7 +42,7 @@ def test_uptime_has_a_word(up: int, scored: int, word: str | None) -> None:
 def test_good_summary_states_reason_then_advice_then_uptime() -> None:
     assert summary(score(payable())) == (
         "It could be paid when it was last checked. Proceed: grade A (85.0 of 100). "
-        "Flawless: 100.0 % up in 30 days (1,464 checks), 150 ms on average."
+        "Flawless: 100.0% up in 30 days (1,464 checks), 150 ms on average."
     )
 
 

@@ -120,11 +120,10 @@ def test_commands_have_short_lines(path: str, body: dict[str, Any]) -> None:
     (command,) = (text for _, text in programs(docs(route)) if f"{BASE}{path}" in text)
 
     assert max(map(len, command.splitlines())) <= 160
-    assert shlex.split(command.replace("\\\n", " "))[0] == "curl"
+    words = shlex.split(command.replace("\\\n", " "))
+    assert words[0] == "curl"
     if path != LINT_PATH:
-        assert json.loads(shlex.split(command.replace("\\\n", " "))[-1]) == body | {
-            "resource": KNOWN
-        }
+        assert json.loads(words[-1]) == body | {"resource": KNOWN}
 
 
 def test_shows_the_guard_settings_of_a_service_that_signs() -> None:

@@ -127,10 +127,10 @@ def test_provider_text_is_quoted_and_marked_unverified() -> None:
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_grade_of_a_summary_is_not_repeated_below_the_score(text: str) -> None:
-    summary = f"{text} Proceed: grade A (83.1 of 100). Flawless: 100.0 % up."
+    summary = f"{text} Proceed: grade A (83.1 of 100). Flawless: 100.0% up."
     words = read_page(endpoint(view(snapshot(summary=summary)))).words
     assert "Proceed: grade A" not in words.partition("Verdict")[2]
-    assert "Flawless: 100.0 % up." in words
+    assert "Flawless: 100.0% up." in words
 
 
 def test_breakdown_adds_up_and_names_caps_and_policy() -> None:

@@ -119,7 +119,7 @@ def test_settlements_are_compared_with_the_previous_period() -> None:
     for row in (
         "Figure 1 day 7 days 30 days",
         "Settled volume $45.00 +12.5% $90.00 \N{MINUS SIGN}25.0% $2,000.00",
-        "of it proven $5.00 +25.0% $30.00 +0.0% $700.00",
+        "Proven volume $5.00 +25.0% $30.00 +0.0% $700.00",
         "up to 2025-11-23",
     ):
         assert row in words
@@ -149,8 +149,8 @@ def test_volume_of_each_day_is_drawn_with_its_proven_part() -> None:
 def test_unmeasured_proven_figures_are_left_out() -> None:
     words = read_settlements(measured=False).words
     assert "they are not measured here" in words
-    assert "of it proven" not in words
-    assert "of them proven" not in words
+    assert "Proven volume" not in words
+    assert "Proven buyers" not in words
 
 
 def test_without_an_indexed_chain_the_page_states_it() -> None:

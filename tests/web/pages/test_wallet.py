@@ -79,7 +79,7 @@ async def test_page_shows_income_payers_endpoints_and_changes() -> None:
     for text in (
         "1 monitored endpoint of 1 host names this payTo address",
         "Settled volume $0.00 $40.00 $40.00",
-        "of it proven $0.00 $30.00 $30.00",
+        "Proven volume $0.00 $30.00 $30.00",
         "$10.00 25.0%",
         "https://old.example/ until 2025-11-24",
         "seen by probe",
@@ -90,7 +90,7 @@ async def test_page_shows_income_payers_endpoints_and_changes() -> None:
 async def test_proven_figures_are_absent_if_they_are_not_measured() -> None:
     words = page(wallet(measured=False)).words
     assert "is not measured here" in words
-    assert "of it proven" not in words
+    assert "Proven volume" not in words
 
 
 @pytest.mark.parametrize("text", HOSTILE)

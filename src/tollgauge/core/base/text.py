@@ -105,7 +105,7 @@ INJECTION_PHRASES: Final = (
 words; a text that matches the pattern contains at least one of them.
 """
 
-# Searching for a word takes 1 % of the time of matching a pattern, and few texts contain one.
+# Searching for a word takes 1% of the time of matching a pattern, and few texts contain one.
 _PATTERNS: Final = tuple(
     (word, re.compile(pattern, re.IGNORECASE))
     for pattern, words in INJECTION_PHRASES

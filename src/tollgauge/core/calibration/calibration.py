@@ -142,7 +142,7 @@ class Quality:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bin:
     """One row of a reliability table: forecasts from `low` to below `high` (thousandths; the last
-    bin includes 1000), their mean, and the share that came true with its 95 % bounds in
+    bin includes 1000), their mean, and the share that came true with its 95% bounds in
     thousandths; None with fewer than BIN_MIN forecasts.
     """
 

@@ -201,7 +201,7 @@ def _costliest(judgement: Judgement) -> str:
 
 
 def verdict(up: int, scored: int) -> str | None:
-    """Return the uptime as text: flawless at 100 %, near-perfect from 99.5, occasional misses from
+    """Return the uptime as text: flawless at 100%, near-perfect from 99.5, occasional misses from
     95, frequent outages from 80, unreliable above 0, failed every check at 0. With a single miss it
     is never flawless, with a single answer never failed every check. None without a check.
     """
@@ -236,7 +236,7 @@ def _without_outage(score: Score) -> str:
         reason = _missing_measure_text(score) if unmeasured else score.reason
         return f"{reason} {advice}.".lstrip()
     points = f"{score.score_tenths // 10}.{score.score_tenths % 10}"
-    uptime = f"{stats.uptime_tenths // 10}.{stats.uptime_tenths % 10} % up"
+    uptime = f"{stats.uptime_tenths // 10}.{stats.uptime_tenths % 10}% up"
     if score.recommendation in PAYABLE and score.is_payable and stats.verdict in _PRAISE:
         uptime = f"{str(stats.verdict).capitalize()}: {uptime}"
     speed = "" if stats.avg_latency_ms is None else f", {stats.avg_latency_ms:,} ms on average"

@@ -92,7 +92,7 @@ class Facts:
 
     @property
     def is_unprobeable(self) -> bool:
-        """Whether it was never payable, and bot walls refused 90 % of its probes in 7 days."""
+        """Whether it was never payable, and bot walls refused 90% of its probes in 7 days."""
         if self.was_payable:
             return False
         first = day_of(self.evidence.as_of) - UNPROBEABLE_DAYS + 1

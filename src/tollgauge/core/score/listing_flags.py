@@ -55,7 +55,7 @@ def first_contact(facts: Facts) -> Fired | None:
 
 @flag_rule(Severity.INFO)
 def low_confidence(facts: Facts) -> Fired | None:
-    """Scored probes cover less than 20 % of 720 hours."""
+    """Scored probes cover less than 20% of 720 hours."""
     share, (part, whole) = facts.policy.low_confidence, facts.confidence
     if not is_below((part, whole), share.as_integer_ratio()):
         return None
@@ -285,7 +285,7 @@ def no_settlements(facts: Facts) -> Fired | None:
         return None
     percent = half_up((min(facts.indexed_ms, WINDOW_MS), WINDOW_MS), 100)
     if percent < 100:
-        share = f"{percent} %" if percent else "less than 1 %"
+        share = f"{percent}%" if percent else "less than 1%"
         return Fired(
             f"No payment to its payTo was found yet; {share} of the last 30 days is indexed.",
             to_pay="Start with a small payment.",

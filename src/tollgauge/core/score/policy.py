@@ -96,9 +96,9 @@ class Policy:
         Row(
             name="activity",
             weight=15,
-            measures="P, read from the table below, of the payers who also spend at anchors, each "
-            "with a weight of at most 1 over all sellers; the smallest P that is left without any "
-            "one anchor",
+            measures="the points for P, read from the table below; P is the sum of the weights of "
+            "payers who also spend at anchors, without the anchor that adds most; the weights of a "
+            "payer are at most 1 over all sellers",
             absent="no settlement known, or anchors of fewer than two owners: 0",
         ),
         Row(
@@ -158,12 +158,12 @@ class Policy:
         ForecastCap(
             now=1_000,
             day=850,
-            cap=Cap("doubtful-tomorrow", 649, f"{_TOMORROW} is below 85 %."),
+            cap=Cap("doubtful-tomorrow", 649, f"{_TOMORROW} is below 85%."),
         ),
         ForecastCap(
             now=1_000,
             day=950,
-            cap=Cap("unsure-tomorrow", 809, f"{_TOMORROW} is below 95 %."),
+            cap=Cap("unsure-tomorrow", 809, f"{_TOMORROW} is below 95%."),
         ),
     )
     day_weights: tuple[int, ...] = (

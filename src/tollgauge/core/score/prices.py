@@ -73,7 +73,7 @@ def count_steps(prices: Iterable[Price]) -> Steps:
     """Count the price changes of one source, oldest first.
 
     A change is an *increase* if the new price is more than twice the usual price and more than
-    twice the upper quartile. It is another *counted change* if it differs by more than 10 % from
+    twice the upper quartile. It is another *counted change* if it differs by more than 10% from
     the usual price and from the price at the last counted change, at first from the first price.
     """
     increases = others = 0
@@ -179,5 +179,5 @@ def _comparable(quote: Quote) -> tuple[str, int]:
 
 
 def _differs(amount: int, other: int | None) -> bool:
-    """Return whether an amount differs by more than 10 % from another."""
+    """Return whether an amount differs by more than 10% from another."""
     return other is None or _TOLERANCE * abs(amount - other) > other

@@ -238,7 +238,7 @@ def latency_regression(slow_ms: Sequence[int], result: ProbeResult, baseline: Ba
         at=result.at,
         severity=Severity.WARN,
         reason=f"Responses take {result.timings.total} ms; half of them took {baseline.p50} ms or "
-        f"less before, and 95 % {baseline.p95} ms or less.",
+        f"less before, and 95% {baseline.p95} ms or less.",
         before={"p50LatencyMs": baseline.p50, "p95LatencyMs": baseline.p95},
         after={"latencyMs": result.timings.total},
         evidence={

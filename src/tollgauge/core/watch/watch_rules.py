@@ -3,7 +3,7 @@
 Rules (docs/watching.md):
 - a watch lasts 30 days; renewal adds 30 days to the remaining time;
 - at most 10 destinations, at most 5 per kind of field;
-- a failed delivery is retried after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, each ±20 %; the
+- a failed delivery is retried after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h, 10 h, each ±20%; the
   jitter is derived from the hash of the delivery ID, so it needs no randomness.
 
 docs/operating/database.md has the retention table with reasons; a test compares the two. Payments,

@@ -138,8 +138,8 @@ def within(days: int) -> str:
 
 
 def hours(ms: int) -> str:
-    """Format milliseconds as hours: `23.5 h`."""
-    return f"{tenths(ms * 10 // HOUR_MS)} h"
+    """Format milliseconds as hours: `23.5 h`, `3 h`."""
+    return f"{tenths(ms * 10 // HOUR_MS).removesuffix('.0')} h"
 
 
 def below(permille: int) -> str:

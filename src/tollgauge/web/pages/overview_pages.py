@@ -219,10 +219,10 @@ def _chain(chain: ChainPeriods, stats: Ecosystem) -> dict[str, object]:
     rows: list[tuple[str, list[tuple[str, str]]]] = []
     for title, name, write in (
         ("Settled volume", "volume", dollars),
-        ("of it proven", "proven_volume", dollars),
+        ("Proven volume", "proven_volume", dollars),
         ("Settlements", "settlements", labels.count),
         ("Buyers", "buyers", labels.count),
-        ("of them proven", "proven_buyers", labels.count),
+        ("Proven buyers", "proven_buyers", labels.count),
         ("Sellers", "sellers", labels.count),
     ):
         if measured or not name.startswith("proven"):

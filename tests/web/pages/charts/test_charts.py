@@ -292,7 +292,7 @@ def test_single_failure_is_visible_and_never_rounded_to_100_percent() -> None:
 def test_partly_measured_day_shows_its_duration_and_a_shorter_line() -> None:
     (whole,), (part,) = (covers(parse(uptime_bars((bar,)))) for bar in (day(48, 48), day(12, 12)))
     assert part == pytest.approx(whole / 4, abs=0.02)
-    assert uptime_text(day(12, 12)).endswith("up of 6.0 h")
+    assert uptime_text(day(12, 12)).endswith("up of 6 h")
 
 
 def test_excluded_probes_are_named_on_a_day_without_data() -> None:
@@ -305,7 +305,7 @@ def test_day_of_refusals_is_down_without_scored_probes() -> None:
     tree = parse(uptime_bars((bar,)))
     assert len(all_of(tree, "down")) == 1
     assert not all_of(tree, "up")
-    assert uptime_text(bar) == "2024-10-04: 0.0% up of 24.0 h, 48 left out"
+    assert uptime_text(bar) == "2024-10-04: 0.0% up of 24 h, 48 left out"
 
 
 def test_line_has_a_gap_for_days_without_data() -> None:

@@ -172,7 +172,7 @@ def volume_bars(key: str, days: Sequence[DaySum]) -> Markup:
     if days:
         elements.append(label(day_date(days[0].day), 0, _DAY_BARS[1] - 4))
         elements.append(label(day_date(days[-1].day), _DAY_BARS[0], _DAY_BARS[1] - 4, anchor="end"))
-    words = f"{len(days)} days, at most {dollars(top)} a day." if top else "No settlements."
+    words = f"{len(days)} days, at most {dollars(top)} per day." if top else "No settlements."
     return picture(key, "Settled volume by day", words, _DAY_BARS, *elements)
 
 
