@@ -326,7 +326,7 @@ def _holder(envelope: Any, path: str) -> Document:
     return at  # type: ignore[no-any-return]
 
 
-def _changed(entry: Document, **members: Any) -> Document:
+def _change(entry: Document, **members: Any) -> Document:
     return {key: value for key, value in {**entry, **members}.items() if value is not MISSING}
 
 
@@ -337,15 +337,15 @@ _ENTRIES: Final[dict[str, object]] = {
     "permit2 upfront": evm_entry("exact permit2", _BASE, paymentFlow="upfront"),
     "unknown flow": evm_entry("exact", _BASE, paymentFlow="later"),
     "capture": evm_entry("capture", _BASE),
-    "subscription": _changed(_EXACT, scheme="subscription"),
-    "upto without facilitator": _changed(_UPTO, extra=_DOMAIN),
-    "payee broken": _changed(_EXACT, payTo="0xYOUR_WALLET"),
-    "payee broken, upfront": _changed(
+    "subscription": _change(_EXACT, scheme="subscription"),
+    "upto without facilitator": _change(_UPTO, extra=_DOMAIN),
+    "payee broken": _change(_EXACT, payTo="0xYOUR_WALLET"),
+    "payee broken, upfront": _change(
         evm_entry("exact", _BASE, paymentFlow="upfront"), payTo="0xYOUR_WALLET"
     ),
-    "no domain": _changed(_EXACT, extra={}),
+    "no domain": _change(_EXACT, extra={}),
     "gateway": gateway_entry(_BASE),
-    "gateway without contract": _changed(
+    "gateway without contract": _change(
         gateway_entry(_BASE), extra={"name": "GatewayWalletBatched", "version": "1"}
     ),
     "gateway on another chain": gateway_entry(
@@ -353,15 +353,15 @@ _ENTRIES: Final[dict[str, object]] = {
     ),
     "solana": solana_entry("exact", _SOLANA_USDC),
     "solana upto": solana_entry("upto", _SOLANA_USDC),
-    "solana without fee payer": _changed(solana_entry("exact", _SOLANA_USDC), extra={}),
+    "solana without fee payer": _change(solana_entry("exact", _SOLANA_USDC), extra={}),
     "ton": ton_entry(_TON_USDT),
-    "ton without sponsor": _changed(ton_entry(_TON_USDT), extra={}),
-    "stellar": _changed(_EXACT, network="stellar:pubnet"),
-    "no amount": _changed(_EXACT, amount=MISSING),
-    "amount as number": _changed(_EXACT, amount=10_000),
-    "no network": _changed(_EXACT, network=MISSING),
-    "extra null": _changed(evm_entry("exact permit2", _BASE), extra=None),
-    "no timeout": _changed(_EXACT, maxTimeoutSeconds=MISSING),
+    "ton without sponsor": _change(ton_entry(_TON_USDT), extra={}),
+    "stellar": _change(_EXACT, network="stellar:pubnet"),
+    "no amount": _change(_EXACT, amount=MISSING),
+    "amount as number": _change(_EXACT, amount=10_000),
+    "no network": _change(_EXACT, network=MISSING),
+    "extra null": _change(evm_entry("exact permit2", _BASE), extra=None),
+    "no timeout": _change(_EXACT, maxTimeoutSeconds=MISSING),
     "text": "exact",
     "null": None,
     "empty object": {},
@@ -369,13 +369,13 @@ _ENTRIES: Final[dict[str, object]] = {
 """Entries that stand next to each other in `accepts`."""
 _V1_ENTRIES: Final[dict[str, object]] = {
     "exact": _V1_BASE,
-    "payee broken": _changed(_V1_BASE, payTo="0xYOUR_WALLET"),
-    "unknown network": _changed(_V1_BASE, network="some-new-chain"),
-    "unknown flow": _changed(_V1_BASE, extra={**_DOMAIN, "paymentFlow": "later"}),
-    "upfront": _changed(_V1_BASE, extra={**_DOMAIN, "paymentFlow": "upfront"}),
+    "payee broken": _change(_V1_BASE, payTo="0xYOUR_WALLET"),
+    "unknown network": _change(_V1_BASE, network="some-new-chain"),
+    "unknown flow": _change(_V1_BASE, extra={**_DOMAIN, "paymentFlow": "later"}),
+    "upfront": _change(_V1_BASE, extra={**_DOMAIN, "paymentFlow": "upfront"}),
     "solana": _V1_SOLANA,
-    "no resource": _changed(_V1_BASE, resource=MISSING),
-    "no amount": _changed(_V1_BASE, maxAmountRequired=MISSING),
+    "no resource": _change(_V1_BASE, resource=MISSING),
+    "no amount": _change(_V1_BASE, maxAmountRequired=MISSING),
     "text": "exact",
     "null": None,
 }

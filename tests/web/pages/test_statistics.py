@@ -150,7 +150,8 @@ def test_unmeasured_proven_figures_are_left_out() -> None:
     words = read_settlements(measured=False).words
     assert "they are not measured here" in words
     assert "Proven volume" not in words
-    assert "Proven buyers" not in words
+    assert words.count("Proven buyers") == 1
+    assert "of proven buyers" not in words
 
 
 def test_without_an_indexed_chain_the_page_states_it() -> None:
