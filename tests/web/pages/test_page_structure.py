@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from importlib import resources
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from jinja2 import nodes
 from tests.support.forecasts import empty_calibration, make_calibration
 from tests.support.page_reader import (
     BASE,
@@ -30,9 +32,22 @@ from tollgauge.core.score.score import Component
 from tollgauge.monitor.reports.endpoint import EndpointView
 from tollgauge.monitor.reports.snapshots import Provider, Snapshot
 from tollgauge.web.edge.problem import Problem
-from tollgauge.web.pages import views
+from tollgauge.web.pages import render, views
 from tollgauge.web.pages.overview_pages import provider_html
 from tollgauge.web.pages.render import ASSETS
+
+TEMPLATES = sorted(
+    entry.name for entry in resources.files("tollgauge.web.pages").joinpath("templates").iterdir()
+)
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_filters_of_template_exist(name: str) -> None:
+    # Jinja reports an unknown filter inside a condition only when the condition is true.
+    engine = render._ENGINE
+    assert engine.loader is not None
+    tree = engine.parse(engine.loader.get_source(engine, name)[0])
+    assert {one.name for one in tree.find_all(nodes.Filter)} <= engine.filters.keys()
 
 
 def home(*rows: Snapshot, **changes: Any) -> bytes:
