@@ -23,7 +23,6 @@ from x402.schemas import PaymentRequirements
 from tollgauge.clients.chain.logs import ChainLogs
 from tollgauge.clients.chain.rpc import Node
 from tollgauge.clients.chain.transactions import Transactions
-from tollgauge.core.chain.trace.answer import trace_json
 from tollgauge.core.chain.trace.result import Model
 from tollgauge.core.endpoint.identity import Endpoint, parse_resource
 from tollgauge.core.endpoint.terms import Quote
@@ -34,6 +33,7 @@ from tollgauge.jobs import index
 from tollgauge.jobs.index_visit import IndexSettings, IndexState
 from tollgauge.store.chain import transfers
 from tollgauge.store.endpoints import endpoints
+from tollgauge.web.wire.traces import trace_json
 
 PERMIT = "((address,uint256),uint256,uint256)"
 EXACT_SETTLE = f"settle({PERMIT},address,(address,uint256),bytes)"

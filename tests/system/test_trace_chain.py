@@ -17,10 +17,11 @@ from tollgauge.clients.chain.transactions import (
     NetworkNotConfiguredError,
     Transactions,
 )
-from tollgauge.core.chain.trace.answer import trace_files, trace_json
 from tollgauge.core.chain.trace.result import Model, TracedPayment, TraceStatus
+from tollgauge.core.chain.trace.saved_files import trace_files
 from tollgauge.demo.chain import run_chain
 from tollgauge.demo.envelopes import USDC
+from tollgauge.web.wire.traces import trace_json
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 _ROOT = Path(__file__).parents[2]

@@ -44,7 +44,8 @@ def trace(
     Saved files may come from a node, cast, viem, ethers, web3.py or
     Blockscout. Without a receipt, whether money moved is unknown.
     """
-    from tollgauge.core.chain.trace.answer import trace_files, trace_json
+    from tollgauge.core.chain.trace.saved_files import trace_files
+    from tollgauge.web.wire.traces import trace_json
 
     if bool(txhash) == bool(tx) or (txhash and (receipt or calls)):
         raise TollgaugeError(
@@ -58,7 +59,7 @@ def trace(
         with progress_bar() as progress:
             progress("querying a node", 0, 0)
             result = asyncio.run(_trace(load_config(config), txhash, network, model))
-    show(trace_json(result), _lines(result), as_json=as_json)
+    show(trace_json(result) | {"ledger": None}, _lines(result), as_json=as_json)
     raise typer.Exit(GOOD if result.payments else BAD)
 
 

@@ -27,7 +27,6 @@ from tests.support.trace_capture import (
     word,
 )
 
-from tollgauge.core.chain.trace.answer import trace_files, trace_json
 from tollgauge.core.chain.trace.nesting import ARRAYS
 from tollgauge.core.chain.trace.result import (
     DECODERS,
@@ -37,7 +36,9 @@ from tollgauge.core.chain.trace.result import (
     named_model,
     named_network,
 )
+from tollgauge.core.chain.trace.saved_files import trace_files
 from tollgauge.core.chain.trace.transaction import TraceInputError
+from tollgauge.web.wire.traces import trace_json
 
 _CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
 

@@ -43,6 +43,7 @@ from tollgauge.web.free.api import ModelsResponse, models
 from tollgauge.web.paid.gate import Gate
 from tollgauge.web.paid.product import PaidDependencies
 from tollgauge.web.paid.products import trace
+from tollgauge.web.wire.traces import PaymentTraceResponse
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 NOW = 1_795_000_000_000
@@ -76,7 +77,7 @@ class TraceClient:
         answer = await self.buy(body)
         assert answer.status_code == 200, answer.text
         document: dict[str, Any] = answer.json()
-        check_answer(trace.PaymentTraceResponse, document)
+        check_answer(PaymentTraceResponse, document)
         return document
 
     def _payment(self, nonce: int) -> dict[str, Any]:
@@ -444,4 +445,4 @@ async def test_catalogue_of_models_is_free() -> None:
 
 async def test_trace_example_matches_its_schemas() -> None:
     assert trace.PRODUCT.request.read(trace.PRODUCT.example)
-    check_answer(trace.PaymentTraceResponse, trace.PRODUCT.answer)
+    check_answer(PaymentTraceResponse, trace.PRODUCT.answer)

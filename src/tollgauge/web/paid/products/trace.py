@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
-import orjson
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from tollgauge.clients.chain.rpc import RpcError
@@ -26,9 +25,7 @@ from tollgauge.clients.chain.transactions import (
     NetworkNotConfiguredError,
     Transactions,
 )
-from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN, eip3009_assets, iso
-from tollgauge.core.chain.trace.answer import trace_json
-from tollgauge.core.chain.trace.calldata import Method
+from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, EVM_WORD_PATTERN, eip3009_assets
 from tollgauge.core.chain.trace.decode import not_found
 from tollgauge.core.chain.trace.reason import UNUSED
 from tollgauge.core.chain.trace.result import (
@@ -42,7 +39,6 @@ from tollgauge.core.chain.trace.result import (
 )
 from tollgauge.core.endpoint.identity import Resource
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.sale.payment_state import State
 from tollgauge.store.endpoints import endpoints
 from tollgauge.store.ledger.reconciliation import Key, PaymentSummary, payment_of
 from tollgauge.web.edge.problem import Problem
@@ -50,105 +46,19 @@ from tollgauge.web.paid.product import Call, PaidDependencies, Product, ToolSpec
 from tollgauge.web.paid.sale import HeldClaim
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.request_model import RequestedResource, RequestModel, invalid, refuse
-from tollgauge.web.wire.response_model import OneOf, ResponseModel, camel
+from tollgauge.web.wire.response_model import OneOf, camel, dump
+from tollgauge.web.wire.traces import (
+    AuthorizationUseResponse,
+    HintResponse,
+    LedgerResponse,
+    PaymentTraceResponse,
+)
 
 DEADLINE_S: Final = 25.0
 """Timeout of the nodes, well below the lease of a claim (web/paid/gate)."""
 _RETRY_S: Final = 5
 
 EXAMPLE: Final = {"txHash": "0x" + "5a" * 32, "network": "base-mainnet"}
-
-
-class BlockResponse(ResponseModel):
-    """The block of the transaction, with its current finality."""
-
-    number: int
-    hash: str | None
-    timestamp: str | None
-    finality: Annotated[str, OneOf(("latest", "safe", "finalized"))] | None
-
-
-class TokenResponse(ResponseModel):
-    """The token. Unless `amountUsd` is a number, its texts come from the contract, unverified."""
-
-    address: str
-    symbol: str | None
-    decimals: int | None
-
-
-class AuthorizationResponse(ResponseModel):
-    """The signed authorization: unix seconds as decimal strings, null if only logs are known."""
-
-    nonce: str
-    valid_after: str | None
-    valid_before: str | None
-
-
-class PaymentResponse(ResponseModel):
-    """One payment. `form` is `eip3009`, or `permit2` or `upto` through a Permit2 proxy. `method` is
-    null if it is not visible in logs or call data,
-    `amountUsd` for other tokens than known dollars, `logIndex` (of the Transfer) while pending.
-    """
-
-    form: str
-    method: Annotated[str, OneOf(Method)] | None
-    payer: str
-    payee: str
-    amount: str
-    amount_usd: float | None
-    token: TokenResponse
-    authorization: AuthorizationResponse | None = None
-    log_index: int | None
-
-
-class LedgerResponse(ResponseModel):
-    """The sale of this service that the transaction paid for, if any."""
-
-    match: bool
-    payment_id: str | None = None
-    route: str | None = None
-    at: str | None = None
-    status: Annotated[str, OneOf(State)] | None = None
-
-
-class HintResponse(ResponseModel):
-    """Whether a payment matches the current offer of the resource; null if it is unknown."""
-
-    resource: str
-    pay_to_matches: bool | None
-    amount_matches: bool | None
-
-
-class AuthorizationUseResponse(ResponseModel):
-    """The authorization in the request; `used` is also true if it was canceled on chain."""
-
-    payer: str
-    nonce: str
-    used: bool
-
-
-class PaymentTraceResponse(ResponseModel):
-    """The payments of a transaction; single fields describe the first payment. `authorization` is
-    present if the request contains one; `txHash` is null until a transaction uses it. `reason`
-    explains why there is no payment, or which part of the proof is missing.
-    """
-
-    tx_hash: str | None
-    authorization: AuthorizationUseResponse | None = None
-    network: str
-    chain_id: int
-    status: Annotated[str, OneOf(TraceStatus)]
-    block: BlockResponse | None
-    submitter: str | None
-    decoder: Annotated[str, OneOf(Model)]
-    payments: list[PaymentResponse]
-    payer: str | None
-    payee: str | None
-    amount: str | None
-    token: TokenResponse | None
-    ledger: LedgerResponse
-    hint: HintResponse | None = None
-    reason: str | None = None
 
 
 _Network = Annotated[str, OneOf((*NETWORKS, *NETWORKS.values())), AfterValidator(network_name)]
@@ -218,15 +128,11 @@ async def _answer(
     hint = None
     if request.hint_resource is not None:
         endpoint = await store.reading(endpoints.get, request.hint_resource.id)
-        hint = compare_price(request.hint_resource, endpoint.quote if endpoint else None, result)
-    document = trace_json(result, ledger=_ledger(row), hint=hint)
+        hint = _compare_price(request.hint_resource, endpoint.quote if endpoint else None, result)
+    use = None
     if request.nonce is not None:
-        document["authorization"] = {
-            "payer": request.payer,
-            "nonce": request.nonce,
-            "used": result.tx_hash is not None,
-        }
-    return orjson.dumps(document)
+        use = AuthorizationUseResponse.build(request, used=result.tx_hash is not None)
+    return dump(PaymentTraceResponse.of(result, ledger=_ledger(row), hint=hint, authorization=use))
 
 
 def _keys(request: TraceRequest, result: TraceResult) -> list[Key]:
@@ -282,34 +188,23 @@ def _not_configured(name: str) -> Problem:
     )
 
 
-def _ledger(row: PaymentSummary | None) -> dict[str, Any]:
-    if row is None:
-        return {"match": False}
-    return {
-        "match": True,
-        "paymentId": row.id,
-        "route": row.route,
-        "at": iso(row.at),
-        "status": row.state,
-    }
+def _ledger(row: PaymentSummary | None) -> LedgerResponse:
+    return LedgerResponse(match=False) if row is None else LedgerResponse.build(row, match=True)
 
 
-def compare_price(resource: Resource, quote: Quote | None, result: TraceResult) -> dict[str, Any]:
+def _compare_price(resource: Resource, quote: Quote | None, result: TraceResult) -> HintResponse:
     """Return whether a payment of the trace fits an advertised price; nulls if none is known.
 
     The amount is compared for payments to the advertised wallet, or for all payments if none went
     there. Dollars are compared with dollars, across chains too.
     """
-    hint: dict[str, Any] = {"resource": resource.url, "payToMatches": None, "amountMatches": None}
     if quote is None:
-        return hint
+        return HintResponse(resource=resource.url, pay_to_matches=None, amount_matches=None)
     to_wallet = [payment for payment in result.payments if payment.payee == quote.pay_to]
-    return hint | {
-        "payToMatches": bool(to_wallet),
-        "amountMatches": any(
-            _pays(payment, quote, result.network) for payment in to_wallet or result.payments
-        ),
-    }
+    amounts = (_pays(one, quote, result.network) for one in to_wallet or result.payments)
+    return HintResponse(
+        resource=resource.url, pay_to_matches=bool(to_wallet), amount_matches=any(amounts)
+    )
 
 
 def _pays(payment: TracedPayment, quote: Quote, network: str) -> bool:

@@ -1,24 +1,18 @@
-"""Traces as the JSON of the paid route, and traces of saved files."""
+"""Trace the payments of saved JSON-RPC objects."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
 
-from tollgauge.core.base.units import LAST_SECOND, SECOND_MS, iso_seconds
 from tollgauge.core.chain.trace import reason
 from tollgauge.core.chain.trace.decode import decode, not_found
 from tollgauge.core.chain.trace.result import (
     DEFAULT_NETWORK,
-    TracedPayment,
     TraceResult,
     named_model,
     named_network,
-    network_name,
 )
 from tollgauge.core.chain.trace.transaction import (
-    Block,
     Receipt,
     TraceInputError,
     merge_receipts,
@@ -81,73 +75,3 @@ def _receipt(tx: object, receipt: object | None) -> Receipt | None:
         return own
     given = read_receipt(receipt)
     return given if own is None else merge_receipts(given, own)
-
-
-def trace_json(
-    result: TraceResult,
-    *,
-    ledger: Mapping[str, Any] | None = None,
-    hint: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return a trace as the paid route's JSON object.
-
-    `ledger` is null without a ledger; `hint` and `reason` are omitted if they are None.
-    """
-    payments = [_payment(payment, result.network) for payment in result.payments]
-    first = payments[0] if payments else {}
-    document = {
-        "txHash": result.tx_hash,
-        "network": network_name(result.network),
-        "chainId": result.chain_id,
-        "status": result.status,
-        "block": None if result.block is None else _block(result.block),
-        "submitter": result.submitter,
-        "decoder": result.decoder,
-        "payments": payments,
-        "payer": first.get("payer"),
-        "payee": first.get("payee"),
-        "amount": first.get("amount"),
-        "token": first.get("token"),
-        "ledger": ledger,
-    }
-    optional = {"reason": result.reason, "hint": hint}
-    return document | {key: value for key, value in optional.items() if value is not None}
-
-
-def _block(block: Block) -> dict[str, Any]:
-    return {
-        "number": block.number,
-        "hash": block.hash,
-        "timestamp": _iso(block.at),
-        "finality": block.finality,
-    }
-
-
-def _payment(payment: TracedPayment, network: str) -> dict[str, Any]:
-    micro = payment.micro_usd(network)
-    return {
-        "form": payment.form,
-        "method": payment.method,
-        "payer": payment.payer,
-        "payee": payment.payee,
-        "amount": str(payment.amount),
-        "amountUsd": None if micro is None else micro / 10**6,
-        "token": asdict(payment.token),
-        "authorization": payment.nonce
-        and {
-            "nonce": payment.nonce,
-            "validAfter": _text(payment.valid_after),
-            "validBefore": _text(payment.valid_before),
-        },
-        "logIndex": payment.log_index,
-    }
-
-
-def _text(number: int | None) -> str | None:
-    """Return a uint256 as a decimal string, as in x402, because JSON numbers are too small."""
-    return None if number is None else str(number)
-
-
-def _iso(at: int | None) -> str | None:
-    """Return a time (ms UTC) in whole seconds; None if ISO 8601 cannot express it."""
-    return None if at is None or at // SECOND_MS > LAST_SECOND else iso_seconds(at)

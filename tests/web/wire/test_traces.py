@@ -16,20 +16,20 @@ from tests.support.trace_capture import (
     used_log,
 )
 
-from tollgauge.core.chain.trace.answer import trace_files, trace_json
+from tollgauge.core.chain.trace.saved_files import trace_files
+from tollgauge.web.wire.traces import HintResponse, LedgerResponse, PaymentTraceResponse
 
 
 def test_json_has_the_fields_of_the_contract() -> None:
-    shown = trace_json(
-        trace_files(
-            transaction_of(call(12_345)),
-            receipt_with(used_log(), transfer_log(12_345), blockTimestamp="0x65000000"),
-        ),
-        hint={"resource": "https://a.example/", "payToMatches": True, "amountMatches": None},
+    traced = trace_files(
+        transaction_of(call(12_345)),
+        receipt_with(used_log(), transfer_log(12_345), blockTimestamp="0x65000000"),
     )
+    hint = HintResponse(resource="https://a.example/", pay_to_matches=True, amount_matches=None)
+    shown = PaymentTraceResponse.of(traced, ledger=LedgerResponse(match=False), hint=hint)
     token = {"address": USDC, "symbol": "USDC", "decimals": 6}
     payer = PAYER.address.lower()
-    assert shown == {
+    assert shown.model_dump(by_alias=True) == {
         "txHash": TX,
         "network": "base-mainnet",
         "chainId": 8453,
@@ -63,6 +63,6 @@ def test_json_has_the_fields_of_the_contract() -> None:
         "payee": PAYEE,
         "amount": "12345",
         "token": token,
-        "ledger": None,
+        "ledger": {"match": False},
         "hint": {"resource": "https://a.example/", "payToMatches": True, "amountMatches": None},
     }
