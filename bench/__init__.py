@@ -4,8 +4,8 @@ Each measurement is a module with `run()`, which returns a Report (bench/measure
 goals. A peer is measured in the same run, so that the ratio can be compared between machines.
 `bench.document` runs all of them and writes docs/benchmarks.md.
 
-This package is not part of the installed distribution. `tollgauge.cli.bench` finds it in a
-checkout.
+This package is not part of the installed distribution. `tollgauge.cli.bench` finds its
+commands (bench/commands) in a checkout.
 """
 
 from __future__ import annotations
