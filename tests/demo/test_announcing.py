@@ -30,7 +30,7 @@ def test_file_announces_next_change_signed_by_current_payee() -> None:
         assert file is not None
         assert file.problems == ()
         (signed,) = file.announcements
-        item = signed.announcement
+        item = signed.statement
         assert item.before == offer_at(seller, turn_at - 1).pay_to
         assert item.after == offer_at(seller, turn_at).pay_to
         assert item.not_before * SECOND_MS == turn_at

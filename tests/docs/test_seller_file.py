@@ -43,8 +43,8 @@ def is_signed_by_the_old_payto(row: dict[str, Any]) -> bool:
     assert seller is not None
     assert seller.problems == ()
     (signed,) = seller.announcements
-    assert signed.announcement == announcement()
-    signer = recover_signer(text_digest(signed.announcement.text), signed.signature)
+    assert signed.statement == announcement()
+    signer = recover_signer(text_digest(signed.statement.text), signed.signature)
     return signer == announcement().before
 
 
@@ -95,8 +95,8 @@ def test_python_example_signs_a_list_of_sites() -> None:
     assert seller is not None
     assert seller.problems == ()
     (signed,) = seller.site_lists
-    assert signed.site_list.sites == ("other.com", "seller.dev")
-    signer = recover_signer(text_digest(signed.site_list.text), signed.signature)
+    assert signed.statement.sites == ("other.com", "seller.dev")
+    signer = recover_signer(text_digest(signed.statement.text), signed.signature)
     assert signer == announcement().before
 
 
@@ -107,7 +107,7 @@ def test_displayed_list_is_the_signed_text() -> None:
     seller = seller_file.read(json.dumps({"payToSites": [row]}).encode(), "api.example.com")
     assert seller is not None
     (signed,) = seller.site_lists
-    assert signed.site_list.text + "\n" == shown
+    assert signed.statement.text + "\n" == shown
 
 
 def test_displayed_text_is_the_signed_text() -> None:

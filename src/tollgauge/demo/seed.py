@@ -53,7 +53,7 @@ from tollgauge.store.endpoints import crawls, endpoints, ranking
 from tollgauge.store.probes import archive, probes
 from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.edge.middleware import EdgeSettings
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import SaleSettings
 from tollgauge.web.settings import ServerSettings
 from tollgauge.web.signing import SigningSettings, new_key
 
@@ -234,7 +234,7 @@ def _record_files(tx: Connection, *, start: int, end: int) -> None:
             at = turn_at - DAY_MS
             file = read(file_at(seller, at) or b"", seller.host)
             signed = file.announcements if file is not None else ()
-            announced = [item.announcement for item in signed]
+            announced = [item.statement for item in signed]
             seller_files.record(tx, seller.host, file, announced, now=at)
 
 

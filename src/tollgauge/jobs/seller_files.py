@@ -22,8 +22,7 @@ from tollgauge.core.directory.seller_file import (
     PATH,
     Announcement,
     SellerFile,
-    SignedAnnouncement,
-    SignedSiteList,
+    SignedStatement,
     SiteList,
     read,
 )
@@ -74,11 +73,10 @@ class SellerFiles:
         except ResourceError:  # a host that may no longer be requested
             result = Answer(status=404)
         file = _parse(result, host)
-        announced: tuple[Announcement, ...] = ()
-        lists: tuple[SiteList, ...] = ()
+        valid: list[Announcement | SiteList] = []
         if file is not None:
-            file, announced, lists = await self._verify(file)
-        await self.store.writing(self._store, host, result, file, announced, lists)
+            file, valid = await self._verify(file)
+        await self.store.writing(self._store, host, result, file, valid)
         return file is not None
 
     def _store(
@@ -87,77 +85,52 @@ class SellerFiles:
         host: str,
         result: Answer | Fault,
         file: SellerFile | None,
-        announced: tuple[Announcement, ...],
-        lists: tuple[SiteList, ...],
+        valid: list[Announcement | SiteList],
     ) -> None:
         """Store a host's file and release the host."""
         now = self.clock()
+        announced = [one for one in valid if isinstance(one, Announcement)]
+        lists = [one for one in valid if isinstance(one, SiteList)]
         gone = isinstance(result, Answer) and result.status in _GONE
         seller_files.record(tx, host, file, announced, lists, now=now, gone=gone)
         pause = max(self.host_gap_ms, min(pause_ms(result, now=now), HOST_PAUSE_MAX_MS))
         hosts.release(tx, {host: now + pause}, owner=self.owner, now=now)
 
-    async def _verify(
-        self, file: SellerFile
-    ) -> tuple[SellerFile, tuple[Announcement, ...], tuple[SiteList, ...]]:
-        """Return the file with problems of its signatures, and the announcements and lists with
-        valid ones.
+    async def _verify(self, file: SellerFile) -> tuple[SellerFile, list[Announcement | SiteList]]:
+        """Return the file with the problems of its statements, and the statements with valid
+        signatures.
         """
-        good, lists, problems = [], [], []
-        for signed in file.announcements:
-            problem = await self._find_problem(signed)
-            if problem:
+        valid: list[Announcement | SiteList] = []
+        problems = []
+        statements: tuple[SignedStatement[Announcement] | SignedStatement[SiteList], ...] = (
+            *file.announcements,
+            *file.site_lists,
+        )
+        for signed in statements:
+            if problem := await self._find_problem(signed.statement, signed.signature):
                 problems.append(f"`{signed.place}`: {problem}")
             else:
-                good.append(signed.announcement)
-        for entry in file.site_lists:
-            problem = await self._find_list_problem(entry)
-            if problem:
-                problems.append(f"`{entry.place}`: {problem}")
-            else:
-                lists.append(entry.site_list)
-        file = replace(file, problems=(*file.problems, *problems))
-        return file, tuple(good), tuple(lists)
+                valid.append(signed.statement)
+        return replace(file, problems=(*file.problems, *problems)), valid
 
-    async def _find_problem(self, signed: SignedAnnouncement) -> str:
-        """Return the problem of an announcement's signature, or an empty string."""
-        item = signed.announcement
-        if item.not_before * SECOND_MS < self.clock():
-            return ""  # in the past: stored earlier if it was announced in time
-        return await self._find_signature_problem(
-            item.network,
-            item.before,
-            item.text,
-            signed.signature,
-            member="from",
-            where="for this host",
-        )
-
-    async def _find_list_problem(self, signed: SignedSiteList) -> str:
-        """Return the problem of a list's dates or signature, or an empty string."""
-        item = signed.site_list
-        if not item.is_valid(self.clock()):
-            return "it has expired, or `issued` is in the future."
-        return await self._find_signature_problem(
-            item.network,
-            item.pay_to,
-            item.text,
-            signed.signature,
-            member="payTo",
-            where="of this list",
-        )
-
-    async def _find_signature_problem(
-        self, network: str, signer: str, text: str, signature: bytes, *, member: str, where: str
-    ) -> str:
-        digest = text_digest(text)
+    async def _find_problem(self, statement: Announcement | SiteList, signature: bytes) -> str:
+        """Return the problem of a statement's dates or signature, or an empty string."""
+        if isinstance(statement, Announcement):
+            if statement.not_before * SECOND_MS < self.clock():
+                return ""  # in the past: stored earlier if it was announced in time
+            signer, member, where = statement.before, "from", "for this host"
+        else:
+            if not statement.is_valid(self.clock()):
+                return "it has expired, or `issued` is in the future."
+            signer, member, where = statement.pay_to, "payTo", "of this list"
+        digest = text_digest(statement.text)
         if recover_signer(digest, signature) == signer:
             return ""
         wrong = f"the signature was not made by `{member}` over the text {where}."
         if self.prover is None:
             return wrong
         try:
-            accepted = await self.prover.accepts(network, signer, digest, signature)
+            accepted = await self.prover.accepts(statement.network, signer, digest, signature)
         except RpcError:
             return f"no node could verify the signature of the wallet `{member}`."
         return "" if accepted else wrong

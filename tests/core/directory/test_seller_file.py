@@ -51,7 +51,7 @@ def test_whole_file_is_read() -> None:
         True,
     )
     (signed,) = seller_file.announcements
-    assert signed.announcement == item
+    assert signed.statement == item
     assert recover_signer(text_digest(item.text), signed.signature) == OLD.address.lower()
     assert seller_file.problems == ()
 
@@ -87,7 +87,7 @@ def test_signature_is_valid_for_one_change_only(changed: dict[str, object]) -> N
 def test_checksummed_addresses_are_read_as_they_are_signed() -> None:
     item = announcement()
     written = row(item) | {"from": OLD.address, "to": NEW.address}
-    assert read_well(file(written)).announcements[0].announcement == item
+    assert read_well(file(written)).announcements[0].statement == item
 
 
 @pytest.mark.parametrize("text", [b"", b"<html>", b"[]", b'"x"', b"\xff", b"{", b"null"])

@@ -22,7 +22,7 @@ def read_lists(*rows: object) -> SellerFile:
 def test_well_formed_list_is_read() -> None:
     file = read_lists(list_row(site_list()))
     assert file.problems == ()
-    assert [one.site_list for one in file.site_lists] == [site_list()]
+    assert [one.statement for one in file.site_lists] == [site_list()]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
@@ -57,8 +57,7 @@ class Announcement:
     Attributes:
         network: CAIP-2.
         before, after: Addresses in lower-case hex. If `after` is VARIES, each offer will name
-        another
-            payTo.
+            another payTo.
         not_before: Earliest time of the change, in Unix seconds.
     """
 
@@ -84,15 +83,6 @@ class Announcement:
         """Return whether a change seen at a time (ms UTC) falls into the announced period."""
         begin = self.not_before * SECOND_MS
         return begin <= at <= begin + ANNOUNCED_MS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedAnnouncement:
-    """An announcement with its signature, not yet verified. `place` is its path in the file."""
-
-    announcement: Announcement
-    signature: bytes
-    place: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +120,12 @@ class SiteList:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignedSiteList:
-    """A list with its signature, not yet verified. `place` is its path in the file."""
+class SignedStatement(Generic[T]):
+    """An announcement or a list with its signature, not yet verified. `place` is its path in the
+    file.
+    """
 
-    site_list: SiteList
+    statement: T
     signature: bytes
     place: str
 
@@ -150,8 +142,8 @@ class SellerFile:
     contact: str = ""
     statement: str = ""
     opt_out: bool = False
-    announcements: tuple[SignedAnnouncement, ...] = ()
-    site_lists: tuple[SignedSiteList, ...] = ()
+    announcements: tuple[SignedStatement[Announcement], ...] = ()
+    site_lists: tuple[SignedStatement[SiteList], ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -196,8 +188,8 @@ def _entries(
     name: str,
     most: int,
     host: str,
-    parse: Callable[[Mapping[str, Any], str, str], T | str],
-) -> tuple[list[T], list[str]]:
+    parse: Callable[[Mapping[str, Any], str], T | str],
+) -> tuple[list[SignedStatement[T]], list[str]]:
     """Parse the signed entries of a member; return them and the problems of the others."""
     rows = content.get(name)
     rows = rows if isinstance(rows, list) else []
@@ -206,11 +198,12 @@ def _entries(
         problems.append(f"`{name}` has more than {most} entries: the others are ignored.")
     for index, row in enumerate(rows[:most]):
         place = f"{name}[{index}]"
-        entry = parse(row, host, place) if isinstance(row, dict) else "it is not an object."
+        entry = parse(row, host) if isinstance(row, dict) else "it is not an object."
         if isinstance(entry, str):
             problems.append(f"`{place}`: {entry}")
         else:
-            entries.append(entry)
+            signature = bytes.fromhex(row["signature"][2:])
+            entries.append(SignedStatement(statement=entry, signature=signature, place=place))
     return entries, problems
 
 
@@ -229,7 +222,7 @@ def _find_problem(
     return ""
 
 
-def _site_list(fields: Mapping[str, Any], host: str, place: str) -> SignedSiteList | str:
+def _site_list(fields: Mapping[str, Any], host: str) -> SiteList | str:
     """Parse one list of sites; return the problem if it is invalid."""
     texts = (_ON_NETWORK, ("payTo", EVM_ADDRESS_PATTERN, "an address of 20 bytes"))
     if problem := _find_problem(fields, texts, ("issued", "expires")):
@@ -245,20 +238,16 @@ def _site_list(fields: Mapping[str, Any], host: str, place: str) -> SignedSiteLi
         return f"`sites` does not contain `{site(host)}`, the site of this host."
     if not 0 < fields["expires"] - fields["issued"] <= LIST_VALID_MAX_S:
         return f"`expires` is not within {LIST_VALID_MAX_S // 86_400} days after `issued`."
-    return SignedSiteList(
-        site_list=SiteList(
-            network=fields["network"],
-            pay_to=fields["payTo"].lower(),
-            sites=tuple(sites),
-            issued=fields["issued"],
-            expires=fields["expires"],
-        ),
-        signature=bytes.fromhex(fields["signature"][2:]),
-        place=place,
+    return SiteList(
+        network=fields["network"],
+        pay_to=fields["payTo"].lower(),
+        sites=tuple(sites),
+        issued=fields["issued"],
+        expires=fields["expires"],
     )
 
 
-def _announcement(fields: Mapping[str, Any], host: str, place: str) -> SignedAnnouncement | str:
+def _announcement(fields: Mapping[str, Any], host: str) -> Announcement | str:
     """Parse one announcement; return the problem if it is invalid."""
     texts = (
         _ON_NETWORK,
@@ -267,14 +256,10 @@ def _announcement(fields: Mapping[str, Any], host: str, place: str) -> SignedAnn
     )
     if problem := _find_problem(fields, texts, ("notBefore",)):
         return problem
-    return SignedAnnouncement(
-        announcement=Announcement(
-            host=host,
-            network=fields["network"],
-            before=fields["from"].lower(),
-            after=fields["to"].lower(),
-            not_before=fields["notBefore"],
-        ),
-        signature=bytes.fromhex(fields["signature"][2:]),
-        place=place,
+    return Announcement(
+        host=host,
+        network=fields["network"],
+        before=fields["from"].lower(),
+        after=fields["to"].lower(),
+        not_before=fields["notBefore"],
     )
