@@ -30,7 +30,7 @@ from bench.child import print_json, start_child
 from bench.database import open_store
 from bench.measurement import Measurement, Report
 from tollgauge.clients.egress.client import Egress, EgressSettings
-from tollgauge.jobs.discover import Source, SourceKind, Tally
+from tollgauge.jobs.discover import CrawlOptions, Source, SourceKind, Tally
 from tollgauge.jobs.discover import run as crawl
 from tollgauge.jobs.discovery_files import load_files
 
@@ -94,7 +94,7 @@ async def from_file(first: str, second: str) -> dict[str, Any]:
         async with open_store(folder) as store:
 
             async def load(path: str, now: int) -> Tally:
-                (tally,) = await load_files(store, [Path(path)], source=None, now=now)
+                (tally,) = await load_files(store, [Path(path)], CrawlOptions(now=now), source=None)
                 return tally
 
             figures = {
@@ -115,10 +115,16 @@ async def from_pages(ca_file: str, port: str) -> None:
         source = Source("bench", SourceKind.BAZAAR, f"https://{directory.HOST}", pause_ms=0)
         try:
             async with open_store(Path(name)) as store:
-                print_json(await measure_crawl(partial(crawl, store, egress, source, now=_NOW)))
+                print_json(
+                    await measure_crawl(
+                        partial(crawl, store, egress, source, CrawlOptions(now=_NOW))
+                    )
+                )
                 await asyncio.to_thread(sys.stdin.readline)
                 print_json(
-                    await measure_crawl(partial(crawl, store, egress, source, now=_NOW + _HOUR_MS))
+                    await measure_crawl(
+                        partial(crawl, store, egress, source, CrawlOptions(now=_NOW + _HOUR_MS))
+                    )
                 )
         finally:
             await egress.close()

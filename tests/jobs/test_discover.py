@@ -20,7 +20,7 @@ from tollgauge.clients.egress.client import Egress
 from tollgauge.config import Config
 from tollgauge.core.endpoint.identity import Listing, parse_resource
 from tollgauge.db.engine import Store, StoreSettings
-from tollgauge.jobs.discover import Source, SourceKind, Tally, run
+from tollgauge.jobs.discover import CrawlOptions, Source, SourceKind, Tally, run
 from tollgauge.jobs.discovery_files import load_files, source_name
 from tollgauge.store.endpoints import endpoints, listings
 
@@ -95,7 +95,7 @@ def item(number: int, *, amount: str = "1000", **changes: Any) -> dict[str, Any]
 
 
 async def load_file(store: Store, path: Path, *, source: str | None, now: int) -> Tally:
-    (tally,) = await load_files(store, [path], source=source, now=now)
+    (tally,) = await load_files(store, [path], CrawlOptions(now=now), source=source)
     return tally
 
 
@@ -119,7 +119,7 @@ async def test_crawl_lists_the_entries_of_a_directory(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
     directory.items = [item(n) for n in range(25)]
-    tally = await run(store, egress, SOURCE, now=NOW)
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW))
     assert tally == Tally(
         source="bazaar", items=25, new=25, events=(("listed", 25),), complete=True
     )
@@ -131,7 +131,7 @@ async def test_bad_entries_are_counted_by_reason_and_skipped(
 ) -> None:
     bad = [None, 5, {}, "https://10.0.0.1/", item(1) | {"type": "mcp"}, {"resource": "ftp://x.dev"}]
     directory.items = [item(0), *bad, item(0) | {"resource": "http://s0.dev/x?y=1"}, item(2)]
-    tally = await run(store, egress, SOURCE, now=NOW)
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW))
     assert (tally.items, tally.new, tally.merged, tally.complete) == (9, 2, 1, True)
     assert dict(tally.skipped) == {
         "not-an-object": 2,
@@ -147,7 +147,7 @@ async def test_changes_between_two_crawls_become_events(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
     directory.items = [item(n) for n in range(4)]
-    await run(store, egress, SOURCE, now=NOW)
+    await run(store, egress, SOURCE, CrawlOptions(now=NOW))
     other = "0x" + "2" * 40
     sepolia = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
     directory.items = [
@@ -156,7 +156,7 @@ async def test_changes_between_two_crawls_become_events(
         item(2, network="eip155:84532", asset=sepolia),
         item(3) | {"accepts": []},
     ]
-    tally = await run(store, egress, SOURCE, now=NOW + HOUR)
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + HOUR))
     kinds = {"price-changed": 1, "payto-changed": 1, "network-changed": 1}
     assert dict(tally.events) == kinds
     assert (await events_of(store, "https://s0.dev/x"))[1:] == [
@@ -176,7 +176,7 @@ async def test_endpoint_is_delisted_by_a_complete_crawl_and_relisted_when_it_ret
 ) -> None:
     for index, kept in enumerate((3, 2, 3)):
         directory.items = [item(n) for n in range(kept)]
-        tally = await run(store, egress, SOURCE, now=NOW + index * HOUR)
+        tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + index * HOUR))
         assert tally.delisted == dict(tally.events).get("delisted", 0) == (1 if index == 1 else 0)
     kinds = [kind for kind, *_ in await events_of(store, "https://s2.dev/x")]
     assert kinds == ["listed", "delisted", "relisted"]
@@ -186,13 +186,13 @@ async def test_unreachable_source_delists_nothing(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
     directory.items = [item(n) for n in range(25)]
-    await run(store, egress, SOURCE, now=NOW)
+    await run(store, egress, SOURCE, CrawlOptions(now=NOW))
     directory.items = directory.items[:24]
     directory.down = 0
-    tally = await run(store, egress, SOURCE, now=NOW + HOUR)
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + HOUR))
     assert (tally.complete, tally.items, tally.problem) == (False, 0, "The source answered 500.")
     directory.down = 10
-    tally = await run(store, egress, SOURCE, now=NOW + 2 * HOUR)
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + 2 * HOUR))
     assert (tally.complete, tally.items, tally.delisted) == (False, 10, 0)
     assert await statuses(store, 25) == [Listing.LISTED] * 25
 
@@ -202,9 +202,9 @@ async def test_directory_that_suddenly_lists_nothing_delists_nothing(
     store: Store, egress: Egress, directory: Directory, items: list[Any]
 ) -> None:
     directory.items = [item(n) for n in range(3)]
-    await run(store, egress, SOURCE, now=NOW)
+    await run(store, egress, SOURCE, CrawlOptions(now=NOW))
     directory.items = items
-    tally = await run(store, egress, SOURCE, now=NOW + HOUR)
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + HOUR))
     assert (tally.complete, tally.delisted) == (False, 0)
     assert await statuses(store, 3) == [Listing.LISTED] * 3
 
@@ -213,12 +213,12 @@ async def test_interrupted_crawl_resumes_and_then_delists(
     store: Store, egress: Egress, directory: Directory
 ) -> None:
     directory.items = [item(n) for n in range(35)]
-    await run(store, egress, SOURCE, now=NOW)
+    await run(store, egress, SOURCE, CrawlOptions(now=NOW))
     directory.items = [item(n) for n in range(34)]
     directory.down = 20
-    assert not (await run(store, egress, SOURCE, now=NOW + HOUR)).complete
+    assert not (await run(store, egress, SOURCE, CrawlOptions(now=NOW + HOUR))).complete
     directory.down, directory.offsets = None, []
-    tally = await run(store, egress, SOURCE, now=NOW + 2 * HOUR)
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW + 2 * HOUR))
     assert directory.offsets[0] == 20
     assert (tally.complete, tally.delisted) == (True, 1)
     assert is_accounted(tally)
@@ -236,10 +236,10 @@ async def test_killed_crawl_rereads_less_than_one_transaction(
             raise RuntimeError("killed")
 
     with pytest.raises(RuntimeError, match="killed"):
-        await run(store, egress, source, now=NOW, progress=die_late)
+        await run(store, egress, source, CrawlOptions(now=NOW, progress=die_late))
     assert sum((await store.reading(endpoints.counts)).values()) == 1_000
     directory.offsets = []
-    tally = await run(store, egress, source, now=NOW + HOUR)
+    tally = await run(store, egress, source, CrawlOptions(now=NOW + HOUR))
     assert directory.offsets[0] == 1_000
     assert (tally.new, tally.complete) == (500, True)
 
@@ -249,7 +249,7 @@ async def test_entries_read_before_a_failure_are_recorded(
 ) -> None:
     directory.items = [item(n) for n in range(35)]
     directory.down = 20
-    tally = await run(store, egress, SOURCE, now=NOW)
+    tally = await run(store, egress, SOURCE, CrawlOptions(now=NOW))
     assert (tally.items, tally.new, tally.complete) == (20, 20, False)
     assert await statuses(store, 21) == [Listing.LISTED] * 20 + [None]
 
@@ -258,7 +258,7 @@ async def test_endpoint_of_two_sources_is_delisted_when_both_drop_it(
     store: Store, egress: Egress, directory: Directory, tmp_path: Path
 ) -> None:
     directory.items = [item(0), item(1)]
-    await run(store, egress, SOURCE, now=NOW)
+    await run(store, egress, SOURCE, CrawlOptions(now=NOW))
     path = tmp_path / "list.txt"
     path.write_text("https://s1.dev/x\nhttps://s2.dev/x\n")
     tally = await load_file(store, path, source="mine", now=NOW + 1)
@@ -268,7 +268,7 @@ async def test_endpoint_of_two_sources_is_delisted_when_both_drop_it(
     assert both.sources == ("bazaar", "mine")
     assert both.quote is not None
     directory.items = [item(0)]
-    assert (await run(store, egress, SOURCE, now=NOW + 2)).delisted == 0
+    assert (await run(store, egress, SOURCE, CrawlOptions(now=NOW + 2))).delisted == 0
     path.write_text("https://s2.dev/x\n")
     assert (await load_file(store, path, source="mine", now=NOW + 3)).delisted == 1
     assert await statuses(store, 3) == [Listing.LISTED, Listing.DELISTED, Listing.LISTED]
@@ -279,10 +279,15 @@ async def test_file_may_be_a_configured_source(
 ) -> None:
     path = tmp_path / "list.csv"
     path.write_text("url,method\nhttps://s1.dev/x,post\n")
-    tally = await run(store, egress, Source("mine", SourceKind.FILE, str(path)), now=NOW)
+    tally = await run(
+        store, egress, Source("mine", SourceKind.FILE, str(path)), CrawlOptions(now=NOW)
+    )
     assert (tally.new, tally.complete) == (1, True)
     gone = await run(
-        store, egress, Source("gone", SourceKind.FILE, str(tmp_path / "none")), now=NOW
+        store,
+        egress,
+        Source("gone", SourceKind.FILE, str(tmp_path / "none")),
+        CrawlOptions(now=NOW),
     )
     assert "cannot be read" in gone.problem
 
@@ -312,9 +317,8 @@ async def test_long_file_reports_progress(store: Store, tmp_path: Path) -> None:
     await load_files(
         store,
         [path],
+        CrawlOptions(now=NOW, progress=lambda done, total: heard.append((done, total))),
         source=None,
-        now=NOW,
-        progress=lambda done, total: heard.append((done, total)),
     )
     assert heard == [(1_000, 1_600), (1_600, 1_600)]
 

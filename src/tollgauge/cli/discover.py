@@ -139,14 +139,15 @@ async def _discover(
     name: str,
     **options: Any,
 ) -> tuple[Tally, ...]:
-    from tollgauge.jobs.discover import run
+    from tollgauge.jobs.discover import CrawlOptions, run
     from tollgauge.jobs.discovery_files import load_files
 
-    options |= {"now": service.clock(), "perimeter": service.config.egress.perimeter}
+    perimeter = service.config.egress.perimeter
+    crawl = CrawlOptions(now=service.clock(), perimeter=perimeter, **options)
     if directory is None:
         paths = [Path(source) for source in sources]
-        return await load_files(service.store, paths, source=name or None, **options)
-    return (await run(service.store, service.egress, directory, **options),)
+        return await load_files(service.store, paths, crawl, source=name or None)
+    return (await run(service.store, service.egress, directory, crawl),)
 
 
 def _directory(source: str, name: str, kind: str) -> Source | None:

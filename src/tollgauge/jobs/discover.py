@@ -43,6 +43,23 @@ Progress = Callable[[int, int], None]
 (0 if it announces none).
 """
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlOptions:
+    """The time of a crawl (ms UTC), and how it is made.
+
+    Attributes:
+        perimeter: The hosts that may be probed.
+        accept_shrink: Confirm that a source lists far fewer entries (`discovery.end_crawl`).
+        progress: Called after each page.
+    """
+
+    now: int
+    perimeter: Perimeter = PUBLIC
+    accept_shrink: bool = False
+    progress: Progress | None = None
+
+
 NAME_MAX: Final = 100
 EXAMPLES_MAX: Final = 3  # skipped entries shown per reason
 
@@ -166,20 +183,11 @@ class _Count:
         )
 
 
-async def run(
-    store: Store,
-    egress: Egress,
-    source: Source,
-    *,
-    now: int,
-    perimeter: Perimeter = PUBLIC,
-    accept_shrink: bool = False,
-    progress: Progress | None = None,
-) -> Tally:
+async def run(store: Store, egress: Egress, source: Source, options: CrawlOptions) -> Tally:
     """Crawl a source, continuing an unfinished crawl.
 
     A source that fails does not raise: the tally's `problem` states the reason and the crawl
-    remains unfinished. `accept_shrink`: see `discovery.end_crawl`.
+    remains unfinished.
 
     Raises:
         StoreUnavailable: The database cannot serve.
@@ -187,22 +195,12 @@ async def run(
     if source.kind == SourceKind.FILE:
         try:
             listing = await asyncio.to_thread(file.read, Path(source.location))
-            return await record_file(
-                store, source.name, listing, now=now, perimeter=perimeter, progress=progress
-            )
+            return await record_file(store, source.name, listing, options)
         except DirectoryError as error:
             return Tally(source=source.name, problem=str(error))
-    crawl = await store.writing(crawls.begin_crawl, source.name, now=now)
-    steps = _steps(egress, source, offset=crawl.offset, now=now)
-    return await _record(
-        store,
-        crawl,
-        steps,
-        now=now,
-        perimeter=perimeter,
-        accept_shrink=accept_shrink,
-        progress=progress,
-    )
+    crawl = await store.writing(crawls.begin_crawl, source.name, now=options.now)
+    steps = _steps(egress, source, offset=crawl.offset, now=options.now)
+    return await _record(store, crawl, steps, options)
 
 
 def _steps(egress: Egress, source: Source, *, offset: int, now: int) -> AsyncGenerator[Step, None]:
@@ -236,52 +234,33 @@ async def first_page(egress: Egress, source: Source, *, now: int) -> DirectoryPa
 
 
 async def run_all(
-    store: Store,
-    egress: Egress,
-    sources: Iterable[Source],
-    *,
-    clock: Clock,
-    perimeter: Perimeter,
+    store: Store, egress: Egress, sources: Iterable[Source], *, clock: Clock, perimeter: Perimeter
 ) -> dict[str, object]:
     """Crawl every source. The tally contains a summary or the problem of each."""
     tally: dict[str, object] = {}
     for source in sources:
-        crawl = await run(store, egress, source, now=clock(), perimeter=perimeter)
+        options = CrawlOptions(now=clock(), perimeter=perimeter)
+        crawl = await run(store, egress, source, options)
         tally[source.name] = crawl.problem or f"{crawl.new} new of {crawl.items}"
     return tally
 
 
 async def record_file(
-    store: Store,
-    source: str,
-    listing: DirectoryFile,
-    *,
-    now: int,
-    perimeter: Perimeter,
-    accept_shrink: bool = False,
-    progress: Progress | None,
+    store: Store, source: str, listing: DirectoryFile, options: CrawlOptions
 ) -> Tally:
     """Crawl a file's listing for the named source.
 
-    Entries are dated with the time that the file states. `accept_shrink`: see
-    `discovery.end_crawl`.
+    Entries are dated with the time that the file states.
 
     Raises:
         OldListingError: A newer listing of the source was already read.
         StoreUnavailable: The database cannot serve.
     """
     check_newer(source, listing.taken_at, last=await store.reading(crawls.last_taken, source))
-    crawl = await store.writing(crawls.begin_file, source, taken_at=listing.taken_at, now=now)
-    return await _record(
-        store,
-        crawl,
-        file.steps(listing),
-        now=now,
-        perimeter=perimeter,
-        accept_shrink=accept_shrink,
-        progress=progress,
-        file_problem=listing.problem,
+    crawl = await store.writing(
+        crawls.begin_file, source, taken_at=listing.taken_at, now=options.now
     )
+    return await _record(store, crawl, file.steps(listing), options, file_problem=listing.problem)
 
 
 def check_newer(source: str, taken_at: int | None, *, last: int | None) -> None:
@@ -303,13 +282,11 @@ async def _record(
     store: Store,
     crawl: Crawl,
     steps: AsyncGenerator[Step, None],
+    options: CrawlOptions,
     *,
-    now: int,
-    perimeter: Perimeter,
-    accept_shrink: bool,
-    progress: Progress | None,
     file_problem: str = "",
 ) -> Tally:
+    now, progress = options.now, options.progress
     count, whole, problem = _Count(crawl.source), False, ""
     offset = recorded = crawl.offset
 
@@ -323,7 +300,7 @@ async def _record(
     try:
         async with aclosing(steps):
             async for step in steps:
-                count.take(entries(step.page), perimeter)
+                count.take(entries(step.page), options.perimeter)
                 offset, whole = step.next_offset, step.page.complete is True
                 if offset - recorded >= STEP_SIZE:
                     await record()
@@ -337,6 +314,6 @@ async def _record(
     if problem:
         return count.tally(CrawlEnding(problem=problem))
     ending = await discovery.end_crawl(
-        store, crawl, whole=whole, accept_shrink=accept_shrink, now=now
+        store, crawl, whole=whole, accept_shrink=options.accept_shrink, now=now
     )
     return count.tally(replace(ending, problem=ending.problem or file_problem))

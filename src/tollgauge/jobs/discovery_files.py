@@ -24,10 +24,10 @@ from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.base.text import clean_text
 from tollgauge.core.directory.discovery import looks_same
 from tollgauge.core.directory.listing import ListedItem, read_item
-from tollgauge.core.endpoint.identity import PUBLIC, Perimeter
+from tollgauge.core.endpoint.identity import Perimeter
 from tollgauge.db import meta
 from tollgauge.db.engine import Store
-from tollgauge.jobs.discover import NAME_MAX, Progress, Tally, check_newer, record_file
+from tollgauge.jobs.discover import NAME_MAX, CrawlOptions, Tally, check_newer, record_file
 from tollgauge.store.endpoints import crawls
 
 _SUSPICIOUS: Final = "suspicious-file:"  # prefix of the `meta` key of a suspicious file's digest
@@ -58,14 +58,7 @@ class _Planned:
 
 
 async def load_files(
-    store: Store,
-    paths: Sequence[Path],
-    *,
-    source: str | None,
-    now: int,
-    perimeter: Perimeter = PUBLIC,
-    accept_shrink: bool = False,
-    progress: Progress | None = None,
+    store: Store, paths: Sequence[Path], options: CrawlOptions, *, source: str | None
 ) -> tuple[Tally, ...]:
     """Crawl each file and return the tallies in the order of loading.
 
@@ -74,12 +67,8 @@ async def load_files(
     Args:
         store: The store.
         paths: The files.
+        options: `accept_shrink` also accepts a file that was loaded before.
         source: The name of the source of all files, if given.
-        now: Current time in ms UTC.
-        perimeter: The hosts that may be probed.
-        accept_shrink: Confirm that a directory lists far fewer entries than before, even with a
-            file that was loaded before.
-        progress: Called after each page.
 
     Raises:
         DirectoryError: A file cannot be read. All errors except StoreUnavailable are raised before
@@ -89,24 +78,17 @@ async def load_files(
         RepeatedFileError: The file is the suspicious crawl that needs a second one to agree.
         StoreUnavailable: The database cannot serve.
     """
+    perimeter = options.perimeter
     planned = [await asyncio.to_thread(_plan, path, source, perimeter) for path in paths]
     if all(plan.taken_at is not None for plan in planned):
         planned.sort(key=lambda plan: plan.taken_at or 0)
     await _check_sources(store, planned)
-    await _check_order(store, planned, now=now)
-    if not accept_shrink:
+    await _check_order(store, planned, now=options.now)
+    if not options.accept_shrink:
         await _check_repeated(store, planned)
     tallies: list[Tally] = []
     for plan in planned:
-        tally = await record_file(
-            store,
-            plan.source,
-            plan.listing,
-            now=now,
-            perimeter=perimeter,
-            accept_shrink=accept_shrink,
-            progress=progress,
-        )
+        tally = await record_file(store, plan.source, plan.listing, options)
         digest = await asyncio.to_thread(_digest, plan.path) if tally.suspicious else ""
         await store.writing(meta.put, _SUSPICIOUS + plan.source, digest)
         tallies.append(tally)
