@@ -57,7 +57,7 @@ from tollgauge.store.probes import archive, probes
 from tollgauge.store.probes.probes import NewProbe
 from tollgauge.store.scores import scores
 from tollgauge.web.edge.middleware import EdgeSettings
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import SaleSettings
 from tollgauge.web.settings import ServerSettings, listen
 
 CATALOGUE: Final = 2_000

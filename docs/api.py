@@ -23,7 +23,7 @@ from tollgauge.config import Config
 from tollgauge.db.engine import StoreSettings
 from tollgauge.web import routes
 from tollgauge.web.dependencies import Dependencies
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import SaleSettings
 from tollgauge.web.settings import ServerSettings
 
 Json = Mapping[str, Any]

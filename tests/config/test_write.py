@@ -10,10 +10,10 @@ from tollgauge.clients.chain.nodes import ChainSettings
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.webhooks import WatchSettings
 from tollgauge.config import Config, ConfigError, load
-from tollgauge.config.template import toml_text
 from tollgauge.core.probe.schedule import Cadence
 from tollgauge.db.engine import StoreSettings
 from tollgauge.demo.chain import ACCOUNTS
+from tollgauge.demo.folder import toml_text
 from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.web.edge.demo import DemoSettings

@@ -27,7 +27,7 @@ from tollgauge.web import routes as web
 from tollgauge.web.edge.cache import AnswerCache
 from tollgauge.web.edge.health import CAUSES, EVERY_MS
 from tollgauge.web.edge.middleware import Edge, EdgeSettings
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import SaleSettings
 from tollgauge.web.settings import ServerSettings
 from tollgauge.web.signing import SigningSettings
 

@@ -128,7 +128,7 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
             return await gate.serve(request, sale(folder))
         except Problem as problem:
             return problem.response()
-        except StoreUnavailable:  # as web/errors does
+        except StoreUnavailable:  # as web/routes does
             return store_unavailable().response()
 
     app = Starlette(routes=[Route("/v1/a", answer, methods=["POST"])])

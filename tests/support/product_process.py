@@ -30,8 +30,7 @@ from tollgauge.db.engine import StoreSettings
 from tollgauge.web import routes as web
 from tollgauge.web.paid import gate
 from tollgauge.web.paid.gate import Gate
-from tollgauge.web.paid.sale import HeldClaim
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import HeldClaim, SaleSettings
 from tollgauge.web.paid.settle import Settler
 from tollgauge.web.settings import ServerSettings
 

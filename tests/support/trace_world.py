@@ -28,7 +28,7 @@ from tollgauge.demo.envelopes import USDC
 from tollgauge.demo.serving import serve
 from tollgauge.demo.world import PAY_TO
 from tollgauge.web import routes as web
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import SaleSettings
 from tollgauge.web.settings import ServerSettings
 
 NETWORK = "eip155:8453"

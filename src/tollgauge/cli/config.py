@@ -1,9 +1,13 @@
-"""`tollgauge init` writes a configuration file; `tollgauge config check` validates one."""
+"""`tollgauge init` writes a configuration file; `tollgauge config check` validates one; `tollgauge
+anchors suggest` lists candidates for `[demand] anchors` (docs/operating/anchors.md).
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,13 +20,17 @@ from tollgauge.cli.terminal import (
     Json,
     errors,
     load_config,
+    load_existing,
     print_error,
     show,
+    with_store,
     write_new_file,
 )
+from tollgauge.core.base.units import DAY_MS, dollars
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --help is quick
     from tollgauge.config import Config
+    from tollgauge.store.chain.anchor_candidates import AnchorCandidate
 
 
 def init(
@@ -107,3 +115,43 @@ def _summary(config: Config) -> dict[str, object]:
         "sources": [source.name for source in config.sources],
         "references": config.references,
     }
+
+
+anchors_app = typer.Typer(help="Find sellers that can prove payers.", no_args_is_help=True)
+
+
+@anchors_app.callback()
+def anchors_commands() -> None:
+    """Find sellers that can prove payers."""
+
+
+@anchors_app.command(name="suggest")
+def suggest(
+    config: ConfigFile = None,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number of candidates.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List candidates by what payers spend there who are proven at another anchor, then by age.
+
+    Wallets and volume that prove nothing do not count. Nothing is added: check each candidate by
+    hand, and name those that you choose in the configuration.
+    """
+    from tollgauge.app import now_ms
+    from tollgauge.store.chain import anchor_candidates
+
+    candidates = with_store(
+        load_existing(config),
+        lambda store: store.reading(anchor_candidates.rank_candidates, now=now_ms(), limit=limit),
+    )
+    rows = [asdict(candidate) for candidate in candidates]
+    show({"candidates": rows}, _candidate_lines(candidates), as_json=as_json)
+
+
+def _candidate_lines(candidates: Sequence[AnchorCandidate]) -> Iterator[str]:
+    if not candidates:
+        yield "No seller with an indexed payTo is known yet."
+    for one in candidates:
+        yield (
+            f"{one.site}  {one.address}  known for {one.age_ms // DAY_MS} days, "
+            f"{one.proven_payers} proven payers spent {dollars(one.proven_volume)}"
+        )

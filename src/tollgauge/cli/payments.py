@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # heavy: loaded by the functions that need them, so that --he
     from tollgauge.store.ledger.attempts import Attempt
     from tollgauge.store.ledger.payments import LedgerRow
     from tollgauge.store.ledger.reconciliation import UnattributedDeposit
-    from tollgauge.web.paid.sale_settings import SaleSettings
+    from tollgauge.web.paid.sale import SaleSettings
 
 _COLUMNS: Final = ("sales", "settled", "received", "unattributed", "awaited", "difference")
 

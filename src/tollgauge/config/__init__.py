@@ -46,7 +46,7 @@ from tollgauge.jobs.index_visit import DemandSettings, IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
 from tollgauge.web.edge.demo import DemoSettings
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import SaleSettings
 from tollgauge.web.settings import ServerSettings
 from tollgauge.web.signing import SigningSettings
 

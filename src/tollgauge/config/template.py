@@ -1,7 +1,7 @@
-"""The TOML that tollgauge writes: the commented template of `tollgauge init`, and a configuration.
+"""The configuration file that `tollgauge init` writes.
 
-In the template every value is commented out, so that a file contains only what its operator
-changed and newer defaults apply. A section without a description is left out.
+Every value is commented out, so that a file contains only what its operator changed and newer
+defaults apply. A section without a description is left out.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import json
 import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
-
-from pydantic import TypeAdapter
 
 from tollgauge.config import Config
 from tollgauge.config.read import FILE
@@ -37,15 +35,6 @@ def template() -> str:
         if section.description:
             lines += _describe_section(section)
     return "\n".join(lines).rstrip() + "\n"
-
-
-def toml_text(config: Config) -> str:
-    """Return a file from which `load` reads the same configuration.
-
-    It contains only what differs from the defaults. Secrets are included: the caller decides
-    whether the file may contain them (`tollgauge demo` has none).
-    """
-    return "".join(_write_tables(TypeAdapter(Config).dump_python(config, exclude_defaults=True)))
 
 
 def toml_value(value: Any) -> str:
@@ -79,23 +68,3 @@ def _describe_section(section: Section) -> Iterator[str]:
 
 def _comment(text: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ")
-
-
-def _write_tables(values: Mapping[str, Any], header: str = "", path: str = "") -> Iterator[str]:
-    """Yield the values of a table, then its nested tables."""
-    tables: list[tuple[str, str, Mapping[str, Any]]] = []
-    lines = []
-    for key, value in values.items():
-        inner = f"{path}.{key}".lstrip(".")
-        if isinstance(value, Mapping):
-            tables.append((f"[{inner}]\n", inner, value))
-        elif isinstance(value, tuple) and value and isinstance(value[0], Mapping):
-            tables += [(f"[[{inner}]]\n", inner, table) for table in value]
-        else:
-            lines.append(
-                f"{key if key.isidentifier() else toml_value(key)} = {toml_value(value)}\n"
-            )
-    if lines:
-        yield "".join((header, *lines, "\n"))
-    for inner_header, inner, table in tables:
-        yield from _write_tables(table, inner_header, inner)

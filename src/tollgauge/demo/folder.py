@@ -10,17 +10,17 @@ import contextlib
 import fcntl
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
-from tollgauge.config.template import toml_text
+from pydantic import TypeAdapter
+
+from tollgauge.config import Config
+from tollgauge.config.template import toml_value
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.web.signing import new_key
-
-if TYPE_CHECKING:
-    from tollgauge.config import Config
 
 CONFIG_FILE: Final = "tollgauge.toml"
 _DATABASE: Final = "demo.sqlite"
@@ -114,3 +114,31 @@ def temporary_folder() -> Iterator[DemoFolder]:
     """Create a folder that is deleted at the end of the `with` block."""
     with tempfile.TemporaryDirectory(prefix="tollgauge-demo-") as path:
         yield DemoFolder(Path(path))
+
+
+def toml_text(config: Config) -> str:
+    """Return a file from which `load` reads the same configuration.
+
+    It contains only what differs from the defaults, with the keys of the demo.
+    """
+    return "".join(_write_tables(TypeAdapter(Config).dump_python(config, exclude_defaults=True)))
+
+
+def _write_tables(values: Mapping[str, Any], header: str = "", path: str = "") -> Iterator[str]:
+    """Yield the values of a table, then its nested tables."""
+    tables: list[tuple[str, str, Mapping[str, Any]]] = []
+    lines = []
+    for key, value in values.items():
+        inner = f"{path}.{key}".lstrip(".")
+        if isinstance(value, Mapping):
+            tables.append((f"[{inner}]\n", inner, value))
+        elif isinstance(value, tuple) and value and isinstance(value[0], Mapping):
+            tables += [(f"[[{inner}]]\n", inner, table) for table in value]
+        else:
+            lines.append(
+                f"{key if key.isidentifier() else toml_value(key)} = {toml_value(value)}\n"
+            )
+    if lines:
+        yield "".join((header, *lines, "\n"))
+    for inner_header, inner, table in tables:
+        yield from _write_tables(table, inner_header, inner)

@@ -7,10 +7,8 @@ by the next one immediately.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, Protocol
-
-from sqlalchemy import Connection
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from tollgauge.core.base.units import MINUTE_MS, Clock, day_of
 from tollgauge.db import disk
@@ -28,14 +26,7 @@ BATCH: Final = 500
 ENDPOINTS_BATCH: Final = 100  # endpoints deleted per transaction: each has hundreds of probes
 
 
-class Forget(Protocol):
-    """A store function that deletes expired rows."""
-
-    def __call__(self, tx: Connection, *, now: int, limit: int) -> int:
-        """Delete up to `limit` expired rows; return their number."""
-
-
-FORGET: Final[Mapping[str, Forget]] = {
+FORGET: Final[Mapping[str, Callable[..., int]]] = {
     "answers": payments.forget_answers,
     "rejected": payments.forget_rejected,
     "forecasts": forecasts.forget,
@@ -48,6 +39,9 @@ FORGET: Final[Mapping[str, Forget]] = {
     "announcements": seller_files.forget,
     "buyers_reports": buyers_reports.forget,
 }
+"""The store functions that delete up to `limit` rows that are expired at `now`, and return their
+number.
+"""
 
 
 async def run(store: Store, *, clock: Clock) -> dict[str, object]:

@@ -1,31 +1,40 @@
 """The table of routes, and the application that serves it.
 
 Free routes and pages are defined in web/free/free_routes and web/pages/page_routes, all others
-here. Every request passes web/edge first; web/errors converts exceptions to responses.
+here. Every request passes web/edge first. Exceptions become an `application/problem+json` document
+(RFC 9457) for clients and a page for browsers, without a traceback or the text of a foreign
+exception.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from importlib import metadata
 from typing import Any, Final
 
 import orjson
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from mcp.server.lowlevel import Server
-from starlette.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
+from tollgauge.db.engine import StoreUnavailable
+from tollgauge.observe import log, place_of
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.edge import demo
 from tollgauge.web.edge.health import Readiness, healthz
+from tollgauge.web.edge.messages import accepts_page
 from tollgauge.web.edge.middleware import Edge
-from tollgauge.web.errors import add_error_handlers, error_response
+from tollgauge.web.edge.problem import Invalid, Problem, internal_error, store_unavailable
 from tollgauge.web.free.free_routes import discovery_routes, free_routes
 from tollgauge.web.mcp import PATH as MCP_PATH
 from tollgauge.web.mcp import transport
 from tollgauge.web.mcp.tools import Tools
+from tollgauge.web.pages import views
 from tollgauge.web.pages.page_routes import page_routes
 from tollgauge.web.paid import request
 from tollgauge.web.paid.product import Product
@@ -38,6 +47,10 @@ from tollgauge.web.wire import openapi
 VERSION: Final = "2.2.0"
 """Version of the interface in openapi.json."""
 _LIST_TOOLS: Final = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+_NO_ROUTE: Final = {
+    404: ("not-found", "There is nothing at this address."),
+    405: ("method-not-allowed", "This method is not allowed here."),
+}
 
 
 def table(dependencies: Dependencies) -> tuple[Route, ...]:
@@ -67,7 +80,7 @@ def create(dependencies: Dependencies) -> Edge:
     # the other routes come first, paid ones before free ones.
     for route in sorted(routes, key=lambda route: (route.cached, route.micro_usd is None)):
         serve(app, route)
-    add_error_handlers(app, base_url=dependencies.base_url)
+    _add_error_handlers(app, base_url=dependencies.base_url)
     cached = [route.path for route in routes if route.cached]
     return Edge(
         app,
@@ -75,7 +88,7 @@ def create(dependencies: Dependencies) -> Edge:
         cached=frozenset(path for path in cached if "{" not in path),
         cached_under=tuple({path.partition("{")[0]: None for path in cached if "{" in path}),
         unlimited=frozenset(route.path for route in routes if route.unlimited),
-        refuse=partial(error_response, base_url=dependencies.base_url),
+        refuse=partial(_error_response, base_url=dependencies.base_url),
     )
 
 
@@ -223,3 +236,60 @@ class Interface:
             if not route.internal:
                 describe(app, route)
         return orjson.dumps(openapi.description(app))
+
+
+def _add_error_handlers(app: FastAPI, *, base_url: str) -> None:
+    """Convert all exceptions of the routes of `app` to responses."""
+
+    async def respond(request: Request, error: Exception) -> Response:
+        accepts = request.headers.get("accept", "")
+        response = _error_response(_problem(request, error), accepts, base_url=base_url)
+        if isinstance(error, HTTPException):
+            response.headers.update(error.headers or {})
+        return response
+
+    for kind in (Problem, StoreUnavailable, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, respond)
+
+
+def _error_response(problem: Problem, accepts: str, *, base_url: str) -> Response:
+    """Return the response to a problem: a page if the client `accepts` one, otherwise JSON."""
+    if not accepts_page(accepts):
+        return problem.response()
+    html = views.error_html(problem, base_url=base_url)
+    return HTMLResponse(html, problem.status, problem.headers())
+
+
+def _problem(request: Request, error: Exception) -> Problem:
+    """Return the problem of an exception; an unexpected one is logged."""
+    match error:
+        case Problem():
+            return error
+        case StoreUnavailable():
+            return store_unavailable()
+        case RequestValidationError():
+            invalid = {str(detail["loc"][-1]): _what(detail) for detail in error.errors()}
+            errors = tuple(
+                Invalid(path=name, message=f"{name} {what}.")
+                for name, what in sorted(invalid.items())
+            )
+            return Problem(422, "invalid-input", errors[0].message, errors=errors)
+        case HTTPException():
+            refused = ("refused", "The request cannot be served.")
+            return Problem(error.status_code, *_NO_ROUTE.get(error.status_code, refused))
+        case _:
+            log().error(
+                "request.fail",
+                path=request.url.path,
+                error=type(error).__name__,
+                where=place_of(error),
+            )
+            return internal_error()
+
+
+def _what(detail: Mapping[str, Any]) -> str:
+    """Describe the error of a parameter; the text follows its name."""
+    if detail["type"] == "missing":
+        return "is missing"
+    _, _, takes = detail["msg"].partition(" should be ")
+    return f"must be {takes}" if takes else "is not valid"

@@ -17,7 +17,7 @@ from tests.support.http_service import BASE, Running
 from tests.support.prices import PRICES
 from x402.extensions.bazaar import validate_discovery_extension
 
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import SaleSettings
 from tollgauge.web.wire.watch_models import EXAMPLE_ID
 
 LINK = re.compile(r"^- \[([^\]]+)\]\(([^)]+)\): (.+)$", re.MULTILINE)

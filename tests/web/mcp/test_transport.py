@@ -33,7 +33,7 @@ from tests.support.statements import fetch
 from tollgauge.core.lint.example import EXAMPLES
 from tollgauge.demo.serving import serve
 from tollgauge.web import routes as web
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import SaleSettings
 from tollgauge.web.wire.statistics_answers import BRIEF_NAMES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -28,7 +28,7 @@ from tollgauge.core.endpoint.identity import endpoint_id, parse_resource
 from tollgauge.core.sale.payment import Offer
 from tollgauge.monitor import discovery
 from tollgauge.web.pages.search import ROWS, search_html, unknown_html
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import SaleSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -19,7 +19,7 @@ from tollgauge.monitor.reports.snapshots import Snapshot
 from tollgauge.store.endpoints import endpoints
 from tollgauge.web.pages.render import ASSETS
 from tollgauge.web.pages.upgrade import upgrade_html
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import SaleSettings
 
 OFFER = Offer(
     route="/v1/x402-trust",

@@ -19,8 +19,7 @@ RECURSION_LIMIT: Final = 3_000
 """Python's limit after libraries have raised it: a deep text must not exhaust the C stack."""
 DEPTH_MAX: Final = 32
 """Levels of JSON, including the outermost object or array."""
-_OTHERS: Final = bytes(set(range(256)) - set(b'[{]}"'))
-_BRACES: Final = bytes.maketrans(b"[]", b"{}")
+_NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[{]}"))
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 """A string, or the rest of a text with an unterminated string. It does not backtrack, so it takes
 linear time.
@@ -48,17 +47,9 @@ def loads(data: bytes) -> object:
 
 def depth(data: bytes) -> int:
     """Return the deepest nesting of brackets outside strings; an upper bound for broken texts."""
-    braces = (_STRING.sub(b"", data) if b"\\" in data else data).translate(_BRACES, _OTHERS)
-    # Without escapes every second piece is a string.
-    braces = b"".join(braces.replace(b'""', b"").split(b'"')[::2])
-    rest = braces
-    for level in range(DEPTH_MAX + 1):  # each pass removes the innermost pairs
-        if not rest:
-            return level
-        rest = rest.replace(b"{}", b"")
     level = deepest = 0
-    for char in braces:  # deeper than DEPTH_MAX, or not balanced
-        level += 1 if char in b"{" else -1
+    for bracket in _STRING.sub(b"", data).translate(None, delete=_NO_BRACKETS):
+        level += 1 if bracket in b"[{" else -1
         deepest = max(deepest, level)
     return deepest
 

@@ -36,8 +36,7 @@ from tollgauge.web.mcp.answer_pages import PageRequest
 from tollgauge.web.mcp.free_tools import FreeTool, FreeTools
 from tollgauge.web.paid.product import PaidDependencies, Product, first_fields
 from tollgauge.web.paid.request import payment_required, read_payment
-from tollgauge.web.paid.sale import Sale
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import Sale, SaleSettings
 from tollgauge.web.wire.request_model import invalid
 
 PAYMENT: Final = "x402/payment"

@@ -262,7 +262,12 @@ def _tables(counted: Statistics) -> tuple[Table, ...]:
         _table(
             "scores", "Scores", "Score", _bin_rows(counted.scores, lambda tenths: str(tenths // 10))
         ),
-        _table("recommendations", "Recommendations", "Recommendation", _name_counts(counted)),
+        _table(
+            "recommendations",
+            "Recommendations",
+            "Recommendation",
+            _name_rows(counted.recommendations),
+        ),
         _table("uptime", "Uptime in 30 days", "Uptime", uptimes),
         _table(
             "latency",
@@ -280,43 +285,38 @@ def _tables(counted: Statistics) -> tuple[Table, ...]:
             "networks",
             "Payment networks",
             "Network",
-            [(name or "others", labels.network_name(name), n) for name, n in counted.networks],
+            _name_rows(counted.networks, labels.network_name),
         ),
         _table(
-            "schemes", "Payment schemes", "Scheme", _offer_rows(counted.schemes), of=counted.offers
+            "schemes", "Payment schemes", "Scheme", _name_rows(counted.schemes), of=counted.offers
         ),
         _table(
             "offered-networks",
             "Networks in offers",
             "Network",
-            [
-                (name or "others", labels.network_name(name), n)
-                for name, n in counted.offered_networks
-            ],
+            _name_rows(counted.offered_networks, labels.network_name),
             of=counted.offers,
         ),
         _table(
             "extensions",
             "Extensions of x402",
             "Extension",
-            _offer_rows(counted.extensions),
+            _name_rows(counted.extensions),
             of=counted.offers,
         ),
         _table(
             "directories",
             "Directories",
             "Directory",
-            [(name or "others", "", n) for name, n in counted.sources],
+            _name_rows(counted.sources),
         ),
     )
 
 
-def _name_counts(counted: Statistics) -> list[tuple[str, str, int]]:
-    return [(name, "", number) for name, number in counted.recommendations]
-
-
-def _offer_rows(counts: Sequence[tuple[str, int]]) -> list[tuple[str, str, int]]:
-    return [(name or "others", "", number) for name, number in counts]
+def _name_rows(
+    counts: Iterable[tuple[str, int]], note: Callable[[str], str] = lambda _name: ""
+) -> list[tuple[str, str, int]]:
+    return [(name or "others", note(name), number) for name, number in counts]
 
 
 def _table(

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from tollgauge.core.base.units import NETWORK_NAMES, dollars, known_asset
+from tollgauge.core.base.units import dollars, known_asset
 from tollgauge.core.endpoint.identity import Resource
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
 from tollgauge.core.sale.payment import Offer
@@ -66,18 +66,12 @@ def upgrade_html(
         known=sold is snapshot,
         simulated=snapshot.simulated,
         offer=offer,
-        network=offer and (demo.chain_name or _network_name(offer)),
+        network=offer and (demo.chain_name or labels.network_title(offer.network)),
         price=offer and dollars(offer.amount),
         deal=offer and orjson.dumps(_deal(snapshot, offer) | _demo_deal(demo)).decode(),
         demo_wallet=WALLET_RDNS if demo.buyer_key else None,
         words=orjson.dumps(labels.RECOMMENDATIONS).decode(),
     )
-
-
-def _network_name(offer: Offer) -> str:
-    if offer.network in _CHAINS:
-        return str(_CHAINS[offer.network]["chainName"])
-    return NETWORK_NAMES.get(offer.network, offer.network)
 
 
 def _deal(snapshot: RatedEndpoint, offer: Offer) -> dict[str, Any]:
@@ -87,7 +81,7 @@ def _deal(snapshot: RatedEndpoint, offer: Offer) -> dict[str, Any]:
         "endpoint": snapshot.id,
         "resource": snapshot.resource,
         "network": offer.network,
-        "networkName": _network_name(offer),
+        "networkName": labels.network_title(offer.network),
         "asset": offer.asset.lower(),
         "decimals": asset.decimals if asset else 6,
         "amount": str(offer.amount),

@@ -27,8 +27,7 @@ from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.admission import Waiting
 from tollgauge.web.paid.live_probe import LiveProbe
-from tollgauge.web.paid.sale import HeldClaim, Sale
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import HeldClaim, Sale, SaleSettings
 from tollgauge.web.signing import signature_header
 from tollgauge.web.wire.request_model import RequestModel
 from tollgauge.web.wire.response_model import ResponseModel

@@ -42,8 +42,7 @@ from tollgauge.web.edge.messages import compress_response, payment_header_too_la
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.paid.admission import pause_s
 from tollgauge.web.paid.product import Call, PaidDependencies, Product
-from tollgauge.web.paid.sale import Sale
-from tollgauge.web.paid.sale_settings import SaleSettings
+from tollgauge.web.paid.sale import Sale, SaleSettings
 from tollgauge.web.wire import examples, openapi
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -1,13 +1,18 @@
-"""A sale as the gate carries it out, and the claim under which its answer is made."""
+"""A sale as the gate carries it out, the claim under which its answer is made, and the settings of
+sales.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import Annotated, Any, ParamSpec, Protocol, TypeVar
 
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy import Connection
 
+from tollgauge.core.base.units import EVM_ADDRESS_PATTERN, known_asset, parse_dollars
 from tollgauge.core.sale.payment import Offer
 from tollgauge.db.engine import Store, Work
 from tollgauge.store.ledger import payments
@@ -83,3 +88,50 @@ class Sale:
     hosts: Callable[[Any], tuple[str, ...]] = lambda _order: ()
     check: Callable[[Connection, Any], object] = lambda _tx, _order: None
     headers: Callable[[LedgerRow], Mapping[str, str]] = lambda _row: {}
+
+
+def _pay_to(address: str) -> str:
+    if address and not EVM_ADDRESS_PATTERN.fullmatch(address):
+        raise ValueError("must be an address: 0x and 40 hex digits")
+    return address
+
+
+def _prices(prices: Mapping[str, str]) -> Mapping[str, str]:
+    if not prices:
+        return prices
+    # Imported here because it loads half of all modules, which most commands do not need.
+    from tollgauge.web.paid.products import all_products
+
+    paid = {product.path for product in all_products()}
+    for path, text in prices.items():
+        if path not in paid:
+            raise ValueError(f"{path} is not a paid route")
+        parse_dollars(text)
+    return prices
+
+
+@pydantic_dataclass(frozen=True, slots=True, kw_only=True)
+class SaleSettings:
+    """Where money goes and what things cost. A route that `prices` leaves out keeps its default."""
+
+    pay_to: Annotated[str, AfterValidator(_pay_to)] = ""
+    """Address that receives payments. Nothing is sold while it is empty."""
+    network: str = "eip155:8453"
+    """CAIP-2 identifier, such as eip155:8453 for Base."""
+    asset: str = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913"
+    """Contract of native USDC on the network."""
+    timeout_seconds: int = 300
+    """Validity that a buyer's authorization should have."""
+    contact: str = ""
+    """E-mail address or URL for buyers' questions about payments."""
+    prices: Annotated[
+        Mapping[str, str],
+        AfterValidator(_prices),
+        Field(examples=[{"/v1/x402-trust": "0.005000"}]),
+    ] = field(default_factory=dict)
+    """Prices in dollars by route that replace the defaults."""
+
+    def __post_init__(self) -> None:
+        token = known_asset(self.network, self.asset)
+        if token is None or token.symbol != "USDC" or not token.eip3009:
+            raise ValueError("asset is not native USDC of network")
