@@ -155,7 +155,7 @@ def load(path: Path | None, environment: Mapping[str, str]) -> Config:
         ConfigError: with every problem of both.
     """
     problems: list[str] = []
-    settings = list_settings(Config)
+    settings = list_settings(Config, describe=False)
     document = _read_file(path, problems)
     unread = document is None
     document = document or {}
@@ -191,7 +191,7 @@ def find_unused(environment: Mapping[str, str]) -> list[str]:
     `load` treats it as an error only if it names a section: orchestrators set other variables that
     begin with the name of a service.
     """
-    settings = list_settings(Config)
+    settings = list_settings(Config, describe=False)
     known = _ELSEWHERE | {setting.variable for setting in settings} | secret_files(settings).keys()
     sentences = []
     for name in sorted(environment.keys() - known):

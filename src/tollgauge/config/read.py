@@ -200,7 +200,8 @@ def _suggest(kind: type, location: tuple[int | str, ...]) -> str:
     """Suggest a setting with a similar name; empty if there is none."""
     *tables, name = (part for part in location if isinstance(part, str))
     parent = "".join(f"{table}." for table in tables)
-    paths = [setting.path for section in list_sections(kind) for setting in section.settings]
+    sections = list_sections(kind, describe=False)
+    paths = [setting.path for section in sections for setting in section.settings]
     names = {path[len(parent) :].split(".")[0] for path in paths if path.startswith(parent)}
     near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.7)
     return f"; did you mean {near[0]}?" if near else ""
