@@ -21,7 +21,7 @@ from tollgauge.core.endpoint.terms import KnownOffer, Quote
 from tollgauge.core.guard.bundle import TrustRecord
 from tollgauge.core.guard.preflight import PreflightOffer, decide
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint, extract_figures
-from tollgauge.core.probe.exchange import Timings
+from tollgauge.core.probe.exchange import OfficialClient, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult, Spans
 from tollgauge.core.probe.rollup import rollup
@@ -294,6 +294,7 @@ def _probe(at: int) -> ProbeResult:
         compliance=100,
         compliant=True,
         payable=True,
+        payable_by=frozenset({OfficialClient.TYPESCRIPT, OfficialClient.PYTHON}),
         version=2,
         quote=_QUOTE,
         accepts=1,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -279,10 +279,12 @@ _RENAMED: Final = {
 """Names of members in a wrong case."""
 
 
-def broken_cases(name: str, base: Challenge, *, few: bool = False) -> Iterator[Case]:
+def broken_cases(
+    name: str, base: Challenge, *, values: Sequence[Any] | None = None
+) -> Iterator[Case]:
     """Yield an envelope with each member missing, with every odd value, and with a wrong name.
 
-    With `few`, each member has only a few values.
+    With `values`, each member of the envelope gets only these, and no other is added.
     """
     for holder, table in (
         ("", _TOP_VALUES),
@@ -290,11 +292,11 @@ def broken_cases(name: str, base: Challenge, *, few: bool = False) -> Iterator[C
         ("accepts.0.extra", _EXTRA_VALUES),
     ):
         present = _holder(base.envelope, holder)
-        for key, values in table.items():
+        for key, listed in table.items():
             is_read = key in present or key in _OPTIONAL
-            tried = itertools.chain(_ODD, values) if is_read else ("x", values[0])
-            if few:
-                tried = _FEW if is_read else ()
+            tried = [*_ODD, *listed] if is_read else ["x", listed[0]]
+            if values is not None:
+                tried = [*values] if key in present else []
             for value in tried:
                 envelope = _with_member(base.envelope, holder, key, value)
                 shown = "missing" if value is MISSING else json.dumps(value)[:60]
@@ -399,5 +401,5 @@ def all_cases(*, every_network: bool = False) -> Iterator[Case]:
         yield from broken_cases(name, base)
     if every_network:
         for case in good:
-            yield from broken_cases(case.name, case.challenge, few=True)
+            yield from broken_cases(case.name, case.challenge, values=_FEW)
     yield from ordered_cases()

@@ -171,6 +171,11 @@ def lint_challenge(challenge: Challenge) -> Lint:
 
 def compare(cases: Sequence[Case]) -> Results:
     """Ask every client about every case, and compare the answers with the linter's."""
+    return judge_signers(cases, ask_clients(cases))
+
+
+def ask_clients(cases: Sequence[Case]) -> list[set[OfficialClient]]:
+    """Return the clients that sign each case."""
     with chain_nodes() as node:
         signed = _ask_typescript(cases, node)
         clients = {name: python_client([name], node) for name in FAMILIES}
@@ -178,7 +183,7 @@ def compare(cases: Sequence[Case]) -> Results:
             families = (name for name in FAMILIES if _is_asked(case, name))
             if any(not python_refusal(clients[name], case.challenge) for name in families):
                 signers.add(PYTHON)
-    return judge_signers(cases, signed)
+    return signed
 
 
 def _ask_typescript(cases: Sequence[Case], node: str) -> list[set[OfficialClient]]:

@@ -35,7 +35,7 @@ def test_lint_prints_terms_of_captured_exchange(tollgauge: Command, tmp_path: Pa
     done = tollgauge("lint", str(path), "--json")
     assert (done.code, done.err) == (0, "")
     assert set(done.json) == {
-        *("payable", "compliant", "version", "findings", "terms", "envelope"),
+        *("payable", "payableBy", "compliant", "version", "findings", "terms", "envelope"),
     }
     assert done.json["payable"] is True
     assert done.json["version"] == 1
@@ -117,7 +117,7 @@ def test_lint_reads_curl_output_and_windows_encodings(
     for name in ("curl.txt", "exchange.json"):
         done = tollgauge("lint", name)
         assert (done.code, done.err) == (0, "")
-        assert done.out.startswith("payable   yes\n")
+        assert done.out.startswith("payable   yes (TypeScript, Python)\n")
     from_pipe = tollgauge("lint", "-", "--json", stdin=text.encode(encoding))
     assert (from_pipe.code, from_pipe.json["payable"]) == (0, True)
 
@@ -173,7 +173,7 @@ def test_lint_reads_bare_header_value_and_bare_envelope(tollgauge: Command) -> N
     for text in (encode_envelope(GOOD.envelope), json.dumps(GOOD.envelope)):
         done = tollgauge("lint", "-", stdin=text.encode())
         assert (done.code, done.err) == (0, ""), done.err
-        assert done.out.startswith("payable   yes\n")
+        assert done.out.startswith("payable   yes (TypeScript, Python)\n")
 
 
 @pytest.mark.parametrize(

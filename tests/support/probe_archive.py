@@ -9,7 +9,7 @@ from typing import Any
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from tollgauge.core.endpoint.identity import Endpoint, endpoint_id
 from tollgauge.core.endpoint.terms import Quote
-from tollgauge.core.probe.exchange import Finding, Severity, Timings
+from tollgauge.core.probe.exchange import Finding, OfficialClient, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.db.engine import Store
@@ -37,6 +37,7 @@ GOOD = ProbeResult(
     compliance=96,
     compliant=True,
     payable=True,
+    payable_by=frozenset({OfficialClient.TYPESCRIPT, OfficialClient.CIRCLE}),
     version=2,
     quote=QUOTE,
     accepts=1,

@@ -184,8 +184,8 @@ async def _probe(config: Config, url: str) -> tuple[Exchange, Lint]:
 def _lint_lines(linted: LintResponse, verdict: Lint) -> Iterator[str]:
     """Format a lint result: errors first, then the terms, then the corrected envelope."""
     answers = {True: "yes", False: "no"}
-    evaluated = "" if verdict.evaluated else " (not evaluated)"
-    yield f"payable   {answers[linted.payable]}{evaluated}"
+    note = linted.payable_by.names if verdict.evaluated else "not evaluated"
+    yield f"payable   {answers[linted.payable]}" + (f" ({note})" if note else "")
     yield f"compliant {answers[linted.compliant]}"
     for finding in linted.findings:
         yield f"{finding.severity:5} {finding.rule}: {finding.message} ({finding.where})"

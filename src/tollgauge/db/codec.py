@@ -12,7 +12,7 @@ Zstandard frames.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import lru_cache
@@ -25,7 +25,7 @@ import zstandard
 from pydantic import TypeAdapter
 
 from tollgauge.core.endpoint.terms import Advertised, KnownOffer, Quote, UnpricedTerms
-from tollgauge.core.probe.exchange import Finding, Severity
+from tollgauge.core.probe.exchange import Finding, OfficialClient, Severity
 
 _INT_MAX: Final = 2**31 - 1
 
@@ -147,6 +147,20 @@ def findings_from_json(text: str) -> tuple[Finding, ...]:
     return tuple(finding_from_fields(fields) for fields in orjson.loads(text))
 
 
+_CLIENT_BITS: Final = {client: 1 << bit for bit, client in enumerate(OfficialClient)}
+
+
+def clients_to_bits(clients: Iterable[OfficialClient]) -> int:
+    """Encode official clients as the bits of an integer."""
+    return sum(_CLIENT_BITS[client] for client in clients)
+
+
+@lru_cache(maxsize=1 << len(_CLIENT_BITS))
+def clients_from_bits(bits: int) -> frozenset[OfficialClient]:
+    """Decode `clients_to_bits`."""
+    return frozenset(client for client, bit in _CLIENT_BITS.items() if bits & bit)
+
+
 _LEVEL: Final = 1
 _MAX_BYTES: Final = 64 * 1024 * 1024
 
@@ -219,6 +233,7 @@ JsonObject: Final = Encoded(to_json, orjson.loads)
 Texts: Final = Encoded(texts_to_json, texts_from_json)
 """A tuple of texts from outside."""
 Offers: Final = Encoded(offers_to_json, msgspec.json.Decoder(tuple[KnownOffer, ...]).decode)
+Clients: Final = Encoded(clients_to_bits, clients_from_bits, sa.Integer())
 Compressed: Final = Encoded(compress, decompress, sa.LargeBinary())
 
 

@@ -24,7 +24,17 @@ from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.score.prices import Price
 from tollgauge.core.score.score import ShownDemand
 from tollgauge.db import codec
-from tollgauge.db.codec import Amount, Compressed, Encoded, Offers, Texts, enum_of, json_of, plain
+from tollgauge.db.codec import (
+    Amount,
+    Clients,
+    Compressed,
+    Encoded,
+    Offers,
+    Texts,
+    enum_of,
+    json_of,
+    plain,
+)
 
 metadata: Final = sa.MetaData(
     naming_convention={
@@ -305,6 +315,7 @@ probe = sa.Table(
     sa.Column("compliance", sa.Integer, nullable=False),
     sa.Column("compliant", sa.Boolean, nullable=False),
     sa.Column("payable", sa.Boolean, nullable=False),
+    sa.Column("payable_by", Clients, nullable=False, server_default="0"),
     sa.Column("version", sa.Integer),
     sa.Column("quote", _TERMS),
     sa.Column("accepts", sa.Integer),

@@ -320,6 +320,7 @@ CREATE TABLE probe (
   compliance INTEGER NOT NULL,
   compliant BOOLEAN NOT NULL,
   payable BOOLEAN NOT NULL,
+  payable_by INTEGER DEFAULT '0' NOT NULL,
   version INTEGER,
   quote TEXT,
   accepts INTEGER,

@@ -15,7 +15,9 @@ from x402.http.x402_http_client import x402HTTPClientSync
 
 from bench.oracle.clients import Challenge, python_client, python_refusal
 from bench.oracle.envelopes import BASES, MISSING, OTHER, PAYEE, USDC, Case, all_cases
-from bench.oracle.referee import EXCEPTIONS, PYTHON, TYPESCRIPT, compare, judge_signers
+from bench.oracle.referee import EXCEPTIONS, PYTHON, TYPESCRIPT, ask_clients, compare, judge_signers
+from bench.oracle.vectors import VECTORS, build_vectors, vector_cases
+from tollgauge.core.base.sdk import SDK
 from tollgauge.core.probe.exchange import OfficialClient
 
 
@@ -105,3 +107,23 @@ def test_python_client_signs_exactly_what_the_linter_says(
     case = Case(json.dumps(challenge.envelope), challenge)
     wrong = judge_signers([case], [signers]).disagreements
     assert [str(one) for one in wrong if one.client is PYTHON] == []
+
+
+def test_vectors_state_what_the_linter_says() -> None:
+    recorded = json.loads(VECTORS.read_text(encoding="utf-8"))
+    assert recorded["license"] == "CC0-1.0"
+    assert recorded["clients"] == SDK.versions
+    cases = [
+        Case(one["name"], Challenge(one["envelope"], one["place"] == "header"))
+        for one in recorded["vectors"]
+    ]
+    assert cases == list(vector_cases())
+    signed = [{OfficialClient(name) for name in one["signedBy"]} for one in recorded["vectors"]]
+    assert build_vectors(cases, signed) == recorded["vectors"]
+
+
+@pytest.mark.node
+def test_vectors_state_who_signs() -> None:
+    recorded = json.loads(VECTORS.read_text(encoding="utf-8"))["vectors"]
+    chosen = [*vector_cases()][::4]
+    assert build_vectors(chosen, ask_clients(chosen)) == recorded[::4]

@@ -26,7 +26,7 @@ from tests.support.statements import fetch
 from tollgauge.core.base.units import iso
 from tollgauge.core.endpoint.identity import parse_resource
 from tollgauge.core.lint.example import ANSWERS, EXAMPLES
-from tollgauge.core.probe.exchange import Finding, Severity, Timings
+from tollgauge.core.probe.exchange import Finding, OfficialClient, Severity, Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import ProbeResult
 from tollgauge.monitor import discovery
@@ -82,6 +82,7 @@ async def test_captured_response_returns_fixes_and_rule_pages(
 async def test_all_capture_formats_are_accepted(running: Running, capture: str) -> None:
     answer = await post_lint(running, {"capture": capture})
     assert (answer["payable"], answer["compliant"]) == (True, True)
+    assert answer["payableBy"] == {"typescript": True, "python": True, "circle": False}
 
 
 async def test_findings_are_ordered_by_severity(running: Running) -> None:
@@ -177,6 +178,8 @@ async def test_stored_lint_equals_the_lint_of_the_probe(running: Running, outcom
         up=answered,
         timings=Timings(total=5),
         status=402 if answered else None,
+        payable=answered,
+        payable_by=frozenset({OfficialClient.PYTHON}) if answered else frozenset(),
         findings=(retired,) if answered else (),
     )
     await running.service.store.writing(probes.record_many, WEATHER_ID, [result])
@@ -184,6 +187,7 @@ async def test_stored_lint_equals_the_lint_of_the_probe(running: Running, outcom
     (finding,) = answer["findings"]
     assert answer["terms"] == []
     assert answer["probedAt"] == iso(result.at)
+    assert answer["payableBy"] == {"typescript": False, "python": answered, "circle": False}
     if answered:
         assert (finding["rule"], finding["message"]) == ("retired", "Mend it.")
         assert "page" not in finding

@@ -39,7 +39,7 @@ from tollgauge.web.wire.statistics_answers import BRIEF_NAMES
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "cbdca2ccb5a5f049dbb967947511561219da1212ca1cf64f40ebd119039fb198",
+    "x402_trust_score": "c6c4620b17c028ae6dd3a31a5d68bcd6df10a15d436dbdd52185900c590aefcb",
     "x402_trust_bulk": "24ccbe3f339cf361d458e500c434e34002e30323cf6fc37992edfedd3b6f0d21",
     "x402_history": "0a053d81417fbe49663d4db79bcc59fc2bbae849fcaece9745bcc81816e44794",
     "x402_payment_trace": "485b7201adad8b430d352f7a058d029b2d6d7e5507fcf44ba7fee05dc23e1770",
@@ -51,7 +51,7 @@ PINNED = {
     "x402_ecosystem_stats": "fad723953336ff857ed74908bef9dc6f24c0eb9093a5bfb310a7079eae19e290",
     "x402_semantic_search": "6d48f450d92b8b824c1ba4c99cd6c958b72361bbed1102f45cb64ccd6119a5d5",
     "x402_preflight": "7f05925cc4489fa150d6442340bda1aa65fd102fe15b0c102272b6aecdebb4e4",
-    "x402_lint": "34ab2a7a157cd24d261104ef9bc11a1e8cd84da0024b5565c60893b40c3c5eca",
+    "x402_lint": "9ecf59faa83100d6e67a0cfcba8c5679e81b8b27fe1a25754e13f9b0206451b4",
     "x402_watch_events": "5a1d70ad895f6d3448433a691299bc3eb8463af56b5a7ea0e6d265379759f343",
     "x402_watch_edit": "fa34cf5cd5b8985277e5a5fe5f2f8872f3122bd6d5c31076b21a64c29e3a8ce8",
     "x402_watch_cancel": "a0567ad1220a099e87cbfead339eb6478d4d0ec04de956ce597b0e3f7f9e353c",

@@ -197,7 +197,11 @@ async def test_live_probe_has_the_fields_of_the_contract(
 ) -> None:
     for sample in samples:
         live = sample["report"]["liveProbe"]
-        has(live, "at outcome status latencyMs envelope findings", additional="attribution")
+        has(
+            live,
+            "at outcome status latencyMs envelope findings",
+            additional="attribution payableBy",
+        )
         has(live["latencyMs"], "dns connect tls ttfb total")
         assert live["envelope"] in ("v1", "v2", None)
         for finding in live["findings"]:

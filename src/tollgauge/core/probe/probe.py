@@ -39,7 +39,15 @@ from tollgauge.core.endpoint.terms import (
     list_offers,
     select_quote,
 )
-from tollgauge.core.probe.exchange import Answer, Exchange, Fault, Finding, Lint, Timings
+from tollgauge.core.probe.exchange import (
+    Answer,
+    Exchange,
+    Fault,
+    Finding,
+    Lint,
+    OfficialClient,
+    Timings,
+)
 from tollgauge.core.probe.outcome import FAULTS, OUTCOMES, Attribution, Outcome, classify_answer
 
 WARNING_COST: Final = 4
@@ -65,6 +73,7 @@ class ProbeResult:
         at: Milliseconds UTC.
         up: Only meaningful if the attribution is `theirs`.
         compliance: 0..100.
+        payable_by: The official clients that could pay; empty if no offer can be evaluated.
         version, quote: From the envelope; None without one.
         reason: Why it is not scored, the fault that ended it, or another defect of the response: a
             value of FaultKind or Defect, or REDIRECT_TO_HTTP.
@@ -84,6 +93,7 @@ class ProbeResult:
     compliance: int = 0
     compliant: bool = False
     payable: bool = False
+    payable_by: frozenset[OfficialClient] = frozenset()
     version: int | None = None
     quote: Quote | None = None
     accepts: int | None = None
@@ -170,6 +180,7 @@ def judge(exchange: Exchange, lint: Lint) -> ProbeResult:
         compliance=_compliance(lint) if row.up else 0,
         compliant=lint.compliant,
         payable=lint.payable or not lint.evaluated,
+        payable_by=lint.payable_by,
         version=lint.version,
         quote=select_quote(lint.terms),
         accepts=lint.accepts,

@@ -46,6 +46,7 @@ def _lint(probe: ProbeResult) -> Lint:
     unknown_scheme = NOT_EVALUATED in rules and "network-not-evaluated" not in rules
     return Lint(
         payable=probe.payable and not (unknown_scheme and probe.compliance == 0),
+        payable_by=probe.payable_by,
         compliant=probe.compliant,
         version=probe.version,
         accepts=probe.accepts,

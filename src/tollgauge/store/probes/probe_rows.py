@@ -1,12 +1,13 @@
 """The stored forms of a probe: a row of `probe`, and the packed probes of a day.
 
-Packed probes belong to one endpoint and UTC day. Format, version 2: JSON, compressed by Zstandard
+Packed probes belong to one endpoint and UTC day. Format, version 3: JSON, compressed by Zstandard
 with the raw-content dictionary `_PRIMER`. Members:
-- `v`: 2.
+- `v`: 3.
 - `at`: the first time (ms UTC), then the difference to the previous one.
 - `kinds`: the distinct judgements of the day in order of appearance, each `[outcome, attribution,
-  up, status, compliance, compliant, payable, version, quote, accepts, [[rule, severity], …],
-  reason, method, tls_not_after]`, with `quote` as in db/codec.
+  up, status, compliance, compliant, payable, payable_by, version, quote, accepts,
+  [[rule, severity], …], reason, method, tls_not_after]`, with `quote` and `payable_by` as in
+  db/codec.
 - `kind`: for each probe, the index of its judgement.
 - `dns`, `connect`, `tls`, `ttfb`: columns of milliseconds or null; `rest`: the total minus these.
 - `holds`: `[index, milliseconds]` of probes that are valid longer than HOLDS_MIN_MS; `confirms`:
@@ -33,6 +34,8 @@ from tollgauge.core.probe.exchange import Timings
 from tollgauge.core.probe.outcome import Attribution, Outcome
 from tollgauge.core.probe.probe import HOLDS_MIN_MS, HistoryRow, ProbeJudgement, ProbeResult
 from tollgauge.db.codec import (
+    clients_from_bits,
+    clients_to_bits,
     finding_fields,
     finding_from_fields,
     plain,
@@ -74,12 +77,12 @@ def history_row(row: Any) -> HistoryRow:
     return row.at, row.total, rows.from_columns(ProbeJudgement, row)
 
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 _LEVEL: Final = 9
 _PHASES: Final = ("dns", "connect", "tls", "ttfb")
 _KIND: Final = (
     *("outcome", "attribution", "up", "status", "compliance", "compliant", "payable"),
-    *("version", "quote", "accepts", "findings", "reason", "method", "tls_not_after"),
+    *("payable_by", "version", "quote", "accepts", "findings", "reason", "method", "tls_not_after"),
 )
 _MAX_BYTES: Final = 64 * 1024 * 1024
 _PRIMER: Final = zstandard.ZstdCompressionDict(
@@ -184,6 +187,7 @@ def _kind(result: ProbeResult) -> bytes:
             result.compliance,
             result.compliant,
             result.payable,
+            clients_to_bits(result.payable_by),
             small(result.version),
             result.quote and quote_fields(result.quote),
             small(result.accepts),
@@ -200,6 +204,7 @@ def _from_kind(kind: Sequence[Any]) -> dict[str, Any]:
     return fields | {
         "outcome": Outcome(fields["outcome"]),
         "attribution": Attribution(fields["attribution"]),
+        "payable_by": clients_from_bits(fields["payable_by"]),
         "quote": fields["quote"] and quote_from_fields(fields["quote"]),
         "findings": tuple(finding_from_fields(finding) for finding in fields["findings"]),
     }

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import orjson
+from pydantic import BeforeValidator
 
 from tollgauge.core.lint.diagnosis import Detail, diagnose, stored_details
 from tollgauge.core.lint.guide import explain
-from tollgauge.core.probe.exchange import LINT_FLAG, Exchange, Lint
+from tollgauge.core.probe.exchange import LINT_FLAG, Exchange, Lint, OfficialClient
 from tollgauge.web.wire.response_model import (
     NULL_IF_EMPTY,
     Amount,
@@ -25,6 +26,27 @@ RULES_PATH: Final = "/lint/rules"
 BRIEF_BYTES: Final = 3_000
 """Maximum size of a brief result, which an MCP result contains twice."""
 _BRIEF_TERMS: Final = 3
+
+
+class PayableByResponse(ResponseModel):
+    """The official clients that can pay: the SDKs for TypeScript and Python, and Circle's client
+    for Gateway. Spending limits are ignored.
+    """
+
+    typescript: bool
+    python: bool
+    circle: bool
+
+    @property
+    def names(self) -> str:
+        """The names of the clients that can pay, for people."""
+        return ", ".join(one.label for one in OfficialClient if getattr(self, one.value))
+
+
+PayableBy = Annotated[
+    PayableByResponse,
+    BeforeValidator(lambda payers: {client.value: client in payers for client in OfficialClient}),
+]
 
 
 class LintFindingResponse(ResponseModel):
@@ -85,12 +107,14 @@ class LintCorrectedResponse(ResponseModel):
 
 class LintResponse(ResponseModel):
     """Linter result for a response to an unpaid request, most severe findings first. `payable`: an
-    official client can pay. `compliant`: a 402 without errors. `version`: version of the envelope
-    that a client uses; null without an envelope. `resource` and `probedAt` are present for stored
-    results, which have no `envelope`. `corrected` is present if a correction can be generated.
+    official client can pay; `payableBy` states which can, none if no offer can be evaluated.
+    `compliant`: a 402 without errors. `version`: version of the envelope that a client uses; null
+    without an envelope. `resource` and `probedAt` are present for stored results, which have no
+    `envelope`. `corrected` is present if a correction can be generated.
     """
 
     payable: bool
+    payable_by: PayableBy
     compliant: bool
     version: int | None
     findings: list[LintFindingResponse]

@@ -13,7 +13,7 @@ from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.probe.exchange import Severity as FindingSeverity
 from tollgauge.core.probe.exchange import is_lint
 from tollgauge.core.probe.outcome import Attribution
-from tollgauge.web.wire.lint_answers import rule_page
+from tollgauge.web.wire.lint_answers import PayableBy, rule_page
 from tollgauge.web.wire.response_model import (
     NULL_IF_EMPTY,
     Amount,
@@ -75,13 +75,14 @@ _Version = Annotated[str, OneOf(("v1", "v2")), BeforeValidator(lambda version: f
 
 
 class LiveProbeResponse(ResponseModel):
-    """The live probe of this report."""
+    """The live probe of this report. `payableBy`: the official clients that can pay its offers."""
 
     at: Time
     outcome: str
     status: int | None
     latency_ms: LatencyResponse = from_attribute("timings")
     envelope: _Version | None = from_attribute("version")
+    payable_by: PayableBy
     attribution: Annotated[str, OneOf(Attribution)]
     findings: list[FindingResponse]
     more_findings: int | None = absent_if_null()
