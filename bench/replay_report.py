@@ -31,14 +31,14 @@ from bench.replay import (
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.calibration.calibration import DAY, FORECAST, KEPT, NEXT, NOW, Sums
 from tollgauge.core.endpoint.identity import site
-from tollgauge.web.wire.response_model import ResponseModel
-from tollgauge.web.wire.statistics_answers import (
+from tollgauge.web.wire.calibration_answers import (
     FiguresResponse,
     HorizonResponse,
     ShareResponse,
     figures,
     share,
 )
+from tollgauge.web.wire.response_model import ResponseModel
 
 FORECASTS_MAX: Final = 250_000
 """Approximate number of forecasts for long series. `--every` overrides it."""

@@ -19,9 +19,10 @@ from tollgauge.monitor.reports.overview import Ecosystem
 from tollgauge.monitor.statistics import HistogramBin, Statistics
 from tollgauge.store.chain.periods import ChainPeriods, PeriodComparison, PeriodFigures
 from tollgauge.store.chain.submitters import FacilitatorFigures, FacilitatorPeriod
-from tollgauge.web.wire import statistics_answers
+from tollgauge.web.wire import calibration_answers
+from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.response_model import ResponseModel, dump
-from tollgauge.web.wire.statistics_answers import CalibrationResponse, EcosystemResponse, ecosystem
+from tollgauge.web.wire.statistics_answers import EcosystemResponse, ecosystem
 
 AS_OF: Final = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
@@ -135,7 +136,7 @@ def calibration() -> Any:
 
 
 def _calibration_response() -> CalibrationResponse:
-    return statistics_answers.calibration(_calibration(), now=AS_OF)
+    return calibration_answers.calibration(_calibration(), now=AS_OF)
 
 
 @cache

@@ -20,7 +20,7 @@ from tollgauge.web.dependencies import Dependencies, unknown_wallet
 from tollgauge.web.edge.messages import read_body
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.signing import signature_header
-from tollgauge.web.wire import snapshots, statistics_answers, trust
+from tollgauge.web.wire import calibration_answers, snapshots, trust
 from tollgauge.web.wire.parameters import Digest, EndpointId, ResourceQuery, WalletAddress
 from tollgauge.web.wire.request_model import RequestModel, resource_of
 from tollgauge.web.wire.response_model import OneOf, ResponseModel, dump, from_attribute
@@ -81,7 +81,7 @@ class FreeApi:
     async def calibration(self) -> Response:
         """Return the accuracy of forecasts by policy."""
         report = await self.dependencies.read_now(calibration.report)
-        return json_response(statistics_answers.calibration(report, now=self.dependencies.clock()))
+        return json_response(calibration_answers.calibration(report, now=self.dependencies.clock()))
 
     async def wallet(self, address: WalletAddress) -> Response:
         """Return the report on a payTo address."""

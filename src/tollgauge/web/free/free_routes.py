@@ -44,10 +44,11 @@ from tollgauge.web.free.keys import (
 from tollgauge.web.free.preflight import PreflightResponse
 from tollgauge.web.route import INVALID_FILTER, INVALID_QUERY, UNKNOWN_PAGE, DocumentedRoute, Route
 from tollgauge.web.wire import examples, lists, openapi
+from tollgauge.web.wire.calibration_answers import CalibrationResponse
 from tollgauge.web.wire.examples import read_example
 from tollgauge.web.wire.lint_answers import LintResponse
 from tollgauge.web.wire.snapshots import LeaderboardResponse, SnapshotResponse
-from tollgauge.web.wire.statistics_answers import CalibrationResponse, EcosystemResponse
+from tollgauge.web.wire.statistics_answers import EcosystemResponse
 from tollgauge.web.wire.trust import PreviewResponse
 from tollgauge.web.wire.wallet_answers import WalletResponse
 
