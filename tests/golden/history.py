@@ -47,7 +47,7 @@ def price(
     upper: int | None = None,
     source: str = "probe",
 ) -> Json:
-    """A change of the price; by default the price before was usual."""
+    """A price change; by default the previous price was the usual one."""
     usual = before if usual is None else usual
     compared = {
         "unit": "USD",
@@ -110,13 +110,13 @@ KINDS = {
     "confirmed": Kind("timeout", False, confirms=True),
 }
 Probe = tuple[int, str]
-"""When, and the name of its kind."""
+"""Time, and the name of the kind."""
 
 
 def probes(
     story: Callable[[int], str | None], *, since: int = START, until: int = AS_OF - 60_000
 ) -> list[Probe]:
-    """A probe every half hour; the story says what each one met, None for no probe."""
+    """A probe every half hour; the story returns the kind of each, None for no probe."""
     count = (until - since) // HALF_HOUR + 1
     asked = ((until - i * HALF_HOUR, story(i)) for i in reversed(range(count)))
     return [(at, kind) for at, kind in asked if kind]
@@ -230,7 +230,7 @@ def evidence(
 
 
 def began(spoken: list[tuple[int, Kind]]) -> Json:
-    """When the present outage and the latest time payable began."""
+    """Start of the current outage, and of the last payable period."""
     since = payable_since = None
     for at, kind in spoken:
         if kind.payable:

@@ -1,5 +1,5 @@
 """No sequence of offers, redirects, hooks, failures and retries lets a payment out that the rules
-refuse. The rules are written here once more, in another way, and judge what left.
+refuse. The rules are implemented here again, in another way, and judge what left.
 """
 
 from __future__ import annotations

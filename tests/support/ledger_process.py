@@ -112,7 +112,7 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
     """
     ARMED.update({order["kill"]: signal.SIGKILL, order["stop"]: signal.SIGSTOP})
     if order["waits"] == "no":
-        vars(gate_module)["WAITS_S"] = (0.0,)
+        vars(gate_module)["POLL_DELAYS_S"] = (0.0,)
     folder = Path(order["folder"])
     gate = KillableGate(
         store=Store.open(order["database"]),

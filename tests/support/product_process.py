@@ -103,7 +103,7 @@ def serve(order: dict[str, str], listener: socket.socket) -> None:
             stop.unlink()
             os.kill(os.getpid(), signal.SIGSTOP)
 
-    vars(gate)["WAITS_S"] = (0.0,)
+    vars(gate)["POLL_DELAYS_S"] = (0.0,)
     for step, owner in STEPS.items():
         after(owner, step, point)
     around_writes(point)

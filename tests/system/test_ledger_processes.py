@@ -211,7 +211,7 @@ async def test_server_killed_at_any_point_loses_nothing_and_gives_nothing_away(
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("back", ["before the server goes on", "after the server answered"])
+@pytest.mark.parametrize("back", ["before the server continues", "after the server answered"])
 @pytest.mark.parametrize("point", POINTS)
 async def test_database_killed_at_any_point_loses_nothing_and_gives_nothing_away(
     killable_postgres: Server, tmp_path: Path, fork_server: ForkServer, point: str, back: str

@@ -299,8 +299,8 @@ async def play(store: Store, steps: list[Step]) -> None:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Use the schedule's time, without real delays. One payer stands for many."""
     monkeypatch.setattr(payer_limit, "MAX_UNPAID", 1 << 30)
-    monkeypatch.setattr(gate_module, "WAITS_S", (0.0, 0.0))
-    monkeypatch.setattr(settlement, "PROOF_WAITS_S", (0.0,))
+    monkeypatch.setattr(gate_module, "POLL_DELAYS_S", (0.0, 0.0))
+    monkeypatch.setattr(settlement, "PROOF_POLL_DELAYS_S", (0.0,))
 
 
 @pytest.fixture

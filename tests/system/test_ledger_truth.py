@@ -35,8 +35,8 @@ ENDED_S = VALID_S + EXPIRY_GRACE_S + 1
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_module, "WAITS_S", (0.0,))
-    monkeypatch.setattr(settlement, "PROOF_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(gate_module, "POLL_DELAYS_S", (0.0,))
+    monkeypatch.setattr(settlement, "PROOF_POLL_DELAYS_S", (0.0, 0.0))
 
 
 async def row(store: Store, world: LedgerWorld) -> payments.LedgerRow:

@@ -168,7 +168,7 @@ async def test_payment_sent_twice_settles_once(
     business: Business, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a delay of a busy machine does not matter here
-    monkeypatch.setattr(gate, "WAITS_S", (0.1,) * 600)
+    monkeypatch.setattr(gate, "POLL_DELAYS_S", (0.1,) * 600)
     before = await business.income()
     header = await business.header()
     first, second = await asyncio.gather(

@@ -225,7 +225,7 @@ async function askSignedIn<Client extends PayingClient>(
     close(guard, signIn, answer, config, kept.body);
     return answer;
   } catch {
-    return null; // The purchase goes on as without signing in.
+    return null; // The purchase continues without signing in.
   }
 }
 

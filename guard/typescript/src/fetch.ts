@@ -67,7 +67,7 @@ async function askSignedIn<Client extends PayingClient>(
     if (isGoodStatus(answer.status)) return watch(guard, signIn, answer, header);
     await answer.body?.cancel();
   } catch {
-    // The purchase goes on as without signing in.
+    // The purchase continues without signing in.
   }
   return null;
 }

@@ -32,7 +32,7 @@ export function isConditional(has: (name: string) => boolean): boolean {
   return has("if-none-match") || has("if-modified-since");
 }
 
-/** A request whose body can be read once more. A request without a body needs no copy. */
+/** A request whose body can be read again. A request without a body needs no copy. */
 export function copyOf(request: Request): Request {
   return request.body === null ? request : request.clone();
 }

@@ -8,7 +8,7 @@
  *
  * 1. `makeWay`: no earlier payment of the same purchase may still be taken
  * 2. `#filter`: offers that would be refused are removed from the client's selection
- * 3. `#before`: the selected offer is decided once more, and its exposure is reserved
+ * 3. `#before`: the selected offer is decided again, and its exposure is reserved
  * 4. `#after`: the signed payment is the allowed one
  * 5. `#seal`: the payload is still the one that was checked, and is recorded
  * 6. `admit`: the outgoing payment is the sealed one, and is recorded as in flight

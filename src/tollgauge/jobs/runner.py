@@ -29,7 +29,7 @@ LEASE_MS: Final = 100 * SECOND_MS  # maximum wait for the work of a dead machine
 RENEW_MS: Final = 15 * SECOND_MS
 MARGIN_MS: Final = 10 * SECOND_MS  # a round is cancelled this long before its lease expires
 
-NOTED_EVERY_MS: Final = MINUTE_MS
+NOTE_INTERVAL_MS: Final = MINUTE_MS
 _SLACK_MS: Final = 5 * MINUTE_MS  # delay of a round before `tollgauge status` reports it
 
 Tally = Mapping[str, object]
@@ -80,7 +80,7 @@ class _Notes:
         start in monotonic seconds.
         """
         now, job = self.clock(), self.job
-        if error == self._error and self._at <= now < self._at + NOTED_EVERY_MS:
+        if error == self._error and self._at <= now < self._at + NOTE_INTERVAL_MS:
             return
         self._at, self._error = now, error
         pause_s = job.concurrency * job.every_s + job.timeout_s
@@ -90,7 +90,7 @@ class _Notes:
                 job.name,
                 ended_at=now,
                 took_ms=int((time.monotonic() - began) * SECOND_MS),
-                expected_by=now + int(pause_s * SECOND_MS) + NOTED_EVERY_MS + _SLACK_MS,
+                expected_by=now + int(pause_s * SECOND_MS) + NOTE_INTERVAL_MS + _SLACK_MS,
                 error=error,
             )
 

@@ -155,7 +155,7 @@ def test_unknown_terms_count_towards_the_query_length() -> None:
 
 
 def brute(entries: Sequence[IndexedEndpoint], asked: IndexedEndpoint, least: int) -> list[Match]:
-    """The rules once more, one pair at a time, in exact integers."""
+    """The rules again, one pair at a time, in exact integers."""
     hosts: dict[int, set[str]] = {}
     for entry in entries:
         for one in array("I", entry.terms.ids):
@@ -195,7 +195,7 @@ entries_strategy = st.integers(0, 2**32 - 1).flatmap(
 
 
 def invent_services(seed: int, size: int) -> list[IndexedEndpoint]:
-    """Entries over few terms, so that many are alike; the commonest weigh so little that the
+    """Entries over few terms, so that many are similar; the most frequent weigh so little that the
     index looks them up last.
     """
     dice = random.Random(seed)
@@ -242,7 +242,7 @@ def test_index_finds_what_comparing_every_pair_finds(entries: list[IndexedEndpoi
 
 
 def test_counting_in_the_best_first_agrees_with_counting_all() -> None:
-    """More candidates than are looked at first, so that both steps of the count are taken."""
+    """More candidates than TOP_RANKED, so that both steps of the count run."""
     dice = random.Random(3)
     rows = invent_services(5, 12) + [
         replace(

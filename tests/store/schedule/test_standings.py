@@ -1,4 +1,4 @@
-"""What hosts have to do, counted in SQL, and the budgets that the claims keep to."""
+"""Due work of hosts, counted in SQL, and the budgets of claims."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_hosts_of_a_large_site_take_turns_without_delaying_others(store: S
         claimed = await claim(store, now=NOW + second * SECOND_MS, limit=10)
         began[second] = sum(host.endswith("big.com") for host in claimed)
         seen += claimed
-    assert "small.com" in seen[:2], "it waits behind nobody"
+    assert "small.com" in seen[:2], "no other host delays it"
     assert sorted(seen) == sorted([known.host for known in site] + ["small.com"])
     assert dict(began) == {0: 1, 1: 4, 2: 4, 3: 4, 4: 4, 5: 3}, "one in 250 ms"
 

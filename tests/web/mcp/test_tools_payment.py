@@ -215,7 +215,7 @@ async def test_repeated_payment_returns_the_stored_answer(sold: Sold) -> None:
 async def test_concurrent_copies_settle_once_and_are_all_answered(
     sold: Sold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gate, "WAITS_S", (0.1,) * 600)  # also on a busy machine
+    monkeypatch.setattr(gate, "POLL_DELAYS_S", (0.1,) * 600)  # also on a busy machine
     sold.world.settle_s = 0.1
     results = await asyncio.gather(*(sold.call(sold.payment()) for _ in range(20)))
     assert all(read_result(result) == {"grade": "A"} for result in results)

@@ -112,7 +112,7 @@ async def test_copies_of_one_payment_run_the_handler_once(
     async def slowly() -> None:
         await asyncio.sleep(0.1)
 
-    monkeypatch.setattr(gate_module, "WAITS_S", (0.1,) * 600)  # also on a busy machine
+    monkeypatch.setattr(gate_module, "POLL_DELAYS_S", (0.1,) * 600)  # also on a busy machine
     client.world.compute = slowly
     answers = await asyncio.gather(*(client.buy(payment()) for _ in range(30)))
     assert {answer.status_code for answer in answers} == {200}

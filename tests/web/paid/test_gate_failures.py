@@ -123,7 +123,7 @@ async def test_settlement_timeout_returns_503(
 
 
 async def is_unclear(client: GateClient) -> None:
-    """A purchase without a settlement response; it is paid when the facilitator responds again."""
+    """A purchase without a settlement response is paid when the facilitator responds again."""
     answer = await client.buy(payment())
     assert answer.status_code == 503
     assert answer.json()["code"] == "payment-pending"
@@ -139,7 +139,7 @@ async def is_unclear(client: GateClient) -> None:
 
 async def test_claim_of_a_dead_worker_is_taken_over(client: GateClient) -> None:
     await abandon(client, State.CLAIMED)
-    assert (await client.buy(payment())).status_code == 503, "its lease still runs"
+    assert (await client.buy(payment())).status_code == 503, "its lease has not expired"
     client.world.now += LEASE_MS + 1
     assert (await client.buy(payment())).json() == {"answer": 1}
 
@@ -165,10 +165,10 @@ async def test_payer_with_unpaid_answers_is_limited(
     assert 0 < int(refused.headers["Retry-After"]) <= 3_600
     assert client.world.computed == payer_limit.MAX_UNPAID
     other = payment(1, signed={"from": "0x" + "ef" * 20})
-    assert (await client.buy(other)).status_code == 503, "another payer has nothing to do with it"
+    assert (await client.buy(other)).status_code == 503, "another payer is not limited"
     client.world.settle = None
-    assert (await client.buy(payment(0))).status_code == 200, "what was made can still be paid"
-    assert (await client.buy(payment(99))).status_code == 200, "and then there is room again"
+    assert (await client.buy(payment(0))).status_code == 200, "a computed answer can still be paid"
+    assert (await client.buy(payment(99))).status_code == 200, "a settled payment frees a slot"
 
 
 async def test_unpaid_answer_counts_for_one_hour(client: GateClient) -> None:
@@ -198,16 +198,16 @@ async def test_only_work_wasted_by_the_request_counts(
 async def test_caller_waits_at_most_the_response_timeout(
     client: GateClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the sale that they waited for goes on."""
-    gone_on = asyncio.Event()
-    client.world.compute = gone_on.wait
-    monkeypatch.setattr(gate_module, "ANSWER_S", 0.1)
+    """The sale that the caller waited for continues."""
+    resume = asyncio.Event()
+    client.world.compute = resume.wait
+    monkeypatch.setattr(gate_module, "RESPONSE_TIMEOUT_S", 0.1)
     answer = await client.buy(payment())
     assert (answer.status_code, answer.json()["code"]) == (503, "payment-pending")
     assert answer.json()["paymentId"] == decode(payment()).id
-    gone_on.set()
-    monkeypatch.setattr(gate_module, "ANSWER_S", 60.0)
-    monkeypatch.setattr(gate_module, "WAITS_S", (0.1,) * 600)
+    resume.set()
+    monkeypatch.setattr(gate_module, "RESPONSE_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(gate_module, "POLL_DELAYS_S", (0.1,) * 600)
     assert (await client.buy(payment())).status_code == 200
     assert client.world.computed == 1
 
@@ -216,8 +216,8 @@ async def test_caller_waits_at_most_the_response_timeout(
 async def test_waiting_copy_does_not_receive_the_answer_of_another_request(
     client: GateClient, monkeypatch: pytest.MonkeyPatch, ends: State
 ) -> None:
-    """The payment that it waits for is rejected, and then pays for something else. The copy does
-    not settle that either.
+    """The copy's payment is rejected and then claimed by another request, which the copy must not
+    settle.
     """
     began = asyncio.Event()
 
@@ -226,15 +226,15 @@ async def test_waiting_copy_does_not_receive_the_answer_of_another_request(
             began.set()
             yield from (0.05,) * 600
 
-    monkeypatch.setattr(gate_module, "WAITS_S", Waits())
+    monkeypatch.setattr(gate_module, "POLL_DELAYS_S", Waits())
     await abandon(client, State.CLAIMED)
     waiting = asyncio.create_task(client.buy(payment()))
     await began.wait()
     held = await client.store.writing(payments.get, decode(payment()).id)
     assert held is not None
 
-    def pays_for_another(tx: Connection) -> Any:
-        """In one transaction; otherwise the copy could see the rejected payment."""
+    def claim_for_another_request(tx: Connection) -> Any:
+        """Use one transaction; otherwise the copy could see the rejected payment."""
         payments.move(tx, held, State.REJECTED, now=NOW)
         return payments.claim(
             tx,
@@ -246,7 +246,7 @@ async def test_waiting_copy_does_not_receive_the_answer_of_another_request(
             lease_ms=LEASE_MS,
         )
 
-    claim = await client.store.writing(pays_for_another)
+    claim = await client.store.writing(claim_for_another_request)
     answer = StoredAnswer(status=200, body=b"{}")
     moved = await client.store.writing(
         payments.move, claim.row, State.SETTLING, now=NOW, answer=answer
@@ -346,7 +346,7 @@ async def turn(postgres: Postgres, store: Store, value: str) -> None:
 async def test_read_only_postgresql_sells_nothing_and_returns_paid_answers(
     own_server: Server,
 ) -> None:
-    """As after a failover to a standby. What only needs a read is read."""
+    """As after a failover to a standby: operations that only read still work."""
     postgres, route = own_server.postgres, prices.BULK[10]
     body = {"resources": ["https://api.example.com/weather"]}
     async with paid_service.open_paid_service(

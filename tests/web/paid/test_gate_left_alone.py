@@ -50,7 +50,7 @@ class FailingSale:
     async def end(self) -> None:
         """Let it fail, and let the event loop forget it."""
         sales = [task for task in asyncio.all_tasks() if task.get_name() == gate_module.SALE]
-        assert sales, "the sale goes on without its caller"
+        assert sales, "the sale continues without its caller"
         self.goes_on.set()
         await asyncio.wait(sales)
         sales.clear()
@@ -77,7 +77,7 @@ async def test_rejection_after_the_response_timeout_is_not_logged_as_error(
     client: GateClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = FailingSale(Problem(503, "probe-failed-here", "ours"), client)
-    monkeypatch.setattr(gate_module, "ANSWER_S", 0.1)
+    monkeypatch.setattr(gate_module, "RESPONSE_TIMEOUT_S", 0.1)
     assert (await client.buy(payment())).json()["code"] == "payment-pending"
     with capture_logs() as lines:
         await sale.end()

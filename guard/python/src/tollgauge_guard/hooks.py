@@ -4,7 +4,7 @@ The SDK selects an offer, runs the hooks before signing, signs, runs the hooks a
 its extensions enrich the payload, and sends it. A later hook may change the offer in place, a hook
 of a failure may return another payload, and an extension may change the payload. So the guard
 filters the offers in the selection, decides before signing, compares after signing, and compares
-once more in `create_payment_payload`, through which every transport of the SDK gets its payload.
+again in `create_payment_payload`, through which every transport of the SDK gets its payload.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ class _Gate(httpx.AsyncBaseTransport):
         try:
             answer = await self._transport.handle_async_request(again)
         except httpx.TransportError:
-            return None  # the purchase goes on as without signing in
+            return None  # the purchase continues without signing in
         if not answer.is_success:
             await answer.aclose()
             return None

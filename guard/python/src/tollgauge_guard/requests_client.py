@@ -108,7 +108,7 @@ class _Gate(HTTPAdapter):
         try:
             answer = HTTPAdapter.send(self, again, *args, **kwargs)
         except requests.RequestException:
-            return None  # the purchase goes on as without signing in
+            return None  # the purchase continues without signing in
         if answer.status_code // 100 != 2:
             answer.close()
             return None

@@ -135,7 +135,7 @@ class Payment:
         return f"{r}{min(s, _CURVE_ORDER - s):064x}"
 
 
-@lru_cache(maxsize=1_024)  # admission reads it for every payment in work
+@lru_cache(maxsize=1_024)  # admission reads it for every payment in progress
 def _id_of_key(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 

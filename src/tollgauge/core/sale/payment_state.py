@@ -86,7 +86,7 @@ class Proof(StrEnum):
 REST_MS: Final = 15_000
 """Delay before the reconciler checks an unclear settlement again."""
 FINAL_MS: Final = 30 * MINUTE_MS
-"""Delay after settlement before a payment is checked once more: Base's blocks are final by then."""
+"""Delay after settlement before a payment is checked again: Base's blocks are final by then."""
 EXPIRY_GRACE_S: Final = 120
 """Minimum time by which the chain's clock must be past validBefore: allows for a short
 reorganisation.

@@ -42,9 +42,9 @@ from tollgauge.store.schedule import hosts
 from tollgauge.store.scores import scores
 
 PAGE_DAYS: Final = RAW_DAYS  # days shown of an endpoint that is at least as old
-LEAST_DAYS: Final = 30  # days shown of a newer one
+MIN_DAYS: Final = 30  # days shown of a newer one
 Uptimes = Mapping[str, tuple[int | None, ...]]
-"""The uptime of endpoints, by ID, on each of the LEAST_DAYS UTC days before today, oldest first: in
+"""The uptime of endpoints, by ID, on each of the MIN_DAYS UTC days before today, oldest first: in
 permille, None without data.
 """
 
@@ -149,7 +149,7 @@ def _days(
 ) -> tuple[DayBar, ...]:
     """Return one bar per UTC day, with zeros for days without probes."""
     today = day_of(now)
-    first = max(today - PAGE_DAYS + 1, min(day_of(endpoint.first_seen), today - LEAST_DAYS + 1))
+    first = max(today - PAGE_DAYS + 1, min(day_of(endpoint.first_seen), today - MIN_DAYS + 1))
     days = with_silent_days(window.all_days(tx, endpoint.id), until=today)
     bars = {one.day: bar_of(one.sums, one.score) for one in days}
     for sums in window.read(tx, endpoint.id, as_of=now).days:
@@ -174,7 +174,7 @@ def read_uptimes(tx: Connection, endpoint_ids: Sequence[str], *, now: int) -> Up
             for one in with_silent_days(closed.days, until=today)
             if (measured := one.sums.spans.up + one.sums.spans.down)
         }
-        uptimes[id_] = tuple(shares.get(day) for day in range(today - LEAST_DAYS, today))
+        uptimes[id_] = tuple(shares.get(day) for day in range(today - MIN_DAYS, today))
     return uptimes
 
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from tollgauge.core.base.units import minute
 from tollgauge.core.score.score import Down
 from tollgauge.monitor.reports import snapshots
-from tollgauge.monitor.reports.endpoint import LEAST_DAYS, read_uptimes
+from tollgauge.monitor.reports.endpoint import MIN_DAYS, read_uptimes
 from tollgauge.monitor.reports.snapshots import Snapshot
 from tollgauge.web.dependencies import Dependencies
 from tollgauge.web.free.api import json_response
@@ -73,7 +73,7 @@ class Badges:
         days: tuple[int | None, ...] = ()
         if history:
             uptimes = await self.dependencies.store.reading(read_uptimes, [id], now=now)
-            days = uptimes.get(id, (None,) * LEAST_DAYS)
+            days = uptimes.get(id, (None,) * MIN_DAYS)
         svg = badge_svg(*_badge_values(snapshot), days=days)
         return Response(svg, media_type="image/svg+xml")
 

@@ -29,7 +29,7 @@ from tollgauge.core.score.flag import Flag, FlagRule
 from tollgauge.core.score.policy import POLICY, Policy
 from tollgauge.core.score.scoring import FLAG_RULES
 from tollgauge.monitor.calibration import Calibration
-from tollgauge.monitor.reports.endpoint import LEAST_DAYS, EndpointView, Uptimes
+from tollgauge.monitor.reports.endpoint import MIN_DAYS, EndpointView, Uptimes
 from tollgauge.monitor.reports.overview import Ecosystem, Leaderboard
 from tollgauge.web.edge.problem import Problem
 from tollgauge.web.pages import snippets
@@ -263,7 +263,7 @@ def compare_html(
         base_url,
         simulated=any(view.snapshot.simulated for view in known),
         columns=[
-            (one, view, view and days.uptime_bars(view.days[-LEAST_DAYS:], f"uptime-{number}"))
+            (one, view, view and days.uptime_bars(view.days[-MIN_DAYS:], f"uptime-{number}"))
             for number, (one, view) in enumerate(shown)
         ],
         fields=list(zip(FIELDS, texts, strict=True)),

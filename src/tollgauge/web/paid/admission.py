@@ -28,7 +28,7 @@ from tollgauge.store.ledger.payments import LedgerRow
 from tollgauge.web.edge.problem import Problem
 
 PAYER_SHARE: Final = 8
-"""One payer may have at most this part of all sales in work."""
+"""One payer may have at most this part of all sales in progress."""
 RETRY_S: Final = 5
 """After how many seconds at least a sale that was not begun may be tried again."""
 SPREAD_S: Final = 5
@@ -46,7 +46,7 @@ def find_refusal(
     id_ = payment.id
     copies = sum([other.id == id_ for other in in_work])
     if 0 < copies < max(1, slots // PAYER_SHARE):
-        return None  # it waits for the sale that is in work, and begins none
+        return None  # it waits for the sale in progress and begins no new one
     if copies:
         return Problem(
             503,
@@ -59,7 +59,7 @@ def find_refusal(
         return Problem(
             429,
             "payer-busy",
-            "Too many payments of this payer are in work. Nothing was charged; send the same "
+            "Too many payments of this payer are in progress. Nothing was charged; send the same "
             "request again when some of them are answered.",
             retry_after=pause_s(payment.id),
         )

@@ -72,7 +72,7 @@ class DeliveryTester:
         self, targets: Sequence[Target], *, watch_id: str, resource: str, signing: Signing
     ) -> list[dict[str, Any]]:
         """Test every destination concurrently; return the results as the answer shows them. Raises
-        Problem 422 if any failed, 503 if too many tests are in work.
+        Problem 422 if any failed, 503 if too many tests are in progress.
         """
         with self.dependencies.deliveries.on({target.host for target in targets}):
             tries = (self._try(target, watch_id, resource, signing) for target in targets)

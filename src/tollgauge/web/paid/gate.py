@@ -68,9 +68,9 @@ from tollgauge.web.paid.settle import OvertakenError, Settler
 
 LEASE_MS: Final = 60_000
 """Maximum time from claim to intent, after which another worker may take the payment over."""
-WAITS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
+POLL_DELAYS_S: Final = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.5)
 """Pauses of a second copy of a payment while the first is being answered."""
-ANSWER_S: Final = 50.0
+RESPONSE_TIMEOUT_S: Final = 50.0
 """Response timeout, because many proxies and clients give up after 60 seconds. The sale continues,
 and the same payment fetches its answer."""
 COSTLY_REFUSAL: Final = 422
@@ -128,7 +128,7 @@ class Gate:
         """Answer a request that came with a payment, over HTTP or as a tool call. `digest` names
         the request that is paid for. Raises Problem.
 
-        From the claim on the sale goes on even if its caller goes away.
+        After the claim the sale continues even if its caller disconnects.
         """
         order = sale.validate(document)
         reason = refusal(payment, sale.offer, now_s=self.clock() // 1000)
@@ -148,7 +148,7 @@ class Gate:
         try:
             # Without the shield, a timeout or a caller that disconnects would cancel the sale while
             # a settlement could be in progress.
-            outcome = await asyncio.wait_for(asyncio.shield(task), ANSWER_S)
+            outcome = await asyncio.wait_for(asyncio.shield(task), RESPONSE_TIMEOUT_S)
         except asyncio.CancelledError:
             task.add_done_callback(_log_failure)
             raise
@@ -160,9 +160,9 @@ class Gate:
         return await self._release(sale, payment, outcome)
 
     async def _was_taken(self, payment: Payment, reason: str) -> bool:
-        """Whether a payment that would be refused now was taken before, at other prices or in
-        time. One that only expired since its claim goes on in any state: the chain may show that
-        it paid, and an honest facilitator refuses it otherwise.
+        """Return whether a payment that would be refused now was accepted before, at other prices
+        or in time. A payment that only expired since its claim continues in any state: the chain
+        may show that it paid; if it did not, an honest facilitator refuses it.
         """
         row = await self.settlement.row(payment.id)
         if row is None:
@@ -170,9 +170,9 @@ class Gate:
         return reason == EXPIRED or row.state not in BEFORE_SETTLEMENT
 
     async def _check_room(self, payment: Payment) -> None:
-        """Begin no new sale while the facilitator stays silent, or too many sales, or too many of
-        this payer, are in work: Problem 429 or 503 before any claim. A payment that may have been
-        charged goes on.
+        """Raise Problem 429 or 503, before any claim, if no new sale may begin: the facilitator
+        does not respond, or too many sales, in total or of this payer, are in progress. A payment
+        that may have been charged continues.
         """
         problem = admission.find_refusal(payment, self._selling.values(), self.facilitator)
         if problem is None:
@@ -333,7 +333,7 @@ class Gate:
             raise
 
     async def _replay(self, sale: Sale, payment: Payment, row: LedgerRow, digest: str) -> _Outcome:
-        """The same payment once more: its row, after a wait for the worker that has it. Raises
+        """The same payment again: its row, after a wait for the worker that has it. Raises
         Problem 409 if it pays for another request.
         """
         check_same_request(payment, row, digest)
@@ -353,8 +353,8 @@ class Gate:
         return _Outcome(row, settled_here=False)
 
     async def _wait_for_worker(self, row: LedgerRow) -> LedgerRow:
-        """The row when its worker is done, its lease has ended, or `WAITS_S` have passed."""
-        for pause in WAITS_S:
+        """The row when its worker is done, its lease has ended, or `POLL_DELAYS_S` have passed."""
+        for pause in POLL_DELAYS_S:
             if row.state not in IN_WORK or row.lease_until <= self.clock():
                 break
             await asyncio.sleep(pause)

@@ -39,7 +39,7 @@ P = ParamSpec("P")
 
 SETTLE_LEASE_MS: Final = 90_000
 """Time after which another worker may check the outcome of a settlement."""
-PROOF_WAITS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 2.0)
+PROOF_POLL_DELAYS_S: Final = (0.25, 0.25, 0.5, 1.0, 2.0, 2.0)
 """Pauses for a node that lags behind the facilitator's, in total three blocks of Base."""
 
 
@@ -124,7 +124,7 @@ class Settler:
         time to catch up with the facilitator's.
         """
         answer = await self.ask_chain(row, reply.transaction)
-        for pause in PROOF_WAITS_S if isinstance(reply, SettledReply) else ():
+        for pause in PROOF_POLL_DELAYS_S if isinstance(reply, SettledReply) else ():
             if answer is None or answer.proof is not Proof.UNUSED:
                 break
             await asyncio.sleep(pause)

@@ -1,4 +1,4 @@
-"""The trust report: who shares the report of a probe, for how long, and how it is signed."""
+"""The trust report: how long callers share the report of a probe, and how it is signed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def buy_report(running: Running, *, verified_after_ms: int) -> dict[str, o
 
 
 async def sell_report(running: Running) -> bytes:
-    """A report of the probe, as it was sold and kept."""
+    """Store a report of the probe as an earlier sale did."""
 
     def sell(tx: Connection) -> TrustReport:
         endpoints.insert(tx, ENDPOINT)

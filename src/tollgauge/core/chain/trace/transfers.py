@@ -185,7 +185,7 @@ def asset_signed_for(call: AuthorizedTransfer, network: str) -> Asset | None:
     return None
 
 
-@lru_cache(maxsize=1024)  # admission checks every payment in work again
+@lru_cache(maxsize=1024)  # admission checks every payment in progress again
 def is_signed_by_payer(payment: Payment) -> bool:
     """Return whether a payment's signature is that of its payer's account.
 

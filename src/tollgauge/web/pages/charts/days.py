@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.score.window import DayScore
-from tollgauge.monitor.reports.endpoint import LEAST_DAYS, DayBar
+from tollgauge.monitor.reports.endpoint import MIN_DAYS, DayBar
 from tollgauge.web.pages.charts.svg import (
     dots,
     element,
@@ -35,7 +35,7 @@ _COVER_Y: Final = _TOP + _BAR_HEIGHT + 6
 _LINE_HEIGHT: Final = 130
 _SCORE_MARKS: Final = (0, 200, 400, 600, 800, 1_000)
 _BAR_GAP: Final = 2.6
-_LEAST_VISIBLE: Final = 4.0
+_MIN_VISIBLE: Final = 4.0
 _DOTTED_DAYS: Final = 31
 """With more days, only isolated ones get a dot."""
 
@@ -74,7 +74,7 @@ def uptime_strip(uptimes: tuple[int | None, ...]) -> Markup:
     """Draw the bars of a list: one per day, in permille. A day with an outage has a mark at the top
     and a bar below it, unless the endpoint was down for more than half of the day.
     """
-    days = uptimes or (None,) * LEAST_DAYS
+    days = uptimes or (None,) * MIN_DAYS
     full = [share == 1_000 for share in days]
     outage = [share is not None and share < 1_000 for share in days]
     partial = [share is not None and 500 <= share < 1_000 for share in days]
@@ -281,7 +281,7 @@ def _down_height(bar: DayBar) -> float:
     if not bar.up_ms:
         return float(_BAR_HEIGHT)
     share = _BAR_HEIGHT * bar.down_ms / bar.spoken_ms
-    return min(_BAR_HEIGHT - _LEAST_VISIBLE, max(_LEAST_VISIBLE, share))
+    return min(_BAR_HEIGHT - _MIN_VISIBLE, max(_MIN_VISIBLE, share))
 
 
 def _dates(days: tuple[DayBar, ...], y: float) -> list[Markup]:
