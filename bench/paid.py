@@ -43,7 +43,7 @@ from bench.measurement import Measurement, Report
 from bench.seller import free_port
 from tollgauge.web.paid.products import history, similar, trust
 
-SALES: Final = 200
+SALES: Final = 50  # per round
 SALE_ROUNDS: Final = 5
 """Rounds of `SALES` sales. The lowest cost is reported: other programs can only add to it."""
 ROUNDS: Final = 3
