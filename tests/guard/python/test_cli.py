@@ -220,6 +220,14 @@ def test_text_of_a_seller_is_not_a_formula_in_a_spreadsheet(run: Run, tmp_path: 
     )
 
 
+def test_empty_export_names_its_columns(run: Run, tmp_path: Path) -> None:
+    Journal(tmp_path / "new").close()
+    for option, column in (("--csv", "handle"), ("--refusals", "code")):
+        _, out, _ = run("export", "--csv", option, "--journal", str(tmp_path / "new"))
+        (header,) = csv.reader(out.splitlines())
+        assert column in header
+
+
 @pytest.fixture
 def open_payment(journal: Path) -> str:
     """The nonce of a payment of `journal` that was answered by 402 and has expired."""

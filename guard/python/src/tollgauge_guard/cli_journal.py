@@ -8,8 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +18,7 @@ from tollgauge_guard import approval, defaults
 from tollgauge_guard.bundle_source import NoBundle
 from tollgauge_guard.errors import GuardError
 from tollgauge_guard.guard import Guard
-from tollgauge_guard.journal import Journal
+from tollgauge_guard.journal import Journal, Refusal
 from tollgauge_guard.journal_file import MEMORY, is_postgres
 from tollgauge_guard.nodes import NodeReader
 from tollgauge_guard.payment import UNFINISHED, Payment, State
@@ -165,17 +164,17 @@ def journal(options: argparse.Namespace) -> int:
 def export(options: argparse.Namespace) -> int:
     """Print payments or refusals for other programs."""
     kept = _journal(options)
-    rows: Iterable[dict[str, Any]] = map(_row, kept.payments())
-    if options.refusals:
-        rows = map(asdict, kept.refusals())
-    table = list(rows)
-    if not options.csv:
-        for row in table:
-            print(json.dumps(row))
-    elif table:
-        writer = csv.DictWriter(sys.stdout, list(table[0]))
+    kind: type[Payment | Refusal] = Refusal if options.refusals else Payment
+    found = kept.refusals() if options.refusals else kept.payments()
+    table = [_row(one) for one in found]
+    if options.csv:
+        names = [one.name for one in fields(kind) if one.name not in _HIDDEN]
+        writer = csv.DictWriter(sys.stdout, names)
         writer.writeheader()
         writer.writerows({name: _cell(value) for name, value in row.items()} for row in table)
+    else:
+        for row in table:
+            print(json.dumps(row))
     return GOOD
 
 
@@ -288,8 +287,8 @@ def _read_place(text: str) -> Path | str:
     return text if is_postgres(text) else Path(text)
 
 
-def _row(payment: Payment) -> dict[str, Any]:
-    return {name: value for name, value in asdict(payment).items() if name not in _HIDDEN}
+def _row(kept: Payment | Refusal) -> dict[str, Any]:
+    return {name: value for name, value in asdict(kept).items() if name not in _HIDDEN}
 
 
 def _evidence(payment: Payment) -> dict[str, object]:

@@ -82,7 +82,7 @@ class PostgresStore:
             try:
                 yield _Rows(self._open())
             except psycopg.Error as error:
-                message = f"The journal {self.name} cannot be read or written ({error})."
+                message = f"The journal {self.name} cannot be read or written ({_line(error)})."
                 raise JournalError(message) from error
 
     @contextmanager
@@ -151,7 +151,7 @@ class PostgresStore:
                 found = connection.execute("SELECT 'payments'::regclass::oid::bigint").fetchone()
             except psycopg.Error as error:
                 raise JournalError(
-                    f"The journal {self.name} cannot be opened ({error}).",
+                    f"The journal {self.name} cannot be opened ({_line(error)}).",
                     hint="Name a database that can be written. Nothing is paid without a journal.",
                 ) from error
             stack.pop_all()
@@ -173,6 +173,10 @@ class _Rows:
         """Run a statement once for each row of values."""
         with self.connection.cursor() as cursor:
             cursor.executemany(_translate(statement), [_clean(row) for row in values])
+
+
+def _line(error: psycopg.Error) -> str:
+    return " ".join(str(error).split())
 
 
 @lru_cache(maxsize=256)
