@@ -45,6 +45,7 @@ CREATE TABLE buyer_report (
   outcome TEXT NOT NULL,
   at BIGINT NOT NULL,
   signature BYTEA NOT NULL,
+  weight BIGINT NOT NULL,
   CONSTRAINT pk_buyer_report PRIMARY KEY (chain, payer, nonce)
 );
 CREATE INDEX ix_buyer_report_at ON buyer_report (at);

@@ -48,6 +48,7 @@ CREATE TABLE buyer_report (
   outcome TEXT NOT NULL,
   at BIGINT NOT NULL,
   signature BLOB NOT NULL,
+  weight BIGINT NOT NULL,
   CONSTRAINT pk_buyer_report PRIMARY KEY (chain, payer, nonce)
 )
  WITHOUT ROWID;

@@ -21,6 +21,7 @@ from tollgauge.db.engine import Store
 from tollgauge.store import rows
 from tollgauge.store.chain import cursors, deposits, periods, transfers, volumes, wallets
 from tollgauge.store.chain.cursors import Cursor
+from tollgauge.store.endpoints import buyers_reports
 from tollgauge.store.ledger import payments, reconciliation
 from tollgauge.store.ledger.attempts import Attempt
 from tollgauge.store.ledger.payments import LedgerRow
@@ -74,18 +75,22 @@ async def measure(store: Store, chain: int, *, now: int, signers: Collection[byt
     """Compute each wallet's demand and the published figures of a chain, then delete expired
     transfers. `signers` are the addresses of the configured facilitator.
     """
-    demands, volume = await store.reading(volumes.measure_chain, chain, as_of=now)
-    for batch in rows.chunks(demands, WALLETS_PER_WRITE):
+    reporters = await store.reading(buyers_reports.load_payers, chain)
+    measured, volume = await store.reading(
+        volumes.measure_chain, chain, as_of=now, weighed=reporters
+    )
+    for batch in rows.chunks(measured.demands, WALLETS_PER_WRITE):
         await store.writing(volumes.save_demands, chain, batch, as_of=now)
     await store.writing(volumes.drop_demands, chain, before=now)
+    await store.writing(buyers_reports.save_weights, chain, measured.weights)
     await store.writing(volumes.publish, volume)
-    measured = await store.reading(periods.measure, chain, as_of=now, signers=signers)
-    if measured is not None:
-        last_day = measured.periods.last_day
-        for incomes in rows.chunks(measured.wallets, WALLETS_PER_WRITE):
+    income = await store.reading(periods.measure, chain, as_of=now, signers=signers)
+    if income is not None:
+        last_day = income.periods.last_day
+        for incomes in rows.chunks(income.wallets, WALLETS_PER_WRITE):
             await store.writing(periods.save_incomes, chain, incomes, last_day=last_day)
         await store.writing(periods.drop_incomes, chain, before_day=last_day)
-        await store.writing(periods.publish, measured.periods)
+        await store.writing(periods.publish, income.periods)
     await forget(store, chain, now=now)
 
 

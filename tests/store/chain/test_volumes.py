@@ -11,6 +11,7 @@ from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.chain.blocks import BlockHeader
 from tollgauge.core.chain.settlement import Entry
 from tollgauge.core.directory.seller_file import SiteList
+from tollgauge.core.endpoint.buyers_reports import BuyerOutcome, BuyersReports
 from tollgauge.core.endpoint.identity import Endpoint, Resource, parse_resource, site
 from tollgauge.core.endpoint.terms import Quote
 from tollgauge.core.probe.schedule import NORMAL
@@ -19,8 +20,9 @@ from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.db.engine import Store
 from tollgauge.monitor import scoring, settlement
 from tollgauge.store.chain import anchor_candidates, cursors, volumes, wallets
-from tollgauge.store.endpoints import endpoints
+from tollgauge.store.endpoints import buyers_reports, endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
+from tollgauge.store.endpoints.buyers_reports import BuyerReport
 
 CHAIN = 8453
 USDC = "0x833589fcd6edb6e08f4c7c32d4f71b54bda02913"
@@ -118,9 +120,10 @@ async def demand(store: Store, wallet: bytes, as_of: int = AS_OF) -> DemandEvide
 
 async def test_demand_from_rows_equals_demand_from_trades(store: Store) -> None:
     await index_trades(store, TRADES)
-    demands, volume = await store.reading(volumes.measure_chain, CHAIN, as_of=AS_OF)
-    assert dict(demands) == dict(compute_expected().demands)
-    assert dict(demands)[SELLER].weights == (("books.example", 450_000), ("maps.example", 375_000))
+    measured, volume = await store.reading(volumes.measure_chain, CHAIN, as_of=AS_OF)
+    demands = dict(measured.demands)
+    assert demands == dict(compute_expected().demands)
+    assert demands[SELLER].weights == (("books.example", 450_000), ("maps.example", 375_000))
     assert volume.proven_payers == 1
     assert volume.volume == compute_expected().volume
 
@@ -134,6 +137,33 @@ async def test_measured_chain_is_read_with_one_row_per_wallet(store: Store) -> N
         assert await demand(store, wallet) == dict(compute_expected().demands)[wallet]
     (published,) = await store.reading(volumes.load_published)
     assert (published.as_of, published.proven_payers) == (AS_OF, 1)
+
+
+async def test_buyers_reports_count_each_payer_with_its_weight(store: Store) -> None:
+    report = BuyerReport(
+        chain=CHAIN,
+        payer=ANN,
+        nonce=b"1" * 32,
+        endpoint_id="a",
+        pay_to=SELLER,
+        outcome=BuyerOutcome.DELIVERED,
+        at=AS_OF,
+        signature=b"x" * 65,
+    )
+    other = replace(report, payer=BEN, nonce=b"2" * 32, outcome=BuyerOutcome.EMPTY)
+    for one in (report, other):
+        assert await store.writing(buyers_reports.add, one)
+    await index_trades(store, TRADES)
+    await settlement.measure(store, CHAIN, now=AS_OF)
+    counts = await store.reading(buyers_reports.counts, ("a",))
+    # The weight that any one anchor leaves, as in the demand of the seller.
+    assert counts["a"] == BuyersReports(
+        delivered=1, not_delivered=1, delivered_weight=375_000, not_delivered_weight=0
+    )
+
+    await settlement.measure(store, CHAIN, now=AS_OF + 60 * DAY_MS)
+    counts = await store.reading(buyers_reports.counts, ("a",))
+    assert counts["a"] == BuyersReports(delivered=1, not_delivered=1)
 
 
 async def test_demand_of_a_window_without_transfers_is_deleted(store: Store) -> None:

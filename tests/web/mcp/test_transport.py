@@ -39,7 +39,7 @@ from tollgauge.web.wire.statistics_answers import BRIEF_NAMES
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "c6c4620b17c028ae6dd3a31a5d68bcd6df10a15d436dbdd52185900c590aefcb",
+    "x402_trust_score": "1406d3ea59a9325c50a79a0992a5defb0f1c2ccb7cfdcd2d5ca4da0b967d8f02",
     "x402_trust_bulk": "24ccbe3f339cf361d458e500c434e34002e30323cf6fc37992edfedd3b6f0d21",
     "x402_history": "0a053d81417fbe49663d4db79bcc59fc2bbae849fcaece9745bcc81816e44794",
     "x402_payment_trace": "485b7201adad8b430d352f7a058d029b2d6d7e5507fcf44ba7fee05dc23e1770",

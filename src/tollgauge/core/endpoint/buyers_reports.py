@@ -40,10 +40,14 @@ class BuyerOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuyersReports:
-    """The number of payers with a statement about an endpoint, by outcome."""
+    """The number of payers with a statement about an endpoint, by outcome, and the sums of their
+    weights of proven demand at the seller, in millionths.
+    """
 
     delivered: int
     not_delivered: int
+    delivered_weight: int = 0
+    not_delivered_weight: int = 0
 
     @property
     def payers(self) -> int:

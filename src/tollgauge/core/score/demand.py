@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import lcm
 from typing import Final, NamedTuple
@@ -64,7 +64,8 @@ Flows = Iterable[tuple[bytes, Mapping[bytes, Flow]]]
 class Measurement(NamedTuple):
     """The demand of every wallet, and of the chain as a whole: the payments that sellers received
     from others and their sum, the numbers of these sellers and payers, and the number and net
-    spending of proven payers.
+    spending of proven payers. `weights` has the weights of some payers by (payer, wallet), in
+    millionths: for each, the smallest that any single anchor leaves.
     """
 
     demands: list[tuple[bytes, DemandEvidence]]
@@ -74,6 +75,7 @@ class Measurement(NamedTuple):
     payers: int
     proven_payers: int
     proven_volume: int
+    weights: dict[tuple[bytes, bytes], int]
 
 
 def measure_demand(
@@ -83,6 +85,7 @@ def measure_demand(
     anchors: Mapping[bytes, str],
     at_anchors: Flows,
     owners: Iterable[str] = (),
+    weighed: Collection[bytes] = (),
 ) -> Measurement:
     """Measure the demand of every wallet of a chain; wallets of one seller share theirs.
 
@@ -107,8 +110,14 @@ def measure_demand(
         anchors: the owner of each anchor address.
         at_anchors: the flows of the anchor addresses.
         owners: owners of anchors, including those without an address on this chain.
+        weighed: the payers whose own weights are part of the result.
     """
-    market = _Market(sellers=sellers, anchors=anchors, owners={*owners, *anchors.values()})
+    market = _Market(
+        sellers=sellers,
+        anchors=anchors,
+        owners={*owners, *anchors.values()},
+        weighed=frozenset(weighed),
+    )
     for wallet, by_payer in at_anchors:
         market.add_anchor(wallet, by_payer)
     for wallet, by_payer in flows:
@@ -255,12 +264,15 @@ class _Account:
 @dataclass(slots=True)
 class _Market:
     """The wallets of a chain, their sellers, and the payers that anchors know. `own` has the owners
-    of each seller's anchors; `owners` are all owners of anchors, on any chain.
+    of each seller's anchors; `owners` are all owners of anchors, on any chain. `weights` has those
+    of the payers that are `weighed`, by seller.
     """
 
     sellers: Mapping[bytes, str]
     anchors: Mapping[bytes, str]
     owners: set[str]
+    weighed: frozenset[bytes] = frozenset()
+    weights: dict[str, dict[bytes, int]] = field(default_factory=dict)
     wallets: list[tuple[bytes, str]] = field(default_factory=list)
     accounts: dict[str, _Account] = field(default_factory=dict)
     buyers: dict[bytes, _Buyer] = field(default_factory=dict)
@@ -352,7 +364,7 @@ class _Market:
         """
         proven = 0
         own = self.own
-        for buyer in self.buyers.values():
+        for payer, buyer in self.buyers.items():
             nets = {seller: net for seller in buyer.at_sellers if (net := buyer.net(seller))}
             is_proven = False
             elsewhere = sum(net for seller, net in nets.items() if seller not in own)
@@ -362,10 +374,14 @@ class _Market:
                 excluded = own.get(seller, set())
                 whole = WHOLE_SPENDING * (elsewhere + (net if excluded else 0))
                 account = self.accounts[seller]
+                least = WHOLE_WEIGHT if len(self.owners) >= MIN_OWNERS else 0
                 for owner in self.owners:
                     spent = min(buyer.spending({*excluded, owner}), WHOLE_SPENDING)
                     weight = WHOLE_WEIGHT * spent * net // whole
                     account.weights[owner] = account.weights.get(owner, 0) + weight
+                    least = min(least, weight)
+                if payer in self.weighed:
+                    self.weights.setdefault(seller, {})[payer] = least
                 if buyer.spending(excluded):
                     account.proven += 1
                     account.proven_volume += net
@@ -385,4 +401,9 @@ class _Market:
             payers=len(self.payers),
             proven_payers=proven,
             proven_volume=sum(demand.proven_volume for demand in demands.values()),
+            weights={
+                (payer, wallet): weight
+                for wallet, seller in self.wallets
+                for payer, weight in self.weights.get(seller, {}).items()
+            },
         )

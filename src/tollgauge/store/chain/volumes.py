@@ -11,7 +11,7 @@ jobs/index measures the chain periodically, and each score reads its row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection
 
 from tollgauge.core.base.units import DAY_MS, WINDOW_MS, day_of
-from tollgauge.core.score.demand import Flow, addresses_on, measure_demand
+from tollgauge.core.score.demand import Flow, Measurement, addresses_on, measure_demand
 from tollgauge.core.score.evidence import Anchor, DemandEvidence
 from tollgauge.db import meta
 from tollgauge.db.codec import Amount, json_of
@@ -165,10 +165,10 @@ def demands_of(
 
 
 def measure_chain(
-    tx: Connection, chain: int, *, as_of: int
-) -> tuple[list[tuple[bytes, DemandEvidence]], ChainVolume]:
+    tx: Connection, chain: int, *, as_of: int, weighed: Collection[bytes] = ()
+) -> tuple[Measurement, ChainVolume]:
     """Measure the demand of every wallet with transfers in the window, using the stored anchors,
-    and the volume of the chain.
+    the weights of the payers in `weighed`, and the volume of the chain.
     """
     anchors = anchor_owners(tx, chain)
     measured = measure_demand(
@@ -177,6 +177,7 @@ def measure_chain(
         anchors=anchors,
         at_anchors=_flows(tx, chain, list(anchors), as_of=as_of).items(),
         owners=[anchor.owner for anchor in anchors_of(tx)],
+        weighed=weighed,
     )
     count, covered = _count_covered(tx, chain, as_of=as_of)
     volume = ChainVolume(
@@ -190,7 +191,7 @@ def measure_chain(
         wallets=count,
         indexed_permille=covered * 1_000 // (count * WINDOW_MS) if count else 0,
     )
-    return measured.demands, volume
+    return measured, volume
 
 
 def save_demands(

@@ -6,7 +6,7 @@ with its latest statement.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -34,6 +34,8 @@ buyer_report: Final = sa.Table(
     # The time of the payment in the statement (ms UTC).
     sa.Column("at", sa.BigInteger, nullable=False),
     sa.Column("signature", sa.LargeBinary, nullable=False),
+    # Of the payer at this payTo, when demand was last measured (millionths).
+    sa.Column("weight", sa.BigInteger, nullable=False),
     sa.Index("ix_buyer_report_endpoint", "endpoint_id"),
     sa.Index("ix_buyer_report_payer", "chain", "payer", "pay_to", "at"),
     sa.Index("ix_buyer_report_at", "at"),
@@ -59,7 +61,7 @@ def add(tx: Connection, report: BuyerReport) -> bool:
     """Store a statement. Returns whether it is now the stored one about its payment: a different
     one is not replaced.
     """
-    rows.add_missing(tx, buyer_report, [rows.to_columns(report)])
+    rows.add_missing(tx, buyer_report, [rows.to_columns(report, weight=0)])
     query = sa.select(buyer_report).where(
         buyer_report.c.chain == report.chain,
         buyer_report.c.payer == report.payer,
@@ -78,21 +80,46 @@ def counts(tx: Connection, endpoint_ids: Iterable[str]) -> dict[str, BuyersRepor
         buyer_report.c.at, buyer_report.c.nonce
     )
     is_delivered = buyer_report.c.outcome == BuyerOutcome.DELIVERED
+    weight = buyer_report.c.weight
     query = (
         sa.select(
             buyer_report.c.endpoint_id,
             sa.func.sum(sa.case((is_delivered, 1), else_=0)).label("delivered"),
             sa.func.count().label("payers"),
+            sa.func.sum(sa.case((is_delivered, weight), else_=0)).label("delivered_weight"),
+            sa.func.sum(weight).label("weight"),
         )
         .where(~sa.exists().where(*of_payer, is_later))
         .group_by(buyer_report.c.endpoint_id)
     )
     return {
         row.endpoint_id: BuyersReports(
-            delivered=int(row.delivered), not_delivered=row.payers - int(row.delivered)
+            delivered=int(row.delivered),
+            not_delivered=row.payers - int(row.delivered),
+            delivered_weight=int(row.delivered_weight),
+            not_delivered_weight=int(row.weight - row.delivered_weight),
         )
         for row in rows.with_any(tx, query, buyer_report.c.endpoint_id, endpoint_ids)
     }
+
+
+def load_payers(tx: Connection, chain: int) -> frozenset[bytes]:
+    """Return the payers of a chain with statements."""
+    query = sa.select(buyer_report.c.payer).distinct().where(buyer_report.c.chain == chain)
+    return frozenset(tx.scalars(query))
+
+
+def save_weights(tx: Connection, chain: int, weights: Mapping[tuple[bytes, bytes], int]) -> None:
+    """Store the weights of payers, in millionths by (payer, payTo); the others have none."""
+    of_chain = buyer_report.c.chain == chain
+    places = buyer_report.c.payer, buyer_report.c.pay_to
+    for payer, pay_to, before in tx.execute(
+        sa.select(*places, buyer_report.c.weight).distinct().where(of_chain)
+    ).all():
+        weight = weights.get((payer, pay_to), 0)
+        if weight != before:
+            is_same = of_chain, places[0] == payer, places[1] == pay_to
+            tx.execute(buyer_report.update().where(*is_same).values(weight=weight))
 
 
 def forget(tx: Connection, *, now: int, limit: int) -> int:

@@ -17,12 +17,17 @@ from tollgauge.core.calibration.calibration import (
     qualities,
     reliability,
 )
-from tollgauge.web.wire.response_model import Chance, ResponseModel, Time, from_attribute
+from tollgauge.web.wire.response_model import (
+    Chance,
+    Millionths,
+    ResponseModel,
+    Time,
+    from_attribute,
+)
 
 if TYPE_CHECKING:
     from tollgauge.monitor.calibration import Calibration
 
-_Millionths = Annotated[float, BeforeValidator(lambda value: value / 1_000_000)]
 _TenThousandths = Annotated[float, BeforeValidator(lambda value: value / 10_000)]
 
 
@@ -33,8 +38,8 @@ class QualityResponse(ResponseModel):
 
     name: str
     count: int
-    brier: _Millionths = from_attribute("brier_millionths")
-    log_loss: _Millionths = from_attribute("log_loss_millionths")
+    brier: Millionths = from_attribute("brier_millionths")
+    log_loss: Millionths = from_attribute("log_loss_millionths")
     auc: _TenThousandths | None = from_attribute("auc_e4")
 
 

@@ -112,6 +112,8 @@ Share = Annotated[float, Field(ge=0, le=1), BeforeValidator(lambda hundredths: h
 """0 to 1, from hundredths."""
 Dollars = Annotated[float, BeforeValidator(usd)]
 """Dollars, from millionths."""
+Millionths = Annotated[float, BeforeValidator(lambda value: value / 1_000_000)]
+"""A number, from millionths."""
 Amount = Annotated[str, BeforeValidator(str)]
 """A decimal string of atomic units: JSON numbers lose digits above 2**53."""
 Time = Annotated[str, BeforeValidator(iso)]

@@ -15,6 +15,7 @@ from tollgauge.web.wire.response_model import (
     Chance,
     Dollars,
     Grade,
+    Millionths,
     OneOf,
     Percent,
     Recommendation,
@@ -125,12 +126,15 @@ class DemandResponse(ResponseModel):
 
 class BuyersReportsResponse(ResponseModel):
     """Signed statements of payers about delivery: each payer counts once per payTo address, with
-    its latest statement, without a weight. Statements do not change the score.
+    its latest statement. `deliveredWeight` and `notDeliveredWeight` count each payer with its
+    weight of proven demand (0 to 1), which is measured daily. Statements do not change the score.
     """
 
     payers: int
     delivered: int
     not_delivered: int
+    delivered_weight: Millionths
+    not_delivered_weight: Millionths
 
 
 class DownResponse(ResponseModel):
