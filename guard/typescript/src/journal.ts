@@ -93,15 +93,12 @@ const COLUMNS: Readonly<Record<keyof Omit<Changes, "settled">, string>> = {
   settlement: "settlement",
 };
 
-/** The sum of a scope; the account, network and asset are the first values. */
-const sumOf = (scope: number, first: string): string =>
-  `SELECT coalesce(sum(spent), 0) FROM budgets
-   WHERE account = ?1 AND network = ?2 AND asset = ?3 AND scope = ?${scope} AND bucket >= ${first}`;
-// One statement: every decision needs all the sums.
-const SPENT = `SELECT (${sumOf(4, "0")}) AS lifetime, (${sumOf(5, "?8")}) AS day,
-    (${sumOf(6, "?8")}) AS host, (${sumOf(7, "0")}) AS session,
+const SUM = `SELECT coalesce(sum(spent), 0) FROM budgets
+  WHERE account = ? AND network = ? AND asset = ? AND scope = ? AND bucket >= ?`;
+// One statement: every decision needs all the sums. Node.js 22.13 cannot bind values to `?1`.
+const SPENT = `SELECT (${SUM}) AS lifetime, (${SUM}) AS session, (${SUM}) AS day, (${SUM}) AS host,
     coalesce(sum(exposure), 0) AS lost, count(*) AS losses FROM payments
-  WHERE host = ?9 AND changed_at > ?10 AND account = ?1
+  WHERE host = ? AND changed_at > ? AND account = ?
     AND state IN ('paid-unanswered', 'lapsed', 'written-off')`;
 
 export class Journal {
@@ -157,14 +154,14 @@ export class Journal {
            resource, url_digest, scheme, method, network, asset, pay_to, amount, exposure, payer,
            valid_before, replaces)
          VALUES (?, ?, ?, ?, ?, 'reserved', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-           (SELECT max(id) FROM payments WHERE purchase = ?3 AND account = ?2 AND state = 'written-off'
+           (SELECT max(id) FROM payments WHERE purchase = ? AND account = ? AND state = 'written-off'
             AND NOT EXISTS (SELECT 1 FROM payments AS later
               WHERE later.purchase = payments.purchase AND later.replaces = payments.id)))
          RETURNING id`,
         ...[handle, purchase.account, purchase.key, purchase.session, thisProcess(), now, now],
         ...[purchase.host, purchase.resource, purchase.urlDigest, terms.scheme, terms.method],
         ...[terms.network, terms.asset, terms.payTo, String(terms.amount), terms.exposure, payer],
-        now + terms.timeout + CLOCK_SLACK_S,
+        ...[now + terms.timeout + CLOCK_SLACK_S, purchase.key, purchase.account],
       );
       this.addExposure(where, terms.exposure);
       return { id: Number(row!["id"]), handle };
@@ -257,8 +254,12 @@ export class Journal {
   spent(where: Exposure): Spent {
     const { account, network, asset, host, session, at } = where;
     const first = at >= DAY_S ? Math.floor((at - DAY_S) / BUCKET_S) : 0;
-    const scopes = ["lifetime", "all", `host:${host}`, `session:${session}`];
-    const [row] = this.file.all(SPENT, account, network, asset, ...scopes, first, host, at - DAY_S);
+    const scopes = [
+      ...[["lifetime", 0], [`session:${session}`, 0]],
+      ...[["all", first], [`host:${host}`, first]],
+    ] as const;
+    const sums = scopes.flatMap((scope) => [account, network, asset, ...scope]);
+    const [row] = this.file.all(SPENT, ...sums, host, at - DAY_S, account);
     const sum = (name: string): bigint => BigInt(row![name]!);
     return {
       host: sum("host"),
@@ -371,8 +372,8 @@ export class Journal {
   #prune(now: number): void {
     this.#releaseDead();
     const states = "('delivered', 'dead', 'lapsed', 'written-off')";
-    const isOld = "at <= ?1 AND changed_at <= ?1";
-    this.file.all(`DELETE FROM payments WHERE ${isOld} AND state IN ${states}`, now - KEEP_S);
+    const old = `DELETE FROM payments WHERE at <= ? AND changed_at <= ? AND state IN ${states}`;
+    this.file.all(old, now - KEEP_S, now - KEEP_S);
     // An hour more, for clocks that are set back.
     const oldest = Math.floor((now - DAY_S) / BUCKET_S) - 12;
     this.file.all("DELETE FROM budgets WHERE bucket > 0 AND bucket < ?", oldest);

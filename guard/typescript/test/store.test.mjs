@@ -29,6 +29,7 @@ function storage() {
     sql: {
       exec(sql, ...values) {
         assert.doesNotMatch(sql, /PRAGMA|BEGIN|COMMIT/);
+        assert.doesNotMatch(sql, /\?\d/); // Node.js 22.13 cannot bind values to it
         assert.ok(values.every((one) => typeof one !== "bigint"));
         const rows = database.prepare(sql).all(...values);
         return { toArray: () => rows };
