@@ -195,8 +195,9 @@ def record_page(
 ) -> PageTally:
     """Apply a page of a crawl to endpoints and listings and advance the crawl's offset.
 
-    First probes of new endpoints are spread over `spread_ms` by endpoint ID; 0 makes them due
-    immediately. Recording a page twice has no further effect.
+    `next_offset` is the position of the next page. First probes of new endpoints are spread over
+    `spread_ms` by endpoint ID; 0 makes them due immediately. Recording a page twice has no further
+    effect.
     """
     # Crawls and adoptions write one after another: two of them could insert the same endpoint.
     meta.take_turn(tx, listings.LISTINGS_TURN)

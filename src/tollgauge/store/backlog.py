@@ -62,13 +62,15 @@ class LastCrawl:
 
 
 def probes(tx: Connection, *, now: int, late_since: int) -> Queue:
-    """Count endpoints that are due for a probe, without hosts that asked for a pause."""
+    """Count endpoints that are due for a probe, except those of paused hosts; late ones were due
+    before `late_since` (ms UTC).
+    """
     query = _queue(endpoint.c.next_due, now=now, late_since=late_since)
     return _read(tx, query.join(host, host.c.host == endpoint.c.host).where(host.c.free_at <= now))
 
 
 def scores(tx: Connection, *, now: int, late_since: int) -> Queue:
-    """Count endpoints whose score is due."""
+    """Count endpoints whose score is due; late ones were due before `late_since` (ms UTC)."""
     return _read(tx, _queue(endpoint.c.score_due, now=now, late_since=late_since))
 
 
@@ -181,7 +183,16 @@ class JobRound:
 def note_round(
     tx: Connection, name: str, *, ended_at: int, took_ms: int, expected_by: int, error: str = ""
 ) -> None:
-    """Record the end of a round. A success keeps the record of the last failure."""
+    """Record the end of a round. A success keeps the record of the last failure.
+
+    Args:
+        tx: A writing transaction.
+        name: The loop.
+        ended_at: End of the round (ms UTC).
+        took_ms: Duration of the round.
+        expected_by: Time (ms UTC) by which the next round should end.
+        error: The failure; empty for a success.
+    """
     values: dict[str, Any] = {"ended_at": ended_at, "took_ms": took_ms, "expected_by": expected_by}
     if error:
         values |= {"failed_at": ended_at, "error": error[:ERROR_MAX]}

@@ -168,8 +168,9 @@ class Group:
 
 
 def forecast_of(score: Score, first_seen: int, baselines: tuple[int, ...]) -> Forecast:
-    """Return the forecast of a score. Without chances, the score out of 100 is used as the
-    chance.
+    """Return the forecast of a score; `first_seen` is in ms UTC.
+
+    If the score has no chances, its points out of 100 are used as a percentage.
     """
     now, day = score.payable_now_permille, score.payable_24h_permille
     return Forecast(
@@ -228,7 +229,7 @@ def groups(sums: Sums, measure: str) -> tuple[Group, ...]:
 
 
 def share_e4(count: int, hits: int) -> int | None:
-    """A share in ten thousandths, None of nothing."""
+    """Return a share in ten thousandths, rounded half up; None if `count` is 0."""
     return half_up((hits, count), 10_000) if count else None
 
 

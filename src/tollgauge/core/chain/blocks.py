@@ -58,9 +58,14 @@ class DeepReorgError(TollgaugeError):
 
 
 def next_span(indexed: int, *, head: int, finalized: int, most: int, most_tip: int) -> Span | None:
-    """Return the blocks to index after block `indexed`; None if there are none.
+    """Return the blocks to index next; None if there are none.
 
-    At most `most` final blocks, or `most_tip` that may still change.
+    Args:
+        indexed: The last indexed block.
+        head: The node's last block.
+        finalized: The last block that cannot change any more.
+        most: Maximum number of final blocks in the span.
+        most_tip: Maximum number of blocks in a span that may still change.
     """
     first = indexed + 1
     if first <= finalized:

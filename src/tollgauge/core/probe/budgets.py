@@ -68,7 +68,10 @@ class BudgetPlan:
 
 
 def plan(loads: Iterable[HostLoad], cadence: Cadence, *, catch_up: int) -> BudgetPlan:
-    """Return the plan for these hosts."""
+    """Return the shares of hosts, and the budgets of sites and of all probes together.
+
+    All probes together come at most `catch_up` times as fast as planned.
+    """
     by_site: dict[str, list[HostLoad]] = {}
     for load in loads:
         by_site.setdefault(load.site, []).append(load)

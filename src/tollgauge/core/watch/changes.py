@@ -183,7 +183,9 @@ def delisting(*, at: int, source: str) -> Change:
 
 
 def liveness_down(result: ProbeResult, *, n: int, since: int, last_good: int | None) -> Change:
-    """`n` scored probes in a row failed; `since` is the time of the first."""
+    """`n` scored probes in a row failed: the first at `since`, the last success at `last_good` (ms
+    UTC).
+    """
     return Change(
         type=DOWN,
         at=result.at,

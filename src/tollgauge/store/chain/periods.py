@@ -190,7 +190,7 @@ def publish(tx: Connection, periods: ChainPeriods) -> None:
 def save_incomes(
     tx: Connection, chain: int, computed: Sequence[WalletIncome], *, last_day: int
 ) -> None:
-    """Store the income of wallets."""
+    """Store the income of wallets; `last_day` is the last measured UTC day since the epoch."""
     values = []
     for one in computed:
         stored = StoredIncome(
@@ -214,7 +214,7 @@ def save_incomes(
 
 
 def drop_incomes(tx: Connection, chain: int, *, before_day: int) -> None:
-    """Delete rows that were not measured again."""
+    """Delete rows that were not measured again: those with a `last_day` before `before_day`."""
     old = (wallet_income.c.chain == chain, wallet_income.c.last_day < before_day)
     tx.execute(wallet_income.delete().where(*old))
 

@@ -148,10 +148,10 @@ def payers(
 def demands_of(
     tx: Connection, chain: int, addresses: Sequence[str], *, as_of: int
 ) -> dict[str, DemandEvidence]:
-    """Return the demand of addresses as last measured with the whole chain.
+    """Return the demand of addresses as last measured with the whole chain, by address.
 
-    Before the first measurement it is derived from the address's own transfers, without proven
-    payers.
+    Addresses are hexadecimal with 0x. Before the first measurement, the demand is derived from the
+    address's own transfers, without proven payers.
     """
     wallets = {bytes.fromhex(address[2:]): address for address in addresses}
     query = sa.select(*wallet_demand.c["wallet", "demand"]).where(wallet_demand.c.chain == chain)
@@ -197,14 +197,14 @@ def measure_chain(
 def save_demands(
     tx: Connection, chain: int, computed: Sequence[tuple[bytes, DemandEvidence]], *, as_of: int
 ) -> None:
-    """Store the demand of wallets."""
+    """Store the demand of wallets, measured at `as_of` (ms UTC)."""
     place = {"chain": chain, "as_of": as_of}
     values = [place | {"wallet": wallet, "demand": demand} for wallet, demand in computed]
     rows.put(tx, wallet_demand, values)
 
 
 def drop_demands(tx: Connection, chain: int, *, before: int) -> None:
-    """Delete rows that were not measured again."""
+    """Delete rows that were not measured again: those measured before `before` (ms UTC)."""
     old = (wallet_demand.c.chain == chain, wallet_demand.c.as_of < before)
     tx.execute(wallet_demand.delete().where(*old))
 

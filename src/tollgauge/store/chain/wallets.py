@@ -131,8 +131,8 @@ def _first_sites(tx: Connection, chain: int, addresses: Collection[str]) -> dict
 def sellers(tx: Connection, chain: int, *, as_of: int) -> dict[bytes, str]:
     """Return the seller of each wallet of a chain: its site, or itself if sites share it.
 
-    A wallet with a valid list of sites is a seller of its own, so that the sum of a payer's weights
-    stays the same whichever sites share it.
+    A wallet with a list of sites that is valid at `as_of` (ms UTC) counts as a separate seller, so
+    that the sum of a payer's weights does not depend on the sites that share it.
     """
     query = sa.select(chain_wallet.c.address, chain_wallet.c.site)
     found = tx.execute(query.where(chain_wallet.c.chain == chain, chain_wallet.c.site != ""))

@@ -111,7 +111,9 @@ def ids_of_pay_to(tx: Connection, pay_to: str, *, limit: int) -> tuple[str, ...]
 
 
 def pay_tos(tx: Connection, *, offset: int, limit: int) -> tuple[str, ...]:
-    """Return a page of the payTo addresses of public endpoints, in order."""
+    """Return at most `limit` payTo addresses of public endpoints, sorted, from the row `offset`
+    on.
+    """
     column = endpoint_table.c.quote_pay_to
     query = sa.select(column).distinct().where(column.is_not(None), PUBLIC).order_by(column)
     return tuple(tx.execute(query.offset(offset).limit(limit)).scalars())
@@ -138,7 +140,7 @@ def with_prefix(tx: Connection, prefix: str, *, limit: int) -> tuple[tuple[str, 
 
 
 def hosts(tx: Connection, *, offset: int, limit: int) -> tuple[str, ...]:
-    """Return a page of hosts with public endpoints, by name."""
+    """Return at most `limit` hosts with public endpoints, by name, from the row `offset` on."""
     query = sa.select(_HOST.c.host).where(_SELLS).order_by(_HOST.c.host)
     return tuple(tx.execute(query.offset(offset).limit(limit)).scalars())
 

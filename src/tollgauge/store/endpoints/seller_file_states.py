@@ -144,7 +144,8 @@ def save(
 ) -> None:
     """Store that a host's file was fetched now, and the file.
 
-    Without a file the stored one is kept, unless it is `gone`.
+    Without a file the stored one is kept, unless it is `gone`. `next_due` is the time of the next
+    fetch (ms UTC).
     """
     columns: dict[str, object] = {"host": host, "asked_at": now, "next_due": next_due}
     if file is not None:

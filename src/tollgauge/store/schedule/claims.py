@@ -134,7 +134,11 @@ def lock_remaining_budget(tx: Connection, *, now: int, most: int) -> int:
 
 
 def spend_budget(tx: Connection, *, now: int, probes: int, most: int) -> None:
-    """Charge the common budget for probes that start now."""
+    """Charge the common budget for `probes` that start now.
+
+    An unused budget accumulates up to `most` probes. The caller holds the lock of the budget
+    (`lock_remaining_budget`).
+    """
     table = budget_table.c
     unused_since = rows.greatest(table.taken_until_us, now * _US - most * table.gap_us)
     tx.execute(

@@ -161,10 +161,8 @@ class SitePath:
 
 
 def site_paths(tx: Connection, site: str, *, before: int, probed_since: int) -> list[SitePath]:
-    """Return paths of a site with a score that were first seen before a time and probed since
-    another.
-
-    At most SITE_MAX, those known longest.
+    """Return scored paths of a site that were first seen before `before` and probed since
+    `probed_since` (ms UTC): at most SITE_MAX, those known longest.
     """
     gone_at = (
         sa.select(sa.func.max(listing_table.c.gone_at))

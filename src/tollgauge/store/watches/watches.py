@@ -131,7 +131,7 @@ def of_endpoints(tx: Connection, endpoint_ids: Iterable[str]) -> tuple[Watch, ..
 
 
 def count_old(tx: Connection, subject: Watch, *, probes: int, scored: int) -> None:
-    """Add probes that are being deleted to the counts of a watch."""
+    """Add `probes` that are being deleted, `scored` of them with a verdict, to a watch's counts."""
     counts = {"old_probes": watch.c.old_probes + probes, "old_scored": watch.c.old_scored + scored}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(counts))
 
@@ -262,7 +262,14 @@ def is_any_due(tx: Connection, *, now: int) -> bool:
 
 
 def reschedule(tx: Connection, subject: Watch, *, expiring_told: bool, digest_at: int) -> None:
-    """Record which messages were sent and compute when the watch is due next."""
+    """Record which messages were sent and compute when the watch is due next.
+
+    Args:
+        tx: A writing transaction.
+        subject: The watch.
+        expiring_told: Whether the reminder of its end was sent.
+        digest_at: Time of the next digest (ms UTC).
+    """
     due_next = _due(replace(subject, expiring_told=expiring_told, digest_at=digest_at))
     values = {"expiring_told": expiring_told, "digest_at": digest_at, "due": due_next}
     tx.execute(watch.update().where(watch.c.id == subject.id).values(values))
