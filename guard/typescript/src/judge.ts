@@ -4,7 +4,7 @@ import type { Call } from "./call.js";
 import { decide, type Decision, type Refuse, type Spent } from "./decision.js";
 import { exposureOf, type Journal, type Purchase } from "./journal.js";
 import { members } from "./json.js";
-import { lookUp, lookUpPayee } from "./lookup.js";
+import { type KnownRequest, lookUp, lookUpPayee } from "./lookup.js";
 import { type Offer, readOffer, readTerms, signingExtensions } from "./offer.js";
 import type { Payment } from "./payment-state.js";
 import type { Policy } from "./policy.js";
@@ -78,13 +78,19 @@ export class Judge {
     now: number,
     again: Payment | null = null,
   ): Decision {
-    call.known ??= lookUp(call.bundle, call.url, call.hops);
-    const known = { ...call.known, payee: lookUpPayee(call.bundle, offer.payTo) };
+    const known = { ...this.#known(call), payee: lookUpPayee(call.bundle, offer.payTo) };
     const { maxAmount = null, expectPayTo = null } = call.options;
     const asked = { url: call.url, hops: call.hops, maxAmount, expectPayTo, isStopped };
     const spent = this.#spent(call, offer, now, again);
     const decision = decide(known, offer, asked, this.#policy, now, spent);
     return decision.decision === "refuse" ? this.#withProblem(decision) : decision;
+  }
+
+  /** The bundle's records for the request. A second 402 of a call may have come from another URL. */
+  #known(call: Call): KnownRequest {
+    const { bundle, url, hops, known } = call;
+    const isSame = known?.bundle === bundle && known.url === url && known.hops === hops;
+    return isSame ? known : (call.known = lookUp(bundle, url, hops));
   }
 
   #spent({ purchase }: Call, offer: Offer, now: number, again: Payment | null): Spent {

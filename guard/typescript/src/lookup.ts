@@ -10,7 +10,11 @@ import type { Conduct } from "./record.js";
 import { parseResource, type Resource, variants } from "./resource.js";
 
 /** What a bundle knows about a request, whoever is paid. */
-export type KnownRequest = Omit<Known, "payee">;
+export interface KnownRequest extends Omit<Known, "payee"> {
+  readonly bundle: Bundle | null;
+  readonly url: unknown;
+  readonly hops: readonly string[];
+}
 
 /** A bundle's records for a URL and its hops. Throws RecordError. */
 export function lookUp(
@@ -18,7 +22,8 @@ export function lookUp(
   url: unknown,
   hops: readonly string[],
 ): KnownRequest {
-  if (bundle === null) return { record: null, inherited: [], host: null, asOf: null };
+  const request = { bundle, url, hops };
+  if (bundle === null) return { ...request, record: null, inherited: [], host: null, asOf: null };
   const asked = parseResource(url);
   const resources = [asked, ...hops.map(parseResource)].filter((one) => one !== null);
   const others = new Map<string, Resource | null>();
@@ -29,6 +34,7 @@ export function lookUp(
   if (asked !== null) others.delete(asked.url);
   const found = [...others.values()].map((one) => (one === null ? null : bundle.find(one)));
   return {
+    ...request,
     record: asked === null ? null : bundle.find(asked),
     inherited: found.filter((record) => record !== null),
     host: worstHost(bundle, resources),

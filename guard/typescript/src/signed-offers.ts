@@ -161,10 +161,16 @@ async function fetchDocument(url: string): Promise<unknown> {
     const signal = AbortSignal.timeout(TIMEOUT_MS);
     const address = new URL("/.well-known/did.json", url);
     const answer = await fetch(address, { redirect: "manual", signal });
-    const length = Number(answer.headers.get("content-length") ?? 0);
-    if (!answer.ok || length > MAX_DOCUMENT_BYTES) return null;
-    const text = await answer.text();
-    return text.length > MAX_DOCUMENT_BYTES ? null : parsed(text);
+    if (!answer.ok || answer.body === null) return null;
+    const chunks: Uint8Array[] = [];
+    let size = 0;
+    // The host may send a body without end.
+    for await (const chunk of answer.body) {
+      size += chunk.length;
+      if (size > MAX_DOCUMENT_BYTES) return null;
+      chunks.push(chunk);
+    }
+    return parsed(Buffer.concat(chunks).toString("utf8"));
   } catch {
     return null;
   }

@@ -184,8 +184,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
   protected async begin(call: Call, required: unknown): Promise<unknown> {
     const earlier = call.sent ?? call.sealed ?? call.attempt;
     if (earlier !== null) throw new PaymentRefused(refuse("paid-already", PAID_ALREADY));
-    Object.assign(call, { required, known: null, isBehind: false, refused: null });
-    Object.assign(call, { dropped: [], hasOffers: false });
+    Object.assign(call, { required, isBehind: false, refused: null, dropped: [], hasOffers: false });
     if (call.obstacle !== null) throw new PaymentRefused(refuse("resource-mismatch", call.obstacle));
     call.bundle = await this.source.current(this.now());
     call.contradicted = await checkOffers(required, call.url);

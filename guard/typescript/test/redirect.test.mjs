@@ -4,6 +4,7 @@ import { after, before, beforeEach, test } from "node:test";
 import { wrapAxiosWithPayment } from "@x402/axios";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import axios from "axios";
+import { newCall } from "../dist/call.js";
 import { conductRow, row } from "./support/bundles.mjs";
 import { paying, refusal } from "./support/client.mjs";
 import { asks, delivers, offer, PAYEE, seller, sells } from "./support/seller.mjs";
@@ -159,4 +160,18 @@ test("a redirect from an abusive host is refused", async (t) => {
   const pay = guard.fetch(wrapFetchWithPayment);
   assert.equal((await pay(`${shop.url}/unlisted`)).status, 200);
   assert.equal(await refusal(pay(from)), "host-abusive");
+});
+
+test("a second 402 of a call is judged by the records of its own URL", async () => {
+  const [good, bad] = ["https://good.example/pay", "https://bad.example/pay"];
+  const rows = [row(good, { payTo: [PAYEE] }), row(bad, { payTo: [PAYEE], recommendation: "avoid" })];
+  const { guard } = paying(rows);
+  const call = newCall({});
+  call.bundle = await guard.source.current(guard.now());
+  const decide = (url) => {
+    Object.assign(call, { url, required: { x402Version: 2, resource: { url } } });
+    return guard.judge.decide(call, guard.judge.offer(call, offer()), false, guard.now());
+  };
+  assert.equal(decide(good).decision, "allow");
+  assert.equal(decide(bad).code, "avoid");
 });

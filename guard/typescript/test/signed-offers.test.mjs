@@ -30,6 +30,19 @@ const sold = offer({ payTo: payee.address });
 let shop;
 let signedOffers;
 let entry;
+let isEndless = false;
+let sentBytes = 0;
+
+function sendForever(response) {
+  const chunk = Buffer.alloc(65_536, " ");
+  const send = () => {
+    while (!response.destroyed) {
+      sentBytes += chunk.length;
+      if (!response.write(chunk)) return response.once("drain", send);
+    }
+  };
+  send();
+}
 
 before(async () => {
   shop = await seller({
@@ -42,9 +55,10 @@ before(async () => {
       return response.writeHead(402, { "payment-required": base64(required) }).end("{}");
     },
     "/.well-known/did.json": (_, response, __, { url }) => {
+      if (isEndless) return sendForever(response);
       const did = `did:web:${encodeURIComponent(new URL(url).host)}`;
       const method = { id: "#account", blockchainAccountId: `eip155:8453:${payee.address}` };
-      response.end(JSON.stringify({ id: did, verificationMethod: [method] }));
+      return response.end(JSON.stringify({ id: did, verificationMethod: [method] }));
     },
   });
 });
@@ -88,4 +102,14 @@ test("an account that the host publishes is known, and other signers change noth
   const signer = { kid: "did:web:other.example#1", format: "jws", algorithm: "EdDSA", sign: async () => "AA" };
   signedOffers = [await createOfferJWS(`${shop.url}/good`, { acceptIndex: 0, ...sold, amount: "1" }, signer)];
   assert.equal((await pay()).status, 200);
+});
+
+test("a did.json without end is not read to its end, and changes nothing", async (t) => {
+  isEndless = true;
+  t.after(() => (isEndless = false));
+  entry = sold;
+  const stranger = privateKeyToAccount(`0x${"33".repeat(32)}`);
+  signedOffers = [await signs(sold, stranger)];
+  assert.equal((await pay()).status, 200);
+  assert.ok(sentBytes > 0 && sentBytes < 16_000_000, `${sentBytes} bytes were read`);
 });
