@@ -19,6 +19,7 @@ from tests.support.rated_endpoints import whole_report
 from typer.main import get_command
 
 from tollgauge.cli import app
+from tollgauge.cli.serve import selectors
 
 
 def test_unknown_loop_is_named(tollgauge: Command) -> None:
@@ -27,6 +28,12 @@ def test_unknown_loop_is_named(tollgauge: Command) -> None:
         assert done.code == 2
         assert f"There is no loop named {named}." in done.err
         assert all(loop in done.err for loop in ("probe", "score", "prune"))
+
+
+def test_name_index_selects_the_loops_of_all_chains() -> None:
+    assert selectors("index-137") == {"index-137", "index"}
+    assert selectors("probe") == {"probe"}
+    assert selectors("seller-files") == {"seller-files"}
 
 
 def test_unknown_command_exits_2(tollgauge: Command) -> None:

@@ -55,14 +55,23 @@ location = "https://directory.example.com/discovery"
     assert advice(config) == ()
 
 
-def test_own_payto_is_not_an_anchor(tmp_path: Path) -> None:
+def test_anchor_may_be_limited_to_a_chain(tmp_path: Path) -> None:
+    address = f"eip155:137:0x{'1' * 40}"
+    config = load_text(tmp_path, f'[demand.anchors]\n"books.example" = ["{address}"]\n')
+    assert config.demand.anchors == {"books.example": (address,)}
+    with pytest.raises(ConfigError, match="must be a list of addresses"):
+        load_text(tmp_path, f'[demand.anchors]\n"books.example" = ["solana:x:0x{"1" * 40}"]\n')
+
+
+@pytest.mark.parametrize("prefix", ["", "eip155:8453:"])
+def test_own_payto_is_not_an_anchor(tmp_path: Path, prefix: str) -> None:
     text = f'''
 [sale]
 pay_to = "{PAY_TO}"
 [facilitator]
 url = "https://facilitator.example.com"
 [demand.anchors]
-"books.example" = ["{PAY_TO}"]
+"books.example" = ["{prefix}{PAY_TO}"]
 '''
     with pytest.raises(ConfigError) as caught:
         load_text(tmp_path, text)

@@ -193,7 +193,13 @@ async def test_bundle_older_than_three_hours_is_reported(store: Store) -> None:
 async def test_index_that_fell_behind_is_reported(store: Store) -> None:
     cursor = {"chain": 8453, "number": 9, "hash": b"h", "at": NOW - HOUR_MS, "finalized": 8}
     await execute(store, chain_cursor.insert(), [cursor | {"audited": 8, "version": 0}])
+    # Only final blocks of chain 42161 are followed: they are up to an hour old.
+    fast = cursor | {"chain": 42161, "audited": 8, "version": 0}
+    await execute(store, chain_cursor.insert(), [fast])
     assert await attention(store) == ["The index of chain 8453 is 60 min behind."]
+    late = chain_cursor.update().where(chain_cursor.c.chain == 42161)
+    await execute(store, late.values(at=NOW - 2 * HOUR_MS))
+    assert "The index of chain 42161 is 2 h behind." in await attention(store)
     assert document(await figures(store))["chains"][0]["lagSeconds"] == 3_600
 
 

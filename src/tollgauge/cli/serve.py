@@ -76,7 +76,7 @@ def _run_until_stopped(config: ConfigFile, *, serve: bool, only: tuple[str, ...]
             runner.run(_run(settings, listeners, serve=serve, only=only))
 
 
-def _selectors(loop: str) -> set[str]:
+def selectors(loop: str) -> set[str]:
     """Return the names that select a loop: its own, and `index` for that of any chain."""
     return {loop, "index"} if loop.startswith("index-") else {loop}
 
@@ -95,14 +95,14 @@ async def _run(
         jobs = service.jobs()
         if only is not None:
             selected = set(only)
-            unknown = selected - {name for job in jobs for name in _selectors(job.name)}
+            unknown = selected - {name for job in jobs for name in selectors(job.name)}
             if unknown:
                 raise TollgaugeError(
                     f"There is no loop named {', '.join(sorted(unknown))}.",
                     hint=f"The loops are {', '.join(job.name for job in jobs)}. "
                     "discover requires [[sources]]; settle and index-ID require a node of a chain.",
                 )
-            jobs = tuple(job for job in jobs if _selectors(job.name) & selected)
+            jobs = tuple(job for job in jobs if selectors(job.name) & selected)
 
         def ready() -> None:
             if serve:

@@ -25,7 +25,13 @@ from tests.support.attacks import (
 )
 from tests.support.examples import examples
 
-from tollgauge.core.score.demand import WHOLE_WEIGHT
+from tollgauge.core.score.demand import (
+    WHOLE_WEIGHT,
+    Flow,
+    addresses_on,
+    measure_demand,
+    sum_of_weights,
+)
 from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.core.score.policy import POLICY, interpolate
 
@@ -122,6 +128,42 @@ def test_wallets_of_one_site_share_their_demand_without_division() -> None:
     trades = [*customer(ANN), Trade(address("ben"), SECOND, USD), Trade(ANN, SECOND, USD)]
     assert demand_of(trades) == demand_of(trades, SECOND)
     assert demand_of(trades).payers == 2
+
+
+def test_payer_on_two_chains_costs_as_much_as_two_payers() -> None:
+    """The sum over networks adds no cheaper way to points: $10 at anchors on each of two chains
+    proves as much as $20 on one.
+    """
+    half = demand_of(customer(ANN, spends=5 * USD)).weights
+    whole = demand_of(customer(ANN, spends=10 * USD)).weights
+    together, unit = sum_of_weights([(half, 1), (half, 1)], anchors=3)
+    assert Fraction(together, unit) == Fraction(*sum_of_weights([(whole, 1)], anchors=3))
+    assert Fraction(together, unit) == 1
+    shared, unit = sum_of_weights([(whole, 2), (whole, 1)], anchors=3)
+    assert Fraction(shared, unit) == Fraction(3, 2)
+    assert sum_of_weights([(whole, 1)], anchors=1) == (0, 1)
+
+
+def test_anchor_address_counts_on_its_chain_or_on_all() -> None:
+    addresses = ("0xaa", "eip155:8453:0xbb", "eip155:137:0xcc")
+    assert addresses_on(8453, addresses) == ("0xaa", "0xbb")
+    assert addresses_on(137, addresses) == ("0xaa", "0xcc")
+    assert addresses_on(1, addresses) == ("0xaa",)
+
+
+def test_owner_without_an_address_on_a_chain_removes_no_spending_there() -> None:
+    paid = {ANN: Flow(1, 40 * USD)}
+    measured = measure_demand(
+        [(SELLER, {ANN: Flow(1, USD)})],
+        sellers={SELLER: "seller.example"},
+        anchors={A: "books.example", B: "maps.example"},
+        at_anchors=[(A, paid), (B, paid)],
+        owners=["books.example", "maps.example", "news.example"],
+    )
+    ((_, demand),) = measured.demands
+    assert dict(demand.weights) == dict.fromkeys(
+        ("books.example", "maps.example", "news.example"), WHOLE_WEIGHT
+    )
 
 
 def test_anchor_does_not_prove_its_own_customers() -> None:
