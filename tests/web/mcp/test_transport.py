@@ -42,7 +42,7 @@ PINNED = {
     "x402_trust_score": "1406d3ea59a9325c50a79a0992a5defb0f1c2ccb7cfdcd2d5ca4da0b967d8f02",
     "x402_trust_bulk": "24ccbe3f339cf361d458e500c434e34002e30323cf6fc37992edfedd3b6f0d21",
     "x402_history": "0a053d81417fbe49663d4db79bcc59fc2bbae849fcaece9745bcc81816e44794",
-    "x402_payment_trace": "485b7201adad8b430d352f7a058d029b2d6d7e5507fcf44ba7fee05dc23e1770",
+    "x402_payment_trace": "8ea475ba2e1742f665e7a4095f89919568b0a7645e7bd8d703f1d0f327fb3780",
     "x402_find_alternatives": "a1daee8dae529438a14fb4911f2037004294d947ecc1024b4a5153a75b50dae5",
     "x402_watch_create": "1b15a77075ce5aa84b1d62c8d8d1ceb8cdf294353bd1e151ff7410aaff5b3692",
     "x402_watch_renew": "6653ebb9cc3912288a9fae63aa4d66cd7fa30304831ecf60898ca23eb2497402",
