@@ -283,7 +283,8 @@ def discovery_routes(
     """Yield the files at well-known paths."""
     files, sitemap = DiscoveryFiles(dependencies, documented), Sitemap(dependencies)
     keys, example = KeyFiles(dependencies), example_keys()
-    key_set = openapi.free(JwksResponse, jwks(example).model_dump(by_alias=True))
+    key_example = jwks(example).model_dump(by_alias=True)
+    key_set = openapi.free(JwksResponse, key_example)
     document = did(dependencies.base_url, example, example).model_dump(by_alias=True)
     did_document = openapi.free(
         DidResponse, document, {404: "This service does not sign responses"}
@@ -302,7 +303,8 @@ def discovery_routes(
     ):
         id_ = f"get_{handler.__name__}"
         yield Route("GET", path, summary, handler, id_, answers, tag="free", cached=True)
-    directory = openapi.page(DIRECTORY_TYPE, own={404: "This service does not sign requests"})
+    unsigned = {404: "This service does not sign requests"}
+    directory = openapi.document(key_example, unsigned, media_type=DIRECTORY_TYPE)
     # Not cached: each response has its own signature.
     yield Route(
         "GET",

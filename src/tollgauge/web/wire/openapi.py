@@ -139,10 +139,12 @@ def free(model: type[ResponseModel], example: Any, own: Mapping[int, str] | None
     return _success({"application/json": {"example": example}}, model=model) | problems(own)
 
 
-def document(example: Any, own: Mapping[int, str] | None = None) -> Answers:
+def document(
+    example: Any, own: Mapping[int, str] | None = None, *, media_type: str = "application/json"
+) -> Answers:
     """Describe the responses of a route with a JSON document of any form."""
     schema = {"type": "object", "additionalProperties": True}
-    return _success({"application/json": {"schema": schema, "example": example}}) | problems(own)
+    return _success({media_type: {"schema": schema, "example": example}}) | problems(own)
 
 
 READY: Final[Mapping[str, Any]] = {
