@@ -109,6 +109,7 @@ def amount_above_cap(entry: AcceptsEntry) -> Iterator[str]:
 @error(
     "Write maxTimeoutSeconds as a positive whole number, for example 60, not as a string.",
     expected="a positive whole number of seconds",
+    revision=2,
 )
 def timeout_form(entry: AcceptsEntry) -> Iterator[str]:
     """The timeout is missing, quoted, fractional or not positive. JavaScript clients add it to the
