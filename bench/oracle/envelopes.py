@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from bench.oracle.clients import URL, Challenge, Document
-from tollgauge.core.base.sdk import Asset
+from tollgauge.core.base.sdk import SDK, Asset
 from tollgauge.core.base.units import ASSETS, V1_NETWORKS, chain_of
 
 PAYEE: Final = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
@@ -236,10 +236,7 @@ _EXTRA_VALUES: Final[dict[str, tuple[Any, ...]]] = {
     "authCaptureEscrow": ("0xf96815976523E00e65Be8f34cA5e64b4f41EB19c", *_ADDRESSES),
     "verifyingContract": (GATEWAY_WALLET, GATEWAY_WALLET.lower(), *_ADDRESSES),
     "feePayer": _KEYS,
-    "tokenProgram": (
-        "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA",
-        "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb",
-    ),
+    "tokenProgram": SDK.token_programs,
     "memo": ("x" * 256, "x" * 257),
     "areFeesSponsored": ("true",),
     "forwardTonAmount": (0, "5", "0.1", str(2**120)),
@@ -269,12 +266,7 @@ _RENAMED: Final = {
     "amount": ("Amount", "maxAmountRequired"),
     "maxAmountRequired": ("maxamountrequired", "max_amount_required", "amount"),
     "maxTimeoutSeconds": ("maxtimeoutseconds", "max_timeout_seconds"),
-    "asset": ("Asset",),
-    "network": ("Network",),
-    "scheme": ("Scheme",),
-    "extra": ("Extra",),
-    "name": ("Name",),
-    "version": ("Version",),
+    **{key: (key.title(),) for key in ("asset", "network", "scheme", "extra", "name", "version")},
 }
 """Names of members in a wrong case."""
 
