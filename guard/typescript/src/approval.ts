@@ -8,8 +8,7 @@
 
 import { createHash, createPublicKey, type KeyObject, verify } from "node:crypto";
 import type { Ask } from "./decision.js";
-import { newHandle } from "./journal.js";
-import type { Row, Store } from "./journal-file.js";
+import { newHandle, type Row, type Store } from "./journal-file.js";
 import type { Terms } from "./offer.js";
 import { dollars } from "./units.js";
 

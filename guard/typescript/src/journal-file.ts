@@ -207,6 +207,11 @@ export function readPayment(row: Row): Payment {
   };
 }
 
+/** 22 characters of base64url. */
+export function newHandle(): string {
+  return randomBytes(16).toString("base64url");
+}
+
 /** Whether an error of a store is a violated constraint. */
 export function isConstraint(error: unknown): boolean {
   return /\bconstraint\b/i.test(messageOf(error));

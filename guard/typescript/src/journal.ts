@@ -15,6 +15,7 @@ import {
   isConstraint,
   JournalError,
   JournalFile,
+  newHandle,
   readPayment,
   type Store,
   thisProcess,
@@ -30,6 +31,7 @@ const BUCKET_S = 300;
 const KEEP_S = 90 * DAY_S;
 const KEEP_REFUSALS_S = 30 * DAY_S;
 const MAX_REFUSALS = 100_000;
+const UNFINISHED: readonly State[] = ["signed", "in-flight", "open", "paid-unanswered"];
 
 /** A purchase: the request, identified by keys that do not contain its query or body. */
 export interface Purchase {
@@ -254,11 +256,9 @@ export class Journal {
   spent(where: Exposure): Spent {
     const { account, network, asset, host, session, at } = where;
     const first = at >= DAY_S ? Math.floor((at - DAY_S) / BUCKET_S) : 0;
-    const scopes = [
-      ...[["lifetime", 0], [`session:${session}`, 0]],
-      ...[["all", first], [`host:${host}`, first]],
-    ] as const;
-    const sums = scopes.flatMap((scope) => [account, network, asset, ...scope]);
+    const ever = ["lifetime", `session:${session}`].map((scope) => [scope, 0]);
+    const today = ["all", `host:${host}`].map((scope) => [scope, first]);
+    const sums = [...ever, ...today].flatMap((scope) => [account, network, asset, ...scope]);
     const [row] = this.file.all(SPENT, ...sums, host, at - DAY_S, account);
     const sum = (name: string): bigint => BigInt(row![name]!);
     return {
@@ -296,7 +296,7 @@ export class Journal {
   find(name: string): Payment | null {
     const names = [name, name, name.toLowerCase()];
     const found = this.#select("handle = ? OR nonce IN (?, ?)", ...names);
-    return found.find(({ state }) => isUnfinished(state)) ?? found[0] ?? null;
+    return found.find(({ state }) => UNFINISHED.includes(state)) ?? found[0] ?? null;
   }
 
   /** All payments that were signed, oldest first. */
@@ -395,13 +395,4 @@ export function exposureOf(
   now: number,
 ): Exposure {
   return { account, network, asset, host, session, at: now };
-}
-
-function isUnfinished(state: State): boolean {
-  return ["signed", "in-flight", "open", "paid-unanswered"].includes(state);
-}
-
-/** 22 characters of base64url. */
-export function newHandle(): string {
-  return randomBytes(16).toString("base64url");
 }
