@@ -5,15 +5,20 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 out=build/guards
 again=build/guards-again
+source=build/guards-source
 
+# The npm package is built in a copy: a build removes guard/typescript/dist, which tests may be using.
 build() {
-  rm -rf "$1"
-  mkdir -p "$1"
-  (cd guard/python && ../../.venv/bin/python -m hatchling build --target wheel --directory "../../$1") >/dev/null
-  npm pack --silent --workspace guard/typescript --pack-destination "$1" >/dev/null
+  local to=$PWD/$1
+  rm -rf "$1" $source
+  mkdir -p "$1" $source/typescript
+  (cd guard/python && ../../.venv/bin/python -m hatchling build --target wheel --directory "$to") >/dev/null
+  tar -c -C guard --exclude=node_modules --exclude=dist --exclude=test typescript python/src | tar -x -C $source
+  ln -s "$PWD/guard/typescript/node_modules" $source/typescript/node_modules
+  (cd $source/typescript && npm pack --silent --pack-destination "$to") >/dev/null
+  rm -rf $source
 }
 
-bash scripts/setup.sh typescript_guard
 build "$out"
 build "$again"
 diff -r "$out" "$again" || { echo "packages: two builds differ" >&2; exit 1; }
