@@ -122,12 +122,14 @@ def live_endpoints() -> tuple[Endpoint, ...]:
 
 
 def replaceable() -> tuple[Endpoint, ...]:
-    """Return endpoints with better alternatives; without any, the route does not sell."""
+    """Return endpoints with several better alternatives; without any, the route does not sell. One
+    is not enough: the weights of terms, and with them the floor, differ in the whole catalogue.
+    """
     known_ids = {endpoint.id for endpoint in known_endpoints()}
     copies = {o.endpoint.id: o for o in offers() if o.endpoint.id not in known_ids}
     index = SimilarityIndex(map(entry_of, copies.values()))
     counted = index.counts(0, index.size)
-    return tuple(copies[id_].endpoint for id_, better in counted if better)[:KNOWN]
+    return tuple(copies[id_].endpoint for id_, better in counted if better > 2)[:KNOWN]
 
 
 def _one_per_host() -> tuple[Endpoint, ...]:
