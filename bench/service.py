@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import secrets
 import sys
 import time
@@ -31,6 +32,7 @@ from bench.child import print_json
 from bench.similar import entry_of
 from tollgauge import app as root
 from tollgauge import process
+from tollgauge.cli import GC_THRESHOLD
 from tollgauge.clients.egress.client import EgressSettings
 from tollgauge.clients.facilitator import (
     Facilitator,
@@ -272,5 +274,6 @@ def command(settings: Settings) -> list[str]:
 
 
 if __name__ == "__main__":
+    gc.set_threshold(GC_THRESHOLD)  # as the command line does
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(Settings(**orjson.loads(sys.argv[1]))))
