@@ -115,7 +115,7 @@ async def test_endpoint_unreachable_from_one_of_two_vantages_is_partly_reachable
     places: TwoPlaces,
 ) -> None:
     places.seller.refused.add(HERE)
-    await places.pass_time(40 * MINUTE_MS)
+    await places.pass_time(60 * MINUTE_MS)
     assert await places.is_partly_reachable()
     failures = [result for result in await places.history() if not result.up]
     assert failures
@@ -128,7 +128,7 @@ async def test_endpoint_unreachable_from_one_of_two_vantages_is_partly_reachable
 
 async def test_endpoint_unreachable_from_every_vantage_is_down(places: TwoPlaces) -> None:
     places.seller.refused |= {HERE, THERE}
-    await places.pass_time(40 * MINUTE_MS)
+    await places.pass_time(60 * MINUTE_MS)
     failures = [result for result in await places.history() if not result.up]
     assert [result.scored for result in failures[-2:]] == [True, True]
     assert not await places.is_partly_reachable()
@@ -143,7 +143,7 @@ async def test_vantage_without_network_has_no_result_for_the_endpoint(
         cut_off.clock, cut_off.owner = places.near.clock, "two"
         cut_off.settings = replace(settings("far"), references=references)
         places.far = cut_off
-        await places.pass_time(40 * MINUTE_MS)
+        await places.pass_time(60 * MINUTE_MS)
     states = await places.states()
     assert states["far"].attribution is Attribution.LOCAL
     assert states["near"].up
@@ -166,7 +166,7 @@ async def test_primary_vantage_without_network_does_not_report_outages(places: T
     async with worker(places.near.store, {PAID.host: ("127.0.0.1", 1)}) as cut_off:
         cut_off.clock, cut_off.settings = places.near.clock, settings("near")
         places.near = cut_off
-        await places.pass_time(40 * MINUTE_MS)
+        await places.pass_time(60 * MINUTE_MS)
     failures = [result for result in await places.history() if not result.up]
     assert failures
     assert not any(result.scored for result in failures)
