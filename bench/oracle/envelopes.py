@@ -317,7 +317,8 @@ def _holder(envelope: Any, path: str) -> Document:
     at: Any = envelope
     for part in filter(None, path.split(".")):
         at = at[int(part) if part.isdigit() else part]
-    return at  # type: ignore[no-any-return]
+    holder: Document = at
+    return holder
 
 
 def _change(entry: Document, **members: Any) -> Document:

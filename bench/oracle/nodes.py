@@ -19,7 +19,7 @@ from x402.mechanisms.tvm.constants import SUPPORTED_NETWORKS
 
 from bench.oracle.clients import ton_signer
 
-TOKEN_PROGRAM: Final = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA"  # noqa: S105
+TOKEN_PROGRAM: Final = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA"  # noqa: S105 - an address
 BLOCKHASH: Final = "EkSnNWid2cvwEVnVx9aBqawnmiCNiDgp3gUdkDPTKN1N"
 JETTON_WALLET: Final = "0:" + "5a" * 32
 _MINT: Final = bytes(4) + bytes(32) + bytes(8) + bytes([6, 1]) + bytes(4) + bytes(32)

@@ -74,6 +74,7 @@ _PYTHON_ASSETS: Final[dict[str, Any]] = {**EVM_ASSETS, **SOLANA_ASSETS, **TON_AS
 
 def _python_schemes() -> list[tuple[int, str, str]]:
     """Return (version, network or pattern, scheme) of the Python client."""
+    # The synchronous client has no public way to list what it registered; its inner client does.
     registered = python_client()._client.get_registered_schemes()  # noqa: SLF001
     return [
         (edition, row["network"], row["scheme"])

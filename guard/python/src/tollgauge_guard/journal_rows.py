@@ -111,9 +111,11 @@ def prune_refusals(rows: Rows, now: int) -> None:
 
 def is_channel_busy(rows: Rows, terms: Terms, payer: str, processes: Processes) -> bool:
     """Whether a voucher of the payer to this payTo is unanswered: no higher one may be signed."""
-    condition = "method = 'channel' AND network = ? AND asset = ? AND pay_to = ? AND payer = ?"
-    values = (terms.network, terms.asset, terms.pay_to, payer)
-    found = rows.execute(f"SELECT * FROM payments WHERE {condition}", values)  # noqa: S608
+    found = rows.execute(
+        "SELECT * FROM payments "
+        "WHERE method = 'channel' AND network = ? AND asset = ? AND pay_to = ? AND payer = ?",
+        (terms.network, terms.asset, terms.pay_to, payer),
+    )
     blocking = (State.SIGNED, State.IN_FLIGHT, State.OPEN, State.PAID_UNANSWERED)
     return any(
         payment.state in blocking

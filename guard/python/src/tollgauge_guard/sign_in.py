@@ -71,6 +71,7 @@ class Challenge:
 
     def sign(self, account: SignInAccount) -> str:
         """Return the value of the header that carries the signed challenge."""
+        # `read_challenge` accepts only chains of the account, so the chain tells which one it is.
         if str(self.fields["chainId"]).startswith(_SOLANA):
             signature = str(account.keypair.sign_message(self.message.encode()))  # type: ignore[union-attr]
         else:

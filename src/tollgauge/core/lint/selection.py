@@ -50,8 +50,8 @@ class _Requirements(BaseModel):
     network: str
     asset: str
     amount: str
-    payTo: str  # noqa: N815 - the name in the envelope
-    maxTimeoutSeconds: int  # noqa: N815
+    payTo: str  # noqa: N815 - as in the envelope
+    maxTimeoutSeconds: int  # noqa: N815 - as in the envelope
     extra: dict[str, Any] = {}
 
 
@@ -60,14 +60,14 @@ class _RequirementsV1(BaseModel):
 
     scheme: str
     network: str
-    maxAmountRequired: str  # noqa: N815
+    maxAmountRequired: str  # noqa: N815 - as in the envelope
     resource: str
     description: str | None = None
-    mimeType: str | None = None  # noqa: N815
-    payTo: str  # noqa: N815
-    maxTimeoutSeconds: int  # noqa: N815
+    mimeType: str | None = None  # noqa: N815 - as in the envelope
+    payTo: str  # noqa: N815 - as in the envelope
+    maxTimeoutSeconds: int  # noqa: N815 - as in the envelope
     asset: str
-    outputSchema: dict[str, Any] | None = None  # noqa: N815
+    outputSchema: dict[str, Any] | None = None  # noqa: N815 - as in the envelope
     extra: dict[str, Any] | None = None
 
 
