@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection
+from tests.support.gathering import gather_many
 from tests.support.probe_archive import close_all, lively
 
 from tollgauge.core.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, day_of
@@ -185,7 +186,7 @@ async def test_batch_evidence_equals_evidence_of_single_endpoints(store: Store) 
     await close_all(store, day_of(NOW) - 1)
     documents = []
     for _ in range(2):
-        together = await store.reading(scoring.gather_many, batch, as_of=NOW, cadence=NORMAL)
+        together = await store.reading(gather_many, batch, as_of=NOW, cadence=NORMAL)
         alone = [await store.reading(scoring.gather, endpoint, as_of=NOW) for endpoint in batch]
         assert list(together.values()) == alone
         rows = [

@@ -80,7 +80,7 @@ def _score_batch(
 ) -> ScoringResult:
     """Score endpoints one after another, each while its evidence is in the processor's cache."""
     outcome = ScoringResult()
-    gathered = _gather_each(tx, batch, as_of=now, cadence=cadence)
+    gathered = gather_each(tx, batch, as_of=now, cadence=cadence)
     for endpoint, evidence in zip(batch, gathered, strict=True):
         try:
             outcome.rows.append(score_evidence(endpoint.id, evidence))
@@ -130,21 +130,13 @@ def gather(
     tx: Connection, endpoint: Endpoint, *, as_of: int, cadence: Cadence = NORMAL
 ) -> Evidence:
     """Gather everything that a score of `endpoint` depends on, as of `as_of`."""
-    return next(_gather_each(tx, (endpoint,), as_of=as_of, cadence=cadence))
+    return next(gather_each(tx, (endpoint,), as_of=as_of, cadence=cadence))
 
 
-def gather_many(
-    tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int, cadence: Cadence
-) -> dict[str, Evidence]:
-    """Gather the evidence of endpoints by ID, as of a time (ms UTC)."""
-    gathered = _gather_each(tx, gathered_for, as_of=as_of, cadence=cadence)
-    return {one.id: evidence for one, evidence in zip(gathered_for, gathered, strict=True)}
-
-
-def _gather_each(
+def gather_each(
     tx: Connection, gathered_for: Sequence[Endpoint], *, as_of: int, cadence: Cadence
 ) -> Iterator[Evidence]:
-    """Yield the evidence of each endpoint."""
+    """Yield the evidence of each endpoint, as of a time (ms UTC)."""
     ids = [endpoint.id for endpoint in gathered_for]
     states = hosts.get_many(tx, {endpoint.host for endpoint in gathered_for})
     windows = window.read_each(tx, ids, as_of=as_of)

@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import replace
 
 from tests.support.attacks import AS_OF, CENT, USD, Trade, address, market_of
+from tests.support.gathering import gather_many
 
 from tollgauge.core.base.units import DAY_MS
 from tollgauge.core.chain.blocks import BlockHeader
@@ -18,7 +19,7 @@ from tollgauge.core.probe.schedule import NORMAL
 from tollgauge.core.score.demand import Measurement
 from tollgauge.core.score.evidence import DemandEvidence
 from tollgauge.db.engine import Store
-from tollgauge.monitor import scoring, settlement
+from tollgauge.monitor import settlement
 from tollgauge.store.chain import anchor_candidates, cursors, volumes, wallets
 from tollgauge.store.endpoints import buyers_reports, endpoints
 from tollgauge.store.endpoints import seller_file_states as seller_files
@@ -181,9 +182,7 @@ async def test_payto_belongs_to_the_first_known_site(store: Store) -> None:
     thief = parse_resource("https://thief.dev/pay")
     copied = replace(endpoint, id=thief.id, resource=thief.url, host=thief.host)
     await store.writing(endpoints.insert, copied)
-    found = await store.reading(
-        scoring.gather_many, (endpoint, copied), as_of=AS_OF, cadence=NORMAL
-    )
+    found = await store.reading(gather_many, (endpoint, copied), as_of=AS_OF, cadence=NORMAL)
     own, other = found[endpoint.id].chain, found[thief.id].chain
     assert own is not None
     assert other is not None
@@ -211,7 +210,7 @@ async def test_listed_sites_share_the_demand_of_a_payto_equally(store: Store) ->
     )
     assert await store.writing(seller_files.save_site_list, own, item, now=AS_OF)
     await settlement.measure(store, CHAIN, now=AS_OF)
-    found = await store.reading(scoring.gather_many, known, as_of=AS_OF, cadence=NORMAL)
+    found = await store.reading(gather_many, known, as_of=AS_OF, cadence=NORMAL)
     first, partner, thief = [found[one.id].chain for one in known]
     assert first is not None
     assert partner is not None
@@ -220,7 +219,7 @@ async def test_listed_sites_share_the_demand_of_a_payto_equally(store: Store) ->
     assert first.demand == partner.demand == dict(compute_expected().demands)[SELLER]
     assert (thief.owner, thief.shares, thief.demand) == (item.sites[0], 1, None)
     later = AS_OF + 60_000
-    found = await store.reading(scoring.gather_many, known, as_of=later, cadence=NORMAL)
+    found = await store.reading(gather_many, known, as_of=later, cadence=NORMAL)
     first, partner, thief = [found[one.id].chain for one in known]
     assert first is not None
     assert partner is not None
@@ -239,7 +238,7 @@ async def test_sites_outside_of_a_list_lose_a_payto_that_they_named_first(store:
         expires=AS_OF // 1_000 + 60,
     )
     await store.writing(seller_files.save_site_list, "owner.dev", item, now=AS_OF)
-    found = await store.reading(scoring.gather_many, (endpoint,), as_of=AS_OF, cadence=NORMAL)
+    found = await store.reading(gather_many, (endpoint,), as_of=AS_OF, cadence=NORMAL)
     chain = found[endpoint.id].chain
     assert chain is not None
     assert (chain.owner, chain.demand) == ("owner.dev", None)
