@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeGuard
 
 from pydantic import BaseModel
-from x402.extensions.payment_identifier import append_payment_identifier_to_extensions
 from x402.schemas import (
     AbortResult,
     PaymentAbortedError,
@@ -238,6 +237,9 @@ class Hooks:
         extensions = getattr(required, "extensions", None)
         if not extensions or "payment-identifier" not in extensions:
             return required
+        # Imported here: it loads all extensions of the SDK, which takes 100 ms.
+        from x402.extensions.payment_identifier import append_payment_identifier_to_extensions
+
         name = self.guard.journal.payment_id(purchase, account)
         named = append_payment_identifier_to_extensions(dict(extensions), name)
         copied = required.model_copy(update={"extensions": named})

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from eth_hash.auto import keccak
 
 from tollgauge_guard.signature import decode_base64url
-from tollgauge_guard.typed_data import recover_signer
+from tollgauge_guard.typed_data import hash_constant, recover_signer
 
 Terms = tuple[str, ...]
 EXTENSION: Final = "offer-receipt"
@@ -31,13 +31,8 @@ _TIMEOUT_S: Final = 3.0
 _TERMS: Final = ("scheme", "network", "asset", "payTo", "amount")
 _TEXTS: Final = ("resourceUrl", *_TERMS)
 _CURVES: Final = {"ES256": ec.SECP256R1(), "ES256K": ec.SECP256K1()}
-_DOMAIN: Final = keccak(
-    keccak(b"EIP712Domain(string name,string version,uint256 chainId)")
-    + keccak(b"x402 offer")
-    + keccak(b"1")
-    + (1).to_bytes(32)
-)
-_OFFER_TYPE: Final = keccak(
+_DOMAIN_TYPE: Final = b"EIP712Domain(string name,string version,uint256 chainId)"
+_OFFER_TYPE: Final = (
     b"Offer(uint256 version,string resourceUrl,string scheme,string network,string asset,"
     b"string payTo,string amount,uint256 validUntil)"
 )
@@ -137,8 +132,10 @@ def _digest(payload: Mapping[str, object]) -> bytes:
     version, until = (
         int(str(value)) for value in (payload["version"], payload.get("validUntil", 0))
     )
-    struct = keccak(_OFFER_TYPE + version.to_bytes(32) + texts + until.to_bytes(32))
-    return keccak(b"\x19\x01" + _DOMAIN + struct)
+    domain = b"".join(hash_constant(text) for text in (_DOMAIN_TYPE, b"x402 offer", b"1"))
+    separator = hash_constant(domain + (1).to_bytes(32))
+    struct = keccak(hash_constant(_OFFER_TYPE) + version.to_bytes(32) + texts + until.to_bytes(32))
+    return keccak(b"\x19\x01" + separator + struct)
 
 
 def _list_methods(document: object) -> list[dict[str, object]]:

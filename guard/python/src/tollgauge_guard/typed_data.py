@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Final
 
 from eth_hash.auto import keccak
 
 _EOA_SIGNATURE: Final = 65
 _PERMIT2: Final = "0x000000000022d473030f116ddee9f6b43ac78ba3"
-_DOMAIN: Final = keccak(
+_DOMAIN: Final = (
     b"EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)"
 )
-_PERMIT2_DOMAIN: Final = keccak(
-    b"EIP712Domain(string name,uint256 chainId,address verifyingContract)"
-)
-_TRANSFER: Final = keccak(
+_PERMIT2_DOMAIN: Final = b"EIP712Domain(string name,uint256 chainId,address verifyingContract)"
+_TRANSFER: Final = (
     b"TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,"
     b"uint256 validBefore,bytes32 nonce)"
 )
@@ -26,6 +24,12 @@ _PERMIT: Final = (
     b"PermitWitnessTransferFrom(TokenPermissions permitted,address spender,uint256 nonce,"
     b"uint256 deadline,Witness witness)"
 )
+
+
+@cache
+def hash_constant(text: bytes) -> bytes:
+    """Return the hash of a constant text. At import it would load keccak, which takes 60 ms."""
+    return keccak(text)
 
 
 def hash_transfer(
@@ -40,7 +44,7 @@ def hash_transfer(
 ) -> bytes:
     """Return the hash of an EIP-3009 transfer; `domain` is name, version, chain and token."""
     message = keccak(
-        _TRANSFER
+        hash_constant(_TRANSFER)
         + _word(int(payer, 16))
         + _word(int(pay_to, 16))
         + _word(value)
@@ -54,7 +58,7 @@ def hash_transfer(
 @lru_cache(maxsize=256)
 def _hash_domain(name: str, version: str, chain: int, token: str) -> bytes:
     return keccak(
-        _DOMAIN
+        hash_constant(_DOMAIN)
         + keccak(name.encode())
         + keccak(version.encode())
         + _word(chain)
@@ -76,14 +80,19 @@ def hash_permit2(
 ) -> bytes:
     """Return the hash of a Permit2 transfer with x402's witness; `upto` names a facilitator."""
     separator = keccak(
-        _PERMIT2_DOMAIN + keccak(b"Permit2") + _word(chain) + _word(int(_PERMIT2, 16))
+        hash_constant(_PERMIT2_DOMAIN)
+        + hash_constant(b"Permit2")
+        + _word(chain)
+        + _word(int(_PERMIT2, 16))
     )
     witness_type = _EXACT_WITNESS if facilitator is None else _UPTO_WITNESS
     named = b"" if facilitator is None else _word(int(facilitator, 16))
-    witness = keccak(keccak(witness_type) + _word(int(pay_to, 16)) + named + _word(valid_after))
-    permitted = keccak(keccak(_TOKEN_TYPE) + _word(int(token, 16)) + _word(amount))
+    witness = keccak(
+        hash_constant(witness_type) + _word(int(pay_to, 16)) + named + _word(valid_after)
+    )
+    permitted = keccak(hash_constant(_TOKEN_TYPE) + _word(int(token, 16)) + _word(amount))
     message = keccak(
-        keccak(_PERMIT + _TOKEN_TYPE + witness_type)
+        hash_constant(_PERMIT + _TOKEN_TYPE + witness_type)
         + permitted
         + _word(int(spender, 16))
         + _word(nonce)
