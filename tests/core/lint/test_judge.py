@@ -25,6 +25,7 @@ from tests.support.lint_envelopes import (
     wheres,
 )
 
+from tollgauge.core.lint.example import ANSWERS
 from tollgauge.core.lint.judge import ALL_RULES, FINDINGS_MAX, lint
 from tollgauge.core.lint.parsing import ENTRIES_MAX
 from tollgauge.core.probe.exchange import Exchange, Fault, FaultKind, OfficialClient, Severity
@@ -469,7 +470,7 @@ def test_entry_that_is_not_an_object_has_one_finding_and_null_is_fatal() -> None
 
 def test_empty_accepts_with_a_sign_in_is_called_so() -> None:
     signed = change_envelope(V2, "accepts", [])
-    signed["extensions"]["sign-in-with-x"] = {"info": {}, "schema": {}}
+    signed["extensions"] |= ANSWERS["sign-in"].envelope["extensions"]
     result = lint_answer(signed)
     assert fired_rules(result) == {"auth-only"}
     assert (result.payable, result.compliant, result.accepts) == (False, True, 0)

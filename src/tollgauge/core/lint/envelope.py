@@ -13,9 +13,8 @@ from tollgauge.core.lint.parsing import ENTRIES_MAX, HeaderFault, members, terms
 from tollgauge.core.lint.reading import Envelope, Reading
 from tollgauge.core.lint.rule import error, note, warning
 from tollgauge.core.lint.selection import alternative_entry, payable_by
+from tollgauge.core.lint.sign_in import SIGN_IN
 from tollgauge.core.probe.exchange import OfficialClient
-
-_SIGN_IN = "sign-in-with-x"
 
 
 @error(
@@ -113,7 +112,7 @@ def accepts_empty(reading: Reading) -> Iterator[str]:
     """An empty `accepts`: there is nothing that a client could pay, and no request for a signature
     instead (auth-only).
     """
-    if reading.envelope.accepts == [] and _SIGN_IN not in reading.envelope.extensions:
+    if reading.envelope.accepts == [] and SIGN_IN not in reading.envelope.extensions:
         yield "accepts"
 
 
@@ -137,7 +136,7 @@ def not_evaluated(reading: Reading) -> Iterator[str]:
 )
 def auth_only(reading: Reading) -> Iterator[str]:
     """An empty `accepts` with the sign-in-with-x extension: authentication only."""
-    if reading.envelope.accepts == [] and _SIGN_IN in reading.envelope.extensions:
+    if reading.envelope.accepts == [] and SIGN_IN in reading.envelope.extensions:
         yield "extensions"
 
 

@@ -1,32 +1,50 @@
-"""Rules about extensions, mostly `bazaar`, from which directories build their listings.
+"""Rules about extensions: `bazaar`, from which directories build their listings, signed offers,
+payment identifiers and sign-in challenges.
 
-Sources: x402 v2 specification, extensions; bazaar extension. Only an `extensions` of the wrong type
-prevents payments.
+Sources: x402 v2 specification, extensions; the validators of npm @x402/extensions 2.27. Only an
+`extensions` of the wrong type prevents payments.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import unquote
 
+from tollgauge.core.endpoint.terms import extension_names
 from tollgauge.core.lint.parsing import members
 from tollgauge.core.lint.reading import Reading
 from tollgauge.core.lint.rule import error, note, warning
-from tollgauge.core.lint.schema import SchemaVerdict
+from tollgauge.core.lint.schema import SchemaVerdict, evaluate, has_external_reference
+from tollgauge.core.lint.sign_in import SIGN_IN, find_challenge_faults
 from tollgauge.core.lint.signed_offer import OfferStanding
 from tollgauge.core.probe.exchange import BODY_METHODS, OfficialClient
 
 _QUERY_METHODS: Final = frozenset({"GET", "HEAD", "DELETE"})
 _BODY_TYPES: Final = ("json", "form-data", "text")
 _ROUTE: Final = re.compile(r"/[a-zA-Z0-9_/:.\-~%]+", re.ASCII)
+_ROUTE_DECODINGS: Final = 5  # an SDK rejects a template that is still encoded after these
+_TRANSPORTS: Final = (None, "streamable-http", "sse")
 _BAZAAR: Final = "bazaar"
+_IDENTIFIER: Final = "payment-identifier"
+_PAYMENT_ID: Final = re.compile(r"[a-zA-Z0-9_-]{16,128}", re.ASCII)
 _WITHOUT_SCHEMA: Final = frozenset({"http-message-signatures"})
 _SPONSORING: Final = frozenset({"eip2612GasSponsoring", "erc20ApprovalGasSponsoring"})
 UNCHECKED_OFFER: Final = "signed-offer-unchecked"
 """Slug of the rule about an offer whose signer has not been checked yet."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_SUPPORT: Final = {
+    **dict.fromkeys((_BAZAAR, "offer-receipt", _IDENTIFIER, SIGN_IN), "evaluated"),
+    **dict.fromkeys((*_SPONSORING, "builder-code", "http-message-signatures"), "recognised"),
+}
+
+
+def describe_support(names: Iterable[str]) -> dict[str, str]:
+    """Return the linter's support for each well-formed name of an extension: `evaluated` if rules
+    check its content, `recognised` if only its name is known, otherwise `unknown`.
+    """
+    return {name: _SUPPORT.get(name, "unknown") for name in extension_names(names)}
 
 
 def _http_method(reading: Reading) -> str | None:
@@ -102,6 +120,59 @@ def signed_offer_unchecked(reading: Reading) -> Iterator[str]:
     the keys of the host were not fetched or could not be read. The linter does not fetch documents.
     """
     yield from (path for path, kind in reading.signed_offers if kind is OfferStanding.UNCHECKED)
+
+
+@warning(
+    "Declare payment-identifier with the package's helper: info.required is true or false, and"
+    " info contains no id.",
+    expected="an info with required (true or false) that matches its schema",
+)
+def payment_identifier_shape(reading: Reading) -> Iterator[str]:
+    """A payment-identifier extension that the validators of the official SDKs reject: `required` is
+    not a boolean, `id` is not 16 to 128 letters, digits, hyphens or underscores, or `info` does not
+    match `schema`.
+    """
+    if _IDENTIFIER not in reading.envelope.extensions:
+        return
+    extension = members(reading.envelope.extensions[_IDENTIFIER])
+    info, schema = members(extension.get("info")), extension.get("schema")
+    identifier = info.get("id", "0" * 16)
+    if not isinstance(info.get("required"), bool):
+        yield f"extensions.{_IDENTIFIER}.info.required"
+    elif not (isinstance(identifier, str) and _PAYMENT_ID.fullmatch(identifier)):
+        yield f"extensions.{_IDENTIFIER}.info.id"
+    elif schema and not _fits(info, schema):
+        yield f"extensions.{_IDENTIFIER}.info"
+
+
+@warning(
+    "Make the identifier optional (required: false): the official clients send none unless their"
+    " owner adds it, and the payment is then refused with 400.",
+    expected="false",
+)
+def payment_identifier_required(reading: Reading) -> Iterator[str]:
+    """A payment-identifier extension that requires an ID. The official clients repeat the extension
+    in their payment without an ID; only an application that calls the SDK's helper adds one.
+    """
+    info = members(members(reading.envelope.extensions.get(_IDENTIFIER)).get("info"))
+    if info.get("required") is True:
+        yield f"extensions.{_IDENTIFIER}.info.required"
+
+
+@warning(
+    "Send a complete challenge with each 402: register the SDK's sign-in-with-x extension on the"
+    " server with the public origin, which adds domain, uri, nonce, issuedAt and supportedChains.",
+    expected="the value that EIP-4361 and the official clients require",
+)
+def sign_in_challenge(reading: Reading) -> Iterator[str]:
+    """A challenge of the sign-in-with-x extension that the official client does not sign: a member
+    is missing or malformed, `domain` or `uri` is not of the origin that sent the 402, or
+    `supportedChains` does not name an EVM network with eip191 or a Solana network with ed25519.
+    """
+    if SIGN_IN in reading.envelope.extensions:
+        extension = members(reading.envelope.extensions[SIGN_IN])
+        for path in find_challenge_faults(extension, reading.exchange.url):
+            yield f"extensions.{SIGN_IN}.{path}"
 
 
 @note(
@@ -183,11 +254,15 @@ def bazaar_input(reading: Reading) -> Iterator[str]:
         yield "extensions.bazaar.info.input"
 
 
-@warning("Name the HTTP method in bazaar.info.input.method.", expected="an HTTP method")
+@warning(
+    "Name the HTTP method in bazaar.info.input.method, in capital letters.",
+    expected="GET, HEAD, DELETE, POST, PUT or PATCH",
+)
 def bazaar_method(reading: Reading) -> Iterator[str]:
-    """An http input without a method that x402 defines."""
-    known = _QUERY_METHODS | BODY_METHODS
-    if reading.bazaar_input.get("type") == "http" and _http_method(reading) not in known:
+    """An http input without a method that x402 defines, in capital letters."""
+    known = (*_QUERY_METHODS, *BODY_METHODS)
+    declared = reading.bazaar_input
+    if declared.get("type") == "http" and declared.get("method") not in known:
         yield "extensions.bazaar.info.input.method"
 
 
@@ -244,6 +319,32 @@ def bazaar_mcp(reading: Reading) -> Iterator[str]:
 
 
 @warning(
+    "Set the transport of an mcp input to streamable-http or sse, or leave it out.",
+    expected="streamable-http, sse or no such member",
+)
+def bazaar_transport(reading: Reading) -> Iterator[str]:
+    """An mcp input with a transport that the validators of the official SDKs reject."""
+    declared = reading.bazaar_input
+    if declared.get("type") == "mcp" and declared.get("transport") not in _TRANSPORTS:
+        yield "extensions.bazaar.info.input.transport"
+
+
+@warning(
+    "Make the example of an mcp input match its inputSchema.",
+    expected="arguments that match inputSchema",
+)
+def bazaar_example(reading: Reading) -> Iterator[str]:
+    """An mcp input whose example arguments do not match the tool's own `inputSchema`: a caller that
+    copies them gets an error for its money.
+    """
+    declared = reading.bazaar_input
+    if declared.get("type") != "mcp" or "example" not in declared:
+        return
+    if not _fits(declared["example"], declared.get("inputSchema")):
+        yield "extensions.bazaar.info.input.example"
+
+
+@warning(
     "Rename tool to toolName: tool is the older name.",
     expected="toolName",
 )
@@ -266,5 +367,15 @@ def bazaar_route(reading: Reading) -> Iterator[str]:
 
 
 def _is_route(template: str) -> bool:
-    path = unquote(template)
-    return bool(_ROUTE.fullmatch(template)) and ".." not in path and "://" not in path
+    path = template
+    for _ in range(_ROUTE_DECODINGS):
+        decoded, path = path, unquote(path)
+    stable = decoded == path
+    return stable and bool(_ROUTE.fullmatch(template)) and ".." not in path and "://" not in path
+
+
+def _fits(value: object, schema: object) -> bool:
+    """Return whether a value matches a schema, as far as it can be evaluated."""
+    if not isinstance(schema, dict) or has_external_reference(schema):
+        return True
+    return evaluate(value, schema) is not SchemaVerdict.MISMATCH
