@@ -82,11 +82,16 @@ async def egress(server: TlsServer) -> AsyncIterator[Egress]:
 
 
 @pytest.fixture
-async def prober(egress: Egress) -> AsyncIterator[Prober]:
+async def store() -> AsyncIterator[Store]:
     store = Store.open("sqlite://")
     await store.migrate()
-    yield Prober(store=store, egress=egress, clock=Clock(), cadence=Cadence(host_gap_ms=0))
+    yield store
     await store.close()
+
+
+@pytest.fixture
+def prober(store: Store, egress: Egress) -> Prober:
+    return Prober(store=store, egress=egress, clock=Clock(), cadence=Cadence(host_gap_ms=0))
 
 
 def sell(server: TlsServer, offer: object, **documents: Reply) -> None:
@@ -161,6 +166,37 @@ async def test_unreadable_document_leaves_a_note(
 ) -> None:
     sell(server, jws_offer(KEY), did=document)
     result = await probe(prober)
+    assert (about_offers(result), result.compliance) == (["signed-offer-unchecked"], 100)
+
+
+@pytest.mark.parametrize(("controller", "rules"), [(OTHER, []), (OWNER, ["mismatch"])])
+async def test_controllers_are_read_from_dns(
+    server: TlsServer, store: Store, controller: Any, rules: list[str]
+) -> None:
+    asked = []
+
+    def look_up(name: str) -> list[str]:
+        asked.append(name)
+        return [f"v=1;controller=did:pkh:eip155:1:{controller.address}"]
+
+    server.reset()
+    sell(server, wallet_offer(OTHER))
+    async with server.open_egress(texts=look_up) as egress:
+        prober = Prober(store=store, egress=egress, clock=Clock(), cadence=Cadence(host_gap_ms=0))
+        result = await probe(prober)
+    assert about_offers(result) == [f"signed-offer-{rule}" for rule in rules]
+    assert asked == [f"_controllers.{HOST}"]
+
+
+async def test_unavailable_name_server_leaves_a_note(server: TlsServer, store: Store) -> None:
+    def fail(_name: str) -> list[str]:
+        raise OSError
+
+    server.reset()
+    sell(server, wallet_offer(OTHER))
+    async with server.open_egress(texts=fail) as egress:
+        prober = Prober(store=store, egress=egress, clock=Clock(), cadence=Cadence(host_gap_ms=0))
+        result = await probe(prober)
     assert (about_offers(result), result.compliance) == (["signed-offer-unchecked"], 100)
 
 

@@ -1,9 +1,11 @@
 // The verdicts of @x402/extensions on extensions of a 402 at URL. Reads a JSON array of {name, extension}
 // from standard input and writes a JSON array of booleans: whether each one is accepted. A sign-in
-// challenge is accepted if the official client signs it with an EVM and a Solana account.
+// challenge is accepted if the official client signs it with an EVM and a Solana account. The extension of
+// "offer" is one signed offer, verified with the key in its `kid`.
 import { readFileSync } from "node:fs";
 import { createKeyPairSignerFromPrivateKeyBytes } from "@solana/kit";
 import { validateDiscoveryExtension, validateDiscoveryExtensionSpec } from "@x402/extensions/bazaar";
+import { verifyOfferSignatureJWS } from "@x402/extensions/offer-receipt";
 import { validatePaymentIdentifier } from "@x402/extensions/payment-identifier";
 import { createSIWxClientHook } from "@x402/extensions/sign-in-with-x";
 import { privateKeyToAccount } from "viem/accounts";
@@ -25,6 +27,7 @@ const validators = {
   "bazaar spec": (extension) => validateDiscoveryExtensionSpec(extension).valid,
   "payment-identifier": (extension) => validatePaymentIdentifier(extension).valid,
   "sign-in-with-x": signs,
+  offer: (offer) => verifyOfferSignatureJWS(offer).then(() => true, () => false),
 };
 
 const cases = JSON.parse(readFileSync(0));

@@ -178,8 +178,9 @@ def _wrong_way(exchange: Exchange) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OfferKeys:
-    """A cache of the keys with which hosts sign offers: `/.well-known/did.json` (did:web) and
-    `/.well-known/jwks.json`. core/lint/signed_offer verifies the signatures.
+    """A cache of the keys with which hosts sign offers: `/.well-known/did.json` (did:web),
+    `/.well-known/jwks.json` and the TXT records of `_controllers.HOST`. core/lint/signed_offer
+    verifies the signatures.
     """
 
     _cached: dict[str, tuple[int, HostKeys]] = field(default_factory=dict)
@@ -206,7 +207,10 @@ async def _fetch_keys(egress: Egress, host: str, *, at: int) -> HostKeys:
         complete &= known
     did_document, jwks = documents
     did = "did:web:" + host.replace(":", "%3A")
-    return read_host_keys(did, did_document, jwks, complete=complete)
+    texts = await egress.read_texts("_controllers", host.partition(":")[0])
+    if isinstance(texts, Fault):
+        texts, complete = (), False
+    return read_host_keys(did, did_document, jwks, controllers=texts, complete=complete)
 
 
 async def _fetch_document(egress: Egress, url: str, *, at: int) -> tuple[object, bool]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-import json
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.extension_validators import ask_typescript
 from tests.support.lint_envelopes import MISSING, change_envelope, fired_rules, lint_answer, wheres
-from tests.support.programs import require
 from x402 import x402ClientSync
 from x402.extensions.bazaar import declare_discovery_extension
 from x402.extensions.bazaar.facilitator import (
@@ -29,7 +26,6 @@ from bench.oracle.clients import python_client
 from tollgauge.core.lint.example import ANSWERS
 from tollgauge.core.lint.extensions import describe_support
 
-VALIDATORS = Path(__file__).parents[2] / "support" / "extension_validators.mjs"
 IDENTIFIER, SIGN_IN = "payment-identifier", "sign-in-with-x"
 BASE = {"chainId": "eip155:8453", "type": "eip191"}
 SOLANA = {"chainId": "solana:5eykt4UsFv8P8NJdTREpY1vzqKqZKvdp", "type": "ed25519"}
@@ -108,14 +104,6 @@ BAZAARS: list[tuple[dict[str, Any], str, Any]] = [
 
 def with_extension(name: str, extension: Any) -> dict[str, Any]:
     return change_envelope(ANSWERS["v2"].envelope, f"extensions.{name}", extension)
-
-
-def ask_typescript(cases: list[tuple[str, Any]]) -> list[bool]:
-    text = json.dumps([{"name": name, "extension": extension} for name, extension in cases])
-    command = [str(require("node")), str(VALIDATORS)]
-    run = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    return list(json.loads(run.stdout))
 
 
 def changed(base: dict[str, Any], cases: list[tuple[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from base64 import urlsafe_b64decode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from joserfc.jwk import ECKey, OctKey, OKPKey
 from joserfc.jws import serialize_compact
+from tests.support.extension_validators import ask_typescript
 from tests.support.lint_envelopes import change_example, fired_rules
 
 from tollgauge.core.lint.example import ANSWERS, EXAMPLES, Example
@@ -213,6 +214,80 @@ def test_key_of_another_identity_is_noted(kid: str) -> None:
 def test_key_in_a_form_that_is_not_read_leaves_the_signer_unchecked() -> None:
     did = did_document(key_9={"publicKeyMultibase": "z6MkabcD"})
     assert find_rule(JWS_OFFER, read_host_keys(DID, did, None)) == "unchecked"
+
+
+def encode_multibase(key: Any) -> str:
+    """The multibase form of a public key, with its multicodec."""
+    jwk = key.as_dict(private=False)
+    parts = [urlsafe_b64decode(jwk[name] + "=") for name in ("x", "y") if name in jwk]
+    codec = {"Ed25519": b"\xed\x01", "secp256k1": b"\xe7\x01", "P-256": b"\x80\x24"}[jwk["crv"]]
+    point = parts[0] if len(parts) == 1 else bytes([2 + parts[1][-1] % 2]) + parts[0]
+    number, text = int.from_bytes(codec + point), ""
+    while number:
+        number, digit = divmod(number, 58)
+        text = BASE58[digit] + text
+    return "z" + text
+
+
+BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+SIGNERS = [
+    (OKPKey.generate_key("Ed25519"), "Ed25519"),
+    (ECKey.generate_key("secp256k1"), "ES256K"),
+    (ECKey.generate_key("P-256"), "ES256"),
+]
+
+
+@pytest.mark.parametrize(
+    ("signer", "prefix"), list(zip(SIGNERS, ("z6Mk", "zQ3s", "zDna"), strict=True))
+)
+def test_key_in_multibase_is_read(signer: tuple[Any, str], prefix: str) -> None:
+    multibase = encode_multibase(signer[0])
+    assert multibase.startswith(prefix)  # did:key method, section 3
+    keys = read_host_keys(DID, did_document(key_1={"publicKeyMultibase": multibase}), None)
+    assert (find_rule(signed_jws(*signer), keys), keys.complete) == ("", True)
+    assert find_rule(signed_jws(OKPKey.generate_key("Ed25519"), "Ed25519"), keys) == "mismatch"
+
+
+def test_official_sdk_reads_the_same_key_from_multibase() -> None:
+    key, alg = SIGNERS[0]
+    offer = signed_jws(key, alg, f"did:key:{encode_multibase(key)}")
+    other = signed_jws(key, alg, f"did:key:{encode_multibase(OKPKey.generate_key('Ed25519'))}")
+    assert ask_typescript([("offer", offer), ("offer", other)]) == [True, False]
+
+
+@pytest.mark.parametrize(("key", "alg"), SIGNERS)
+def test_key_that_dns_names_as_controller_may_sign(key: Any, alg: str) -> None:
+    did_key = f"did:key:{encode_multibase(key)}"
+    public = json.dumps(key.as_dict(private=False)).encode()
+    did_jwk = f"did:jwk:{urlsafe_b64encode(public).decode().rstrip('=')}"
+    for did, kid in ((did_key, did_key), (did_jwk, f"{did_jwk}#0")):
+        offer = signed_jws(key, alg, kid)
+        keys = read_host_keys(DID, None, None, controllers=[f"v=1;controller={did}"])
+        assert find_rule(offer, keys) == ""
+        assert find_rule(offer, read_host_keys(DID, None, None)) == "unchecked"
+
+
+def test_wallet_that_dns_names_as_controller_may_sign() -> None:
+    offer = sign_with_wallet(OTHER)
+    account = f"did:pkh:eip155:1:{Account.from_key(OTHER).address}"
+    texts = ["unrelated", f"v=1; controller=did:key:z6Mkx ;controller={account}"]
+    assert find_rule(offer, read_host_keys(DID, None, None, controllers=texts)) == ""
+    assert find_rule(offer, read_host_keys(DID, None, None)) == "mismatch"
+
+
+@pytest.mark.parametrize(
+    "controller",
+    ["did:web:keys.example", "did:jwk:e30", "did:jwk:!", "did:key:z", "did:key:z6Mk0OIl", "x"],
+)
+def test_controller_that_is_not_resolved_leaves_the_signer_unchecked(controller: str) -> None:
+    keys = read_host_keys(DID, None, None, controllers=[f"v=1;controller={controller}"])
+    assert find_rule(sign_with_wallet(OTHER), keys) == "unchecked"
+
+
+@pytest.mark.parametrize("text", ["", "v=2;controller=did:web:x", "controller=did:web:x", "v=1;x"])
+def test_record_of_another_form_names_no_controller(text: str) -> None:
+    keys = read_host_keys(DID, None, None, controllers=[text])
+    assert find_rule(sign_with_wallet(OTHER), keys) == "mismatch"
 
 
 def test_mismatch_is_an_error_that_leaves_the_entry_payable() -> None:

@@ -181,10 +181,15 @@ async def test_stored_lint_equals_the_lint_of_the_probe(running: Running, outcom
         payable=answered,
         payable_by=frozenset({OfficialClient.PYTHON}) if answered else frozenset(),
         findings=(retired,) if answered else (),
+        version=2 if answered else None,
+        forms=("eip155:8453 eip3009",) if answered else (),
+        extensions=("bazaar", "builder-code", "own-extension") if answered else (),
     )
     await running.service.store.writing(probes.record_many, WEATHER_ID, [result])
     answer = await post_lint(running, {"resource": WEATHER})
     (finding,) = answer["findings"]
+    support = {"bazaar": "evaluated", "builder-code": "recognised", "own-extension": "unknown"}
+    assert answer.get("extensions") == (support if answered else None)
     assert answer["terms"] == []
     assert answer["probedAt"] == iso(result.at)
     assert answer["payableBy"] == {"typescript": False, "python": answered, "circle": False}

@@ -39,7 +39,7 @@ from tollgauge.web.wire.statistics_answers import BRIEF_NAMES
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PINNED = {
-    "x402_trust_score": "1406d3ea59a9325c50a79a0992a5defb0f1c2ccb7cfdcd2d5ca4da0b967d8f02",
+    "x402_trust_score": "5d751ea12161ff5d7e0e2c9c55354e682eb6df0d40c718711bc34d7f39597e20",
     "x402_trust_bulk": "24ccbe3f339cf361d458e500c434e34002e30323cf6fc37992edfedd3b6f0d21",
     "x402_history": "0a053d81417fbe49663d4db79bcc59fc2bbae849fcaece9745bcc81816e44794",
     "x402_payment_trace": "8ea475ba2e1742f665e7a4095f89919568b0a7645e7bd8d703f1d0f327fb3780",

@@ -128,12 +128,14 @@ async def test_post_of_the_preview_equals_get(running: Running) -> None:
 
 
 async def test_report_has_the_fields_of_the_contract(samples: list[dict[str, Any]]) -> None:
+    assert any("extensions" in sample["report"] for sample in samples)
     for sample in samples:
         report = sample["report"]
         wanted = set(REPORT.split())
         if report.get("advertised") is None:
             wanted -= {"advertised", "settlement"}
-        assert set(report) - {"moreFlags"} == wanted | {"simulated"}
+        assert set(report) - {"moreFlags", "extensions"} == wanted | {"simulated"}
+        assert report.get("extensions", {"bazaar": "evaluated"}) == {"bazaar": "evaluated"}
         assert list(report)[:2] == ["down", "verdict"]
         assert report["verdict"] == {name: report[name] for name in ("recommendation", "reason")}
         assert report["simulated"] is True, "what demo.past wrote is marked"

@@ -13,7 +13,7 @@ import contextlib
 import ipaddress
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -23,7 +23,13 @@ from pydantic import AfterValidator, Field, PositiveInt
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tollgauge.clients.egress.curl_loop import CurlLoop, LoopLateness
-from tollgauge.clients.egress.resolve import Lookup, Resolver, system_lookup
+from tollgauge.clients.egress.resolve import (
+    Lookup,
+    Resolver,
+    TextLookup,
+    system_lookup,
+    system_texts,
+)
 from tollgauge.clients.egress.transfer import CurlTransfer, Plan
 from tollgauge.core.base.errors import TollgaugeError
 from tollgauge.core.directory.declared import METHODS
@@ -71,7 +77,9 @@ def _file(path: str) -> str:
 
 @pydantic_dataclass(frozen=True, slots=True, kw_only=True)
 class EgressSettings:
-    """Limits and identity of outgoing requests. `resolver` is the blocking name lookup."""
+    """Limits and identity of outgoing requests. `resolver` and `texts` are the blocking name
+    lookups.
+    """
 
     user_agent: Annotated[str, AfterValidator(_agent)] = (
         "tollgauge (x402 endpoint monitor; no contact configured)"
@@ -111,6 +119,7 @@ class EgressSettings:
     ] = None
     """Local address for outgoing requests, if this machine has several."""
     resolver: Lookup = system_lookup
+    texts: TextLookup = system_texts
 
     @property
     def perimeter(self) -> Perimeter:
@@ -149,6 +158,7 @@ class Egress:
             settings.resolver,
             threads=settings.dns_threads,
             timeout_ms=min(settings.dns_deadline_ms, settings.deadline_ms),
+            texts=settings.texts,
         )
         self._curl_loop = CurlLoop()
         self._lateness = LoopLateness()
@@ -231,6 +241,15 @@ class Egress:
             address, port = self._settings.mapped[resource.host]
             return (address,), port
         return await self._resolver.resolve(resource.host), resource.port
+
+    async def read_texts(self, label: str, host: str) -> Sequence[str] | Fault:
+        """Return the TXT records of a label below a host, empty if there are none, or a fault.
+
+        The system's name servers do not know mapped hosts and are not asked about them.
+        """
+        if host in self._settings.mapped and self._settings.texts is system_texts:
+            return ()
+        return await self._resolver.resolve_texts(f"{label}.{host}")
 
     async def _transfer(self, plan: Plan) -> tuple[Exchange, float]:
         """Return the exchange and its end on the monotonic clock.

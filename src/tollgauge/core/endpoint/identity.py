@@ -144,6 +144,7 @@ class Endpoint:
         payable_since: Start of the latest period in which it was payable; None if it never was.
         unconfirmed_at: Time of a failure that is being confirmed; None otherwise.
         forms: The forms of payment in the last envelope (core/endpoint/terms); empty before any.
+        extensions: The names of its extensions.
         offers: The offers of its envelopes in 30 days (core/endpoint/terms); empty before any.
         payto_history: None before a probe saw a payTo.
         quote: The latest advertised price: of a probe if one saw it, of a listing otherwise.
@@ -171,6 +172,7 @@ class Endpoint:
     payable_since: int | None = None
     unconfirmed_at: int | None = None
     forms: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
     offers: tuple[KnownOffer, ...] = ()
     payto_history: PayToHistory | None = None
     service_name: str = ""

@@ -98,7 +98,7 @@ def extension_shape(reading: Reading) -> Iterator[str]:
 
 @error(
     "Sign each offer over the scheme, network, asset, payTo and amount of its entry of accepts,"
-    " with payTo's key or with one that the host publishes in did.json or jwks.json.",
+    " with payTo's key or with one that the host publishes in did.json, jwks.json or DNS.",
     expected="an offer whose terms, signature and signer agree with the entry",
     stops=(),
 )
@@ -112,7 +112,8 @@ def signed_offer_mismatch(reading: Reading) -> Iterator[str]:
 
 @note(
     "Sign with payTo's key (EIP-712), or publish the key at /.well-known/did.json or"
-    " /.well-known/jwks.json of the resource's host, where a probe reads it.",
+    " /.well-known/jwks.json of the resource's host, or in the TXT records of _controllers.HOST,"
+    " where a probe reads it.",
     expected="a signature by payTo, or by a key that the host publishes",
 )
 def signed_offer_unchecked(reading: Reading) -> Iterator[str]:

@@ -193,11 +193,18 @@ def solana_key(value: object) -> str | None:
     """Return a Solana account or mint (32 bytes in base58), or None."""
     if not isinstance(value, str) or not _KEY.fullmatch(value):
         return None
+    return value if len(base58_decode(value)) == _KEY_BYTES else None
+
+
+def base58_decode(text: str) -> bytes:
+    """Decode base58; empty for a text with another character or of more than TEXT_MAX."""
+    if len(text) > TEXT_MAX or not set(text) <= set(_BASE58):
+        return b""
     number = 0
-    for digit in value:
+    for digit in text:
         number = number * 58 + _BASE58.index(digit)
-    zeros = len(value) - len(value.lstrip("1"))
-    return value if zeros + (number.bit_length() + 7) // 8 == _KEY_BYTES else None
+    zeros = len(text) - len(text.lstrip("1"))
+    return bytes(zeros) + number.to_bytes((number.bit_length() + 7) // 8)
 
 
 def ton_address(value: object) -> str | None:

@@ -3,7 +3,8 @@
 Rules (x402 extension offer-and-receipt; npm @x402/extensions 2.27):
 - an offer is a JWS, or an EIP-712 signature over its `payload`;
 - its terms are those of an entry of `accepts`; `acceptIndex` is an unsigned hint;
-- its signer is payTo, or a key that the seller's host publishes in did.json or a JWKS.
+- its signer is payTo, or a key that the seller's host publishes in did.json, a JWKS or the TXT
+  records of `_controllers.HOST` (section 4.5.1).
 clients/x402 fetches those documents. Nothing here raises, whatever an offer contains.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -20,7 +21,7 @@ from typing import Final
 from eth_utils.crypto import keccak
 
 from tollgauge.core.base.signature import recover_signer
-from tollgauge.core.lint.parsing import members
+from tollgauge.core.lint.parsing import base58_decode, members
 
 OFFERS_MAX: Final = 32  # offers of a response that are judged
 KEYS_MAX: Final = 64  # keys of a document that are read
@@ -32,6 +33,9 @@ _ALGORITHMS: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "ES256K", "EdDSA", "Ed25519", "Ed448"),
 )
+_ED25519_CODEC: Final = b"\xed\x01"
+_ED25519_BYTES: Final = 34  # with its codec
+_CURVE_CODECS: Final = {b"\xe7\x01": "secp256k1", b"\x80\x24": "P-256"}
 _KEY_TYPES: Final = frozenset({"EC", "OKP", "RSA"})
 _DOMAIN: Final = keccak(
     keccak(text="EIP712Domain(string name,string version,uint256 chainId)")
@@ -90,29 +94,45 @@ def judge_offers(
 
 
 def read_host_keys(
-    did: str, did_document: object, jwks: object, *, complete: bool = True
+    did: str,
+    did_document: object,
+    jwks: object,
+    *,
+    controllers: Iterable[str] = (),
+    complete: bool = True,
 ) -> HostKeys:
-    """Return the keys in a host's did.json and JWKS.
+    """Return the keys in a host's did.json, JWKS and TXT records.
 
     Args:
         did: The host's DID.
         did_document: The content of did.json; None if it does not exist.
         jwks: The content of the JWKS; None if it does not exist.
-        complete: False if a document could not be fetched.
+        controllers: The TXT records of `_controllers` below the host.
+        complete: False if a document or the records could not be fetched.
     """
     found: list[tuple[str, Mapping[str, object]]] = []
     addresses: set[str] = set()
     for method in _methods(did_document):
         id_ = method.get("id")
         name = id_ if isinstance(id_, str) else ""
-        jwk = members(method.get("publicKeyJwk"))
+        jwk = members(method.get("publicKeyJwk")) or _jwk_from_multibase(
+            method.get("publicKeyMultibase")
+        )
         account = method.get("blockchainAccountId", method.get("ethereumAddress"))
         if jwk:
             found.append((did + name if name.startswith("#") else name, jwk))
         elif isinstance(account, str):
             addresses.add(account.rpartition(":")[2].lower())
         else:
-            complete = False  # a key in a form that is not read here, such as publicKeyMultibase
+            complete = False  # a key in a form that is not read here
+    for controller in _controllers(controllers):
+        jwk = _jwk_of_did(controller)
+        if jwk:
+            found.append((controller, jwk))
+        elif controller.startswith("did:pkh:eip155:"):
+            addresses.add(controller.rpartition(":")[2].lower())
+        else:
+            complete = False  # an identity that is not resolved here
     listed = members(jwks).get("keys")
     own = map(members, listed[:KEYS_MAX] if isinstance(listed, list) else ())
     found += [(str(jwk.get("kid", "")), jwk) for jwk in own]
@@ -160,7 +180,8 @@ def _judge_jws(
         return OfferStanding.UNCHECKED
     kid = header.get("kid")
     name = kid if isinstance(kid, str) else ""
-    named = [jwk for id_, jwk in keys.jwks if id_ and id_ in (name, name.rpartition("#")[2])]
+    names = {name, *name.rsplit("#", 1)}  # the whole ID, the DID and its fragment
+    named = [jwk for id_, jwk in keys.jwks if id_ and id_ in names]
     if any(_verifies(signature, jwk) for jwk in named or (jwk for _, jwk in keys.jwks)):
         return OfferStanding.GOOD
     if named:
@@ -255,6 +276,49 @@ def _methods(document: object) -> list[dict[str, object]]:
             if isinstance(method, dict) and len(methods) < KEYS_MAX:
                 methods.append(method)
     return methods
+
+
+def _controllers(texts: Iterable[str]) -> Iterator[str]:
+    """Yield the DIDs in TXT records such as `v=1;controller=did:pkh:eip155:1:0x…`."""
+    for text in texts:
+        version, *parts = (part.strip() for part in text.split(";"))
+        if version == "v=1":
+            named = [part.partition("=") for part in parts][:KEYS_MAX]
+            yield from (value for name, _, value in named if name == "controller")
+
+
+def _jwk_of_did(did: str) -> dict[str, object]:
+    """Return the key that a did:jwk or did:key contains; empty for any other DID."""
+    if did.startswith("did:jwk:"):
+        try:
+            return members(json.loads(_from_base64url(did.removeprefix("did:jwk:"))))
+        except (ValueError, RecursionError):
+            return {}
+    return _jwk_from_multibase(did.removeprefix("did:key:")) if did.startswith("did:key:") else {}
+
+
+def _jwk_from_multibase(text: object) -> dict[str, object]:
+    """Return a key in multibase (base58) with its multicodec; empty for a kind that is not read."""
+    key = base58_decode(text[1:]) if isinstance(text, str) and text[:1] == "z" else b""
+    if key[:2] == _ED25519_CODEC and len(key) == _ED25519_BYTES:
+        return {"kty": "OKP", "crv": "Ed25519", "x": _to_base64url(key[2:])}
+    name = _CURVE_CODECS.get(key[:2])
+    if name is None:
+        return {}
+    # Few offers need it, and the library is large.
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    curve = ec.SECP256R1() if name == "P-256" else ec.SECP256K1()
+    try:
+        point = ec.EllipticCurvePublicKey.from_encoded_point(curve, key[2:]).public_numbers()
+    except ValueError:
+        return {}
+    x, y = (_to_base64url(number.to_bytes(32)) for number in (point.x, point.y))
+    return {"kty": "EC", "crv": name, "x": x, "y": y}
+
+
+def _to_base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
 
 
 def _address(jwk: Mapping[str, object]) -> str:

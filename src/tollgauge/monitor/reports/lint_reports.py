@@ -30,17 +30,20 @@ class StoredLint:
 
 def stored_lint(tx: Connection, endpoint_id: str) -> StoredLint | None:
     """Read the findings of an endpoint's last probe; None if it is unknown or not public."""
-    endpoint = rated_endpoints.get_public(tx, endpoint_id)
-    if endpoint is None:
+    known = rated_endpoints.get_whole(tx, endpoint_id)
+    if known is None or not known[1].public:
         return None
+    endpoint = known[0]
     at = endpoint.last_probed
     last = probes.history(tx, endpoint_id, since=at - 1, until=at) if at is not None else ()
     if not last:
         return StoredLint(resource=endpoint.resource, at=None, lint=None)
-    return StoredLint(resource=endpoint.resource, at=last[-1].at, lint=_lint(last[-1]))
+    return StoredLint(
+        resource=endpoint.resource, at=last[-1].at, lint=_lint(last[-1], endpoint.extensions)
+    )
 
 
-def _lint(probe: ProbeResult) -> Lint:
+def _lint(probe: ProbeResult, extensions: tuple[str, ...]) -> Lint:
     rules = {finding.rule for finding in probe.findings}
     # A probe whose offers cannot be evaluated counts as payable (core/probe/probe).
     unknown_scheme = NOT_EVALUATED in rules and "network-not-evaluated" not in rules
@@ -53,6 +56,7 @@ def _lint(probe: ProbeResult) -> Lint:
         # The linter reports one finding about a missing response, which is stored without any.
         findings=(no_answer.finding("status"),) if probe.status is None else probe.findings,
         terms=_terms(probe),
+        extensions=extensions if probe.version is not None else (),
     )
 
 

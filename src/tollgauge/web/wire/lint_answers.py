@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import orjson
 from pydantic import BeforeValidator
 
 from tollgauge.core.lint.diagnosis import Detail, diagnose, stored_details
+from tollgauge.core.lint.extensions import describe_support
 from tollgauge.core.lint.guide import explain
 from tollgauge.core.probe.exchange import LINT_FLAG, Exchange, Lint, OfficialClient
 from tollgauge.web.wire.response_model import (
@@ -46,6 +47,12 @@ class PayableByResponse(ResponseModel):
 PayableBy = Annotated[
     PayableByResponse,
     BeforeValidator(lambda payers: {client.value: client in payers for client in OfficialClient}),
+]
+
+
+ExtensionSupport = Annotated[
+    dict[str, Literal["evaluated", "recognised", "unknown"]] | None,
+    BeforeValidator(lambda names: describe_support(names) or None),
 ]
 
 
@@ -109,7 +116,8 @@ class LintResponse(ResponseModel):
     """Linter result for a response to an unpaid request, most severe findings first. `payable`: an
     official client can pay; `payableBy` states which can, none if no offer can be evaluated.
     `compliant`: a 402 without errors. `version`: version of the envelope that a client uses; null
-    without an envelope. `resource` and `probedAt` are present for stored results, which have no
+    without an envelope. `extensions`: the names of its extensions; rules check the content of those
+    that are `evaluated`. `resource` and `probedAt` are present for stored results, which have no
     `envelope`. `corrected` is present if a correction can be generated.
     """
 
@@ -117,6 +125,7 @@ class LintResponse(ResponseModel):
     payable_by: PayableBy
     compliant: bool
     version: int | None
+    extensions: ExtensionSupport = absent_if_null()
     findings: list[LintFindingResponse]
     terms: list[LintTermsResponse]
     envelope: LintEnvelopeResponse | None = absent_if_null()

@@ -13,7 +13,7 @@ from tollgauge.core.base.units import SECOND_MS
 from tollgauge.core.probe.exchange import Severity as FindingSeverity
 from tollgauge.core.probe.exchange import is_lint
 from tollgauge.core.probe.outcome import Attribution
-from tollgauge.web.wire.lint_answers import PayableBy, rule_page
+from tollgauge.web.wire.lint_answers import ExtensionSupport, PayableBy, rule_page
 from tollgauge.web.wire.response_model import (
     NULL_IF_EMPTY,
     Amount,
@@ -157,7 +157,8 @@ class TrustReportResponse(ScoreResponse, ReportHead):
     of the history. `vantages` and `partlyReachable` are present if several vantage points probe;
     the latter is true if only some of them reached the endpoint in the last two hours. `pace` is
     present if the paths of a host share its request limit, and `buyersReports` if payers reported
-    whether the endpoint delivered.
+    whether the endpoint delivered. `extensions`: those of the last 402, and whether the linter
+    evaluates them.
     """
 
     more_flags: int | None = absent_if_null()
@@ -167,6 +168,7 @@ class TrustReportResponse(ScoreResponse, ReportHead):
     vantages: Annotated[list[VantageResponse] | None, NULL_IF_EMPTY] = absent_if_null()
     pace: PaceResponse | None = absent_if_null()
     buyers_reports: BuyersReportsResponse | None = absent_if_null()
+    extensions: ExtensionSupport = absent_if_null()
     advertised_by: AdvertisedBy
     evidence: EvidenceResponse
 
@@ -198,6 +200,7 @@ def trust_report(report: TrustReport, *, base_url: str) -> TrustReportResponse:
         simulated=endpoint.simulated or None,
         advertised=quote and Advertised.build(quote, observed_at_ts=endpoint.quote_at),
         partly_reachable=report.partly_reachable if report.vantages else None,
+        extensions=(report.probe and report.probe.extensions) or endpoint.extensions,
         advertised_by=AdvertisedBy.build(endpoint),
         evidence=EvidenceResponse.build(
             row,
