@@ -73,7 +73,7 @@ class Model:
         query, key, value = (
             part.reshape(len(state), HEADS, -1).transpose(1, 0, 2) for part in parts
         )
-        heed = query @ key.transpose(0, 2, 1) / math.sqrt(query.model[-1])
+        heed = query @ key.transpose(0, 2, 1) / math.sqrt(query.shape[-1])
         heed = np.exp(heed - heed.max(axis=-1, keepdims=True))
         heed /= heed.sum(axis=-1, keepdims=True)
         heads = (heed @ value).transpose(1, 0, 2).reshape(len(state), -1)
@@ -146,5 +146,5 @@ def _safetensors(path: Path) -> dict[str, Floats]:
     for name, row in header.items():
         if name != "__metadata__" and row["dtype"] == "F32":
             first, last = (8 + size + offset for offset in row["data_offsets"])
-            tensors[name] = np.frombuffer(data[first:last], np.float32).reshape(row["model"])
+            tensors[name] = np.frombuffer(data[first:last], np.float32).reshape(row["shape"])
     return tensors

@@ -255,7 +255,7 @@ async def open_resources(
         closing.push_async_callback(facilitator.close)
         egress = Egress(config.egress, identify=_identify(config))
         closing.push_async_callback(egress.close)
-        alternatives = Alternatives()
+        alternatives = Alternatives(config.search.load())
         closing.push_async_callback(alternatives.close)
         closing.push_async_callback(_finish_sales, drain_s)
         await store.migrate()

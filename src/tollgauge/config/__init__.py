@@ -45,6 +45,7 @@ from tollgauge.jobs.discover import Source, SourceKind
 from tollgauge.jobs.index_visit import DemandSettings, IndexSettings
 from tollgauge.jobs.probe import ProbeSettings
 from tollgauge.jobs.score import CalibrationSettings, ScoreSettings
+from tollgauge.monitor.embedding import SearchSettings
 from tollgauge.web.edge.demo import DemoSettings
 from tollgauge.web.paid.sale import SaleSettings
 from tollgauge.web.settings import ServerSettings
@@ -105,6 +106,8 @@ class Config:
     """Probes of endpoints."""
     score: ScoreSettings = field(default_factory=ScoreSettings)
     """Scores."""
+    search: SearchSettings = field(default_factory=SearchSettings)
+    """Searches."""
     calibration: CalibrationSettings = field(default_factory=CalibrationSettings)
     """Calibration: forecasts compared with outcomes."""
     bundle: BundleSettings = field(default_factory=BundleSettings)

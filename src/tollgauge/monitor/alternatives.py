@@ -23,6 +23,7 @@ from tollgauge.core.score.advice import PAYABLE
 from tollgauge.core.score.forecast import is_expected
 from tollgauge.core.similarity.tokenizer import WeightedTerms, provider_text, weigh_terms
 from tollgauge.db.engine import ReadOnlyStore
+from tollgauge.monitor.embedding import Embed, embedded_text
 from tollgauge.store.endpoints import rated_endpoints
 
 if TYPE_CHECKING:
@@ -41,9 +42,10 @@ class IndexBuilding(TollgaugeError):  # noqa: N818 - a state, not a fault
     """The first index is still being built."""
 
 
-# By endpoint ID: hash of the text, IDs and weights of its terms. The garbage collector does not
-# track tuples of numbers and bytes, so a large dictionary of them costs no collection time.
-_Terms = dict[str, tuple[int, bytes, bytes]]
+# By endpoint ID: hash of the text, IDs and weights of its terms, its embedding. The garbage
+# collector does not track tuples of numbers and bytes, so a large dictionary of them costs no
+# collection time.
+_Terms = dict[str, tuple[int, bytes, bytes, bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,10 +74,11 @@ class Alternatives:
     """The index in memory and its refreshes; one per process.
 
     A refresh reads all rows in pages, analyses only changed texts, and builds the next index in a
-    thread while searches use the old one.
+    thread while searches use the old one. With `embed`, searches also rank by meaning.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, embed: Embed | None = None) -> None:
+        self.embed = embed
         self._index: SimilarityIndex | None = None
         self._terms: _Terms = {}
         self._built_at = 0.0
@@ -153,7 +156,7 @@ class Alternatives:
             rows = await store.reading(rated_endpoints.page, after=after, limit=PAGE)
             if not rows:
                 break
-            entries += await asyncio.to_thread(_entries, rows, self._terms, terms)
+            entries += await asyncio.to_thread(_entries, rows, self._terms, terms, self.embed)
             after = rows[-1][0].id
         index = await asyncio.to_thread(SimilarityIndex, entries)
         self._terms, self._index = terms, index
@@ -239,7 +242,10 @@ def _ignore_failure(task: asyncio.Task[SimilarityIndex]) -> None:
 
 
 def _entries(
-    rows: Iterable[tuple[Endpoint, RatedEndpoint]], before: _Terms, after: _Terms
+    rows: Iterable[tuple[Endpoint, RatedEndpoint]],
+    before: _Terms,
+    after: _Terms,
+    embed: Embed | None,
 ) -> list[IndexedEndpoint]:
     """Build the index entries of rows.
 
@@ -252,14 +258,19 @@ def _entries(
         wording = provider_text(endpoint)
         digest = hash(wording)
         previous = before.get(row.id)
-        if previous is not None and previous[0] == digest:
-            terms = WeightedTerms(*previous[1:])
-        else:
+        if previous is None or previous[0] != digest:
             terms = weigh_terms(wording)
-        after[row.id] = (digest, terms.ids, terms.weights)
+            vector = embed([embedded_text(wording)])[0].astype("f2").tobytes() if embed else b""
+            previous = (digest, terms.ids, terms.weights, vector)
+        after[row.id] = previous
         # All entries are in memory until the index is built, so texts are left out.
         brief = msgspec.structs.replace(row, service_name="", description="", sources=())
-        entries.append(IndexedEndpoint(endpoint=brief, offered=is_offered(row), terms=terms))
+        terms = WeightedTerms(*previous[1:3])
+        entries.append(
+            IndexedEndpoint(
+                endpoint=brief, offered=is_offered(row), terms=terms, embedding=previous[3]
+            )
+        )
     return entries
 
 

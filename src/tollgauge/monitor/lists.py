@@ -29,6 +29,10 @@ address, or those that match the words.
 """
 
 
+Ranking = Literal["terms", "fused"]
+"""How a search by meaning is ranked: by terms, or fused with a ranking by embeddings."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
     """An endpoint found by a search; `percent` is its similarity to the query."""
@@ -39,10 +43,11 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """Results of a search, best first."""
+    """Results of a search, best first. `ranking` is None unless `match` is `meaning`."""
 
     match: Match
     results: tuple[SearchResult, ...]
+    ranking: Ranking | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +126,18 @@ async def search(
         case Words():
             index = await alternatives.fresh(store)
             terms = weigh_query(named.text)
-            matches = index.answers(terms, wanted, limit=limit + PROPOSALS)
+            embed = alternatives.embed
+            embedding = None if embed is None else embed([named.text])[0]
+            matches = index.answers(terms, wanted, limit=limit + PROPOSALS, embedding=embedding)
             percents = {match.id: match.percent for match in matches}
             results = [
                 SearchResult(endpoint=endpoint, percent=percents[endpoint.id])
                 for endpoint in await store.reading(_load_matching, tuple(percents), wanted)
             ]
-            return Search(match="meaning", results=tuple(sorted(results, key=_rank)[:limit]))
+            if embed is None:  # fused results are in the order of the index
+                results.sort(key=_rank)
+            ranking: Ranking = "terms" if embed is None else "fused"
+            return Search(match="meaning", results=tuple(results[:limit]), ranking=ranking)
 
 
 def _exact(match: Match, endpoints: Sequence[RatedEndpoint]) -> Search:

@@ -99,6 +99,7 @@ async def test_keywords_find_listed_endpoints_best_first(running: Running) -> No
     assert names == ["good", "unpriced", "cheap", "bad", "new"]
     assert await hosts(running, "/v1/semantic-search", q="weather forecast") == names
     answer = await running.http.post("/v1/semantic-search", json={"query": "weather", "limit": 2.0})
+    assert answer.json()["ranking"] == "terms"
     assert [row["host"] for row in answer.json()["results"]] == [
         "good.example.com",
         "unpriced.example.com",

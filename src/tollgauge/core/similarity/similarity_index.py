@@ -11,7 +11,9 @@ Rules (docs/similarity.md):
 - a search query ranks every listed endpoint by its cosine with pivoted length normalisation
   (core/similarity/inverted_index) in whole percents, then score, price (none comes last) and id.
   Unknown terms count for the query's length. If the best match is below QUERY_FLOOR, nothing fits
-  and there is no result.
+  and there is no result;
+- with an embedding model, that ranking is fused with one by the cosine of the embeddings
+  (reciprocal rank fusion; Cormack, Clarke and Buettcher 2009).
 
 An index is built from all endpoints and never changed, so it can be searched while the next one is
 built.
@@ -48,6 +50,9 @@ FLOOR: Final = 15  # minimum similarity of alternatives, in percent
 QUERY_FLOOR: Final = 5  # minimum similarity of the best search result, in percent
 QUERY_FRACTION: Final = 10  # a search result has at least a tenth of the best one's similarity
 MAX_COUNT: Final = 10  # a free snapshot counts at most this many alternatives
+FUSED_MAX: Final = 100  # results of each ranking that are fused
+EMBEDDING_FLOOR: Final = 30  # minimum cosine of the embeddings, in percent
+_FUSION_OFFSET: Final = 60  # a result at position n of a ranking gains 1 / (60 + n)
 DELTA_TENTHS: Final = 50  # by default, alternatives score at least 5 points better
 TOP_RANKED: Final = 4_096  # counted first; the rest only if these give fewer than MAX_COUNT
 _DENSE_FRACTION: Final = 8  # longer postings lists are added one by one, without a position list
@@ -58,11 +63,14 @@ _ROUNDING_SLACK: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedEndpoint:
-    """An endpoint and the terms of its texts. `offered`: it may be an alternative."""
+    """An endpoint and the terms of its texts. `offered`: it may be an alternative. `embedding`: the
+    float16 numbers of its vector, empty without a model.
+    """
 
     endpoint: RatedEndpoint
     offered: bool
     terms: WeightedTerms
+    embedding: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,9 @@ class SimilarityIndex:
         index, vectors = build_index(terms, hosts, candidates=candidates)
         self._index: Final[InvertedIndex] = index
         self._vectors: Final[DocumentVectors] = vectors
+        packed = b"".join(entry.embedding for entry in ordered[:candidates])
+        embeddings = np.frombuffer(packed, np.float16).reshape(candidates, -1) if packed else None
+        self._embeddings: Final = None if embeddings is None else embeddings.astype(np.float32)
 
     def search(
         self, terms: WeightedTerms, *, host: str, pay_to: str | None, least_tenths: int, limit: int
@@ -121,17 +132,59 @@ class SimilarityIndex:
         best = np.lexsort((rank, -payable, -percent, payable < EXPECTED_PERMILLE))[:limit]
         return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in best)
 
-    def answers(self, terms: WeightedTerms, wanted: Filter, *, limit: int) -> tuple[Match, ...]:
-        """Return the `limit` best listed endpoints for a search query and a filter, best first."""
+    def answers(
+        self,
+        terms: WeightedTerms,
+        wanted: Filter,
+        *,
+        limit: int,
+        embedding: npt.NDArray[np.float32] | None = None,
+    ) -> tuple[Match, ...]:
+        """Return the `limit` best listed endpoints for a search query and a filter, best first.
+
+        Args:
+            terms: The terms of the query.
+            wanted: The filter.
+            limit: Maximum number of results.
+            embedding: The vector of the query; None ranks only by terms.
+        """
         end = self._index.candidates
         if not end:
             return ()
+        matching = self.columns.match(wanted)[:end]
+        if embedding is None or self._embeddings is None:
+            rank, percent = self._rank_by_terms(terms, matching, limit)
+            found = zip(rank.tolist(), percent.tolist(), strict=True)
+            return tuple(Match(self._ids[at], of) for at, of in found)
+        by_terms = self._rank_by_terms(terms, matching, FUSED_MAX)
+        cosines = np.rint(100 * (self._embeddings @ embedding)).astype(np.int64)
+        similar = np.flatnonzero(matching & (cosines >= EMBEDDING_FLOOR))
+        order = np.lexsort((self._query_ranks[similar], -cosines[similar]))
+        by_meaning = similar[order][:FUSED_MAX]
+        return self._fuse(by_terms, (by_meaning, cosines[by_meaning]), limit=limit)
+
+    def _fuse(self, *rankings: tuple[Int64s, Int64s], limit: int) -> tuple[Match, ...]:
+        """Fuse rankings, each of ranks and their percents; a result has its highest percent."""
+        points: dict[int, float] = {}
+        percents: dict[int, int] = {}
+        for ranks, values in rankings:
+            found = zip(ranks.tolist(), values.tolist(), strict=True)
+            for position, (at, percent) in enumerate(found, 1):
+                points[at] = points.get(at, 0) + 1 / (_FUSION_OFFSET + position)
+                percents[at] = max(percents.get(at, 0), percent)
+        best = sorted(points, key=lambda at: (-points[at], self._query_ranks[at]))[:limit]
+        return tuple(Match(self._ids[at], percents[at]) for at in best)
+
+    def _rank_by_terms(
+        self, terms: WeightedTerms, matching: npt.NDArray[np.bool_], limit: int
+    ) -> tuple[Int64s, Int64s]:
+        """Return the ranks of the `limit` best matches by terms, and their percents."""
         cosines = _dot_products(self._index, *self._index.vectorize(terms))
         dots = cosines * self._index.search_factors // PIVOT_SCALE
-        dots[~self.columns.match(wanted)[:end]] = 0
+        dots[~matching] = 0
         least = _min_shown(dots, limit)
         if least is None:
-            return ()
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         above = np.flatnonzero(dots >= _min_dot(least + 1))
         tied = np.flatnonzero((dots >= _min_dot(least)) & (dots < _min_dot(least + 1)))
         # The query ranks of offered endpoints ascend with their rank, and so do those of the rest.
@@ -139,7 +192,7 @@ class SimilarityIndex:
         rank = np.concatenate((above, tied[:rest][:limit], tied[rest:][:limit]))
         percent = _percents(dots[rank].astype(np.int64))
         best = np.argsort((100 - percent) * self.size + self._query_ranks[rank])[:limit]
-        return tuple(Match(self._ids[rank[at]], int(percent[at])) for at in best)
+        return rank[best], percent[best]
 
     def counts(self, first: int, last: int) -> list[tuple[str, int]]:
         """Return (id, number of better alternatives) of the endpoints at `[first, last)`; at most

@@ -11,13 +11,14 @@ import orjson
 from tollgauge.core.base.text import shorten
 from tollgauge.core.endpoint.identity import Listing, page_url
 from tollgauge.core.lists.rated_endpoint import RatedEndpoint
-from tollgauge.monitor.lists import EndpointPage, Match, Search
+from tollgauge.monitor.lists import EndpointPage, Match, Ranking, Search
 from tollgauge.web.wire.response_model import (
     Dollars,
     OneOf,
     ResponseModel,
     Share,
     Time,
+    absent_if_null,
     camel,
     dump,
     from_attribute,
@@ -73,10 +74,12 @@ class SearchRow(ListRow):
 
 class SearchResponse(ResponseModel):
     """Search results, best first. `match` states the kind of search: by endpoint URL, by host, by
-    payTo address, or by meaning.
+    payTo address, or by meaning. `ranking` states how a search by meaning is ranked: by `terms`, or
+    `fused` with a ranking by an embedding model.
     """
 
     match: Match
+    ranking: Ranking | None = absent_if_null()
     results: list[SearchRow]
 
 
@@ -97,7 +100,7 @@ def search(search: Search, *, base_url: str) -> SearchResponse:
         SearchRow.build(result.endpoint, result, **_parts(result.endpoint, base_url))
         for result in search.results
     ]
-    return SearchResponse(match=search.match, results=results)
+    return SearchResponse(match=search.match, ranking=search.ranking, results=results)
 
 
 def brief_search(search: SearchResponse, *, limit: int) -> bytes:
@@ -117,6 +120,8 @@ def brief_search(search: SearchResponse, *, limit: int) -> bytes:
             break
         rows.append(brief)
     answer: dict[str, object] = {"match": search.match, "results": rows}
+    if search.ranking is not None:
+        answer["ranking"] = search.ranking
     if len(rows) < len(search.results):
         answer["leftOut"] = len(search.results) - len(rows)
     return orjson.dumps(answer)
