@@ -73,6 +73,14 @@ def test_lint_prints_errors_first_and_a_corrected_envelope(tollgauge: Command) -
     assert (again.code, again.json["compliant"]) == (0, True)
 
 
+def test_lint_prints_extensions_and_whether_they_are_evaluated(tollgauge: Command) -> None:
+    builder = {"info": {"a": "bc_example"}, "schema": {}}
+    example = change_example(ANSWERS["v2"], "extensions.builder-code", builder)
+    done = tollgauge("lint", "-", stdin=(example.capture() or "").encode())
+    assert "extension bazaar (evaluated)" in done.out.splitlines()
+    assert "extension builder-code (recognised)" in done.out.splitlines()
+
+
 def test_lint_reads_header_envelope_from_standard_input(tollgauge: Command) -> None:
     envelope = {
         "x402Version": 2,

@@ -182,7 +182,7 @@ async def _probe(config: Config, url: str) -> tuple[Exchange, Lint]:
 
 
 def _lint_lines(linted: LintResponse, verdict: Lint) -> Iterator[str]:
-    """Format a lint result: errors first, then the terms, then the corrected envelope."""
+    """Format a lint result: errors, then terms and extensions, then the corrected envelope."""
     answers = {True: "yes", False: "no"}
     note = linted.payable_by.names if verdict.evaluated else "not evaluated"
     yield f"payable   {answers[linted.payable]}" + (f" ({note})" if note else "")
@@ -192,6 +192,8 @@ def _lint_lines(linted: LintResponse, verdict: Lint) -> Iterator[str]:
         yield f"      found {finding.found}, expected {finding.expected}"
     for terms in linted.terms:
         yield f"terms {terms.amount} of {terms.asset} on {terms.network} to {terms.pay_to}"
+    for name, support in (linted.extensions or {}).items():
+        yield f"extension {name} ({support})"
     if linted.envelope is not None:
         yield from _marked_lines(linted.envelope)
     if linted.corrected is not None and not linted.compliant:
