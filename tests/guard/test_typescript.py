@@ -28,9 +28,9 @@ from tollgauge.core.sale.answer_signature import SigningKey, private_jwk
 from tollgauge.demo.chain import NETWORK, Chain, TestAccount, run_chain
 from tollgauge.demo.envelopes import USDC
 from tollgauge_guard.decision import Refuse
-from tollgauge_guard.journal import Journal
+from tollgauge_guard.journal import Journal, Reserved
 from tollgauge_guard.offer import Terms
-from tollgauge_guard.payment import Event, Payment, State
+from tollgauge_guard.payment import Event, State
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase_key import Purchase, account_id, given_key
 
@@ -247,7 +247,7 @@ def reserve_in_typescript(path: Path, purchase: Purchase, limit: int, now: int) 
 def test_journal_is_shared_with_python(tmp_path: Path) -> None:
     path, now, policy = tmp_path / "journal.sqlite", NOW // 1000, Policy(max_day=1_800)
     journal = Journal(path)
-    assert isinstance(journal.reserve(buy("python"), TERMS, PAYER, policy, now), Payment)
+    assert isinstance(journal.reserve(buy("python"), TERMS, PAYER, policy, now), Reserved)
 
     # A payment that this process has reserved blocks its purchase, and counts.
     assert reserve_in_typescript(path, buy("python"), 1_800, now) == "unfinished"
@@ -258,7 +258,7 @@ def test_journal_is_shared_with_python(tmp_path: Path) -> None:
     assert journal.reserve(buy("typescript"), TERMS, PAYER, policy, now) is None
     (sent,) = journal.find_unresolved()
     assert (sent.state, sent.payload) == (State.IN_FLIGHT, "cGF5bG9hZA==")
-    assert isinstance(journal.reserve(buy("third"), TERMS, PAYER, policy, now), Payment)
+    assert isinstance(journal.reserve(buy("third"), TERMS, PAYER, policy, now), Reserved)
     refusal = journal.reserve(buy("fourth"), TERMS, PAYER, policy, now)
     assert isinstance(refusal, Refuse)
     assert refusal.code == "over-day-budget"

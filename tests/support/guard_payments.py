@@ -11,7 +11,7 @@ from guard.cases.sample_bundle import BASE, PAYEE
 
 from tollgauge_guard.budget import Exposure
 from tollgauge_guard.decision import Refuse
-from tollgauge_guard.journal import Journal
+from tollgauge_guard.journal import Journal, Reserved
 from tollgauge_guard.offer import Terms
 from tollgauge_guard.payment import Event, Payment
 from tollgauge_guard.policy import Policy
@@ -96,7 +96,7 @@ def pay(
     """Reserve, sign and send one payment, as a guard does."""
     bought = purchase(path=path, payer=payer, key=key)
     reserved = journal.reserve(bought, terms(), payer, policy, now)
-    if isinstance(reserved, Payment):
+    if isinstance(reserved, Reserved):
         signed = authorization(number, now + 60, payer=payer)
         journal.sign(reserved.id, signed, f"header {number}", now)
         journal.change(reserved.id, Event.SEND, now)

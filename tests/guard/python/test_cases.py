@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import httpx
 import pytest
 from tests.support.guard_seller import CASES_FOLDER
 
@@ -138,7 +139,7 @@ def test_purchase(case: dict[str, Any]) -> None:
     given, url = case.get("given"), case["url"]
     body = case["body"].encode()
 
-    key = request_key(case["method"], url, case["headers"], body)
+    key = request_key(case["method"], url, httpx.Headers(case["headers"]), body)
 
     assert (key if given is None else given_key(given)) == case["purchase"]
     assert url_digest(url) == case["urlDigest"]

@@ -39,8 +39,8 @@ from tollgauge_guard.bundle_source import FixedBundle
 from tollgauge_guard.codes import REMEDIES, Code
 from tollgauge_guard.guard import HANDLE
 from tollgauge_guard.httpx_client import GuardedTransport
-from tollgauge_guard.journal import Journal
-from tollgauge_guard.payment import Payment, State
+from tollgauge_guard.journal import Journal, Reserved
+from tollgauge_guard.payment import State
 
 Open = Callable[..., GuardedClient]
 
@@ -426,7 +426,7 @@ async def test_consent_goes_over_no_budget(seller: Seller, opened: Open) -> None
         for number in range(4):
             bought = purchase(path=f"/{number}", payer=payer)
             reserved = spent[0].reserve(bought, question.terms, payer, limits, now)
-            assert isinstance(reserved, Payment)
+            assert isinstance(reserved, Reserved)
         return True
 
     seller.amount = "20000"

@@ -33,7 +33,7 @@ from tollgauge_guard import journal_file
 from tollgauge_guard.budget import DAY_S
 from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Refuse
-from tollgauge_guard.journal import Journal, Refusal
+from tollgauge_guard.journal import Journal, Refusal, Reserved
 from tollgauge_guard.journal_file import MEMORY, JournalError, is_alive
 from tollgauge_guard.journal_rows import KEEP_REFUSALS_S, KEEP_S, MAX_REFUSALS
 from tollgauge_guard.payment import TRANSITIONS, Event, Payment, State
@@ -103,7 +103,7 @@ def day(journal: Journal, now: int = NOW) -> int:
 
 def test_reserved_exposure_counts_until_nothing_was_signed(journal: Journal) -> None:
     reserved = journal.reserve(purchase(), terms(), PAYER, POLICY, NOW)
-    assert isinstance(reserved, Payment)
+    assert isinstance(reserved, Reserved)
     assert day(journal) == 5_000
     assert journal.change(reserved.id, Event.NOT_SIGNED, NOW)
     assert day(journal) == 0
@@ -113,7 +113,7 @@ def test_reserved_exposure_counts_until_nothing_was_signed(journal: Journal) -> 
 def test_slow_signer_does_not_exceed_a_budget(journal: Journal) -> None:
     policy = Policy(max_day=500_000)
     slow = journal.reserve(purchase(), terms(400_000), PAYER, policy, NOW)
-    assert isinstance(slow, Payment)
+    assert isinstance(slow, Reserved)
     later = NOW + 900
     other = journal.reserve(purchase(path="/b"), terms(400_000), PAYER, policy, later)
     assert isinstance(other, Refuse)
@@ -128,9 +128,9 @@ def test_reservation_of_a_dead_process_is_given_back_before_a_budget_refuses(
     journal, policy = Journal(tmp_path / "journal.sqlite"), Policy(max_day=5_000)
     with monkeypatch.context() as before:
         before.setattr(journal_file, "_START", "dead")
-        assert isinstance(journal.reserve(purchase(), terms(), PAYER, policy, NOW), Payment)
+        assert isinstance(journal.reserve(purchase(), terms(), PAYER, policy, NOW), Reserved)
     again = journal.reserve(purchase(path="/b"), terms(), PAYER, policy, NOW)
-    assert isinstance(again, Payment)
+    assert isinstance(again, Reserved)
 
 
 def test_payment_of_an_earlier_process_with_the_same_number_is_not_busy(
@@ -153,7 +153,7 @@ def test_payment_of_a_process_that_died_before_sending_it_is_unresolved(
     with monkeypatch.context() as before:
         before.setattr(journal_file, "_START", "dead")
         reserved = journal.reserve(purchase(), terms(), PAYER, POLICY, NOW)
-        assert isinstance(reserved, Payment)
+        assert isinstance(reserved, Reserved)
         journal.sign(reserved.id, authorization(1, NOW + 60), "header", NOW)
     (found,) = journal.find_unresolved()
     assert (found.id, found.state) == (reserved.id, State.SIGNED)
@@ -248,7 +248,7 @@ def test_payment_that_the_owner_wrote_off_is_named_by_the_next_one(journal: Jour
 def test_one_authorization_is_recorded_once(journal: Journal) -> None:
     insert_paid(journal, 1)
     second = journal.reserve(purchase(path="/b"), terms(), PAYER, POLICY, NOW)
-    assert isinstance(second, Payment)
+    assert isinstance(second, Reserved)
     with pytest.raises(JournalError, match="signed before"):
         journal.sign(second.id, authorization(1, NOW + 60), "header", NOW)
     journal.change(second.id, Event.NOT_SIGNED, NOW)
@@ -323,8 +323,8 @@ def test_only_one_of_eight_guards_records_an_authorization(tmp_path: Path) -> No
         for number, guard in enumerate(guards)
     ]
 
-    def sign(guard: Journal, payment: Payment | Refuse | None) -> str:
-        assert isinstance(payment, Payment)
+    def sign(guard: Journal, payment: Reserved | Refuse | None) -> str:
+        assert isinstance(payment, Reserved)
         try:
             guard.sign(payment.id, authorization(1, NOW + 60), "header", NOW)
         except JournalError as error:

@@ -18,7 +18,7 @@ from tests.support.guard_payments import terms as priced
 from tests.support.postgres import Postgres, Server
 
 from tollgauge_guard import cli
-from tollgauge_guard.journal import Journal, Refusal
+from tollgauge_guard.journal import Journal, Refusal, Reserved
 from tollgauge_guard.journal_file import JournalError
 from tollgauge_guard.payment import Event, Payment, State
 from tollgauge_guard.policy import Policy
@@ -40,9 +40,9 @@ def journal(place: str) -> Iterator[Journal]:
     opened.close()
 
 
-def reserve(journal: Journal, path: str = "/a") -> Payment:
+def reserve(journal: Journal, path: str = "/a") -> Reserved:
     reserved = journal.reserve(purchase(path=path), priced(), PAYER, POLICY, NOW)
-    assert isinstance(reserved, Payment)
+    assert isinstance(reserved, Reserved)
     return reserved
 
 

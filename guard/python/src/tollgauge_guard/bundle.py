@@ -3,7 +3,7 @@
 A bundle is one zstd frame of lines of JSON: a header, then one array per endpoint, host or payTo,
 sorted by key. Unknown members of the header and unknown trailing places of a record are ignored.
 A record is found by bisection and only its own line is parsed, so 100,000 records need no more
-memory than their text.
+memory than their text and the positions of their lines.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import hashlib
 import json
 import re
 import time
+from array import array
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
@@ -44,8 +46,8 @@ class Bundle:
     """A verified bundle.
 
     `variant` is `all`, or `avoid` if it contains only bad endpoints. `as_of` is unix seconds.
-    `addresses` are payTo addresses, which records name by index. `lines` is its text, and its
-    records begin at `start`.
+    `addresses` are payTo addresses, which records name by index. `lines` is its text, and `starts`
+    are the positions of its records.
     """
 
     variant: str
@@ -54,7 +56,7 @@ class Bundle:
     count: int
     addresses: tuple[object, ...]
     lines: bytes
-    start: int
+    starts: array[int]
 
     def record(self, resource: Resource) -> Record | None:
         """Return the record of a resource, or of the template that it matches; None without one.
@@ -80,18 +82,15 @@ class Bundle:
     def _find(self, name: str) -> object | None:
         """Find a line by bisection: its key is a digest, which reveals no name."""
         digest = hashlib.sha256(f"{_KEY_PREFIX}{name}".encode()).digest()[:16]
-        target = encode_base64url(digest).encode()
-        low, high = self.start, len(self.lines)
-        while low < high:
-            middle = (low + high) // 2
-            line = self.lines.rfind(b"\n", low - 1, middle) + 1
-            end = self.lines.find(b"\n", middle)
-            key = self.lines[line + _KEY.start : line + _KEY.stop]
-            if key == target:
-                # A line of a verified bundle is a JSON array; read_record checks its places.
-                return json.loads(self.lines[line:end])  # type: ignore[no-any-return]
-            low, high = (end + 1, high) if key < target else (low, line)
-        return None
+        target, lines = encode_base64url(digest).encode(), self.lines
+        index = bisect_left(
+            self.starts, target, key=lambda start: lines[start + _KEY.start : start + _KEY.stop]
+        )
+        start = self.starts[index] if index < len(self.starts) else len(lines)
+        if not lines.startswith(target, start + _KEY.start):
+            return None
+        # A line of a verified bundle is a JSON array; read_record checks its places.
+        return json.loads(lines[start : lines.find(b"\n", start)])  # type: ignore[no-any-return]
 
 
 def read_bundle(body: bytes, signature: str, keys: Keyring, *, now: int | None = None) -> Bundle:
@@ -119,11 +118,13 @@ def read_bundle(body: bytes, signature: str, keys: Keyring, *, now: int | None =
             count=int(header["count"]),
             addresses=tuple(header["payTo"]),
             lines=lines,
-            start=start,
+            starts=_find_starts(lines, start),
         )
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise BundleError("The bundle has no header that could be read.") from error
-    _check_order(bundle)
+    if len(bundle.starts) != bundle.count:
+        found = len(bundle.starts)
+        raise BundleError(f"The bundle has {found} records and announces {bundle.count}.")
     return bundle
 
 
@@ -145,19 +146,19 @@ def _decompress(body: bytes) -> bytes:
         raise BundleError("The bundle is not a complete zstd frame.") from error
 
 
-def _check_order(bundle: Bundle) -> None:
-    """Raise BundleError unless the keys are sorted and their number is that of the header.
+def _find_starts(lines: bytes, start: int) -> array[int]:
+    """Return the positions of the records. Raises BundleError unless their keys are sorted.
 
     Otherwise bisection would miss a record, and an endpoint to avoid would count as unknown.
     """
-    lines, position, count, previous = bundle.lines, bundle.start, 0, b""
+    starts, position, previous = array("L"), start, b""
     while position < len(lines):
         key = lines[position + _KEY.start : position + _KEY.stop]
         if not lines.startswith(b'["', position) or key <= previous:
             raise BundleError("The records of the bundle are not sorted by key.")
+        starts.append(position)
         position = lines.find(b"\n", position) + 1
         if position == 0:
             raise BundleError("The last line of the bundle is not complete.")
-        count, previous = count + 1, key
-    if count != bundle.count:
-        raise BundleError(f"The bundle has {count} records and announces {bundle.count}.")
+        previous = key
+    return starts

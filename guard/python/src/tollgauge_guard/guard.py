@@ -28,7 +28,7 @@ from tollgauge_guard.bundle_source import BundleSource
 from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Allow, Ask, Decision, Refuse, decide
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.journal import Journal, Refusal
+from tollgauge_guard.journal import Journal
 from tollgauge_guard.lookup import look_up
 from tollgauge_guard.nodes import NodeReader
 from tollgauge_guard.offer import Offer, Terms, signing_extensions
@@ -38,7 +38,7 @@ from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase import build_unresolved, resolve
 from tollgauge_guard.purchase_key import account_id
 from tollgauge_guard.receipt import Answer, IsAnswer, classify_answer, is_redirect
-from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage
+from tollgauge_guard.request import Attempt, PaymentRefusedError, Stage, build_refusal
 from tollgauge_guard.resource import ResourceError
 from tollgauge_guard.sign_in import SignInAccount
 from tollgauge_guard.signed import (
@@ -344,25 +344,7 @@ class Guard:
 
     def record(self, attempt: Attempt, refusal: Refuse | Ask, offer: Offer | None = None) -> None:
         """Record a decision other than allow."""
-        try:
-            resource = attempt.resource
-            host, url = resource.host, resource.url
-        except ResourceError:
-            host, url = "", ""
-        self.journal.refuse(
-            Refusal(
-                at=self.now,
-                account=account_id(attempt.wallets),
-                host=host,
-                resource=url,
-                decision="ask" if isinstance(refusal, Ask) else "refuse",
-                code=refusal.code,
-                reason=refusal.reason,
-                network=None if offer is None else str(offer.network)[:64],
-                pay_to=None if offer is None else str(offer.pay_to)[:128],
-                amount=None if offer is None else str(offer.amount)[:80],
-            )
-        )
+        self.journal.refuse(build_refusal(attempt, refusal, offer, self.now))
 
     def _refuse(self, attempt: Attempt | None, refuse: Refuse) -> PaymentRefusedError:
         if attempt is not None:

@@ -91,8 +91,11 @@ class Hooks:
             purchase = attempt.purchase(self.guard.session)
         except ResourceError:
             return None
-        offers = [self.read(attempt, entry, required) for entry in required.accepts]
-        return await make_way(self.guard, caller, purchase, offers)
+
+        def read_offers() -> list[Offer]:
+            return [self.read(attempt, entry, required) for entry in required.accepts]
+
+        return await make_way(self.guard, caller, purchase, read_offers)
 
     def read(self, attempt: Attempt, entry: BaseModel, required: Required) -> Offer:
         """Read an entry of a 402, which may call the request by its alias."""

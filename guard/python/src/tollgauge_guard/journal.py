@@ -28,13 +28,12 @@ from tollgauge_guard.journal_file import (
 )
 from tollgauge_guard.journal_rows import (
     apply_event,
-    find_written_off,
     insert_payment,
     is_channel_busy,
     is_recorded,
     iterate_unfinished,
     list_marks,
-    load_payment,
+    load_row,
     prune,
     prune_refusals,
     read_payments,
@@ -45,6 +44,14 @@ from tollgauge_guard.payment import UNFINISHED, Event, Payment, State
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase_key import Purchase
 from tollgauge_guard.signed import CLOCK_SLACK_S, Authorization
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A payment whose exposure is set aside: its row ID and its handle."""
+
+    id: int
+    handle: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +94,7 @@ class Journal:
 
     def reserve(
         self, purchase: Purchase, terms: Terms, payer: str, policy: Policy, now: int
-    ) -> Payment | Refuse | None:
+    ) -> Reserved | Refuse | None:
         """Set the exposure of a payment aside before it is signed by `payer`.
 
         Returns the reserved payment, the refusal if it exceeds a budget, or None if an earlier
@@ -109,8 +116,9 @@ class Journal:
                 refusal = over_budget(terms.exposure, load_spent(rows, where), policy)
             if refusal is not None:
                 return refusal
+            handle = secrets.token_urlsafe(16)
             values = {
-                "handle": secrets.token_urlsafe(16),
+                "handle": handle,
                 "account": purchase.account,
                 "purchase": purchase.key,
                 "session": purchase.session,
@@ -130,11 +138,10 @@ class Journal:
                 "exposure": terms.exposure,
                 "payer": payer,
                 "valid_before": now + terms.timeout + CLOCK_SLACK_S,
-                "replaces": find_written_off(rows, purchase),
             }
             payment = insert_payment(rows, values)
             add_exposure(rows, where, terms.exposure)
-            return payment
+            return Reserved(payment, handle)
 
     def sign(
         self, payment: int, signed: Authorization, payload: str, now: int, **found: Any
@@ -157,10 +164,10 @@ class Journal:
         if signed.valid_before:
             values["valid_before"] = signed.valid_before
         with self.file.transaction() as rows:
-            row = load_payment(rows, payment)
+            row = load_row(rows, payment)
             if row is None or row.state is not State.RESERVED:
                 raise JournalError("The payment has no reservation any more; it is not sent.")
-            if is_recorded(rows, row, signed.nonce):
+            if is_recorded(rows, payment, signed.nonce):
                 if signed.method != CHANNEL:
                     raise JournalError("This authorization was signed before; it is not sent.")
                 # The same voucher again, after its call has ended: it takes nothing more.
@@ -192,7 +199,7 @@ class Journal:
         if event is Event.SEND:
             values["owner"] = self.processes.this_process()
         with self.file.transaction() as rows:
-            row = load_payment(rows, payment)
+            row = load_row(rows, payment)
             if row is None or (expected is not None and row.state is not expected):
                 return False
             return apply_event(rows, row, event, now, values)

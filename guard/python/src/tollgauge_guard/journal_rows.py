@@ -6,6 +6,7 @@ They are SQL that SQLite and PostgreSQL read alike.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tollgauge_guard.budget import BUCKET_S, DAY_S, Exposure, add_exposure
@@ -23,44 +24,49 @@ SELECT * FROM payments WHERE purchase IN (?, ?) AND (account = ? OR payer IN ({w
 AND state IN ('reserved', 'signed', 'in-flight', 'open', 'paid-unanswered')
 ORDER BY id
 """
-_LAST_WRITTEN_OFF: Final = """
-SELECT id FROM payments WHERE purchase = ? AND account = ? AND state = 'written-off'
+_WRITTEN_OFF: Final = """
+(SELECT max(id) FROM payments WHERE purchase = ? AND account = ? AND state = 'written-off'
 AND NOT EXISTS (SELECT 1 FROM payments AS later
-  WHERE later.purchase = payments.purchase AND later.replaces = payments.id)
-ORDER BY id DESC LIMIT 1
-"""
+  WHERE later.purchase = payments.purchase AND later.replaces = payments.id))
+"""  # the payment that the owner wrote off for the next one
 _SAME_AUTHORIZATION: Final = """
-SELECT 1 FROM payments WHERE nonce = ? AND payer = ? AND network = ? AND asset = ?
+SELECT 1 FROM payments AS other JOIN payments AS this USING (payer, network, asset)
+WHERE other.nonce = ? AND this.id = ?
 """
 
 
-def insert_payment(rows: Rows, values: dict[str, Any]) -> Payment:
-    """Insert a payment; the names are columns."""
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The columns of a payment that its next transition depends on."""
+
+    id: int
+    state: State
+    exposure: int
+    found_at: int | None
+
+
+def insert_payment(rows: Rows, values: dict[str, Any]) -> int:
+    """Insert a payment, and return its row ID; the names are columns."""
     names = ", ".join(values)
-    statement = f"INSERT INTO payments ({names}) VALUES ({list_marks(values)}) RETURNING *"  # noqa: S608 - our names
-    (payment,) = read_payments(rows.execute(statement, tuple(values.values())))
-    return payment
+    statement = f"INSERT INTO payments ({names}, replaces) VALUES ({list_marks(values)}, {_WRITTEN_OFF}) RETURNING id"  # noqa: S608, E501 - our names
+    bound = (*values.values(), values["purchase"], values["account"])
+    (found,) = rows.execute(statement, bound).fetchall()
+    return int(found[0])
 
 
-def load_payment(rows: Rows, payment: int) -> Payment | None:
+def load_row(rows: Rows, payment: int) -> Row | None:
     """Return the payment with this row ID."""
-    found = read_payments(rows.execute("SELECT * FROM payments WHERE id = ?", (payment,)))
-    return next(found, None)
+    statement = "SELECT id, state, exposure, found_at FROM payments WHERE id = ?"
+    found = rows.execute(statement, (payment,)).fetchone()
+    return None if found is None else Row(found[0], State(found[1]), *found[2:])
 
 
-def is_recorded(rows: Rows, row: Payment, nonce: str) -> bool:
+def is_recorded(rows: Rows, payment: int, nonce: str) -> bool:
     """Whether an authorization of a payment's payer was recorded before."""
-    same = (nonce, row.payer, row.network, row.asset)
-    return rows.execute(_SAME_AUTHORIZATION, same).fetchone() is not None
+    return rows.execute(_SAME_AUTHORIZATION, (nonce, payment)).fetchone() is not None
 
 
-def find_written_off(rows: Rows, purchase: Purchase) -> int | None:
-    """Return the row ID of the last payment of a purchase, if the owner wrote it off."""
-    found = rows.execute(_LAST_WRITTEN_OFF, (purchase.key, purchase.account)).fetchone()
-    return None if found is None else int(found[0])
-
-
-def apply_event(rows: Rows, row: Payment, event: Event, now: int, values: dict[str, Any]) -> bool:
+def apply_event(rows: Rows, row: Row, event: Event, now: int, values: dict[str, Any]) -> bool:
     """Apply an event to a payment, and set other columns; see `Journal.change`."""
     transition = TRANSITIONS.get((row.state, event))
     if transition is None:
@@ -70,7 +76,10 @@ def apply_event(rows: Rows, row: Payment, event: Event, now: int, values: dict[s
     # A voucher without a deposit exposes less than was reserved.
     if settled is not None and (transition.settle or event is Event.SIGNED):
         exposure = min(exposure, settled)
-    add_exposure(rows, _locate(row), exposure - row.exposure)
+    if exposure != row.exposure:
+        found = rows.execute("SELECT * FROM payments WHERE id = ?", (row.id,))
+        (payment,) = read_payments(found)
+        add_exposure(rows, _locate(payment), exposure - row.exposure)
     if transition.to is None:
         rows.execute("DELETE FROM payments WHERE id = ?", (row.id,))
         return True

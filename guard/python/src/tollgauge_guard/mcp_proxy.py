@@ -176,7 +176,7 @@ class ToolGate:
         """
         guard, purchase = self._guard, attempt.purchase(self._guard.session)
         try:
-            run_blocking(make_way(guard, _ChainReader(guard, purchase.resource), purchase, ()))
+            run_blocking(make_way(guard, _ChainReader(guard, purchase.resource), purchase, tuple))
         except RefusedStepError as error:
             attempt.refusal = error.refusal
             raise to_error(error.refusal) from error

@@ -7,7 +7,7 @@ purchase has ended, or the owner decided. The steps are those of guard/cases/pay
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from tollgauge_guard import defaults
@@ -87,7 +87,7 @@ class RefusedStepError(Exception):
 
 
 async def make_way(
-    guard: Payer, caller: Caller, purchase: Purchase, offers: Sequence[Offer]
+    guard: Payer, caller: Caller, purchase: Purchase, read_offers: Callable[[], Sequence[Offer]]
 ) -> Payment | None:
     """Run the steps before a purchase is paid.
 
@@ -95,7 +95,7 @@ async def make_way(
         guard: the guard that pays.
         caller: waits for what the steps need.
         purchase: the request that is paid for.
-        offers: the entries of the new 402.
+        read_offers: returns the entries of the new 402; called if there is an earlier payment.
 
     Returns:
         A payment that is in flight again and must be sent, or None if a payment may be signed.
@@ -106,7 +106,7 @@ async def make_way(
     deadline = time.monotonic() + QUEUE_S
     readings: dict[int, Evidence] = {}
     while (payment := guard.journal.find_unfinished(purchase)) is not None:
-        offer = find_offer(payment, purchase.url_digest, purchase.resource, offers)
+        offer = find_offer(payment, purchase.url_digest, purchase.resource, read_offers())
         situation = _situation(
             guard,
             payment,

@@ -6,6 +6,7 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from tollgauge_guard.errors import GuardError
@@ -35,6 +36,11 @@ class Purchase:
 
 def account_id(wallets: Iterable[str]) -> str:
     """Return the account of a client: a digest of its wallets on all networks."""
+    return _account_id(tuple(wallets))
+
+
+@lru_cache(maxsize=256)  # the steps of a payment need it five times
+def _account_id(wallets: tuple[str, ...]) -> str:
     names = {wallet.lower() if wallet.startswith("0x") else wallet for wallet in wallets}
     digest = hashlib.sha256("\n".join(sorted(names)).encode()).digest()[:16]
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
@@ -48,10 +54,13 @@ def given_key(purchase: str) -> str:
 
 
 def request_key(method: str, url: str, headers: Mapping[str, str], body: bytes) -> str:
-    """Return the key of a purchase that is known by its request only."""
-    values = {name.lower(): value for name, value in headers.items()}
+    """Return the key of a purchase that is known by its request only.
+
+    The names of `headers` are looked up in lower case; the mappings of httpx and requests ignore
+    case.
+    """
     parts = [method.upper(), canonical_url(url)]
-    parts += [values.get(name, "").strip() for name in _HEADERS]
+    parts += [headers.get(name, "").strip() for name in _HEADERS]
     digests = [hashlib.sha256(part.encode()).digest() for part in parts]
     digests.append(hashlib.sha256(body).digest())
     return f"sha256:{hashlib.sha256(b''.join(digests)).hexdigest()}"
@@ -64,6 +73,7 @@ def legacy_key(method: str, url: str, body: bytes) -> str:
     return f"legacy:{hashlib.sha256(digests).hexdigest()}"
 
 
+@lru_cache(maxsize=256)
 def url_digest(url: str) -> str:
     """Return the hex SHA-256 of a canonical URL with its query."""
     return hashlib.sha256(canonical_url(url).encode()).hexdigest()

@@ -15,9 +15,10 @@ from typing import Any, Final
 
 from tollgauge_guard.budget import Exposure
 from tollgauge_guard.bundle import Bundle
-from tollgauge_guard.decision import Asked, Known, Refuse, Spent
+from tollgauge_guard.decision import Ask, Asked, Known, Refuse, Spent
 from tollgauge_guard.errors import GuardError
-from tollgauge_guard.offer import Terms
+from tollgauge_guard.journal import Refusal
+from tollgauge_guard.offer import Offer, Terms
 from tollgauge_guard.payment import Payment
 from tollgauge_guard.purchase_key import (
     Purchase,
@@ -326,6 +327,29 @@ def start_attempt(
         hops = tuple(call.hops)
         call.hops.append(url)
     return Attempt(owner=owner, url=url, keys=keys, call=call, hops=hops)
+
+
+def build_refusal(
+    attempt: Attempt, refused: Refuse | Ask, offer: Offer | None, now: int
+) -> Refusal:
+    """Return a decision other than allow, as the journal records it."""
+    try:
+        resource = attempt.resource
+        host, url = resource.host, resource.url
+    except ResourceError:
+        host, url = "", ""
+    return Refusal(
+        at=now,
+        account=account_id(attempt.wallets),
+        host=host,
+        resource=url,
+        decision="ask" if isinstance(refused, Ask) else "refuse",
+        code=refused.code,
+        reason=refused.reason,
+        network=None if offer is None else str(offer.network)[:64],
+        pay_to=None if offer is None else str(offer.pay_to)[:128],
+        amount=None if offer is None else str(offer.amount)[:80],
+    )
 
 
 def _is_same_origin(first: str, other: str) -> bool:
