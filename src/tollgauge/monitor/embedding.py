@@ -57,7 +57,7 @@ class SearchSettings:
 
         model = StaticModel.from_pretrained(self.model)
 
-        def embed(texts: Sequence[str]) -> Vectors:
+        def encode(texts: Sequence[str]) -> Vectors:
             encoded = model.encode(list(texts), use_multiprocessing=False)
             vectors: Vectors = np.asarray(encoded, np.float32)
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -65,7 +65,7 @@ class SearchSettings:
             vectors /= lengths
             return vectors
 
-        return embed
+        return encode
 
 
 def embedded_text(text: ProviderText) -> str:

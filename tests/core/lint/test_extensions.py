@@ -106,14 +106,14 @@ def with_extension(name: str, extension: Any) -> dict[str, Any]:
     return change_envelope(ANSWERS["v2"].envelope, f"extensions.{name}", extension)
 
 
-def changed(base: dict[str, Any], cases: list[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
+def list_changed(base: dict[str, Any], cases: list[tuple[str, Any]]) -> Iterator[dict[str, Any]]:
     yield base
     for path, value in cases:
         yield change_envelope(base, path, value)
 
 
 def test_sign_in_rule_fires_where_the_official_client_does_not_sign() -> None:
-    challenges = list(changed(CHALLENGE, CHALLENGES))
+    challenges = list(list_changed(CHALLENGE, CHALLENGES))
     signed = ask_typescript([(SIGN_IN, challenge) for challenge in challenges])
     assert {True, False} == set(signed)
     for challenge, accepted in zip(challenges, signed, strict=True):
@@ -141,7 +141,7 @@ def test_origin_of_a_challenge_is_not_compared_without_a_url() -> None:
 
 
 def test_payment_identifier_rule_agrees_with_both_sdks() -> None:
-    declared = list(changed(DECLARED, IDENTIFIERS))
+    declared = list(list_changed(DECLARED, IDENTIFIERS))
     accepted = ask_typescript([(IDENTIFIER, extension) for extension in declared])
     assert {True, False} == set(accepted)
     for extension, by_typescript in zip(declared, accepted, strict=True):

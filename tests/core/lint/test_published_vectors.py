@@ -44,7 +44,7 @@ LISTING_RULES = {
 }
 
 
-def changed(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
+def change_entry(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
     """An envelope with members of its first entry changed."""
     envelope = copy.deepcopy(base)
     for name, value in changes.items():
@@ -52,7 +52,7 @@ def changed(base: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return envelope
 
 
-def removed(path: str) -> dict[str, Any]:
+def without(path: str) -> dict[str, Any]:
     return change_envelope(V2, path, MISSING)
 
 
@@ -61,7 +61,7 @@ def both(header: Any = V2, body: Any = V1, **answer: Any) -> Exchange:
     return exchange_with(header, body, **answer)
 
 
-def encoded(text: str) -> Exchange:
+def encode_raw(text: str) -> Exchange:
     return exchange_with(body=V1, raw=text)
 
 
@@ -89,20 +89,20 @@ class Case:
     differs: str = ""
 
 
-WITHOUT_BAZAAR = removed("extensions")
+WITHOUT_BAZAAR = without("extensions")
 SECOND = {**V2["accepts"][0], "asset": "0x820C137fa70C8691f0e44Dc420a5e53c168921Dc"}
 CASES = [
     Case("calibration-spec-canonical-402", exchange_with(WITHOUT_BAZAAR, {}), listed=False),
     Case("calibration-bazaar-spec-example", exchange_with(V2, {})),
     Case(
         "calibration-solana-spec-envelope",
-        exchange_with(changed(WITHOUT_BAZAAR, **SOLANA), {}),
+        exchange_with(change_entry(WITHOUT_BAZAAR, **SOLANA), {}),
         listed=False,
     ),
     Case(
         "calibration-cloudflare-batch-settlement",
         exchange_with(
-            changed(
+            change_entry(
                 WITHOUT_BAZAAR,
                 scheme="batch-settlement",
                 network="cloudflare:402",
@@ -124,7 +124,7 @@ CASES = [
     Case("perfect-v1-only", exchange_with(body=V1), listed=None, rule="v1-only"),
     Case(
         "v2-header-b64-urlsafe",
-        encoded(url_safe()),
+        encode_raw(url_safe()),
         payable=False,
         listed=None,
         rule="header-base64url",
@@ -132,7 +132,7 @@ CASES = [
     ),
     Case(
         "v2-header-b64-whitespace",
-        encoded(f" {base64.b64encode(json.dumps(V2).encode()).decode()} "),
+        encode_raw(f" {base64.b64encode(json.dumps(V2).encode()).decode()} "),
         payable=False,
         listed=None,
         rule="header-whitespace",
@@ -147,21 +147,21 @@ CASES = [
     ),
     Case(
         "v2-network-bare-name",
-        both(changed(V2, network="base")),
+        both(change_entry(V2, network="base")),
         payable=False,
         listed=None,
         rule="network-form",
     ),
     Case(
         "v1-network-caip2",
-        both(body=changed(V1, network="eip155:8453")),
+        both(body=change_entry(V1, network="eip155:8453")),
         payable=False,
         rule="body-unpayable",
         differs="clients of version 2 read the header, which is good; the body is a warning",
     ),
     Case(
         "v2-amount-uses-v1-field-name",
-        both(changed(V2, amount=MISSING, maxAmountRequired="10000")),
+        both(change_entry(V2, amount=MISSING, maxAmountRequired="10000")),
         payable=False,
         listed=None,
         rule="amount-form",
@@ -177,54 +177,56 @@ CASES = [
     Case("v2-envelope-echoed-into-body", both(body=V2)),
     Case(
         "v2-timeout-string",
-        both(changed(V2, maxTimeoutSeconds="60")),
+        both(change_entry(V2, maxTimeoutSeconds="60")),
         payable=False,
         rule="timeout-form",
     ),
     Case(
         "v2-timeout-absent",
-        both(changed(V2, maxTimeoutSeconds=MISSING)),
+        both(change_entry(V2, maxTimeoutSeconds=MISSING)),
         payable=False,
         listed=None,
         rule="timeout-form",
     ),
     Case(
         "v2-asset-ticker-not-address",
-        exchange_with(changed(V2, asset="USDC")),
+        exchange_with(change_entry(V2, asset="USDC")),
         payable=False,
         listed=None,
         rule="asset-form",
     ),
     Case(
         "extra-eip712-absent",
-        both(changed(V2, extra=MISSING), changed(V1, extra=MISSING)),
+        both(change_entry(V2, extra=MISSING), change_entry(V1, extra=MISSING)),
         payable=False,
         rule="domain-missing",
         differs="the Python client signs for a token whose domain it knows",
     ),
     Case(
         "v2-payto-array",
-        both(changed(V2, payTo=[PAYEE])),
+        both(change_entry(V2, payTo=[PAYEE])),
         payable=False,
         listed=None,
         rule="payto-form",
     ),
     Case(
         "dual-payto-divergence",
-        both(body=changed(V1, payTo="0x00000000000000000000000000000000000000ff")),
+        both(body=change_entry(V1, payTo="0x00000000000000000000000000000000000000ff")),
         rule="envelope-mismatch",
     ),
     Case(
         "dual-network-unmapped-chain",
         both(
-            changed(V2, network="eip155:42161", asset="0xaf88d065e77c8cC2239327C5EDb3A432268e5831"),
-            changed(V1, network="arbitrum"),
+            change_entry(
+                V2, network="eip155:42161", asset="0xaf88d065e77c8cC2239327C5EDb3A432268e5831"
+            ),
+            change_entry(V1, network="arbitrum"),
         ),
         payable=False,
         rule="body-unpayable",
         differs="clients of version 2 read the header, which is good; the body is a warning",
     ),
-    Case("solana-dual-stack", both(changed(V2, **SOLANA))),
+    Case("solana-dual-stack", both(change_entry(V2, **SOLANA))),
     Case(
         "free-tier-200",
         exchange_with(status=200),
@@ -288,7 +290,7 @@ class Check:
     rule: str
 
 
-WITHOUT = {
+MISSING_PARTS = {
     "info": "bazaar-shape",
     "info.input": "bazaar-input",
     "info.input.type": "bazaar-input",
@@ -306,21 +308,21 @@ CHECKS = [
     Check("x402_version", exchange_with(change_envelope(V2, "x402Version", 3)), "version-form"),
     Check("payment_required_header", exchange_with(body=V2), "v2-in-body"),
     Check("has_accepts", exchange_with(change_envelope(V2, "accepts", [])), "accepts-empty"),
-    Check("accepts[0].scheme", exchange_with(changed(V2, scheme="cash")), "scheme-unknown"),
-    Check("accepts[0].network", exchange_with(changed(V2, network="base")), "network-form"),
-    Check("accepts[0].asset", exchange_with(changed(V2, asset=PAYEE)), "asset-not-default"),
-    Check("accepts[0].amount", exchange_with(changed(V2, amount="0")), "amount-zero"),
-    Check("accepts[0].payTo", exchange_with(changed(V2, payTo=MISSING)), "payto-form"),
+    Check("accepts[0].scheme", exchange_with(change_entry(V2, scheme="cash")), "scheme-unknown"),
+    Check("accepts[0].network", exchange_with(change_entry(V2, network="base")), "network-form"),
+    Check("accepts[0].asset", exchange_with(change_entry(V2, asset=PAYEE)), "asset-not-default"),
+    Check("accepts[0].amount", exchange_with(change_entry(V2, amount="0")), "amount-zero"),
+    Check("accepts[0].payTo", exchange_with(change_entry(V2, payTo=MISSING)), "payto-form"),
     Check(
         "accepts[0].maxTimeoutSeconds",
-        exchange_with(changed(V2, maxTimeoutSeconds=MISSING)),
+        exchange_with(change_entry(V2, maxTimeoutSeconds=MISSING)),
         "timeout-form",
     ),
-    Check("has_resource", exchange_with(removed("resource")), "resource-missing"),
+    Check("has_resource", exchange_with(without("resource")), "resource-missing"),
     Check("has_bazaar_extension", exchange_with(WITHOUT_BAZAAR), "bazaar-absent"),
     *(
-        Check(f"bazaar.{path}", exchange_with(removed(f"extensions.bazaar.{path}")), rule)
-        for path, rule in WITHOUT.items()
+        Check(f"bazaar.{path}", exchange_with(without(f"extensions.bazaar.{path}")), rule)
+        for path, rule in MISSING_PARTS.items()
     ),
     Check(
         "bazaar.info.input.method.matches_request",
@@ -354,9 +356,9 @@ def test_every_check_of_cdp_is_compared() -> None:
 
 def test_limits_of_cdp_are_not_defects() -> None:
     # CDP lists prices from 1,000 atomic units, on the networks of its own facilitator.
-    cheap = exchange_with(changed(V2, amount="100"))
+    cheap = exchange_with(change_entry(V2, amount="100"))
     elsewhere = exchange_with(
-        changed(V2, network="eip155:43114", asset="0xB97EF9Ef8734C71904D8002F8b6Bc66Dd9c48a6E")
+        change_entry(V2, network="eip155:43114", asset="0xB97EF9Ef8734C71904D8002F8b6Bc66Dd9c48a6E")
     )
     assert USDC not in str(elsewhere)
     for exchange in (cheap, elsewhere):
