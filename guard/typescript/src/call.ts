@@ -1,7 +1,7 @@
 /** One request of the caller, from its 402 to its answer. */
 
 import type { Code } from "./codes.js";
-import type { Refuse } from "./decision.js";
+import type { Refuse, Spent } from "./decision.js";
 import type { Bundle } from "./bundle.js";
 import type { Purchase } from "./journal.js";
 import type { JournalError } from "./journal-file.js";
@@ -114,6 +114,8 @@ export interface Call {
   /** The bundle's records for the request, once they were looked up. */
   known: KnownRequest | null;
   purchase: Purchase | null;
+  /** The sums that the last decision read, and where they count. */
+  spent: { readonly key: string; readonly sums: Spent } | null;
   /** Refusals of the offers that were removed in the selection, and whether any was left. */
   dropped: Refuse[];
   hasOffers: boolean;
@@ -142,6 +144,7 @@ export function newCall(options: CallOptions): Call {
     bundle: null,
     known: null,
     purchase: null,
+    spent: null,
     dropped: [],
     hasOffers: false,
     isBehind: false,

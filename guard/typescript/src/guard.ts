@@ -152,7 +152,8 @@ export class Guard<Client extends PayingClient = PayingClient>
     if (name === undefined) return null;
     const value = present.length === 1 ? (header(name) ?? "") : "";
     const call = this.call;
-    if (payloadInHeader(value) === null) throw this.differs(UNREADABLE);
+    const isSealed = call?.sealed?.value === value;
+    if (!isSealed && payloadInHeader(value) === null) throw this.differs(UNREADABLE);
     if (call?.sealed == null) throw this.differs("The guard did not allow this payment.");
     if (call.sent !== null) throw this.fail(call, refuse("paid-already", PAID_ALREADY));
     const { sealed } = call;
@@ -169,8 +170,9 @@ export class Guard<Client extends PayingClient = PayingClient>
 
   async signIn(call: Call, required: string | null): Promise<SentPayment | null> {
     const { signIn: account } = this.options;
-    const purchase = call.obstacle === null ? this.judge.purchase(call) : null;
-    if (account === undefined || purchase === null || this.isStopped) return null;
+    if (account === undefined || call.obstacle !== null || this.isStopped) return null;
+    const purchase = this.judge.purchase(call);
+    if (purchase === null) return null;
     try {
       const payment = this.journal.unfinished(purchase);
       const isPaid = payment?.state === "open" || payment?.state === "paid-unanswered";

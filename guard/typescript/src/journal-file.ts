@@ -116,10 +116,10 @@ export class JournalFile implements Store {
       const advice = "Start again. Another journal does not know what was paid.";
       throw new JournalError(`The journal ${this.#path} was removed or replaced. ${advice}`);
     }
-    this.#run(() => this.#database.exec("BEGIN IMMEDIATE"));
+    this.all("BEGIN IMMEDIATE");
     try {
       const result = work();
-      this.#run(() => this.#database.exec("COMMIT"));
+      this.all("COMMIT");
       return result;
     } catch (error) {
       // A full disk may have rolled it back already.

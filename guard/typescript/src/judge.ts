@@ -93,10 +93,14 @@ export class Judge {
     return isSame ? known : (call.known = lookUp(bundle, url, hops));
   }
 
-  #spent({ purchase }: Call, offer: Offer, now: number, again: Payment | null): Spent {
+  #spent(call: Call, offer: Offer, now: number, again: Payment | null): Spent {
     const terms = readTerms(offer, this.#policy);
-    if (purchase === null || !("payTo" in terms)) return NOTHING_SPENT;
-    const spent = this.#journal.spent(exposureOf(purchase, terms, now));
+    if (call.purchase === null || !("payTo" in terms)) return NOTHING_SPENT;
+    const where = exposureOf(call.purchase, terms, now);
+    const key = JSON.stringify(where);
+    // The reservation checks the budgets again, in its transaction.
+    if (call.spent?.key !== key) call.spent = { key, sums: this.#journal.spent(where) };
+    const spent = call.spent.sums;
     if (again === null) return spent;
     const less = (sum: bigint): bigint => (sum > again.exposure ? sum - again.exposure : 0n);
     const isSameSession = again.session === this.#session;

@@ -16,6 +16,7 @@ import type { PayingClient } from "./transport.js";
 const NAME = "paid_request";
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 const MAX_TEXT = 20_000; // characters of a body that a model gets
+const MAX_BODY = 10 * 2 ** 20; // bytes of a body that are read; the rest is cut
 const OTHER_PAYER = /x402|402[_-]?pay|pay[_-]?402/i;
 const DESCRIPTION =
   "Send an HTTP request and pay for it if the endpoint requires a payment (x402) that the owner's " +
@@ -67,7 +68,7 @@ export function paidTool<Client extends PayingClient>(
     if (typeof request === "string") return { error: "invalid-request", message: request };
     try {
       const answer = await paying(request.url, request.init);
-      const text = await answer.text();
+      const text = await readText(answer);
       return describe(answer, text, guard.payment(answer)?.handle);
     } catch (error) {
       return describeError(error, guard.payment(error)?.handle);
@@ -199,6 +200,19 @@ function readRequest(input: unknown): { url: string; init: RequestInit } | strin
 
 function isConnection(name: string): boolean {
   return name.trim().toLowerCase() === "connection";
+}
+
+/** Reads a body, and returns its start; a body above `MAX_BODY` is cancelled. */
+async function readText(answer: Response): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  let size = 0;
+  for await (const chunk of answer.body ?? []) {
+    size += chunk.length;
+    if (size > MAX_BODY) break;
+    if (text.length <= MAX_TEXT) text += decoder.decode(chunk, { stream: true });
+  }
+  return text.length > MAX_TEXT ? text : text + decoder.decode();
 }
 
 function describe(answer: Response, text: string, handle: string | undefined): ToolResult {

@@ -45,20 +45,20 @@ export interface Payer {
 
 /**
  * Returns a payment that is in flight again and must be sent, or null if a payment may be signed.
- * `offers` are the entries of the new 402. Throws PaymentRefused if the earlier payment is
- * unresolved, or must not be sent again.
+ * `readOffers` returns the entries of the new 402; it is called if there is an earlier payment.
+ * Throws PaymentRefused if that payment is unresolved, or must not be sent again.
  */
 export async function makeWay(
   guard: Payer,
   purchase: Purchase,
-  offers: readonly Offer[],
+  readOffers: () => readonly Offer[],
 ): Promise<Payment | null> {
   const deadline = performance.now() + QUEUE_MS;
   const readings = new Map<number, Evidence>();
   for (;;) {
     const payment = guard.journal.unfinished(purchase);
     if (payment === null) return null;
-    const offer = offerAgain(payment, purchase, offers);
+    const offer = offerAgain(payment, purchase, readOffers());
     const now = guard.now();
     const step = nextStep({
       state: payment.state,

@@ -32,9 +32,23 @@ const ESCAPED_DELIMITER = /%(?:23|25|2F|3B|3F)/g;
 /** Characters that are escaped in a path: all except `pchar` of RFC 3986 section 3.3 and "/". */
 const NOT_IN_A_PATH = /[^A-Za-z0-9/:@!$&'()*+,;=._~-]/gu;
 
+const CACHE_MAX = 256;
+/** The steps of a payment parse the same URL about twenty times. */
+const cache = new Map<string, Resource | null>();
+
 /** The canonical form of a URL, or null for a text that is not a URL of the three schemes. */
 export function parseResource(text: unknown): Resource | null {
   if (typeof text !== "string" || text.length > URL_MAX) return null;
+  let resource = cache.get(text);
+  if (resource === undefined) {
+    if (cache.size >= CACHE_MAX) cache.clear();
+    resource = parse(text);
+    cache.set(text, resource);
+  }
+  return resource;
+}
+
+function parse(text: string): Resource | null {
   const url = BAD_CHARACTER.test(text) || !FORM.test(text) ? null : URL.parse(text);
   if (url === null) return null;
   const scheme = url.protocol.slice(0, -1) as Resource["scheme"];

@@ -185,6 +185,7 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
     const earlier = call.sent ?? call.sealed ?? call.attempt;
     if (earlier !== null) throw new PaymentRefused(refuse("paid-already", PAID_ALREADY));
     Object.assign(call, { required, isBehind: false, refused: null, dropped: [], hasOffers: false });
+    call.spent = null;
     if (call.obstacle !== null) throw new PaymentRefused(refuse("resource-mismatch", call.obstacle));
     call.bundle = await this.source.current(this.now());
     call.contradicted = await checkOffers(required, call.url);
@@ -192,8 +193,8 @@ export abstract class PaymentSteps<Client extends PayingClient> implements Payer
     if (call.purchase === null) return null; // the decision explains it
     const { accepts } = members(required);
     const entries = Array.isArray(accepts) ? (accepts as unknown[]) : [];
-    const offers = entries.map((entry) => this.judge.offer(call, entry));
-    const payment = await makeWay(this, call.purchase, offers);
+    const readOffers = (): Offer[] => entries.map((entry) => this.judge.offer(call, entry));
+    const payment = await makeWay(this, call.purchase, readOffers);
     if (payment === null) {
       call.required = withPaymentId(required, () => this.journal.paymentId(call.purchase!));
       return null;

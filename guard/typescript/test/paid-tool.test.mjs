@@ -23,6 +23,13 @@ before(async () => {
     "/cut": (request, response, payment, state) =>
       payment === null ? sells()(request, response, payment, state) : request.socket.destroy(),
     "/long": (_, response) => response.end("x".repeat(20_001)),
+    "/endless": (_, response) => {
+      const write = () => {
+        while (!response.destroyed && response.write("x".repeat(65_536)));
+      };
+      response.on("drain", write);
+      write();
+    },
   });
 });
 after(() => shop.close());
@@ -94,4 +101,10 @@ test("another tool that pays by x402 is rejected", () => {
   const kept = { search: {} };
   assert.deepEqual(Object.keys(vercelTools(ai, tool, kept)), ["search", "paid_request"]);
   assert.equal(openAiAgentsTools(ai, tool, [{ name: "search" }]).at(-1).strict, false);
+});
+
+test("a body without an end is cut", async () => {
+  const { tool } = open();
+  const result = await tool.execute({ url: `${shop.url}/endless` });
+  assert.deepEqual([result.status, result.body.length, result.truncated], [200, 20_000, true]);
 });

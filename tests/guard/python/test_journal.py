@@ -35,7 +35,7 @@ from tollgauge_guard.codes import Code
 from tollgauge_guard.decision import Refuse
 from tollgauge_guard.journal import Journal, Refusal, Reserved
 from tollgauge_guard.journal_file import MEMORY, JournalError, is_alive
-from tollgauge_guard.journal_rows import KEEP_REFUSALS_S, KEEP_S, MAX_REFUSALS
+from tollgauge_guard.journal_rows import KEEP_REFUSALS_S, KEEP_S
 from tollgauge_guard.payment import TRANSITIONS, Event, Payment, State
 from tollgauge_guard.policy import Policy
 from tollgauge_guard.purchase_key import account_id, legacy_key
@@ -298,7 +298,6 @@ def test_refusals_are_kept_for_30_days(journal: Journal) -> None:
         journal.refuse(refusal)
     insert_paid(journal, 1, NOW + KEEP_REFUSALS_S)
     assert [found.at for found in journal.refusals()] == [NOW + KEEP_REFUSALS_S]
-    assert MAX_REFUSALS == 100_000
 
 
 def test_fifty_threads_do_not_exceed_a_budget(journal: Journal) -> None:
@@ -447,3 +446,28 @@ def test_guards_share_a_store_of_the_program() -> None:
     assert second.find_unresolved() == first.find_unresolved() == (payment,)
     assert pay(second, 1, POLICY, NOW) is None
     storage.close()
+
+
+def test_newest_100_000_refusals_are_kept() -> None:
+    journal = Journal()
+
+    def refuse(host: str) -> None:
+        journal.refuse(
+            Refusal(
+                at=NOW,
+                account="account",
+                host=host,
+                resource=f"https://{host}/",
+                decision="refuse",
+                code="avoid",
+                reason="The service recommends avoid.",
+            )
+        )
+
+    for host in ("1", "2", "3", "4"):
+        refuse(host)
+    with journal.file.transaction() as rows:
+        rows.execute("UPDATE refusals SET id = 100001 WHERE id = 4")
+    refuse("100002")
+
+    assert [refusal.host for refusal in journal.refusals()] == ["3", "4", "100002"]
